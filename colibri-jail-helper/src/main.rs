@@ -1,0 +1,3 @@
+//! The setuid-root helper.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! The client: bridge and operator commands.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! The daemon: flags → Config → run.
+
+fn main() {}

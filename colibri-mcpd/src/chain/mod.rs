@@ -1,0 +1,1 @@
+//! The five stages every call passes: enter, validate, dispatch, exit, record.

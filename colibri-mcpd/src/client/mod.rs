@@ -1,0 +1,1 @@
+//! Connect, bridge, operator commands.

@@ -1,0 +1,1 @@
+//! Flags, `COLIBRI_*` environment, defaults: resolved once, at start.

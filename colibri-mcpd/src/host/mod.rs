@@ -1,0 +1,1 @@
+//! External servers: registry, names, pool, session, relay, retry, secrets.

@@ -1,0 +1,1 @@
+//! Who may call what: gates, clients, tool rules, contracts, pins.

@@ -1,0 +1,1 @@
+//! MCP versions: handshake, discover, capabilities, what an old client may see.

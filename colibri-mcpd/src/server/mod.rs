@@ -1,0 +1,1 @@
+//! The socket: listener, peer, one session a client.

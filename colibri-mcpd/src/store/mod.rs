@@ -1,0 +1,1 @@
+//! SQLite: tasks, cost mode, what was last seen of every server.

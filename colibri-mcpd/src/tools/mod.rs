@@ -1,0 +1,1 @@
+//! What Colibri itself offers: the `colibri_*` tools.

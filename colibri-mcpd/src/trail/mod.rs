@@ -1,0 +1,1 @@
+//! Records: append, hash chain, seal, prove, verify.

@@ -1,0 +1,1 @@
+//! Framing and JSON-RPC envelopes; knows nothing of MCP.
