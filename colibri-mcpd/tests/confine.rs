@@ -2,6 +2,7 @@
 //!
 //! The test binary is also the keeper, the servers and the stand-in daemon, so it has its own `main` and runs its tests
 //! one after the other. Arguments without a dash select tests whose name contains one of them.
+#![allow(clippy::unwrap_used)] // clippy.toml allows it in tests, but does not know that this file is one.
 
 use colibri_mcpd::confine::{
     Exit, Order, PrivMode, Settings, SpawnError, Spawned, Spawner as _, SystemSpawner, keeper,

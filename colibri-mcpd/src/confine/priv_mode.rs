@@ -243,13 +243,8 @@ pub async fn check_contract(mode: PrivMode) -> Result<(), SpawnError> {
 
 /// The number after the word `contract` in what `--version` prints.
 fn contract(version: &str) -> Option<u32> {
-    let mut words = version.split_ascii_whitespace().skip_while(|word| *word != "contract");
-    words.next()?;
-    words
-        .next()?
-        .trim_end_matches(|c: char| !c.is_ascii_digit())
-        .parse()
-        .ok()
+    let (_, number) = version.split_once("contract ")?;
+    number.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
 #[cfg(test)]
