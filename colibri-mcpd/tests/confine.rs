@@ -65,6 +65,10 @@ const TESTS: &[(&str, fn())] = &[
         "stdout_ends_when_the_server_closes_it",
         stdout_ends_when_the_server_closes_it,
     ),
+    (
+        "a_hardened_process_cannot_be_dumped",
+        a_hardened_process_cannot_be_dumped,
+    ),
     ("what_cannot_be_started_is_said", what_cannot_be_started_is_said),
     ("dropping_the_start_ends_it", dropping_the_start_ends_it),
     (
@@ -209,6 +213,13 @@ fn server(kind: &str) -> ExitCode {
                     println!("{}", line.replace(":\t", "="));
                 }
             }
+            ExitCode::SUCCESS
+        }
+        "hardened" => {
+            colibri_mcpd::confine::harden::harden().unwrap();
+            #[cfg(target_os = "linux")]
+            assert!(!nix::sys::prctl::get_dumpable().unwrap());
+            say("hardened");
             ExitCode::SUCCESS
         }
         "close-stdout" => {
@@ -505,6 +516,10 @@ fn stdout_ends_when_the_server_closes_it() {
         drop(spawned.stdin);
         assert_eq!(spawned.process.wait().await, Exit::Status(128 + 15));
     });
+}
+
+fn a_hardened_process_cannot_be_dumped() {
+    run(async { assert_eq!(text(spawn(order("hardened")).await.stdout).await, "hardened\n") });
 }
 
 fn what_cannot_be_started_is_said() {
