@@ -49,6 +49,10 @@ const TESTS: &[(&str, fn())] = &[
     ),
     ("a_storm_of_forks_ends", a_storm_of_forks_ends),
     ("nothing_outlives_a_killed_daemon", nothing_outlives_a_killed_daemon),
+    (
+        "a_keeper_that_nobody_listens_to_keeps_on",
+        a_keeper_that_nobody_listens_to_keeps_on,
+    ),
     ("term_to_the_keeper_ends_the_tree", term_to_the_keeper_ends_the_tree),
     (
         "the_server_dies_with_a_killed_keeper",
@@ -411,6 +415,26 @@ fn nothing_outlives_a_killed_daemon() {
         "     gone {} ms after the daemon was killed",
         all_gone(&pids).as_millis()
     );
+}
+
+fn a_keeper_that_nobody_listens_to_keeps_on() {
+    // As when the daemon is killed while the server is being started: writing fails, and must not stop the keeper.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut keeper = Command::new(myself())
+        .args(["keeper", "--grace-ms", "50", "--parent", "1", "--"])
+        .arg(myself())
+        .args(["server", "tree"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(writer)
+        .spawn()
+        .unwrap();
+    let lines = std::io::BufReader::new(keeper.stdout.take().unwrap()).lines();
+    let pids: Vec<i32> = lines.take(3).map(|line| line.unwrap().parse().unwrap()).collect();
+    drop(keeper.stdin.take());
+    assert_eq!(keeper.wait().unwrap().code(), Some(137));
+    assert!(!pids.iter().any(|&pid| runs(pid)));
 }
 
 fn term_to_the_keeper_ends_the_tree() {

@@ -265,6 +265,7 @@ mod tests {
 
         fn file(&self, content: &str, mode: u32) -> PathBuf {
             let path = self.0.path().join("external-mcp.json");
+            let _ = std::fs::remove_file(&path);
             std::fs::write(&path, content).unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
             path
