@@ -181,7 +181,7 @@ async fn spawn(
         server: server.clone(),
         share,
     });
-    tokio::spawn(session.clone().run(spawned, host.max_frame, tie));
+    tokio::spawn(session.clone().run(spawned, host.max_frame, host.secrets.clone(), tie));
     Ok(session)
 }
 
