@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::answer::Capability;
 use super::error::{INVALID_REQUEST, RpcError};
 use super::method::Method;
 use super::version::Version;
@@ -103,13 +104,15 @@ pub struct Request<'a> {
     pub meta: Meta<'a>,
 }
 
-/// Reads a request on a connection.
+/// Reads a request on a connection. `offered` is what [`super::answer::capabilities`] told clients.
 ///
 /// # Errors
 /// The error to answer with: -32602 for ambiguous or missing keys and for a request that is of neither era, -32022 for
-/// an unknown version, -32601 for a method that the request's version does not have, -32600 for a second handshake.
+/// an unknown version, -32601 for a method that the request's version does not have or that is not offered, -32600 for a
+/// second handshake.
 pub fn classify<'a>(
     session: Session,
+    offered: &[Capability],
     method: &str,
     params: Option<Json<'a>>,
 ) -> Result<Request<'a>, RpcError> {
@@ -147,7 +150,12 @@ pub fn classify<'a>(
                 "this connection is initialized already: open another one",
             ))
         }
-        Some(known) if !known.is_in(version) => Err(RpcError::method_not_found(method, version)),
+        Some(known)
+            if !known.is_in(version)
+                || !known.capability().is_none_or(|it| offered.contains(&it)) =>
+        {
+            Err(RpcError::method_not_found(method, version))
+        }
         _ => Ok(Request {
             version,
             method: known,
@@ -346,10 +354,18 @@ mod tests {
         Json::parse(text.as_bytes()).unwrap()
     }
 
+    const ALL: [Capability; 5] = [
+        Capability::Tools,
+        Capability::Prompts,
+        Capability::Resources,
+        Capability::Completions,
+        Capability::Logging,
+    ];
+
     const MODERN: &str = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}"#;
 
     fn code(session: Session, method: &str, params: &str) -> Result<Version, i64> {
-        classify(session, method, Some(json(params)))
+        classify(session, &ALL, method, Some(json(params)))
             .map(|request| request.version)
             .map_err(|error| error.code)
     }
@@ -380,13 +396,13 @@ mod tests {
             );
         }
         assert_eq!(
-            classify(Session::Fresh, "tools/list", None)
+            classify(Session::Fresh, &ALL, "tools/list", None)
                 .unwrap_err()
                 .code,
             INVALID_PARAMS
         );
         assert_eq!(
-            classify(legacy, "tools/list", None).unwrap().version,
+            classify(legacy, &ALL, "tools/list", None).unwrap().version,
             V2025_06_18
         );
     }
@@ -411,11 +427,46 @@ mod tests {
     }
 
     #[test]
+    fn methods_that_are_not_offered_are_not_found() {
+        for method in Method::ALL {
+            let found = |offered: &[Capability], version: Version| {
+                let (session, params) = if version.is_modern() {
+                    (Session::Fresh, Some(json(MODERN)))
+                } else {
+                    (Session::Legacy(version), None)
+                };
+                classify(session, offered, method.as_str(), params).map_err(|error| error.code)
+            };
+            for version in Version::ALL
+                .into_iter()
+                .filter(|version| method.is_in(*version))
+            {
+                if method.capability().is_some() {
+                    assert_eq!(
+                        found(&[], version).unwrap_err(),
+                        METHOD_NOT_FOUND,
+                        "{}",
+                        method.as_str()
+                    );
+                }
+                // 2024-11-05 has completion without a capability that says so.
+                let is_there = method != Method::Initialize;
+                assert_eq!(
+                    found(&ALL, version).is_ok(),
+                    is_there,
+                    "{} {version}",
+                    method.as_str()
+                );
+            }
+        }
+    }
+
+    #[test]
     fn methods_of_nobody_are_left_to_the_caller() {
-        let request = classify(Session::Legacy(V2025_11_25), "colibri/trail", None).unwrap();
+        let request = classify(Session::Legacy(V2025_11_25), &ALL, "colibri/trail", None).unwrap();
         assert_eq!(request.method, None);
         assert_eq!(
-            classify(Session::Fresh, "tasks/get", Some(json(MODERN)))
+            classify(Session::Fresh, &ALL, "tasks/get", Some(json(MODERN)))
                 .unwrap()
                 .method,
             None
@@ -431,7 +482,7 @@ mod tests {
             (Session::Fresh, ""),
         ] {
             let params = MODERN.replace("2026-07-28", requested);
-            let error = classify(session, "tools/list", Some(json(&params))).unwrap_err();
+            let error = classify(session, &ALL, "tools/list", Some(json(&params))).unwrap_err();
             assert_eq!(error.code, UNSUPPORTED_PROTOCOL_VERSION, "{requested}");
             assert!(
                 error
@@ -499,7 +550,7 @@ mod tests {
     #[test]
     fn meta_is_handed_on_in_place() {
         let params = r#"{"_meta":{"progressToken":"p","io.modelcontextprotocol/logLevel":"info","io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"x"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}}"#;
-        let meta = classify(Session::Fresh, "tools/call", Some(json(params)))
+        let meta = classify(Session::Fresh, &ALL, "tools/call", Some(json(params)))
             .unwrap()
             .meta;
         assert_eq!(meta.progress_token.unwrap().text(), "\"p\"");
@@ -527,6 +578,7 @@ mod tests {
         ] {
             let error = classify(
                 Session::Legacy(V2025_11_25),
+                &ALL,
                 "tools/call",
                 Some(json(params)),
             )
@@ -550,7 +602,7 @@ mod tests {
         }
         assert!(!Session::Fresh.takes_batches());
         assert!(
-            classify(Session::Legacy(V2025_03_26), "initialize", None).is_err(),
+            classify(Session::Legacy(V2025_03_26), &ALL, "initialize", None).is_err(),
             "never inside a batch"
         );
     }

@@ -928,8 +928,13 @@ mod tests {
                 assert_eq!(edited.matches(META_CLIENT_CAPABILITIES).count(), 1);
                 let session = super::super::Session::Fresh;
                 assert!(
-                    super::super::request::classify(session, "tools/call", Some(json(&edited)))
-                        .is_ok()
+                    super::super::request::classify(
+                        session,
+                        &[super::super::Capability::Tools],
+                        "tools/call",
+                        Some(json(&edited))
+                    )
+                    .is_ok()
                 );
             }
         }
