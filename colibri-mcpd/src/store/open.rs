@@ -109,9 +109,7 @@ fn secure(path: &Path) -> Result<(), Error> {
             _ => format!("cannot open: {e}"),
         })
     })?;
-    let metadata = file
-        .metadata()
-        .map_err(|e| here(format!("cannot read: {e}")))?;
+    let metadata = file.metadata().map_err(|e| here(format!("cannot read: {e}")))?;
     if !metadata.is_file() {
         return Err(here("is not a regular file: remove it".to_owned()));
     }
@@ -181,9 +179,7 @@ fn connect_with(path: &Path, migrations: &[&str]) -> Result<Connection, Error> {
         ("foreign_keys", "ON"),
         ("trusted_schema", "OFF"),
     ] {
-        connection
-            .pragma_update(None, pragma, value)
-            .map_err(sqlite)?;
+        connection.pragma_update(None, pragma, value).map_err(sqlite)?;
     }
     migrate(&mut connection, path, migrations)?;
     Ok(connection)
@@ -202,12 +198,9 @@ fn check(connection: &Connection, path: &Path, known: i64) -> Result<i64, Error>
     };
     let found = number("PRAGMA user_version")?;
     let application = number("PRAGMA application_id")?;
-    let fresh =
-        application == 0 && found == 0 && number("SELECT count(*) FROM sqlite_schema")? == 0;
+    let fresh = application == 0 && found == 0 && number("SELECT count(*) FROM sqlite_schema")? == 0;
     if application != APPLICATION_ID && !fresh {
-        return Err(Error::Foreign {
-            path: path.to_owned(),
-        });
+        return Err(Error::Foreign { path: path.to_owned() });
     }
     if found > known {
         return Err(Error::Newer {
@@ -299,11 +292,7 @@ mod tests {
         refused("cannot open");
         std::fs::remove_dir(&file).unwrap();
 
-        nix::unistd::mkfifo(
-            &file,
-            nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR,
-        )
-        .unwrap();
+        nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR).unwrap();
         refused("not a regular file");
     }
 
@@ -324,14 +313,9 @@ mod tests {
     fn refuses_another_programs_database() {
         let temporary = tempfile::tempdir().unwrap();
         let other = Connection::open(temporary.path().join(FILE)).unwrap();
-        other
-            .execute_batch("CREATE TABLE mail (body TEXT)")
-            .unwrap();
+        other.execute_batch("CREATE TABLE mail (body TEXT)").unwrap();
         drop(other);
-        assert!(matches!(
-            Store::open(temporary.path()),
-            Err(Error::Foreign { .. })
-        ));
+        assert!(matches!(Store::open(temporary.path()), Err(Error::Foreign { .. })));
     }
 
     #[test]
@@ -362,10 +346,7 @@ mod tests {
 
         let add = "ALTER TABLE settings ADD COLUMN note TEXT";
         let broken = [MIGRATIONS, &[add, "ALTER TABLE nothing ADD COLUMN x"]].concat();
-        assert!(matches!(
-            connect_with(&path, &broken),
-            Err(Error::Sqlite { .. })
-        ));
+        assert!(matches!(connect_with(&path, &broken), Err(Error::Sqlite { .. })));
         let old = connect(&path).unwrap();
         assert_eq!(version(&old), 1);
         assert!(old.prepare("SELECT note FROM settings").is_err());
@@ -375,19 +356,13 @@ mod tests {
             let newer = connect_with(&path, &[MIGRATIONS, &[add]].concat()).unwrap();
             assert_eq!(version(&newer), 2);
             let kept: String = newer
-                .query_row("SELECT value FROM settings WHERE note IS NULL", [], |row| {
-                    row.get(0)
-                })
+                .query_row("SELECT value FROM settings WHERE note IS NULL", [], |row| row.get(0))
                 .unwrap();
             assert_eq!(kept, "fast");
         }
         assert!(matches!(
             Store::open(temporary.path()),
-            Err(Error::Newer {
-                found: 2,
-                known: 1,
-                ..
-            })
+            Err(Error::Newer { found: 2, known: 1, .. })
         ));
     }
 
