@@ -1,8 +1,9 @@
 //! The tools' answers: structured content, and a readable summary of it.
 
-use super::arguments::{Members, visible};
+use super::arguments::{Members, quoted, visible};
 use super::facts::{ExternalTool, Facts, GateState, Gates, ServerFacts, ServerState};
 use super::skills::SkillCatalogue;
+use crate::protocol::{Answer, Code, Failure, Method, Version};
 use crate::store::{Budgets, CostMode, Task, TaskPage, TaskStatus};
 use serde::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
@@ -28,37 +29,24 @@ pub struct ToolOutcome {
     pub is_error: bool,
 }
 
-/// Why a call is not carried out.
-#[derive(Debug)]
-pub(super) struct Refusal {
-    /// For programs.
-    pub code: &'static str,
-    /// For people and models: the sentence's first half.
-    pub why: String,
-    /// Which rule refused, and where it stands.
-    pub rule: Option<String>,
-    /// What to do.
-    pub instruction: String,
-}
-
-impl Refusal {
-    /// The error result (DESIGN §4: text a model can act on, and `org.colibri/error`).
-    pub(super) fn outcome(self) -> ToolOutcome {
-        let result = serde_json::json!({
-            "content": [{"type": "text", "text": format!("{}: {}.", visible(&self.why), self.instruction)}],
-            "isError": true,
-            "_meta": {"org.colibri/error":
-                {"code": self.code, "server": null, "rule": self.rule, "do": self.instruction}},
-        });
-        ToolOutcome {
-            result: result.to_string().into_bytes(),
-            is_error: true,
-        }
-    }
+/// The answer to a call that is not carried out. The newest legacy form: what later versions demand of every result is
+/// added with theirs.
+pub(super) fn refused(failure: Failure) -> ToolOutcome {
+    // Messages repeat what callers and servers wrote.
+    let failure = Failure {
+        message: visible(&failure.message),
+        ..failure
+    };
+    let result = match failure.answer(Some(Method::ToolsCall), Version::LATEST_LEGACY) {
+        Answer::Result(result) => result,
+        // Not for a code that is delivered as a result, which all of ours are.
+        Answer::Error(error) => error.to_json().into_bytes(),
+    };
+    ToolOutcome { result, is_error: true }
 }
 
 /// A successful result.
-fn outcome(summary: &str, structured: &impl Serialize) -> Result<ToolOutcome, Refusal> {
+fn outcome(summary: &str, structured: &impl Serialize) -> Result<ToolOutcome, Failure> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct CallToolResult<'a> {
@@ -71,10 +59,7 @@ fn outcome(summary: &str, structured: &impl Serialize) -> Result<ToolOutcome, Re
         text: &'a str,
     }
     let made = to_raw_value(structured).and_then(|structured| {
-        let content = [summary.trim_end(), structured.get()].map(|text| Text {
-            r#type: "text",
-            text,
-        });
+        let content = [summary.trim_end(), structured.get()].map(|text| Text { r#type: "text", text });
         serde_json::to_vec(&CallToolResult {
             content,
             structured_content: &structured,
@@ -84,12 +69,7 @@ fn outcome(summary: &str, structured: &impl Serialize) -> Result<ToolOutcome, Re
         result,
         is_error: false,
     })
-    .map_err(|e| Refusal {
-        code: "INTERNAL",
-        why: format!("the answer cannot be written as JSON: {e}"),
-        rule: None,
-        instruction: "report this as a bug of Colibri".to_owned(),
-    })
+    .map_err(|e| Failure::new(Code::Internal, format!("the answer cannot be written as JSON: {e}")))
 }
 
 /// What status and snapshot share.
@@ -122,10 +102,7 @@ struct Registry<'a> {
 
 impl<'a> Daemon<'a> {
     fn new(facts: &'a dyn Facts, cost_mode: CostMode) -> Self {
-        let Gates {
-            write,
-            external_call,
-        } = facts.gates();
+        let Gates { write, external_call } = facts.gates();
         Self {
             version: facts.version(),
             uptime_s: facts.uptime_s(),
@@ -164,11 +141,7 @@ impl<'a> Daemon<'a> {
         if let Some(error) = &self.registry.error {
             push_line(
                 &mut text,
-                &format!(
-                    "Registry {} is not in use: {}",
-                    self.registry.path,
-                    cut(error)
-                ),
+                &format!("Registry {} is not in use: {}", self.registry.path, cut(error)),
             );
         }
         push_list(&mut text, &self.collisions, |collision| cut(collision));
@@ -177,7 +150,7 @@ impl<'a> Daemon<'a> {
 }
 
 /// The answer of `colibri_status`.
-pub(super) fn status(facts: &dyn Facts, cost_mode: CostMode) -> Result<ToolOutcome, Refusal> {
+pub(super) fn status(facts: &dyn Facts, cost_mode: CostMode) -> Result<ToolOutcome, Failure> {
     #[derive(Serialize)]
     struct Status<'a> {
         #[serde(flatten)]
@@ -190,17 +163,8 @@ pub(super) fn status(facts: &dyn Facts, cost_mode: CostMode) -> Result<ToolOutco
         by_state: Counts,
     }
     let servers = facts.servers();
-    let count = |state| {
-        servers
-            .iter()
-            .filter(|server| server.state == state)
-            .count() as u64
-    };
-    let by_state = Counts(
-        ServerState::ALL
-            .map(|state| (state.name(), count(state)))
-            .to_vec(),
-    );
+    let count = |state| servers.iter().filter(|server| server.state == state).count() as u64;
+    let by_state = Counts(ServerState::ALL.map(|state| (state.name(), count(state))).to_vec());
     let status = Status {
         daemon: Daemon::new(facts, cost_mode),
         servers: Servers {
@@ -222,7 +186,7 @@ pub(super) fn snapshot(
     facts: &dyn Facts,
     cost_mode: CostMode,
     tasks: &[(TaskStatus, u64)],
-) -> Result<ToolOutcome, Refusal> {
+) -> Result<ToolOutcome, Failure> {
     #[derive(Serialize)]
     struct Snapshot<'a> {
         #[serde(flatten)]
@@ -233,12 +197,7 @@ pub(super) fn snapshot(
     let snapshot = Snapshot {
         daemon: Daemon::new(facts, cost_mode),
         servers: facts.servers(),
-        tasks_by_status: Counts(
-            tasks
-                .iter()
-                .map(|(status, count)| (status.name(), *count))
-                .collect(),
-        ),
+        tasks_by_status: Counts(tasks.iter().map(|(status, count)| (status.name(), *count)).collect()),
     };
     let summary = format!(
         "{}Tasks: {}{}\n{}",
@@ -277,7 +236,7 @@ impl Counts {
 }
 
 /// The answer of `colibri_external_mcp_servers`.
-pub(super) fn servers(servers: &[ServerFacts]) -> Result<ToolOutcome, Refusal> {
+pub(super) fn servers(servers: &[ServerFacts]) -> Result<ToolOutcome, Failure> {
     #[derive(Serialize)]
     struct Servers<'a> {
         servers: &'a [ServerFacts],
@@ -306,10 +265,7 @@ fn server_lines(servers: &[ServerFacts]) -> String {
 }
 
 /// The answer of `colibri_external_mcp_list_tools`.
-pub(super) fn external_tools(
-    facts: &dyn Facts,
-    server: Option<&str>,
-) -> Result<ToolOutcome, Refusal> {
+pub(super) fn external_tools(facts: &dyn Facts, server: Option<&str>) -> Result<ToolOutcome, Failure> {
     #[derive(Serialize)]
     struct Tools {
         tools: Vec<Box<RawValue>>,
@@ -318,22 +274,9 @@ pub(super) fn external_tools(
     if let Some(server) = server {
         let known = facts.servers();
         if !known.iter().any(|facts| facts.id == server) {
-            let ids: Vec<_> = known
-                .iter()
-                .map(|facts| facts.id.as_str())
-                .take(20)
-                .collect();
-            return Err(Refusal {
-                code: "UNKNOWN_SERVER",
-                why: format!(
-                    "there is no server {}, known are: {}",
-                    super::arguments::quoted(server),
-                    ids.join(", ")
-                ),
-                rule: None,
-                instruction: "call colibri_external_mcp_servers for the servers there are"
-                    .to_owned(),
-            });
+            let ids: Vec<_> = known.iter().map(|facts| facts.id.as_str()).take(20).collect();
+            let why = format!("there is no server {}, known are: {}", quoted(server), ids.join(", "));
+            return Err(Failure::new(Code::NoSuchTool, why));
         }
     }
     let mut answer = Tools {
@@ -347,9 +290,7 @@ pub(super) fn external_tools(
         .filter(|tool| server.is_none_or(|server| tool.server == server))
     {
         let listed = listed(&tool);
-        match listed
-            .and_then(|(entry, line)| Some((room.checked_sub(entry.get().len() + 1)?, entry, line)))
-        {
+        match listed.and_then(|(entry, line)| Some((room.checked_sub(entry.get().len() + 1)?, entry, line))) {
             Some((left, entry, line)) => {
                 room = left;
                 answer.tools.push(entry);
@@ -413,17 +354,14 @@ fn listed(tool: &ExternalTool<'_>) -> Option<(Box<RawValue>, String)> {
     .ok()?;
     let mut line = tool.name.clone().into_owned();
     let description = description.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
-    if let Some(first) = description
-        .as_deref()
-        .and_then(|text| text.trim().lines().next())
-    {
+    if let Some(first) = description.as_deref().and_then(|text| text.trim().lines().next()) {
         line.push_str(&format!(": {}", cut(first)));
     }
     Some((entry, line))
 }
 
 /// The answer of `colibri_list_tasks`.
-pub(super) fn tasks(page: &TaskPage) -> Result<ToolOutcome, Refusal> {
+pub(super) fn tasks(page: &TaskPage) -> Result<ToolOutcome, Failure> {
     let mut text = counted(page.tasks.len() as u64, "task");
     text.push_str(if page.next_cursor.is_some() {
         ", more follow\n"
@@ -435,15 +373,12 @@ pub(super) fn tasks(page: &TaskPage) -> Result<ToolOutcome, Refusal> {
 }
 
 /// The answer of `colibri_create_task` and `colibri_intake_task`.
-pub(super) fn task(task: Task) -> Result<ToolOutcome, Refusal> {
+pub(super) fn task(task: Task) -> Result<ToolOutcome, Failure> {
     #[derive(Serialize)]
     struct Created {
         task: Task,
     }
-    outcome(
-        &format!("Created task {}", task_line(&task)),
-        &Created { task },
-    )
+    outcome(&format!("Created task {}", task_line(&task)), &Created { task })
 }
 
 fn task_line(task: &Task) -> String {
@@ -457,7 +392,7 @@ fn task_line(task: &Task) -> String {
 }
 
 /// The answer of `colibri_list_skills`.
-pub(super) fn skills(found: &SkillCatalogue) -> Result<ToolOutcome, Refusal> {
+pub(super) fn skills(found: &SkillCatalogue) -> Result<ToolOutcome, Failure> {
     let mut text = format!("{}\n", counted(found.skills.len() as u64, "skill"));
     push_list(&mut text, &found.skills, |skill| {
         format!("{}: {}", skill.name, cut(&skill.description))
@@ -469,7 +404,7 @@ pub(super) fn skills(found: &SkillCatalogue) -> Result<ToolOutcome, Refusal> {
 }
 
 /// The answer of `colibri_set_cost_mode`.
-pub(super) fn cost_mode(mode: CostMode) -> Result<ToolOutcome, Refusal> {
+pub(super) fn cost_mode(mode: CostMode) -> Result<ToolOutcome, Failure> {
     #[derive(Serialize)]
     struct Set {
         mode: CostMode,
@@ -538,9 +473,6 @@ fn push_list<T>(text: &mut String, items: &[T], line: impl Fn(&T) -> String) {
         push_line(text, &format!("- {}", line(item)));
     }
     if items.len() > SUMMARY_LINES_MAX {
-        push_line(
-            text,
-            &format!("- and {} more", items.len() - SUMMARY_LINES_MAX),
-        );
+        push_line(text, &format!("- and {} more", items.len() - SUMMARY_LINES_MAX));
     }
 }

@@ -15,18 +15,17 @@ pub use answer::ToolOutcome;
 pub use arguments::ArgumentError;
 pub use definitions::{Definition, EXTERNAL_CALL_TOOL, Route, Tool, definition, definitions};
 pub use facts::{
-    ExternalTool, Facts, Gate, GateState, Gates, JailFacts, ProcessFacts, ServerFacts, ServerState,
-    ServerTransport,
+    ExternalTool, Facts, Gate, GateState, Gates, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport,
 };
 pub use skills::{Skill, SkillCatalogue, SkillProblem, Skills};
 
+use crate::protocol::{Code, Failure};
 use crate::store::{
-    CAPABILITIES_MAX, CAPABILITY_MAX, CostMode, DESCRIPTION_MAX, Error, LABEL_MAX, NewTask,
-    PAGE_DEFAULT, PAGE_MAX, PRIORITY_DEFAULT, PRIORITY_MAX, Store, TITLE_MAX, TaskFilter,
-    TaskStatus,
+    CAPABILITIES_MAX, CAPABILITY_MAX, CostMode, DESCRIPTION_MAX, Error, LABEL_MAX, NewTask, PAGE_DEFAULT, PAGE_MAX,
+    PRIORITY_DEFAULT, PRIORITY_MAX, Store, TITLE_MAX, TaskFilter, TaskStatus,
 };
-use answer::Refusal;
-use arguments::{Arguments, required};
+use answer::refused;
+use arguments::{Arguments, quoted, required};
 
 /// The most characters of a server id (DESIGN §5).
 const SERVER_ID_MAX: usize = 32;
@@ -51,14 +50,10 @@ pub struct Context<'a> {
 /// Answers a call. `arguments` is the raw JSON of `params.arguments`, if there is one. The gate is checked first, then
 /// the arguments.
 pub fn call(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> ToolOutcome {
-    answer(tool, arguments, context).unwrap_or_else(|refusal| refusal.outcome())
+    answer(tool, arguments, context).unwrap_or_else(refused)
 }
 
-fn answer(
-    tool: Tool,
-    arguments: Option<&[u8]>,
-    context: Context<'_>,
-) -> Result<ToolOutcome, Refusal> {
+fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<ToolOutcome, Failure> {
     let gate = definitions()
         .iter()
         .find(|d| d.route == Route::Here(tool))
@@ -90,31 +85,17 @@ fn answer(
             answer::skills(&context.skills.scan())
         }
         Tool::CreateTask => {
-            let given = read(&[
-                "title",
-                "description",
-                "source",
-                "priority",
-                "required_capabilities",
-            ])?;
+            let given = read(&["title", "description", "source", "priority", "required_capabilities"])?;
             let priority = given.integer("priority", 0, u32::from(PRIORITY_MAX))?;
             let new = NewTask {
                 title: required("title", given.line("title", 1, TITLE_MAX)?)?,
-                description: given
-                    .text("description", 0, DESCRIPTION_MAX)?
-                    .unwrap_or_default(),
+                description: given.text("description", 0, DESCRIPTION_MAX)?.unwrap_or_default(),
                 source: given
                     .label("source", LABEL_MAX)?
                     .unwrap_or_else(|| SOURCE_DEFAULT.to_owned()),
                 status: TaskStatus::Queued,
-                required_capabilities: given.labels(
-                    "required_capabilities",
-                    CAPABILITIES_MAX,
-                    CAPABILITY_MAX,
-                )?,
-                priority: priority
-                    .and_then(|p| u8::try_from(p).ok())
-                    .unwrap_or(PRIORITY_DEFAULT),
+                required_capabilities: given.labels("required_capabilities", CAPABILITIES_MAX, CAPABILITY_MAX)?,
+                priority: priority.and_then(|p| u8::try_from(p).ok()).unwrap_or(PRIORITY_DEFAULT),
                 created_by: context.uid,
             };
             answer::task(store.add_task(new)?)
@@ -144,10 +125,7 @@ fn answer(
         }
         Tool::SetCostMode => {
             let given = read(&["mode"])?;
-            let mode = required(
-                "mode",
-                given.choice("mode", &CostMode::ALL.map(|m| (m.name(), m)))?,
-            )?;
+            let mode = required("mode", given.choice("mode", &CostMode::ALL.map(|m| (m.name(), m)))?)?;
             store.set_cost_mode(mode)?;
             answer::cost_mode(mode)
         }
@@ -185,9 +163,7 @@ pub fn parse_external_call(arguments: Option<&[u8]>) -> Result<ExternalCall<'_>,
     let tool = required("tool", given.string("tool", 1, EXTERNAL_TOOL_NAME_MAX)?)?;
     let arguments = given.raw("arguments").map(|raw| raw.get().as_bytes());
     if arguments.is_some_and(|raw| raw.first() != Some(&b'{')) {
-        return Err(ArgumentError(
-            "argument arguments must be an object".to_owned(),
-        ));
+        return Err(ArgumentError("argument arguments must be an object".to_owned()));
     }
     Ok(ExternalCall {
         server,
@@ -198,12 +174,10 @@ pub fn parse_external_call(arguments: Option<&[u8]>) -> Result<ExternalCall<'_>,
 
 /// The answer to a call behind `gate`, if it is not open: what to set. For our own tools [`call`] asks by itself.
 pub fn gate_refusal(gate: Gate, gates: &Gates) -> Option<ToolOutcome> {
-    check_gate(gate, gates)
-        .err()
-        .map(|refusal| refusal.outcome())
+    check_gate(gate, gates).err().map(refused)
 }
 
-fn check_gate(gate: Gate, gates: &Gates) -> Result<(), Refusal> {
+fn check_gate(gate: Gate, gates: &Gates) -> Result<(), Failure> {
     let (state, name, flag, variable) = match gate {
         Gate::None => return Ok(()),
         Gate::Write => (&gates.write, "write", "--write", "COLIBRI_MCP_WRITE=1"),
@@ -222,9 +196,7 @@ fn check_gate(gate: Gate, gates: &Gates) -> Result<(), Refusal> {
             format!("start colibri-mcpd with {flag} or {variable}"),
         ),
         GateState::Narrowed => (
-            format!(
-                "the {name} gate is closed for this connection, by its own colibri-mcp --read-only"
-            ),
+            format!("the {name} gate is closed for this connection, by its own colibri-mcp --read-only"),
             format!("narrow:{name}"),
             "start colibri-mcp without --read-only".to_owned(),
         ),
@@ -234,49 +206,49 @@ fn check_gate(gate: Gate, gates: &Gates) -> Result<(), Refusal> {
             "ask the operator to open it in that file".to_owned(),
         ),
     };
-    Err(Refusal {
-        code: "GATE_CLOSED",
-        why,
-        rule: Some(rule),
-        instruction,
-    })
+    Err(Failure::new(Code::GateClosed, why).by_rule(rule).advising(instruction))
 }
 
 impl ArgumentError {
     /// The answer to the call: an error result.
     pub fn outcome(self) -> ToolOutcome {
-        Refusal::from(self).outcome()
+        refused(self.into())
     }
 }
 
-impl From<ArgumentError> for Refusal {
+impl From<ArgumentError> for Failure {
     fn from(error: ArgumentError) -> Self {
-        Refusal {
-            code: "INVALID_ARGUMENTS",
-            why: error.to_string(),
-            rule: Some("inputSchema".to_owned()),
-            instruction: "correct the arguments and call again".to_owned(),
+        Failure::new(Code::SchemaInvalid, error.to_string()).by_rule("inputSchema")
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Cursor(cursor) => ArgumentError(cursor.to_string()).into(),
+            Error::Full { .. } => Failure::new(Code::StoreUnavailable, error.to_string())
+                .advising("ask the operator to delete ended tasks, then call again"),
+            error => Failure::new(Code::StoreUnavailable, error.to_string()),
         }
     }
 }
 
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Self {
-        let (code, instruction) = match &error {
-            Error::Cursor(cursor) => return ArgumentError(cursor.to_string()).into(),
-            Error::Full { .. } => ("STORE_FULL", "ask the operator to delete ended tasks"),
-            _ => (
-                "STORE_UNAVAILABLE",
-                "ask the operator to look after the state directory, then call again",
-            ),
-        };
-        Refusal {
-            code,
-            why: error.to_string(),
-            rule: None,
-            instruction: instruction.to_owned(),
-        }
-    }
+/// The answer to any call of ours while the store could not be opened.
+pub fn no_store() -> ToolOutcome {
+    refused(Failure::new(
+        Code::StoreUnavailable,
+        "the store could not be opened when the daemon started; its log says why",
+    ))
+}
+
+/// The answer to an external call of what is not there. `known`: the server is, and only the tool is not.
+pub fn no_such_tool(server: &str, tool: &str, known: bool) -> ToolOutcome {
+    refused(if known {
+        let why = format!("server {} has no tool {}", quoted(server), quoted(tool));
+        Failure::new(Code::NoSuchTool, why).of_server(server)
+    } else {
+        Failure::new(Code::NoSuchTool, format!("there is no server {}", quoted(server)))
+    })
 }
 
 #[cfg(test)]
