@@ -141,7 +141,11 @@ impl<'a> Daemon<'a> {
         if let Some(error) = &self.registry.error {
             push_line(
                 &mut text,
-                &format!("Registry {} is not loaded as it stands: {}", self.registry.path, cut(error)),
+                &format!(
+                    "Registry {} is not loaded as it stands: {}",
+                    self.registry.path,
+                    cut(error)
+                ),
             );
         }
         push_list(&mut text, &self.collisions, |collision| cut(collision));
