@@ -74,6 +74,7 @@ pub enum Capability {
 }
 
 impl Capability {
+    /// The first version that has a word for it.
     fn since(self) -> Version {
         match self {
             Capability::Completions => Version::V2025_03_26,

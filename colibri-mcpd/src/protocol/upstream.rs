@@ -478,9 +478,14 @@ mod tests {
             let envelope::Kind::Request { method, params, .. } = Envelope::parse(message).unwrap().kind else {
                 panic!()
             };
-            request::classify(session, &method.as_str().unwrap(), params)
-                .unwrap()
-                .version
+            request::classify(
+                session,
+                &[super::super::Capability::Tools],
+                &method.as_str().unwrap(),
+                params,
+            )
+            .unwrap()
+            .version
         };
         assert_eq!(classified(&initialize(1), Session::Fresh), V2025_11_25);
         assert_eq!(classified(&discover(1), Session::Fresh), V2026_07_28);

@@ -146,6 +146,10 @@ fn ours(uid: u32) -> bool {
 
 /// Opens the file that [`prepare`] made, checks whose it is, and brings its schema up to date.
 pub(super) fn connect(path: &Path) -> Result<Connection, Error> {
+    connect_with(path, MIGRATIONS)
+}
+
+fn connect_with(path: &Path, migrations: &[&str]) -> Result<Connection, Error> {
     let sqlite = |source| Error::Sqlite {
         path: path.to_owned(),
         source,
@@ -157,7 +161,7 @@ pub(super) fn connect(path: &Path) -> Result<Connection, Error> {
     let mut connection = Connection::open_with_flags(path, flags).map_err(sqlite)?;
     connection.busy_timeout(BUSY).map_err(sqlite)?;
     // Before anything that writes: a foreign or newer file must stay exactly as it is.
-    check(&connection, path)?;
+    check(&connection, path, migrations.len() as i64)?;
     let mode: String = connection
         .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
         .map_err(sqlite)?;
@@ -177,12 +181,12 @@ pub(super) fn connect(path: &Path) -> Result<Connection, Error> {
     ] {
         connection.pragma_update(None, pragma, value).map_err(sqlite)?;
     }
-    migrate(&mut connection, path)?;
+    migrate(&mut connection, path, migrations)?;
     Ok(connection)
 }
 
-/// The file's schema number; an error if the file is not ours or newer than this program.
-fn check(connection: &Connection, path: &Path) -> Result<i64, Error> {
+/// The file's schema number; an error if the file is not ours or newer than the `known` one.
+fn check(connection: &Connection, path: &Path, known: i64) -> Result<i64, Error> {
     let sqlite = |source| Error::Sqlite {
         path: path.to_owned(),
         source,
@@ -198,23 +202,19 @@ fn check(connection: &Connection, path: &Path) -> Result<i64, Error> {
     if application != APPLICATION_ID && !fresh {
         return Err(Error::Foreign { path: path.to_owned() });
     }
-    if found > newest() {
+    if found > known {
         return Err(Error::Newer {
             path: path.to_owned(),
             found,
-            known: newest(),
+            known,
         });
     }
     Ok(found)
 }
 
-/// The schema number that this program writes.
-fn newest() -> i64 {
-    MIGRATIONS.len() as i64
-}
-
 /// Runs the migrations that the file lacks, in one transaction with the new number: all of it happens, or none.
-fn migrate(connection: &mut Connection, path: &Path) -> Result<(), Error> {
+fn migrate(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Result<(), Error> {
+    let newest = migrations.len() as i64;
     let sqlite = |source| Error::Sqlite {
         path: path.to_owned(),
         source,
@@ -223,18 +223,18 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     let transaction = connection
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .map_err(sqlite)?;
-    let found = check(&transaction, path)?;
-    for (number, sql) in (0..).zip(MIGRATIONS) {
+    let found = check(&transaction, path, newest)?;
+    for (number, sql) in (0..).zip(migrations) {
         if number >= found {
             transaction.execute_batch(sql).map_err(sqlite)?;
         }
     }
-    if found < newest() {
+    if found < newest {
         transaction
             .pragma_update(None, "application_id", APPLICATION_ID)
             .map_err(sqlite)?;
         transaction
-            .pragma_update(None, "user_version", newest())
+            .pragma_update(None, "user_version", newest)
             .map_err(sqlite)?;
     }
     transaction.commit().map_err(sqlite)
@@ -323,11 +323,47 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         drop(Store::open(temporary.path()).unwrap());
         let file = Connection::open(temporary.path().join(FILE)).unwrap();
-        file.pragma_update(None, "user_version", newest() + 1).unwrap();
+        file.pragma_update(None, "user_version", MIGRATIONS.len() as i64 + 1)
+            .unwrap();
         drop(file);
         let error = Store::open(temporary.path()).unwrap_err();
         assert!(matches!(error, Error::Newer { found, known, .. } if found == known + 1));
         assert!(error.to_string().contains("newer Colibri"));
+    }
+
+    #[test]
+    fn brings_an_older_schema_up_to_date_whole_or_not_at_all() {
+        let temporary = tempfile::tempdir().unwrap();
+        Store::open(temporary.path())
+            .unwrap()
+            .set_cost_mode(CostMode::Fast)
+            .unwrap();
+        let path = temporary.path().join(FILE);
+        let version = |c: &Connection| {
+            c.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))
+                .unwrap()
+        };
+
+        let add = "ALTER TABLE settings ADD COLUMN note TEXT";
+        let broken = [MIGRATIONS, &[add, "ALTER TABLE nothing ADD COLUMN x"]].concat();
+        assert!(matches!(connect_with(&path, &broken), Err(Error::Sqlite { .. })));
+        let old = connect(&path).unwrap();
+        assert_eq!(version(&old), 1);
+        assert!(old.prepare("SELECT note FROM settings").is_err());
+        drop(old);
+
+        for _ in 0..2 {
+            let newer = connect_with(&path, &[MIGRATIONS, &[add]].concat()).unwrap();
+            assert_eq!(version(&newer), 2);
+            let kept: String = newer
+                .query_row("SELECT value FROM settings WHERE note IS NULL", [], |row| row.get(0))
+                .unwrap();
+            assert_eq!(kept, "fast");
+        }
+        assert!(matches!(
+            Store::open(temporary.path()),
+            Err(Error::Newer { found: 2, known: 1, .. })
+        ));
     }
 
     #[test]
