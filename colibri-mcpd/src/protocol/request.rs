@@ -108,8 +108,8 @@ pub struct Request<'a> {
 ///
 /// # Errors
 /// The error to answer with: -32602 for ambiguous or missing keys and for a request that is of neither era, -32022 for
-/// an unknown version, -32601 for a method that the request's version does not have or that is not offered, -32600 for a
-/// second handshake.
+/// an unknown version, -32601 for a method that the request's version does not have or that is not offered, -32600 for
+/// a second handshake.
 pub fn classify<'a>(
     session: Session,
     offered: &[Capability],

@@ -19,6 +19,10 @@ use super::version::Version;
 use crate::wire::json::{Kind, Member, string};
 use crate::wire::{Edits, Json};
 
+/// How many content blocks of one result are turned into text for an older client. Each costs memory many times its own
+/// size, which a hostile server would use.
+pub const CONVERTED_LIMIT: usize = 10_000;
+
 /// What becomes of a member of an object.
 pub(super) enum Change {
     /// It stays; edits inside its value may have been made.
@@ -308,12 +312,17 @@ fn to_older(
         .get("content")
         .is_none_or(|content| content.elements().next().is_none());
     let mut spoken = None;
+    let mut converted = 0;
     let mut content_span = None;
     rewrite(&mut edits, result, "", |member, edits| {
         if member.key.is_string("content") {
             content_span.get_or_insert(member.value.span());
             for block in member.value.elements() {
+                if converted > CONVERTED_LIMIT {
+                    break;
+                }
                 if let Some(text) = block_as_text(block, client) {
+                    converted += 1;
                     edits.replace(block.span(), text);
                 }
             }
@@ -326,6 +335,12 @@ fn to_older(
         }
         Change::Keep
     });
+    if converted > CONVERTED_LIMIT {
+        let message = format!(
+            "more than {CONVERTED_LIMIT} content blocks are of types that MCP {client} does not have"
+        );
+        return Err(Failure::new(Code::ResultTooLarge, message));
+    }
     if let Some(text) = spoken.filter(|_| is_silent) {
         let content = format!("[{{\"type\":\"text\",\"text\":{}}}]", string(text));
         match content_span {
@@ -681,6 +696,36 @@ mod tests {
             let text = format!(r#"{{"content":[{same}]}}"#);
             assert_eq!(call(V2026_07_28, V2024_11_05, &text), text);
         }
+    }
+
+    #[test]
+    fn too_many_newer_blocks_are_refused() {
+        let blocks = |count: usize| {
+            let known = r#"{"type":"text","text":""},"#.repeat(20_000);
+            format!(
+                r#"{{"content":[{known}{}7]}}"#,
+                r#"{"type":"x"},"#.repeat(count)
+            )
+        };
+        assert_eq!(
+            refused(
+                Method::ToolsCall,
+                V2026_07_28,
+                V2025_11_25,
+                &blocks(1_000_000)
+            ),
+            Code::ResultTooLarge
+        );
+        assert_eq!(
+            refused(
+                Method::ToolsCall,
+                V2026_07_28,
+                V2025_11_25,
+                &blocks(CONVERTED_LIMIT + 1)
+            ),
+            Code::ResultTooLarge
+        );
+        assert!(call(V2026_07_28, V2025_11_25, &blocks(CONVERTED_LIMIT)).len() > 20_000);
     }
 
     #[test]

@@ -21,16 +21,20 @@ use crate::wire::json::{Kind, string};
 pub const TOOLS_LIMIT: usize = 10_000;
 /// How many pages of one list are walked.
 pub const PAGES_LIMIT: usize = 1_000;
+/// How long one tool's definition may be, in bytes.
+pub const DEFINITION_LIMIT: usize = 1024 * 1024;
+/// How many bytes of definitions of one server are taken; those after are left out and counted.
+pub const LIST_LIMIT: usize = 16 * 1024 * 1024;
 /// How long a cursor may be that is sent back, in bytes.
-pub const CURSOR_LIMIT: usize = 64 * 1024;
+pub const CURSOR_LIMIT: usize = 8 * 1024;
 /// The longest time a server's list counts as fresh, in milliseconds: a day.
 pub const TTL_LIMIT_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// How many tools that were left out are named, each with its reason.
 const NAMED_LIMIT: usize = 20;
 
-/// `initialize`, in the newest legacy version. No capability is declared: there is no way to know which client a request
-/// of the server would be for.
+/// `initialize`, in the newest legacy version. No capability is declared: there is no way to know which client a
+/// request of the server would be for.
 pub fn initialize(id: u64) -> Vec<u8> {
     let version = Version::LATEST_LEGACY;
     format!(
@@ -86,8 +90,8 @@ pub fn cancelled(id: u64, reason: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The answer to a request that the *server* made: success for a legacy server's `ping`, else -32601, since nothing that
-/// would allow it to ask was declared. `id` is as the server wrote it.
+/// The answer to a request that the *server* made: success for a legacy server's `ping`, else -32601, since nothing
+/// that would allow it to ask was declared. `id` is as the server wrote it.
 pub fn answer_server(id: &str, method: &str, server: Version) -> Vec<u8> {
     let answer = if method == "ping" && !server.is_modern() {
         Answer::Result(b"{}".to_vec())
@@ -326,6 +330,10 @@ pub fn read_probe<'a>(outcome: Result<Json<'a>, Json<'a>>) -> Result<Probe<'a>, 
             &format!("refused {version} and names it as supported"),
         )),
         (Some(_), _) => Ok(Probe::Legacy),
+        (None, _) if spoken.is_empty() => Err(invalid(
+            METHOD,
+            "the server names no version that it speaks",
+        )),
         (None, _) => Err(Unusable::Version {
             method: METHOD,
             spoken,
@@ -371,13 +379,14 @@ pub struct Walk {
     names: HashSet<String>,
     cursors: HashSet<String>,
     pages: usize,
+    bytes: usize,
 }
 
 impl Walk {
     /// Reads the next page: the result of [`tools_list`].
     ///
-    /// One bad entry hides only itself: it is left out, and named. A name that came before is one too. The walk ends at a
-    /// page without `nextCursor`, at a cursor that came before, and at the limits.
+    /// One bad entry hides only itself: it is left out, and named. A name that came before is one too. The walk ends at
+    /// a page without `nextCursor`, at a cursor that came before, and at the limits.
     ///
     /// # Errors
     /// Where the result has no list of tools at all.
@@ -426,6 +435,7 @@ impl Walk {
             cursor.len() <= CURSOR_LIMIT
                 && self.pages < PAGES_LIMIT
                 && self.names.len() < TOOLS_LIMIT
+                && self.bytes < LIST_LIMIT
                 && self.cursors.insert((*cursor).to_owned())
         });
         Ok(page)
@@ -464,6 +474,19 @@ impl Walk {
                 shown()
             ));
         }
+        let length = definition.text().len();
+        if length > DEFINITION_LIMIT {
+            return Err(format!(
+                "{}: its definition is longer than {DEFINITION_LIMIT} bytes",
+                shown()
+            ));
+        }
+        if self.bytes + length > LIST_LIMIT {
+            return Err(format!(
+                "{}: the server's definitions are longer than {LIST_LIMIT} bytes together",
+                shown()
+            ));
+        }
         if self.names.len() >= TOOLS_LIMIT {
             return Err(format!(
                 "{}: the server has more than {TOOLS_LIMIT} tools",
@@ -473,6 +496,7 @@ impl Walk {
         if !self.names.insert(name.clone().into_owned()) {
             return Err(format!("{}: another tool has that name", shown()));
         }
+        self.bytes += length;
         Ok(Tool { name, definition })
     }
 }
@@ -750,7 +774,7 @@ mod tests {
                 r#"{"code":-32022,"data":{"supported":["2099-01-01"]}}"#,
                 true,
             ),
-            (r#"{"code":-32022,"data":{"supported":[1,null,{}]}}"#, true),
+            (r#"{"code":-32022,"data":{"supported":[1,null,{}]}}"#, false),
             (
                 r#"{"code":-32022,"data":{"supported":["2026-07-28"]}}"#,
                 false,
@@ -877,6 +901,47 @@ mod tests {
             }
         }
         assert_eq!(pages, PAGES_LIMIT);
+    }
+
+    #[test]
+    fn long_definitions_are_left_out() {
+        let tool = |name: &str, length: usize| {
+            format!(
+                r#"{{"name":"{name}","inputSchema":{{}},"description":"{}"}}"#,
+                "x".repeat(length)
+            )
+        };
+        let text = format!(
+            r#"{{"tools":[{},{}]}}"#,
+            tool("long", DEFINITION_LIMIT),
+            tool("short", 10)
+        );
+        let page = Walk::default().read_tools(json(&text)).unwrap();
+        assert_eq!((page.tools[0].name.as_ref(), page.left_out), ("short", 1));
+        let mut walk = Walk::default();
+        let mut taken = 0;
+        for number in 0.. {
+            let tools: Vec<String> = (0..10)
+                .map(|n| tool(&format!("{number}.{n}"), DEFINITION_LIMIT - 100))
+                .collect();
+            let text = format!(
+                r#"{{"tools":[{}],"nextCursor":"{number}"}}"#,
+                tools.join(",")
+            );
+            let page = walk.read_tools(json(&text)).unwrap();
+            taken += page
+                .tools
+                .iter()
+                .map(|tool| tool.definition.text().len())
+                .sum::<usize>();
+            if page.left_out > 0 {
+                break;
+            }
+        }
+        assert!(
+            (LIST_LIMIT - DEFINITION_LIMIT..=LIST_LIMIT).contains(&taken),
+            "{taken}"
+        );
     }
 
     #[test]
