@@ -6,6 +6,7 @@ Starts a private daemon that hosts the servers of SERVERS, lets each client of C
 client, version, server and feature to target/interop/matrix.md. Exit status 0: everything agreed, nothing is left.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -207,10 +208,10 @@ def judge_step(version, step, got, direct):
             return feature, f"progress {values}, after the result {got.get('late')}"
         return feature, None
     if step["do"] == "cancel":
+        if not got["byUs"]:
+            return feature, f"ended before it was cancelled: {got['ended']}"
         held = step["arguments"].get("file")
-        if held and not wait_for_cancellation(held):
-            return feature, "the cancellation did not reach the server"
-        return feature, None if got["byUs"] else f"ended before it was cancelled: {got['ended']}"
+        return feature, None if not held or wait_for_cancellation(held) else "the cancellation did not reach the server"
     if step["do"] == "unknown":
         return feature, None if got.get("code") == -32602 else f"an unknown tool is answered with {json.dumps(got)[:300]}"
     return feature, None
@@ -220,7 +221,7 @@ def wait_for_cancellation(path):
     """Whether the witness has written that its call was cancelled (each call holds once and is cancelled once)."""
     deadline = time.monotonic() + harness.PATIENCE_S
     while time.monotonic() < deadline:
-        with open(path, encoding="utf-8") as file:
+        with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8") as file:
             if file.read() == "held\ncancelled\n":
                 return True
         time.sleep(0.05)

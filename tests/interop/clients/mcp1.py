@@ -24,19 +24,28 @@ async def take(session, step):
     return {"absent": "the SDK has no such call"}
 
 
+async def drain(messages):
+    """Reads what the server sends unasked: the SDK stops at the first such message that nobody takes."""
+    async for _ in messages:
+        pass
+
+
 async def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         plan = json.load(file)
     report = {"steps": {}, "errors": []}
     async with stdio_client(StdioServerParameters(command=plan["command"], args=plan["args"])) as streams:
         async with ClientSession(*streams) as session:
-            report["protocol"] = (await session.initialize()).protocolVersion
-            for step in plan["steps"]:
-                try:
-                    with anyio.fail_after(30):
-                        report["steps"][step["key"]] = await take(session, step)
-                except Exception as error:
-                    report["steps"][step["key"]] = {"failed": f"{type(error).__name__}: {error}"}
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(drain, session.incoming_messages)
+                report["protocol"] = (await session.initialize()).protocolVersion
+                for step in plan["steps"]:
+                    try:
+                        with anyio.fail_after(30):
+                            report["steps"][step["key"]] = await take(session, step)
+                    except Exception as error:
+                        report["steps"][step["key"]] = {"failed": f"{type(error).__name__}: {error}"}
+                tasks.cancel_scope.cancel()
     print(json.dumps(report))
 
 

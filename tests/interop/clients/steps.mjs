@@ -43,6 +43,7 @@ export const counts = message => !message.startsWith('Received a progress notifi
 export async function run(session) {
     const report = { protocol: session.protocol(), steps: {}, errors: session.errors };
     for (const step of plan.steps) {
+        Object.assign(session.seen, { progress: [], late: [], answered: false });
         try {
             report.steps[step.key] = await STEPS[step.do](session, step);
         } catch (error) {
@@ -59,7 +60,6 @@ const STEPS = {
     },
 
     async call(session, { name, arguments: args, progress }) {
-        Object.assign(session.seen, { progress: [], late: [], answered: false });
         const options = progress ? { onprogress: () => {} } : {};
         const result = await session.callTool({ name, arguments: args }, { timeout: PATIENCE_MS, ...options });
         return { result, progress: session.seen.progress, late: session.seen.late };
