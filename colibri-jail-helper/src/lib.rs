@@ -5,3 +5,11 @@
 #![forbid(unsafe_code)]
 
 pub mod registry;
+pub mod strict;
+
+/// The number of the contract between daemon and helper: command line, exit codes, the `started` line, the digest of
+/// entries. `--version` prints it; a daemon that knows another number must not start servers.
+pub const CONTRACT: u32 = 1;
+
+/// The registry that the helper reads.
+pub const REGISTRY: &str = "/usr/local/etc/colibri/external-mcp.json";

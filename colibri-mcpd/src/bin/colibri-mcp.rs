@@ -1,3 +1,7 @@
 //! The client: bridge and operator commands.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    colibri_mcpd::client::run_cli(std::env::args_os())
+}

@@ -1,1 +1,18 @@
 //! How a server process is started and ended.
+//!
+//! A host server runs below a [`keeper`], a jailed one below `colibri-jail-helper`: two supervisors with one manner. Both
+//! share the server's pipes, write one line on stderr when the server's program runs, watch the server's standard input
+//! for the daemon's going away, end the whole tree then, and exit with the server's status. So the pool starts both
+//! through one trait, [`Spawner`], and ends both by one act: dropping the server's stdin.
+
+pub mod harden;
+pub mod keeper;
+mod priv_mode;
+mod spawner;
+mod sys;
+mod tree;
+
+pub use priv_mode::{
+    CommandLine, HELPER, JailConfig, PrivMode, UnknownPrivMode, check_contract, jail_wrap, prepare_spawn_command,
+};
+pub use spawner::{BoxFuture, Exit, Order, Process, Settings, SpawnError, Spawned, Spawner, SystemSpawner};

@@ -1,1 +1,96 @@
 //! MCP versions: handshake, discover, capabilities, what an old client may see.
+//!
+//! Everything here is a function of bytes: no I/O, no clock, no state but a list walk's. Messages are read in place
+//! ([`crate::wire::Json`]) and changed by splices ([`crate::wire::Edits`]); `docs/rewrites.md` is the closed list of
+//! what is changed, `docs/errors.md` of what is answered.
+//!
+//! - [`version`], [`method`]: the tables: which version has what.
+//! - [`request`]: what a client's frame is, and why it is refused.
+//! - [`answer`], [`error`]: what the daemon says itself.
+//! - [`upstream`]: the daemon as the client of a server process.
+//! - [`shape`]: a message of one version made fit for a peer of another.
+//! - [`tools`]: tool definitions and pages of them.
+
+pub mod answer;
+pub mod error;
+pub mod method;
+pub mod request;
+pub mod shape;
+pub mod tools;
+pub mod upstream;
+pub mod version;
+
+pub use answer::{Answer, Capability};
+pub use error::{Code, Failure, RpcError};
+pub use method::Method;
+pub use request::{Request, Session};
+pub use version::{Era, Version};
+
+/// At most the first `longest` bytes, without cutting a character.
+fn prefix(text: &str, longest: usize) -> &str {
+    let end = (0..=longest.min(text.len()))
+        .rev()
+        .find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    const REWRITES: &str = include_str!("../../../docs/rewrites.md");
+
+    #[test]
+    fn prefixes_end_between_characters() {
+        for (longest, expected) in [
+            (0, ""),
+            (1, "a"),
+            (2, "a"),
+            (3, "aé"),
+            (4, "aéb"),
+            (9, "aéb"),
+        ] {
+            assert_eq!(super::prefix("aéb", longest), expected);
+        }
+    }
+
+    fn sources(directory: &Path, into: &mut String) {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                sources(&path, into);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                into.push_str(&std::fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+
+    /// Each row of `docs/rewrites.md` has five cells, and the function its last one names is a test of this crate.
+    #[test]
+    fn every_rewrite_names_a_test_that_exists() {
+        let mut source = String::new();
+        sources(
+            &Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
+            &mut source,
+        );
+        let mut rows = 0;
+        for line in REWRITES.lines().filter(|line| line.starts_with("| `")) {
+            let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+            assert_eq!(
+                cells.len(),
+                5,
+                "path, direction, condition, edit, test: {line}"
+            );
+            let test = cells[4].trim_matches('`');
+            let declared = format!("fn {test}(");
+            let at = source
+                .find(&declared)
+                .unwrap_or_else(|| panic!("no function {test}, named by: {line}"));
+            let before = source[..at].trim_end();
+            let is_test = before.ends_with("#[test]") || before.ends_with("#[tokio::test]");
+            assert!(is_test, "{test} is no test: {line}");
+            rows += 1;
+        }
+        assert!(rows >= 20, "the table was not found: {rows} rows");
+    }
+}

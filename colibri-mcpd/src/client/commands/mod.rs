@@ -1,0 +1,177 @@
+//! The operator's commands, a file each: its arguments, what it asks the daemon, how it shows the answer.
+
+pub mod call;
+pub mod completions;
+pub mod connect;
+pub mod demo;
+pub mod demo_daemon;
+pub mod demo_server;
+pub mod servers;
+pub mod snapshot;
+pub mod status;
+pub mod tasks;
+pub mod tools;
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::connect::{Connection, Gate, RequestError, Unavailable};
+use super::terminal;
+
+/// What `colibri-mcp` can be told to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Shows the daemon: version, gates, servers, limits
+    Status,
+    /// Shows the hosted servers and their processes
+    Servers,
+    /// Lists the tools, all or those of one server
+    Tools(tools::Arguments),
+    /// Calls a tool
+    Call(call::Arguments),
+    /// Lists the tasks
+    Tasks(tasks::Arguments),
+    /// Shows all that an assistant is told of the daemon in one call
+    Snapshot,
+    /// Shows what to put into an editor's settings
+    Connect(connect::Arguments),
+    /// Starts a private daemon, shows it at work, and cleans up
+    Demo,
+    /// Prints a completion script for a shell
+    Completions(completions::Arguments),
+    /// The demo's daemon: `colibri-mcpd` that ends with its stdin
+    #[command(hide = true)]
+    DemoDaemon(demo_daemon::Arguments),
+    /// The demo's MCP server, on stdio
+    #[command(hide = true)]
+    DemoServer(demo_server::Arguments),
+}
+
+/// What every command is given.
+#[derive(Debug)]
+pub struct Context {
+    /// The daemon's socket.
+    pub socket: PathBuf,
+    /// The gates this client keeps closed for itself.
+    pub narrow: Vec<Gate>,
+    /// Whether the answer is for a program.
+    pub json: bool,
+}
+
+impl Command {
+    /// Runs the command.
+    pub fn run(self, context: &Context) -> Result<ExitCode, Failure> {
+        match self {
+            Command::Status => status::run(context)?,
+            Command::Servers => servers::run(context)?,
+            Command::Tools(arguments) => tools::run(&arguments, context)?,
+            Command::Call(arguments) => call::run(&arguments, context)?,
+            Command::Tasks(arguments) => tasks::run(&arguments, context)?,
+            Command::Snapshot => snapshot::run(context)?,
+            Command::Connect(arguments) => connect::run(&arguments, context)?,
+            Command::Demo => demo::run()?,
+            Command::Completions(arguments) => completions::run(&arguments)?,
+            Command::DemoDaemon(arguments) => return Ok(demo_daemon::run(arguments)),
+            Command::DemoServer(arguments) => {
+                demo_server::run(&arguments).map_err(Failure::Output)?
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Context {
+    /// Connects to the daemon.
+    pub fn connect(&self) -> Result<Connection, Failure> {
+        Ok(Connection::open(&self.socket, &self.narrow)?)
+    }
+
+    /// Asks one of Colibri's own tools, and prints its structured content: as it came, or as `show` makes it.
+    fn show<T: DeserializeOwned>(
+        &self,
+        tool: &str,
+        arguments: &Value,
+        show: impl FnOnce(&T) -> String,
+    ) -> Result<(), Failure> {
+        let (answer, raw) = self.connect()?.own_tool::<T>(tool, arguments)?;
+        self.print(&raw, || show(&answer))
+    }
+
+    /// Prints an answer: as it came, or as `show` makes it.
+    fn print(&self, raw: &RawValue, show: impl FnOnce() -> String) -> Result<(), Failure> {
+        terminal::print(&if self.json {
+            terminal::json(raw)
+        } else {
+            show()
+        })
+    }
+}
+
+/// Why a command did not succeed. Each has its exit status, as in sysexits(3) where that has one.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The tool answered that it failed, and its answer has been printed.
+    #[error("the tool answered with an error")]
+    ToolError,
+    /// The command line does not fit.
+    #[error("{0}")]
+    Usage(String),
+    /// The daemon cannot be reached.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// A request has no result.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// Something of this machine does not work; the text says what.
+    #[error("{0}")]
+    Machine(String),
+    /// Writing failed.
+    #[error("cannot write: {0}")]
+    Output(io::Error),
+}
+
+impl Failure {
+    /// `EX_USAGE`
+    pub const USAGE: u8 = 64;
+    /// `EX_UNAVAILABLE`
+    pub const UNAVAILABLE: u8 = 69;
+
+    /// The exit status.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Failure::ToolError
+            | Failure::Request(RequestError::Tool(_) | RequestError::InputRequired) => 1,
+            Failure::Usage(_) => Self::USAGE,
+            Failure::Request(RequestError::Refused { .. }) => 65,
+            Failure::Unavailable(Unavailable::Denied { .. }) => 77,
+            Failure::Unavailable(_) | Failure::Request(RequestError::Lost { .. }) => {
+                Self::UNAVAILABLE
+            }
+            Failure::Request(RequestError::Unreadable { .. }) | Failure::Machine(_) => 70,
+            Failure::Output(_) => 74,
+        }
+    }
+}
+
+/// Says why a command failed, and returns the exit status.
+pub fn finish(outcome: Result<ExitCode, Failure>) -> ExitCode {
+    match outcome {
+        Ok(code) => code,
+        // `colibri-mcp tools | head` is no failure.
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            if !matches!(failure, Failure::ToolError) {
+                eprintln!("colibri-mcp: {}", terminal::block(&failure.to_string()));
+            }
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}

@@ -1,0 +1,585 @@
+//! A connection to the daemon: MCP over its Unix socket, one JSON-RPC message a line.
+//!
+//! Commands speak protocol 2026-07-28: every request carries its version, so there is no handshake, and a command is
+//! one line out and one line back.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+use super::lines::{LINE_LIMIT, LineBuffer, Piece};
+
+/// The protocol version that commands speak.
+pub const PROTOCOL_VERSION: &str = "2026-07-28";
+
+/// A gate that a client can close for itself (DESIGN §5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// Colibri's own tools that change something.
+    Write,
+    /// Calls of external servers' tools.
+    External,
+}
+
+/// The first line of every connection: which gates stay closed for it, whatever the daemon allows.
+pub fn hello(narrow: &[Gate]) -> String {
+    let names: Vec<&str> = narrow
+        .iter()
+        .map(|gate| match gate {
+            Gate::Write => "write",
+            Gate::External => "external",
+        })
+        .collect();
+    let mut line = json!({ "colibri": 1, "narrow": names }).to_string();
+    line.push('\n');
+    line
+}
+
+/// Why the daemon cannot be reached. The text says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Unavailable {
+    /// Nothing listens.
+    #[error("colibri-mcpd is not running: nothing listens on {} ({source}). Start it with `{START}`", .socket.display())]
+    NotRunning {
+        /// Where it was looked for.
+        socket: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The caller may not open the socket.
+    #[error(
+        "no permission to open {} ({source}). Ask the administrator to add you to the group mcpusers, then log in again",
+        .socket.display()
+    )]
+    Denied {
+        /// Where it was looked for.
+        socket: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Anything else.
+    #[error("cannot connect to colibri-mcpd on {}: {source}. Is `--socket` right?", .socket.display())]
+    Other {
+        /// Where it was looked for.
+        socket: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// How the daemon is started on this system.
+pub const START: &str = if cfg!(target_os = "freebsd") {
+    "service colibri_mcp start"
+} else {
+    "colibri-mcpd"
+};
+
+impl Unavailable {
+    fn new(socket: &Path, source: io::Error) -> Unavailable {
+        let socket = socket.to_owned();
+        match source.kind() {
+            io::ErrorKind::NotFound
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe => Unavailable::NotRunning { socket, source },
+            io::ErrorKind::PermissionDenied => Unavailable::Denied { socket, source },
+            _ => Unavailable::Other { socket, source },
+        }
+    }
+}
+
+/// Opens the socket and sends the hello line.
+pub fn dial(socket: &Path, narrow: &[Gate]) -> Result<UnixStream, Unavailable> {
+    let explain = |source| Unavailable::new(socket, source);
+    let mut stream = UnixStream::connect(socket).map_err(explain)?;
+    stream
+        .write_all(hello(narrow).as_bytes())
+        .map_err(explain)?;
+    Ok(stream)
+}
+
+/// Why a request has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// The connection ended before the answer.
+    #[error(
+        "colibri-mcpd closed the connection before it answered {method}: {source}. Its log says why"
+    )]
+    Lost {
+        /// The request.
+        method: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The answer is not what the protocol says.
+    #[error(
+        "colibri-mcpd's answer to {method} cannot be read: {why}. Do its version and this program's match?"
+    )]
+    Unreadable {
+        /// The request.
+        method: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The daemon answered with a JSON-RPC error.
+    #[error("{message} (error {code})")]
+    Refused {
+        /// The JSON-RPC error code.
+        code: i64,
+        /// The error's text.
+        message: String,
+    },
+    /// The tool ran, or was refused by the daemon's rules, and says so.
+    #[error("{0}")]
+    Tool(String),
+    /// The server asks the person something, which a command cannot do.
+    #[error("the tool asks for input, which only an editor or agent can give: call it from there")]
+    InputRequired,
+}
+
+/// How far a request has come (`notifications/progress`).
+#[derive(Debug, Deserialize)]
+pub struct Progress {
+    /// How much is done, in the tool's own unit.
+    pub progress: f64,
+    /// How much there is to do, if known.
+    pub total: Option<f64>,
+    /// A word for people.
+    pub message: Option<String>,
+}
+
+/// The result of a `tools/call`.
+#[derive(Debug)]
+pub struct ToolResult {
+    /// The whole result, as it came.
+    pub raw: Box<RawValue>,
+    /// The tool says that it failed.
+    pub is_error: bool,
+    /// What people read of it, one piece a content item.
+    pub texts: Vec<String>,
+    /// What programs read of it.
+    pub structured: Option<Box<RawValue>>,
+}
+
+/// A connection for commands: one request at a time, blocking.
+#[derive(Debug)]
+pub struct Connection {
+    stream: UnixStream,
+    buffer: LineBuffer,
+    current: Arc<AtomicU64>,
+}
+
+/// Cancels whatever request a connection waits for, from another thread.
+#[derive(Debug)]
+pub struct Canceller {
+    stream: UnixStream,
+    current: Arc<AtomicU64>,
+}
+
+impl Canceller {
+    /// Sends `notifications/cancelled` for the request in flight.
+    pub fn cancel(&mut self) -> io::Result<()> {
+        let cancelled = json!({
+            "jsonrpc": "2.0",
+            "method": "notifications/cancelled",
+            "params": { "requestId": self.current.load(Ordering::SeqCst), "reason": "interrupted" },
+        });
+        self.stream.write_all(format!("{cancelled}\n").as_bytes())
+    }
+}
+
+impl Connection {
+    /// Connects and says hello.
+    pub fn open(socket: &Path, narrow: &[Gate]) -> Result<Connection, Unavailable> {
+        Ok(Connection {
+            stream: dial(socket, narrow)?,
+            buffer: LineBuffer::new(LINE_LIMIT),
+            current: Arc::new(AtomicU64::new(0)),
+        })
+    }
+
+    /// A handle to cancel requests with.
+    pub fn canceller(&self) -> io::Result<Canceller> {
+        Ok(Canceller {
+            stream: self.stream.try_clone()?,
+            current: self.current.clone(),
+        })
+    }
+
+    /// Sends a request and waits for its result.
+    pub fn request(&mut self, method: &str, params: Params) -> Result<Box<RawValue>, RequestError> {
+        self.request_with_progress(method, params, &mut |_| {})
+    }
+
+    /// Sends a request, reports its progress, and waits for its result.
+    pub fn request_with_progress(
+        &mut self,
+        method: &str,
+        params: Params,
+        on_progress: &mut dyn FnMut(&Progress),
+    ) -> Result<Box<RawValue>, RequestError> {
+        let id = self.current.fetch_add(1, Ordering::SeqCst) + 1;
+        let line = request_line(id, method, params).map_err(|error| unreadable(method, error))?;
+        let lost = |source| RequestError::Lost {
+            method: method.to_owned(),
+            source,
+        };
+        self.stream.write_all(&line).map_err(lost)?;
+        loop {
+            let (done, answer) = match self.buffer.read(&mut self.stream).map_err(lost)? {
+                Piece::Nothing => (0, None),
+                Piece::Lines(piece) => {
+                    let mut answer = None;
+                    for (_, line) in super::lines::each_line(piece) {
+                        answer = answer.or(read_line(line, id, method, on_progress).transpose());
+                    }
+                    (piece.len(), answer)
+                }
+                Piece::TooLong(_) => {
+                    return Err(unreadable(
+                        method,
+                        format!("a line is longer than {LINE_LIMIT} bytes"),
+                    ));
+                }
+                Piece::End(_) => return Err(lost(io::ErrorKind::UnexpectedEof.into())),
+            };
+            self.buffer.consume(done);
+            if let Some(answer) = answer {
+                return answer;
+            }
+        }
+    }
+
+    /// Calls a tool by its exposed name.
+    pub fn call_tool(
+        &mut self,
+        name: &str,
+        arguments: &RawValue,
+        on_progress: &mut dyn FnMut(&Progress),
+    ) -> Result<ToolResult, RequestError> {
+        let mut params = Params::new();
+        params.insert(
+            "name",
+            to_raw_value(name).map_err(|error| unreadable("tools/call", error))?,
+        );
+        params.insert("arguments", arguments.to_owned());
+        let raw = self.request_with_progress("tools/call", params, on_progress)?;
+        read_tool_result(raw)
+    }
+
+    /// Calls one of Colibri's own tools; its structured content, read and as it came.
+    pub fn own_tool<T: DeserializeOwned>(
+        &mut self,
+        name: &str,
+        arguments: &Value,
+    ) -> Result<(T, Box<RawValue>), RequestError> {
+        let arguments = to_raw_value(arguments).map_err(|error| unreadable(name, error))?;
+        let result = self.call_tool(name, &arguments, &mut |_| {})?;
+        if result.is_error {
+            return Err(RequestError::Tool(result.texts.join("\n")));
+        }
+        let structured = result
+            .structured
+            .ok_or_else(|| unreadable(name, "it has no structuredContent"))?;
+        let typed =
+            serde_json::from_str(structured.get()).map_err(|error| unreadable(name, error))?;
+        Ok((typed, structured))
+    }
+}
+
+/// A request's parameters, each as JSON text, so that numbers keep their digits.
+pub type Params = BTreeMap<&'static str, Box<RawValue>>;
+
+fn unreadable(method: &str, why: impl ToString) -> RequestError {
+    RequestError::Unreadable {
+        method: method.to_owned(),
+        why: why.to_string(),
+    }
+}
+
+fn request_line(id: u64, method: &str, mut params: Params) -> Result<Vec<u8>, serde_json::Error> {
+    // The per-request fields of 2026-07-28 (basic/index, "_meta"); the token asks for progress.
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": PROTOCOL_VERSION,
+        "io.modelcontextprotocol/clientInfo": { "name": "colibri-mcp", "version": env!("CARGO_PKG_VERSION") },
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "progressToken": id,
+    });
+    params.insert("_meta", to_raw_value(&meta)?);
+    #[derive(serde::Serialize)]
+    struct Request<'a> {
+        jsonrpc: &'static str,
+        id: u64,
+        method: &'a str,
+        params: Params,
+    }
+    let mut line = serde_json::to_vec(&Request {
+        jsonrpc: "2.0",
+        id,
+        method,
+        params,
+    })?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// Reads one line from the daemon: `Some` if it answers `id`.
+fn read_line(
+    line: &[u8],
+    id: u64,
+    method: &str,
+    on_progress: &mut dyn FnMut(&Progress),
+) -> Result<Option<Box<RawValue>>, RequestError> {
+    #[derive(Deserialize)]
+    struct Line<'a> {
+        #[serde(borrow)]
+        id: Option<&'a RawValue>,
+        #[serde(borrow)]
+        method: Option<std::borrow::Cow<'a, str>>,
+        #[serde(borrow)]
+        params: Option<&'a RawValue>,
+        #[serde(borrow)]
+        result: Option<&'a RawValue>,
+        error: Option<JsonRpcError>,
+    }
+    #[derive(Deserialize)]
+    struct JsonRpcError {
+        code: i64,
+        message: String,
+    }
+    let line: Line<'_> = serde_json::from_slice(line).map_err(|error| unreadable(method, error))?;
+    if line.method.as_deref() == Some("notifications/progress") {
+        #[derive(Deserialize)]
+        struct Token {
+            #[serde(rename = "progressToken")]
+            token: u64,
+        }
+        if let Some(params) = line.params
+            && serde_json::from_str::<Token>(params.get()).is_ok_and(|params| params.token == id)
+            && let Ok(progress) = serde_json::from_str::<Progress>(params.get())
+        {
+            on_progress(&progress);
+        }
+        return Ok(None);
+    }
+    if let Some(error) = line.error {
+        // An error without an id can only be about the one request in flight.
+        if line
+            .id
+            .is_none_or(|given| given.get() == "null" || given.get() == id.to_string())
+        {
+            return Err(RequestError::Refused {
+                code: error.code,
+                message: error.message,
+            });
+        }
+        return Ok(None);
+    }
+    match (line.id, line.result) {
+        (Some(given), Some(result)) if given.get() == id.to_string() => {
+            #[derive(Deserialize)]
+            struct Kind {
+                #[serde(rename = "resultType")]
+                kind: Option<String>,
+            }
+            let kind: Kind =
+                serde_json::from_str(result.get()).map_err(|error| unreadable(method, error))?;
+            match kind.kind.as_deref() {
+                None | Some("complete") => Ok(Some(result.to_owned())),
+                Some("input_required") => Err(RequestError::InputRequired),
+                Some(other) => Err(unreadable(method, format!("its resultType is {other:?}"))),
+            }
+        }
+        _ => Ok(None),
+    }
+}
+
+fn read_tool_result(raw: Box<RawValue>) -> Result<ToolResult, RequestError> {
+    #[derive(Deserialize)]
+    struct Shape<'a> {
+        #[serde(borrow, default)]
+        content: Vec<&'a RawValue>,
+        #[serde(rename = "isError", default)]
+        is_error: bool,
+        #[serde(borrow, rename = "structuredContent")]
+        structured: Option<&'a RawValue>,
+    }
+    let shape: Shape<'_> =
+        serde_json::from_str(raw.get()).map_err(|error| unreadable("tools/call", error))?;
+    let (is_error, structured) = (shape.is_error, shape.structured.map(ToOwned::to_owned));
+    let texts = shape
+        .content
+        .iter()
+        .map(|item| readable_content(item))
+        .collect();
+    Ok(ToolResult {
+        is_error,
+        structured,
+        texts,
+        raw,
+    })
+}
+
+/// A content item as text: what it says if it is text, else what it is.
+fn readable_content(item: &RawValue) -> String {
+    #[derive(Deserialize)]
+    #[serde(tag = "type", rename_all = "snake_case")]
+    enum Content {
+        Text {
+            text: String,
+        },
+        Image {
+            #[serde(rename = "mimeType")]
+            mime_type: String,
+            data: String,
+        },
+        Audio {
+            #[serde(rename = "mimeType")]
+            mime_type: String,
+            data: String,
+        },
+        ResourceLink {
+            uri: String,
+        },
+        Resource {
+            resource: Resource,
+        },
+    }
+    #[derive(Deserialize)]
+    struct Resource {
+        uri: String,
+        text: Option<String>,
+    }
+    match serde_json::from_str(item.get()) {
+        Ok(Content::Text { text }) => text,
+        Ok(Content::Image { mime_type, data } | Content::Audio { mime_type, data }) => {
+            format!("[{mime_type}, {} bytes: see --json]", data.len() / 4 * 3)
+        }
+        Ok(Content::ResourceLink { uri }) => uri,
+        Ok(Content::Resource { resource }) => resource
+            .text
+            .unwrap_or(format!("[{}: see --json]", resource.uri)),
+        // A content type this program does not know, or one with text that no `String` holds: as it came.
+        Err(_) => item.get().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::net::UnixListener;
+
+    /// A daemon that answers the n-th request with the n-th list of lines; `ID` in them is the request's id.
+    fn daemon(
+        answers: Vec<Vec<&'static str>>,
+    ) -> (
+        tempfile::TempDir,
+        PathBuf,
+        std::thread::JoinHandle<Vec<String>>,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let thread = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap())
+                .lines()
+                .map(Result::unwrap);
+            let mut seen = vec![lines.next().unwrap()];
+            for answer in answers {
+                let request = lines.next().unwrap();
+                let id = serde_json::from_str::<Value>(&request).unwrap()["id"].to_string();
+                seen.push(request);
+                for line in answer {
+                    stream
+                        .write_all(line.replace("ID", &id).as_bytes())
+                        .unwrap();
+                    stream.write_all(b"\n").unwrap();
+                }
+            }
+            seen
+        });
+        (dir, socket, thread)
+    }
+
+    #[test]
+    fn says_hello_then_requests_with_what_the_protocol_demands() {
+        let (_dir, socket, daemon) = daemon(vec![vec![
+            r#"{"jsonrpc":"2.0","id":ID,"result":{"n":1e400}}"#,
+        ]]);
+        let mut connection = Connection::open(&socket, &[Gate::Write, Gate::External]).unwrap();
+        let result = connection.request("tools/list", Params::new()).unwrap();
+        assert_eq!(result.get(), r#"{"n":1e400}"#);
+        let seen = daemon.join().unwrap();
+        assert_eq!(seen[0], r#"{"colibri":1,"narrow":["write","external"]}"#);
+        let request: Value = serde_json::from_str(&seen[1]).unwrap();
+        assert_eq!(
+            request["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"],
+            PROTOCOL_VERSION
+        );
+        assert!(
+            request["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"].is_object()
+        );
+    }
+
+    #[test]
+    fn reports_progress_of_its_own_request_only_and_skips_what_it_does_not_know() {
+        let (_dir, socket, daemon) = daemon(vec![vec![
+            r#"{"method":"notifications/progress","params":{"progressToken":99,"progress":9}}"#,
+            r#"{"method":"notifications/progress","params":{"progressToken":ID,"progress":1,"total":2,"message":"m"}}"#,
+            r#"{"method":"notifications/else"}"#,
+            r#"{"jsonrpc":"2.0","id":"ID","result":{"content":[]}}"#,
+            r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"t"},{"type":"new","x":1}],"isError":true}}"#,
+        ]]);
+        let mut connection = Connection::open(&socket, &[]).unwrap();
+        let mut seen = Vec::new();
+        let arguments = to_raw_value(&json!({})).unwrap();
+        let result = connection
+            .call_tool("t", &arguments, &mut |p| seen.push((p.progress, p.total)))
+            .unwrap();
+        assert_eq!(seen, [(1.0, Some(2.0))]);
+        assert!(result.is_error);
+        assert_eq!(result.texts, ["t", r#"{"type":"new","x":1}"#]);
+        daemon.join().unwrap();
+    }
+
+    #[test]
+    fn each_way_to_fail_has_its_own_error() {
+        let (_dir, socket, daemon) = daemon(vec![
+            vec![r#"{"jsonrpc":"2.0","id":ID,"error":{"code":-32602,"message":"no such tool"}}"#],
+            vec![r#"{"jsonrpc":"2.0","id":ID,"result":{"resultType":"input_required"}}"#],
+            vec![r#"{"jsonrpc":"2.0","id":ID,"result":{"resultType":"later"}}"#],
+            vec!["garbage"],
+            vec![],
+        ]);
+        let mut connection = Connection::open(&socket, &[]).unwrap();
+        let mut next = || connection.request("m", Params::new()).unwrap_err();
+        assert!(
+            matches!(next(), RequestError::Refused { code: -32602, message } if message == "no such tool")
+        );
+        assert!(matches!(next(), RequestError::InputRequired));
+        assert!(matches!(next(), RequestError::Unreadable { .. }));
+        assert!(matches!(next(), RequestError::Unreadable { .. }));
+        assert!(matches!(next(), RequestError::Lost { .. }));
+        daemon.join().unwrap();
+    }
+
+    #[test]
+    fn says_how_to_start_the_daemon() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = Connection::open(&dir.path().join("none"), &[]).unwrap_err();
+        assert!(matches!(error, Unavailable::NotRunning { .. }));
+        assert!(error.to_string().contains(START), "{error}");
+        let denied = Unavailable::new(dir.path(), io::ErrorKind::PermissionDenied.into());
+        assert!(denied.to_string().contains("group mcpusers"), "{denied}");
+    }
+}

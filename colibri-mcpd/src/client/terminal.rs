@@ -1,0 +1,238 @@
+//! What reaches a person's terminal: tables, and text from servers made harmless.
+
+use std::borrow::Cow;
+use std::io::{self, IsTerminal, Write};
+
+use comfy_table::{Cell, Color, ContentArrangement};
+use serde_json::value::RawValue;
+
+use super::commands::Failure;
+
+/// Columns of a table when nothing says how wide the terminal is.
+const WIDTH: u16 = 80;
+
+/// A character that a terminal would act on, or that hides or reorders text: C0 and C1 controls, bidirectional controls,
+/// zero-width spaces and tag characters. Joiners stay: several scripts and emoji need them.
+fn is_unsafe(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
+        || matches!(
+            character,
+            '\u{061c}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+/// Text of others as it may stand in one line: what is unsafe is written as an escape. The same on a terminal and in a
+/// pipe, since the pipe may be `ssh` and end on a terminal after all.
+pub fn line(text: &str) -> Cow<'_, str> {
+    escaped(text, |_| false)
+}
+
+/// Text of others over several lines: newlines and tabs stay.
+pub fn block(text: &str) -> Cow<'_, str> {
+    escaped(text, |character| matches!(character, '\n' | '\t'))
+}
+
+fn escaped(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text
+        .chars()
+        .any(|character| is_unsafe(character) && !keep(character))
+    {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        if is_unsafe(character) && !keep(character) {
+            out.extend(character.escape_default());
+        } else {
+            out.push(character);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// JSON of others: the same value, with unsafe characters (which JSON has only in strings) as `\u` escapes.
+pub fn json(raw: &RawValue) -> String {
+    let mut out = String::with_capacity(raw.get().len());
+    let mut units = [0; 2];
+    for character in raw.get().chars() {
+        if is_unsafe(character) && !matches!(character, '\n' | '\t' | '\r') {
+            out.extend(
+                character
+                    .encode_utf16(&mut units)
+                    .iter()
+                    .map(|unit| format!("\\u{unit:04x}")),
+            );
+        } else {
+            out.push(character);
+        }
+    }
+    out
+}
+
+/// Writes to stdout, with a newline. A reader that has gone is a [`Failure`], not a panic.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{text}")
+        .and_then(|()| out.flush())
+        .map_err(Failure::Output)
+}
+
+/// How a cell is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mood {
+    /// Nothing particular.
+    Plain,
+    /// All is well.
+    Good,
+    /// Worth a look.
+    Odd,
+    /// Broken.
+    Bad,
+}
+
+/// A table without lines, as wide as the terminal at most.
+#[derive(Debug)]
+pub struct Table {
+    table: comfy_table::Table,
+}
+
+impl Table {
+    /// A table with these headings.
+    pub fn new(headings: &[&str]) -> Table {
+        let mut table = comfy_table::Table::new();
+        table
+            .load_style(comfy_table::presets::NOTHING)
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_header(
+                headings
+                    .iter()
+                    .map(|heading| Cell::new(heading.to_uppercase()))
+                    .collect::<Vec<_>>(),
+            );
+        if std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) {
+            table.force_no_tty();
+        }
+        if !io::stdout().is_terminal() || table.width().is_none() {
+            let columns = std::env::var("COLUMNS")
+                .ok()
+                .and_then(|columns| columns.parse().ok());
+            table.set_width(columns.unwrap_or(WIDTH).max(40));
+        }
+        Table { table }
+    }
+
+    /// Adds a row. Unsafe characters are escaped here, so no caller can forget it.
+    pub fn row(&mut self, cells: &[(&str, Mood)]) {
+        let cells: Vec<Cell> = cells
+            .iter()
+            .map(|(text, mood)| {
+                let cell = Cell::new(line(text));
+                match mood {
+                    Mood::Plain => cell,
+                    Mood::Good => cell.fg(Color::Green),
+                    Mood::Odd => cell.fg(Color::Yellow),
+                    Mood::Bad => cell.fg(Color::Red),
+                }
+            })
+            .collect();
+        self.table.add_row(cells);
+    }
+
+    /// The table's text, without spaces at line ends.
+    pub fn text(&self) -> String {
+        self.table
+            .lines()
+            .map(|line| line.trim_end().to_owned())
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+}
+
+/// Seconds as people say them.
+pub fn duration(seconds: u64) -> String {
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7199 => format!("{} min", seconds / 60),
+        7200..=172_799 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+/// Bytes as people say them.
+pub fn bytes(bytes: u64) -> String {
+    let digits = bytes.to_string();
+    let groups: Vec<_> = digits
+        .as_bytes()
+        .rchunks(3)
+        .rev()
+        .map(String::from_utf8_lossy)
+        .collect();
+    format!("{} bytes", groups.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_a_terminal_would_act_on_is_escaped() {
+        assert_eq!(
+            line("a\x1b[31mb\n\u{9b}\u{202e}\u{e0041}"),
+            "a\\u{1b}[31mb\\n\\u{9b}\\u{202e}\\u{e0041}"
+        );
+        assert_eq!(block("a\n\tb\r"), "a\n\tb\\r");
+        assert!(matches!(line("größer 日本 👩‍🚀"), Cow::Borrowed(_)));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_unsafe_passes(text in any::<String>()) {
+            prop_assert!(!line(&text).chars().any(is_unsafe));
+            prop_assert!(!block(&text).chars().any(|c| is_unsafe(c) && c != '\n' && c != '\t'));
+        }
+
+        #[test]
+        fn json_stays_the_same_value(text in any::<String>()) {
+            let value = serde_json::json!({ "k": text, "esc": "\u{7f}\u{9b}\u{e0041}" });
+            let raw = RawValue::from_string(value.to_string()).unwrap();
+            let shown = json(&raw);
+            prop_assert!(!shown.chars().any(is_unsafe));
+            prop_assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+        }
+    }
+
+    #[test]
+    fn a_table_is_never_wider_than_its_terminal() {
+        let mut table = Table::new(&["name", "what it does"]);
+        table.table.force_no_tty().set_width(80);
+        table.row(&[
+            ("github__create_issue", Mood::Plain),
+            (&"words and more words ".repeat(20), Mood::Good),
+        ]);
+        table.row(&[("x\x1b]0;title\x07", Mood::Bad), ("", Mood::Odd)]);
+        let text = table.text();
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
+        assert!(!text.contains('\x1b'));
+        assert!(
+            text.starts_with(" NAME") || text.starts_with("NAME"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn numbers_are_said_as_people_do() {
+        assert_eq!(
+            (duration(59).as_str(), duration(7300).as_str()),
+            ("59 s", "2 h")
+        );
+        assert_eq!(
+            (bytes(500_000).as_str(), bytes(16).as_str()),
+            ("500,000 bytes", "16 bytes")
+        );
+    }
+}

@@ -1,0 +1,265 @@
+//! The keeper: a small process between the daemon and each host server, so that nothing of the server is left behind,
+//! however the daemon ends.
+//!
+//! It is the daemon's own executable, started again with a hidden first argument:
+//!
+//! ```text
+//! colibri-mcpd keeper --grace-ms N --parent PID -- PROGRAM ARGS…
+//! ```
+//!
+//! Its standard input is the server's, and it polls it without reading: when the last writer is gone, because the daemon
+//! closed it or was killed, that is the order to end. Nothing else needs to reach it, so the daemon never has to be able
+//! to signal anybody. `docs/processes.md` says what each platform guarantees.
+
+use super::{sys, tree};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::stat::SFlag;
+use nix::sys::time::TimeSpec;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, getppid, setsid};
+use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+/// The hidden first argument.
+pub const ARGUMENT: &str = "keeper";
+
+/// What the keeper writes on stderr once the server's program has been executed.
+pub const STARTED: &str = "keeper: started";
+
+/// Variables of the server's environment travel to the keeper under their name with this before it, so that none of them
+/// (`LD_PRELOAD`, say) works on the keeper itself.
+pub const ENVIRONMENT_PREFIX: &str = "COLIBRI_KEEPER_";
+
+/// Time from the end of the input to TERM, and from TERM to KILL, when the daemon is gone: together well below the two
+/// seconds within which nothing may be left.
+const GRACE_WITHOUT_DAEMON: Duration = Duration::from_millis(500);
+
+/// How often the keeper looks while it is ending a tree: for orphans that no signal announces, and for the daemon.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Exit status of the keeper when it was not started as it must be (EX_USAGE of sysexits(3)).
+const EXIT_USAGE: u8 = 64;
+
+/// Exit status when the system refused something the keeper needs (EX_OSERR).
+const EXIT_SYSTEM: u8 = 71;
+
+/// Exit status when the server's program could not be executed, as shells have it.
+const EXIT_NOT_STARTED: u8 = 127;
+
+/// Runs the keeper and returns the server's exit status, or 128 and its signal. `arguments` are those after
+/// [`ARGUMENT`].
+///
+/// Must be called first thing in `main`, before any thread, runtime or open file: it closes every descriptor above 2.
+pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let failed = |status, what: &dyn Display| {
+        eprintln!("keeper: {what}");
+        ExitCode::from(status)
+    };
+    let task = match Task::read(arguments) {
+        Ok(task) => task,
+        Err(message) => return failed(EXIT_USAGE, &message),
+    };
+    if let Err(error) = prepare() {
+        return failed(EXIT_SYSTEM, &format_args!("cannot prepare: {error}"));
+    }
+    let mut command = Command::new(&task.program);
+    command.args(&task.arguments).env_clear().envs(environment());
+    sys::lead_session_and_die_with_parent(&mut command);
+    let server = match command.spawn() {
+        Ok(server) => Pid::from_raw(server.id() as i32),
+        Err(error) => {
+            return failed(
+                EXIT_NOT_STARTED,
+                &format_args!("cannot run {}: {error}", task.program.display()),
+            );
+        }
+    };
+    // With a copy of the server's stdout here, nobody would see the server close it.
+    let let_go = std::fs::File::options()
+        .write(true)
+        .open("/dev/null")
+        .and_then(|null| Ok(nix::unistd::dup2_stdout(null)?));
+    if let Err(error) = let_go {
+        tree::signal_descendants(Signal::SIGKILL);
+        return failed(EXIT_SYSTEM, &format_args!("cannot let go of stdout: {error}"));
+    }
+    eprintln!("{STARTED}");
+    match keep(server, &task) {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => failed(EXIT_SYSTEM, &format_args!("cannot watch the server: {error}")),
+    }
+}
+
+/// What the command line says.
+struct Task {
+    grace: Duration,
+    parent: Pid,
+    program: OsString,
+    arguments: Vec<OsString>,
+}
+
+impl Task {
+    fn read(mut arguments: impl Iterator<Item = OsString>) -> Result<Self, &'static str> {
+        const USAGE: &str = "started by the daemon as: keeper --grace-ms N --parent PID -- PROGRAM ARGS…";
+        let mut number = |name: &str| {
+            let found = arguments.next().is_some_and(|argument| argument == name);
+            arguments
+                .next()
+                .filter(|_| found)
+                .and_then(|n| n.to_str()?.parse::<u32>().ok())
+                .ok_or(USAGE)
+        };
+        let grace = number("--grace-ms")?;
+        let parent = number("--parent")?;
+        if arguments.next().is_none_or(|argument| argument != "--") {
+            return Err(USAGE);
+        }
+        Ok(Self {
+            grace: Duration::from_millis(grace.into()),
+            parent: Pid::from_raw(i32::try_from(parent).map_err(|_| USAGE)?),
+            program: arguments.next().ok_or(USAGE)?,
+            arguments: arguments.collect(),
+        })
+    }
+}
+
+fn prepare() -> io::Result<()> {
+    sys::close_above_standard()?;
+    let stdin = nix::sys::stat::fstat(io::stdin())?;
+    if SFlag::from_bits_truncate(stdin.st_mode) & SFlag::S_IFMT != SFlag::S_IFIFO {
+        return Err(io::Error::other(
+            "standard input must be a pipe: its end is the order to end",
+        ));
+    }
+    // Before the server exists, so that it never sees a keeper that it could trace or read the environment of.
+    sys::not_traceable()?;
+    sys::no_new_privileges()?;
+    sys::become_reaper()?;
+    // A session of its own: what a terminal sends to the daemon's group does not come here.
+    setsid()?;
+    sys::take_signals()?;
+    // Blocked except while waiting, so that none arrives between a look and the wait for it.
+    SigSet::all().thread_block()?;
+    Ok(())
+}
+
+fn environment() -> impl Iterator<Item = (OsString, OsString)> {
+    std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.as_bytes().strip_prefix(ENVIRONMENT_PREFIX.as_bytes())?;
+        Some((OsString::from_vec(name.to_vec()), value))
+    })
+}
+
+/// How far the end has come.
+#[derive(Clone, Copy)]
+enum Phase {
+    /// The server serves.
+    Serving,
+    /// Its input has ended: it has until then to end by itself.
+    Grace(Instant),
+    /// TERM was sent: the tree has until then.
+    Terminating(Instant),
+    /// KILL, until nothing is left.
+    Killing,
+}
+
+/// Watches the server to its end and the end of everything it started.
+fn keep(server: Pid, task: &Task) -> io::Result<u8> {
+    let mut phase = Phase::Serving;
+    let mut status = None;
+    let mut hung_up = false;
+    let mut hurried = false;
+    loop {
+        let last = reap(server, &mut status)?;
+        if last {
+            // Without a status the server was reaped by nobody: it cannot be, since this is its parent.
+            return Ok(status.unwrap_or(EXIT_SYSTEM));
+        }
+        let now = Instant::now();
+        if status.is_some() && matches!(phase, Phase::Serving | Phase::Grace(_)) {
+            phase = Phase::Killing;
+        }
+        if hung_up && matches!(phase, Phase::Serving) {
+            phase = Phase::Grace(now + task.grace);
+        }
+        if sys::termination_asked() && matches!(phase, Phase::Serving | Phase::Grace(_)) {
+            phase = terminate(now + task.grace);
+        }
+        // A daemon that was killed closed its pipes a moment before it became nobody's parent: look again and again.
+        let daemon_gone = getppid() != task.parent;
+        if daemon_gone && !hurried {
+            let soon = now + GRACE_WITHOUT_DAEMON;
+            phase = match phase {
+                Phase::Grace(until) => Phase::Grace(until.min(soon)),
+                Phase::Terminating(until) => Phase::Terminating(until.min(soon)),
+                other => other,
+            };
+            hurried = !matches!(phase, Phase::Serving);
+        }
+        match phase {
+            Phase::Grace(until) if now >= until => {
+                phase = terminate(now + if daemon_gone { GRACE_WITHOUT_DAEMON } else { task.grace });
+            }
+            Phase::Terminating(until) if now >= until => phase = Phase::Killing,
+            _ => {}
+        }
+        if matches!(phase, Phase::Killing) {
+            tree::signal_descendants(Signal::SIGKILL);
+        }
+        hung_up |= wait(phase, now)?;
+    }
+}
+
+fn terminate(until: Instant) -> Phase {
+    tree::signal_descendants(Signal::SIGTERM);
+    Phase::Terminating(until)
+}
+
+/// Waits for a signal, the end of the input, or the time to look again; says whether the input has ended.
+fn wait(phase: Phase, now: Instant) -> io::Result<bool> {
+    let stdin = io::stdin();
+    // No event is asked for: POLLHUP comes unasked, with unread data still in the pipe, and never before the last
+    // writer is gone. Once it has come it would come at once every time.
+    let mut lifeline = [PollFd::new(stdin.as_fd(), PollFlags::empty())];
+    let (watched, timeout): (&mut [PollFd<'_>], _) = match phase {
+        Phase::Serving => (&mut lifeline, None),
+        Phase::Grace(until) | Phase::Terminating(until) => {
+            (&mut [], Some(until.saturating_duration_since(now).min(LOOK)))
+        }
+        Phase::Killing => (&mut [], Some(LOOK / 5)),
+    };
+    match ppoll(watched, timeout.map(TimeSpec::from_duration), Some(SigSet::empty())) {
+        Ok(events) => Ok(events > 0),
+        Err(Errno::EINTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Collects every child that has ended, the server's status among them. `true`: no child is left, and since orphans come
+/// here, no descendant either.
+fn reap(server: Pid, status: &mut Option<u8>) -> io::Result<bool> {
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) => return Ok(false),
+            Ok(WaitStatus::Exited(pid, code)) if pid == server => *status = Some(code as u8),
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == server => *status = Some(128 + signal as u8),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(Errno::ECHILD) => return Ok(true),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The name under which a variable of the server travels to the keeper.
+pub(super) fn carried(name: &OsStr) -> OsString {
+    let mut carried = OsString::from(ENVIRONMENT_PREFIX);
+    carried.push(name);
+    carried
+}

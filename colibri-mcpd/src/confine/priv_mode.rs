@@ -1,0 +1,373 @@
+//! How root is reached for a jailed server: the command line that runs `colibri-jail-helper`.
+//!
+//! The helper's whole input is a server's name and the digest of its entry. Where and as whom the server runs is not the
+//! daemon's to say, so none of it appears here.
+
+use super::keeper;
+use super::spawner::{Order, Settings, SpawnError};
+use super::sys;
+use nix::sys::statvfs::{FsFlags, statvfs};
+use secrecy::ExposeSecret as _;
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// The setuid helper. One path in every mode: what may become root is decided by where it stands and who owns it.
+pub const HELPER: &str = "/usr/local/libexec/colibri-jail-helper";
+
+/// mdo(1), of FreeBSD's base system.
+const MDO: &str = "/usr/bin/mdo";
+
+/// sudo(8), of a package on FreeBSD.
+const SUDO: &str = if cfg!(target_os = "freebsd") {
+    "/usr/local/bin/sudo"
+} else {
+    "/usr/bin/sudo"
+};
+
+/// How the helper gets root (`--priv-mode`, `COLIBRI_JAIL_PRIV_MODE`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PrivMode {
+    /// It is setuid root.
+    #[default]
+    Helper,
+    /// Through mdo(1) and mac_do(4), for images whose file systems are nosuid. It protects against mistakes, not against
+    /// the daemon: mac_do authorises credentials, never commands.
+    Mdo,
+    /// Through `sudo -n` and the sudoers line that ships.
+    Sudo,
+}
+
+/// A priv mode that does not exist.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown priv mode; it must be helper, mdo or sudo")]
+pub struct UnknownPrivMode;
+
+impl FromStr for PrivMode {
+    type Err = UnknownPrivMode;
+
+    fn from_str(text: &str) -> Result<Self, UnknownPrivMode> {
+        match text {
+            "helper" => Ok(Self::Helper),
+            "mdo" => Ok(Self::Mdo),
+            "sudo" => Ok(Self::Sudo),
+            _ => Err(UnknownPrivMode),
+        }
+    }
+}
+
+impl fmt::Display for PrivMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Helper => "helper",
+            Self::Mdo => "mdo",
+            Self::Sudo => "sudo",
+        })
+    }
+}
+
+/// All that the daemon says to the helper about a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JailConfig {
+    /// The server's id, under which the helper finds its entry in the registry.
+    pub server: String,
+    /// SHA-256 of the entry as the daemon loaded it, lower-case hex; where the file differs by then, nothing starts.
+    pub digest: String,
+}
+
+/// A program with its arguments and its whole environment; nothing is inherited.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CommandLine {
+    /// Absolute path.
+    pub program: PathBuf,
+    /// Arguments without the program's name.
+    pub arguments: Vec<OsString>,
+    /// Every variable.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Absolute path of the working directory.
+    pub directory: PathBuf,
+    /// How it reaches root; `None`: not at all.
+    pub privilege: Option<PrivMode>,
+}
+
+impl fmt::Debug for CommandLine {
+    /// Shows the names of variables only: values may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.environment.iter().map(|(name, _)| name).collect();
+        f.debug_struct("CommandLine")
+            .field("program", &self.program)
+            .field("arguments", &self.arguments)
+            .field("environment", &names)
+            .field("directory", &self.directory)
+            .field("privilege", &self.privilege)
+            .finish()
+    }
+}
+
+/// The command line that has the helper run with these arguments. Its environment is empty: the helper forgets any, and
+/// mdo and sudo have less to be misled by.
+pub(super) fn helper_command(mode: PrivMode, arguments: &[&str]) -> CommandLine {
+    let (program, before): (_, &[&str]) = match mode {
+        PrivMode::Helper => (HELPER, &[]),
+        // -i keeps the groups: a rule for the uid alone suffices (mdo(1)).
+        PrivMode::Mdo => (MDO, &["-i", "-u", "root", "--", HELPER]),
+        PrivMode::Sudo => (SUDO, &["-n", "--", HELPER]),
+    };
+    CommandLine {
+        program: PathBuf::from(program),
+        arguments: before.iter().chain(arguments).map(OsString::from).collect(),
+        environment: Vec::new(),
+        directory: PathBuf::from("/"),
+        privilege: Some(mode),
+    }
+}
+
+/// The command line that starts a jailed server. `session` is 16 lower-case hex digits.
+pub fn jail_wrap(mode: PrivMode, jail: &JailConfig, session: &str) -> CommandLine {
+    helper_command(
+        mode,
+        &["run", "--session", session, "--digest", &jail.digest, &jail.server],
+    )
+}
+
+/// The command line that starts what `order` asks for, below its supervisor.
+///
+/// # Errors
+/// A host server in mdo mode, where whoever runs as colibri can become root; a program that is missing or not executable;
+/// for a jailed server, no helper.
+pub fn prepare_spawn_command(settings: &Settings, order: &Order, session: &str) -> Result<CommandLine, SpawnError> {
+    match order {
+        Order::Jailed(jail) => Ok(jail_wrap(reachable(settings.priv_mode)?, jail, session)),
+        Order::Host { .. } if settings.priv_mode == PrivMode::Mdo => Err(SpawnError::HostInMdoMode),
+        Order::Host {
+            program,
+            arguments,
+            environment,
+            directory,
+            ..
+        } => {
+            check_program(program)?;
+            let mut carried: Vec<(OsString, OsString)> = Vec::new();
+            let base = [
+                ("PATH", settings.path.as_str()),
+                ("HOME", settings.home.as_str()),
+                ("LANG", "C.UTF-8"),
+            ];
+            for (name, value) in base.into_iter().filter(|(name, _)| !environment.contains_key(*name)) {
+                carried.push((keeper::carried(name.as_ref()), value.into()));
+            }
+            for (name, value) in environment {
+                carried.push((keeper::carried(name.as_ref()), value.expose_secret().into()));
+            }
+            let head = [
+                keeper::ARGUMENT.into(),
+                "--grace-ms".into(),
+                settings.grace.as_millis().to_string().into(),
+                "--parent".into(),
+                std::process::id().to_string().into(),
+                "--".into(),
+                program.clone().into_os_string(),
+            ];
+            Ok(CommandLine {
+                program: settings.keeper.clone(),
+                arguments: head.into_iter().chain(arguments.iter().map(OsString::from)).collect(),
+                environment: carried,
+                directory: directory.clone().unwrap_or_else(|| PathBuf::from("/")),
+                privilege: None,
+            })
+        }
+    }
+}
+
+/// The mode that is used where `wanted` is asked for: `helper` becomes `sudo` when the helper is there but cannot gain
+/// root, with a warning in the log.
+pub(super) fn reachable(wanted: PrivMode) -> Result<PrivMode, SpawnError> {
+    let obstacle = obstacle(Path::new(HELPER))?;
+    match (wanted, obstacle) {
+        (PrivMode::Helper, Some(why)) => {
+            tracing::warn!("{HELPER} cannot gain root: {why}; trying sudo -n instead");
+            Ok(PrivMode::Sudo)
+        }
+        (mode, _) => Ok(mode),
+    }
+}
+
+/// Why the helper, being there, could not gain root by itself.
+fn obstacle(helper: &Path) -> Result<Option<&'static str>, SpawnError> {
+    let file = std::fs::symlink_metadata(helper).map_err(|error| SpawnError::HelperMissing { error })?;
+    let mount = statvfs(helper).map_err(|error| SpawnError::HelperMissing { error: error.into() })?;
+    Ok(if !file.is_file() {
+        Some("it is not a regular file")
+    } else if file.uid() != 0 {
+        Some("its owner is not root")
+    } else if file.mode() & 0o4000 == 0 {
+        Some("it has no setuid bit")
+    } else if mount.flags().contains(FsFlags::ST_NOSUID) {
+        Some("its file system is mounted nosuid")
+    } else if !sys::can_gain_privileges().unwrap_or(false) {
+        Some("this process was started so that it can gain no privilege (no_new_privs)")
+    } else {
+        None
+    })
+}
+
+/// An early look at a host server's program, for an error that names it; the kernel decides at the start.
+fn check_program(program: &Path) -> Result<(), SpawnError> {
+    let failed = |error| SpawnError::Program {
+        program: program.to_owned(),
+        error,
+    };
+    let file = std::fs::metadata(program).map_err(failed)?;
+    if !file.is_file() || file.mode() & 0o111 == 0 {
+        return Err(failed(std::io::Error::other("not an executable file")));
+    }
+    Ok(())
+}
+
+/// Checks that helper and daemon speak of the same things: `--version` must print this build's contract number.
+///
+/// # Errors
+/// No helper, a helper that does not run, or another number.
+pub async fn check_contract(mode: PrivMode) -> Result<(), SpawnError> {
+    let output = super::spawner::run(mode, "--version").await?;
+    match contract(&output) {
+        Some(found) if found == colibri_jail_helper::CONTRACT => Ok(()),
+        found => Err(SpawnError::Contract {
+            found,
+            wanted: colibri_jail_helper::CONTRACT,
+        }),
+    }
+}
+
+/// The number after the word `contract` in what `--version` prints.
+fn contract(version: &str) -> Option<u32> {
+    let (_, number) = version.split_once("contract ")?;
+    number.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn words(command: &CommandLine) -> Vec<String> {
+        std::iter::once(command.program.as_os_str())
+            .chain(command.arguments.iter().map(OsString::as_os_str))
+            .map(|word| word.to_str().unwrap().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn modes_are_read_and_shown() {
+        for name in ["helper", "mdo", "sudo"] {
+            assert_eq!(name.parse::<PrivMode>().unwrap().to_string(), name);
+        }
+        for name in ["", "Helper", "root", "sudo ", "doas"] {
+            assert_eq!(name.parse::<PrivMode>(), Err(UnknownPrivMode));
+        }
+        assert_eq!(PrivMode::default(), PrivMode::Helper);
+    }
+
+    #[test]
+    fn every_mode_runs_the_same_helper_with_an_empty_environment() {
+        let jail = JailConfig {
+            server: "github".into(),
+            digest: "d".repeat(64),
+        };
+        let session = "0123456789abcdef";
+        let run = format!("run --session {session} --digest {} github", "d".repeat(64));
+        let helper = "/usr/local/libexec/colibri-jail-helper";
+        for (mode, before) in [
+            (PrivMode::Helper, String::new()),
+            (PrivMode::Mdo, "/usr/bin/mdo -i -u root -- ".to_owned()),
+            (PrivMode::Sudo, format!("{SUDO} -n -- ")),
+        ] {
+            let command = jail_wrap(mode, &jail, session);
+            assert_eq!(words(&command).join(" "), format!("{before}{helper} {run}"));
+            assert!(command.environment.is_empty());
+        }
+    }
+
+    #[test]
+    fn says_why_a_helper_cannot_gain_root() {
+        let directory = tempfile::tempdir().unwrap();
+        let helper = directory.path().join("helper");
+        assert!(matches!(obstacle(&helper), Err(SpawnError::HelperMissing { .. })));
+        std::fs::write(&helper, "").unwrap();
+        std::fs::set_permissions(&helper, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let wanted = if nix::unistd::geteuid().is_root() {
+            "no setuid bit"
+        } else {
+            "owner is not root"
+        };
+        assert!(obstacle(&helper).unwrap().unwrap().contains(wanted));
+        assert!(obstacle(directory.path()).unwrap().unwrap().contains("regular file"));
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&helper, &link).unwrap();
+        assert!(obstacle(&link).unwrap().unwrap().contains("regular file"));
+    }
+
+    #[test]
+    fn contract_numbers_are_found() {
+        assert_eq!(contract("colibri-jail-helper 0.1.0 (contract 7)\n"), Some(7));
+        assert_eq!(contract("contract 1"), Some(1));
+        for text in ["", "contract", "contract x", "colibri-jail-helper 0.1.0", "contract -1"] {
+            assert_eq!(contract(text), None, "{text}");
+        }
+    }
+
+    fn host(program: &str) -> Order {
+        Order::Host {
+            server: "s".into(),
+            program: program.into(),
+            arguments: vec!["a b".into(), ";rm -rf /".into()],
+            environment: [
+                ("TOKEN".to_owned(), "hush".to_owned().into()),
+                ("LANG".to_owned(), "x".to_owned().into()),
+            ]
+            .into(),
+            directory: None,
+        }
+    }
+
+    #[test]
+    fn host_servers_get_a_built_environment_that_does_not_work_on_the_keeper() {
+        let settings = Settings::new(PrivMode::Helper, "/bin/keeper".into());
+        let command = prepare_spawn_command(&settings, &host("/bin/sh"), "").unwrap();
+        let names: Vec<_> = command
+            .environment
+            .iter()
+            .map(|(name, _)| name.to_str().unwrap())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "COLIBRI_KEEPER_PATH",
+                "COLIBRI_KEEPER_HOME",
+                "COLIBRI_KEEPER_LANG",
+                "COLIBRI_KEEPER_TOKEN"
+            ]
+        );
+        let words = words(&command);
+        assert_eq!(words[..3], ["/bin/keeper", "keeper", "--grace-ms"]);
+        assert_eq!(words[6..], ["--", "/bin/sh", "a b", ";rm -rf /"]);
+        assert!(!format!("{command:?}").contains("hush"));
+        assert!(!format!("{:?}", host("/bin/sh")).contains("hush"));
+    }
+
+    #[test]
+    fn refuses_programs_that_are_not_there_and_host_servers_in_mdo_mode() {
+        let settings = Settings::new(PrivMode::Helper, "/bin/keeper".into());
+        for program in ["/nonexistent", "/etc/passwd", "/etc"] {
+            let refused = prepare_spawn_command(&settings, &host(program), "");
+            assert!(matches!(refused, Err(SpawnError::Program { .. })), "{program}");
+        }
+        let mdo = Settings::new(PrivMode::Mdo, "/bin/keeper".into());
+        assert!(matches!(
+            prepare_spawn_command(&mdo, &host("/bin/sh"), ""),
+            Err(SpawnError::HostInMdoMode)
+        ));
+    }
+}

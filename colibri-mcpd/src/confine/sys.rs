@@ -1,0 +1,280 @@
+//! The system calls that no safe library offers, each behind a safe function: the only `unsafe` of the daemon's
+//! process handling.
+
+use nix::sys::signal::SigSet;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Set by [`note_termination`] when the keeper is told to end.
+static TERMINATION: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn note_termination(_: libc::c_int) {
+    TERMINATION.store(true, Ordering::Relaxed);
+}
+
+extern "C" fn only_wake(_: libc::c_int) {}
+
+/// Whether SIGTERM has arrived since [`take_signals`].
+pub fn termination_asked() -> bool {
+    TERMINATION.load(Ordering::Relaxed)
+}
+
+/// Takes the process's signals in hand, whatever it inherited.
+///
+/// Every disposition goes back to the default first, since ignored signals are inherited through execve(2). SIGTERM and
+/// SIGCHLD get handlers, and so do the signals a terminal can send: handlers, not `SIG_IGN`, because they do not pass
+/// on to the server.
+///
+/// # Errors
+/// sigaction(2) failed.
+pub fn take_signals() -> io::Result<()> {
+    use nix::sys::signal::{SaFlags, SigAction, SigHandler, Signal, sigaction};
+    let set = |signal, handler| {
+        let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
+        // SAFETY: the handlers do nothing, or store into an atomic, both of which are async-signal-safe
+        // (signal-safety(7)); no earlier handler of this process is relied upon.
+        unsafe { sigaction(signal, &action) }.map(drop).map_err(io::Error::from)
+    };
+    for signal in Signal::iterator().filter(|s| !matches!(s, Signal::SIGKILL | Signal::SIGSTOP)) {
+        let handler = match signal {
+            Signal::SIGTERM => SigHandler::Handler(note_termination),
+            Signal::SIGCHLD
+            | Signal::SIGHUP
+            | Signal::SIGINT
+            | Signal::SIGQUIT
+            | Signal::SIGTSTP
+            | Signal::SIGTTIN
+            | Signal::SIGTTOU
+            | Signal::SIGPIPE => SigHandler::Handler(only_wake),
+            _ => SigHandler::SigDfl,
+        };
+        set(signal, handler)?;
+    }
+    Ok(())
+}
+
+/// Closes every descriptor above 2.
+///
+/// # Errors
+/// close_range(2) failed (Linux before 5.9).
+pub fn close_above_standard() -> io::Result<()> {
+    // SAFETY: plain system call on numbers. The caller runs before anything else in the process owns a descriptor
+    // above 2 (`keeper::main` is called first thing), so no owner is left with a closed one.
+    let done = unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Makes the child lead its own session, with no signal blocked, and die with this process: SIGKILL to it when its parent
+/// ends, however that happens (prctl(2) `PR_SET_PDEATHSIG`, procctl(2) `PROC_PDEATHSIG_CTL`).
+pub fn lead_session_and_die_with_parent(command: &mut Command) {
+    let parent = nix::unistd::getpid();
+    let prepare = move || {
+        nix::unistd::setsid()?;
+        die_with_parent()?;
+        // The parent may have ended before the signal was asked for.
+        if nix::unistd::getppid() != parent {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        SigSet::empty().thread_set_mask()?;
+        Ok(())
+    };
+    // SAFETY: the closure runs between fork and exec and only makes system calls; it allocates nothing and takes no
+    // lock, and the process that forks has a single thread.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// Eight bytes nobody can guess (getentropy(3)).
+///
+/// # Errors
+/// The kernel has no randomness to give.
+pub fn random_bytes() -> io::Result<[u8; 8]> {
+    let mut bytes = [0; 8];
+    // SAFETY: the pointer and the length describe `bytes`, which lives through the call.
+    let done = unsafe { libc::getentropy(bytes.as_mut_ptr().cast(), bytes.len()) };
+    if done == 0 {
+        Ok(bytes)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod platform {
+    use nix::sys::prctl;
+    use nix::sys::signal::Signal;
+    use std::io;
+    use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+
+    pub(super) fn die_with_parent() -> io::Result<()> {
+        Ok(prctl::set_pdeathsig(Signal::SIGKILL)?)
+    }
+
+    /// From here on neither this process nor what it starts gains privileges by execve(2) (`PR_SET_NO_NEW_PRIVS`).
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn no_new_privileges() -> io::Result<()> {
+        Ok(prctl::set_no_new_privs()?)
+    }
+
+    /// Whether this process can still gain privileges by executing a setuid program.
+    ///
+    /// # Errors
+    /// The kernel refused to say.
+    pub fn can_gain_privileges() -> io::Result<bool> {
+        Ok(!prctl::get_no_new_privs()?)
+    }
+
+    /// Nobody of the same user may trace this process, read its memory, or get a core dump of it (`PR_SET_DUMPABLE` 0).
+    /// Not inherited through execve(2).
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn not_traceable() -> io::Result<()> {
+        Ok(prctl::set_dumpable(false)?)
+    }
+
+    /// Descendants that lose their parent become children of this process (`PR_SET_CHILD_SUBREAPER`).
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn become_reaper() -> io::Result<()> {
+        Ok(prctl::set_child_subreaper(true)?)
+    }
+
+    /// A handle on a process that stays with it when its number is given to another (pidfd_open(2), Linux 5.3).
+    ///
+    /// # Errors
+    /// There is no such process.
+    pub fn process_handle(pid: i32) -> io::Result<OwnedFd> {
+        // SAFETY: plain system call on numbers; on success the kernel returns a new descriptor that nobody else owns.
+        unsafe {
+            let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+            if fd < 0 {
+                Err(io::Error::last_os_error())
+            } else {
+                Ok(OwnedFd::from_raw_fd(fd as libc::c_int))
+            }
+        }
+    }
+
+    /// Sends a signal to the process behind `handle` (pidfd_send_signal(2)).
+    ///
+    /// # Errors
+    /// It has ended, or is not ours to signal.
+    pub fn signal_by_handle(handle: &OwnedFd, signal: Signal) -> io::Result<()> {
+        let no_info = std::ptr::null::<libc::siginfo_t>();
+        // SAFETY: the descriptor is open for the whole call, and a null siginfo asks the kernel to fill one in.
+        let done = unsafe {
+            libc::syscall(
+                libc::SYS_pidfd_send_signal,
+                handle.as_raw_fd(),
+                signal as libc::c_int,
+                no_info,
+                0,
+            )
+        };
+        if done == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+}
+
+#[cfg(target_os = "freebsd")]
+mod platform {
+    use nix::sys::signal::Signal;
+    use std::io;
+
+    /// `struct procctl_reaper_kill` of sys/procctl.h.
+    #[repr(C)]
+    #[derive(Default)]
+    struct ReaperKill {
+        signal: libc::c_int,
+        flags: libc::c_uint,
+        subtree: libc::pid_t,
+        killed: libc::c_uint,
+        first_failed: libc::pid_t,
+        pad: [libc::c_uint; 15],
+    }
+
+    /// procctl(2) on the calling process.
+    fn control<T>(command: libc::c_int, data: *mut T) -> io::Result<()> {
+        // SAFETY: each caller passes the type that procctl(2) names for its command, or null where it names none, and
+        // the pointer is valid for the call.
+        let done = unsafe { libc::procctl(libc::P_PID, libc::id_t::from(std::process::id()), command, data.cast()) };
+        if done == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+
+    pub(super) fn die_with_parent() -> io::Result<()> {
+        let mut signal: libc::c_int = libc::SIGKILL;
+        control(libc::PROC_PDEATHSIG_CTL, &raw mut signal)
+    }
+
+    /// From here on neither this process nor what it starts gains privileges by execve(2)
+    /// (`PROC_NO_NEW_PRIVS_CTL`). It does not stop mdo(1), which needs no such privilege.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn no_new_privileges() -> io::Result<()> {
+        let mut on: libc::c_int = libc::PROC_NO_NEW_PRIVS_ENABLE;
+        control(libc::PROC_NO_NEW_PRIVS_CTL, &raw mut on)
+    }
+
+    /// Whether this process can still gain privileges by executing a setuid program.
+    ///
+    /// # Errors
+    /// The kernel refused to say.
+    pub fn can_gain_privileges() -> io::Result<bool> {
+        let mut status: libc::c_int = 0;
+        control(libc::PROC_NO_NEW_PRIVS_STATUS, &raw mut status)?;
+        Ok(status != libc::PROC_NO_NEW_PRIVS_ENABLE)
+    }
+
+    /// Nobody of the same user may trace this process, read its memory, or get a core dump of it
+    /// (`PROC_TRACE_CTL_DISABLE`). Not inherited through execve(2).
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn not_traceable() -> io::Result<()> {
+        let mut off: libc::c_int = libc::PROC_TRACE_CTL_DISABLE;
+        control(libc::PROC_TRACE_CTL, &raw mut off)
+    }
+
+    /// Descendants that lose their parent become children of this process (`PROC_REAP_ACQUIRE`).
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn become_reaper() -> io::Result<()> {
+        control::<libc::c_void>(libc::PROC_REAP_ACQUIRE, std::ptr::null_mut())
+    }
+
+    /// Sends a signal to every descendant of this reaper (`PROC_REAP_KILL`).
+    ///
+    /// # Errors
+    /// A descendant could not be signalled. None left is no error.
+    pub fn signal_all_reaped(signal: Signal) -> io::Result<()> {
+        let mut request = ReaperKill {
+            signal: signal as libc::c_int,
+            ..ReaperKill::default()
+        };
+        match control(libc::PROC_REAP_KILL, &raw mut request) {
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+use platform::die_with_parent;
+pub use platform::*;

@@ -1,0 +1,92 @@
+//! Signals to everything below this process.
+
+use nix::sys::signal::Signal;
+
+/// Sends `signal` to every descendant of this process that can be found, which must be their reaper.
+///
+/// The kernel does it in one call (procctl(2) `PROC_REAP_KILL`), through nested reapers too.
+#[cfg(target_os = "freebsd")]
+pub fn signal_descendants(signal: Signal) {
+    // What fails here is seen by the caller: it goes on until no descendant is left.
+    let _ = super::sys::signal_all_reaped(signal);
+}
+
+/// Sends `signal` to every descendant of this process that can be found, which must be their reaper.
+///
+/// `/proc/PID/task/TID/children` (proc_pid_task_tid(5)) is a moving picture: a process that forks meanwhile may be
+/// missed. Its orphans come to the reaper, so repeating this until no child is left finds all.
+#[cfg(target_os = "linux")]
+pub fn signal_descendants(signal: Signal) {
+    use std::collections::BTreeSet;
+
+    let mut family = BTreeSet::from([std::process::id() as i32]);
+    let mut unvisited: Vec<i32> = family.iter().copied().collect();
+    while let Some(parent) = unvisited.pop() {
+        for child in children(parent) {
+            if family.insert(child) {
+                unvisited.push(child);
+                // Between the listing and the signal the child may end and its number go to a stranger. The handle
+                // holds on to one process; that its parent is of the family shows that it is the right one.
+                let Ok(handle) = super::sys::process_handle(child) else {
+                    continue;
+                };
+                if parent_of(child).is_some_and(|parent| family.contains(&parent)) {
+                    let _ = super::sys::signal_by_handle(&handle, signal);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn children(pid: i32) -> Vec<i32> {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    threads
+        .flatten()
+        .filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok())
+        .flat_map(|list| {
+            list.split_ascii_whitespace()
+                .filter_map(|pid| pid.parse().ok())
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// The parent's pid: the second field after the program's name, which stands in parentheses and may hold any byte
+/// (proc_pid_stat(5)).
+#[cfg(target_os = "linux")]
+fn parent_of(pid: i32) -> Option<i32> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let after_name = &stat[stat.iter().rposition(|&b| b == b')')? + 1..];
+    std::str::from_utf8(after_name)
+        .ok()?
+        .split_ascii_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn finds_children_and_parents() {
+        let mut child = Command::new("/bin/cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = child.id() as i32;
+        let own = std::process::id() as i32;
+        assert!(children(own).contains(&pid));
+        assert_eq!(parent_of(pid), Some(own));
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(!children(own).contains(&pid));
+        assert_eq!(parent_of(pid), None);
+    }
+}

@@ -1,0 +1,604 @@
+//! The errors we answer with: JSON-RPC's, MCP's, and our own codes. `docs/errors.md` lists every one of them.
+
+use super::answer::{Answer, META_SERVER_INFO, server_info};
+use super::method::Method;
+use super::prefix;
+use super::version::Version;
+use crate::wire::json::string;
+
+pub use crate::wire::envelope::{
+    INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR,
+};
+
+/// MCP up to 2025-11-25: no such resource. 2026-07-28 says -32602 instead and never sends this one.
+pub const RESOURCE_NOT_FOUND: i64 = -32002;
+/// MCP 2025-11-25: the person has to visit a URL first. 2026-07-28 says `input_required` and never sends this one.
+pub const URL_ELICITATION_REQUIRED: i64 = -32042;
+/// MCP 2026-07-28: HTTP headers and body disagree.
+pub const HEADER_MISMATCH: i64 = -32020;
+/// MCP 2026-07-28: the client lacks a capability; `data.requiredCapabilities` says which.
+pub const MISSING_REQUIRED_CLIENT_CAPABILITY: i64 = -32021;
+/// MCP 2026-07-28: no such version here; `data.supported` and `data.requested` say which.
+pub const UNSUPPORTED_PROTOCOL_VERSION: i64 = -32022;
+
+/// The key in the `_meta` of a tool result under which we say what went wrong.
+pub const META_ERROR: &str = "org.colibri/error";
+
+/// A JSON-RPC error as we send it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message} ({code})")]
+pub struct RpcError {
+    /// JSON-RPC's, MCP's, or the positive number of a [`Code`].
+    pub code: i64,
+    /// One sentence: what was wrong, where, and what to do.
+    pub message: String,
+    /// JSON text.
+    pub data: Option<String>,
+}
+
+impl RpcError {
+    /// An error without data.
+    pub fn new(code: i64, message: impl Into<String>) -> RpcError {
+        RpcError {
+            code,
+            message: message.into(),
+            data: None,
+        }
+    }
+
+    /// -32602
+    pub fn invalid_params(message: impl Into<String>) -> RpcError {
+        RpcError::new(INVALID_PARAMS, message)
+    }
+
+    /// -32601: `version` has no such method, or we do not offer it.
+    pub fn method_not_found(method: &str, version: Version) -> RpcError {
+        RpcError::new(
+            METHOD_NOT_FOUND,
+            format!("no method {} for MCP {version} here", string(&clip(method))),
+        )
+    }
+
+    /// -32602: nobody here has a tool of that name, or the client may not know of it (server/tools, "Error Handling").
+    pub fn unknown_tool(name: &str) -> RpcError {
+        RpcError::invalid_params(format!("unknown tool: {}", string(&clip(name))))
+    }
+
+    /// -32022, with the versions that a modern request can name.
+    pub fn unsupported_version(requested: &str) -> RpcError {
+        let requested = clip(requested);
+        let supported = Version::MODERN
+            .map(|version| string(version.as_str()))
+            .join(",");
+        RpcError {
+            code: UNSUPPORTED_PROTOCOL_VERSION,
+            message: format!(
+                "unsupported protocol version {}: use one of `supported`, or open the connection with \"initialize\" for \
+                 {} and older",
+                string(&requested),
+                Version::LATEST_LEGACY
+            ),
+            data: Some(format!(
+                "{{\"supported\":[{supported}],\"requested\":{}}}",
+                string(&requested)
+            )),
+        }
+    }
+
+    /// -32021. `required` is a `ClientCapabilities` object as JSON, such as `{"elicitation":{}}`.
+    pub fn missing_capability(required: &str) -> RpcError {
+        RpcError {
+            code: MISSING_REQUIRED_CLIENT_CAPABILITY,
+            message: format!(
+                "this request needs a client that declares {required} in its clientCapabilities"
+            ),
+            data: Some(format!("{{\"requiredCapabilities\":{required}}}")),
+        }
+    }
+
+    /// The error object.
+    pub fn to_json(&self) -> String {
+        let data = self
+            .data
+            .as_ref()
+            .map(|data| format!(",\"data\":{data}"))
+            .unwrap_or_default();
+        format!(
+            "{{\"code\":{},\"message\":{}{data}}}",
+            self.code,
+            string(&self.message)
+        )
+    }
+}
+
+/// What a peer sent, short enough to be repeated in a message to it or to a log.
+fn clip(text: &str) -> String {
+    let start = prefix(text, 200);
+    if start.len() < text.len() {
+        format!("{start}…")
+    } else {
+        text.to_owned()
+    }
+}
+
+/// How a [`Code`] is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// As a JSON-RPC error, whatever the method.
+    Error,
+    /// To `tools/call` as a result with `isError: true`, which a model gets to read; to other methods as an error.
+    Result,
+}
+
+/// Our own error codes. Names and numbers are an interface: they are added to, never changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Code {
+    /// A line over the limit.
+    FrameTooLong,
+    /// Nesting over the limit, in what the daemon itself reads.
+    DepthExceeded,
+    /// Too many calls of one client at once.
+    LimitInFlight,
+    /// Too many bytes waiting for one client.
+    ByteBudget,
+    /// Too many clients, or too many bytes in the whole daemon.
+    DaemonBusy,
+    /// It got the signal to end.
+    DaemonStopping,
+    /// The bridge finds no daemon.
+    DaemonUnreachable,
+    /// The bridge lost the daemon with this request in flight.
+    ConnectionLost,
+    /// The record of the call cannot be written.
+    TrailUnavailable,
+    /// A part of the protocol that comes with a later release.
+    NotSupportedYet,
+    /// A closed write or external-call gate.
+    GateClosed,
+    /// A rule of clients.json or of the server's entry.
+    PolicyDenied,
+    /// Arguments that the tool's `inputSchema` does not allow.
+    SchemaInvalid,
+    /// Arguments that the operator's contract does not allow.
+    ContractDenied,
+    /// A definition that is not the approved one.
+    PinChanged,
+    /// A person has to approve first.
+    ApprovalRequired,
+    /// A person said no, or nobody answered.
+    ApprovalDenied,
+    /// A result over the server's limit.
+    ResultTooLarge,
+    /// The server does not run and cannot be started now.
+    IntegrationUnavailable,
+    /// It ended with the call in flight.
+    ServerDied,
+    /// It answered, and not as MCP has it.
+    ServerAnswerInvalid,
+    /// It was not ready in time.
+    TimeoutStart,
+    /// Neither answer nor progress in time.
+    TimeoutCall,
+    /// It wrote nothing at all for too long.
+    TimeoutIdle,
+    /// Progress, but no answer, for too long.
+    TimeoutTotal,
+}
+
+/// What there is to say of a [`Code`]: a row of `docs/errors.md`.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// The code itself.
+    pub code: Code,
+    /// Its name, as in `code` of `_meta["org.colibri/error"]` and of `data`.
+    pub name: &'static str,
+    /// Its JSON-RPC number: positive, since -32768 to -32000 belong to JSON-RPC and MCP.
+    pub number: i64,
+    /// How it is answered.
+    pub delivery: Delivery,
+    /// When it is sent.
+    pub when: &'static str,
+    /// What to do, where the sender knows nothing better.
+    pub advice: &'static str,
+}
+
+macro_rules! rows {
+    ($($code:ident $name:literal $number:literal $delivery:ident $when:literal $advice:literal)*) => {
+        impl Code {
+            /// All of them, by number.
+            pub const ALL: &'static [Code] = &[$(Code::$code),*];
+
+            /// Everything there is to say of it.
+            pub fn row(self) -> Row {
+                match self {
+                    $(Code::$code => Row {
+                        code: self,
+                        name: $name,
+                        number: $number,
+                        delivery: Delivery::$delivery,
+                        when: $when,
+                        advice: $advice,
+                    }),*
+                }
+            }
+        }
+    };
+}
+
+rows! {
+    FrameTooLong "FRAME_TOO_LONG" 100 Error
+        "a message is longer than a frame may be (16 MiB)"
+        "send less in one message, or raise the limit"
+    DepthExceeded "DEPTH_EXCEEDED" 101 Error
+        "what the daemon itself has to read of a message is nested deeper than 128"
+        "send flatter arguments"
+    LimitInFlight "LIMIT_IN_FLIGHT" 102 Error
+        "the client has as many calls in flight as it may (256)"
+        "wait for an answer, then send again"
+    ByteBudget "BYTE_BUDGET" 103 Error
+        "more bytes wait for the client than its budget has room for"
+        "read the answers, then send again"
+    DaemonBusy "DAEMON_BUSY" 104 Error
+        "the daemon has as many clients, or holds as many bytes, as it may"
+        "close a client or try again later"
+    DaemonStopping "DAEMON_STOPPING" 105 Error
+        "the daemon is ending and takes no new calls"
+        "send again when it is back"
+    DaemonUnreachable "DAEMON_UNREACHABLE" 106 Error
+        "colibri-mcp finds no daemon behind the socket"
+        "start it: service colibri_mcp start, or colibri-mcpd"
+    ConnectionLost "CONNECTION_LOST" 107 Error
+        "the daemon went away with this request in flight; whether it had an effect is not known"
+        "look at what the call would have changed before sending it again"
+    TrailUnavailable "TRAIL_UNAVAILABLE" 110 Error
+        "the record of the call cannot be written, so the call is not made"
+        "make the state directory writable; calls resume by themselves"
+    NotSupportedYet "NOT_SUPPORTED_YET" 120 Result
+        "the server asks back (input_required, URL elicitation) and this client's version of MCP cannot be asked that way \
+         yet"
+        "call the tool from a client that speaks the server's version of MCP"
+    GateClosed "GATE_CLOSED" 200 Result
+        "the tool is behind a gate that is closed"
+        "ask the operator to open it: --write or --external-call at the daemon"
+    PolicyDenied "POLICY_DENIED" 201 Result
+        "a rule in clients.json or in the server's entry forbids the call"
+        "do not repeat it; the rule is named in the error"
+    SchemaInvalid "SCHEMA_INVALID" 202 Result
+        "the arguments do not fit the tool's inputSchema"
+        "correct the arguments as the message says and call again"
+    ContractDenied "CONTRACT_DENIED" 203 Result
+        "the arguments fit the tool but not the operator's contract for it"
+        "stay within the contract; it is named in the error"
+    PinChanged "PIN_CHANGED" 204 Result
+        "the tool's definition is not the one that was approved"
+        "ask the operator to read colibri-mcp pin diff and to accept or refuse it"
+    ApprovalRequired "APPROVAL_REQUIRED" 205 Result
+        "the call waits for a person's approval"
+        "ask the operator to run colibri-mcp approvals"
+    ApprovalDenied "APPROVAL_DENIED" 206 Result
+        "a person refused the call, or nobody answered in time"
+        "do not repeat it unless the operator says so"
+    ResultTooLarge "RESULT_TOO_LARGE" 210 Result
+        "the result is longer than the server's entry allows"
+        "ask for less: a filter, a page, a range"
+    IntegrationUnavailable "INTEGRATION_UNAVAILABLE" 300 Result
+        "the server does not run and cannot be started now"
+        "try again later; colibri-mcp servers shows its state and why"
+    ServerDied "SERVER_DIED" 301 Result
+        "the server ended while the call was in flight; whether it had an effect is not known"
+        "look at what the call would have changed before calling again"
+    ServerAnswerInvalid "SERVER_ANSWER_INVALID" 302 Result
+        "the server's answer breaks the protocol and cannot be relayed"
+        "report it to the server's authors; other tools are not affected"
+    TimeoutStart "TIMEOUT_START" 310 Result
+        "the server was not ready within its start limit"
+        "try again, or raise the start limit of the entry"
+    TimeoutCall "TIMEOUT_CALL" 311 Result
+        "neither an answer nor progress came within the call limit"
+        "ask for less, or raise timeout_ms of the entry"
+    TimeoutIdle "TIMEOUT_IDLE" 312 Result
+        "the server wrote nothing at all within the idle limit"
+        "try again; the server was ended"
+    TimeoutTotal "TIMEOUT_TOTAL" 313 Result
+        "progress came, but no answer within the total limit"
+        "ask for less, or raise the total limit of the entry"
+}
+
+impl Code {
+    /// Its name, as in `_meta["org.colibri/error"].code`.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+}
+
+/// One of our own errors on its way to a client.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {message}", code.name())]
+pub struct Failure {
+    /// Which.
+    pub code: Code,
+    /// One sentence for the model or the person who made the call: what was wrong and where. Never a secret.
+    pub message: String,
+    /// Id of the server concerned.
+    pub server: Option<String>,
+    /// The rule that said no: file and key.
+    pub rule: Option<String>,
+    /// What to do; `None` for the advice of the code's row.
+    pub advice: Option<String>,
+}
+
+impl Failure {
+    /// A failure about no server, by no rule.
+    pub fn new(code: Code, message: impl Into<String>) -> Failure {
+        Failure {
+            code,
+            message: message.into(),
+            server: None,
+            rule: None,
+            advice: None,
+        }
+    }
+
+    /// Names the server concerned.
+    pub fn of_server(self, server: impl Into<String>) -> Failure {
+        Failure {
+            server: Some(server.into()),
+            ..self
+        }
+    }
+
+    /// Names the rule that said no.
+    pub fn by_rule(self, rule: impl Into<String>) -> Failure {
+        Failure {
+            rule: Some(rule.into()),
+            ..self
+        }
+    }
+
+    /// Says what to do, better than the code's row can.
+    pub fn advising(self, advice: impl Into<String>) -> Failure {
+        Failure {
+            advice: Some(advice.into()),
+            ..self
+        }
+    }
+
+    fn advice(&self) -> &str {
+        self.advice.as_deref().unwrap_or(self.code.row().advice)
+    }
+
+    /// `{code, server, rule, do}`, without the keys that have no value.
+    pub fn data(&self) -> String {
+        let mut data = format!("{{\"code\":{}", string(self.code.name()));
+        for (key, value) in [("server", &self.server), ("rule", &self.rule)] {
+            if let Some(value) = value {
+                data.push_str(&format!(",\"{key}\":{}", string(value)));
+            }
+        }
+        data.push_str(&format!(",\"do\":{}}}", string(self.advice())));
+        data
+    }
+
+    /// The answer to a request of this method from a client of this version.
+    pub fn answer(&self, method: Option<Method>, version: Version) -> Answer {
+        if self.code.row().delivery == Delivery::Error || method != Some(Method::ToolsCall) {
+            return Answer::Error(RpcError {
+                code: self.code.row().number,
+                message: self.to_string(),
+                data: Some(self.data()),
+            });
+        }
+        let text = string(&format!("{self}\nWhat to do: {}", self.advice()));
+        let (kind, info) = if version.is_modern() {
+            (
+                "\"resultType\":\"complete\",",
+                format!(",\"{META_SERVER_INFO}\":{}", server_info(version)),
+            )
+        } else {
+            ("", String::new())
+        };
+        Answer::Result(
+            format!(
+                "{{{kind}\"content\":[{{\"type\":\"text\",\"text\":{text}}}],\"isError\":true,\
+                 \"_meta\":{{\"{META_ERROR}\":{}{info}}}}}",
+                self.data()
+            )
+            .into_bytes(),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Json;
+    use serde_json::{Value, json};
+
+    const DOC: &str = include_str!("../../../docs/errors.md");
+
+    fn value(text: &str) -> Value {
+        serde_json::from_str(text).unwrap()
+    }
+
+    /// The rows of the doc's table whose first cell is a code in backquotes.
+    fn doc_rows(header: &str) -> Vec<Vec<String>> {
+        DOC.lines()
+            .skip_while(|line| *line != header)
+            .skip(2)
+            .take_while(|line| line.starts_with('|'))
+            .map(|line| {
+                line.trim_matches('|')
+                    .split('|')
+                    .map(|cell| cell.trim().to_owned())
+                    .collect()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn doc_and_enum_agree_row_by_row() {
+        let expected: Vec<Vec<String>> = Code::ALL
+            .iter()
+            .map(|code| {
+                let row = code.row();
+                let delivery = match row.delivery {
+                    Delivery::Error => "error",
+                    Delivery::Result => "result",
+                };
+                [
+                    &format!("`{}`", row.name),
+                    &row.number.to_string(),
+                    delivery,
+                    row.when,
+                    row.advice,
+                ]
+                .map(str::to_owned)
+                .to_vec()
+            })
+            .collect();
+        let wanted: Vec<String> = expected
+            .iter()
+            .map(|row| format!("| {} |", row.join(" | ")))
+            .collect();
+        let found = doc_rows("| code | number | sent as | when | what to do |");
+        assert_eq!(
+            found,
+            expected,
+            "docs/errors.md should have these rows:\n{}",
+            wanted.join("\n")
+        );
+    }
+
+    #[test]
+    fn doc_lists_every_number_of_json_rpc_and_mcp() {
+        let listed: Vec<i64> = doc_rows("| number | name | sent when | received from a server |")
+            .iter()
+            .map(|row| row[0].trim_matches('`').parse().unwrap())
+            .collect();
+        assert_eq!(
+            listed,
+            [
+                PARSE_ERROR,
+                INVALID_REQUEST,
+                METHOD_NOT_FOUND,
+                INVALID_PARAMS,
+                INTERNAL_ERROR,
+                RESOURCE_NOT_FOUND,
+                HEADER_MISMATCH,
+                MISSING_REQUIRED_CLIENT_CAPABILITY,
+                UNSUPPORTED_PROTOCOL_VERSION,
+                URL_ELICITATION_REQUIRED
+            ]
+        );
+    }
+
+    #[test]
+    fn own_numbers_are_positive_and_unique() {
+        let numbers: Vec<i64> = Code::ALL.iter().map(|code| code.row().number).collect();
+        assert!(
+            numbers.windows(2).all(|pair| pair[0] < pair[1]),
+            "by number, each once: {numbers:?}"
+        );
+        assert!(numbers[0] > 0);
+        let names: std::collections::BTreeSet<_> =
+            Code::ALL.iter().map(|code| code.name()).collect();
+        assert_eq!(names.len(), Code::ALL.len());
+        for code in Code::ALL {
+            let row = code.row();
+            assert!(
+                !row.when.contains('|') && !row.advice.contains('|'),
+                "would break the table: {}",
+                row.name
+            );
+            assert_eq!(row.code, *code);
+        }
+    }
+
+    #[test]
+    fn a_failed_tool_call_is_a_result_a_model_can_read() {
+        let failure = Failure::new(Code::GateClosed, "create_task is behind the write gate")
+            .of_server("git\"hub")
+            .by_rule("clients.json: users.op.gates")
+            .advising("set COLIBRI_MCP_WRITE=1");
+        for version in Version::ALL {
+            let Answer::Result(result) = failure.answer(Some(Method::ToolsCall), version) else {
+                panic!("{version}")
+            };
+            let result = value(std::str::from_utf8(&result).unwrap());
+            assert_eq!(result["isError"], true);
+            assert_eq!(
+                result["content"][0]["text"],
+                "GATE_CLOSED: create_task is behind the write gate\nWhat to do: set COLIBRI_MCP_WRITE=1"
+            );
+            assert_eq!(
+                result["_meta"][META_ERROR],
+                json!({"code": "GATE_CLOSED", "server": "git\"hub", "rule": "clients.json: users.op.gates",
+                       "do": "set COLIBRI_MCP_WRITE=1"})
+            );
+            assert_eq!(
+                result.get("resultType"),
+                version.is_modern().then_some(&json!("complete"))
+            );
+            assert_eq!(
+                result["_meta"].get(META_SERVER_INFO).is_some(),
+                version.is_modern()
+            );
+        }
+    }
+
+    #[test]
+    fn elsewhere_a_failure_is_an_error_with_a_positive_number() {
+        for (code, method) in [
+            (Code::GateClosed, Some(Method::ResourcesRead)),
+            (Code::IntegrationUnavailable, None),
+            (Code::LimitInFlight, Some(Method::ToolsCall)),
+            (Code::TrailUnavailable, Some(Method::ToolsCall)),
+        ] {
+            let Answer::Error(error) = Failure::new(code, "no").answer(method, Version::LATEST)
+            else {
+                panic!()
+            };
+            assert_eq!(error.code, code.row().number);
+            let data = value(error.data.as_deref().unwrap());
+            assert_eq!(data, json!({"code": code.name(), "do": code.row().advice}));
+            assert_eq!(
+                value(&error.to_json())["message"],
+                format!("{}: no", code.name())
+            );
+        }
+    }
+
+    #[test]
+    fn unsupported_version_carries_supported_and_requested() {
+        let error = value(&RpcError::unsupported_version("1900-01-01\"").to_json());
+        assert_eq!(error["code"], -32022);
+        assert_eq!(
+            error["data"],
+            json!({"supported": ["2026-07-28"], "requested": "1900-01-01\""})
+        );
+    }
+
+    #[test]
+    fn missing_capability_carries_required_capabilities() {
+        let error = value(&RpcError::missing_capability(r#"{"elicitation":{}}"#).to_json());
+        assert_eq!(error["code"], -32021);
+        assert_eq!(
+            error["data"],
+            json!({"requiredCapabilities": {"elicitation": {}}})
+        );
+    }
+
+    #[test]
+    fn what_a_peer_sent_is_repeated_short() {
+        let long = "é".repeat(10_000);
+        for error in [
+            RpcError::unsupported_version(&long),
+            RpcError::method_not_found(&long, Version::LATEST),
+            RpcError::unknown_tool(&long),
+        ] {
+            let text = error.to_json();
+            assert!(text.len() < 1_500, "{}", text.len());
+            assert!(Json::parse(text.as_bytes()).is_ok());
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The methods a client may ask of us, and which version has which.
+
+use super::version::Version;
+
+/// A request that a client sends to a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// `initialize`
+    Initialize,
+    /// `server/discover`
+    Discover,
+    /// `ping`
+    Ping,
+    /// `tools/list`
+    ToolsList,
+    /// `tools/call`
+    ToolsCall,
+    /// `resources/list`
+    ResourcesList,
+    /// `resources/templates/list`
+    ResourceTemplatesList,
+    /// `resources/read`
+    ResourcesRead,
+    /// `resources/subscribe`
+    ResourcesSubscribe,
+    /// `resources/unsubscribe`
+    ResourcesUnsubscribe,
+    /// `prompts/list`
+    PromptsList,
+    /// `prompts/get`
+    PromptsGet,
+    /// `completion/complete`
+    Complete,
+    /// `logging/setLevel`
+    LoggingSetLevel,
+    /// `subscriptions/listen`
+    SubscriptionsListen,
+}
+
+impl Method {
+    /// All of them.
+    pub const ALL: [Method; 15] = [
+        Method::Initialize,
+        Method::Discover,
+        Method::Ping,
+        Method::ToolsList,
+        Method::ToolsCall,
+        Method::ResourcesList,
+        Method::ResourceTemplatesList,
+        Method::ResourcesRead,
+        Method::ResourcesSubscribe,
+        Method::ResourcesUnsubscribe,
+        Method::PromptsList,
+        Method::PromptsGet,
+        Method::Complete,
+        Method::LoggingSetLevel,
+        Method::SubscriptionsListen,
+    ];
+
+    /// Its name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Method::Initialize => "initialize",
+            Method::Discover => "server/discover",
+            Method::Ping => "ping",
+            Method::ToolsList => "tools/list",
+            Method::ToolsCall => "tools/call",
+            Method::ResourcesList => "resources/list",
+            Method::ResourceTemplatesList => "resources/templates/list",
+            Method::ResourcesRead => "resources/read",
+            Method::ResourcesSubscribe => "resources/subscribe",
+            Method::ResourcesUnsubscribe => "resources/unsubscribe",
+            Method::PromptsList => "prompts/list",
+            Method::PromptsGet => "prompts/get",
+            Method::Complete => "completion/complete",
+            Method::LoggingSetLevel => "logging/setLevel",
+            Method::SubscriptionsListen => "subscriptions/listen",
+        }
+    }
+
+    /// The method of that name; `None` for those that no version has, and for the `tasks/…` of 2025-11-25, a capability
+    /// that is never declared here.
+    pub fn parse(name: &str) -> Option<Method> {
+        Method::ALL
+            .into_iter()
+            .find(|method| method.as_str() == name)
+    }
+
+    /// Whether `version` has it (`ClientRequest` at the end of each `schema.ts`). 2026-07-28 removed the handshake,
+    /// `ping`, `logging/setLevel` and the two subscription methods (its changelog, major changes 2, 4 and 5).
+    pub fn is_in(self, version: Version) -> bool {
+        match self {
+            Method::Discover | Method::SubscriptionsListen => version.is_modern(),
+            Method::Initialize
+            | Method::Ping
+            | Method::LoggingSetLevel
+            | Method::ResourcesSubscribe
+            | Method::ResourcesUnsubscribe => !version.is_modern(),
+            _ => true,
+        }
+    }
+
+    /// Whether a complete modern result of it carries `ttlMs` and `cacheScope` (2026-07-28, server/utilities/caching).
+    pub fn is_cacheable(self) -> bool {
+        matches!(
+            self,
+            Method::Discover
+                | Method::ToolsList
+                | Method::PromptsList
+                | Method::ResourcesList
+                | Method::ResourceTemplatesList
+                | Method::ResourcesRead
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_back() {
+        for method in Method::ALL {
+            assert_eq!(Method::parse(method.as_str()), Some(method));
+        }
+        for unknown in [
+            "",
+            "tools",
+            "Tools/list",
+            "tasks/get",
+            "notifications/initialized",
+            "colibri/trail",
+        ] {
+            assert_eq!(Method::parse(unknown), None);
+        }
+    }
+
+    /// One row a method: whether legacy versions have it, whether modern ones do, whether its result is cacheable.
+    #[test]
+    fn which_version_has_which_method() {
+        for (name, legacy, modern, cacheable) in [
+            ("initialize", true, false, false),
+            ("server/discover", false, true, true),
+            ("ping", true, false, false),
+            ("tools/list", true, true, true),
+            ("tools/call", true, true, false),
+            ("resources/list", true, true, true),
+            ("resources/templates/list", true, true, true),
+            ("resources/read", true, true, true),
+            ("resources/subscribe", true, false, false),
+            ("resources/unsubscribe", true, false, false),
+            ("prompts/list", true, true, true),
+            ("prompts/get", true, true, false),
+            ("completion/complete", true, true, false),
+            ("logging/setLevel", true, false, false),
+            ("subscriptions/listen", false, true, false),
+        ] {
+            let method = Method::parse(name).unwrap();
+            for version in Version::ALL {
+                let expected = if version.is_modern() { modern } else { legacy };
+                assert_eq!(method.is_in(version), expected, "{name} in {version}");
+            }
+            assert_eq!(method.is_cacheable(), cacheable, "{name}");
+        }
+    }
+}

@@ -1,0 +1,651 @@
+//! What a client's frame is: its era and version, its method, its `_meta`, and why it is refused.
+
+use std::borrow::Cow;
+
+use super::error::{INVALID_REQUEST, RpcError};
+use super::method::Method;
+use super::version::Version;
+use crate::wire::Json;
+use crate::wire::json::Kind;
+
+/// `_meta` of a modern request: its version. Required.
+pub const META_PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+/// `_meta` of a modern request: what the client can do. Required.
+pub const META_CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+/// `_meta` of a modern request: who the client is. Optional (2026-07-28, basic, "Per-request protocol fields").
+pub const META_CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
+/// `_meta` of a modern request: from which level on it wants log messages. Optional.
+pub const META_LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+/// `_meta` of any request: by which token it wants progress. Optional.
+pub const META_PROGRESS_TOKEN: &str = "progressToken";
+
+/// The keys of `_meta` that are read here: two members that could be taken for one of them make a request ambiguous.
+const META_KEYS: [&str; 5] = [
+    META_PROTOCOL_VERSION,
+    META_CLIENT_CAPABILITIES,
+    META_CLIENT_INFO,
+    META_LOG_LEVEL,
+    META_PROGRESS_TOKEN,
+];
+
+/// The keys of `params` that policy, routing or a rewrite reads, here or in the stages after.
+const PARAMS_KEYS: [&str; 16] = [
+    "_meta",
+    "name",
+    "arguments",
+    "uri",
+    "ref",
+    "cursor",
+    "protocolVersion",
+    "capabilities",
+    "clientInfo",
+    "requestId",
+    "progressToken",
+    "notifications",
+    "level",
+    "inputResponses",
+    "requestState",
+    "task",
+];
+
+/// `LoggingLevel` of every version.
+const LOG_LEVELS: [&str; 8] = [
+    "debug",
+    "info",
+    "notice",
+    "warning",
+    "error",
+    "critical",
+    "alert",
+    "emergency",
+];
+
+/// What a connection has agreed on so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Session {
+    /// Nothing: only modern requests, `initialize` and `ping` are taken.
+    Fresh,
+    /// A handshake for this legacy version. Modern requests are taken as well: the request decides.
+    Legacy(Version),
+}
+
+impl Session {
+    /// Whether a JSON-RPC batch is taken on the connection. One before the handshake is not: `initialize` must not be
+    /// part of a batch (2025-03-26, basic/lifecycle), and nothing else comes first.
+    pub fn takes_batches(self) -> bool {
+        matches!(self, Session::Legacy(version) if version.has_batches())
+    }
+}
+
+/// What is read of a request's `_meta`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Meta<'a> {
+    /// The object itself.
+    pub object: Option<Json<'a>>,
+    /// A string or a number.
+    pub progress_token: Option<Json<'a>>,
+    /// An object; modern only. Says who the client claims to be: for logs, never for decisions.
+    pub client_info: Option<Json<'a>>,
+    /// An object; always there in a modern request.
+    pub client_capabilities: Option<Json<'a>>,
+    /// One of the eight levels; modern only.
+    pub log_level: Option<Json<'a>>,
+}
+
+/// A request that may be served.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The version it is to be served in.
+    pub version: Version,
+    /// `None` for a method that no version of MCP has: the operator's, an extension's, or nobody's.
+    pub method: Option<Method>,
+    /// Its `_meta`.
+    pub meta: Meta<'a>,
+}
+
+/// Reads a request on a connection.
+///
+/// # Errors
+/// The error to answer with: -32602 for ambiguous or missing keys and for a request that is of neither era, -32022 for
+/// an unknown version, -32601 for a method that the request's version does not have, -32600 for a second handshake.
+pub fn classify<'a>(
+    session: Session,
+    method: &str,
+    params: Option<Json<'a>>,
+) -> Result<Request<'a>, RpcError> {
+    let known = Method::parse(method);
+    let meta_object = read_meta_object(params)?;
+    let declared = match meta_object.and_then(|meta| meta.get(META_PROTOCOL_VERSION)) {
+        Some(value) => Some(
+            value
+                .as_str()
+                .ok_or_else(|| must_be(META_PROTOCOL_VERSION, "a string"))?,
+        ),
+        None => None,
+    };
+    let version = match (session, declared.as_deref().map(Version::parse)) {
+        (_, Some(Some(version))) if version.is_modern() => version,
+        // A legacy client that repeats what it negotiated says nothing new.
+        (Session::Legacy(agreed), Some(Some(version))) if version == agreed => agreed,
+        (_, Some(_)) => {
+            return Err(RpcError::unsupported_version(
+                declared.as_deref().unwrap_or_default(),
+            ));
+        }
+        (Session::Legacy(agreed), None) => agreed,
+        (Session::Fresh, None) => match known {
+            // Version 2025-11-25, basic/lifecycle: "requests other than pings" have to wait for the handshake.
+            Some(Method::Initialize | Method::Ping) => Version::LATEST_LEGACY,
+            _ => return Err(neither_era()),
+        },
+    };
+    let meta = read_meta(meta_object, version)?;
+    match known {
+        Some(Method::Initialize) if !version.is_modern() && session != Session::Fresh => {
+            Err(RpcError::new(
+                INVALID_REQUEST,
+                "this connection is initialized already: open another one",
+            ))
+        }
+        Some(known) if !known.is_in(version) => Err(RpcError::method_not_found(method, version)),
+        _ => Ok(Request {
+            version,
+            method: known,
+            meta,
+        }),
+    }
+}
+
+/// What a client asks for in `initialize`.
+#[derive(Debug, Clone)]
+pub struct Initialize<'a> {
+    /// What it is answered with.
+    pub version: Version,
+    /// What it asked for.
+    pub requested: Cow<'a, str>,
+    /// `ClientCapabilities`: an object, or nothing.
+    pub capabilities: Option<Json<'a>>,
+    /// `Implementation`: an object, or nothing. Says who the client claims to be: for logs, never for decisions.
+    pub client_info: Option<Json<'a>>,
+}
+
+/// Reads the parameters of `initialize`.
+///
+/// # Errors
+/// -32602, where they are missing or of the wrong type.
+pub fn read_initialize(params: Option<Json<'_>>) -> Result<Initialize<'_>, RpcError> {
+    let params = params.ok_or_else(|| must_be("params", "an object"))?;
+    let requested = params
+        .get("protocolVersion")
+        .and_then(|version| version.as_str())
+        .ok_or_else(|| must_be("protocolVersion", "a string such as \"2025-11-25\""))?;
+    Ok(Initialize {
+        version: Version::negotiate(&requested),
+        requested,
+        capabilities: object(params, "capabilities")?,
+        client_info: object(params, "clientInfo")?,
+    })
+}
+
+/// What a modern client wants to hear of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listen {
+    /// `notifications/tools/list_changed`
+    pub tools_list_changed: bool,
+}
+
+/// Reads the filter of `subscriptions/listen`.
+///
+/// # Errors
+/// -32602, where `notifications` is no object or what is read of it is no boolean.
+pub fn read_listen(params: Option<Json<'_>>) -> Result<Listen, RpcError> {
+    let filter = match params {
+        Some(params) => object(params, "notifications")?,
+        None => None,
+    };
+    let filter = filter.ok_or_else(|| must_be("notifications", "an object"))?;
+    let tools_list_changed = match filter.get("toolsListChanged") {
+        Some(value) => value
+            .as_bool()
+            .ok_or_else(|| must_be("toolsListChanged", "true or false"))?,
+        None => false,
+    };
+    Ok(Listen { tools_list_changed })
+}
+
+/// A notification that a client sends to a server.
+#[derive(Debug, Clone, Copy)]
+pub enum Notification<'a> {
+    /// The end of the handshake.
+    Initialized,
+    /// It will not use the answer to the request with this id. Only strings and numbers get here.
+    Cancelled {
+        /// As written.
+        request: Json<'a>,
+    },
+    /// Progress of a request that the server made.
+    Progress,
+    /// Its roots are others now.
+    RootsListChanged,
+}
+
+/// Reads a notification; `None` for one that is unknown or malformed, which is passed over (2026-07-28,
+/// basic/patterns/cancellation, "Error Handling").
+pub fn read_notification<'a>(method: &str, params: Option<Json<'a>>) -> Option<Notification<'a>> {
+    match method {
+        "notifications/initialized" => Some(Notification::Initialized),
+        "notifications/progress" => Some(Notification::Progress),
+        "notifications/roots/list_changed" => Some(Notification::RootsListChanged),
+        "notifications/cancelled" => {
+            let params = params?;
+            if params.ambiguous(&PARAMS_KEYS).is_some() {
+                return None;
+            }
+            let request = params.get("requestId").filter(is_id)?;
+            Some(Notification::Cancelled { request })
+        }
+        _ => None,
+    }
+}
+
+/// Whether a value can be a request id or a progress token.
+pub(super) fn is_id(value: &Json<'_>) -> bool {
+    matches!(value.kind(), Kind::String | Kind::Number)
+}
+
+fn read_meta_object(params: Option<Json<'_>>) -> Result<Option<Json<'_>>, RpcError> {
+    let Some(params) = params else {
+        return Ok(None);
+    };
+    if !params.is_object() {
+        return Err(must_be("params", "an object"));
+    }
+    if let Some(key) = params.ambiguous(&PARAMS_KEYS) {
+        return Err(ambiguous("params", key));
+    }
+    let meta = object(params, "_meta")?;
+    if let Some(key) = meta.and_then(|meta| meta.ambiguous(&META_KEYS)) {
+        return Err(ambiguous("params._meta", key));
+    }
+    Ok(meta)
+}
+
+fn read_meta(object: Option<Json<'_>>, version: Version) -> Result<Meta<'_>, RpcError> {
+    let mut meta = Meta {
+        object,
+        ..Meta::default()
+    };
+    let Some(members) = object else {
+        return Ok(meta);
+    };
+    if let Some(token) = members
+        .get(META_PROGRESS_TOKEN)
+        .filter(|token| token.kind() != Kind::Null)
+    {
+        if !is_id(&token) {
+            return Err(must_be("_meta.progressToken", "a string or a number"));
+        }
+        meta.progress_token = Some(token);
+    }
+    if version.is_modern() {
+        meta.client_capabilities = self::object(members, META_CLIENT_CAPABILITIES)?;
+        if meta.client_capabilities.is_none() {
+            return Err(must_be(
+                META_CLIENT_CAPABILITIES,
+                "there, as an object ({} for none)",
+            ));
+        }
+        meta.client_info = self::object(members, META_CLIENT_INFO)?;
+        meta.log_level = members.get(META_LOG_LEVEL);
+        let is_level = |level: Json<'_>| LOG_LEVELS.iter().any(|name| level.is_string(name));
+        if meta.log_level.is_some_and(|level| !is_level(level)) {
+            return Err(must_be(
+                META_LOG_LEVEL,
+                &format!("one of {}", LOG_LEVELS.join(", ")),
+            ));
+        }
+    }
+    Ok(meta)
+}
+
+/// The object under a key, or nothing where the key is missing.
+fn object<'a>(parent: Json<'a>, key: &str) -> Result<Option<Json<'a>>, RpcError> {
+    match parent.get(key) {
+        Some(value) if value.is_object() => Ok(Some(value)),
+        Some(_) => Err(must_be(key, "an object")),
+        None => Ok(None),
+    }
+}
+
+fn must_be(key: &str, what: &str) -> RpcError {
+    RpcError::invalid_params(format!("invalid params: \"{key}\" must be {what}"))
+}
+
+fn ambiguous(place: &str, key: &str) -> RpcError {
+    RpcError::invalid_params(format!(
+        "refused: two members of {place} can be read as \"{key}\""
+    ))
+}
+
+fn neither_era() -> RpcError {
+    RpcError::invalid_params(format!(
+        "this connection is not initialized and the request names no version: send \"initialize\" first ({} and older), \
+         or put \"{META_PROTOCOL_VERSION}\" and \"{META_CLIENT_CAPABILITIES}\" in the _meta of each request ({})",
+        Version::LATEST_LEGACY,
+        Version::LATEST
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::error::{INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION};
+    use super::Version::*;
+    use super::*;
+
+    fn json(text: &str) -> Json<'_> {
+        Json::parse(text.as_bytes()).unwrap()
+    }
+
+    const MODERN: &str = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}"#;
+
+    fn code(session: Session, method: &str, params: &str) -> Result<Version, i64> {
+        classify(session, method, Some(json(params)))
+            .map(|request| request.version)
+            .map_err(|error| error.code)
+    }
+
+    #[test]
+    fn the_request_decides_its_era() {
+        let legacy = Session::Legacy(V2025_06_18);
+        for (session, method, params, expected) in [
+            (Session::Fresh, "initialize", "{}", Ok(V2025_11_25)),
+            (Session::Fresh, "ping", "{}", Ok(V2025_11_25)),
+            (Session::Fresh, "server/discover", MODERN, Ok(V2026_07_28)),
+            (Session::Fresh, "tools/call", MODERN, Ok(V2026_07_28)),
+            (legacy, "tools/call", "{}", Ok(V2025_06_18)),
+            (legacy, "ping", "{}", Ok(V2025_06_18)),
+            (legacy, "tools/call", MODERN, Ok(V2026_07_28)),
+            (legacy, "server/discover", MODERN, Ok(V2026_07_28)),
+            (Session::Fresh, "tools/call", "{}", Err(INVALID_PARAMS)),
+            (Session::Fresh, "server/discover", "{}", Err(INVALID_PARAMS)),
+            (Session::Fresh, "whatever", "{}", Err(INVALID_PARAMS)),
+            (legacy, "initialize", "{}", Err(INVALID_REQUEST)),
+            (legacy, "server/discover", "{}", Err(METHOD_NOT_FOUND)),
+            (legacy, "subscriptions/listen", "{}", Err(METHOD_NOT_FOUND)),
+        ] {
+            assert_eq!(
+                code(session, method, params),
+                expected,
+                "{session:?} {method} {params}"
+            );
+        }
+        assert_eq!(
+            classify(Session::Fresh, "tools/list", None)
+                .unwrap_err()
+                .code,
+            INVALID_PARAMS
+        );
+        assert_eq!(
+            classify(legacy, "tools/list", None).unwrap().version,
+            V2025_06_18
+        );
+    }
+
+    #[test]
+    fn methods_that_the_modern_era_removed_are_not_found() {
+        for session in [Session::Fresh, Session::Legacy(V2025_11_25)] {
+            for method in [
+                "initialize",
+                "ping",
+                "logging/setLevel",
+                "resources/subscribe",
+                "resources/unsubscribe",
+            ] {
+                assert_eq!(
+                    code(session, method, MODERN),
+                    Err(METHOD_NOT_FOUND),
+                    "{method}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn methods_of_nobody_are_left_to_the_caller() {
+        let request = classify(Session::Legacy(V2025_11_25), "colibri/trail", None).unwrap();
+        assert_eq!(request.method, None);
+        assert_eq!(
+            classify(Session::Fresh, "tasks/get", Some(json(MODERN)))
+                .unwrap()
+                .method,
+            None
+        );
+    }
+
+    #[test]
+    fn unknown_versions_are_refused_with_those_that_are_known() {
+        for (session, requested) in [
+            (Session::Fresh, "2099-01-01"),
+            (Session::Fresh, "2025-11-25"),
+            (Session::Legacy(V2025_06_18), "2025-11-25"),
+            (Session::Fresh, ""),
+        ] {
+            let params = MODERN.replace("2026-07-28", requested);
+            let error = classify(session, "tools/list", Some(json(&params))).unwrap_err();
+            assert_eq!(error.code, UNSUPPORTED_PROTOCOL_VERSION, "{requested}");
+            assert!(
+                error
+                    .data
+                    .unwrap()
+                    .contains(r#""supported":["2026-07-28"]"#)
+            );
+        }
+        // What it negotiated is known to a legacy session, and needs none of the modern keys.
+        let params = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25"}}"#;
+        assert_eq!(
+            code(Session::Legacy(V2025_11_25), "tools/list", params),
+            Ok(V2025_11_25)
+        );
+    }
+
+    #[test]
+    fn required_keys_of_a_modern_request() {
+        for params in [
+            r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/clientCapabilities":{}}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":20260728,"io.modelcontextprotocol/clientCapabilities":{}}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":[]}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":null}}"#,
+            r#"{"_meta":[]}"#,
+            r#"{"_meta":null}"#,
+            r#"[]"#,
+        ] {
+            assert_eq!(
+                code(Session::Fresh, "tools/list", params),
+                Err(INVALID_PARAMS),
+                "{params}"
+            );
+        }
+        let with = |more: &str| MODERN.replace("{}}}", &format!("{{}},{more}}}}}"));
+        for (more, served) in [
+            (
+                r#""io.modelcontextprotocol/clientInfo":{"name":"x","version":"1"}"#,
+                true,
+            ),
+            (r#""io.modelcontextprotocol/clientInfo":"x""#, false),
+            (r#""io.modelcontextprotocol/logLevel":"debug""#, true),
+            (r#""io.modelcontextprotocol/logLevel":"loud""#, false),
+            (r#""io.modelcontextprotocol/logLevel":3"#, false),
+            (r#""progressToken":"p""#, true),
+            (r#""progressToken":1e400"#, true),
+            (r#""progressToken":null"#, true),
+            (r#""progressToken":{}"#, false),
+            (r#""org.example/x":[1]"#, true),
+        ] {
+            let params = with(more);
+            let expected = if served {
+                Ok(V2026_07_28)
+            } else {
+                Err(INVALID_PARAMS)
+            };
+            assert_eq!(
+                code(Session::Fresh, "tools/list", &params),
+                expected,
+                "{params}"
+            );
+        }
+    }
+
+    #[test]
+    fn meta_is_handed_on_in_place() {
+        let params = r#"{"_meta":{"progressToken":"p","io.modelcontextprotocol/logLevel":"info","io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"x"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}}"#;
+        let meta = classify(Session::Fresh, "tools/call", Some(json(params)))
+            .unwrap()
+            .meta;
+        assert_eq!(meta.progress_token.unwrap().text(), "\"p\"");
+        assert_eq!(meta.log_level.unwrap().text(), "\"info\"");
+        assert_eq!(meta.client_info.unwrap().text(), r#"{"name":"x"}"#);
+        assert_eq!(
+            meta.client_capabilities.unwrap().text(),
+            r#"{"elicitation":{}}"#
+        );
+        assert_eq!(
+            &params[meta.object.unwrap().span()],
+            meta.object.unwrap().text()
+        );
+    }
+
+    #[test]
+    fn keys_that_two_readers_take_differently_are_refused() {
+        for params in [
+            r#"{"name":"a","Name":"b"}"#,
+            r#"{"name":"a","name":"b"}"#,
+            r#"{"_meta":{},"_m\u0065ta":{}}"#,
+            r#"{"arguments":{},"ARGUMENTS":{}}"#,
+            r#"{"_meta":{"progressToken":1,"progresstoken":2}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25","IO.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#,
+        ] {
+            let error = classify(
+                Session::Legacy(V2025_11_25),
+                "tools/call",
+                Some(json(params)),
+            )
+            .unwrap_err();
+            assert_eq!(error.code, INVALID_PARAMS, "{params}");
+            assert!(
+                error.message.contains("can be read as"),
+                "{params}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn batches_only_where_their_version_was_negotiated() {
+        for version in &Version::ALL[..4] {
+            assert_eq!(
+                Session::Legacy(*version).takes_batches(),
+                *version == V2025_03_26,
+                "{version}"
+            );
+        }
+        assert!(!Session::Fresh.takes_batches());
+        assert!(
+            classify(Session::Legacy(V2025_03_26), "initialize", None).is_err(),
+            "never inside a batch"
+        );
+    }
+
+    #[test]
+    fn reads_initialize() {
+        let params = r#"{"protocolVersion":"2025-06-18","capabilities":{"roots":{}},"clientInfo":{"name":"x","version":"1"},"more":1}"#;
+        let read = read_initialize(Some(json(params))).unwrap();
+        assert_eq!(
+            (read.version, read.requested.as_ref()),
+            (V2025_06_18, "2025-06-18")
+        );
+        assert_eq!(read.capabilities.unwrap().text(), r#"{"roots":{}}"#);
+        assert_eq!(
+            read.client_info.unwrap().get("name").unwrap().text(),
+            "\"x\""
+        );
+        assert_eq!(
+            read_initialize(Some(json(r#"{"protocolVersion":"2099-01-01"}"#)))
+                .unwrap()
+                .version,
+            V2025_11_25
+        );
+        for params in [
+            "{}",
+            r#"{"protocolVersion":1}"#,
+            r#"{"protocolVersion":null}"#,
+            r#"{"protocolVersion":"\ud800"}"#,
+            r#"{"protocolVersion":"2025-06-18","capabilities":[]}"#,
+            r#"{"protocolVersion":"2025-06-18","clientInfo":"x"}"#,
+        ] {
+            assert_eq!(
+                read_initialize(Some(json(params))).unwrap_err().code,
+                INVALID_PARAMS,
+                "{params}"
+            );
+        }
+        assert_eq!(read_initialize(None).unwrap_err().code, INVALID_PARAMS);
+    }
+
+    #[test]
+    fn reads_the_filter_of_a_subscription() {
+        for (params, expected) in [
+            (r#"{"notifications":{"toolsListChanged":true}}"#, Some(true)),
+            (
+                r#"{"notifications":{"toolsListChanged":false,"promptsListChanged":true}}"#,
+                Some(false),
+            ),
+            (r#"{"notifications":{}}"#, Some(false)),
+            (r#"{"notifications":{"toolsListChanged":1}}"#, None),
+            (r#"{"notifications":[]}"#, None),
+            (r#"{}"#, None),
+        ] {
+            let read = read_listen(Some(json(params)))
+                .ok()
+                .map(|listen| listen.tools_list_changed);
+            assert_eq!(read, expected, "{params}");
+        }
+    }
+
+    #[test]
+    fn reads_notifications() {
+        let cancelled = |params: &'static str| match read_notification(
+            "notifications/cancelled",
+            Some(json(params)),
+        ) {
+            Some(Notification::Cancelled { request }) => Some(request.text()),
+            _ => None,
+        };
+        assert_eq!(
+            cancelled(r#"{"requestId":"\u0061","reason":"x"}"#),
+            Some(r#""\u0061""#)
+        );
+        assert_eq!(cancelled(r#"{"requestId":7}"#), Some("7"));
+        for params in [
+            r#"{"requestId":null}"#,
+            r#"{"requestId":{}}"#,
+            "{}",
+            r#"{"requestId":1,"requestID":2}"#,
+        ] {
+            assert_eq!(cancelled(params), None, "{params}");
+        }
+        assert!(matches!(
+            read_notification("notifications/initialized", None),
+            Some(Notification::Initialized)
+        ));
+        assert!(matches!(
+            read_notification("notifications/progress", None),
+            Some(Notification::Progress)
+        ));
+        assert!(matches!(
+            read_notification("notifications/roots/list_changed", None),
+            Some(Notification::RootsListChanged)
+        ));
+        assert!(read_notification("notifications/nonsense", None).is_none());
+        assert!(read_notification("notifications/cancelled", None).is_none());
+    }
+}

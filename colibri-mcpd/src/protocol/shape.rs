@@ -1,0 +1,1035 @@
+//! A message of one version made fit for a peer of another: the edits of `docs/rewrites.md` that a version demands.
+//!
+//! Same version: nothing is edited, and that is found out first, since it is the hot path. A server older than a legacy
+//! client needs no edit either: versions of the legacy era only ever added to results. A field an old version does not
+//! know does no harm (results and definitions are open objects in every version); a *value* it cannot parse does, since
+//! its reader then drops the whole message, so those, and only those, are changed or taken out.
+
+use super::answer::{NAME, TTL_MS, VERSION};
+use super::error::{
+    Code, Failure, HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND,
+    UNSUPPORTED_PROTOCOL_VERSION, URL_ELICITATION_REQUIRED,
+};
+use super::method::Method;
+use super::request::{
+    META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL, META_PROGRESS_TOKEN,
+    META_PROTOCOL_VERSION,
+};
+use super::version::Version;
+use crate::wire::json::{Kind, Member, string};
+use crate::wire::{Edits, Json};
+
+/// What becomes of a member of an object.
+pub(super) enum Change {
+    /// It stays; edits inside its value may have been made.
+    Keep,
+    /// It goes, with its comma.
+    Remove,
+    /// Its value becomes this JSON.
+    Replace(String),
+}
+
+/// Edits one object: every member as `change` says, then `insert`, members as JSON without outer commas, before all
+/// others. Repeated keys are each asked about.
+pub(super) fn rewrite<'a>(
+    edits: &mut Edits,
+    object: Json<'a>,
+    insert: &str,
+    mut change: impl FnMut(&Member<'a>, &mut Edits) -> Change,
+) {
+    let start = object.span().start + 1;
+    // Where the value of the last member that stays ends.
+    let mut kept: Option<usize> = None;
+    // What is taken out since then: from the first such key to the end of the last such value.
+    let mut removed: Option<(usize, usize)> = None;
+    for member in object.members() {
+        let (key, value) = (member.key.span(), member.value.span());
+        let change = change(&member, edits);
+        if let Change::Remove = change {
+            removed = Some((removed.map_or(key.start, |(from, _)| from), value.end));
+            continue;
+        }
+        if let Some((from, _)) = removed.take() {
+            edits.replace(from..key.start, "");
+        }
+        kept = Some(value.end);
+        if let Change::Replace(with) = change {
+            edits.replace(value, with);
+        }
+    }
+    if let Some((from, to)) = removed {
+        edits.replace(kept.unwrap_or(from)..to, "");
+    }
+    if !insert.is_empty() {
+        edits.insert(
+            start,
+            if kept.is_some() {
+                format!("{insert},")
+            } else {
+                insert.to_owned()
+            },
+        );
+    }
+}
+
+/// Which way a call goes, and what it carries there.
+#[derive(Debug, Clone, Copy)]
+pub struct Towards<'a> {
+    /// The version of the request.
+    pub client: Version,
+    /// The version the server process was opened in.
+    pub server: Version,
+    /// The server's own name of the tool or prompt; `None` leaves `name` as it is.
+    pub name: Option<&'a str>,
+    /// The daemon's own progress token; a request without one gets none.
+    pub progress_token: Option<u64>,
+}
+
+/// The edits to the `params` of a client's request on its way to a server.
+///
+/// `params` is what [`super::request::classify`] has let pass: an object whose `_meta` is an object or missing.
+pub fn params_edits(params: Json<'_>, towards: &Towards<'_>) -> Edits {
+    let mut edits = Edits::new();
+    if towards.client == towards.server
+        && towards.name.is_none()
+        && towards.progress_token.is_none()
+    {
+        return edits;
+    }
+    let to_modern = towards.server.is_modern() && !towards.client.is_modern();
+    let to_legacy = !towards.server.is_modern() && towards.client.is_modern();
+    let required = if to_modern {
+        modern_meta(towards.server)
+    } else {
+        String::new()
+    };
+    let lacks_meta = || !params.get("_meta").is_some_and(|meta| meta.is_object());
+    let insert = if to_modern && lacks_meta() {
+        format!("\"_meta\":{{{required}}}")
+    } else {
+        String::new()
+    };
+    rewrite(&mut edits, params, &insert, |member, edits| {
+        if let Some(name) = towards.name.filter(|_| member.key.is_string("name")) {
+            return if member.value.is_string(name) {
+                Change::Keep
+            } else {
+                Change::Replace(string(name))
+            };
+        }
+        if member.key.is_string("_meta") && member.value.is_object() {
+            rewrite(edits, member.value, &required, |member, _| {
+                let is_modern_key = [
+                    META_PROTOCOL_VERSION,
+                    META_CLIENT_CAPABILITIES,
+                    META_CLIENT_INFO,
+                    META_LOG_LEVEL,
+                ]
+                .iter()
+                .any(|key| member.key.is_string(key));
+                match towards.progress_token {
+                    _ if is_modern_key && (to_legacy || to_modern) => Change::Remove,
+                    Some(token)
+                        if member.key.is_string(META_PROGRESS_TOKEN)
+                            && member.value.kind() != Kind::Null =>
+                    {
+                        Change::Replace(token.to_string())
+                    }
+                    _ => Change::Keep,
+                }
+            });
+        }
+        Change::Keep
+    });
+    edits
+}
+
+/// The members that `_meta` of every request to a server of this modern version has. No capability is declared: what
+/// the person behind a legacy client can be asked comes with bridging.
+pub(super) fn modern_meta(version: Version) -> String {
+    format!(
+        "\"{META_PROTOCOL_VERSION}\":{},\"{META_CLIENT_INFO}\":{{\"name\":{},\"version\":{}}},\
+         \"{META_CLIENT_CAPABILITIES}\":{{}}",
+        string(version.as_str()),
+        string(NAME),
+        string(VERSION)
+    )
+}
+
+/// The edit to the `id` of a message: a request's becomes the daemon's own on its way to the server, and its answer's
+/// the client's again, as the client wrote it.
+pub fn id_edit(edits: &mut Edits, id: Json<'_>, becomes: &str) {
+    edits.replace(id.span(), becomes);
+}
+
+/// The edits to the `params` of a client's `notifications/cancelled`: its request's id becomes the daemon's own.
+pub fn cancelled_edits(params: Json<'_>, request: u64) -> Edits {
+    let mut edits = Edits::new();
+    rewrite(&mut edits, params, "", |member, _| {
+        if member.key.is_string("requestId") {
+            Change::Replace(request.to_string())
+        } else {
+            Change::Keep
+        }
+    });
+    edits
+}
+
+/// The edits to the `params` of a server's `notifications/progress`: the daemon's token becomes the client's, `token`,
+/// as it was written.
+pub fn progress_edits(params: Json<'_>, token: &str) -> Edits {
+    let mut edits = Edits::new();
+    rewrite(&mut edits, params, "", |member, _| {
+        if member.key.is_string(META_PROGRESS_TOKEN) {
+            Change::Replace(token.to_owned())
+        } else {
+            Change::Keep
+        }
+    });
+    edits
+}
+
+/// The edits to a server's `result` on its way to a client.
+///
+/// # Errors
+/// What to answer instead, where the client's version has no way to say it.
+pub fn result_edits(
+    method: Method,
+    server: Version,
+    client: Version,
+    result: Json<'_>,
+) -> Result<Edits, Failure> {
+    if server == client {
+        return match method {
+            Method::ResourcesRead if client.is_modern() && result.is_object() => {
+                Ok(keep_private(result))
+            }
+            _ => Ok(Edits::new()),
+        };
+    }
+    if server < client && !client.is_modern() {
+        return Ok(Edits::new());
+    }
+    if !result.is_object() {
+        return Err(Failure::new(
+            Code::ServerAnswerInvalid,
+            format!("the result of {} is no object", method.as_str()),
+        ));
+    }
+    if client.is_modern() {
+        Ok(to_modern(method, result))
+    } else {
+        to_older(method, server, client, result)
+    }
+}
+
+/// How long a modern client may keep a legacy server's answer: a list as long as ours, anything else not at all, which
+/// is what its silence means (2026-07-28, server/utilities/caching, "If `ttlMs` is absent").
+fn legacy_ttl(method: Method) -> u64 {
+    if method == Method::ResourcesRead {
+        0
+    } else {
+        TTL_MS
+    }
+}
+
+/// A legacy server's result for a modern client.
+fn to_modern(method: Method, result: Json<'_>) -> Edits {
+    let mut edits = Edits::new();
+    let insert = if method.is_cacheable() {
+        format!(
+            "\"resultType\":\"complete\",\"ttlMs\":{},\"cacheScope\":\"private\"",
+            legacy_ttl(method)
+        )
+    } else {
+        "\"resultType\":\"complete\"".to_owned()
+    };
+    rewrite(&mut edits, result, &insert, |member, _| {
+        // To a legacy server these are words of its own; to the client they would be the protocol's.
+        let is_ours = member.key.is_string("resultType")
+            || method.is_cacheable()
+                && (member.key.is_string("ttlMs") || member.key.is_string("cacheScope"));
+        if is_ours {
+            Change::Remove
+        } else {
+            Change::Keep
+        }
+    });
+    edits
+}
+
+/// A modern server's `resources/read` for a modern client: what a user may see is never `public`.
+fn keep_private(result: Json<'_>) -> Edits {
+    let mut edits = Edits::new();
+    if result
+        .get("resultType")
+        .is_some_and(|kind| kind.is_string("input_required"))
+    {
+        return edits;
+    }
+    let mut insert = Vec::new();
+    if result.get("ttlMs").is_none() {
+        insert.push("\"ttlMs\":0");
+    }
+    if result.get("cacheScope").is_none() {
+        insert.push("\"cacheScope\":\"private\"");
+    }
+    rewrite(&mut edits, result, &insert.join(","), |member, _| {
+        if member.key.is_string("cacheScope") && !member.value.is_string("private") {
+            Change::Replace("\"private\"".to_owned())
+        } else {
+            Change::Keep
+        }
+    });
+    edits
+}
+
+/// A newer server's result for an older, legacy client.
+fn to_older(
+    method: Method,
+    server: Version,
+    client: Version,
+    result: Json<'_>,
+) -> Result<Edits, Failure> {
+    if server.is_modern() {
+        for member in result
+            .members()
+            .filter(|member| member.key.is_string("resultType"))
+        {
+            refuse_unless_complete(member.value, client)?;
+        }
+    }
+    let mut edits = Edits::new();
+    if method != Method::ToolsCall {
+        return Ok(edits);
+    }
+    // A result whose content says nothing would say nothing at all without its structured content.
+    let is_silent = result
+        .get("content")
+        .is_none_or(|content| content.elements().next().is_none());
+    let mut spoken = None;
+    let mut content_span = None;
+    rewrite(&mut edits, result, "", |member, edits| {
+        if member.key.is_string("content") {
+            content_span.get_or_insert(member.value.span());
+            for block in member.value.elements() {
+                if let Some(text) = block_as_text(block, client) {
+                    edits.replace(block.span(), text);
+                }
+            }
+        } else if member.key.is_string("structuredContent")
+            && !member.value.is_object()
+            && !client.has_free_output()
+        {
+            spoken = Some(member.value.text());
+            return Change::Remove;
+        }
+        Change::Keep
+    });
+    if let Some(text) = spoken.filter(|_| is_silent) {
+        let content = format!("[{{\"type\":\"text\",\"text\":{}}}]", string(text));
+        match content_span {
+            Some(span) => edits.replace(span, content),
+            None => return Ok(without_structured(result, &content)),
+        }
+    }
+    Ok(edits)
+}
+
+/// The edits for a result without `content`: structured content that the client cannot parse becomes `content`.
+fn without_structured(result: Json<'_>, content: &str) -> Edits {
+    let mut edits = Edits::new();
+    rewrite(
+        &mut edits,
+        result,
+        &format!("\"content\":{content}"),
+        |member, _| {
+            let goes = member.key.is_string("structuredContent") && !member.value.is_object();
+            if goes { Change::Remove } else { Change::Keep }
+        },
+    );
+    edits
+}
+
+fn refuse_unless_complete(kind: Json<'_>, client: Version) -> Result<(), Failure> {
+    if kind.is_string("complete") {
+        Ok(())
+    } else if kind.is_string("input_required") {
+        let message = format!(
+            "the server asks back before it answers, and a client of MCP {client} cannot be asked yet"
+        );
+        Err(Failure::new(Code::NotSupportedYet, message))
+    } else {
+        let message = format!("the server's result is of a type that MCP {client} does not have");
+        Err(Failure::new(Code::ServerAnswerInvalid, message))
+    }
+}
+
+/// A content block that the client's version cannot parse, as a text block; `None` for the others. What a block is, its
+/// `type` says; where it says so twice, any unknown one counts, since readers differ in which they take.
+fn block_as_text(block: Json<'_>, client: Version) -> Option<String> {
+    let mut unknown = None;
+    for member in block
+        .members()
+        .filter(|member| member.key.is_string("type"))
+    {
+        let kind = member.value.as_str().unwrap_or_default();
+        if !client.knows_content(&kind) {
+            unknown.get_or_insert(kind);
+        }
+    }
+    let kind = unknown?;
+    let field = |key: &str| {
+        block
+            .get(key)
+            .and_then(|value| value.as_str())
+            .filter(|text| !text.is_empty())
+    };
+    let text = match kind.as_ref() {
+        "audio" => format!(
+            "[audio, {}, {} bytes of base64: MCP {client} has no audio]",
+            field("mimeType").as_deref().unwrap_or("of no stated type"),
+            field("data").map_or(0, |data| data.len())
+        ),
+        "resource_link" => {
+            let mut text = format!("[resource {}]", field("uri").unwrap_or_default());
+            for key in ["title", "name", "mimeType", "description"] {
+                if let Some(value) = field(key) {
+                    text.push_str(&format!("\n{key}: {value}"));
+                }
+            }
+            text
+        }
+        _ => block.text().to_owned(),
+    };
+    let annotations = block
+        .get("annotations")
+        .filter(Json::is_object)
+        .map(|annotations| format!(",\"annotations\":{}", annotations.text()))
+        .unwrap_or_default();
+    Some(format!(
+        "{{\"type\":\"text\",\"text\":{}{annotations}}}",
+        string(&text)
+    ))
+}
+
+/// The edits to a server's `error` on its way to a client.
+///
+/// # Errors
+/// What to answer instead: for an error about the daemon's own hop to the server, and for one that asks back.
+pub fn error_edits(server: Version, client: Version, error: Json<'_>) -> Result<Edits, Failure> {
+    let mut edits = Edits::new();
+    for member in error
+        .members()
+        .filter(|member| member.key.is_string("code"))
+    {
+        let Ok(code) = member.value.text().parse::<i64>() else {
+            continue;
+        };
+        match code {
+            // What versions and headers the daemon speaks to the server is not the client's affair: were it relayed, a
+            // server could make the client turn away from all the others.
+            HEADER_MISMATCH | UNSUPPORTED_PROTOCOL_VERSION if server.is_modern() => {
+                let message = format!("the server refused the daemon's request with {code}");
+                return Err(Failure::new(Code::ServerAnswerInvalid, message));
+            }
+            URL_ELICITATION_REQUIRED if client.is_modern() => {
+                let message =
+                    format!("the server asks back with {code}, which MCP {client} says otherwise");
+                return Err(Failure::new(Code::NotSupportedYet, message));
+            }
+            RESOURCE_NOT_FOUND if client.is_modern() => {
+                edits.replace(member.value.span(), INVALID_PARAMS.to_string());
+            }
+            // Numbers that meant nothing to a legacy server mean something to a modern client.
+            -32099..=-32020 if client.is_modern() && !server.is_modern() => {
+                edits.replace(member.value.span(), INTERNAL_ERROR.to_string());
+            }
+            _ => {}
+        }
+    }
+    Ok(edits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Version::*;
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    fn json(text: &str) -> Json<'_> {
+        Json::parse(text.as_bytes()).unwrap()
+    }
+
+    fn apply(text: &str, edits: &Edits) -> String {
+        String::from_utf8(edits.apply(text.as_bytes())).unwrap()
+    }
+
+    fn shaped(method: Method, server: Version, client: Version, text: &str) -> String {
+        apply(
+            text,
+            &result_edits(method, server, client, json(text)).unwrap(),
+        )
+    }
+
+    fn refused(method: Method, server: Version, client: Version, text: &str) -> Code {
+        result_edits(method, server, client, json(text))
+            .unwrap_err()
+            .code
+    }
+
+    fn call(server: Version, client: Version, text: &str) -> String {
+        shaped(Method::ToolsCall, server, client, text)
+    }
+
+    /// Results that no typed relay brings through.
+    const NASTY: [&str; 8] = [
+        "{}",
+        "5",
+        "null",
+        r#"{ "b":1e400,"a":123456789012345678901234567890,"a":"\ud800" ,"content":[{"type":"video"}]}"#,
+        r#"{"content":[{"type":"audio","data":"","mimeType":"x"}],"structuredContent":7,"resultType":"input_required"}"#,
+        r#"{"tools":[]}"#,
+        r#"{"resultType":3,"ttlMs":"x"}"#,
+        r#"{"content":"none"}"#,
+    ];
+
+    #[test]
+    fn same_version_changes_nothing() {
+        for version in Version::ALL {
+            for method in Method::ALL {
+                for text in NASTY {
+                    if method != Method::ResourcesRead || !version.is_modern() {
+                        assert_eq!(shaped(method, version, version, text), text);
+                    }
+                }
+            }
+            let error = r#"{"code":-32042,"message":"","data":{}}"#;
+            if !version.is_modern() {
+                assert!(
+                    error_edits(version, version, json(error))
+                        .unwrap()
+                        .is_empty()
+                );
+            }
+            let params =
+                r#"{"name":"n\u0061me","arguments":{"x":1e400},"_meta":{"progressToken":null}}"#;
+            let towards = Towards {
+                client: version,
+                server: version,
+                name: None,
+                progress_token: Some(3),
+            };
+            assert!(params_edits(json(params), &towards).is_empty());
+        }
+    }
+
+    #[test]
+    fn an_older_legacy_server_changes_nothing() {
+        for (index, server) in Version::ALL[..4].iter().enumerate() {
+            for client in &Version::ALL[index..4] {
+                for text in NASTY {
+                    assert_eq!(call(*server, *client, text), text);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn result_type_is_added_for_modern_clients() {
+        for server in &Version::ALL[..4] {
+            for (text, expected) in [
+                ("{}", r#"{"resultType":"complete"}"#),
+                (
+                    r#"{ "content":[] }"#,
+                    r#"{"resultType":"complete", "content":[] }"#,
+                ),
+                (
+                    r#"{"a":1,"resultType":"input_required"}"#,
+                    r#"{"resultType":"complete","a":1}"#,
+                ),
+                (
+                    r#"{"resultTyp\u0065":"x","resultType":5}"#,
+                    r#"{"resultType":"complete"}"#,
+                ),
+                (
+                    r#"{"x":{"resultType":"deep"}}"#,
+                    r#"{"resultType":"complete","x":{"resultType":"deep"}}"#,
+                ),
+            ] {
+                assert_eq!(call(*server, V2026_07_28, text), expected);
+            }
+            for text in ["5", "[]", "null", "\"x\""] {
+                assert_eq!(
+                    refused(Method::ToolsCall, *server, V2026_07_28, text),
+                    Code::ServerAnswerInvalid
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn cacheable_results_of_legacy_servers_say_for_how_long() {
+        for server in &Version::ALL[..4] {
+            for method in Method::ALL {
+                let text = r#"{"x":1,"ttlMs":"mine","cacheScope":"public"}"#;
+                let result: Value =
+                    serde_json::from_str(&shaped(method, *server, V2026_07_28, text)).unwrap();
+                let expected = match method {
+                    Method::ResourcesRead => json!([0, "private"]),
+                    method if method.is_cacheable() => json!([30000, "private"]),
+                    _ => json!(["mine", "public"]),
+                };
+                assert_eq!(
+                    json!([result["ttlMs"], result["cacheScope"]]),
+                    expected,
+                    "{}",
+                    method.as_str()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_modern_server_read_is_never_public() {
+        let read = |text| shaped(Method::ResourcesRead, V2026_07_28, V2026_07_28, text);
+        for (text, expected) in [
+            (
+                r#"{"ttlMs":5,"cacheScope":"public"}"#,
+                r#"{"ttlMs":5,"cacheScope":"private"}"#,
+            ),
+            (
+                r#"{"ttlMs":5,"cacheScope":"private"}"#,
+                r#"{"ttlMs":5,"cacheScope":"private"}"#,
+            ),
+            (r#"{"ttlMs":5}"#, r#"{"cacheScope":"private","ttlMs":5}"#),
+            ("{}", r#"{"ttlMs":0,"cacheScope":"private"}"#),
+            (
+                r#"{"resultType":"input_required"}"#,
+                r#"{"resultType":"input_required"}"#,
+            ),
+        ] {
+            assert_eq!(read(text), expected);
+        }
+    }
+
+    /// One row a client version, one cell a content type: whether it gets the block as it is.
+    #[test]
+    fn newer_content_types_become_text() {
+        const BLOCKS: [&str; 6] = [
+            r#"{"type":"text","text":"t"}"#,
+            r#"{"type":"image","data":"aQ==","mimeType":"image/png"}"#,
+            r#"{"type":"resource","resource":{"uri":"x:y","text":"t"}}"#,
+            r#"{"type":"audio","data":"YQ==","mimeType":"audio/wav"}"#,
+            r#"{"type":"resource_link","uri":"file:///a","name":"a"}"#,
+            r#"{"type":"hologram","data":[1e400]}"#,
+        ];
+        for (client, relayed) in [
+            (V2024_11_05, [true, true, true, false, false, false]),
+            (V2025_03_26, [true, true, true, true, false, false]),
+            (V2025_06_18, [true, true, true, true, true, false]),
+            (V2025_11_25, [true, true, true, true, true, false]),
+        ] {
+            for server in Version::ALL.into_iter().filter(|server| *server > client) {
+                for (block, relayed) in BLOCKS.iter().zip(relayed) {
+                    let text = format!(
+                        r#"{{"content":[ {block} , {{"type":"text","text":"{{[,"}}],"isError":false}}"#
+                    );
+                    let result = call(server, client, &text);
+                    if relayed {
+                        assert_eq!(result, text, "{client}");
+                    } else {
+                        let value: Value = serde_json::from_str(&result).unwrap();
+                        assert_eq!(value["content"][0]["type"], "text", "{client} {block}");
+                        assert_eq!(value["content"].as_array().unwrap().len(), 2);
+                        assert!(
+                            result
+                                .ends_with(r#" , {"type":"text","text":"{[,"}],"isError":false}"#),
+                            "{result}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_newer_block_says_is_kept_as_text() {
+        let text_of = |block: &str, client| {
+            let result = call(V2026_07_28, client, &format!(r#"{{"content":[{block}]}}"#));
+            serde_json::from_str::<Value>(&result).unwrap()["content"][0].clone()
+        };
+        let audio = r#"{"type":"audio","data":"YWJj","mimeType":"audio/wav","annotations":{"priority":0.50}}"#;
+        assert_eq!(
+            text_of(audio, V2024_11_05),
+            json!({"type": "text", "annotations": {"priority": 0.5},
+                   "text": "[audio, audio/wav, 4 bytes of base64: MCP 2024-11-05 has no audio]"})
+        );
+        let link = r#"{"type":"resource_link","uri":"file:///a\"b","name":"a","description":"d","size":3}"#;
+        assert_eq!(
+            text_of(link, V2025_03_26)["text"],
+            "[resource file:///a\"b]\nname: a\ndescription: d"
+        );
+        let unknown = r#"{"type":"hologram","depth":1e400}"#;
+        assert_eq!(text_of(unknown, V2025_11_25)["text"], unknown);
+        // Two types: readers differ in which one counts.
+        let double = r#"{"type":"text","type":"hologram","text":"t"}"#;
+        assert_eq!(text_of(double, V2025_11_25)["text"], double);
+        // No type, or no object: no version could parse it, so there is nothing to convert.
+        for same in [r#"{"text":"t"}"#, "7", "null", "[]"] {
+            let text = format!(r#"{{"content":[{same}]}}"#);
+            assert_eq!(call(V2026_07_28, V2024_11_05, &text), text);
+        }
+    }
+
+    #[test]
+    fn structured_content_that_is_no_object_is_dropped_for_legacy_clients() {
+        for client in &Version::ALL[..4] {
+            for (text, expected) in [
+                (
+                    r#"{"content":[{"type":"text","text":"7"}],"structuredContent":7}"#,
+                    r#"{"content":[{"type":"text","text":"7"}]}"#,
+                ),
+                (
+                    r#"{"structuredContent":[1] , "content":[{"type":"text","text":"7"}]}"#,
+                    r#"{"content":[{"type":"text","text":"7"}]}"#,
+                ),
+                (
+                    r#"{"content":[ ],"structuredContent":["a\n"],"isError":false}"#,
+                    r#"{"content":[{"type":"text","text":"[\"a\\n\"]"}],"isError":false}"#,
+                ),
+                (
+                    r#"{"structuredContent":1e400}"#,
+                    r#"{"content":[{"type":"text","text":"1e400"}]}"#,
+                ),
+                (
+                    r#"{"content":[],"structuredContent":{"a":1}}"#,
+                    r#"{"content":[],"structuredContent":{"a":1}}"#,
+                ),
+            ] {
+                assert_eq!(call(V2026_07_28, *client, text), expected, "{client}");
+            }
+        }
+        let text = r#"{"structuredContent":7}"#;
+        assert_eq!(
+            call(V2025_11_25, V2026_07_28, text),
+            r#"{"resultType":"complete","structuredContent":7}"#
+        );
+    }
+
+    #[test]
+    fn input_required_is_refused_for_legacy_clients() {
+        for client in &Version::ALL[..4] {
+            for (text, code) in [
+                (
+                    r#"{"resultType":"input_required","inputRequests":{}}"#,
+                    Code::NotSupportedYet,
+                ),
+                (
+                    r#"{"resultType":"complete","resultType":"input_required"}"#,
+                    Code::NotSupportedYet,
+                ),
+                (
+                    r#"{"resultType":"task","taskId":"x"}"#,
+                    Code::ServerAnswerInvalid,
+                ),
+                (r#"{"resultType":null}"#, Code::ServerAnswerInvalid),
+            ] {
+                for method in [Method::ToolsCall, Method::PromptsGet] {
+                    assert_eq!(refused(method, V2026_07_28, *client, text), code, "{text}");
+                }
+            }
+            let complete = r#"{"resultType":"complete","content":[]}"#;
+            assert_eq!(call(V2026_07_28, *client, complete), complete);
+        }
+    }
+
+    #[test]
+    fn error_codes_become_the_modern_ones() {
+        for server in &Version::ALL[..4] {
+            for (code, modern) in [
+                ("-32002", "-32602"),
+                ("-32021", "-32603"),
+                ("-32022", "-32603"),
+                ("-32099", "-32603"),
+                ("-32602", "-32602"),
+                ("-32000", "-32000"),
+                ("-32100", "-32100"),
+                ("7", "7"),
+                ("1e400", "1e400"),
+                ("\"x\"", "\"x\""),
+            ] {
+                let text =
+                    format!(r#"{{"message":"m", "code": {code} ,"data":{{"code":{code}}}}}"#);
+                let expected =
+                    format!(r#"{{"message":"m", "code": {modern} ,"data":{{"code":{code}}}}}"#);
+                let edits = error_edits(*server, V2026_07_28, json(&text)).unwrap();
+                assert_eq!(apply(&text, &edits), expected);
+                assert!(
+                    error_edits(*server, *server, json(&text))
+                        .unwrap()
+                        .is_empty()
+                );
+            }
+        }
+        for text in ["5", "{}", "null"] {
+            assert!(
+                error_edits(V2025_11_25, V2026_07_28, json(text))
+                    .unwrap()
+                    .is_empty()
+            );
+        }
+    }
+
+    #[test]
+    fn errors_that_ask_back_are_refused_for_modern_clients() {
+        let text = r#"{"code":-32042,"message":"m","data":{"elicitations":[]}}"#;
+        for server in Version::ALL {
+            let refused = error_edits(server, V2026_07_28, json(text)).unwrap_err();
+            assert_eq!(refused.code, Code::NotSupportedYet);
+        }
+        assert!(
+            error_edits(V2025_11_25, V2024_11_05, json(text))
+                .unwrap()
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn errors_about_our_own_hop_are_not_relayed() {
+        for client in Version::ALL {
+            for code in [HEADER_MISMATCH, UNSUPPORTED_PROTOCOL_VERSION] {
+                let text = format!(
+                    r#"{{"code":{code},"message":"m","data":{{"supported":["2024-11-05"]}}}}"#
+                );
+                let refused = error_edits(V2026_07_28, client, json(&text)).unwrap_err();
+                assert_eq!(refused.code, Code::ServerAnswerInvalid);
+            }
+            let text = r#"{"code":-32021,"message":"m","data":{"requiredCapabilities":{}}}"#;
+            assert!(
+                error_edits(V2026_07_28, client, json(text))
+                    .unwrap()
+                    .is_empty()
+            );
+        }
+    }
+
+    fn towards(client: Version, server: Version) -> Towards<'static> {
+        Towards {
+            client,
+            server,
+            name: Some("own name"),
+            progress_token: Some(42),
+        }
+    }
+
+    #[test]
+    fn id_becomes_the_daemons_own_and_the_clients_again() {
+        use crate::wire::{Envelope, Kind};
+        let frame = r#" {"method":"tools/call" ,"params":{"name":"x","id":1,"_meta":{"progressToken":1}},"id": "\u0061","jsonrpc":"2.0"} "#;
+        let Kind::Request { id, params, .. } = Envelope::parse(frame.as_bytes()).unwrap().kind
+        else {
+            panic!()
+        };
+        let mut edits = params_edits(params.unwrap(), &towards(V2025_11_25, V2025_11_25));
+        id_edit(&mut edits, id, "7");
+        assert_eq!(
+            apply(frame, &edits),
+            r#" {"method":"tools/call" ,"params":{"name":"own name","id":1,"_meta":{"progressToken":42}},"id": 7,"jsonrpc":"2.0"} "#
+        );
+        let frame = r#"{"id":7,"jsonrpc":"2.0","result":{"id":7,"content":[]}}"#;
+        let Kind::Answer {
+            id: Some(id),
+            outcome: Ok(result),
+        } = Envelope::parse(frame.as_bytes()).unwrap().kind
+        else {
+            panic!()
+        };
+        let mut edits = result_edits(Method::ToolsCall, V2025_11_25, V2026_07_28, result).unwrap();
+        id_edit(&mut edits, id, r#""\u0061""#);
+        assert_eq!(
+            apply(frame, &edits),
+            r#"{"id":"\u0061","jsonrpc":"2.0","result":{"resultType":"complete","id":7,"content":[]}}"#
+        );
+    }
+
+    #[test]
+    fn tool_name_becomes_the_servers_own() {
+        let text = r#"{"arguments":{"name":"x"},"n\u0061me": "server__own-name" ,"more":1}"#;
+        let edits = params_edits(json(text), &towards(V2025_11_25, V2025_11_25));
+        assert_eq!(
+            apply(text, &edits),
+            r#"{"arguments":{"name":"x"},"n\u0061me": "own name" ,"more":1}"#
+        );
+        let same = r#"{"name":"own\u0020name"}"#;
+        assert!(params_edits(json(same), &towards(V2025_11_25, V2025_11_25)).is_empty());
+    }
+
+    #[test]
+    fn progress_token_becomes_the_daemons_own() {
+        for token in ["\"p\"", "7", "1e400", "\"\\ud800\""] {
+            let text = format!(
+                r#"{{"_meta":{{"a":1,"progressToken":{token}}},"progressToken":"not this one"}}"#
+            );
+            let edits = params_edits(json(&text), &towards(V2025_11_25, V2025_11_25));
+            assert_eq!(apply(&text, &edits), text.replace(token, "42"));
+        }
+    }
+
+    #[test]
+    fn progress_token_of_the_client_comes_back() {
+        let text = r#"{"progress":0.50,"progressToken": 42 ,"x":{"progressToken":42}}"#;
+        assert_eq!(
+            apply(text, &progress_edits(json(text), "\"\\u0061\"")),
+            r#"{"progress":0.50,"progressToken": "\u0061" ,"x":{"progressToken":42}}"#
+        );
+    }
+
+    #[test]
+    fn cancelled_request_id_becomes_the_daemons_own() {
+        let text = r#"{"reason":"x","requestId":"a\"b"}"#;
+        assert_eq!(
+            apply(text, &cancelled_edits(json(text), 9)),
+            r#"{"reason":"x","requestId":9}"#
+        );
+    }
+
+    #[test]
+    fn required_meta_is_added_for_modern_servers() {
+        for client in &Version::ALL[..4] {
+            for (params, expected_rest) in [
+                (r#"{"name":"own name"}"#, json!({})),
+                (r#"{"name":"own name","_meta":{}}"#, json!({})),
+                (
+                    r#"{"name":"own name","_meta":{"progressToken":"p","t":1}}"#,
+                    json!({"progressToken": 42, "t": 1}),
+                ),
+                (
+                    // What a client writes there without being modern must not speak for us.
+                    r#"{"name":"own name","_meta":{"io.modelcontextprotocol/clientCapabilities":{"sampling":{}},"t":1,"io.modelcontextprotocol/logLevel":"info"}}"#,
+                    json!({"t": 1}),
+                ),
+            ] {
+                let edits = params_edits(json(params), &towards(*client, V2026_07_28));
+                let edited = apply(params, &edits);
+                let mut value: Value = serde_json::from_str(&edited).unwrap();
+                let meta = value["_meta"].as_object_mut().unwrap();
+                assert_eq!(
+                    meta.remove(META_PROTOCOL_VERSION),
+                    Some(json!("2026-07-28"))
+                );
+                assert_eq!(meta.remove(META_CLIENT_CAPABILITIES), Some(json!({})));
+                assert_eq!(
+                    meta.remove(META_CLIENT_INFO),
+                    Some(json!({"name": NAME, "version": VERSION}))
+                );
+                assert_eq!(value["_meta"], expected_rest, "{edited}");
+                assert_eq!(edited.matches(META_CLIENT_CAPABILITIES).count(), 1);
+                let session = super::super::Session::Fresh;
+                assert!(
+                    super::super::request::classify(session, "tools/call", Some(json(&edited)))
+                        .is_ok()
+                );
+            }
+        }
+        assert_eq!(
+            apply(
+                "{}",
+                &params_edits(json("{}"), &towards(V2025_11_25, V2026_07_28))
+            ),
+            format!("{{\"_meta\":{{{}}}}}", modern_meta(V2026_07_28))
+        );
+    }
+
+    #[test]
+    fn modern_meta_is_taken_out_for_legacy_servers() {
+        let text = format!(
+            r#"{{"name":"own name","_meta":{{"traceparent":"t",{},"io.modelcontextprotocol/logLevel":"info","progressToken":1}}}}"#,
+            modern_meta(V2026_07_28)
+        );
+        for server in &Version::ALL[..4] {
+            let edits = params_edits(json(&text), &towards(V2026_07_28, *server));
+            assert_eq!(
+                apply(&text, &edits),
+                r#"{"name":"own name","_meta":{"traceparent":"t","progressToken":42}}"#
+            );
+        }
+    }
+
+    fn any_value() -> impl Strategy<Value = String> {
+        let key = prop_oneof![
+            Just("content".to_owned()),
+            Just("structuredContent".to_owned()),
+            Just("resultType".to_owned()),
+            Just("type".to_owned()),
+            Just("_meta".to_owned()),
+            Just("name".to_owned()),
+            Just("code".to_owned()),
+            Just("ttlMs".to_owned()),
+            Just("cacheScope".to_owned()),
+            Just("progressToken".to_owned()),
+            Just(META_CLIENT_INFO.to_owned()),
+            ".{0,4}",
+        ];
+        let leaf = prop_oneof![
+            Just("null".to_owned()),
+            Just("-32002".to_owned()),
+            Just("1e400".to_owned()),
+            Just(r#""\ud800\"""#.to_owned()),
+            Just("\"complete\"".to_owned()),
+            Just("\"audio\"".to_owned()),
+            Just("\"public\"".to_owned()),
+            ".{0,6}".prop_map(|text| string(&text)),
+        ];
+        leaf.prop_recursive(4, 48, 6, move |inner| {
+            prop_oneof![
+                1 => proptest::collection::vec(inner.clone(), 0..5).prop_map(|all| format!("[ {} ]", all.join("\t, "))),
+                3 => proptest::collection::vec((key.clone(), inner), 0..7).prop_map(|all| {
+                    let members: Vec<String> = all.iter().map(|(key, value)| format!("{} :{value}", string(key))).collect();
+                    format!("{{ {} }}", members.join(" ,"))
+                }),
+            ]
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn edits_keep_the_json_valid_and_all_else_identical(
+            text in any_value(),
+            method in 0..Method::ALL.len(),
+            server in 0..5usize,
+            client in 0..5usize,
+        ) {
+            let (method, server, client) = (Method::ALL[method], Version::ALL[server], Version::ALL[client]);
+            let padded = format!("   {text} ");
+            let read = Json::parse(padded.as_bytes()).unwrap();
+            let towards = Towards { client, server, name: Some("n"), progress_token: Some(1) };
+            let all = [
+                result_edits(method, server, client, read).ok(),
+                error_edits(server, client, read).ok(),
+                read.is_object().then(|| params_edits(read, &towards)),
+                read.is_object().then(|| cancelled_edits(read, 1)),
+                read.is_object().then(|| progress_edits(read, "1")),
+            ];
+            for edits in all.into_iter().flatten() {
+                let edited = edits.apply(padded.as_bytes());
+                prop_assert!(Json::parse(&edited).is_ok(), "{}", String::from_utf8_lossy(&edited));
+                // In order and apart, and what lies between two of them is found between their replacements.
+                let (mut from, mut to) = (0, 0);
+                for edit in edits.iter() {
+                    prop_assert!(from <= edit.span.start && edit.span.start <= edit.span.end);
+                    let untouched = &padded.as_bytes()[from..edit.span.start];
+                    prop_assert_eq!(untouched, &edited[to..to + untouched.len()]);
+                    to += untouched.len();
+                    prop_assert_eq!(&edit.with[..], &edited[to..to + edit.with.len()]);
+                    to += edit.with.len();
+                    from = edit.span.end;
+                }
+                prop_assert_eq!(&padded.as_bytes()[from..], &edited[to..]);
+            }
+        }
+    }
+}

@@ -1,0 +1,640 @@
+//! Tool definitions as a client sees them, and the pages of `tools/list`.
+
+use super::answer::{META_SERVER_INFO, TTL_MS, server_info};
+use super::error::RpcError;
+use super::shape::{Change, rewrite};
+use super::version::Version;
+use crate::wire::json::{string, write_string};
+use crate::wire::{Edits, Json};
+
+/// How many tools one page holds at most. Several clients read one page only, so it is a large one.
+pub const PAGE_TOOLS: usize = 1_000;
+/// How many bytes of definitions one page holds at most. A single longer one is a page of its own.
+pub const PAGE_BYTES: usize = 8 * 1024 * 1024;
+
+/// The key in a definition's `_meta` with the id of the server it comes from.
+pub const META_SERVER: &str = "org.colibri/server";
+/// The key in a definition's `_meta` with the server's own name of the tool.
+pub const META_NAME: &str = "org.colibri/name";
+/// The key in a definition's `_meta` with the state of a server that is not there now.
+pub const META_STATE: &str = "org.colibri/state";
+
+/// What begins the keys of `_meta` that only we set.
+const META_OURS: &str = "org.colibri/";
+
+/// Under which name a server's tool is offered.
+#[derive(Debug, Clone, Copy)]
+pub struct Exposure<'a> {
+    /// Id of the server.
+    pub server: &'a str,
+    /// The name clients see.
+    pub name: &'a str,
+    /// The server's own name.
+    pub original: &'a str,
+    /// Whether `name` is more than a prefix and `original`: shortened, or with other characters. The original then
+    /// stands in `title` as well, if the server gave none.
+    pub changed: bool,
+    /// The state of the server, where it is not there now.
+    pub state: Option<&'a str>,
+}
+
+/// The edits to a server's tool definition for a client of a version. `exposure` is `None` for a server with
+/// `"prefix": false`, whose tools are offered as they are.
+///
+/// `definition` is an object with a `name`, as [`super::upstream::Walk::read_tools`] has let pass.
+pub fn definition_edits(
+    definition: Json<'_>,
+    server: Version,
+    client: Version,
+    exposure: Option<&Exposure<'_>>,
+) -> Edits {
+    let mut edits = Edits::new();
+    let strict_schemas = server.has_free_output() && !client.has_free_output();
+    if exposure.is_none() && !strict_schemas {
+        return edits;
+    }
+    let ours = exposure.map(our_meta).unwrap_or_default();
+    let insert = exposure
+        .map(|exposure| inserted(definition, exposure, &ours))
+        .unwrap_or_default();
+    rewrite(&mut edits, definition, &insert, |member, edits| {
+        let (key, value) = (member.key, member.value);
+        if let Some(exposure) = exposure {
+            if key.is_string("name") {
+                return if value.is_string(exposure.name) {
+                    Change::Keep
+                } else {
+                    Change::Replace(string(exposure.name))
+                };
+            }
+            if key.is_string("_meta") {
+                if !value.is_object() {
+                    return Change::Replace(format!("{{{ours}}}"));
+                }
+                rewrite(edits, value, &ours, |member, _| {
+                    let claims_ours = member
+                        .key
+                        .as_str()
+                        .is_some_and(|key| key.starts_with(META_OURS));
+                    if claims_ours {
+                        Change::Remove
+                    } else {
+                        Change::Keep
+                    }
+                });
+            }
+        }
+        if strict_schemas && key.is_string("outputSchema") && !is_object_schema(value) {
+            return Change::Remove;
+        }
+        if strict_schemas && (key.is_string("inputSchema") || key.is_string("outputSchema")) {
+            plain_properties(value, edits);
+        }
+        Change::Keep
+    });
+    edits
+}
+
+fn our_meta(exposure: &Exposure<'_>) -> String {
+    let mut members = format!(
+        "{}:{},{}:{}",
+        string(META_SERVER),
+        string(exposure.server),
+        string(META_NAME),
+        string(exposure.original)
+    );
+    if let Some(state) = exposure.state {
+        members.push_str(&format!(",{}:{}", string(META_STATE), string(state)));
+    }
+    members
+}
+
+/// The members a definition gets that it does not have.
+fn inserted(definition: Json<'_>, exposure: &Exposure<'_>, ours: &str) -> String {
+    let mut insert = Vec::new();
+    let annotated_title = definition
+        .get("annotations")
+        .and_then(|annotations| annotations.get("title"));
+    if exposure.changed && definition.get("title").or(annotated_title).is_none() {
+        insert.push(format!("\"title\":{}", string(exposure.original)));
+    }
+    if definition.get("_meta").is_none() {
+        insert.push(format!("\"_meta\":{{{ours}}}"));
+    }
+    insert.join(",")
+}
+
+/// Whether a schema is one that the legacy versions allow for an output: an object whose `type` is `"object"`.
+fn is_object_schema(schema: Json<'_>) -> bool {
+    schema
+        .get("type")
+        .is_some_and(|kind| kind.is_string("object"))
+}
+
+/// Properties that are `true` or `false` become the schema objects that mean the same: legacy versions have objects
+/// there, and their readers drop the whole list over one boolean.
+fn plain_properties(schema: Json<'_>, edits: &mut Edits) {
+    for properties in schema
+        .members()
+        .filter(|member| member.key.is_string("properties"))
+    {
+        for property in properties.value.members() {
+            match property.value.as_bool() {
+                Some(true) => edits.replace(property.value.span(), "{}"),
+                Some(false) => edits.replace(property.value.span(), "{\"not\":{}}"),
+                None => {}
+            }
+        }
+    }
+}
+
+/// The least time that a list made of several servers' may be kept, in milliseconds: the servers' own where they are
+/// modern (0 for one that gives none), [`TTL_MS`] for legacy ones and for our own tools.
+pub fn least_ttl(servers: impl IntoIterator<Item = (Version, Option<u64>)>) -> u64 {
+    servers
+        .into_iter()
+        .map(|(version, ttl)| {
+            if version.is_modern() {
+                ttl.unwrap_or(0)
+            } else {
+                TTL_MS
+            }
+        })
+        .fold(TTL_MS, u64::min)
+}
+
+/// Where a page begins: after the tool of this name. Opaque to clients; it holds a name rather than a number, so that it
+/// stays good when the list changes in between.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cursor {
+    after: String,
+}
+
+impl Cursor {
+    /// The cursor in the `params` of a list request, if there is one.
+    ///
+    /// # Errors
+    /// -32602 for one that is not ours (server/utilities/pagination, "Error Handling").
+    pub fn read(params: Option<Json<'_>>) -> Result<Option<Cursor>, RpcError> {
+        let Some(cursor) = params.and_then(|params| params.get("cursor")) else {
+            return Ok(None);
+        };
+        if cursor.text() == "null" {
+            return Ok(None);
+        }
+        let decoded = cursor
+            .as_str()
+            .and_then(|text| unhex(&text))
+            .and_then(|bytes| String::from_utf8(bytes).ok());
+        match decoded {
+            Some(after) => Ok(Some(Cursor { after })),
+            None => Err(RpcError::invalid_params(
+                "invalid params: this cursor is not from here: list again from the beginning",
+            )),
+        }
+    }
+
+    /// As it stands in `nextCursor`.
+    pub fn encode(&self) -> String {
+        self.after
+            .bytes()
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
+    }
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| {
+        (byte as char)
+            .to_digit(16)
+            .filter(|_| !byte.is_ascii_uppercase())
+    };
+    let bytes = text.as_bytes();
+    if bytes.is_empty() || !bytes.len().is_multiple_of(2) {
+        return None;
+    }
+    bytes
+        .chunks_exact(2)
+        .map(|pair| Some((digit(pair[0])? * 16 + digit(pair[1])?) as u8))
+        .collect()
+}
+
+/// The result of `tools/list`: a page of `tools`, which are names as clients see them with definitions as clients of
+/// this version see them, **in ascending order of their names**, each name once. That order is the order of the list,
+/// and what makes a cursor stay good.
+pub fn tools_page<'a>(
+    client: Version,
+    ttl_ms: u64,
+    cursor: Option<&Cursor>,
+    tools: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+) -> Vec<u8> {
+    let after = cursor.map(|cursor| cursor.after.as_str());
+    let mut page = Vec::new();
+    page.extend_from_slice(if client.is_modern() {
+        b"{\"resultType\":\"complete\",\"tools\":["
+    } else {
+        b"{\"tools\":["
+    });
+    let start = page.len();
+    let mut last: Option<&str> = None;
+    let mut listed = 0;
+    let mut more = false;
+    for (name, definition) in tools {
+        debug_assert!(
+            last.is_none_or(|last| last < name),
+            "tools are in ascending order of their names"
+        );
+        if after.is_some_and(|after| name <= after) {
+            continue;
+        }
+        if listed == PAGE_TOOLS
+            || listed > 0 && page.len() - start + 1 + definition.len() > PAGE_BYTES
+        {
+            more = true;
+            break;
+        }
+        if listed > 0 {
+            page.push(b',');
+        }
+        page.extend_from_slice(definition);
+        listed += 1;
+        last = Some(name);
+    }
+    page.push(b']');
+    if let Some(last) = last.filter(|_| more) {
+        page.extend_from_slice(b",\"nextCursor\":");
+        write_string(
+            &mut page,
+            &Cursor {
+                after: last.to_owned(),
+            }
+            .encode(),
+        );
+    }
+    if client.is_modern() {
+        page.extend_from_slice(
+            format!(
+                ",\"ttlMs\":{ttl_ms},\"cacheScope\":\"private\",\"_meta\":{{\"{META_SERVER_INFO}\":{}}}",
+                server_info(client)
+            )
+            .as_bytes(),
+        );
+    }
+    page.push(b'}');
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Version::*;
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+    use std::collections::BTreeMap;
+
+    fn json(text: &str) -> Json<'_> {
+        Json::parse(text.as_bytes()).unwrap()
+    }
+
+    fn edited(
+        text: &str,
+        server: Version,
+        client: Version,
+        exposure: Option<&Exposure<'_>>,
+    ) -> String {
+        let edits = definition_edits(json(text), server, client, exposure);
+        String::from_utf8(edits.apply(text.as_bytes())).unwrap()
+    }
+
+    const PLAIN: Exposure<'_> = Exposure {
+        server: "git",
+        name: "git__log",
+        original: "log",
+        changed: false,
+        state: None,
+    };
+    const CHANGED: Exposure<'_> = Exposure {
+        server: "git",
+        name: "git__log_ab12",
+        original: "log all/\"it\"",
+        changed: true,
+        state: None,
+    };
+
+    #[test]
+    fn tools_without_a_prefix_stay_as_they_are() {
+        let text = r#"{ "name":"a b","x":1e400,"outputSchema":{"type":"array"},"_meta":{"org.colibri/name":"z"} }"#;
+        for client in Version::ALL {
+            assert_eq!(edited(text, client, client, None), text);
+            assert_eq!(edited(text, V2025_11_25, client, None), text);
+        }
+    }
+
+    #[test]
+    fn listed_name_is_the_exposed_one_and_the_original_is_kept() {
+        assert_eq!(
+            edited(
+                r#"{"inputSchema":{"name":"log"}, "name" : "log" }"#,
+                V2025_06_18,
+                V2025_06_18,
+                Some(&PLAIN)
+            ),
+            r#"{"_meta":{"org.colibri/server":"git","org.colibri/name":"log"},"inputSchema":{"name":"log"}, "name" : "git__log" }"#
+        );
+        assert_eq!(
+            edited(
+                r#"{"n\u0061me":"log","_meta":{"x":1e400}}"#,
+                V2025_06_18,
+                V2025_06_18,
+                Some(&PLAIN)
+            ),
+            r#"{"n\u0061me":"git__log","_meta":{"org.colibri/server":"git","org.colibri/name":"log","x":1e400}}"#
+        );
+    }
+
+    #[test]
+    fn a_server_cannot_speak_in_our_meta() {
+        for meta in [
+            r#"{"org.colibri/name":"evil","org.colibri\/state":"x","x":1,"org.colibri/server":"other"}"#,
+            r#"{"org.colibri/anything":{}}"#,
+            "null",
+            "[1]",
+            "{}",
+        ] {
+            let text = format!(r#"{{"name":"log","_meta":{meta},"z":1}}"#);
+            let value: Value =
+                serde_json::from_str(&edited(&text, V2025_11_25, V2025_11_25, Some(&PLAIN)))
+                    .unwrap();
+            let mut expected = json!({"org.colibri/server": "git", "org.colibri/name": "log"});
+            if meta.contains("\"x\":1") {
+                expected["x"] = json!(1);
+            }
+            assert_eq!(value["_meta"], expected, "{meta}");
+        }
+    }
+
+    #[test]
+    fn original_name_becomes_the_title_where_there_is_none() {
+        for (text, title) in [
+            (r#"{"name":"log"}"#, json!("log all/\"it\"")),
+            (r#"{"name":"log","title":"Log"}"#, json!("Log")),
+            (
+                r#"{"name":"log","annotations":{"title":"Log"}}"#,
+                Value::Null,
+            ),
+            (
+                r#"{"name":"log","annotations":{"readOnlyHint":true}}"#,
+                json!("log all/\"it\""),
+            ),
+        ] {
+            let value: Value =
+                serde_json::from_str(&edited(text, V2025_11_25, V2025_11_25, Some(&CHANGED)))
+                    .unwrap();
+            assert_eq!(value["title"], title, "{text}");
+            assert_eq!(value["_meta"][META_NAME], "log all/\"it\"");
+        }
+        let value: Value = serde_json::from_str(&edited(
+            r#"{"name":"log"}"#,
+            V2025_11_25,
+            V2025_11_25,
+            Some(&PLAIN),
+        ))
+        .unwrap();
+        assert!(value.get("title").is_none(), "a mere prefix needs no title");
+    }
+
+    #[test]
+    fn state_of_an_absent_server_stands_in_meta() {
+        let exposure = Exposure {
+            state: Some("failed"),
+            ..PLAIN
+        };
+        let value: Value = serde_json::from_str(&edited(
+            r#"{"name":"log"}"#,
+            V2025_11_25,
+            V2025_11_25,
+            Some(&exposure),
+        ))
+        .unwrap();
+        assert_eq!(value["_meta"][META_STATE], "failed");
+    }
+
+    /// One row a client version, one cell a schema: whether the definition keeps its `outputSchema`.
+    #[test]
+    fn output_schemas_that_are_no_objects_are_dropped_for_legacy_clients() {
+        for (schema, is_object) in [
+            (r#"{"type":"object"}"#, true),
+            (r#"{"$schema":"x","type":"object","properties":{}}"#, true),
+            (r#"{"type":"array"}"#, false),
+            (r#"{"type":["object","null"]}"#, false),
+            (r#"{"oneOf":[{"type":"object"}]}"#, false),
+            ("true", false),
+            ("null", false),
+        ] {
+            let text = format!(r#"{{"name":"log", "outputSchema" : {schema} ,"title":"t"}}"#);
+            for client in Version::ALL {
+                let expected = if is_object || client.is_modern() {
+                    text.as_str()
+                } else {
+                    r#"{"name":"log", "title":"t"}"#
+                };
+                assert_eq!(
+                    edited(&text, V2026_07_28, client, None),
+                    expected,
+                    "{client} {schema}"
+                );
+                assert_eq!(
+                    edited(&text, V2025_11_25, client, None),
+                    text,
+                    "a legacy server's is the client's affair"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn boolean_properties_become_objects_for_legacy_clients() {
+        let text = r#"{"name":"log","inputSchema":{"type":"object","properties":{"a": true,"b":false,"c":{"items":true}}},"outputSchema":{"type":"object","properties":{"d":true}}}"#;
+        for client in &Version::ALL[..4] {
+            assert_eq!(
+                edited(text, V2026_07_28, *client, None),
+                r#"{"name":"log","inputSchema":{"type":"object","properties":{"a": {},"b":{"not":{}},"c":{"items":true}}},"outputSchema":{"type":"object","properties":{"d":{}}}}"#
+            );
+        }
+        assert_eq!(edited(text, V2026_07_28, V2026_07_28, None), text);
+        assert_eq!(edited(text, V2025_11_25, V2025_06_18, None), text);
+    }
+
+    #[test]
+    fn the_least_ttl_counts() {
+        assert_eq!(least_ttl([]), TTL_MS);
+        assert_eq!(
+            least_ttl([(V2025_11_25, Some(1)), (V2026_07_28, Some(90_000))]),
+            TTL_MS
+        );
+        assert_eq!(
+            least_ttl([(V2026_07_28, Some(5_000)), (V2024_11_05, None)]),
+            5_000
+        );
+        assert_eq!(least_ttl([(V2026_07_28, None)]), 0);
+    }
+
+    fn page(client: Version, cursor: Option<&Cursor>, tools: &BTreeMap<String, Vec<u8>>) -> Value {
+        let tools = tools
+            .iter()
+            .map(|(name, definition)| (name.as_str(), definition.as_slice()));
+        serde_json::from_slice(&tools_page(client, 5, cursor, tools)).unwrap()
+    }
+
+    fn next(page: &Value) -> Option<Cursor> {
+        let params = json!({"cursor": page.get("nextCursor")?}).to_string();
+        Cursor::read(Some(json(&params))).unwrap()
+    }
+
+    fn definition(name: &str, padding: usize) -> Vec<u8> {
+        format!(
+            "{{\"name\":{},\"description\":\"{}\"}}",
+            string(name),
+            "x".repeat(padding)
+        )
+        .into_bytes()
+    }
+
+    #[test]
+    fn lists_say_how_long_they_are_good_to_modern_clients() {
+        let tools = BTreeMap::from([("a".to_owned(), definition("a", 0))]);
+        for client in &Version::ALL[..4] {
+            assert_eq!(
+                page(*client, None, &tools),
+                json!({"tools": [{"name": "a", "description": ""}]})
+            );
+        }
+        let modern = page(V2026_07_28, None, &tools);
+        assert_eq!(
+            (
+                &modern["resultType"],
+                &modern["ttlMs"],
+                &modern["cacheScope"]
+            ),
+            (&json!("complete"), &json!(5), &json!("private"))
+        );
+        assert_eq!(modern["_meta"][META_SERVER_INFO]["name"], "colibri-mcp");
+        assert_eq!(
+            page(V2025_11_25, None, &BTreeMap::new()),
+            json!({"tools": []})
+        );
+    }
+
+    #[test]
+    fn pages_hold_a_thousand_tools_or_eight_mebibytes() {
+        let mut tools: BTreeMap<String, Vec<u8>> = (0..2_500)
+            .map(|n| format!("tool {n:04}"))
+            .map(|name| (name.clone(), definition(&name, 0)))
+            .collect();
+        let walk = |tools: &BTreeMap<String, Vec<u8>>| {
+            let (mut pages, mut names, mut cursor) = (Vec::new(), Vec::new(), None);
+            loop {
+                let page = page(V2026_07_28, cursor.as_ref(), tools);
+                let listed: Vec<String> = page["tools"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|tool| tool["name"].as_str().unwrap().into())
+                    .collect();
+                pages.push(listed.len());
+                names.extend(listed);
+                cursor = next(&page);
+                if cursor.is_none() {
+                    return (pages, names);
+                }
+            }
+        };
+        let (pages, names) = walk(&tools);
+        assert_eq!(pages, [1000, 1000, 500]);
+        assert_eq!(names, tools.keys().cloned().collect::<Vec<_>>());
+        tools.retain(|name, _| name.as_str() < "tool 0005");
+        tools.insert("tool 0001".into(), definition("tool 0001", 3 * 1024 * 1024));
+        tools.insert("tool 0002".into(), definition("tool 0002", 6 * 1024 * 1024));
+        tools.insert("tool 0003".into(), definition("tool 0003", 9 * 1024 * 1024));
+        assert_eq!(walk(&tools).0, [2, 1, 1, 1]);
+    }
+
+    #[test]
+    fn a_cursor_stays_good_when_the_list_changes() {
+        let mut tools: BTreeMap<String, Vec<u8>> = (0..1_500)
+            .map(|n| format!("t{n:04}"))
+            .map(|name| (name.clone(), definition(&name, 0)))
+            .collect();
+        let cursor = next(&page(V2025_11_25, None, &tools)).unwrap();
+        tools.remove("t0999");
+        tools.insert("a first one".into(), definition("a first one", 0));
+        assert_eq!(
+            page(V2025_11_25, Some(&cursor), &tools)["tools"][0]["name"],
+            "t1000"
+        );
+    }
+
+    #[test]
+    fn cursors_of_others_are_refused() {
+        for params in [
+            r#"{"cursor":""}"#,
+            r#"{"cursor":"x"}"#,
+            r#"{"cursor":"zz"}"#,
+            r#"{"cursor":"4A"}"#,
+            r#"{"cursor":"ff"}"#,
+            r#"{"cursor":7}"#,
+            r#"{"cursor":"\ud800"}"#,
+        ] {
+            assert_eq!(
+                Cursor::read(Some(json(params))).unwrap_err().code,
+                -32602,
+                "{params}"
+            );
+        }
+        for params in ["{}", r#"{"cursor":null}"#] {
+            assert_eq!(Cursor::read(Some(json(params))).unwrap(), None);
+        }
+        assert_eq!(Cursor::read(None).unwrap(), None);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn cursors_read_back(after in ".{1,40}") {
+            let cursor = Cursor { after };
+            let params = format!("{{\"cursor\":\"{}\"}}", cursor.encode());
+            prop_assert_eq!(Cursor::read(Some(json(&params))).unwrap(), Some(cursor));
+        }
+
+        #[test]
+        fn edited_definitions_stay_valid(
+            members in proptest::collection::vec((0..8usize, 0..8usize, " {0,2}"), 0..8),
+            server in 0..5usize,
+            client in 0..5usize,
+            exposed in any::<bool>(),
+        ) {
+            const KEYS: [&str; 8] =
+                ["name", "_meta", "title", "outputSchema", "inputSchema", "annotations", "n\\u0061me", "x"];
+            const VALUES: [&str; 8] = [
+                "\"log\"", "{}", r#"{"org.colibri/name":1,"a":2}"#, r#"{"type":"object","properties":{"p":true,"q":false}}"#,
+                r#"{"type":"array"}"#, "null", "[{},true]", r#"{"title":"t","org.colibri/x":[]}"#,
+            ];
+            let text: Vec<String> =
+                members.iter().map(|(key, value, space)| format!("{space}\"{}\":{space}{}", KEYS[*key], VALUES[*value])).collect();
+            let text = format!(" {{{}}} ", text.join(","));
+            let (server, client) = (Version::ALL[server], Version::ALL[client]);
+            let edits = definition_edits(json(&text), server, client, exposed.then_some(&CHANGED));
+            let result = edits.apply(text.as_bytes());
+            let value: Value = serde_json::from_slice(&result).unwrap();
+            if exposed {
+                prop_assert_eq!(&value["_meta"][META_NAME], "log all/\"it\"");
+                if value.get("name").is_some() {
+                    prop_assert_eq!(&value["name"], "git__log_ab12");
+                }
+            } else if !server.is_modern() || client.is_modern() {
+                prop_assert_eq!(result, text.as_bytes());
+            }
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! Finding, making, checking and upgrading the database file.
+
+use super::Error;
+use nix::unistd::Uid;
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The file's name in the state directory.
+const FILE: &str = "colibri.db";
+
+/// SQLite's `application_id` ("COLI"): tells our file from another program's before anything is written to it.
+const APPLICATION_ID: i64 = 0x434F_4C49;
+
+/// How long a statement waits for another process (the operator's `sqlite3`, say) to finish its transaction.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// Schema changes, oldest first: entry `n` brings `user_version` from `n` to `n + 1`. An entry that was released is
+/// never edited; a change is a new entry.
+const MIGRATIONS: &[&str] = &["
+    CREATE TABLE tasks (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        title TEXT NOT NULL,
+        description TEXT NOT NULL,
+        source TEXT NOT NULL,
+        status TEXT NOT NULL CHECK (status IN
+            ('intake', 'queued', 'claimed', 'started', 'done', 'failed', 'cancelled')),
+        required_capabilities TEXT NOT NULL,
+        priority INTEGER NOT NULL CHECK (priority BETWEEN 0 AND 9),
+        created_by INTEGER NOT NULL,
+        created_at INTEGER NOT NULL,
+        updated_at INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX tasks_by_status ON tasks (status, id);
+    CREATE INDEX tasks_by_source ON tasks (source, id);
+    CREATE TABLE settings (
+        name TEXT PRIMARY KEY,
+        value TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE catalogue (
+        server TEXT PRIMARY KEY,
+        digest TEXT NOT NULL,
+        executable TEXT NOT NULL,
+        protocol_version TEXT NOT NULL,
+        capabilities BLOB,
+        server_info BLOB,
+        instructions BLOB,
+        seen_at INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE catalogue_tools (
+        server TEXT NOT NULL REFERENCES catalogue (server) ON DELETE CASCADE,
+        position INTEGER NOT NULL,
+        definition BLOB NOT NULL,
+        UNIQUE (server, position)
+    ) STRICT;
+"];
+
+/// Makes the state directory and the file where they are missing, and refuses those that others could have prepared.
+/// Returns the file's path with all symbolic links of the directory resolved.
+pub(super) fn prepare(state_dir: &Path) -> Result<PathBuf, Error> {
+    let here = |why: String| Error::File {
+        path: state_dir.to_owned(),
+        why,
+    };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(state_dir)
+        .map_err(|e| here(format!("cannot make the state directory: {e}")))?;
+    let directory = state_dir
+        .canonicalize()
+        .map_err(|e| here(format!("cannot resolve the state directory: {e}")))?;
+    let metadata = directory
+        .metadata()
+        .map_err(|e| here(format!("cannot read the state directory: {e}")))?;
+    if !ours(metadata.uid()) {
+        return Err(here(format!(
+            "the state directory belongs to uid {}, this program runs as uid {}: chown it, or choose another \
+             --state-dir",
+            metadata.uid(),
+            Uid::effective()
+        )));
+    }
+    if metadata.mode() & 0o022 != 0 {
+        return Err(here(format!(
+            "others may write the state directory (mode {:04o}): chmod 0700",
+            metadata.mode() & 0o7777
+        )));
+    }
+    let path = directory.join(FILE);
+    secure(&path)?;
+    Ok(path)
+}
+
+/// Makes the file with mode 0600, or takes the permissions of group and others from an existing one of ours. SQLite
+/// gives its `-wal` and `-shm` files the mode of the database.
+fn secure(path: &Path) -> Result<(), Error> {
+    let here = |why: String| Error::File {
+        path: path.to_owned(),
+        why,
+    };
+    let file = open_or_make(path).map_err(|e| {
+        here(match e.raw_os_error() {
+            // O_NOFOLLOW: ELOOP on Linux, EMLINK on FreeBSD (open(2)).
+            Some(libc::ELOOP | libc::EMLINK) => "is a symbolic link: remove it".to_owned(),
+            _ => format!("cannot open: {e}"),
+        })
+    })?;
+    let metadata = file
+        .metadata()
+        .map_err(|e| here(format!("cannot read: {e}")))?;
+    if !metadata.is_file() {
+        return Err(here("is not a regular file: remove it".to_owned()));
+    }
+    if !ours(metadata.uid()) {
+        return Err(here(format!(
+            "belongs to uid {}: chown it to uid {}",
+            metadata.uid(),
+            Uid::effective()
+        )));
+    }
+    if metadata.mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(0o600))
+            .map_err(|e| here(format!("cannot chmod 0600: {e}")))?;
+    }
+    Ok(())
+}
+
+/// Opens without following a link and without waiting on a FIFO.
+fn open_or_make(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)
+}
+
+/// Whether a file of this owner can be trusted: our own, or root's.
+fn ours(uid: u32) -> bool {
+    uid == Uid::effective().as_raw() || uid == 0
+}
+
+/// Opens the file that [`prepare`] made, checks whose it is, and brings its schema up to date.
+pub(super) fn connect(path: &Path) -> Result<Connection, Error> {
+    let sqlite = |source| Error::Sqlite {
+        path: path.to_owned(),
+        source,
+    };
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_NOFOLLOW
+        | OpenFlags::SQLITE_OPEN_EXRESCODE;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(sqlite)?;
+    connection.busy_timeout(BUSY).map_err(sqlite)?;
+    // Before anything that writes: a foreign or newer file must stay exactly as it is.
+    check(&connection, path)?;
+    let mode: String = connection
+        .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
+        .map_err(sqlite)?;
+    if mode != "wal" {
+        return Err(Error::File {
+            path: path.to_owned(),
+            why: format!(
+                "the file system cannot hold a write-ahead log (journal mode stays {mode}): put the state directory \
+                 on a local disk"
+            ),
+        });
+    }
+    for (pragma, value) in [
+        ("synchronous", "FULL"),
+        ("foreign_keys", "ON"),
+        ("trusted_schema", "OFF"),
+    ] {
+        connection
+            .pragma_update(None, pragma, value)
+            .map_err(sqlite)?;
+    }
+    migrate(&mut connection, path)?;
+    Ok(connection)
+}
+
+/// The file's schema number; an error if the file is not ours or newer than this program.
+fn check(connection: &Connection, path: &Path) -> Result<i64, Error> {
+    let sqlite = |source| Error::Sqlite {
+        path: path.to_owned(),
+        source,
+    };
+    let number = |sql: &str| {
+        connection
+            .query_row(sql, [], |row| row.get::<_, i64>(0))
+            .map_err(sqlite)
+    };
+    let found = number("PRAGMA user_version")?;
+    let application = number("PRAGMA application_id")?;
+    let fresh =
+        application == 0 && found == 0 && number("SELECT count(*) FROM sqlite_schema")? == 0;
+    if application != APPLICATION_ID && !fresh {
+        return Err(Error::Foreign {
+            path: path.to_owned(),
+        });
+    }
+    if found > newest() {
+        return Err(Error::Newer {
+            path: path.to_owned(),
+            found,
+            known: newest(),
+        });
+    }
+    Ok(found)
+}
+
+/// The schema number that this program writes.
+fn newest() -> i64 {
+    MIGRATIONS.len() as i64
+}
+
+/// Runs the migrations that the file lacks, in one transaction with the new number: all of it happens, or none.
+fn migrate(connection: &mut Connection, path: &Path) -> Result<(), Error> {
+    let sqlite = |source| Error::Sqlite {
+        path: path.to_owned(),
+        source,
+    };
+    // Asked again under the write lock: another process may have been migrating since the first look.
+    let transaction = connection
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(sqlite)?;
+    let found = check(&transaction, path)?;
+    for (number, sql) in (0..).zip(MIGRATIONS) {
+        if number >= found {
+            transaction.execute_batch(sql).map_err(sqlite)?;
+        }
+    }
+    if found < newest() {
+        transaction
+            .pragma_update(None, "application_id", APPLICATION_ID)
+            .map_err(sqlite)?;
+        transaction
+            .pragma_update(None, "user_version", newest())
+            .map_err(sqlite)?;
+    }
+    transaction.commit().map_err(sqlite)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{CostMode, Store};
+    use std::os::unix::fs::symlink;
+
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().mode() & 0o7777
+    }
+
+    #[test]
+    fn makes_directory_and_files_for_the_owner_alone() {
+        let temporary = tempfile::tempdir().unwrap();
+        let state = temporary.path().join("a/state");
+        let store = Store::open(&state).unwrap();
+        store.set_cost_mode(CostMode::Max).unwrap();
+        assert_eq!(mode(&state), 0o700);
+        for name in ["colibri.db", "colibri.db-wal", "colibri.db-shm"] {
+            assert_eq!(mode(&state.join(name)), 0o600, "{name}");
+        }
+    }
+
+    #[test]
+    fn takes_permissions_from_a_file_that_had_too_many() {
+        let temporary = tempfile::tempdir().unwrap();
+        let file = temporary.path().join(FILE);
+        std::fs::write(&file, "").unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
+        Store::open(temporary.path()).unwrap();
+        assert_eq!(mode(&file), 0o600);
+    }
+
+    #[test]
+    fn refuses_what_others_could_have_prepared() {
+        let temporary = tempfile::tempdir().unwrap();
+        let refused = |wanted: &str| {
+            let why = Store::open(temporary.path()).unwrap_err().to_string();
+            assert!(why.contains(wanted), "{why}");
+        };
+        std::fs::set_permissions(temporary.path(), Permissions::from_mode(0o770)).unwrap();
+        refused("mode 0770");
+        std::fs::set_permissions(temporary.path(), Permissions::from_mode(0o700)).unwrap();
+
+        let file = temporary.path().join(FILE);
+        symlink("/etc/passwd", &file).unwrap();
+        refused("symbolic link");
+        std::fs::remove_file(&file).unwrap();
+
+        std::fs::create_dir(&file).unwrap();
+        refused("cannot open");
+        std::fs::remove_dir(&file).unwrap();
+
+        nix::unistd::mkfifo(
+            &file,
+            nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR,
+        )
+        .unwrap();
+        refused("not a regular file");
+    }
+
+    #[test]
+    fn refuses_what_is_no_database_and_leaves_it_alone() {
+        let temporary = tempfile::tempdir().unwrap();
+        let file = temporary.path().join(FILE);
+        std::fs::write(&file, "notes of somebody\n".repeat(100)).unwrap();
+        let why = Store::open(temporary.path()).unwrap_err().to_string();
+        assert!(why.contains("not a database"), "{why}");
+        assert_eq!(
+            std::fs::read(&file).unwrap(),
+            "notes of somebody\n".repeat(100).into_bytes()
+        );
+    }
+
+    #[test]
+    fn refuses_another_programs_database() {
+        let temporary = tempfile::tempdir().unwrap();
+        let other = Connection::open(temporary.path().join(FILE)).unwrap();
+        other
+            .execute_batch("CREATE TABLE mail (body TEXT)")
+            .unwrap();
+        drop(other);
+        assert!(matches!(
+            Store::open(temporary.path()),
+            Err(Error::Foreign { .. })
+        ));
+    }
+
+    #[test]
+    fn refuses_a_newer_schema_and_says_what_to_do() {
+        let temporary = tempfile::tempdir().unwrap();
+        drop(Store::open(temporary.path()).unwrap());
+        let file = Connection::open(temporary.path().join(FILE)).unwrap();
+        file.pragma_update(None, "user_version", newest() + 1)
+            .unwrap();
+        drop(file);
+        let error = Store::open(temporary.path()).unwrap_err();
+        assert!(matches!(error, Error::Newer { found, known, .. } if found == known + 1));
+        assert!(error.to_string().contains("newer Colibri"));
+    }
+
+    #[test]
+    fn opens_again_what_it_made_and_what_two_made_at_once() {
+        let temporary = tempfile::tempdir().unwrap();
+        let barrier = std::sync::Barrier::new(4);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    barrier.wait();
+                    Store::open(temporary.path()).unwrap();
+                });
+            }
+        });
+        let store = Store::open(temporary.path()).unwrap();
+        assert_eq!(store.cost_mode().unwrap(), CostMode::Smart);
+    }
+}

@@ -1,0 +1,124 @@
+//! The promise of the store, tried: a process that writes without pause is killed at random moments, and what it had
+//! been told is written is there, whole.
+
+use super::{CatalogueEntry, CatalogueKey, NewTask, Store, TaskStatus};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+/// Set for the child: the state directory in which it writes.
+const CHILD: &str = "COLIBRI_TEST_STORE_CHILD";
+
+/// How often the child is killed.
+const ROUNDS: u64 = 25;
+
+fn task(number: u64) -> NewTask {
+    NewTask {
+        title: format!("task {number}"),
+        description: "x".repeat((number as usize * 37) % 9_000),
+        source: "child".to_owned(),
+        status: TaskStatus::Queued,
+        required_capabilities: Vec::new(),
+        priority: 5,
+        created_by: 0,
+    }
+}
+
+/// A catalogue entry whose parts all tell `number`, so that a mixture of two shows.
+fn entry(number: u64) -> CatalogueEntry {
+    CatalogueEntry {
+        protocol_version: number.to_string(),
+        tools: (0..number % 40)
+            .map(|_| format!("{{\"n\":{number}}}").into_bytes())
+            .collect(),
+        ..CatalogueEntry::default()
+    }
+}
+
+const KEY: CatalogueKey<'_> = CatalogueKey {
+    server: "s",
+    digest: "d",
+    executable: "e",
+};
+
+/// Not a test by itself: the process that [`a_killed_writer_loses_nothing`] starts and kills.
+#[test]
+fn child_writes_until_killed() {
+    let Some(state) = std::env::var_os(CHILD) else {
+        return;
+    };
+    let store = Store::open(state.as_ref()).unwrap();
+    let mut told = std::io::stderr();
+    for number in 1.. {
+        let id = store.add_task(task(number)).unwrap().id;
+        writeln!(told, "written {id}").unwrap();
+        store.put_catalogue(KEY, &entry(number)).unwrap();
+    }
+}
+
+#[test]
+fn a_killed_writer_loses_nothing() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut written = 0_i64;
+    // A fixed sequence of "random" moments: lines to wait for, and then a few thousand turns of a loop.
+    let mut seed = 0x2545_F491_4F6C_DD1D_u64;
+    for round in 0..ROUNDS {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "--nocapture",
+                "store::survival::child_writes_until_killed",
+            ])
+            .env(CHILD, temporary.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut note = |line: &str| {
+            if let Some(id) = line.strip_prefix("written ").and_then(|id| id.parse().ok()) {
+                written = written.max(id);
+            }
+        };
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        // Round 0 kills while the file is being made.
+        for _ in 0..if round == 0 { 0 } else { 1 + (seed >> 60) } {
+            note(&lines.next().expect("the child ended by itself").unwrap());
+        }
+        for turn in 0..seed >> 44 {
+            std::hint::black_box(turn);
+        }
+        child.kill().unwrap();
+        // What it said before it died, a torn last line apart, was written too.
+        lines.map_while(Result::ok).for_each(|line| note(&line));
+        child.wait().unwrap();
+
+        let store = Store::open(temporary.path()).unwrap();
+        let verdict: String = store
+            .with(|c| c.query_row("PRAGMA integrity_check", [], |row| row.get(0)))
+            .unwrap();
+        assert_eq!(verdict, "ok");
+        let orphans: i64 = store
+            .with(|c| {
+                c.query_row("SELECT count(*) FROM pragma_foreign_key_check", [], |row| {
+                    row.get(0)
+                })
+            })
+            .unwrap();
+        assert_eq!(orphans, 0);
+        let count = i64::try_from(store.task_counts().unwrap()[1].1).unwrap();
+        // At most the one that was being written when the signal came may be there beyond what was told.
+        assert!(
+            (written..=written + 1).contains(&count),
+            "told {written}, found {count}"
+        );
+        written = count;
+        if let Some(known) = store.catalogue(KEY).unwrap() {
+            let number: u64 = known.protocol_version.parse().unwrap();
+            assert_eq!(known.tools, entry(number).tools);
+        }
+    }
+    assert!(written > 0);
+}

@@ -1,0 +1,533 @@
+//! Tasks: what people and assistants want done, shared by everyone who can open the socket.
+
+use super::{Error, Store, now_ms, unexpected};
+use rusqlite::types::Value;
+use rusqlite::{OptionalExtension, Row, TransactionBehavior, params_from_iter};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+/// The most characters of a title.
+pub const TITLE_MAX: usize = 200;
+/// The most characters of a description, or of the free text of an intake.
+pub const DESCRIPTION_MAX: usize = 10_000;
+/// The most characters of a source.
+pub const LABEL_MAX: usize = 64;
+/// The most required capabilities of a task.
+pub const CAPABILITIES_MAX: usize = 16;
+/// The most characters of one capability.
+pub const CAPABILITY_MAX: usize = 64;
+/// The highest priority; 0 is the lowest.
+pub const PRIORITY_MAX: u8 = 9;
+/// The priority of a task for which none was said.
+pub const PRIORITY_DEFAULT: u8 = 5;
+/// The most tasks of a page.
+pub const PAGE_MAX: u32 = 100;
+/// The tasks of a page for which no limit was said.
+pub const PAGE_DEFAULT: u32 = 50;
+/// The most tasks in the store, so that a runaway caller cannot fill the disk (about 4 GiB at the worst).
+pub const TASKS_MAX: i64 = 100_000;
+
+/// Where a task stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TaskStatus {
+    /// Free text, waiting for somebody to make a task of it.
+    Intake,
+    /// Ready to be taken.
+    Queued,
+    /// Somebody has taken it.
+    Claimed,
+    /// Work has begun.
+    Started,
+    /// Ended well.
+    Done,
+    /// Ended badly.
+    Failed,
+    /// Given up.
+    Cancelled,
+}
+
+impl TaskStatus {
+    /// All statuses, in the order of a task's life.
+    pub const ALL: [Self; 7] = [
+        Self::Intake,
+        Self::Queued,
+        Self::Claimed,
+        Self::Started,
+        Self::Done,
+        Self::Failed,
+        Self::Cancelled,
+    ];
+
+    /// The name, as in the database and in every answer.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Intake => "intake",
+            Self::Queued => "queued",
+            Self::Claimed => "claimed",
+            Self::Started => "started",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The status of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.name() == name)
+    }
+}
+
+/// A task as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Task {
+    /// Number, never used twice.
+    pub id: i64,
+    /// One line.
+    pub title: String,
+    /// The rest; may be empty.
+    pub description: String,
+    /// Where it came from, as the caller said.
+    pub source: String,
+    /// Where it stands.
+    pub status: TaskStatus,
+    /// What somebody must be able to do to take it.
+    pub required_capabilities: Vec<String>,
+    /// 0 (lowest) to [`PRIORITY_MAX`].
+    pub priority: u8,
+    /// The uid that created it, from the kernel.
+    pub created_by: u32,
+    /// Milliseconds since the epoch.
+    pub created_at: i64,
+    /// Milliseconds since the epoch.
+    pub updated_at: i64,
+}
+
+/// A task to be created. Lengths are the caller's to check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewTask {
+    /// One line.
+    pub title: String,
+    /// The rest.
+    pub description: String,
+    /// Where it comes from.
+    pub source: String,
+    /// Where it stands at first.
+    pub status: TaskStatus,
+    /// What somebody must be able to do to take it.
+    pub required_capabilities: Vec<String>,
+    /// 0 to [`PRIORITY_MAX`].
+    pub priority: u8,
+    /// The uid that creates it.
+    pub created_by: u32,
+}
+
+/// Which tasks to list; what is `None` does not restrict.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TaskFilter {
+    /// Only of this status.
+    pub status: Option<TaskStatus>,
+    /// Only from this source.
+    pub source: Option<String>,
+}
+
+/// A page of tasks, newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TaskPage {
+    /// The tasks.
+    pub tasks: Vec<Task>,
+    /// Where the next page begins; `None` at the end.
+    pub next_cursor: Option<String>,
+}
+
+/// A cursor that this list did not give out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the cursor is not one of this list: pass next_cursor unchanged, with the same status and source, or none"
+)]
+pub struct CursorError;
+
+impl TaskFilter {
+    /// The cursor of the page after task `id`: the number and eight bytes of a digest over it and the filter, in
+    /// hexadecimal. The digest finds mistakes (cut off, or used with another filter); it keeps no secret, since every
+    /// place of the list may be asked for anyway.
+    fn cursor(&self, id: i64) -> String {
+        let mut digest = Sha256::new();
+        digest.update(b"colibri tasks\n");
+        digest.update(self.status.map_or("", TaskStatus::name));
+        digest.update(b"\n");
+        digest.update(
+            self.source
+                .as_deref()
+                .map_or_else(String::new, |source| format!("={source}")),
+        );
+        digest.update(b"\n");
+        digest.update(id.to_be_bytes());
+        let check = digest
+            .finalize()
+            .into_iter()
+            .take(8)
+            .fold(0_u64, |sum, byte| sum << 8 | u64::from(byte));
+        format!("{id:016x}{check:016x}")
+    }
+
+    /// The task after which the page of this cursor begins.
+    fn position(&self, cursor: &str) -> Result<i64, CursorError> {
+        let number = cursor.get(..16).ok_or(CursorError)?;
+        let id = i64::from_str_radix(number, 16).map_err(|_| CursorError)?;
+        // Made anew and compared whole: upper case, signs and trailing bytes are no cursor either.
+        if self.cursor(id) == cursor {
+            Ok(id)
+        } else {
+            Err(CursorError)
+        }
+    }
+}
+
+impl Store {
+    /// Adds a task and returns it as stored.
+    ///
+    /// # Errors
+    /// [`Error::Full`] at [`TASKS_MAX`]; [`Error::Sqlite`].
+    pub fn add_task(&self, new: NewTask) -> Result<Task, Error> {
+        let capabilities = serde_json::Value::from(new.required_capabilities.clone()).to_string();
+        let now = now_ms();
+        let id = self.with(|connection| {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let count: i64 =
+                transaction.prepare_cached("SELECT count(*) FROM tasks")?.query_row([], |row| row.get(0))?;
+            if count >= TASKS_MAX {
+                return Ok(None);
+            }
+            let id = transaction
+                .prepare_cached(
+                    "INSERT INTO tasks (title, description, source, status, required_capabilities, priority,
+                         created_by, created_at, updated_at)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)",
+                )?
+                .insert((
+                    &new.title,
+                    &new.description,
+                    &new.source,
+                    new.status.name(),
+                    &capabilities,
+                    new.priority,
+                    new.created_by,
+                    now,
+                ))?;
+            transaction.commit()?;
+            Ok(Some(id))
+        })?;
+        let id = id.ok_or_else(|| Error::Full {
+            path: self.path().to_owned(),
+        })?;
+        Ok(Task {
+            id,
+            title: new.title,
+            description: new.description,
+            source: new.source,
+            status: new.status,
+            required_capabilities: new.required_capabilities,
+            priority: new.priority,
+            created_by: new.created_by,
+            created_at: now,
+            updated_at: now,
+        })
+    }
+
+    /// The tasks that `filter` lets through, newest first, at most `limit` (1 to [`PAGE_MAX`]), from where `cursor`
+    /// points. Tasks that come in during a walk do not shift its pages.
+    ///
+    /// # Errors
+    /// [`Error::Cursor`] for a cursor that this filter's list did not give out; [`Error::Sqlite`].
+    pub fn tasks(
+        &self,
+        filter: &TaskFilter,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<TaskPage, Error> {
+        let before = cursor.map_or(Ok(i64::MAX), |cursor| filter.position(cursor))?;
+        let limit = limit.clamp(1, PAGE_MAX) as usize;
+        let mut sql = "SELECT id, title, description, source, status, required_capabilities, priority, created_by,
+                           created_at, updated_at
+                       FROM tasks WHERE id < ?1"
+            .to_owned();
+        let mut values = vec![Value::from(before)];
+        for (column, value) in [
+            ("status", filter.status.map(|s| s.name().to_owned())),
+            ("source", filter.source.clone()),
+        ] {
+            if let Some(value) = value {
+                values.push(Value::from(value));
+                sql.push_str(&format!(" AND {column} = ?{}", values.len()));
+            }
+        }
+        // One more than asked for tells whether there is a next page.
+        values.push(Value::from(limit as i64 + 1));
+        sql.push_str(&format!(" ORDER BY id DESC LIMIT ?{}", values.len()));
+        let mut tasks = self.with(|connection| {
+            connection
+                .prepare_cached(&sql)?
+                .query_map(params_from_iter(values), read)?
+                .collect::<rusqlite::Result<Vec<Task>>>()
+        })?;
+        let more = tasks.len() > limit;
+        tasks.truncate(limit);
+        let next_cursor = tasks
+            .last()
+            .filter(|_| more)
+            .map(|task| filter.cursor(task.id));
+        Ok(TaskPage { tasks, next_cursor })
+    }
+
+    /// How many tasks stand in each status, in the order of [`TaskStatus::ALL`].
+    ///
+    /// # Errors
+    /// [`Error::Sqlite`].
+    pub fn task_counts(&self) -> Result<[(TaskStatus, u64); 7], Error> {
+        self.with(|connection| {
+            let mut counts = TaskStatus::ALL.map(|status| (status, 0));
+            let mut statement =
+                connection.prepare_cached("SELECT count(*) FROM tasks WHERE status = ?1")?;
+            for (status, count) in &mut counts {
+                let found: i64 = statement
+                    .query_row([status.name()], |row| row.get(0))
+                    .optional()?
+                    .unwrap_or(0);
+                *count = found.unsigned_abs();
+            }
+            Ok(counts)
+        })
+    }
+}
+
+/// A row of [`Store::tasks`]'s query.
+fn read(row: &Row<'_>) -> rusqlite::Result<Task> {
+    let status: String = row.get(4)?;
+    let capabilities: String = row.get(5)?;
+    Ok(Task {
+        id: row.get(0)?,
+        title: row.get(1)?,
+        description: row.get(2)?,
+        source: row.get(3)?,
+        status: TaskStatus::from_name(&status)
+            .ok_or_else(|| unexpected(4, format!("no task status: {status:?}")))?,
+        required_capabilities: serde_json::from_str(&capabilities)
+            .map_err(|e| unexpected(5, format!("required capabilities: {e}")))?,
+        priority: row.get(6)?,
+        created_by: row.get(7)?,
+        created_at: row.get(8)?,
+        updated_at: row.get(9)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn new(title: &str, status: TaskStatus, source: &str) -> NewTask {
+        NewTask {
+            title: title.to_owned(),
+            description: String::new(),
+            source: source.to_owned(),
+            status,
+            required_capabilities: vec!["rust".to_owned(), "\"quoted\"".to_owned()],
+            priority: 3,
+            created_by: u32::MAX,
+        }
+    }
+
+    /// Walks all pages and returns the ids.
+    fn walk(store: &Store, filter: &TaskFilter, limit: u32) -> Vec<i64> {
+        let mut ids = Vec::new();
+        let mut cursor = None;
+        loop {
+            let page = store.tasks(filter, limit, cursor.as_deref()).unwrap();
+            assert!(page.tasks.len() <= limit as usize);
+            ids.extend(page.tasks.iter().map(|task| task.id));
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                return ids;
+            }
+        }
+    }
+
+    #[test]
+    fn a_task_comes_back_as_it_was_added() {
+        let state = tempfile::tempdir().unwrap();
+        let added = Store::open(state.path())
+            .unwrap()
+            .add_task(new("a \u{202e} b\0", TaskStatus::Queued, "s"))
+            .unwrap();
+        let page = Store::open(state.path())
+            .unwrap()
+            .tasks(&TaskFilter::default(), 10, None)
+            .unwrap();
+        assert_eq!(
+            page,
+            TaskPage {
+                tasks: vec![added],
+                next_cursor: None
+            }
+        );
+    }
+
+    #[test]
+    fn a_full_store_refuses_and_keeps_answering() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::open(state.path()).unwrap();
+        store
+            .with(|c| {
+                c.execute(
+                    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
+                     INSERT INTO tasks SELECT i, 't', '', 's', 'queued', '[]', 5, 0, 0, 0 FROM n",
+                    [TASKS_MAX],
+                )
+            })
+            .unwrap();
+        assert!(matches!(
+            store.add_task(new("one more", TaskStatus::Queued, "s")),
+            Err(Error::Full { .. })
+        ));
+        assert_eq!(
+            store.task_counts().unwrap()[1],
+            (TaskStatus::Queued, TASKS_MAX as u64)
+        );
+    }
+
+    #[test]
+    fn a_walk_is_not_shifted_by_what_comes_in() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::open(state.path()).unwrap();
+        for _ in 0..5 {
+            store.add_task(new("t", TaskStatus::Queued, "s")).unwrap();
+        }
+        let first = store.tasks(&TaskFilter::default(), 2, None).unwrap();
+        store
+            .add_task(new("late", TaskStatus::Queued, "s"))
+            .unwrap();
+        let second = store
+            .tasks(&TaskFilter::default(), 2, first.next_cursor.as_deref())
+            .unwrap();
+        let ids: Vec<_> = first
+            .tasks
+            .iter()
+            .chain(&second.tasks)
+            .map(|task| task.id)
+            .collect();
+        assert_eq!(ids, [5, 4, 3, 2]);
+    }
+
+    #[test]
+    fn writers_in_threads_and_in_two_stores_lose_nothing() {
+        let state = tempfile::tempdir().unwrap();
+        let stores = [
+            Store::open(state.path()).unwrap(),
+            Store::open(state.path()).unwrap(),
+        ];
+        std::thread::scope(|scope| {
+            for writer in 0..8 {
+                let store = &stores[writer % 2];
+                scope.spawn(move || {
+                    for n in 0..10 {
+                        store
+                            .add_task(new(&format!("{writer}.{n}"), TaskStatus::Intake, "s"))
+                            .unwrap();
+                        store.set_cost_mode(crate::store::CostMode::Fast).unwrap();
+                    }
+                });
+            }
+        });
+        let mut titles = BTreeSet::new();
+        for page in 0..2 {
+            let filter = TaskFilter::default();
+            let cursor = (page == 1).then(|| {
+                stores[0]
+                    .tasks(&filter, 40, None)
+                    .unwrap()
+                    .next_cursor
+                    .unwrap()
+            });
+            titles.extend(
+                stores[1]
+                    .tasks(&filter, 40, cursor.as_deref())
+                    .unwrap()
+                    .tasks
+                    .into_iter()
+                    .map(|t| t.title),
+            );
+        }
+        assert_eq!(titles.len(), 80);
+        assert_eq!(
+            stores[0].task_counts().unwrap()[0],
+            (TaskStatus::Intake, 80)
+        );
+    }
+
+    #[test]
+    fn a_cursor_of_another_filter_is_refused() {
+        let filters = [
+            TaskFilter::default(),
+            TaskFilter {
+                status: Some(TaskStatus::Queued),
+                source: None,
+            },
+            TaskFilter {
+                status: None,
+                source: Some("queued".to_owned()),
+            },
+            TaskFilter {
+                status: None,
+                source: Some(String::new()),
+            },
+        ];
+        for (i, made) in filters.iter().enumerate() {
+            for (j, used) in filters.iter().enumerate() {
+                assert_eq!(
+                    used.position(&made.cursor(7)),
+                    if i == j { Ok(7) } else { Err(CursorError) }
+                );
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn every_walk_gives_each_matching_task_once_newest_first(
+            tasks in proptest::collection::vec((0_usize..7, 0_u8..3), 0..30), limit in 1_u32..12,
+            status in proptest::option::of(0_usize..7), source in proptest::option::of(0_u8..3),
+        ) {
+            let state = tempfile::tempdir().unwrap();
+            let store = Store::open(state.path()).unwrap();
+            // One commit at the disk's pace is enough: these tests are about order, not about durability.
+            store.with(|c| c.pragma_update(None, "synchronous", "OFF")).unwrap();
+            let mut expected = Vec::new();
+            for (s, from) in tasks {
+                let task = store.add_task(new("t", TaskStatus::ALL[s], &from.to_string())).unwrap();
+                if status.is_none_or(|wanted| wanted == s) && source.is_none_or(|wanted| wanted == from) {
+                    expected.insert(0, task.id);
+                }
+            }
+            let filter =
+                TaskFilter { status: status.map(|s| TaskStatus::ALL[s]), source: source.map(|s| s.to_string()) };
+            prop_assert_eq!(walk(&store, &filter, limit), expected);
+        }
+
+        #[test]
+        fn a_cursor_that_was_not_given_out_is_refused(id in any::<i64>(), garbage in "\\PC{0,40}", at in 0_usize..32) {
+            let filter = TaskFilter::default();
+            let cursor = filter.cursor(id);
+            if id >= 0 {
+                prop_assert_eq!(filter.position(&cursor), Ok(id));
+            }
+            prop_assert_eq!(filter.position(&garbage), Err(CursorError));
+            let mut changed = cursor.into_bytes();
+            changed[at] = if changed[at] == b'0' { b'1' } else { b'0' };
+            prop_assert_eq!(filter.position(std::str::from_utf8(&changed).unwrap()), Err(CursorError));
+        }
+    }
+}

@@ -1,0 +1,546 @@
+//! The tools' answers: structured content, and a readable summary of it.
+
+use super::arguments::{Members, visible};
+use super::facts::{ExternalTool, Facts, GateState, Gates, ServerFacts, ServerState};
+use super::skills::SkillCatalogue;
+use crate::store::{Budgets, CostMode, Task, TaskPage, TaskStatus};
+use serde::{Serialize, Serializer};
+use serde_json::value::{RawValue, to_raw_value};
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// The most bytes of the structured content of `colibri_external_mcp_list_tools`. With its copy as text, in which each
+/// byte may become two, the result stays under the frame limit of 16 MiB.
+const TOOLS_BYTES_MAX: usize = 4 << 20;
+
+/// The most lines of a list in a summary.
+const SUMMARY_LINES_MAX: usize = 200;
+
+/// The most characters of one piece of other people's text in a summary.
+const SUMMARY_TEXT_MAX: usize = 160;
+
+/// The answer to a tool call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolOutcome {
+    /// The raw JSON of a `CallToolResult`, on one line.
+    pub result: Vec<u8>,
+    /// Whether `isError` is true in it.
+    pub is_error: bool,
+}
+
+/// Why a call is not carried out.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    /// For programs.
+    pub code: &'static str,
+    /// For people and models: the sentence's first half.
+    pub why: String,
+    /// Which rule refused, and where it stands.
+    pub rule: Option<String>,
+    /// What to do.
+    pub instruction: String,
+}
+
+impl Refusal {
+    /// The error result (DESIGN §4: text a model can act on, and `org.colibri/error`).
+    pub(super) fn outcome(self) -> ToolOutcome {
+        let result = serde_json::json!({
+            "content": [{"type": "text", "text": format!("{}: {}.", visible(&self.why), self.instruction)}],
+            "isError": true,
+            "_meta": {"org.colibri/error":
+                {"code": self.code, "server": null, "rule": self.rule, "do": self.instruction}},
+        });
+        ToolOutcome {
+            result: result.to_string().into_bytes(),
+            is_error: true,
+        }
+    }
+}
+
+/// A successful result.
+fn outcome(summary: &str, structured: &impl Serialize) -> Result<ToolOutcome, Refusal> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct CallToolResult<'a> {
+        content: [Text<'a>; 2],
+        structured_content: &'a RawValue,
+    }
+    #[derive(Serialize)]
+    struct Text<'a> {
+        r#type: &'static str,
+        text: &'a str,
+    }
+    let made = to_raw_value(structured).and_then(|structured| {
+        let content = [summary.trim_end(), structured.get()].map(|text| Text {
+            r#type: "text",
+            text,
+        });
+        serde_json::to_vec(&CallToolResult {
+            content,
+            structured_content: &structured,
+        })
+    });
+    made.map(|result| ToolOutcome {
+        result,
+        is_error: false,
+    })
+    .map_err(|e| Refusal {
+        code: "INTERNAL",
+        why: format!("the answer cannot be written as JSON: {e}"),
+        rule: None,
+        instruction: "report this as a bug of Colibri".to_owned(),
+    })
+}
+
+/// What status and snapshot share.
+#[derive(Serialize)]
+struct Daemon<'a> {
+    version: &'a str,
+    uptime_s: u64,
+    socket: Cow<'a, str>,
+    gates: OpenGates,
+    require_jail: bool,
+    clients: u64,
+    cost_mode: CostMode,
+    budgets: Budgets,
+    registry: Registry<'a>,
+    collisions: Vec<String>,
+}
+
+/// Which gates are open.
+#[derive(Serialize)]
+struct OpenGates {
+    write: bool,
+    external_call: bool,
+}
+
+#[derive(Serialize)]
+struct Registry<'a> {
+    path: Cow<'a, str>,
+    error: Option<String>,
+}
+
+impl<'a> Daemon<'a> {
+    fn new(facts: &'a dyn Facts, cost_mode: CostMode) -> Self {
+        let Gates {
+            write,
+            external_call,
+        } = facts.gates();
+        Self {
+            version: facts.version(),
+            uptime_s: facts.uptime_s(),
+            socket: facts.socket().to_string_lossy(),
+            gates: OpenGates {
+                write: write == GateState::Open,
+                external_call: external_call == GateState::Open,
+            },
+            require_jail: facts.require_jail(),
+            clients: facts.clients(),
+            cost_mode,
+            budgets: cost_mode.budgets(),
+            registry: Registry {
+                path: facts.registry_path().to_string_lossy(),
+                error: facts.registry_error(),
+            },
+            collisions: facts.collisions(),
+        }
+    }
+
+    fn summary(&self) -> String {
+        let gate = |open| if open { "open" } else { "closed" };
+        let mut text = format!(
+            "colibri-mcpd {}, up {}, {} connected, socket {}\nGates: write {}, external call {}\nCost mode: {}\n",
+            self.version,
+            duration(self.uptime_s),
+            counted(self.clients, "client"),
+            visible(&self.socket),
+            gate(self.gates.write),
+            gate(self.gates.external_call),
+            budgets(self.cost_mode),
+        );
+        if self.require_jail {
+            text.push_str("Only jailed servers are started.\n");
+        }
+        if let Some(error) = &self.registry.error {
+            push_line(
+                &mut text,
+                &format!(
+                    "Registry {} is not in use: {}",
+                    self.registry.path,
+                    cut(error)
+                ),
+            );
+        }
+        push_list(&mut text, &self.collisions, |collision| cut(collision));
+        text
+    }
+}
+
+/// The answer of `colibri_status`.
+pub(super) fn status(facts: &dyn Facts, cost_mode: CostMode) -> Result<ToolOutcome, Refusal> {
+    #[derive(Serialize)]
+    struct Status<'a> {
+        #[serde(flatten)]
+        daemon: Daemon<'a>,
+        servers: Servers,
+    }
+    #[derive(Serialize)]
+    struct Servers {
+        total: usize,
+        by_state: Counts,
+    }
+    let servers = facts.servers();
+    let count = |state| {
+        servers
+            .iter()
+            .filter(|server| server.state == state)
+            .count() as u64
+    };
+    let by_state = Counts(
+        ServerState::ALL
+            .map(|state| (state.name(), count(state)))
+            .to_vec(),
+    );
+    let status = Status {
+        daemon: Daemon::new(facts, cost_mode),
+        servers: Servers {
+            total: servers.len(),
+            by_state,
+        },
+    };
+    let summary = format!(
+        "{}Servers: {}{}\n",
+        status.daemon.summary(),
+        servers.len(),
+        status.servers.by_state.summary()
+    );
+    outcome(&summary, &status)
+}
+
+/// The answer of `colibri_snapshot`.
+pub(super) fn snapshot(
+    facts: &dyn Facts,
+    cost_mode: CostMode,
+    tasks: &[(TaskStatus, u64)],
+) -> Result<ToolOutcome, Refusal> {
+    #[derive(Serialize)]
+    struct Snapshot<'a> {
+        #[serde(flatten)]
+        daemon: Daemon<'a>,
+        servers: Vec<ServerFacts>,
+        tasks_by_status: Counts,
+    }
+    let snapshot = Snapshot {
+        daemon: Daemon::new(facts, cost_mode),
+        servers: facts.servers(),
+        tasks_by_status: Counts(
+            tasks
+                .iter()
+                .map(|(status, count)| (status.name(), *count))
+                .collect(),
+        ),
+    };
+    let summary = format!(
+        "{}Tasks: {}{}\n{}",
+        snapshot.daemon.summary(),
+        tasks.iter().map(|(_, count)| count).sum::<u64>(),
+        snapshot.tasks_by_status.summary(),
+        server_lines(&snapshot.servers)
+    );
+    outcome(&summary, &snapshot)
+}
+
+/// Counts by name, in order.
+struct Counts(Vec<(&'static str, u64)>);
+
+impl Serialize for Counts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().copied())
+    }
+}
+
+impl Counts {
+    /// ` (2 ready, 1 failed)`, or nothing if there is nothing to count.
+    fn summary(&self) -> String {
+        let some: Vec<_> = self
+            .0
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(name, count)| format!("{count} {name}"))
+            .collect();
+        if some.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", some.join(", "))
+        }
+    }
+}
+
+/// The answer of `colibri_external_mcp_servers`.
+pub(super) fn servers(servers: &[ServerFacts]) -> Result<ToolOutcome, Refusal> {
+    #[derive(Serialize)]
+    struct Servers<'a> {
+        servers: &'a [ServerFacts],
+    }
+    outcome(&server_lines(servers), &Servers { servers })
+}
+
+fn server_lines(servers: &[ServerFacts]) -> String {
+    let mut text = format!("{}\n", counted(servers.len() as u64, "external server"));
+    push_list(&mut text, servers, |server| {
+        let mut line = format!("{}: {}", server.id, server.state.name());
+        if let Some(reason) = &server.reason {
+            line.push_str(&format!(" ({})", cut(reason)));
+        }
+        line.push_str(&format!(
+            ", {}, {}",
+            counted(server.tools, "tool"),
+            counted(server.processes.len() as u64, "process"),
+        ));
+        if let Some(jail) = &server.jail {
+            line.push_str(&format!(", jail {}, network {}", jail.name, jail.network));
+        }
+        line
+    });
+    text
+}
+
+/// The answer of `colibri_external_mcp_list_tools`.
+pub(super) fn external_tools(
+    facts: &dyn Facts,
+    server: Option<&str>,
+) -> Result<ToolOutcome, Refusal> {
+    #[derive(Serialize)]
+    struct Tools {
+        tools: Vec<Box<RawValue>>,
+        left_out: usize,
+    }
+    if let Some(server) = server {
+        let known = facts.servers();
+        if !known.iter().any(|facts| facts.id == server) {
+            let ids: Vec<_> = known
+                .iter()
+                .map(|facts| facts.id.as_str())
+                .take(20)
+                .collect();
+            return Err(Refusal {
+                code: "UNKNOWN_SERVER",
+                why: format!(
+                    "there is no server {}, known are: {}",
+                    super::arguments::quoted(server),
+                    ids.join(", ")
+                ),
+                rule: None,
+                instruction: "call colibri_external_mcp_servers for the servers there are"
+                    .to_owned(),
+            });
+        }
+    }
+    let mut answer = Tools {
+        tools: Vec::new(),
+        left_out: 0,
+    };
+    let mut lines = Vec::new();
+    let mut room = TOOLS_BYTES_MAX;
+    for tool in facts
+        .external_tools()
+        .filter(|tool| server.is_none_or(|server| tool.server == server))
+    {
+        let listed = listed(&tool);
+        match listed
+            .and_then(|(entry, line)| Some((room.checked_sub(entry.get().len() + 1)?, entry, line)))
+        {
+            Some((left, entry, line)) => {
+                room = left;
+                answer.tools.push(entry);
+                lines.push(line);
+            }
+            None => answer.left_out += 1,
+        }
+    }
+    let mut text = format!("{}\n", counted(answer.tools.len() as u64, "external tool"));
+    if answer.left_out > 0 {
+        push_line(
+            &mut text,
+            &format!(
+                "{} left out for want of room: ask for one server at a time",
+                answer.left_out
+            ),
+        );
+    }
+    push_list(&mut text, &lines, String::clone);
+    outcome(&text, &answer)
+}
+
+/// A tool's entry in the list, and its line in the summary; `None` if its definition is no JSON object.
+fn listed(tool: &ExternalTool<'_>) -> Option<(Box<RawValue>, String)> {
+    #[derive(Serialize)]
+    struct Listed<'a> {
+        name: &'a str,
+        server: &'a str,
+        tool: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        title: Option<&'a RawValue>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        description: Option<&'a RawValue>,
+        input_schema: &'a RawValue,
+    }
+    // A url server may send its JSON on several lines, ours is one; in valid JSON a line end is never part of a string.
+    let mut definition = tool.definition.clone();
+    if definition.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
+        definition
+            .to_mut()
+            .iter_mut()
+            .filter(|byte| matches!(byte, b'\n' | b'\r'))
+            .for_each(|byte| *byte = b' ');
+    }
+    let Members(members) = serde_json::from_slice(&definition).ok()?;
+    // Of members with the same name the last counts, as for JavaScript and Python clients; values stay as written.
+    let member = |name: &str, first: char| {
+        let (_, value) = members.iter().rev().find(|(given, _)| given == name)?;
+        value.get().starts_with(first).then_some(*value)
+    };
+    let nothing = RawValue::from_string("{}".to_owned()).ok()?;
+    let description = member("description", '"');
+    let entry = to_raw_value(&Listed {
+        name: &tool.name,
+        server: &tool.server,
+        tool: &tool.tool,
+        title: member("title", '"'),
+        description,
+        input_schema: member("inputSchema", '{').unwrap_or(&nothing),
+    })
+    .ok()?;
+    let mut line = tool.name.clone().into_owned();
+    let description = description.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
+    if let Some(first) = description
+        .as_deref()
+        .and_then(|text| text.trim().lines().next())
+    {
+        line.push_str(&format!(": {}", cut(first)));
+    }
+    Some((entry, line))
+}
+
+/// The answer of `colibri_list_tasks`.
+pub(super) fn tasks(page: &TaskPage) -> Result<ToolOutcome, Refusal> {
+    let mut text = counted(page.tasks.len() as u64, "task");
+    text.push_str(if page.next_cursor.is_some() {
+        ", more follow\n"
+    } else {
+        "\n"
+    });
+    push_list(&mut text, &page.tasks, task_line);
+    outcome(&text, page)
+}
+
+/// The answer of `colibri_create_task` and `colibri_intake_task`.
+pub(super) fn task(task: Task) -> Result<ToolOutcome, Refusal> {
+    #[derive(Serialize)]
+    struct Created {
+        task: Task,
+    }
+    outcome(
+        &format!("Created task {}", task_line(&task)),
+        &Created { task },
+    )
+}
+
+fn task_line(task: &Task) -> String {
+    format!(
+        "{} [{}, priority {}] {}",
+        task.id,
+        task.status.name(),
+        task.priority,
+        cut(&task.title)
+    )
+}
+
+/// The answer of `colibri_list_skills`.
+pub(super) fn skills(found: &SkillCatalogue) -> Result<ToolOutcome, Refusal> {
+    let mut text = format!("{}\n", counted(found.skills.len() as u64, "skill"));
+    push_list(&mut text, &found.skills, |skill| {
+        format!("{}: {}", skill.name, cut(&skill.description))
+    });
+    push_list(&mut text, &found.problems, |problem| {
+        format!("cannot be used: {}: {}", problem.path, problem.why)
+    });
+    outcome(&text, found)
+}
+
+/// The answer of `colibri_set_cost_mode`.
+pub(super) fn cost_mode(mode: CostMode) -> Result<ToolOutcome, Refusal> {
+    #[derive(Serialize)]
+    struct Set {
+        mode: CostMode,
+        budgets: Budgets,
+    }
+    outcome(
+        &format!("Cost mode is now {}", budgets(mode)),
+        &Set {
+            mode,
+            budgets: mode.budgets(),
+        },
+    )
+}
+
+fn budgets(mode: CostMode) -> String {
+    let budgets = mode.budgets();
+    let result = budgets
+        .tool_result_bytes
+        .map_or("unlimited".to_owned(), |bytes| format!("{bytes} bytes"));
+    format!(
+        "{}: {} bytes a session, {} uncompacted turns, tool results {result}",
+        mode.name(),
+        budgets.session_bytes,
+        budgets.uncompacted_turns
+    )
+}
+
+/// `1 client`, `2 clients`, `3 processes`.
+fn counted(number: u64, noun: &str) -> String {
+    let plural = match (number, noun.ends_with('s')) {
+        (1, _) => "",
+        (_, true) => "es",
+        (_, false) => "s",
+    };
+    format!("{number} {noun}{plural}")
+}
+
+/// `3 d 4 h`, `4 h 5 min`, `5 min 6 s`, `6 s`.
+fn duration(seconds: u64) -> String {
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, _, _) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+/// The beginning of other people's text, on one line, nothing hidden in it.
+fn cut(text: &str) -> String {
+    let mut shown: String = text.chars().take(SUMMARY_TEXT_MAX).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    visible(&shown)
+}
+
+fn push_line(text: &mut String, line: &str) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "{}", visible(line));
+}
+
+/// A line each, up to [`SUMMARY_LINES_MAX`].
+fn push_list<T>(text: &mut String, items: &[T], line: impl Fn(&T) -> String) {
+    for item in items.iter().take(SUMMARY_LINES_MAX) {
+        push_line(text, &format!("- {}", line(item)));
+    }
+    if items.len() > SUMMARY_LINES_MAX {
+        push_line(
+            text,
+            &format!("- and {} more", items.len() - SUMMARY_LINES_MAX),
+        );
+    }
+}

@@ -1,0 +1,541 @@
+//! The tools' definitions, in the newest form of the protocol; what older versions do not know is for the protocol
+//! layer to leave out.
+
+use super::arguments::LABEL_PATTERN;
+use super::facts::{Gate, ServerState};
+use crate::store::{
+    CAPABILITIES_MAX, CAPABILITY_MAX, CostMode, DESCRIPTION_MAX, LABEL_MAX, PAGE_DEFAULT, PAGE_MAX,
+    PRIORITY_DEFAULT, PRIORITY_MAX, TITLE_MAX, TaskStatus,
+};
+use serde_json::{Value, json};
+use std::sync::LazyLock;
+
+/// A tool of Colibri itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tool {
+    /// `colibri_status`
+    Status,
+    /// `colibri_snapshot`
+    Snapshot,
+    /// `colibri_list_tasks`
+    ListTasks,
+    /// `colibri_list_skills`
+    ListSkills,
+    /// `colibri_create_task`
+    CreateTask,
+    /// `colibri_intake_task`
+    IntakeTask,
+    /// `colibri_set_cost_mode`
+    SetCostMode,
+    /// `colibri_external_mcp_servers`
+    ExternalServers,
+    /// `colibri_external_mcp_list_tools`
+    ExternalListTools,
+}
+
+/// The tool that relays: its call is not answered here.
+pub const EXTERNAL_CALL_TOOL: &str = "colibri_external_mcp_call_tool";
+
+/// Who answers the call of a tool of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// [`super::call`].
+    Here(Tool),
+    /// The relay, after [`super::parse_external_call`].
+    Relay,
+}
+
+/// One entry of `tools/list`.
+#[derive(Debug)]
+pub struct Definition {
+    /// The tool's name.
+    pub name: &'static str,
+    /// Which gate its calls need. It is listed while the gate is closed, too.
+    pub gate: Gate,
+    /// Who answers its calls.
+    pub route: Route,
+    /// The entry's raw JSON, on one line.
+    pub json: Box<[u8]>,
+}
+
+/// Our tools, in the order of `tools/list`.
+pub fn definitions() -> &'static [Definition] {
+    static ALL: LazyLock<Vec<Definition>> = LazyLock::new(all);
+    &ALL
+}
+
+/// The definition of the tool of this name.
+pub fn definition(name: &str) -> Option<&'static Definition> {
+    definitions()
+        .iter()
+        .find(|definition| definition.name == name)
+}
+
+fn all() -> Vec<Definition> {
+    use Route::{Here, Relay};
+    vec![
+        tool(
+            "colibri_status",
+            "Colibri status",
+            Here(Tool::Status),
+            Access::Read,
+            STATUS,
+            no_arguments(),
+            status(),
+        ),
+        tool(
+            "colibri_snapshot",
+            "Colibri snapshot",
+            Here(Tool::Snapshot),
+            Access::Read,
+            SNAPSHOT,
+            no_arguments(),
+            snapshot(),
+        ),
+        tool(
+            "colibri_list_tasks",
+            "List tasks",
+            Here(Tool::ListTasks),
+            Access::Read,
+            LIST_TASKS,
+            object(
+                &[],
+                json!({
+                    "status": {"type": "string", "enum": TaskStatus::ALL.map(TaskStatus::name),
+                        "description": "Only tasks of this status."},
+                    "source": label("Only tasks from this source.", LABEL_MAX),
+                    "limit": {"type": "integer", "minimum": 1, "maximum": PAGE_MAX, "default": PAGE_DEFAULT,
+                        "description": "The most tasks of the page."},
+                    "cursor": {"type": "string", "minLength": 1, "maxLength": 64,
+                        "description": "next_cursor of the page before, with the same status and source."},
+                }),
+            ),
+            object(
+                &["tasks", "next_cursor"],
+                json!({
+                    "tasks": {"type": "array", "items": task()},
+                    "next_cursor": {"type": ["string", "null"], "description": "null: this was the last page."},
+                }),
+            ),
+        ),
+        tool(
+            "colibri_list_skills",
+            "List skills",
+            Here(Tool::ListSkills),
+            Access::Read,
+            LIST_SKILLS,
+            no_arguments(),
+            object(
+                &["skills", "problems"],
+                json!({
+                    "skills": list_of(&["name", "description", "path"], json!({
+                        "name": string(), "description": string(), "path": string()})),
+                    "problems": list_of(&["path", "why"], json!({"path": string(), "why": string()})),
+                }),
+            ),
+        ),
+        tool(
+            "colibri_create_task",
+            "Create a task",
+            Here(Tool::CreateTask),
+            Access::Add,
+            CREATE_TASK,
+            object(
+                &["title"],
+                json!({
+                    "title": {"type": "string", "minLength": 1, "maxLength": TITLE_MAX,
+                        "description": "What is to be done, in one line."},
+                    "description": {"type": "string", "maxLength": DESCRIPTION_MAX, "default": "",
+                        "description": "All that somebody needs to know to do it."},
+                    "source": source(),
+                    "priority": {"type": "integer", "minimum": 0, "maximum": PRIORITY_MAX,
+                        "default": PRIORITY_DEFAULT, "description": "0 is the lowest, 9 the highest."},
+                    "required_capabilities": {"type": "array", "maxItems": CAPABILITIES_MAX, "uniqueItems": true,
+                        "items": label("A capability, for example rust or github:write.", CAPABILITY_MAX),
+                        "default": [], "description": "What somebody must be able to do to take the task."},
+                }),
+            ),
+            object(&["task"], json!({"task": task()})),
+        ),
+        tool(
+            "colibri_intake_task",
+            "Take in a request",
+            Here(Tool::IntakeTask),
+            Access::Add,
+            INTAKE_TASK,
+            object(
+                &["text"],
+                json!({
+                    "text": {"type": "string", "minLength": 1, "maxLength": DESCRIPTION_MAX,
+                        "description": "The request, as it came. Its first line becomes the title."},
+                    "source": source(),
+                }),
+            ),
+            object(&["task"], json!({"task": task()})),
+        ),
+        tool(
+            "colibri_set_cost_mode",
+            "Set the cost mode",
+            Here(Tool::SetCostMode),
+            Access::Set,
+            SET_COST_MODE,
+            object(&["mode"], json!({"mode": cost_mode()})),
+            object(
+                &["mode", "budgets"],
+                json!({"mode": cost_mode(), "budgets": budgets()}),
+            ),
+        ),
+        tool(
+            "colibri_external_mcp_servers",
+            "External MCP servers",
+            Here(Tool::ExternalServers),
+            Access::Read,
+            EXTERNAL_SERVERS,
+            no_arguments(),
+            object(&["servers"], json!({"servers": servers()})),
+        ),
+        tool(
+            "colibri_external_mcp_list_tools",
+            "External MCP tools",
+            Here(Tool::ExternalListTools),
+            Access::Read,
+            EXTERNAL_LIST_TOOLS,
+            object(&[], json!({"server": server_id()})),
+            object(
+                &["tools", "left_out"],
+                json!({
+                    "tools": list_of(&["name", "server", "tool", "input_schema"], json!({
+                        "name": {"type": "string", "description": "The name under which the tool is exposed."},
+                        "server": string(),
+                        "tool": {"type": "string", "description": "The server's own name of the tool."},
+                        "title": string(),
+                        "description": string(),
+                        "input_schema": {"type": "object"},
+                    })),
+                    "left_out": {"type": "integer", "minimum": 0,
+                        "description": "Tools for which the answer had no room: ask for one server at a time."},
+                }),
+            ),
+        ),
+        tool(
+            EXTERNAL_CALL_TOOL,
+            "Call an external MCP tool",
+            Relay,
+            Access::External,
+            EXTERNAL_CALL,
+            object(
+                &["server", "tool"],
+                json!({
+                    "server": server_id(),
+                    "tool": {"type": "string", "minLength": 1, "maxLength": super::EXTERNAL_TOOL_NAME_MAX,
+                        "description": "The server's own name of the tool."},
+                    "arguments": {"type": "object", "default": {}, "description": "The tool's arguments."},
+                }),
+            ),
+            Value::Null,
+        ),
+    ]
+}
+
+const STATUS: &str = "How the Colibri daemon is: version, uptime, gates, clients, cost mode and its budgets, how many \
+    external MCP servers are in which state, and what is wrong with the registry.";
+const SNAPSHOT: &str = "Everything to know of the Colibri daemon in one call: version, uptime, the gates as they are \
+    for you, every external MCP server with its state and reason, tasks by status, cost mode and budgets.";
+const LIST_TASKS: &str =
+    "Lists tasks, newest first, a page at a time. Tasks are shared by all users of this daemon.";
+const LIST_SKILLS: &str = "Lists the skills installed for this daemon: directories with a SKILL.md, to be read when \
+    their description fits the work. Also lists those that cannot be used, and why.";
+const CREATE_TASK: &str = "Creates a queued task. Needs the write gate.";
+const INTAKE_TASK: &str =
+    "Takes a request in free text in as a task for later triage. Needs the write gate.";
+const SET_COST_MODE: &str = "Sets the cost mode for all users of this daemon: fast, smart or max, from small to large \
+    budgets. It persists. Needs the write gate.";
+const EXTERNAL_SERVERS: &str = "Lists the external MCP servers behind this daemon: state, reason, isolation, jail, \
+    processes.";
+const EXTERNAL_LIST_TOOLS: &str = "Lists the tools of the external MCP servers, of all or of one, with their input \
+    schemas. Starts no server that has been seen before.";
+const EXTERNAL_CALL: &str = "Calls a tool of an external MCP server and returns its result unchanged. Needs the \
+    external-call gate.";
+
+/// What a tool does to the world; decides gate and annotations.
+enum Access {
+    /// Looks only.
+    Read,
+    /// Adds something.
+    Add,
+    /// Replaces a setting; twice is the same as once.
+    Set,
+    /// Does whatever an external tool does.
+    External,
+}
+
+fn tool(
+    name: &'static str,
+    title: &str,
+    route: Route,
+    access: Access,
+    description: &str,
+    input: Value,
+    output: Value,
+) -> Definition {
+    let (gate, annotations) = match access {
+        Access::Read => (
+            Gate::None,
+            json!({"readOnlyHint": true, "openWorldHint": false}),
+        ),
+        Access::Add => (
+            Gate::Write,
+            json!({"readOnlyHint": false, "destructiveHint": false, "idempotentHint": false, "openWorldHint": false}),
+        ),
+        Access::Set => (
+            Gate::Write,
+            json!({"readOnlyHint": false, "destructiveHint": false, "idempotentHint": true, "openWorldHint": false}),
+        ),
+        Access::External => (
+            Gate::External,
+            json!({"readOnlyHint": false, "destructiveHint": true, "idempotentHint": false, "openWorldHint": true}),
+        ),
+    };
+    let mut json = json!({
+        "name": name,
+        "title": title,
+        "description": description,
+        "inputSchema": input,
+        "annotations": annotations,
+    });
+    if !output.is_null() {
+        json["outputSchema"] = output;
+    }
+    Definition {
+        name,
+        gate,
+        route,
+        json: json.to_string().into_bytes().into_boxed_slice(),
+    }
+}
+
+/// The schema of an object with these members and no others.
+fn object(required: &[&str], properties: Value) -> Value {
+    let mut schema =
+        json!({"type": "object", "properties": properties, "additionalProperties": false});
+    if !required.is_empty() {
+        schema["required"] = required.into();
+    }
+    schema
+}
+
+fn no_arguments() -> Value {
+    object(&[], json!({}))
+}
+
+fn list_of(required: &[&str], properties: Value) -> Value {
+    json!({"type": "array", "items": object(required, properties)})
+}
+
+fn string() -> Value {
+    json!({"type": "string"})
+}
+
+fn count() -> Value {
+    json!({"type": "integer", "minimum": 0})
+}
+
+fn milliseconds() -> Value {
+    json!({"type": "integer", "description": "Milliseconds since 1970-01-01 UTC."})
+}
+
+fn label(description: &str, max: usize) -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": max, "pattern": LABEL_PATTERN, "description": description})
+}
+
+fn source() -> Value {
+    let mut schema = label(
+        "Where the task comes from, for example a project or an issue.",
+        LABEL_MAX,
+    );
+    schema["default"] = super::SOURCE_DEFAULT.into();
+    schema
+}
+
+fn server_id() -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": super::SERVER_ID_MAX,
+        "description": "The server's id, as colibri_external_mcp_servers gives it."})
+}
+
+fn cost_mode() -> Value {
+    json!({"type": "string", "enum": CostMode::ALL.map(CostMode::name)})
+}
+
+fn budgets() -> Value {
+    object(
+        &["session_bytes", "uncompacted_turns", "tool_result_bytes"],
+        json!({
+            "session_bytes": count(),
+            "uncompacted_turns": count(),
+            "tool_result_bytes": {"type": ["integer", "null"], "minimum": 0, "description": "null: unlimited."},
+        }),
+    )
+}
+
+fn gates() -> Value {
+    object(
+        &["write", "external_call"],
+        json!({"write": {"type": "boolean"}, "external_call": {"type": "boolean"}}),
+    )
+}
+
+fn registry() -> Value {
+    object(
+        &["path", "error"],
+        json!({"path": string(), "error": {"type": ["string", "null"]}}),
+    )
+}
+
+fn collisions() -> Value {
+    json!({"type": "array", "items": string(),
+        "description": "What is not offered because its name was taken."})
+}
+
+/// One count a name.
+fn counts(names: &[&str]) -> Value {
+    object(
+        names,
+        Value::from_iter(names.iter().map(|name| (*name, count()))),
+    )
+}
+
+fn status() -> Value {
+    object(
+        &[
+            "version",
+            "uptime_s",
+            "socket",
+            "gates",
+            "require_jail",
+            "clients",
+            "cost_mode",
+            "budgets",
+            "servers",
+            "registry",
+            "collisions",
+        ],
+        json!({
+            "version": string(),
+            "uptime_s": count(),
+            "socket": string(),
+            "gates": gates(),
+            "require_jail": {"type": "boolean"},
+            "clients": count(),
+            "cost_mode": cost_mode(),
+            "budgets": budgets(),
+            "servers": object(&["total", "by_state"], json!({
+                "total": count(),
+                "by_state": counts(&ServerState::ALL.map(ServerState::name)),
+            })),
+            "registry": registry(),
+            "collisions": collisions(),
+        }),
+    )
+}
+
+fn snapshot() -> Value {
+    object(
+        &[
+            "version",
+            "uptime_s",
+            "socket",
+            "gates",
+            "require_jail",
+            "clients",
+            "cost_mode",
+            "budgets",
+            "servers",
+            "registry",
+            "collisions",
+            "tasks_by_status",
+        ],
+        json!({
+            "version": string(),
+            "uptime_s": count(),
+            "socket": string(),
+            "gates": gates(),
+            "require_jail": {"type": "boolean"},
+            "clients": count(),
+            "cost_mode": cost_mode(),
+            "budgets": budgets(),
+            "servers": servers(),
+            "registry": registry(),
+            "collisions": collisions(),
+            "tasks_by_status": counts(&TaskStatus::ALL.map(TaskStatus::name)),
+        }),
+    )
+}
+
+fn servers() -> Value {
+    let nullable = |kind: &str| json!({"type": [kind, "null"]});
+    let process = object(
+        &["pid", "uid", "in_flight", "version", "started", "jid"],
+        json!({
+            "pid": nullable("integer"),
+            "uid": nullable("integer"),
+            "in_flight": count(),
+            "version": {"type": ["string", "null"], "description": "The MCP version agreed with it."},
+            "started": milliseconds(),
+            "jid": nullable("integer"),
+        }),
+    );
+    list_of(
+        &[
+            "id",
+            "transport",
+            "state",
+            "reason",
+            "since",
+            "isolation",
+            "tools",
+            "processes",
+            "jail",
+        ],
+        json!({
+            "id": string(),
+            "transport": {"type": "string", "enum": ["host", "jail", "url"]},
+            "state": {"type": "string", "enum": ServerState::ALL.map(ServerState::name)},
+            "reason": nullable("string"),
+            "since": milliseconds(),
+            "isolation": {"type": "string", "enum": ["user", "shared", "client", "call"]},
+            "tools": count(),
+            "processes": {"type": "array", "items": process},
+            "jail": {"type": ["object", "null"], "required": ["name", "network"], "additionalProperties": false,
+                "properties": {"name": string(), "network": string()}},
+        }),
+    )
+}
+
+fn task() -> Value {
+    object(
+        &[
+            "id",
+            "title",
+            "description",
+            "source",
+            "status",
+            "required_capabilities",
+            "priority",
+            "created_by",
+            "created_at",
+            "updated_at",
+        ],
+        json!({
+            "id": count(),
+            "title": string(),
+            "description": string(),
+            "source": string(),
+            "status": {"type": "string", "enum": TaskStatus::ALL.map(TaskStatus::name)},
+            "required_capabilities": {"type": "array", "items": string()},
+            "priority": count(),
+            "created_by": {"type": "integer", "minimum": 0, "description": "uid"},
+            "created_at": milliseconds(),
+            "updated_at": milliseconds(),
+        }),
+    )
+}

@@ -1,0 +1,185 @@
+//! What the daemon tells the tools about itself and about the caller.
+
+use serde::Serialize;
+use std::borrow::Cow;
+use std::path::Path;
+
+/// What must be open for a tool to be called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// Nothing.
+    None,
+    /// The write gate.
+    Write,
+    /// The external-call gate.
+    External,
+}
+
+/// How a gate stands for one caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GateState {
+    /// Calls pass.
+    Open,
+    /// The daemon was started without it.
+    Closed,
+    /// Open, but this connection was narrowed by its own hello (`colibri-mcp --read-only`).
+    Narrowed,
+    /// Open, but policy keeps it closed for this user: the file and rule that do.
+    Refused {
+        /// For example `/usr/local/etc/colibri/clients.json: users.alice.gates`.
+        rule: String,
+    },
+}
+
+/// Both gates, as they stand for one caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gates {
+    /// Tools that change what Colibri keeps.
+    pub write: GateState,
+    /// Tools of external servers.
+    pub external_call: GateState,
+}
+
+/// How a server is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServerTransport {
+    /// A process on the host.
+    Host,
+    /// A process in a jail.
+    Jail,
+    /// Streamable HTTP.
+    Url,
+}
+
+/// The states that a user can see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServerState {
+    /// Not running; the next call starts it.
+    Stopped,
+    /// Between its start and the end of its handshake.
+    Starting,
+    /// Serving.
+    Ready,
+    /// Failed repeatedly; the next start waits.
+    #[serde(rename = "backing off")]
+    BackingOff,
+    /// Kept from serving by policy, a pin or a name collision.
+    Blocked,
+    /// Cannot serve until something is repaired.
+    Failed,
+}
+
+impl ServerState {
+    /// All states.
+    pub const ALL: [Self; 6] = [
+        Self::Stopped,
+        Self::Starting,
+        Self::Ready,
+        Self::BackingOff,
+        Self::Blocked,
+        Self::Failed,
+    ];
+
+    /// The name, as in every answer.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stopped => "stopped",
+            Self::Starting => "starting",
+            Self::Ready => "ready",
+            Self::BackingOff => "backing off",
+            Self::Blocked => "blocked",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// One running process of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ProcessFacts {
+    /// Process id, on the host; `None` for a url server.
+    pub pid: Option<u32>,
+    /// The uid for which it runs (isolation `user`), if it is one's alone.
+    pub uid: Option<u32>,
+    /// Calls it is working on.
+    pub in_flight: u64,
+    /// The protocol version agreed with it; `None` before its handshake has ended.
+    pub version: Option<String>,
+    /// When it was started, in milliseconds since the epoch.
+    pub started: i64,
+    /// The jail it runs in.
+    pub jid: Option<i32>,
+}
+
+/// The jail of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct JailFacts {
+    /// Name of a persistent jail, or what stands for an ephemeral one's (`ephemeral`).
+    pub name: String,
+    /// `none`, the addresses, or `host network`.
+    pub network: String,
+}
+
+/// One external server. All text is shown to users: no secret value may be in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ServerFacts {
+    /// Its id in the registry.
+    pub id: String,
+    /// How it is reached.
+    pub transport: ServerTransport,
+    /// How it is.
+    pub state: ServerState,
+    /// Why it is not well, and what to do.
+    pub reason: Option<String>,
+    /// When it came into this state, in milliseconds since the epoch.
+    pub since: i64,
+    /// `user`, `shared`, `client` or `call`.
+    pub isolation: &'static str,
+    /// How many tools it offers, as last seen.
+    pub tools: u64,
+    /// Its running processes.
+    pub processes: Vec<ProcessFacts>,
+    /// Its jail.
+    pub jail: Option<JailFacts>,
+}
+
+/// A tool of an external server, as this caller sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExternalTool<'a> {
+    /// The exposed name, `server__tool`.
+    pub name: Cow<'a, str>,
+    /// The server's id.
+    pub server: Cow<'a, str>,
+    /// The server's own name of the tool.
+    pub tool: Cow<'a, str>,
+    /// The raw JSON of its definition, as the server sent it.
+    pub definition: Cow<'a, [u8]>,
+}
+
+/// What the tools ask the daemon, for the caller of one call. Servers and tools that policy hides from this caller are
+/// not in it.
+pub trait Facts {
+    /// Seconds since the daemon started.
+    fn uptime_s(&self) -> u64;
+    /// The daemon's version.
+    fn version(&self) -> &str;
+    /// The socket's path.
+    fn socket(&self) -> &Path;
+    /// The gates as they stand for this caller.
+    fn gates(&self) -> Gates;
+    /// Connected clients.
+    fn clients(&self) -> u64;
+    /// Whether only jailed servers are started.
+    fn require_jail(&self) -> bool;
+    /// The registry's path.
+    fn registry_path(&self) -> &Path;
+    /// Why the registry could not be loaded, or reloaded.
+    fn registry_error(&self) -> Option<String>;
+    /// The servers, by id.
+    fn servers(&self) -> Vec<ServerFacts>;
+    /// Name collisions: what is not offered because its name was taken, a sentence each.
+    fn collisions(&self) -> Vec<String>;
+    /// The external tools in the order of `tools/list`.
+    fn external_tools(&self) -> Box<dyn Iterator<Item = ExternalTool<'_>> + '_>;
+}

@@ -1,0 +1,640 @@
+//! Skills: directories with a `SKILL.md`, read anew at each question, never written.
+//!
+//! A skill directory may belong to somebody the daemon does not trust, so nothing below a configured directory is
+//! reached through a symbolic link, nothing is waited for, and all of it is bounded.
+
+use super::arguments::visible;
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
+use serde::Serialize;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The file that makes a directory a skill.
+const FILE: &str = "SKILL.md";
+/// The most bytes of a `SKILL.md`.
+const FILE_MAX: u64 = 256 * 1024;
+/// The most bytes of its front matter, fences included.
+const FRONT_MATTER_MAX: usize = 16 * 1024;
+/// The most characters of a name.
+const NAME_MAX: usize = 64;
+/// The most characters of a description.
+const DESCRIPTION_MAX: usize = 1024;
+/// The most entries read of one configured directory.
+const ENTRIES_MAX: usize = 256;
+
+/// The configured skill directories.
+#[derive(Debug, Clone, Default)]
+pub struct Skills {
+    directories: Vec<PathBuf>,
+}
+
+/// What the directories hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct SkillCatalogue {
+    /// The usable skills, by name.
+    pub skills: Vec<Skill>,
+    /// What cannot be used, by path.
+    pub problems: Vec<SkillProblem>,
+}
+
+/// A usable skill. Its text has every hidden character written as `\u{…}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Skill {
+    /// From the front matter: 1 to 64 of `a-z`, `0-9` and `-`.
+    pub name: String,
+    /// From the front matter: 1 to 1024 characters, on one line.
+    pub description: String,
+    /// Its `SKILL.md`.
+    pub path: String,
+}
+
+/// A directory or file that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SkillProblem {
+    /// Which.
+    pub path: String,
+    /// Why, and what to do.
+    pub why: String,
+}
+
+impl Skills {
+    /// The skills in the subdirectories of `directories`. Of two with the same name the first counts.
+    pub fn new(directories: Vec<PathBuf>) -> Self {
+        Self { directories }
+    }
+
+    /// Reads the directories. Never fails as a whole: what is wrong is among the problems.
+    pub fn scan(&self) -> SkillCatalogue {
+        let mut found = SkillCatalogue::default();
+        for directory in &self.directories {
+            if let Err(why) = scan_directory(directory, &mut found) {
+                found.problems.push(SkillProblem {
+                    path: shown(directory),
+                    why,
+                });
+            }
+        }
+        found.skills.sort_by(|a, b| a.name.cmp(&b.name));
+        found.problems.sort_by(|a, b| a.path.cmp(&b.path));
+        found
+    }
+}
+
+/// A path for an answer.
+fn shown(path: &Path) -> String {
+    visible(&path.to_string_lossy())
+}
+
+fn scan_directory(path: &Path, found: &mut SkillCatalogue) -> Result<(), String> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let mut directory =
+        Dir::open(path, flags, Mode::empty()).map_err(|e| format!("cannot open: {}", e.desc()))?;
+    let mut names = Vec::new();
+    for entry in directory.iter() {
+        let entry = entry.map_err(|e| format!("cannot read: {}", e.desc()))?;
+        // Dot files are other programs' (`.git`), and `.` and `..`.
+        if !entry.file_name().to_bytes().starts_with(b".") {
+            names.push(entry.file_name().to_owned());
+        }
+        if names.len() > ENTRIES_MAX {
+            return Err(format!(
+                "has more than {ENTRIES_MAX} entries, none of which is read: split it"
+            ));
+        }
+    }
+    names.sort();
+    for name in names {
+        let skill_directory = path.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
+        let skill = match openat(
+            &directory,
+            name.as_c_str(),
+            flags | OFlag::O_NOFOLLOW,
+            Mode::empty(),
+        ) {
+            Ok(opened) => read_skill(&opened, &skill_directory),
+            // A file that is no directory: a README, say. A link answers the same way on Linux, ELOOP or EMLINK
+            // elsewhere (open(2)).
+            Err(Errno::ENOTDIR | Errno::ELOOP | Errno::EMLINK) if !skill_directory.is_symlink() => {
+                continue;
+            }
+            Err(Errno::ENOTDIR | Errno::ELOOP | Errno::EMLINK) => {
+                Err("is a symbolic link, not followed".to_owned())
+            }
+            Err(e) => Err(format!("cannot open: {}", e.desc())),
+        };
+        let skill = skill.and_then(|skill| {
+            match found
+                .skills
+                .iter()
+                .find(|earlier| earlier.name == skill.name)
+            {
+                Some(earlier) => Err(format!(
+                    "has the same name as {}: {}",
+                    earlier.path, skill.name
+                )),
+                None => Ok(skill),
+            }
+        });
+        match skill {
+            Ok(skill) => found.skills.push(skill),
+            Err(why) => found.problems.push(SkillProblem {
+                path: shown(&skill_directory),
+                why,
+            }),
+        }
+    }
+    Ok(())
+}
+
+/// Reads the `SKILL.md` of an opened directory.
+fn read_skill(directory: impl AsFd, path: &Path) -> Result<Skill, String> {
+    // Without O_NONBLOCK the open of a FIFO would wait for a writer.
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let file = openat(directory, FILE, flags, Mode::empty()).map_err(|e| match e {
+        Errno::ENOENT => format!("has no {FILE}"),
+        Errno::ELOOP | Errno::EMLINK => format!("{FILE} is a symbolic link, not followed"),
+        e => format!("{FILE} cannot be opened: {}", e.desc()),
+    })?;
+    let file = File::from(file);
+    let metadata = file
+        .metadata()
+        .map_err(|e| format!("{FILE} cannot be read: {e}"))?;
+    if !metadata.is_file() {
+        return Err(format!("{FILE} is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|e| format!("{FILE} cannot be read: {e}"))?;
+    if bytes.len() as u64 > FILE_MAX {
+        return Err(format!(
+            "{FILE} is larger than {FILE_MAX} bytes: move parts of it to files beside it"
+        ));
+    }
+    let text = std::str::from_utf8(&bytes).map_err(|e| {
+        format!(
+            "{FILE} is not UTF-8 (byte {} is the first that is not)",
+            e.valid_up_to()
+        )
+    })?;
+    let (name, description) = front_matter(text).map_err(|why| format!("{FILE}: {why}"))?;
+    Ok(Skill {
+        name,
+        description,
+        path: shown(&path.join(FILE)),
+    })
+}
+
+/// The name and description of a `SKILL.md`, checked and made visible.
+fn front_matter(text: &str) -> Result<(String, String), String> {
+    let lines = fenced(text)?;
+    let mut name = None;
+    let mut description = None;
+    let mut seen = Vec::new();
+    // Line 1 is the fence.
+    let mut at = 0;
+    while let Some(line) = lines.get(at) {
+        let number = at + 2;
+        at += 1;
+        if line.trim().is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let (key, rest) = key_and_value(line).ok_or_else(|| {
+            format!(
+                "line {number}: expected `key: value`, found {}",
+                super::arguments::quoted(line)
+            )
+        })?;
+        if seen.contains(&key) {
+            return Err(format!("line {number}: {key} is given twice"));
+        }
+        seen.push(key);
+        let wanted = match key {
+            "name" => Some(&mut name),
+            "description" => Some(&mut description),
+            _ => None,
+        };
+        // What belongs to this key. A list under another program's key may stand unindented.
+        let inside = |line: &&str| {
+            line.trim().is_empty()
+                || line.starts_with([' ', '\t'])
+                || (wanted.is_none() && line.starts_with('-'))
+        };
+        let length = lines
+            .iter()
+            .skip(at)
+            .take_while(|line| inside(line))
+            .count();
+        let block = lines.get(at..at + length).unwrap_or_default();
+        at += length;
+        if let Some(place) = wanted {
+            *place =
+                Some(scalar(rest, block).map_err(|why| format!("line {number}: {key} {why}"))?);
+        }
+    }
+    let name = name.ok_or("the front matter has no name")?;
+    let description = description.ok_or("the front matter has no description")?;
+    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(legal) {
+        return Err(format!(
+            "the name {} must be 1 to {NAME_MAX} of a-z, 0-9 and -",
+            super::arguments::quoted(&name)
+        ));
+    }
+    let length = description.chars().count();
+    if !(1..=DESCRIPTION_MAX).contains(&length) {
+        return Err(format!(
+            "the description has {length} characters, allowed are 1 to {DESCRIPTION_MAX}"
+        ));
+    }
+    Ok((name, visible(&description.replace(['\n', '\t'], " "))))
+}
+
+/// The lines between the fences.
+fn fenced(text: &str) -> Result<Vec<&str>, String> {
+    let mut lines = text.lines();
+    if lines.next().map(str::trim_end) != Some("---") {
+        return Err("no front matter: the first line must be ---".to_owned());
+    }
+    let mut size = 0;
+    let mut inside = Vec::new();
+    for line in lines {
+        if line.trim_end() == "---" {
+            return Ok(inside);
+        }
+        size += line.len() + 1;
+        if size > FRONT_MATTER_MAX {
+            return Err(format!(
+                "the front matter is larger than {FRONT_MATTER_MAX} bytes"
+            ));
+        }
+        inside.push(line);
+    }
+    Err("the front matter does not end: no second --- line".to_owned())
+}
+
+/// Splits `key: value` or `key:`.
+fn key_and_value(line: &str) -> Option<(&str, &str)> {
+    let (key, rest) = line.split_once(':')?;
+    let legal = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let separated = rest.is_empty() || rest.starts_with([' ', '\t']);
+    (!key.is_empty() && key.chars().all(legal) && separated).then(|| (key, rest.trim()))
+}
+
+/// A string as YAML 1.2 writes it, in its simple forms: plain or quoted on one line, or a block after `|` or `>`.
+/// Everything else is refused rather than guessed at. `Err` continues the sentence that the key begins.
+fn scalar(value: &str, block: &[&str]) -> Result<String, String> {
+    if value.starts_with(['|', '>']) {
+        return block_scalar(value, block);
+    }
+    if block.iter().any(|line| !line.trim().is_empty()) {
+        return Err(
+            "goes on in the next line: write it on one line, or as a block after > or |".to_owned(),
+        );
+    }
+    match value.chars().next() {
+        None => Err("is empty".to_owned()),
+        Some('"') => {
+            // YAML's double-quoted strings are JSON's, as far as they are simple.
+            let mut strings = serde_json::Deserializer::from_str(value).into_iter::<String>();
+            match strings.next() {
+                Some(Ok(text)) => {
+                    ended(text, value.get(strings.byte_offset()..).unwrap_or_default())
+                }
+                _ => Err(
+                    "has a quoted string that does not end, or an escape that is not known"
+                        .to_owned(),
+                ),
+            }
+        }
+        Some('\'') => {
+            let mut text = String::new();
+            let mut rest = value.get(1..).unwrap_or_default();
+            loop {
+                let (part, after) = rest
+                    .split_once('\'')
+                    .ok_or("has a quoted string that does not end")?;
+                text.push_str(part);
+                let Some(after_pair) = after.strip_prefix('\'') else {
+                    return ended(text, after);
+                };
+                text.push('\'');
+                rest = after_pair;
+            }
+        }
+        Some(first) if "[]{},&*!%@`#".contains(first) => {
+            Err(format!("begins with {first}: quote it"))
+        }
+        Some(_) if value == "-" || value.starts_with("- ") || value.starts_with("? ") => {
+            Err("is a list or a mapping, not a string".to_owned())
+        }
+        Some(_) => {
+            let text = value
+                .split_once(" #")
+                .map_or(value, |(text, _comment)| text)
+                .trim_end();
+            if text.contains(": ") || text.ends_with(':') {
+                return Err("contains a colon: quote it".to_owned());
+            }
+            Ok(text.to_owned())
+        }
+    }
+}
+
+/// A quoted string after whose end only a comment may stand.
+fn ended(text: String, rest: &str) -> Result<String, String> {
+    if rest.is_empty() || (rest.starts_with([' ', '\t']) && rest.trim_start().starts_with('#')) {
+        Ok(text)
+    } else {
+        Err("has something after the quoted string".to_owned())
+    }
+}
+
+/// What is wrong with a block whose lines cannot be told from its margin.
+const UNEVEN: &str = "has a block whose lines are not indented alike, with spaces";
+
+/// A block: `|` keeps its lines, `>` joins them; blanks and line ends around it do not count here.
+fn block_scalar(header: &str, block: &[&str]) -> Result<String, String> {
+    let folded = match header {
+        "|" | "|-" | "|+" => false,
+        ">" | ">-" | ">+" => true,
+        _ => {
+            return Err(format!(
+                "begins with {}: only |, |-, |+, >, >- and >+ are known",
+                super::arguments::quoted(header)
+            ));
+        }
+    };
+    let first = block
+        .iter()
+        .find(|line| !line.trim().is_empty())
+        .ok_or("is empty")?;
+    let margin = first
+        .get(..first.len() - first.trim_start_matches(' ').len())
+        .unwrap_or_default();
+    if margin.is_empty() {
+        return Err(UNEVEN.to_owned());
+    }
+    let mut text = String::new();
+    // How many line ends stand before the next line with something in it.
+    let mut ends = 0;
+    for line in block {
+        if line.trim().is_empty() {
+            ends += 1;
+            continue;
+        }
+        let content = line
+            .strip_prefix(margin)
+            .filter(|content| !folded || !content.starts_with([' ', '\t']))
+            .ok_or(UNEVEN)?;
+        if !text.is_empty() {
+            // Folding: one line end becomes a space, n + 1 of them n.
+            match (folded, ends) {
+                (true, 0) => text.push(' '),
+                (true, blank) => text.extend(std::iter::repeat_n('\n', blank)),
+                (false, blank) => text.extend(std::iter::repeat_n('\n', blank + 1)),
+            }
+        }
+        ends = 0;
+        text.push_str(content.trim_end());
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn read(front: &str) -> Result<(String, String), String> {
+        front_matter(&format!("---\n{front}\n---\nbody\n"))
+    }
+
+    fn description(value: &str) -> String {
+        read(&format!("name: x\ndescription: {value}")).unwrap().1
+    }
+
+    #[test]
+    fn reads_the_simple_forms() {
+        assert_eq!(description("Reads PDFs  # a comment"), "Reads PDFs");
+        assert_eq!(
+            description("see http://example.org/#a"),
+            "see http://example.org/#a"
+        );
+        assert_eq!(description(r#""a: \"b\" # \u00e4" # c"#), "a: \"b\" # ä");
+        assert_eq!(description("'it''s: [so]'"), "it's: [so]");
+        assert_eq!(
+            description(">-\n  one\n  two\n\n  three\n"),
+            "one two three"
+        );
+        assert_eq!(description("|\n  one\n    two\nlicense: MIT"), "one   two");
+        assert_eq!(
+            front_matter("---\r\nname: x\r\ndescription: y\r\n---\r\n"),
+            Ok(("x".to_owned(), "y".to_owned()))
+        );
+    }
+
+    #[test]
+    fn passes_over_what_belongs_to_others() {
+        let front = "# comment\nlicense: MIT\nallowed-tools:\n- Read\n- Write\nname: x\nmetadata:\n  a: [1,\n  2]\n\n  name: no\n\
+                     description: y";
+        assert_eq!(read(front), Ok(("x".to_owned(), "y".to_owned())));
+    }
+
+    #[test]
+    fn refuses_what_it_does_not_understand() {
+        for (value, why) in [
+            ("[a, b]", "begins with ["),
+            ("{a: b}", "begins with {"),
+            ("&anchor a", "begins with &"),
+            ("*alias", "begins with *"),
+            ("!!str a", "begins with !"),
+            ("use when: asked", "contains a colon"),
+            ("one\n  two", "goes on in the next line"),
+            ("\"open", "does not end"),
+            ("'open", "does not end"),
+            ("\"a\" b", "something after"),
+            ("'a'b", "something after"),
+            ("\"\\q\"", "not known"),
+            (">2\n  a", "begins with \">2\""),
+            (">\n  a\n b", "not indented alike"),
+            ("|\n\ta", "not indented alike"),
+            (">\n  a\n    b", "not indented alike"),
+            ("- a", "a list"),
+            ("", "is empty"),
+            ("|", "is empty"),
+            ("''", "allowed are 1 to 1024"),
+        ] {
+            let message = read(&format!("name: x\ndescription: {value}")).unwrap_err();
+            assert!(message.contains(why), "{value}: {message}");
+        }
+        for (front, why) in [
+            ("description: y", "no name"),
+            ("name: x", "no description"),
+            (
+                "name: x\nname: y\ndescription: z",
+                "line 3: name is given twice",
+            ),
+            ("name: ../x\ndescription: z", "must be 1 to 64"),
+            ("name: X\ndescription: z", "must be 1 to 64"),
+            (" name: x", "expected `key: value`"),
+            ("name:x", "expected `key: value`"),
+            ("? name", "expected `key: value`"),
+        ] {
+            let message = read(front).unwrap_err();
+            assert!(message.contains(why), "{front}: {message}");
+        }
+        assert!(
+            front_matter("# Title\n")
+                .unwrap_err()
+                .contains("no front matter")
+        );
+        assert!(
+            front_matter("\u{feff}---\nname: x\n---\n")
+                .unwrap_err()
+                .contains("no front matter")
+        );
+        assert!(
+            front_matter("---\nname: x\n")
+                .unwrap_err()
+                .contains("does not end")
+        );
+        assert!(
+            front_matter(&format!("---\n{}", "a: b\n".repeat(10_000)))
+                .unwrap_err()
+                .contains("larger than")
+        );
+        assert!(
+            read(&format!("name: x\ndescription: {}", "ä".repeat(1025)))
+                .unwrap_err()
+                .contains("1025 characters")
+        );
+    }
+
+    #[test]
+    fn shows_hidden_characters() {
+        assert_eq!(
+            description("a\u{202e}b\u{1b}[2J\u{e0041}"),
+            "a\\u{202e}b\\u{1b}[2J\\u{e0041}"
+        );
+    }
+
+    #[test]
+    fn lists_the_good_and_says_why_of_the_bad() {
+        let temporary = tempfile::tempdir().unwrap();
+        let root = temporary.path().join("skills");
+        let outside = temporary.path().join("outside");
+        let good = "---\nname: good\ndescription: Does it\n---\n";
+        for name in [
+            "good",
+            "same",
+            "latin1",
+            "huge",
+            "none",
+            "link",
+            "fifo",
+            "dir",
+            "hidden\u{202e}",
+            ".git",
+        ] {
+            fs::create_dir_all(root.join(name)).unwrap();
+        }
+        fs::create_dir(&outside).unwrap();
+        fs::write(
+            outside.join(FILE),
+            "---\nname: outside\ndescription: secret\n---\n",
+        )
+        .unwrap();
+        fs::write(root.join("README"), "no skill").unwrap();
+        for name in ["good", "same", ".git"] {
+            fs::write(root.join(name).join(FILE), good).unwrap();
+        }
+        fs::write(
+            root.join("latin1").join(FILE),
+            b"---\nname: l\ndescription: \xe4\n---\n",
+        )
+        .unwrap();
+        fs::File::create(root.join("huge").join(FILE))
+            .unwrap()
+            .set_len(1 << 40)
+            .unwrap();
+        fs::write(root.join("hidden\u{202e}").join(FILE), "body").unwrap();
+        symlink(outside.join(FILE), root.join("link").join(FILE)).unwrap();
+        symlink(&outside, root.join("linked")).unwrap();
+        nix::unistd::mkfifo(&root.join("fifo").join(FILE), Mode::S_IRUSR).unwrap();
+        fs::create_dir(root.join("dir").join(FILE)).unwrap();
+
+        let missing = temporary.path().join("missing");
+        let found = Skills::new(vec![missing.clone(), root.clone()]).scan();
+        let path = shown(&root.join("good").join(FILE));
+        assert_eq!(
+            found.skills,
+            [Skill {
+                name: "good".to_owned(),
+                description: "Does it".to_owned(),
+                path
+            }]
+        );
+        let why = |path: &Path| {
+            let problem = found
+                .problems
+                .iter()
+                .find(|problem| problem.path == shown(path));
+            problem.map_or("", |problem| problem.why.as_str())
+        };
+        for (name, wanted) in [
+            ("same", "same name as"),
+            ("latin1", "not UTF-8"),
+            ("huge", "larger than"),
+            ("none", "has no SKILL.md"),
+            ("link", "symbolic link"),
+            ("linked", "symbolic link"),
+            ("fifo", "not a regular file"),
+            ("dir", "not a regular file"),
+            ("hidden\u{202e}", "no front matter"),
+        ] {
+            assert!(
+                why(&root.join(name)).contains(wanted),
+                "{name}: {:?}",
+                found.problems
+            );
+        }
+        assert!(why(&missing).contains("cannot open"));
+        assert_eq!(found.problems.len(), 10, "{:?}", found.problems);
+    }
+
+    #[test]
+    fn too_many_entries_are_a_problem() {
+        let root = tempfile::tempdir().unwrap();
+        for number in 0..=ENTRIES_MAX {
+            fs::create_dir(root.path().join(number.to_string())).unwrap();
+        }
+        let found = Skills::new(vec![root.path().to_owned()]).scan();
+        assert_eq!(found.problems.len(), 1);
+        assert!(found.problems[0].why.contains("more than"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(front in "([a-z]{0,4}:? ?[\\PC\n\t'\"|>]{0,12}\n){0,6}") {
+            if let Ok((name, description)) = read(&front) {
+                prop_assert!(!name.is_empty() && !description.chars().any(char::is_control));
+            }
+        }
+
+        #[test]
+        fn quoted_text_comes_back(text in "[ -~äöü漢]{0,60}x") {
+            let double = serde_json::Value::from(text.clone()).to_string();
+            prop_assert_eq!(description(&double), text.clone());
+            prop_assert_eq!(description(&format!("'{}'", text.replace('\'', "''"))), text);
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The JSON-RPC 2.0 envelope of one message: <https://www.jsonrpc.org/specification>.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use super::json::{Json, Kind as JsonKind, Malformed};
+use super::salvage::Salvage;
+
+/// JSON-RPC: the text is not JSON.
+pub const PARSE_ERROR: i64 = -32700;
+/// JSON-RPC: the JSON is no request.
+pub const INVALID_REQUEST: i64 = -32600;
+/// JSON-RPC: no such method.
+pub const METHOD_NOT_FOUND: i64 = -32601;
+/// JSON-RPC: the parameters are wrong.
+pub const INVALID_PARAMS: i64 = -32602;
+/// JSON-RPC: the fault is ours.
+pub const INTERNAL_ERROR: i64 = -32603;
+
+/// The keys of an envelope. Two members that could be taken for one of them make a message ambiguous.
+const ENVELOPE_KEYS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
+
+/// One message, in place.
+#[derive(Debug, Clone, Copy)]
+pub struct Envelope<'a> {
+    /// The whole message.
+    pub root: Json<'a>,
+    /// What kind of message it is.
+    pub kind: Kind<'a>,
+}
+
+/// What a message is.
+#[derive(Debug, Clone, Copy)]
+pub enum Kind<'a> {
+    /// Wants an answer.
+    Request {
+        /// A string or a number.
+        id: Json<'a>,
+        /// A string.
+        method: Json<'a>,
+        /// `None` where there are none.
+        params: Option<Json<'a>>,
+    },
+    /// Wants none.
+    Notification {
+        /// A string.
+        method: Json<'a>,
+        /// `None` where there are none.
+        params: Option<Json<'a>>,
+    },
+    /// An answer.
+    Answer {
+        /// Of what; `None` is `null` or missing, as in the answer to a message whose id could not be read.
+        id: Option<Json<'a>>,
+        /// `Ok` the result, `Err` the error.
+        outcome: Result<Json<'a>, Json<'a>>,
+    },
+}
+
+/// Why a message is no valid envelope, as the answer to it says.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// JSON-RPC error code.
+    pub code: i64,
+    /// What is wrong.
+    pub message: String,
+    /// The id as written, where one could be read.
+    pub id: Option<String>,
+    /// Whether the message was an answer rather than a request.
+    pub answer: bool,
+}
+
+impl<'a> Envelope<'a> {
+    /// Reads a frame.
+    pub fn parse(frame: &'a [u8]) -> Result<Envelope<'a>, Refusal> {
+        let root = Json::parse(frame).map_err(|error| {
+            let message = match &error {
+                Malformed::Utf8(_) => format!("parse error: the message is {error}"),
+                Malformed::Syntax(_) => format!("parse error: the message is {error}"),
+            };
+            let mut salvage = Salvage::default();
+            salvage.feed(frame);
+            Refusal {
+                code: PARSE_ERROR,
+                message,
+                id: salvage.id().map(str::to_owned),
+                answer: !salvage.names_a_method(),
+            }
+        })?;
+        Envelope::of(root)
+    }
+
+    /// Reads one message of a batch.
+    pub fn of(root: Json<'a>) -> Result<Envelope<'a>, Refusal> {
+        let mut found: [Option<Json<'a>>; 6] = [None; 6];
+        for member in root.members() {
+            if let Some(index) = ENVELOPE_KEYS
+                .iter()
+                .position(|key| member.key.is_string(key))
+            {
+                found[index].get_or_insert(member.value);
+            }
+        }
+        let [version, id, method, params, result, error] = found;
+        let id_text = id.filter(|id| matches!(id.kind(), JsonKind::String | JsonKind::Number));
+        let refuse = |code, message: &str| {
+            Err(Refusal {
+                code,
+                message: message.to_owned(),
+                id: id_text.map(|id| id.text().to_owned()),
+                answer: method.is_none(),
+            })
+        };
+        if !root.is_object() {
+            return refuse(
+                INVALID_REQUEST,
+                "invalid request: a message is a JSON object",
+            );
+        }
+        if let Some(key) = root.ambiguous(&ENVELOPE_KEYS) {
+            return refuse(
+                INVALID_PARAMS,
+                &format!("refused: two members of the message can be read as \"{key}\""),
+            );
+        }
+        if !version.is_some_and(|version| version.is_string("2.0")) {
+            return refuse(
+                INVALID_REQUEST,
+                "invalid request: \"jsonrpc\" must be \"2.0\"",
+            );
+        }
+        let kind = match (method, result, error) {
+            (Some(method), None, None) => {
+                if method.kind() != JsonKind::String {
+                    return refuse(
+                        INVALID_REQUEST,
+                        "invalid request: \"method\" must be a string",
+                    );
+                }
+                if params.is_some_and(|params| {
+                    !matches!(params.kind(), JsonKind::Object | JsonKind::Array)
+                }) {
+                    return refuse(
+                        INVALID_REQUEST,
+                        "invalid request: \"params\" must be an object",
+                    );
+                }
+                match (id, id_text) {
+                    (None, _) => Kind::Notification { method, params },
+                    (Some(_), Some(id)) => Kind::Request { id, method, params },
+                    (Some(_), None) => {
+                        return refuse(
+                            INVALID_REQUEST,
+                            "invalid request: \"id\" must be a string or a number",
+                        );
+                    }
+                }
+            }
+            (None, Some(result), None) => Kind::Answer {
+                id: id_text,
+                outcome: Ok(result),
+            },
+            (None, None, Some(error)) => Kind::Answer {
+                id: id_text,
+                outcome: Err(error),
+            },
+            _ => {
+                let message = "invalid request: a message has exactly one of \"method\", \"result\" and \"error\"";
+                return refuse(INVALID_REQUEST, message);
+            }
+        };
+        Ok(Envelope { root, kind })
+    }
+}
+
+/// A request id, as one compares it: by value for strings, by digits for numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Id {
+    /// The digits as written.
+    Number(Box<str>),
+    /// The unescaped text (the text as written, where no `str` can hold it).
+    Text(Box<str>),
+}
+
+impl Id {
+    /// The id that a value is.
+    pub fn of(value: Json<'_>) -> Id {
+        match value.kind() {
+            JsonKind::String => {
+                Id::Text(value.as_str().unwrap_or(Cow::Borrowed(value.text())).into())
+            }
+            _ => Id::Number(value.text().into()),
+        }
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Id::Number(text) => f.write_str(text),
+            Id::Text(text) => f.write_str(&super::json::string(text)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> Refusal {
+        Envelope::parse(text.as_bytes()).unwrap_err()
+    }
+
+    #[test]
+    fn tells_messages_apart() {
+        let parse = |text: &'static str| Envelope::parse(text.as_bytes()).unwrap().kind;
+        let Kind::Request { id, method, params } =
+            parse(r#"{"params":{"a":1},"m":0,"id":"x","jsonrpc":"2.0","method":"a/b"}"#)
+        else {
+            panic!()
+        };
+        assert_eq!(
+            (id.text(), method.text(), params.unwrap().text()),
+            ("\"x\"", "\"a/b\"", "{\"a\":1}")
+        );
+        assert!(matches!(
+            parse(r#"{"jsonrpc":"2.0","method":"n"}"#),
+            Kind::Notification { params: None, .. }
+        ));
+        assert!(matches!(
+            parse(r#"{"jsonrpc":"2.0","id":1,"result":null}"#),
+            Kind::Answer { outcome: Ok(_), .. }
+        ));
+        let null = parse(r#"{"jsonrpc":"2.0","id":null,"error":{}}"#);
+        assert!(matches!(
+            null,
+            Kind::Answer {
+                id: None,
+                outcome: Err(_)
+            }
+        ));
+    }
+
+    #[test]
+    fn refuses_with_the_id_that_could_be_read() {
+        for (text, code, id) in [
+            ("{\"id\":3,", PARSE_ERROR, Some("3")),
+            ("[]", INVALID_REQUEST, None),
+            (
+                r#"{"jsonrpc":"1.0","id":3,"method":"x"}"#,
+                INVALID_REQUEST,
+                Some("3"),
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":3,"method":1}"#,
+                INVALID_REQUEST,
+                Some("3"),
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":3,"method":"x","params":1}"#,
+                INVALID_REQUEST,
+                Some("3"),
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":[3],"method":"x"}"#,
+                INVALID_REQUEST,
+                None,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":null,"method":"x"}"#,
+                INVALID_REQUEST,
+                None,
+            ),
+            (r#"{"jsonrpc":"2.0","id":3}"#, INVALID_REQUEST, Some("3")),
+            (
+                r#"{"jsonrpc":"2.0","id":3,"result":1,"error":{}}"#,
+                INVALID_REQUEST,
+                Some("3"),
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":3,"ID":4,"method":"x"}"#,
+                INVALID_PARAMS,
+                Some("3"),
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":3,"method":"x","method":"y"}"#,
+                INVALID_PARAMS,
+                Some("3"),
+            ),
+        ] {
+            let refusal = refusal(text);
+            assert_eq!(
+                (refusal.code, refusal.id.as_deref()),
+                (code, id),
+                "{text}: {refusal}"
+            );
+        }
+    }
+
+    #[test]
+    fn ids_compare_by_value() {
+        let id = |text: &'static str| Id::of(Json::parse(text.as_bytes()).unwrap());
+        assert_eq!(id(r#""a""#), id(r#""\u0061""#));
+        assert_ne!(id(r#""1""#), id("1"));
+        assert_eq!(id(r#""\ud800""#), id(r#""\ud800""#));
+        assert_eq!(id("\"a\\\"\"").to_string(), r#""a\"""#);
+    }
+}

@@ -1,0 +1,271 @@
+//! Reading frames: one message a line.
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use super::salvage::Salvage;
+
+/// How much is read at once while a peer says little; it doubles up to [`LARGEST_READ`] for one that says much.
+const SMALLEST_READ: usize = 4 * 1024;
+const LARGEST_READ: usize = 256 * 1024;
+
+/// What [`FrameReader::pop`] yields.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// A line, without its end.
+    Line(Bytes),
+    /// A line over the limit. It was passed over without being kept.
+    TooLong {
+        /// Its length in bytes.
+        length: u64,
+        /// The JSON-RPC id it had, where one could be read.
+        id: Option<String>,
+        /// Whether it named a method: a request rather than an answer.
+        request: bool,
+    },
+    /// A line over four times the limit that has not ended: the peer will not stop.
+    Endless {
+        /// What arrived of it, in bytes.
+        length: u64,
+    },
+}
+
+/// Splits a byte stream into lines. Lines over the limit are passed over, not kept.
+#[derive(Debug)]
+pub struct FrameReader<R> {
+    io: R,
+    buffer: BytesMut,
+    /// How far `buffer` was searched for a line end.
+    searched: usize,
+    read_size: usize,
+    limit: usize,
+    overlong: Option<Overlong>,
+    eof: bool,
+}
+
+#[derive(Debug, Default)]
+struct Overlong {
+    length: u64,
+    salvage: Salvage,
+}
+
+impl<R: AsyncRead + Unpin> FrameReader<R> {
+    /// A reader of lines of at most `limit` bytes.
+    pub fn new(io: R, limit: usize) -> FrameReader<R> {
+        FrameReader {
+            io,
+            buffer: BytesMut::new(),
+            searched: 0,
+            read_size: SMALLEST_READ,
+            limit,
+            overlong: None,
+            eof: false,
+        }
+    }
+
+    /// Reads more; `false` at the end of the stream. Frames are then taken with [`FrameReader::pop`] until it yields
+    /// none. Cancel-safe.
+    pub async fn fill(&mut self) -> std::io::Result<bool> {
+        if self.eof {
+            return Ok(false);
+        }
+        self.buffer.reserve(self.read_size);
+        let read = self.io.read_buf(&mut self.buffer).await?;
+        if read >= self.read_size {
+            self.read_size = (self.read_size * 2).min(LARGEST_READ);
+        } else if read < self.read_size / 4 {
+            self.read_size = (self.read_size / 2).max(SMALLEST_READ);
+        }
+        self.eof = read == 0;
+        Ok(!self.eof)
+    }
+
+    /// The next whole frame of what was read. At the end of the stream a last line without its end counts as one.
+    pub fn pop(&mut self) -> Option<Frame> {
+        loop {
+            let end = memchr::memchr(b'\n', &self.buffer[self.searched..])
+                .map(|found| self.searched + found);
+            match (end, &mut self.overlong) {
+                (Some(end), None) if end <= self.limit => {
+                    let mut line = self.buffer.split_to(end + 1);
+                    self.searched = 0;
+                    line.truncate(end);
+                    if let Some(frame) = self.line(line) {
+                        return Some(frame);
+                    }
+                }
+                (Some(end), overlong) => {
+                    let mut whole = overlong.take().unwrap_or_default();
+                    whole.salvage.feed(&self.buffer[..end]);
+                    whole.length += end as u64;
+                    self.buffer.advance(end + 1);
+                    self.searched = 0;
+                    return Some(whole.finish());
+                }
+                (None, None) if self.buffer.len() <= self.limit => {
+                    self.searched = self.buffer.len();
+                    if !self.eof || self.buffer.is_empty() {
+                        self.release();
+                        return None;
+                    }
+                    let line = self.buffer.split();
+                    self.searched = 0;
+                    if let Some(frame) = self.line(line) {
+                        return Some(frame);
+                    }
+                }
+                (None, overlong) => {
+                    let part = overlong.get_or_insert_default();
+                    part.salvage.feed(&self.buffer);
+                    part.length += self.buffer.len() as u64;
+                    let length = part.length;
+                    self.buffer = BytesMut::new();
+                    self.searched = 0;
+                    if self.eof {
+                        return self.overlong.take().map(Overlong::finish);
+                    }
+                    return (length > 4 * self.limit as u64).then_some(Frame::Endless { length });
+                }
+            }
+        }
+    }
+
+    /// A line as a frame; none for an empty one, which says nothing.
+    fn line(&self, mut line: BytesMut) -> Option<Frame> {
+        if line.last() == Some(&b'\r') {
+            line.truncate(line.len() - 1);
+        }
+        if line.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'\r')) {
+            None
+        } else {
+            Some(Frame::Line(line.freeze()))
+        }
+    }
+
+    /// Gives the memory of an idle reader back.
+    fn release(&mut self) {
+        if self.buffer.is_empty() {
+            self.buffer = BytesMut::new();
+            self.searched = 0;
+        }
+    }
+}
+
+impl Overlong {
+    fn finish(self) -> Frame {
+        Frame::TooLong {
+            length: self.length,
+            id: self.salvage.id().map(str::to_owned),
+            request: self.salvage.names_a_method(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tokio::io::AsyncWriteExt;
+
+    /// All frames of a stream that arrives in these pieces.
+    fn frames(pieces: Vec<Vec<u8>>, limit: usize) -> Vec<Frame> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let (mut near, far) = tokio::io::duplex(64);
+            let write = async move {
+                for piece in pieces {
+                    if near.write_all(&piece).await.is_err() {
+                        return;
+                    }
+                }
+            };
+            let read = async move {
+                let mut reader = FrameReader::new(far, limit);
+                let mut frames = Vec::new();
+                loop {
+                    let more = reader.fill().await.unwrap();
+                    while let Some(frame) = reader.pop() {
+                        let endless = matches!(frame, Frame::Endless { .. });
+                        frames.push(frame);
+                        if endless {
+                            return frames;
+                        }
+                    }
+                    if !more {
+                        return frames;
+                    }
+                }
+            };
+            tokio::join!(write, read).1
+        })
+    }
+
+    fn line(text: &str) -> Frame {
+        Frame::Line(Bytes::copy_from_slice(text.as_bytes()))
+    }
+
+    #[test]
+    fn splits_lines_and_keeps_a_last_one_without_end() {
+        let got = frames(vec![b"a\nb".to_vec(), b"c\r\n\n  \nlast".to_vec()], 100);
+        assert_eq!(got, [line("a"), line("bc"), line("last")]);
+    }
+
+    #[test]
+    fn passes_over_a_long_line_and_reads_its_id() {
+        let long = format!(
+            "{{\"method\":\"x\",\"params\":\"{}\",\"id\":9}}",
+            "y".repeat(150)
+        );
+        let length = long.len() as u64;
+        let got = frames(vec![format!("{long}\nnext\n").into_bytes()], 64);
+        assert_eq!(
+            got,
+            [
+                Frame::TooLong {
+                    length,
+                    id: Some("9".to_owned()),
+                    request: true
+                },
+                line("next")
+            ]
+        );
+    }
+
+    #[test]
+    fn gives_up_on_an_endless_line() {
+        let got = frames(vec![vec![b'x'; 1000]], 64);
+        assert!(
+            matches!(got[..], [Frame::Endless { length }] if length > 256),
+            "{got:?}"
+        );
+    }
+
+    #[test]
+    fn a_line_of_exactly_the_limit_passes() {
+        assert_eq!(frames(vec![b"12345678\n".to_vec()], 8), [line("12345678")]);
+        assert!(matches!(
+            frames(vec![b"123456789\n".to_vec()], 8)[..],
+            [Frame::TooLong { length: 9, .. }]
+        ));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn pieces_do_not_matter(lines in proptest::collection::vec("[a-z]{1,40}", 0..12), sizes in proptest::collection::vec(1usize..50, 1..20)) {
+            let stream = lines.iter().map(|line| format!("{line}\n")).collect::<String>().into_bytes();
+            let mut pieces = Vec::new();
+            let mut rest = &stream[..];
+            for size in sizes.iter().cycle() {
+                if rest.is_empty() { break }
+                let (piece, tail) = rest.split_at((*size).min(rest.len()));
+                pieces.push(piece.to_vec());
+                rest = tail;
+            }
+            let wanted: Vec<Frame> = lines.iter().map(|text| line(text)).collect();
+            prop_assert_eq!(frames(pieces, 40), wanted);
+        }
+    }
+}

@@ -1,0 +1,522 @@
+//! A JSON text that is validated once and then walked in place, one level at a time.
+//!
+//! Nothing is decoded that nobody asked for: numbers keep their digits, strings their escapes, objects their order and
+//! their repeated keys. Validation is `serde_json`'s, which does not recurse for a raw value, so depth costs nothing.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use serde_json::value::RawValue;
+use unicode_normalization::UnicodeNormalization;
+
+/// One value inside a validated JSON text, with its place in it.
+#[derive(Debug, Clone, Copy)]
+pub struct Json<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+/// Why a text is not JSON.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// Some byte sequence is not UTF-8.
+    #[error("not UTF-8 at byte {0}")]
+    Utf8(usize),
+    /// The grammar is broken (RFC 8259).
+    #[error("not JSON: {0}")]
+    Syntax(String),
+}
+
+/// What a value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `{…}`
+    Object,
+    /// `[…]`
+    Array,
+    /// `"…"`
+    String,
+    /// Digits of any size.
+    Number,
+    /// `true`, `false`
+    Bool,
+    /// `null`
+    Null,
+}
+
+/// A member of an object.
+#[derive(Debug, Clone, Copy)]
+pub struct Member<'a> {
+    /// The key, as a JSON string with its quotes.
+    pub key: Json<'a>,
+    /// The value.
+    pub value: Json<'a>,
+}
+
+impl<'a> Json<'a> {
+    /// Validates a whole text.
+    pub fn parse(bytes: &'a [u8]) -> Result<Json<'a>, Malformed> {
+        let text =
+            std::str::from_utf8(bytes).map_err(|error| Malformed::Utf8(error.valid_up_to()))?;
+        let raw: &RawValue =
+            serde_json::from_str(text).map_err(|error| Malformed::Syntax(error.to_string()))?;
+        let at = text.len() - text.trim_start_matches(WHITE).len();
+        Ok(Json {
+            text: raw.get(),
+            at,
+        })
+    }
+
+    /// The value's text, without white space around it.
+    pub fn text(&self) -> &'a str {
+        self.text
+    }
+
+    /// Where the value stands in the text that was parsed, in bytes.
+    pub fn span(&self) -> Range<usize> {
+        self.at..self.at + self.text.len()
+    }
+
+    /// The value as a text of its own: spans count from its first byte.
+    pub fn detached(&self) -> Json<'a> {
+        Json {
+            text: self.text,
+            at: 0,
+        }
+    }
+
+    /// What the value is, told by its first byte.
+    pub fn kind(&self) -> Kind {
+        match self.text.as_bytes().first() {
+            Some(b'{') => Kind::Object,
+            Some(b'[') => Kind::Array,
+            Some(b'"') => Kind::String,
+            Some(b't' | b'f') => Kind::Bool,
+            Some(b'n') => Kind::Null,
+            _ => Kind::Number,
+        }
+    }
+
+    /// Whether this is an object.
+    pub fn is_object(&self) -> bool {
+        self.kind() == Kind::Object
+    }
+
+    /// The members of an object in their order, repeated keys included; none for any other value.
+    pub fn members(&self) -> Members<'a> {
+        Members {
+            walk: Walk::into(self, Kind::Object),
+        }
+    }
+
+    /// The elements of an array; none for any other value.
+    pub fn elements(&self) -> Elements<'a> {
+        Elements {
+            walk: Walk::into(self, Kind::Array),
+        }
+    }
+
+    /// The first member with this key, compared unescaped.
+    pub fn get(&self, key: &str) -> Option<Json<'a>> {
+        self.members()
+            .find(|member| member.key.is_string(key))
+            .map(|member| member.value)
+    }
+
+    /// The value of a string; `None` for other values and for strings with lone surrogates, which no `str` can hold.
+    pub fn as_str(&self) -> Option<Cow<'a, str>> {
+        if self.kind() != Kind::String {
+            return None;
+        }
+        let inner = &self.text[1..self.text.len() - 1];
+        if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
+            return Some(Cow::Borrowed(inner));
+        }
+        serde_json::from_str::<String>(self.text)
+            .ok()
+            .map(Cow::Owned)
+    }
+
+    /// Whether this is a string equal to `wanted`, compared unescaped.
+    pub fn is_string(&self, wanted: &str) -> bool {
+        let inner = self.text.as_bytes();
+        if inner.len() == wanted.len() + 2
+            && inner[0] == b'"'
+            && &inner[1..inner.len() - 1] == wanted.as_bytes()
+        {
+            return !wanted.contains('\\');
+        }
+        memchr::memchr(b'\\', inner).is_some() && self.as_str().is_some_and(|text| text == wanted)
+    }
+
+    /// The value of an integer that fits.
+    pub fn as_u64(&self) -> Option<u64> {
+        if self.kind() == Kind::Number {
+            self.text.parse().ok()
+        } else {
+            None
+        }
+    }
+
+    /// The value of `true` and `false`.
+    pub fn as_bool(&self) -> Option<bool> {
+        match self.text {
+            "true" => Some(true),
+            "false" => Some(false),
+            _ => None,
+        }
+    }
+
+    /// The first of `keys` that two members of this object could be taken for: members whose keys are equal to it after
+    /// case folding, NFKC and removal of NUL. A reader that folds sees another message than one that does not, so such
+    /// a message is refused.
+    pub fn ambiguous<'k>(&self, keys: &[&'k str]) -> Option<&'k str> {
+        debug_assert!(keys.len() <= 64);
+        let mut seen = 0u64;
+        for member in self.members() {
+            let Some(index) = folded_index(&member.key, keys) else {
+                continue;
+            };
+            if seen & (1 << index) != 0 {
+                return Some(keys[index]);
+            }
+            seen |= 1 << index;
+        }
+        None
+    }
+}
+
+/// Which of `keys` a key folds to.
+fn folded_index(key: &Json<'_>, keys: &[&str]) -> Option<usize> {
+    let inner = &key.text[1..key.text.len() - 1];
+    if inner.is_ascii() && !inner.contains('\\') {
+        return keys
+            .iter()
+            .position(|wanted| wanted.eq_ignore_ascii_case(inner));
+    }
+    let folded = fold(&key.as_str()?);
+    keys.iter().position(|wanted| fold(wanted) == folded)
+}
+
+/// Case folding, NFKC, no NUL. Folding is upper case and then lower case, which also joins the characters (as `ſ` and
+/// `K`) whose lower case alone differs.
+fn fold(text: &str) -> String {
+    let fold_case = |text: String| text.to_uppercase().to_lowercase();
+    let once: String = fold_case(text.chars().filter(|c| *c != '\0').nfkc().collect());
+    fold_case(once.nfkc().collect())
+}
+
+const WHITE: [char; 4] = [' ', '\t', '\n', '\r'];
+
+/// A walk over the inside of an object or array of validated text.
+#[derive(Debug, Clone)]
+struct Walk<'a> {
+    rest: &'a str,
+    at: usize,
+}
+
+impl<'a> Walk<'a> {
+    fn into(value: &Json<'a>, kind: Kind) -> Walk<'a> {
+        if value.kind() == kind {
+            Walk {
+                rest: &value.text[1..value.text.len() - 1],
+                at: value.at + 1,
+            }
+        } else {
+            Walk {
+                rest: "",
+                at: value.at,
+            }
+        }
+    }
+
+    /// Passes over white space, commas and colons: the text is valid, so each stands where it may.
+    fn between(&mut self) {
+        let skipped = self
+            .rest
+            .bytes()
+            .position(|byte| !matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | b',' | b':'))
+            .unwrap_or(self.rest.len());
+        self.rest = &self.rest[skipped..];
+        self.at += skipped;
+    }
+
+    fn value(&mut self) -> Option<Json<'a>> {
+        self.between();
+        if self.rest.is_empty() {
+            return None;
+        }
+        let (text, rest) = self.rest.split_at(value_length(self.rest.as_bytes()));
+        let value = Json { text, at: self.at };
+        self.rest = rest;
+        self.at += text.len();
+        Some(value)
+    }
+}
+
+/// Length of the value that valid text begins with.
+fn value_length(bytes: &[u8]) -> usize {
+    match bytes[0] {
+        b'"' => string_length(bytes),
+        b'{' | b'[' => {
+            let mut depth = 0usize;
+            let mut at = 0;
+            while at < bytes.len() {
+                match bytes[at] {
+                    b'"' => {
+                        at += string_length(&bytes[at..]);
+                        continue;
+                    }
+                    b'{' | b'[' => depth += 1,
+                    b'}' | b']' => {
+                        depth -= 1;
+                        if depth == 0 {
+                            return at + 1;
+                        }
+                    }
+                    _ => {}
+                }
+                at += 1;
+            }
+            bytes.len()
+        }
+        _ => bytes
+            .iter()
+            .position(|byte| matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r'))
+            .unwrap_or(bytes.len()),
+    }
+}
+
+/// Length of the string, quotes included, that valid text begins with.
+fn string_length(bytes: &[u8]) -> usize {
+    let mut at = 1;
+    while let Some(found) = memchr::memchr2(b'"', b'\\', &bytes[at.min(bytes.len())..]) {
+        at += found;
+        if bytes[at] == b'"' {
+            return at + 1;
+        }
+        at += 2;
+    }
+    bytes.len()
+}
+
+/// Iterator of [`Json::members`].
+#[derive(Debug, Clone)]
+pub struct Members<'a> {
+    walk: Walk<'a>,
+}
+
+impl<'a> Iterator for Members<'a> {
+    type Item = Member<'a>;
+
+    fn next(&mut self) -> Option<Member<'a>> {
+        let key = self.walk.value()?;
+        let value = self.walk.value()?;
+        Some(Member { key, value })
+    }
+}
+
+/// Iterator of [`Json::elements`].
+#[derive(Debug, Clone)]
+pub struct Elements<'a> {
+    walk: Walk<'a>,
+}
+
+impl<'a> Iterator for Elements<'a> {
+    type Item = Json<'a>;
+
+    fn next(&mut self) -> Option<Json<'a>> {
+        self.walk.value()
+    }
+}
+
+/// Appends `text` as a JSON string, quotes included.
+pub fn write_string(out: &mut Vec<u8>, text: &str) {
+    // Writing a `str` to a `Vec` has no way to fail; the fallback keeps the output valid all the same.
+    if serde_json::to_writer(&mut *out, text).is_err() {
+        out.extend_from_slice(b"\"\"");
+    }
+}
+
+/// `text` as a JSON string, quotes included.
+pub fn string(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len() + 2);
+    write_string(&mut out, text);
+    String::from_utf8(out).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn json(text: &str) -> Json<'_> {
+        Json::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn walks_members_with_their_spans() {
+        let text = " { \"a\" : [1, {\"b\":\"}\"}] ,\"c\\\"\":null, \"n\":-1.5e400 } ";
+        let root = json(text);
+        let members: Vec<_> = root
+            .members()
+            .map(|m| (&text[m.key.span()], &text[m.value.span()], m.value.kind()))
+            .collect();
+        assert_eq!(
+            members,
+            [
+                ("\"a\"", "[1, {\"b\":\"}\"}]", Kind::Array),
+                ("\"c\\\"\"", "null", Kind::Null),
+                ("\"n\"", "-1.5e400", Kind::Number)
+            ]
+        );
+        let elements: Vec<_> = root
+            .get("a")
+            .unwrap()
+            .elements()
+            .map(|e| e.text())
+            .collect();
+        assert_eq!(elements, ["1", "{\"b\":\"}\"}"]);
+    }
+
+    #[test]
+    fn accepts_what_typed_parsers_choke_on() {
+        let deep = format!("{}1{}", "[".repeat(5000), "]".repeat(5000));
+        for text in [
+            "1e400",
+            "\"\\ud800\"",
+            "123456789012345678901234567890",
+            "{\"a\":1,\"a\":2}",
+            &deep,
+        ] {
+            assert_eq!(json(text).text(), text);
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_not_json() {
+        for text in [
+            "",
+            "{",
+            "{}}",
+            "{\"a\"}",
+            "01",
+            "nul",
+            "\"\\x\"",
+            "\"a\nb\"",
+            "[1,]",
+            "{\"a\":1,}",
+            "\u{feff}{}",
+        ] {
+            assert!(Json::parse(text.as_bytes()).is_err(), "{text:?}");
+        }
+        assert_eq!(Json::parse(b"\"\xff\"").unwrap_err(), Malformed::Utf8(1));
+    }
+
+    #[test]
+    fn compares_keys_unescaped() {
+        assert_eq!(json(r#"{"n\u0061me":1}"#).get("name").unwrap().text(), "1");
+        assert!(json(r#"{"\ud800":1}"#).get("name").is_none());
+        assert!(!json(r#""a\u0062""#).is_string(r"a\u0062"));
+    }
+
+    #[test]
+    fn finds_keys_that_two_readers_take_differently() {
+        let keys = ["name", "method", "_meta", "task"];
+        for text in [
+            r#"{"name":1,"name":2}"#,
+            r#"{"name":1,"Name":2}"#,
+            r#"{"name":1,"n\u0061me":2}"#,
+            r#"{"name":1,"name\u0000":2}"#,
+            r#"{"ｎame":1,"name":2}"#,
+            r#"{"tasK":1,"task":2}"#,
+            r#"{"taſk":1,"task":2}"#,
+            r#"{"METHOD":1,"MeThOd":2}"#,
+        ] {
+            assert!(json(text).ambiguous(&keys).is_some(), "{text}");
+        }
+        for text in [
+            r#"{"name":1,"names":2}"#,
+            r#"{"x":1,"x":2}"#,
+            r#"{"Name":1}"#,
+            r#"{"\ud800":1,"name":1}"#,
+            "[]",
+        ] {
+            assert!(json(text).ambiguous(&keys).is_none(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn walk_agrees_with_serde(text in any_json()) {
+            let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+            check(json(&text), &value, &text);
+        }
+
+        #[test]
+        fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            if let Ok(root) = Json::parse(&bytes) {
+                root.members().for_each(|m| { m.value.as_str(); });
+                root.elements().for_each(|e| { e.as_u64(); });
+                root.ambiguous(&["a"]);
+            }
+        }
+
+        #[test]
+        fn written_strings_read_back(text in ".*") {
+            let written = string(&text);
+            prop_assert_eq!(json(&written).as_str().unwrap().into_owned(), text);
+        }
+    }
+
+    fn check(json: Json<'_>, value: &serde_json::Value, root: &str) {
+        assert_eq!(&root[json.span()], json.text());
+        match value {
+            serde_json::Value::Object(map) => {
+                let last: std::collections::BTreeMap<_, _> = json
+                    .members()
+                    .map(|m| (m.key.as_str().unwrap().into_owned(), m.value))
+                    .collect();
+                assert_eq!(last.len(), map.len());
+                map.iter()
+                    .for_each(|(key, value)| check(last[key], value, root));
+            }
+            serde_json::Value::Array(items) => {
+                let elements: Vec<_> = json.elements().collect();
+                assert_eq!(elements.len(), items.len());
+                elements
+                    .into_iter()
+                    .zip(items)
+                    .for_each(|(element, item)| check(element, item, root));
+            }
+            serde_json::Value::String(text) => assert_eq!(json.as_str().unwrap(), text.as_str()),
+            other => assert_eq!(
+                &serde_json::from_str::<serde_json::Value>(json.text()).unwrap(),
+                other
+            ),
+        }
+    }
+
+    fn any_json() -> impl Strategy<Value = String> {
+        let leaf = prop_oneof![
+            Just("null".to_owned()),
+            any::<bool>().prop_map(|b| b.to_string()),
+            any::<i64>().prop_map(|n| n.to_string()),
+            ".{0,8}".prop_map(|s| string(&s)),
+            Just(r#""\"\\\u00e9{[,:""#.to_owned()),
+        ];
+        leaf.prop_recursive(4, 40, 5, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..5)
+                    .prop_map(|v| format!("[ {} ]", v.join(" ,\t"))),
+                proptest::collection::vec((".{0,5}", inner), 0..5).prop_map(|v| format!(
+                    "{{{}}}",
+                    v.iter()
+                        .map(|(k, v)| format!("{} : {v}", string(k)))
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                )),
+            ]
+        })
+    }
+}

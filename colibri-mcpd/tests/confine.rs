@@ -1,0 +1,596 @@
+//! Real processes below a real keeper: what is started, with what, and that nothing is left of it.
+//!
+//! The test binary is also the keeper, the servers and the stand-in daemon, so it has its own `main` and runs its tests
+//! one after the other. Arguments without a dash select tests whose name contains one of them.
+#![allow(clippy::unwrap_used)] // clippy.toml allows it in tests, but does not know that this file is one.
+
+use colibri_mcpd::confine::{
+    Exit, Order, PrivMode, Settings, SpawnError, Spawned, Spawner as _, SystemSpawner, keeper,
+};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::unistd::{Pid, setsid};
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, Read as _, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+
+/// No test waits longer than this for what must happen; none measures anything by it.
+const GENEROUS: Duration = Duration::from_secs(60);
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    match arguments.next().as_deref().and_then(|first| first.to_str()) {
+        Some(keeper::ARGUMENT) => keeper::main(arguments),
+        Some("daemon") => daemon(),
+        Some("server") => server(&std::env::args().nth(2).unwrap()),
+        _ => run_tests(),
+    }
+}
+
+const TESTS: &[(&str, fn())] = &[
+    ("closed_stdin_ends_the_whole_tree", closed_stdin_ends_the_whole_tree),
+    (
+        "a_server_that_obeys_is_not_signalled",
+        a_server_that_obeys_is_not_signalled,
+    ),
+    (
+        "term_reaches_a_server_that_ignores_the_end_of_input",
+        term_reaches_a_server_that_ignores_the_end_of_input,
+    ),
+    (
+        "the_rest_of_the_tree_ends_with_the_server",
+        the_rest_of_the_tree_ends_with_the_server,
+    ),
+    ("a_storm_of_forks_ends", a_storm_of_forks_ends),
+    ("nothing_outlives_a_killed_daemon", nothing_outlives_a_killed_daemon),
+    ("term_to_the_keeper_ends_the_tree", term_to_the_keeper_ends_the_tree),
+    (
+        "the_server_dies_with_a_killed_keeper",
+        the_server_dies_with_a_killed_keeper,
+    ),
+    ("exit_statuses_are_exact", exit_statuses_are_exact),
+    ("unread_input_does_not_hide_the_end", unread_input_does_not_hide_the_end),
+    (
+        "the_environment_is_exactly_the_built_one",
+        the_environment_is_exactly_the_built_one,
+    ),
+    ("nothing_is_inherited", nothing_is_inherited),
+    (
+        "stdout_ends_when_the_server_closes_it",
+        stdout_ends_when_the_server_closes_it,
+    ),
+    ("what_cannot_be_started_is_said", what_cannot_be_started_is_said),
+    ("dropping_the_start_ends_it", dropping_the_start_ends_it),
+    (
+        "the_keeper_refuses_to_run_without_a_lifeline",
+        the_keeper_refuses_to_run_without_a_lifeline,
+    ),
+];
+
+fn run_tests() -> ExitCode {
+    let wanted: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| !argument.starts_with('-'))
+        .collect();
+    let mut failed = 0;
+    for (name, test) in TESTS
+        .iter()
+        .filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|w| name.contains(w)))
+    {
+        let passed = std::panic::catch_unwind(test).is_ok();
+        println!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
+        failed += u8::from(!passed);
+    }
+    ExitCode::from(failed)
+}
+
+// The servers.
+
+fn myself() -> PathBuf {
+    std::env::current_exe().unwrap()
+}
+
+fn say(text: impl std::fmt::Display) {
+    println!("{text}");
+    std::io::stdout().flush().unwrap();
+}
+
+/// Blocks TERM, which is then never delivered: no handler, and so no `unsafe`, is needed to ignore it.
+fn ignore_term() {
+    SigSet::from(Signal::SIGTERM).thread_block().unwrap();
+}
+
+fn sleep_for_ever() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Starts this program as another server that inherits everything.
+fn another(kind: &str) -> std::process::Child {
+    Command::new(myself()).args(["server", kind]).spawn().unwrap()
+}
+
+fn server(kind: &str) -> ExitCode {
+    match kind {
+        "obedient" => {
+            say(std::process::id());
+            std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).unwrap();
+            ExitCode::from(7)
+        }
+        "deaf" => {
+            say(std::process::id());
+            sleep_for_ever()
+        }
+        "stubborn" => {
+            ignore_term();
+            say(std::process::id());
+            sleep_for_ever()
+        }
+        // Ends at once and leaves a process that belongs to nobody, in a session of its own.
+        "detach" => {
+            setsid().unwrap();
+            another("stubborn");
+            ExitCode::SUCCESS
+        }
+        "tree" => {
+            ignore_term();
+            say(std::process::id());
+            another("stubborn");
+            another("detach").wait().unwrap();
+            sleep_for_ever()
+        }
+        "leader" => {
+            another("stubborn");
+            another("detach").wait().unwrap();
+            let mut line = String::new();
+            std::io::stdin().lock().read_line(&mut line).unwrap();
+            ExitCode::from(3)
+        }
+        "storm" => {
+            ignore_term();
+            say(std::process::id());
+            for _ in 0..4 {
+                another("drizzle");
+            }
+            sleep_for_ever()
+        }
+        "drizzle" => {
+            ignore_term();
+            for round in 1u64.. {
+                let _ = another("detach-quietly").wait();
+                if round == 5 {
+                    say(std::process::id());
+                }
+            }
+            unreachable!()
+        }
+        "detach-quietly" => {
+            ignore_term();
+            setsid().unwrap();
+            Command::new("/bin/sleep").arg("1000").spawn().unwrap();
+            ExitCode::SUCCESS
+        }
+        "crash" => {
+            kill(Pid::this(), Signal::SIGKILL).unwrap();
+            sleep_for_ever()
+        }
+        "environment" => {
+            for (name, value) in std::env::vars() {
+                println!("{name}={value}");
+            }
+            ExitCode::SUCCESS
+        }
+        "state" => {
+            let mut open: Vec<String> = std::fs::read_dir("/dev/fd")
+                .unwrap()
+                .filter_map(|entry| {
+                    let name = entry.unwrap().file_name().into_string().unwrap();
+                    // The directory that is being read is in its own list.
+                    let read = std::fs::read_link(format!("/dev/fd/{name}")).unwrap_or_default();
+                    (!read.ends_with("fd")).then_some(name)
+                })
+                .collect();
+            open.sort();
+            println!("descriptors={}", open.join(","));
+            println!("leads_session={}", nix::unistd::getsid(None).unwrap() == Pid::this());
+            println!("directory={}", std::env::current_dir().unwrap().display());
+            if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
+                for line in status
+                    .lines()
+                    .filter(|line| line.starts_with("Sig") || line.starts_with("NoNewPrivs"))
+                {
+                    println!("{}", line.replace(":\t", "="));
+                }
+            }
+            ExitCode::SUCCESS
+        }
+        "close-stdout" => {
+            let null = std::fs::File::options().write(true).open("/dev/null").unwrap();
+            nix::unistd::dup2_stdout(null).unwrap();
+            eprintln!("closed");
+            sleep_for_ever()
+        }
+        other => panic!("no such server: {other}"),
+    }
+}
+
+/// The stand-in daemon: starts a tree, passes on what it says, and waits to be killed.
+fn daemon() -> ExitCode {
+    runtime().block_on(async {
+        let spawned = SystemSpawner::new(PrivMode::Helper)
+            .unwrap()
+            .spawn(order("tree"))
+            .await
+            .unwrap();
+        say(spawned.process.pid());
+        for pid in pids(spawned.stdout, 3).await {
+            say(pid);
+        }
+        std::future::pending::<ExitCode>().await
+    })
+}
+
+// What the tests share.
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+/// Runs a test's future, but not for ever.
+fn run(test: impl Future<Output = ()>) {
+    runtime().block_on(async { tokio::time::timeout(GENEROUS, test).await.expect("the test hangs") });
+}
+
+fn order(kind: &str) -> Order {
+    Order::Host {
+        server: "fixture".to_owned(),
+        program: myself(),
+        arguments: vec!["server".to_owned(), kind.to_owned()],
+        environment: BTreeMap::new(),
+        directory: None,
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        grace: Duration::from_millis(200),
+        ..Settings::new(PrivMode::Helper, myself())
+    }
+}
+
+async fn spawn(order: Order) -> Spawned {
+    SystemSpawner::with(settings()).spawn(order).await.unwrap()
+}
+
+async fn pids(stdout: impl tokio::io::AsyncRead + Unpin, number: usize) -> Vec<i32> {
+    let mut lines = BufReader::new(stdout).lines();
+    let mut pids = Vec::new();
+    while pids.len() < number {
+        pids.push(
+            lines
+                .next_line()
+                .await
+                .unwrap()
+                .expect("the server ended early")
+                .parse()
+                .unwrap(),
+        );
+    }
+    pids
+}
+
+/// Whether the process runs; one that only waits to be collected by somebody does not.
+fn runs(pid: i32) -> bool {
+    let zombie = std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')));
+    kill(Pid::from_raw(pid), None).is_ok() && !zombie
+}
+
+/// Waits until all of them are gone; kills what is left if that takes too long.
+fn all_gone(pids: &[i32]) -> Duration {
+    let start = Instant::now();
+    while pids.iter().any(|&pid| runs(pid)) {
+        if start.elapsed() > GENEROUS {
+            let left: Vec<i32> = pids.iter().copied().filter(|&pid| runs(pid)).collect();
+            for &pid in &left {
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+            panic!("left behind: {left:?}");
+        }
+        std::thread::yield_now();
+    }
+    start.elapsed()
+}
+
+async fn text(mut stream: impl tokio::io::AsyncRead + Unpin) -> String {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    text
+}
+
+// The tests.
+
+fn closed_stdin_ends_the_whole_tree() {
+    run(async {
+        let mut spawned = spawn(order("tree")).await;
+        let pids = pids(spawned.stdout, 3).await;
+        assert!(pids.iter().all(|&pid| runs(pid)));
+        drop(spawned.stdin);
+        assert_eq!(spawned.process.wait().await, Exit::Status(137));
+        assert_eq!(
+            spawned.process.wait().await,
+            Exit::Status(137),
+            "waiting again says the same"
+        );
+        // The keeper has ended, so it has already seen the end of each of them.
+        assert!(!pids.iter().any(|&pid| runs(pid)));
+    });
+}
+
+fn a_server_that_obeys_is_not_signalled() {
+    run(async {
+        let settings = Settings {
+            grace: GENEROUS * 10,
+            ..settings()
+        };
+        let mut spawned = SystemSpawner::with(settings).spawn(order("obedient")).await.unwrap();
+        drop(spawned.stdin);
+        assert_eq!(spawned.process.wait().await, Exit::Status(7));
+    });
+}
+
+fn term_reaches_a_server_that_ignores_the_end_of_input() {
+    run(async {
+        let mut spawned = spawn(order("deaf")).await;
+        pids(spawned.stdout, 1).await;
+        drop(spawned.stdin);
+        assert_eq!(spawned.process.wait().await, Exit::Status(128 + 15));
+    });
+}
+
+fn the_rest_of_the_tree_ends_with_the_server() {
+    run(async {
+        // The grace would last longer than the test: nobody gets it once the server itself has ended.
+        let settings = Settings {
+            grace: GENEROUS * 10,
+            ..settings()
+        };
+        let mut spawned = SystemSpawner::with(settings).spawn(order("leader")).await.unwrap();
+        let pids = pids(spawned.stdout, 2).await;
+        spawned.stdin.write_all(b"go\n").await.unwrap();
+        assert_eq!(spawned.process.wait().await, Exit::Status(3));
+        assert!(!pids.iter().any(|&pid| runs(pid)));
+    });
+}
+
+fn a_storm_of_forks_ends() {
+    run(async {
+        let mut spawned = spawn(order("storm")).await;
+        // Each of the four has rained a little: the keeper has orphans of orphans to find.
+        pids(spawned.stdout, 5).await;
+        drop(spawned.stdin);
+        assert_eq!(spawned.process.wait().await, Exit::Status(137));
+    });
+}
+
+fn nothing_outlives_a_killed_daemon() {
+    let mut daemon = Command::new(myself())
+        .arg("daemon")
+        .stdout(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let lines = std::io::BufReader::new(daemon.stdout.take().unwrap()).lines();
+    let pids: Vec<i32> = lines.take(4).map(|line| line.unwrap().parse().unwrap()).collect();
+    assert_eq!(pids.len(), 4);
+    assert!(pids.iter().all(|&pid| runs(pid)));
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    println!(
+        "     gone {} ms after the daemon was killed",
+        all_gone(&pids).as_millis()
+    );
+}
+
+fn term_to_the_keeper_ends_the_tree() {
+    run(async {
+        let mut spawned = spawn(order("tree")).await;
+        let pids = pids(spawned.stdout, 3).await;
+        kill(Pid::from_raw(spawned.process.pid() as i32), Signal::SIGTERM).unwrap();
+        assert_eq!(spawned.process.wait().await, Exit::Status(137));
+        assert!(!pids.iter().any(|&pid| runs(pid)));
+    });
+}
+
+fn the_server_dies_with_a_killed_keeper() {
+    run(async {
+        let mut spawned = spawn(order("stubborn")).await;
+        let pids = pids(spawned.stdout, 1).await;
+        kill(Pid::from_raw(spawned.process.pid() as i32), Signal::SIGKILL).unwrap();
+        assert_eq!(spawned.process.wait().await, Exit::SupervisorKilled(9));
+        all_gone(&pids);
+    });
+}
+
+fn exit_statuses_are_exact() {
+    run(async {
+        for status in [0u8, 1, 2, 127, 200, 255] {
+            let order = Order::Host {
+                server: "sh".to_owned(),
+                program: "/bin/sh".into(),
+                arguments: vec!["-c".to_owned(), format!("exit {status}")],
+                environment: BTreeMap::new(),
+                directory: None,
+            };
+            let mut spawned = spawn(order).await;
+            assert_eq!(spawned.process.wait().await, Exit::Status(status));
+        }
+        assert_eq!(spawn(order("crash")).await.process.wait().await, Exit::Status(137));
+    });
+}
+
+fn unread_input_does_not_hide_the_end() {
+    run(async {
+        let mut spawned = spawn(order("deaf")).await;
+        spawned.stdin.write_all(&[b'x'; 1000]).await.unwrap();
+        spawned.stdin.flush().await.unwrap();
+        drop(spawned.stdin);
+        assert_eq!(spawned.process.wait().await, Exit::Status(128 + 15));
+    });
+}
+
+fn the_environment_is_exactly_the_built_one() {
+    run(async {
+        let mut order = order("environment");
+        let Order::Host { environment, .. } = &mut order else {
+            unreachable!()
+        };
+        environment.insert("TOKEN".to_owned(), "a=b c".to_owned().into());
+        environment.insert("LANG".to_owned(), "de_AT.UTF-8".to_owned().into());
+        // It would break the keeper if it worked there.
+        environment.insert("LD_LIBRARY_PATH".to_owned(), "/nonexistent".to_owned().into());
+        let spawned = spawn(order).await;
+        let found = text(spawned.stdout).await;
+        let mut found: Vec<&str> = found.lines().collect();
+        found.sort_unstable();
+        let home = format!("HOME={}", settings().home);
+        let wanted = [
+            home.as_str(),
+            "LANG=de_AT.UTF-8",
+            "LD_LIBRARY_PATH=/nonexistent",
+            "PATH=/usr/local/bin:/usr/bin:/bin",
+            "TOKEN=a=b c",
+        ];
+        assert_eq!(found, wanted);
+    });
+}
+
+fn nothing_is_inherited() {
+    run(async {
+        // A descriptor that execve(2) does not close, and a blocked signal.
+        let leaked = nix::unistd::dup(std::io::stderr()).unwrap();
+        SigSet::from(Signal::SIGUSR1).thread_block().unwrap();
+        let spawned = spawn(order("state")).await;
+        let found = text(spawned.stdout).await;
+        SigSet::from(Signal::SIGUSR1).thread_unblock().unwrap();
+        drop(leaked);
+        assert!(found.contains("descriptors=0,1,2\n"), "{found}");
+        assert!(found.contains("leads_session=true\n"), "{found}");
+        assert!(found.contains("directory=/\n"), "{found}");
+        if cfg!(target_os = "linux") {
+            assert!(found.contains("NoNewPrivs=1\n"), "{found}");
+            assert!(found.contains("SigBlk=0000000000000000\n"), "{found}");
+            let ignored = found.lines().find_map(|line| line.strip_prefix("SigIgn=")).unwrap();
+            let ignored = u64::from_str_radix(ignored, 16).unwrap() & 0x7fff_ffff;
+            // Rust's runtime ignores SIGPIPE in the fixture itself; nothing else may be.
+            assert_eq!(ignored, 1 << (13 - 1), "{found}");
+        }
+    });
+}
+
+fn stdout_ends_when_the_server_closes_it() {
+    run(async {
+        let mut spawned = spawn(order("close-stdout")).await;
+        assert_eq!(text(spawned.stdout).await, "");
+        drop(spawned.stdin);
+        assert_eq!(spawned.process.wait().await, Exit::Status(128 + 15));
+    });
+}
+
+fn what_cannot_be_started_is_said() {
+    run(async {
+        let directory = tempfile::tempdir().unwrap();
+        let broken = directory.path().join("broken");
+        std::fs::write(&broken, "#!/nonexistent/interpreter\n").unwrap();
+        Command::new("/bin/chmod").arg("755").arg(&broken).status().unwrap();
+        let host = |program: PathBuf, cwd: Option<PathBuf>| Order::Host {
+            server: "s".to_owned(),
+            program,
+            arguments: Vec::new(),
+            environment: BTreeMap::new(),
+            directory: cwd,
+        };
+        let spawner = SystemSpawner::with(settings());
+        let error = spawner.spawn(host(broken, None)).await.err().unwrap();
+        assert!(
+            matches!(&error, SpawnError::Keeper { detail } if detail.contains("cannot run")),
+            "{error}"
+        );
+        let error = spawner
+            .spawn(host("/bin/sh".into(), Some("/nonexistent".into())))
+            .await
+            .err()
+            .unwrap();
+        assert!(matches!(error, SpawnError::Directory { .. }), "{error}");
+        let error = spawner.spawn(host("/nonexistent".into(), None)).await.err().unwrap();
+        assert!(matches!(error, SpawnError::Program { .. }), "{error}");
+        let gone = SystemSpawner::with(Settings {
+            keeper: "/nonexistent".into(),
+            ..settings()
+        });
+        let error = gone.spawn(host("/bin/sh".into(), None)).await.err().unwrap();
+        assert!(matches!(error, SpawnError::Supervisor { .. }), "{error}");
+    });
+}
+
+fn dropping_the_start_ends_it() {
+    run(async {
+        // A keeper that never says that it has started.
+        let directory = tempfile::tempdir().unwrap();
+        let keeper = directory.path().join("keeper");
+        let file = directory.path().join("pid");
+        let script = format!(
+            "#!/bin/sh\necho $$ >{0}.new\nmv {0}.new {0}\nexec cat\n",
+            file.display()
+        );
+        std::fs::write(&keeper, script).unwrap();
+        Command::new("/bin/chmod").arg("755").arg(&keeper).status().unwrap();
+        let spawner = SystemSpawner::with(Settings { keeper, ..settings() });
+        let start = spawner.spawn(order("obedient"));
+        let pid = async {
+            loop {
+                if let Ok(pid) = std::fs::read_to_string(&file) {
+                    break pid.trim().parse::<i32>().unwrap();
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let pid = tokio::select! {
+            _ = start => panic!("started"),
+            pid = pid => pid,
+        };
+        // `cat` sees the end of its input.
+        all_gone(&[pid]);
+    });
+}
+
+fn the_keeper_refuses_to_run_without_a_lifeline() {
+    let run = |arguments: &[&str], stdin: Stdio| {
+        let mut child = Command::new(myself())
+            .args(arguments)
+            .stdin(stdin)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        (child.wait().unwrap().code(), said)
+    };
+    let good = ["keeper", "--grace-ms", "1", "--parent", "1", "--", "/bin/sh"];
+    let (code, said) = run(&good, Stdio::null());
+    assert_eq!(code, Some(71));
+    assert!(said.contains("must be a pipe"), "{said}");
+    for length in 1..good.len() {
+        assert_eq!(run(&good[..length], Stdio::piped()).0, Some(64), "{length}");
+    }
+    let bad = ["keeper", "--grace-ms", "-1", "--parent", "1", "--", "/bin/sh"];
+    assert_eq!(run(&bad, Stdio::piped()).0, Some(64));
+}
