@@ -25,8 +25,7 @@ const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 const META_SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
 /// A red pixel, as PNG.
-const PNG: &str =
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC";
+const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC";
 /// Two samples of silence, as WAV.
 const WAV: &str = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQIAAACAgA==";
 
@@ -128,21 +127,10 @@ impl Server {
         };
         if version != MODERN {
             let data = json!({ "supported": [MODERN], "requested": version });
-            return Err(RpcError(
-                -32022,
-                "Unsupported protocol version".into(),
-                Some(data),
-            ));
+            return Err(RpcError(-32022, "Unsupported protocol version".into(), Some(data)));
         }
-        let Some(capabilities) = meta
-            .get(META_CAPABILITIES)
-            .and_then(Value::as_object)
-            .cloned()
-        else {
-            return Err(RpcError::new(
-                -32602,
-                format!("_meta lacks {META_CAPABILITIES}"),
-            ));
+        let Some(capabilities) = meta.get(META_CAPABILITIES).and_then(Value::as_object).cloned() else {
+            return Err(RpcError::new(-32602, format!("_meta lacks {META_CAPABILITIES}")));
         };
         Ok(Caller {
             modern: true,
@@ -185,15 +173,9 @@ impl Server {
     fn initialize(&self, params: &Value) -> Value {
         let mut state = self.state();
         state.handshake = true;
-        state.capabilities = params["capabilities"]
-            .as_object()
-            .cloned()
-            .unwrap_or_default();
+        state.capabilities = params["capabilities"].as_object().cloned().unwrap_or_default();
         let asked = params["protocolVersion"].as_str().unwrap_or_default();
-        let version = LEGACY
-            .into_iter()
-            .find(|known| *known == asked)
-            .unwrap_or(LEGACY[3]);
+        let version = LEGACY.into_iter().find(|known| *known == asked).unwrap_or(LEGACY[3]);
         json!({
             "protocolVersion": version,
             "capabilities": { "tools": { "listChanged": true }, "logging": {} },
@@ -232,10 +214,7 @@ impl Server {
             plain("test_image_content", "Returns one image"),
             plain("test_audio_content", "Returns one sound"),
             plain("test_embedded_resource", "Returns one embedded resource"),
-            plain(
-                "test_multiple_content_types",
-                "Returns a text, an image and a resource",
-            ),
+            plain("test_multiple_content_types", "Returns a text, an image and a resource"),
             plain("test_error_handling", "Always fails"),
             plain(
                 "test_tool_with_logging",
@@ -246,28 +225,14 @@ impl Server {
                 "Logs a message if the request asks for log messages (modern era)",
             ),
             plain("test_tool_with_progress", "Reports progress three times"),
-            asks(
-                "test_sampling",
-                "prompt",
-                "Asks the client's model (legacy era)",
-            ),
-            asks(
-                "test_elicitation",
-                "message",
-                "Asks the person (legacy era)",
-            ),
-            plain(
-                "test_missing_capability",
-                "Needs the client's sampling capability",
-            ),
+            asks("test_sampling", "prompt", "Asks the client's model (legacy era)"),
+            asks("test_elicitation", "message", "Asks the person (legacy era)"),
+            plain("test_missing_capability", "Needs the client's sampling capability"),
             plain(
                 "test_streaming_elicitation",
                 "Asks the person with input_required (modern era)",
             ),
-            plain(
-                "test_trigger_tool_change",
-                "Adds or removes the tool test_extra_tool",
-            ),
+            plain("test_trigger_tool_change", "Adds or removes the tool test_extra_tool"),
             json!({
                 "name": "json_schema_2020_12_tool",
                 "description": "Has an input schema that uses much of JSON Schema 2020-12",
@@ -275,28 +240,18 @@ impl Server {
             }),
         ];
         if self.state().extra_tool {
-            tools.push(plain(
-                "test_extra_tool",
-                "Comes and goes with test_trigger_tool_change",
-            ));
+            tools.push(plain("test_extra_tool", "Comes and goes with test_trigger_tool_change"));
         }
         tools
     }
 
     fn call(&self, caller: &Caller, params: &Value) -> Result<Value, RpcError> {
         let name = params["name"].as_str().unwrap_or_default();
-        let argument = |key: &str| {
-            params["arguments"][key]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned()
-        };
+        let argument = |key: &str| params["arguments"][key].as_str().unwrap_or_default().to_owned();
         let result = match name {
             "test_simple_text" => text("This is a simple text response for testing."),
             "test_image_content" => content(json!([image()])),
-            "test_audio_content" => {
-                content(json!([{ "type": "audio", "data": WAV, "mimeType": "audio/wav" }]))
-            }
+            "test_audio_content" => content(json!([{ "type": "audio", "data": WAV, "mimeType": "audio/wav" }])),
             "test_embedded_resource" => content(json!([{
                 "type": "resource",
                 "resource": {
@@ -341,8 +296,7 @@ impl Server {
             "test_tool_with_progress" => {
                 for progress in [0, 50, 100] {
                     if let Some(token) = caller.meta.get("progressToken") {
-                        let params =
-                            json!({ "progressToken": token, "progress": progress, "total": 100 });
+                        let params = json!({ "progressToken": token, "progress": progress, "total": 100 });
                         self.notify("notifications/progress", params);
                     }
                     if progress < 100 {
@@ -565,8 +519,7 @@ fn main() -> io::Result<()> {
     for line in io::stdin().lock().lines() {
         match serde_json::from_str::<Value>(&line?) {
             Ok(message) if message.is_object() => server.take(message),
-            _ => server
-                .send(json!({ "id": null, "error": { "code": -32700, "message": "Parse error" } })),
+            _ => server.send(json!({ "id": null, "error": { "code": -32700, "message": "Parse error" } })),
         }
     }
     Ok(())
