@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -80,7 +81,9 @@ class Daemon:
     """A private colibri-mcpd that hosts `servers` (id → registry entry), as a context manager."""
 
     def __init__(self, directory, servers):
-        self.socket = directory / "colibri.sock"
+        # The path of a socket may be no longer than 104 bytes, and the repository may lie anywhere.
+        self.runtime = pathlib.Path(tempfile.mkdtemp(prefix="colibri-"))
+        self.socket = self.runtime / "colibri.sock"
         self.log = directory / "colibri-mcpd.log"
         registry = directory / "external-mcp.json"
         registry.write_text(json.dumps({"servers": servers}, indent=2))
@@ -89,7 +92,7 @@ class Daemon:
             binary("colibri-mcpd"),
             *("--socket", self.socket),
             *("--external-config", registry),
-            *("--state-dir", directory / "state"),
+            *("--state-dir", self.runtime / "state"),
             "--external-call",
             *(["--allow-root"] if os.geteuid() == 0 else []),
         ]
@@ -105,6 +108,7 @@ class Daemon:
         while not self.answers():
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.process.kill()
+                shutil.rmtree(self.runtime)
                 sys.exit(f"the daemon did not start: {' '.join(map(str, self.command))}\n{self.log.read_text()}")
             time.sleep(0.02)
         return self
@@ -128,5 +132,6 @@ class Daemon:
         problems = [f"exit status {status}"] if status != 0 else []
         problems += [f"its socket is left: {self.socket}"] if self.socket.exists() else []
         problems += [f"process left: {pid} {command}" for pid, command in left.items()]
+        shutil.rmtree(self.runtime)
         if problems:
             raise RuntimeError("after SIGTERM of the daemon: " + "; ".join(problems))
