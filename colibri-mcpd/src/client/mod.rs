@@ -6,6 +6,7 @@ pub mod connect;
 pub mod lines;
 pub mod terminal;
 
+use crate::confine::keeper;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -63,16 +64,17 @@ Exit status:
 
 /// Runs `colibri-mcp` with these arguments (the program's name first).
 pub fn run_cli(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // The demo's daemon is this executable, and so is what it starts its servers with.
+    if arguments.get(1).is_some_and(|first| first == keeper::ARGUMENT) {
+        return keeper::main(arguments.into_iter().skip(2));
+    }
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no errors; nothing is left to do if the message itself cannot be written.
             let _ = error.print();
-            return ExitCode::from(if error.use_stderr() {
-                Failure::USAGE
-            } else {
-                0
-            });
+            return ExitCode::from(if error.use_stderr() { Failure::USAGE } else { 0 });
         }
     };
     let narrow = if cli.read_only {
@@ -97,10 +99,7 @@ pub fn run_cli(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             commands::finish(command.run(&context))
         }
         None => {
-            let wanted = [
-                (cli.write, Gate::Write),
-                (cli.external_call, Gate::External),
-            ];
+            let wanted = [(cli.write, Gate::Write), (cli.external_call, Gate::External)];
             let wanted: Vec<Gate> = wanted
                 .into_iter()
                 .filter(|(flag, _)| *flag)
@@ -129,9 +128,7 @@ pub fn default_socket() -> PathBuf {
         return PathBuf::from("/var/run/colibri/colibri.sock");
     }
     match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(directory) if !directory.is_empty() => {
-            PathBuf::from(directory).join("colibri/colibri.sock")
-        }
+        Some(directory) if !directory.is_empty() => PathBuf::from(directory).join("colibri/colibri.sock"),
         _ => std::env::temp_dir().join(format!("colibri-{}/colibri.sock", nix::unistd::getuid())),
     }
 }
@@ -142,8 +139,7 @@ fn warn_of_closed_gates(socket: &std::path::Path, wanted: &[Gate]) {
     let Ok(mut connection) = Connection::open(socket, &[]) else {
         return;
     };
-    let Ok((status, _)) =
-        connection.own_tool::<commands::status::Status>("colibri_status", &serde_json::json!({}))
+    let Ok((status, _)) = connection.own_tool::<commands::status::Status>("colibri_status", &serde_json::json!({}))
     else {
         return;
     };

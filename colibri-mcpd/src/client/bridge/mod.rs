@@ -64,9 +64,7 @@ pub enum BridgeError {
     #[error("the client closed stdout: {0}")]
     Output(io::Error),
     /// The daemon that came back does not take the session.
-    #[error(
-        "colibri-mcpd restarted and does not take the session as it was ({0}). Restart the MCP client"
-    )]
+    #[error("colibri-mcpd restarted and does not take the session as it was ({0}). Restart the MCP client")]
     Replay(String),
 }
 
@@ -204,14 +202,8 @@ impl<W: Write + Send> Bridge<W> {
                 }
                 Ok(Piece::Nothing) => 0,
                 Ok(Piece::TooLong(beginning)) => {
-                    let text = format!(
-                        "this message is longer than the limit of {LINE_LIMIT} bytes a line"
-                    );
-                    self.answer(&error_line(
-                        scan::id_of_beginning(beginning),
-                        INVALID_REQUEST,
-                        &text,
-                    ))?;
+                    let text = format!("this message is longer than the limit of {LINE_LIMIT} bytes a line");
+                    self.answer(&error_line(scan::id_of_beginning(beginning), INVALID_REQUEST, &text))?;
                     0
                 }
                 Ok(Piece::End(b"")) | Err(_) => break,
@@ -265,10 +257,7 @@ impl<W: Write + Send> Bridge<W> {
     }
 
     /// Waits until there is a connection: for the grace period if there was one, else for one attempt.
-    fn wait_for_link<'a>(
-        &self,
-        mut state: MutexGuard<'a, State>,
-    ) -> (MutexGuard<'a, State>, Option<Arc<UnixStream>>) {
+    fn wait_for_link<'a>(&self, mut state: MutexGuard<'a, State>) -> (MutexGuard<'a, State>, Option<Arc<UnixStream>>) {
         let mut failures_before = None;
         loop {
             let (since, failures) = match &state.link {
@@ -276,13 +265,9 @@ impl<W: Write + Send> Bridge<W> {
                     let stream = stream.clone();
                     return (state, Some(stream));
                 }
-                Link::Down {
-                    since, failures, ..
-                } => (*since, *failures),
+                Link::Down { since, failures, .. } => (*since, *failures),
             };
-            let grace = since.map_or(Duration::ZERO, |since| {
-                GRACE.saturating_sub(since.elapsed())
-            });
+            let grace = since.map_or(Duration::ZERO, |since| GRACE.saturating_sub(since.elapsed()));
             if !grace.is_zero() {
                 state = self
                     .changed
@@ -300,10 +285,7 @@ impl<W: Write + Send> Bridge<W> {
                     self.changed.notify_all();
                 }
             }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -332,10 +314,7 @@ impl<W: Write + Send> Bridge<W> {
     }
 
     /// Connects, opens the client's session again if there was one, and lets requests through.
-    fn connect(
-        &self,
-        buffer: &mut LineBuffer,
-    ) -> Result<Result<Arc<UnixStream>, Unavailable>, BridgeError> {
+    fn connect(&self, buffer: &mut LineBuffer) -> Result<Result<Arc<UnixStream>, Unavailable>, BridgeError> {
         let stream = match dial(&self.socket, &self.narrow) {
             Ok(stream) => stream,
             Err(error) => return Ok(Err(error)),
@@ -414,11 +393,7 @@ impl<W: Write + Send> Bridge<W> {
             let changed: String = session
                 .lists_change
                 .iter()
-                .map(|list| {
-                    format!(
-                        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/{list}/list_changed\"}}\n"
-                    )
-                })
+                .map(|list| format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/{list}/list_changed\"}}\n"))
                 .collect();
             self.answer(changed.as_bytes())?;
         }
@@ -484,8 +459,7 @@ impl<W: Write + Send> Bridge<W> {
                 }
                 Ok(Piece::Nothing) => 0,
                 Ok(Piece::TooLong(beginning)) => {
-                    let text =
-                        format!("the answer is longer than the limit of {LINE_LIMIT} bytes a line");
+                    let text = format!("the answer is longer than the limit of {LINE_LIMIT} bytes a line");
                     if let Message::Answer { id } = scan::message(beginning)
                         && self.state().pending.remove(&comparable(id)).is_some()
                     {
@@ -541,9 +515,7 @@ impl<W: Write + Send> Bridge<W> {
         });
         let asked = std::mem::take(&mut state.asked);
         for id in &asked {
-            lines.extend_from_slice(
-                br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"#,
-            );
+            lines.extend_from_slice(br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"#);
             lines.extend_from_slice(id);
             lines.extend_from_slice(b",\"reason\":\"colibri-mcpd restarted\"}}\n");
         }
@@ -648,8 +620,7 @@ impl State {
             Message::Notification {
                 method: b"notifications/subscriptions/acknowledged",
             } if !self.resubscribed.is_empty() => {
-                return !scan::acknowledged_subscription(line)
-                    .is_some_and(|id| self.resubscribed.remove(&id));
+                return !scan::acknowledged_subscription(line).is_some_and(|id| self.resubscribed.remove(&id));
             }
             _ => {}
         }
@@ -691,9 +662,7 @@ impl Opened {
         }
         let line: Line = serde_json::from_slice(line).map_err(|error| error.to_string())?;
         let Some(result) = line.result else {
-            return Err(line
-                .error
-                .map_or("no result".to_owned(), |error| error.message));
+            return Err(line.error.map_or("no result".to_owned(), |error| error.message));
         };
         let lists_change = ["tools", "prompts", "resources"]
             .into_iter()
@@ -756,18 +725,8 @@ fn write_except(to: &mut impl Write, piece: &[u8], without: &[Range<usize>]) -> 
 /// Bridges this process's stdin and stdout. Returns how it ended.
 pub fn run(socket: PathBuf, narrow: Vec<Gate>) -> Result<Ended, BridgeError> {
     // Plain files: the standard library's own handles buffer, and split output at newlines.
-    let input = File::from(
-        io::stdin()
-            .as_fd()
-            .try_clone_to_owned()
-            .map_err(BridgeError::Output)?,
-    );
-    let output = File::from(
-        io::stdout()
-            .as_fd()
-            .try_clone_to_owned()
-            .map_err(BridgeError::Output)?,
-    );
+    let input = File::from(io::stdin().as_fd().try_clone_to_owned().map_err(BridgeError::Output)?);
+    let output = File::from(io::stdout().as_fd().try_clone_to_owned().map_err(BridgeError::Output)?);
     let bridge = Arc::new(Bridge::new(socket, narrow, output));
     let (ended, end) = mpsc::channel();
     let (sender, sender_ended) = (bridge.clone(), ended.clone());

@@ -48,9 +48,8 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
 
 /// The absolute path of this program, as it will be started.
 pub fn own_path() -> Result<String, Failure> {
-    let path = std::env::current_exe().map_err(|error| {
-        Failure::Machine(format!("cannot find out where this program is: {error}"))
-    })?;
+    let path = std::env::current_exe()
+        .map_err(|error| Failure::Machine(format!("cannot find out where this program is: {error}")))?;
     path.into_os_string().into_string().map_err(|path| {
         Failure::Machine(format!(
             "the path {path:?} is not UTF-8, so no settings file can name it"
@@ -64,14 +63,9 @@ pub fn snippet(editor: Editor, program: &str, ssh: Option<&str>) -> Result<Strin
         None => (program, Vec::new()),
         // ssh joins its arguments with spaces and the other side's shell splits them again.
         Some(host) if host.starts_with('-') || host.is_empty() => {
-            return Err(Failure::Usage(format!(
-                "--ssh {host:?}: this is no host name"
-            )));
+            return Err(Failure::Usage(format!("--ssh {host:?}: this is no host name")));
         }
-        Some(host) => (
-            "ssh",
-            vec!["-T".to_owned(), host.to_owned(), shell_word(program)],
-        ),
+        Some(host) => ("ssh", vec!["-T".to_owned(), host.to_owned(), shell_word(program)]),
     };
     let value: Value = match editor {
         Editor::Zed => {
@@ -90,18 +84,10 @@ pub fn snippet(editor: Editor, program: &str, ssh: Option<&str>) -> Result<Strin
 /// The snippet with a word on where it goes.
 pub fn explained(editor: Editor, snippet: &str) -> String {
     let place = match editor {
-        Editor::Zed => {
-            "Zed: add this to ~/.config/zed/settings.json (command \"zed: open settings\")"
-        }
-        Editor::Cursor => {
-            "Cursor: add this to ~/.cursor/mcp.json, or to .cursor/mcp.json in a project"
-        }
-        Editor::Windsurf => {
-            "Windsurf: add this to ~/.codeium/windsurf/mcp_config.json, then press refresh"
-        }
-        Editor::ClaudeCode => {
-            "Claude Code: add this to .mcp.json in a project, or to ~/.claude.json for all of them"
-        }
+        Editor::Zed => "Zed: add this to ~/.config/zed/settings.json (command \"zed: open settings\")",
+        Editor::Cursor => "Cursor: add this to ~/.cursor/mcp.json, or to .cursor/mcp.json in a project",
+        Editor::Windsurf => "Windsurf: add this to ~/.codeium/windsurf/mcp_config.json, then press refresh",
+        Editor::ClaudeCode => "Claude Code: add this to .mcp.json in a project, or to ~/.claude.json for all of them",
     };
     format!("{place}\n\n{snippet}")
 }
@@ -132,10 +118,7 @@ mod tests {
             value(Editor::Zed, None)["context_servers"]["colibri"]["command"],
             program
         );
-        assert_eq!(
-            value(Editor::Cursor, None)["mcpServers"]["colibri"]["command"],
-            program
-        );
+        assert_eq!(value(Editor::Cursor, None)["mcpServers"]["colibri"]["command"], program);
         assert_eq!(
             value(Editor::Windsurf, None)["mcpServers"]["colibri"]["args"],
             json!([])

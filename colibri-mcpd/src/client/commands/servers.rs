@@ -46,8 +46,7 @@ pub fn run(context: &Context) -> Result<(), Failure> {
 
 fn show(answer: &Servers) -> String {
     if answer.servers.is_empty() {
-        return "No servers: the registry is empty. `colibri-mcp status` says where it is."
-            .to_owned();
+        return "No servers: the registry is empty. `colibri-mcp status` says where it is.".to_owned();
     }
     let mut table = Table::new(&["server", "state", "tools", "runs", "isolation", "processes"]);
     let mut reasons = String::new();
@@ -63,9 +62,7 @@ fn show(answer: &Servers) -> String {
             None if server.transport == "stdio" => "on the host".to_owned(),
             None => format!("at a {}", server.transport),
         };
-        let tools = server
-            .tools
-            .map_or("?".to_owned(), |tools| tools.to_string());
+        let tools = server.tools.map_or("?".to_owned(), |tools| tools.to_string());
         let processes: Vec<_> = server.processes.iter().map(process_text).collect();
         table.row(&[
             (&server.id, Mood::Plain),
@@ -147,11 +144,6 @@ mod tests {
         ] {
             assert!(text.replace("\n", " ").contains(part), "{part}: {text}");
         }
-        assert!(
-            show(&Servers {
-                servers: Vec::new()
-            })
-            .contains("No servers")
-        );
+        assert!(show(&Servers { servers: Vec::new() }).contains("No servers"));
     }
 }
