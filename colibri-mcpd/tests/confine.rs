@@ -33,52 +33,30 @@ fn main() -> ExitCode {
     }
 }
 
-const TESTS: &[(&str, fn())] = &[
-    ("closed_stdin_ends_the_whole_tree", closed_stdin_ends_the_whole_tree),
-    (
-        "a_server_that_obeys_is_not_signalled",
-        a_server_that_obeys_is_not_signalled,
-    ),
-    (
-        "term_reaches_a_server_that_ignores_the_end_of_input",
-        term_reaches_a_server_that_ignores_the_end_of_input,
-    ),
-    (
-        "the_rest_of_the_tree_ends_with_the_server",
-        the_rest_of_the_tree_ends_with_the_server,
-    ),
-    ("a_storm_of_forks_ends", a_storm_of_forks_ends),
-    ("nothing_outlives_a_killed_daemon", nothing_outlives_a_killed_daemon),
-    (
-        "a_keeper_that_nobody_listens_to_keeps_on",
-        a_keeper_that_nobody_listens_to_keeps_on,
-    ),
-    ("term_to_the_keeper_ends_the_tree", term_to_the_keeper_ends_the_tree),
-    (
-        "the_server_dies_with_a_killed_keeper",
-        the_server_dies_with_a_killed_keeper,
-    ),
-    ("exit_statuses_are_exact", exit_statuses_are_exact),
-    ("unread_input_does_not_hide_the_end", unread_input_does_not_hide_the_end),
-    (
-        "the_environment_is_exactly_the_built_one",
-        the_environment_is_exactly_the_built_one,
-    ),
-    ("nothing_is_inherited", nothing_is_inherited),
-    (
-        "stdout_ends_when_the_server_closes_it",
-        stdout_ends_when_the_server_closes_it,
-    ),
-    (
-        "a_hardened_process_cannot_be_dumped",
-        a_hardened_process_cannot_be_dumped,
-    ),
-    ("what_cannot_be_started_is_said", what_cannot_be_started_is_said),
-    ("dropping_the_start_ends_it", dropping_the_start_ends_it),
-    (
-        "the_keeper_refuses_to_run_without_a_lifeline",
-        the_keeper_refuses_to_run_without_a_lifeline,
-    ),
+macro_rules! named {
+    ($($test:ident),* $(,)?) => { &[$((stringify!($test), $test)),*] };
+}
+
+const TESTS: &[(&str, fn())] = named![
+    closed_stdin_ends_the_whole_tree,
+    a_server_that_obeys_is_not_signalled,
+    term_reaches_a_server_that_ignores_the_end_of_input,
+    the_rest_of_the_tree_ends_with_the_server,
+    a_storm_of_forks_ends,
+    nothing_outlives_a_killed_daemon,
+    a_keeper_that_nobody_listens_to_keeps_on,
+    term_to_the_keeper_ends_the_tree,
+    the_server_dies_with_a_killed_keeper,
+    exit_statuses_are_exact,
+    unread_input_does_not_hide_the_end,
+    the_environment_is_exactly_the_built_one,
+    nothing_is_inherited,
+    words_of_server_and_keeper_do_not_mix,
+    stdout_ends_when_the_server_closes_it,
+    a_hardened_process_cannot_be_dumped,
+    what_cannot_be_started_is_said,
+    dropping_the_start_ends_it,
+    the_keeper_refuses_to_run_without_a_lifeline,
 ];
 
 fn run_tests() -> ExitCode {
@@ -530,6 +508,24 @@ fn nothing_is_inherited() {
             // Rust's runtime ignores SIGPIPE in the fixture itself; nothing else may be.
             assert_eq!(ignored, 1 << (13 - 1), "{found}");
         }
+    });
+}
+
+fn words_of_server_and_keeper_do_not_mix() {
+    run(async {
+        let order = Order::Host {
+            server: "sh".to_owned(),
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".to_owned(), "printf half >&2; read _; echo line >&2".to_owned()],
+            environment: BTreeMap::new(),
+            directory: None,
+        };
+        let mut spawned = spawn(order).await;
+        spawned.stdin.write_all(b"\n").await.unwrap();
+        let said = text(spawned.stderr).await;
+        // The keeper's line is gone, whether it came before the server's first words or after.
+        assert!(said == "halfline\n" || said == "half\nline\n", "{said:?}");
+        spawned.process.wait().await;
     });
 }
 

@@ -90,7 +90,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         tree::signal_descendants(Signal::SIGKILL);
         return failed(EXIT_SYSTEM, &format_args!("cannot let go of stdout: {error}"));
     }
-    say(&STARTED);
+    // The server may have begun a line already: the newline before keeps this one a line of its own.
+    say(&format_args!("\n{STARTED}"));
     match keep(server, &task) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
@@ -100,9 +101,10 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Writes a line on stderr. Whether anybody reads it must not matter: `eprintln` would panic when the daemon is gone.
+/// Writes a line on stderr, in one piece, so that nothing of the server's gets into it (pipe(7), `PIPE_BUF`). Whether
+/// anybody reads it must not matter: `eprintln` would panic when the daemon is gone.
 fn say(line: &dyn Display) {
-    let _ = writeln!(io::stderr(), "{line}");
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// What the command line says.
@@ -150,6 +152,7 @@ fn prepare() -> io::Result<()> {
     sys::not_traceable()?;
     sys::no_new_privileges()?;
     sys::become_reaper()?;
+    tree::check()?;
     // A session of its own: what a terminal sends to the daemon's group does not come here.
     setsid()?;
     sys::take_signals()?;

@@ -510,9 +510,12 @@ async fn listen(stderr: &mut (impl AsyncBufRead + Unpin), marker: &str) -> io::R
             if let Some(rest) = line.strip_prefix(marker.as_bytes()) {
                 return Ok((before, Some(String::from_utf8_lossy(rest).into_owned())));
             }
-            line.push(b'\n');
-            keep(&mut before, &line, KEPT);
-            line.clear();
+            // Empty ones are what keeps the marker a line of its own.
+            if !line.is_empty() {
+                line.push(b'\n');
+                keep(&mut before, &line, KEPT);
+                line.clear();
+            }
         }
     }
 }
@@ -588,7 +591,8 @@ mod tests {
     #[tokio::test]
     async fn keeps_little_of_a_flood() {
         let mut flood = vec![b'x'; 1 << 20];
-        flood.extend(b"\n".repeat(10_000));
+        flood.extend(b"\nxyz".repeat(10_000));
+        flood.push(b'\n');
         flood.extend(b"keeper: started\n");
         let (before, rest) = listen(&mut &flood[..], keeper::STARTED).await.unwrap();
         assert!(before.len() <= KEPT);
