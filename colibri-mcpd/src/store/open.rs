@@ -3,7 +3,7 @@
 use super::Error;
 use nix::unistd::Uid;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -97,19 +97,21 @@ pub(super) fn prepare(state_dir: &Path) -> Result<PathBuf, Error> {
 
 /// Makes the file with mode 0600, or takes the permissions of group and others from an existing one of ours. SQLite
 /// gives its `-wal` and `-shm` files the mode of the database.
+///
+/// An existing file is looked at but never opened: closing a descriptor of it would drop the locks that SQLite holds on
+/// it in this process (sqlite.org, "How To Corrupt An SQLite Database File", 2.2). Nobody else can swap it in between,
+/// since [`prepare`] has seen that nobody else may write the directory.
 fn secure(path: &Path) -> Result<(), Error> {
     let here = |why: String| Error::File {
         path: path.to_owned(),
         why,
     };
-    let file = open_or_make(path).map_err(|e| {
-        here(match e.raw_os_error() {
-            // O_NOFOLLOW: ELOOP on Linux, EMLINK on FreeBSD (open(2)).
-            Some(libc::ELOOP | libc::EMLINK) => "is a symbolic link: remove it".to_owned(),
-            _ => format!("cannot open: {e}"),
-        })
-    })?;
-    let metadata = file.metadata().map_err(|e| here(format!("cannot read: {e}")))?;
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(_) => return Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(e) => return Err(here(format!("cannot make: {e}"))),
+    }
+    let metadata = path.symlink_metadata().map_err(|e| here(format!("cannot read: {e}")))?;
     if !metadata.is_file() {
         return Err(here("is not a regular file: remove it".to_owned()));
     }
@@ -121,22 +123,10 @@ fn secure(path: &Path) -> Result<(), Error> {
         )));
     }
     if metadata.mode() & 0o077 != 0 {
-        file.set_permissions(Permissions::from_mode(0o600))
+        std::fs::set_permissions(path, Permissions::from_mode(0o600))
             .map_err(|e| here(format!("cannot chmod 0600: {e}")))?;
     }
     Ok(())
-}
-
-/// Opens without following a link and without waiting on a FIFO.
-fn open_or_make(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(path)
 }
 
 /// Whether a file of this owner can be trusted: our own, or root's.
@@ -285,11 +275,11 @@ mod tests {
 
         let file = temporary.path().join(FILE);
         symlink("/etc/passwd", &file).unwrap();
-        refused("symbolic link");
+        refused("not a regular file");
         std::fs::remove_file(&file).unwrap();
 
         std::fs::create_dir(&file).unwrap();
-        refused("cannot open");
+        refused("not a regular file");
         std::fs::remove_dir(&file).unwrap();
 
         nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR).unwrap();
