@@ -47,12 +47,7 @@ pub fn messages(line: &[u8]) -> Vec<&[u8]> {
         return vec![line];
     }
     serde_json::from_slice::<Vec<&serde_json::value::RawValue>>(line)
-        .map(|elements| {
-            elements
-                .into_iter()
-                .map(|element| element.get().as_bytes())
-                .collect()
-        })
+        .map(|elements| elements.into_iter().map(|element| element.get().as_bytes()).collect())
         .unwrap_or_default()
 }
 
@@ -212,8 +207,7 @@ fn value_end(text: &[u8], at: usize) -> Option<usize> {
             }
         }
         _ => {
-            let ends =
-                |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n');
+            let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n');
             let length = text[at..].iter().position(ends)?;
             (length > 0).then_some(at + length)
         }
@@ -279,10 +273,7 @@ mod tests {
             id_of_beginning(br#"{"id":"a","method":"m","params":{"x":"yyyy"#),
             b"\"a\""
         );
-        assert_eq!(
-            id_of_beginning(br#"{"method":"m","params":{"id":1,"x":"yyyy"#),
-            b"null"
-        );
+        assert_eq!(id_of_beginning(br#"{"method":"m","params":{"id":1,"x":"yyyy"#), b"null");
         assert_eq!(id_of_beginning(br#"{"id":12"#), b"null");
     }
 
@@ -305,9 +296,7 @@ mod tests {
     #[test]
     fn reads_what_notifications_are_about() {
         assert_eq!(
-            cancelled_request(
-                br#"{"method":"notifications/cancelled","params":{"reason":"r","requestId":"x"}}"#
-            ),
+            cancelled_request(br#"{"method":"notifications/cancelled","params":{"reason":"r","requestId":"x"}}"#),
             Some(b"\"x\""[..].into())
         );
         assert_eq!(

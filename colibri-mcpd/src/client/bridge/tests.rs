@@ -40,9 +40,7 @@ impl Peer {
     }
 
     fn say(&mut self, line: &str) {
-        self.stream
-            .write_all(format!("{line}\n").as_bytes())
-            .unwrap();
+        self.stream.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 }
 
@@ -58,11 +56,7 @@ struct Client {
 impl Client {
     fn start(socket: &Path) -> Client {
         let (stream, inside) = UnixStream::pair().unwrap();
-        let bridge = Arc::new(Bridge::new(
-            socket.to_owned(),
-            Vec::new(),
-            inside.try_clone().unwrap(),
-        ));
+        let bridge = Arc::new(Bridge::new(socket.to_owned(), Vec::new(), inside.try_clone().unwrap()));
         let (one, other) = (bridge.clone(), bridge.clone());
         Client {
             lines: Lines(BufReader::new(stream.try_clone().unwrap())),
@@ -74,22 +68,25 @@ impl Client {
     }
 
     fn say(&mut self, line: &str) {
-        self.stream
-            .write_all(format!("{line}\n").as_bytes())
-            .unwrap();
+        self.stream.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
     fn expect(&mut self, line: &str) {
         assert_eq!(self.lines.next(), format!("{line}\n"));
     }
 
-    fn expect_error(&mut self, id: &str, code: i64) -> String {
+    fn expect_error(&mut self, id: &str, code: Code) -> String {
         let line = self.lines.next();
-        let value: serde_json::Value =
-            serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line:?}"));
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line:?}"));
         assert_eq!(value["id"].to_string(), id, "{line}");
-        assert_eq!(value["error"]["code"], code, "{line}");
+        assert_eq!(value["error"]["code"], code.row().number, "{line}");
         value["error"]["message"].as_str().unwrap().to_owned()
+    }
+
+    /// Returns once the bridge has noticed that its daemon is gone.
+    fn wait_until_down(&self) {
+        let up = |state: &mut State| matches!(state.link, Link::Up(_));
+        drop(self.bridge.changed.wait_while(self.bridge.state(), up).unwrap());
     }
 
     /// Closes stdin, and returns how the bridge ended and what was still delivered.
@@ -203,11 +200,7 @@ fn the_end_of_stdin_passes_on_and_pending_answers_still_arrive() {
     let daemon = std::thread::spawn(move || {
         daemon.expect(&call("1"));
         daemon.expect(&call("2"));
-        assert_eq!(
-            daemon.lines.next(),
-            "",
-            "the end of stdin reaches the daemon"
-        );
+        assert_eq!(daemon.lines.next(), "", "the end of stdin reaches the daemon");
         daemon.say(&answer("1"));
         daemon.say(&answer("2"));
     });
@@ -234,17 +227,14 @@ fn without_a_daemon_every_request_is_told_how_to_start_it_and_the_first_after_it
     let place = Place::new();
     let mut client = Client::start(&place.socket());
     client.say(INITIALIZE);
-    let text = client.expect_error("\"i\"", DAEMON_UNAVAILABLE);
+    let text = client.expect_error("\"i\"", Code::DaemonUnreachable);
     assert!(text.contains(super::super::connect::START), "{text}");
     client.say(INITIALIZED);
     client.say(&call("7"));
-    client.expect_error("7", DAEMON_UNAVAILABLE);
+    client.expect_error("7", Code::DaemonUnreachable);
     client.say(&format!("[{},{}]", call("8"), call("9")));
     let batch: Vec<serde_json::Value> = serde_json::from_str(&client.lines.next()).unwrap();
-    assert_eq!(
-        (batch[0]["id"].as_u64(), batch[1]["id"].as_u64()),
-        (Some(8), Some(9))
-    );
+    assert_eq!((batch[0]["id"].as_u64(), batch[1]["id"].as_u64()), (Some(8), Some(9)));
     let listener = place.listen();
     client.say(&call("10"));
     let mut daemon = Peer::accept(&listener);
@@ -260,7 +250,7 @@ fn ends_without_a_daemon_when_stdin_ends() {
     client.say(&call("1"));
     let (ended, rest) = client.finish();
     assert_eq!(ended, Ended::WithoutDaemon);
-    assert!(rest.contains("\"code\":69"), "{rest}");
+    assert!(rest.contains("\"code\":106"), "{rest}");
 }
 
 #[test]
@@ -283,11 +273,7 @@ fn a_restart_fails_what_was_in_flight_and_opens_the_session_again() {
         .unwrap();
     let listener = place.listen();
     drop(daemon);
-    assert!(
-        client
-            .expect_error("2", DAEMON_RESTARTED)
-            .contains("restarted")
-    );
+    assert!(client.expect_error("2", Code::ConnectionLost).contains("restarted"));
     let mut daemon = Peer::accept(&listener);
     daemon.expect(INITIALIZE);
     daemon.say(r#"{"jsonrpc":"2.0","method":"notifications/message","params":{}}"#);
@@ -307,6 +293,7 @@ fn requests_during_a_restart_wait_for_the_new_daemon() {
     let (mut client, daemon) = open_session(&place);
     std::fs::remove_file(place.socket()).unwrap();
     drop(daemon);
+    client.wait_until_down();
     client.say(&call("5"));
     let listener = place.listen();
     let mut daemon = Peer::accept(&listener);
@@ -321,8 +308,7 @@ fn requests_during_a_restart_wait_for_the_new_daemon() {
 fn a_restart_keeps_the_log_level() {
     let place = Place::new();
     let (mut client, mut daemon) = open_session(&place);
-    let level =
-        r#"{"jsonrpc":"2.0","id":5,"method":"logging/setLevel","params":{"level":"debug"}}"#;
+    let level = r#"{"jsonrpc":"2.0","id":5,"method":"logging/setLevel","params":{"level":"debug"}}"#;
     client.say(level);
     daemon.expect(level);
     daemon.say(&answer("5"));
@@ -408,10 +394,7 @@ fn a_daemon_of_another_version_ends_the_bridge() {
     let mut daemon = Peer::accept(&listener);
     daemon.expect(INITIALIZE);
     daemon.say(&OPENED.replace("2025-11-25", "2025-06-18"));
-    assert!(matches!(
-        client.receive.join().unwrap(),
-        Err(BridgeError::Replay(_))
-    ));
+    assert!(matches!(client.receive.join().unwrap(), Err(BridgeError::Replay(_))));
 }
 
 #[test]
@@ -446,11 +429,7 @@ fn frames_at_the_limit_pass_and_longer_ones_are_answered_and_skipped() {
             .for_each(|line| writer.write_all(format!("{line}\n").as_bytes()).unwrap())
     });
     assert!(daemon.lines.next() == format!("{exact}\n"));
-    assert!(
-        client
-            .expect_error("\"big\"", INVALID_REQUEST)
-            .contains("16777216")
-    );
+    assert!(client.expect_error("\"big\"", Code::FrameTooLong).contains("16777216"));
     daemon.expect(&call("1"));
     written.join().unwrap();
     let start = r#"{"jsonrpc":"2.0","id":1,"result":""#;
@@ -460,7 +439,7 @@ fn frames_at_the_limit_pass_and_longer_ones_are_answered_and_skipped() {
         daemon.say(CHANGED);
         daemon
     });
-    client.expect_error("1", INVALID_REQUEST);
+    client.expect_error("1", Code::FrameTooLong);
     client.expect(CHANGED);
     written.join().unwrap();
 }
@@ -474,8 +453,7 @@ fn a_slow_client_blocks_only_its_own_direction() {
     let filler = format!("{{\"method\":\"{}\"}}", "x".repeat(1 << 20));
     let mut flood = daemon.stream.try_clone().unwrap();
     let line = format!("{filler}\n");
-    let flooding =
-        std::thread::spawn(move || (0..8).for_each(|_| flood.write_all(line.as_bytes()).unwrap()));
+    let flooding = std::thread::spawn(move || (0..8).for_each(|_| flood.write_all(line.as_bytes()).unwrap()));
     for n in 0..100 {
         client.say(&call(&n.to_string()));
         daemon.expect(&call(&n.to_string()));
