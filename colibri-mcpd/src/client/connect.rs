@@ -100,9 +100,7 @@ impl Unavailable {
 pub fn dial(socket: &Path, narrow: &[Gate]) -> Result<UnixStream, Unavailable> {
     let explain = |source| Unavailable::new(socket, source);
     let mut stream = UnixStream::connect(socket).map_err(explain)?;
-    stream
-        .write_all(hello(narrow).as_bytes())
-        .map_err(explain)?;
+    stream.write_all(hello(narrow).as_bytes()).map_err(explain)?;
     Ok(stream)
 }
 
@@ -110,9 +108,7 @@ pub fn dial(socket: &Path, narrow: &[Gate]) -> Result<UnixStream, Unavailable> {
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// The connection ended before the answer.
-    #[error(
-        "colibri-mcpd closed the connection before it answered {method}: {source}. Its log says why"
-    )]
+    #[error("colibri-mcpd closed the connection before it answered {method}: {source}. Its log says why")]
     Lost {
         /// The request.
         method: String,
@@ -120,9 +116,7 @@ pub enum RequestError {
         source: io::Error,
     },
     /// The answer is not what the protocol says.
-    #[error(
-        "colibri-mcpd's answer to {method} cannot be read: {why}. Do its version and this program's match?"
-    )]
+    #[error("colibri-mcpd's answer to {method} cannot be read: {why}. Do its version and this program's match?")]
     Unreadable {
         /// The request.
         method: String,
@@ -244,10 +238,7 @@ impl Connection {
                     (piece.len(), answer)
                 }
                 Piece::TooLong(_) => {
-                    return Err(unreadable(
-                        method,
-                        format!("a line is longer than {LINE_LIMIT} bytes"),
-                    ));
+                    return Err(unreadable(method, format!("a line is longer than {LINE_LIMIT} bytes")));
                 }
                 Piece::End(_) => return Err(lost(io::ErrorKind::UnexpectedEof.into())),
             };
@@ -289,8 +280,7 @@ impl Connection {
         let structured = result
             .structured
             .ok_or_else(|| unreadable(name, "it has no structuredContent"))?;
-        let typed =
-            serde_json::from_str(structured.get()).map_err(|error| unreadable(name, error))?;
+        let typed = serde_json::from_str(structured.get()).map_err(|error| unreadable(name, error))?;
         Ok((typed, structured))
     }
 }
@@ -390,8 +380,7 @@ fn read_line(
                 #[serde(rename = "resultType")]
                 kind: Option<String>,
             }
-            let kind: Kind =
-                serde_json::from_str(result.get()).map_err(|error| unreadable(method, error))?;
+            let kind: Kind = serde_json::from_str(result.get()).map_err(|error| unreadable(method, error))?;
             match kind.kind.as_deref() {
                 None | Some("complete") => Ok(Some(result.to_owned())),
                 Some("input_required") => Err(RequestError::InputRequired),
@@ -412,14 +401,9 @@ fn read_tool_result(raw: Box<RawValue>) -> Result<ToolResult, RequestError> {
         #[serde(borrow, rename = "structuredContent")]
         structured: Option<&'a RawValue>,
     }
-    let shape: Shape<'_> =
-        serde_json::from_str(raw.get()).map_err(|error| unreadable("tools/call", error))?;
+    let shape: Shape<'_> = serde_json::from_str(raw.get()).map_err(|error| unreadable("tools/call", error))?;
     let (is_error, structured) = (shape.is_error, shape.structured.map(ToOwned::to_owned));
-    let texts = shape
-        .content
-        .iter()
-        .map(|item| readable_content(item))
-        .collect();
+    let texts = shape.content.iter().map(|item| readable_content(item)).collect();
     Ok(ToolResult {
         is_error,
         structured,
@@ -464,9 +448,7 @@ fn readable_content(item: &RawValue) -> String {
             format!("[{mime_type}, {} bytes: see --json]", data.len() / 4 * 3)
         }
         Ok(Content::ResourceLink { uri }) => uri,
-        Ok(Content::Resource { resource }) => resource
-            .text
-            .unwrap_or(format!("[{}: see --json]", resource.uri)),
+        Ok(Content::Resource { resource }) => resource.text.unwrap_or(format!("[{}: see --json]", resource.uri)),
         // A content type this program does not know, or one with text that no `String` holds: as it came.
         Err(_) => item.get().to_owned(),
     }
@@ -479,30 +461,20 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     /// A daemon that answers the n-th request with the n-th list of lines; `ID` in them is the request's id.
-    fn daemon(
-        answers: Vec<Vec<&'static str>>,
-    ) -> (
-        tempfile::TempDir,
-        PathBuf,
-        std::thread::JoinHandle<Vec<String>>,
-    ) {
+    fn daemon(answers: Vec<Vec<&'static str>>) -> (tempfile::TempDir, PathBuf, std::thread::JoinHandle<Vec<String>>) {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("s");
         let listener = UnixListener::bind(&socket).unwrap();
         let thread = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut lines = BufReader::new(stream.try_clone().unwrap())
-                .lines()
-                .map(Result::unwrap);
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map(Result::unwrap);
             let mut seen = vec![lines.next().unwrap()];
             for answer in answers {
                 let request = lines.next().unwrap();
                 let id = serde_json::from_str::<Value>(&request).unwrap()["id"].to_string();
                 seen.push(request);
                 for line in answer {
-                    stream
-                        .write_all(line.replace("ID", &id).as_bytes())
-                        .unwrap();
+                    stream.write_all(line.replace("ID", &id).as_bytes()).unwrap();
                     stream.write_all(b"\n").unwrap();
                 }
             }
@@ -513,9 +485,7 @@ mod tests {
 
     #[test]
     fn says_hello_then_requests_with_what_the_protocol_demands() {
-        let (_dir, socket, daemon) = daemon(vec![vec![
-            r#"{"jsonrpc":"2.0","id":ID,"result":{"n":1e400}}"#,
-        ]]);
+        let (_dir, socket, daemon) = daemon(vec![vec![r#"{"jsonrpc":"2.0","id":ID,"result":{"n":1e400}}"#]]);
         let mut connection = Connection::open(&socket, &[Gate::Write, Gate::External]).unwrap();
         let result = connection.request("tools/list", Params::new()).unwrap();
         assert_eq!(result.get(), r#"{"n":1e400}"#);
@@ -526,9 +496,7 @@ mod tests {
             request["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"],
             PROTOCOL_VERSION
         );
-        assert!(
-            request["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"].is_object()
-        );
+        assert!(request["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"].is_object());
     }
 
     #[test]
@@ -563,9 +531,7 @@ mod tests {
         ]);
         let mut connection = Connection::open(&socket, &[]).unwrap();
         let mut next = || connection.request("m", Params::new()).unwrap_err();
-        assert!(
-            matches!(next(), RequestError::Refused { code: -32602, message } if message == "no such tool")
-        );
+        assert!(matches!(next(), RequestError::Refused { code: -32602, message } if message == "no such tool"));
         assert!(matches!(next(), RequestError::InputRequired));
         assert!(matches!(next(), RequestError::Unreadable { .. }));
         assert!(matches!(next(), RequestError::Unreadable { .. }));

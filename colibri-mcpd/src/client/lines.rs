@@ -44,8 +44,7 @@ impl LineBuffer {
     /// Reads once (again if interrupted) and says what is there now.
     pub fn read(&mut self, from: &mut impl Read) -> io::Result<Piece<'_>> {
         if self.filled == self.bytes.len() {
-            self.bytes
-                .resize((self.bytes.len() * 2).min(self.limit + 1), 0);
+            self.bytes.resize((self.bytes.len() * 2).min(self.limit + 1), 0);
         }
         let got = loop {
             match from.read(&mut self.bytes[self.filled..]) {
@@ -140,9 +139,7 @@ mod tests {
         loop {
             let length = match buffer.read(&mut from).unwrap() {
                 Piece::Lines(piece) => {
-                    seen.extend(
-                        each_line(piece).map(|(_, line)| Some(line[..line.len() - 1].to_vec())),
-                    );
+                    seen.extend(each_line(piece).map(|(_, line)| Some(line[..line.len() - 1].to_vec())));
                     piece.len()
                 }
                 Piece::Nothing => 0,

@@ -19,13 +19,14 @@ use connect::{Connection, Gate};
 
 /// The Colibri MCP client: a stdio MCP server for your editor, and commands for you.
 ///
-/// Without a command it is the bridge: an editor starts it as its MCP server, and it passes everything on to colibri-mcpd,
-/// the daemon that hosts the real servers. `colibri-mcp connect EDITOR --print` shows what to put into your editor's
+/// Without a command it is the bridge: an editor starts it as its MCP server,
+/// and it passes everything on to colibri-mcpd, the daemon that hosts the real
+/// servers. `colibri-mcp connect EDITOR` shows what to put into your editor's
 /// settings; `colibri-mcp demo` shows all of it at work.
 #[derive(Debug, Parser)]
-#[command(name = "colibri-mcp", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "colibri-mcp", version, verbatim_doc_comment, after_help = EXIT_CODES)]
 pub struct Cli {
-    /// The daemon's socket [default: COLIBRI_DAEMON_SOCKET, then this system's default place].
+    /// The daemon's socket.
     #[arg(long, global = true, env = "COLIBRI_MCP_SOCKET", value_name = "PATH")]
     socket: Option<PathBuf>,
 
@@ -33,15 +34,15 @@ pub struct Cli {
     #[arg(long, global = true)]
     json: bool,
 
-    /// Keeps both gates closed for this client, whatever the daemon allows.
+    /// Keeps both gates closed for this client.
     #[arg(long, global = true)]
     read_only: bool,
 
-    /// Says that this client wants to change things; if the daemon's write gate is closed, a warning tells you.
+    /// Warns if the daemon's write gate is closed.
     #[arg(long, env = "COLIBRI_MCP_WRITE", value_parser = FalseyValueParser::new())]
     write: bool,
 
-    /// Says that this client wants to call external servers; if the daemon's gate is closed, a warning tells you.
+    /// Warns if the daemon's external call gate is closed.
     #[arg(long, env = "COLIBRI_MCP_EXTERNAL_CALL", value_parser = FalseyValueParser::new())]
     external_call: bool,
 
@@ -68,11 +69,7 @@ pub fn run_cli(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             // Help and version are no errors; nothing is left to do if the message itself cannot be written.
             let _ = error.print();
-            return ExitCode::from(if error.use_stderr() {
-                Failure::USAGE
-            } else {
-                0
-            });
+            return ExitCode::from(if error.use_stderr() { Failure::USAGE } else { 0 });
         }
     };
     let narrow = if cli.read_only {
@@ -97,10 +94,7 @@ pub fn run_cli(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             commands::finish(command.run(&context))
         }
         None => {
-            let wanted = [
-                (cli.write, Gate::Write),
-                (cli.external_call, Gate::External),
-            ];
+            let wanted = [(cli.write, Gate::Write), (cli.external_call, Gate::External)];
             let wanted: Vec<Gate> = wanted
                 .into_iter()
                 .filter(|(flag, _)| *flag)
@@ -129,9 +123,7 @@ pub fn default_socket() -> PathBuf {
         return PathBuf::from("/var/run/colibri/colibri.sock");
     }
     match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(directory) if !directory.is_empty() => {
-            PathBuf::from(directory).join("colibri/colibri.sock")
-        }
+        Some(directory) if !directory.is_empty() => PathBuf::from(directory).join("colibri/colibri.sock"),
         _ => std::env::temp_dir().join(format!("colibri-{}/colibri.sock", nix::unistd::getuid())),
     }
 }
@@ -142,8 +134,7 @@ fn warn_of_closed_gates(socket: &std::path::Path, wanted: &[Gate]) {
     let Ok(mut connection) = Connection::open(socket, &[]) else {
         return;
     };
-    let Ok((status, _)) =
-        connection.own_tool::<commands::status::Status>("colibri_status", &serde_json::json!({}))
+    let Ok((status, _)) = connection.own_tool::<commands::status::Status>("colibri_status", &serde_json::json!({}))
     else {
         return;
     };

@@ -16,10 +16,7 @@ const WIDTH: u16 = 80;
 fn is_unsafe(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
-        || matches!(
-            character,
-            '\u{061c}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}'
-        )
+        || matches!(character, '\u{061c}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// Text of others as it may stand in one line: what is unsafe is written as an escape. The same on a terminal and in a
@@ -34,10 +31,7 @@ pub fn block(text: &str) -> Cow<'_, str> {
 }
 
 fn escaped(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
-    if !text
-        .chars()
-        .any(|character| is_unsafe(character) && !keep(character))
-    {
+    if !text.chars().any(|character| is_unsafe(character) && !keep(character)) {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len() + 16);
@@ -114,9 +108,7 @@ impl Table {
             table.force_no_tty();
         }
         if !io::stdout().is_terminal() || table.width().is_none() {
-            let columns = std::env::var("COLUMNS")
-                .ok()
-                .and_then(|columns| columns.parse().ok());
+            let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
             table.set_width(columns.unwrap_or(WIDTH).max(40));
         }
         Table { table }
@@ -140,7 +132,10 @@ impl Table {
     }
 
     /// The table's text, without spaces at line ends.
-    pub fn text(&self) -> String {
+    pub fn text(&mut self) -> String {
+        if let Some(first) = self.table.column_mut(0) {
+            first.set_padding((0, 1));
+        }
         self.table
             .lines()
             .map(|line| line.trim_end().to_owned())
@@ -213,23 +208,14 @@ mod tests {
         ]);
         table.row(&[("x\x1b]0;title\x07", Mood::Bad), ("", Mood::Odd)]);
         let text = table.text();
-        assert!(
-            text.lines().all(|line| line.chars().count() <= 80),
-            "{text}"
-        );
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(!text.contains('\x1b'));
-        assert!(
-            text.starts_with(" NAME") || text.starts_with("NAME"),
-            "{text}"
-        );
+        assert!(text.starts_with(" NAME") || text.starts_with("NAME"), "{text}");
     }
 
     #[test]
     fn numbers_are_said_as_people_do() {
-        assert_eq!(
-            (duration(59).as_str(), duration(7300).as_str()),
-            ("59 s", "2 h")
-        );
+        assert_eq!((duration(59).as_str(), duration(7300).as_str()), ("59 s", "2 h"));
         assert_eq!(
             (bytes(500_000).as_str(), bytes(16).as_str()),
             ("500,000 bytes", "16 bytes")

@@ -104,19 +104,13 @@ fn definition(connection: &mut Connection, server: &str, name: &str) -> Result<T
         tools::of_server(connection, server)?
     };
     let names: Vec<_> = tools.iter().map(|tool| tool.name.clone()).collect();
-    tools
-        .into_iter()
-        .find(|tool| tool.name == name)
-        .ok_or_else(|| {
-            RequestError::Refused {
-                code: -32602,
-                message: format!(
-                    "server {server} has no tool {name}; it has: {}",
-                    names.join(", ")
-                ),
-            }
-            .into()
-        })
+    tools.into_iter().find(|tool| tool.name == name).ok_or_else(|| {
+        RequestError::Refused {
+            code: -32602,
+            message: format!("server {server} has no tool {name}; it has: {}", names.join(", ")),
+        }
+        .into()
+    })
 }
 
 /// The text of `--args`, which must be an object.
@@ -150,9 +144,9 @@ fn json_object(text: &str) -> Result<Box<RawValue>, Failure> {
 fn typed(pairs: &[String], schema: &Value) -> Result<Box<RawValue>, Failure> {
     let mut object = BTreeMap::new();
     for pair in pairs {
-        let (key, value) = pair.split_once('=').ok_or_else(|| {
-            Failure::Usage(format!("{pair:?} is not KEY=VALUE (for JSON, use --args)"))
-        })?;
+        let (key, value) = pair
+            .split_once('=')
+            .ok_or_else(|| Failure::Usage(format!("{pair:?} is not KEY=VALUE (for JSON, use --args)")))?;
         let types = types(&schema["properties"][key]);
         let value = typed_value(value, &types).ok_or_else(|| {
             let types = types.join(" or ");
@@ -171,10 +165,7 @@ fn typed(pairs: &[String], schema: &Value) -> Result<Box<RawValue>, Failure> {
 fn types(schema: &Value) -> Vec<String> {
     let mut found = match &schema["type"] {
         Value::String(one) => vec![one.clone()],
-        Value::Array(many) => many
-            .iter()
-            .filter_map(|one| one.as_str().map(str::to_owned))
-            .collect(),
+        Value::Array(many) => many.iter().filter_map(|one| one.as_str().map(str::to_owned)).collect(),
         _ => Vec::new(),
     };
     for key in ["anyOf", "oneOf"] {
@@ -385,10 +376,7 @@ mod tests {
             (at(1.0, Some(4.0)), at(9.0, Some(3.0)), at(-1.0, Some(3.0))),
             (250, STEPS, 0)
         );
-        assert_eq!(
-            (at(5.0, None), at(1.0, Some(0.0)), at(f64::NAN, Some(1.0))),
-            (0, 0, 0)
-        );
+        assert_eq!((at(5.0, None), at(1.0, Some(0.0)), at(f64::NAN, Some(1.0))), (0, 0, 0));
         let odd = Progress {
             progress: 1.0,
             total: None,

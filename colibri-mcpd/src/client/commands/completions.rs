@@ -16,11 +16,6 @@ pub struct Arguments {
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(
-        arguments.shell,
-        &mut Cli::command(),
-        "colibri-mcp",
-        &mut script,
-    );
+    clap_complete::generate(arguments.shell, &mut Cli::command(), "colibri-mcp", &mut script);
     terminal::print(String::from_utf8_lossy(&script).trim_end())
 }

@@ -3,8 +3,10 @@
 //! The shapes are those of each editor's own documentation: Zed's `context_servers`, and the `mcpServers` that Cursor,
 //! Windsurf and Claude Code share (the latter with the transport named).
 
+use std::collections::BTreeMap;
+
 use clap::ValueEnum;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::{Context, Failure};
 use crate::client::terminal;
@@ -48,9 +50,8 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
 
 /// The absolute path of this program, as it will be started.
 pub fn own_path() -> Result<String, Failure> {
-    let path = std::env::current_exe().map_err(|error| {
-        Failure::Machine(format!("cannot find out where this program is: {error}"))
-    })?;
+    let path = std::env::current_exe()
+        .map_err(|error| Failure::Machine(format!("cannot find out where this program is: {error}")))?;
     path.into_os_string().into_string().map_err(|path| {
         Failure::Machine(format!(
             "the path {path:?} is not UTF-8, so no settings file can name it"
@@ -64,44 +65,43 @@ pub fn snippet(editor: Editor, program: &str, ssh: Option<&str>) -> Result<Strin
         None => (program, Vec::new()),
         // ssh joins its arguments with spaces and the other side's shell splits them again.
         Some(host) if host.starts_with('-') || host.is_empty() => {
-            return Err(Failure::Usage(format!(
-                "--ssh {host:?}: this is no host name"
-            )));
+            return Err(Failure::Usage(format!("--ssh {host:?}: this is no host name")));
         }
-        Some(host) => (
-            "ssh",
-            vec!["-T".to_owned(), host.to_owned(), shell_word(program)],
-        ),
+        Some(host) => ("ssh", vec!["-T".to_owned(), host.to_owned(), shell_word(program)]),
     };
-    let value: Value = match editor {
-        Editor::Zed => {
-            json!({ "context_servers": { "colibri": { "command": command, "args": arguments, "env": {} } } })
-        }
-        Editor::Cursor | Editor::Windsurf => {
-            json!({ "mcpServers": { "colibri": { "command": command, "args": arguments } } })
-        }
-        Editor::ClaudeCode => {
-            json!({ "mcpServers": { "colibri": { "type": "stdio", "command": command, "args": arguments } } })
-        }
+    let entry = Entry {
+        kind: (editor == Editor::ClaudeCode).then_some("stdio"),
+        command,
+        args: arguments,
+        env: (editor == Editor::Zed).then(BTreeMap::new),
     };
-    serde_json::to_string_pretty(&value).map_err(|error| Failure::Machine(error.to_string()))
+    let list = if editor == Editor::Zed {
+        "context_servers"
+    } else {
+        "mcpServers"
+    };
+    let settings = BTreeMap::from([(list, BTreeMap::from([("colibri", entry)]))]);
+    serde_json::to_string_pretty(&settings).map_err(|error| Failure::Machine(error.to_string()))
+}
+
+/// A server in an editor's settings, in the order in which people write it.
+#[derive(Serialize)]
+struct Entry<'a> {
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    command: &'a str,
+    args: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    env: Option<BTreeMap<String, String>>,
 }
 
 /// The snippet with a word on where it goes.
 pub fn explained(editor: Editor, snippet: &str) -> String {
     let place = match editor {
-        Editor::Zed => {
-            "Zed: add this to ~/.config/zed/settings.json (command \"zed: open settings\")"
-        }
-        Editor::Cursor => {
-            "Cursor: add this to ~/.cursor/mcp.json, or to .cursor/mcp.json in a project"
-        }
-        Editor::Windsurf => {
-            "Windsurf: add this to ~/.codeium/windsurf/mcp_config.json, then press refresh"
-        }
-        Editor::ClaudeCode => {
-            "Claude Code: add this to .mcp.json in a project, or to ~/.claude.json for all of them"
-        }
+        Editor::Zed => "Zed: add this to ~/.config/zed/settings.json (command \"zed: open settings\")",
+        Editor::Cursor => "Cursor: add this to ~/.cursor/mcp.json, or to .cursor/mcp.json in a project",
+        Editor::Windsurf => "Windsurf: add this to ~/.codeium/windsurf/mcp_config.json, then press refresh",
+        Editor::ClaudeCode => "Claude Code: add this to .mcp.json in a project, or to ~/.claude.json for all of them",
     };
     format!("{place}\n\n{snippet}")
 }
@@ -120,6 +120,7 @@ fn shell_word(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Value, json};
 
     fn value(editor: Editor, ssh: Option<&str>) -> Value {
         serde_json::from_str(&snippet(editor, "/usr/local/bin/colibri-mcp", ssh).unwrap()).unwrap()
@@ -132,10 +133,7 @@ mod tests {
             value(Editor::Zed, None)["context_servers"]["colibri"]["command"],
             program
         );
-        assert_eq!(
-            value(Editor::Cursor, None)["mcpServers"]["colibri"]["command"],
-            program
-        );
+        assert_eq!(value(Editor::Cursor, None)["mcpServers"]["colibri"]["command"], program);
         assert_eq!(
             value(Editor::Windsurf, None)["mcpServers"]["colibri"]["args"],
             json!([])

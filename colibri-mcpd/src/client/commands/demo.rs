@@ -61,10 +61,7 @@ fn show(stage: &Mutex<Stage>) -> Result<(), Failure> {
     say("2. It hosts one MCP server, and every editor sees these tools")?;
     let (all, _) = tools::exposed(&mut connection, false)?;
     let prefix = format!("{SERVER}__");
-    let hosted: Vec<_> = all
-        .iter()
-        .filter(|tool| tool.name.starts_with(&prefix))
-        .collect();
+    let hosted: Vec<_> = all.iter().filter(|tool| tool.name.starts_with(&prefix)).collect();
     for tool in &hosted {
         say(&format!(
             "   {:18} {}",
@@ -73,9 +70,7 @@ fn show(stage: &Mutex<Stage>) -> Result<(), Failure> {
         ))?;
     }
     if hosted.is_empty() {
-        return Err(Failure::Machine(
-            "the demo server's tools are not listed".to_owned(),
-        ));
+        return Err(Failure::Machine("the demo server's tools are not listed".to_owned()));
     }
     say(&format!(
         "   and {} of Colibri's own: status, tasks, skills, the servers themselves.\n",
@@ -93,13 +88,7 @@ fn show(stage: &Mutex<Stage>) -> Result<(), Failure> {
     note_processes(stage, &mut connection)?;
 
     say("4. Progress, as it happens")?;
-    demonstrate(
-        &mut connection,
-        SERVER,
-        "count",
-        &json!({ "to": 20, "ms": 25 }),
-        true,
-    )?;
+    demonstrate(&mut connection, SERVER, "count", &json!({ "to": 20, "ms": 25 }), true)?;
 
     say("5. Something to keep: a note, written and read back")?;
     demonstrate(
@@ -109,23 +98,11 @@ fn show(stage: &Mutex<Stage>) -> Result<(), Failure> {
         &json!({ "name": "today", "text": "met Colibri" }),
         false,
     )?;
-    demonstrate(
-        &mut connection,
-        SERVER,
-        "read_note",
-        &json!({ "name": "today" }),
-        false,
-    )?;
+    demonstrate(&mut connection, SERVER, "read_note", &json!({ "name": "today" }), false)?;
 
     say("6. A refusal: the write gate is closed")?;
     let title = json!({ "title": "Try Colibri", "description": "from the demo" });
-    let refused = ask(
-        &mut connection,
-        tools::OWN,
-        "colibri_create_task",
-        &title,
-        &mut |_| {},
-    )?;
+    let refused = ask(&mut connection, tools::OWN, "colibri_create_task", &title, &mut |_| {})?;
     say(&command_line(tools::OWN, "colibri_create_task", &title))?;
     say(&indented(&refused.texts.join("\n")))?;
     if !refused.is_error {
@@ -158,9 +135,7 @@ fn demonstrate(
     })?;
     if with_progress {
         if steps.is_empty() {
-            return Err(Failure::Machine(
-                "no progress arrived before the answer".to_owned(),
-            ));
+            return Err(Failure::Machine("no progress arrived before the answer".to_owned()));
         }
         say(&format!(
             "   [{}] {} progress messages before the answer",
@@ -183,23 +158,14 @@ fn ask(
     arguments: &serde_json::Value,
     on_progress: &mut dyn FnMut(&Progress),
 ) -> Result<ToolResult, Failure> {
-    let arguments: Box<RawValue> =
-        to_raw_value(arguments).map_err(|error| Failure::Machine(error.to_string()))?;
-    Ok(call::call(
-        connection,
-        server,
-        tool,
-        &arguments,
-        on_progress,
-    )?)
+    let arguments: Box<RawValue> = to_raw_value(arguments).map_err(|error| Failure::Machine(error.to_string()))?;
+    Ok(call::call(connection, server, tool, &arguments, on_progress)?)
 }
 
 fn command_line(server: &str, tool: &str, arguments: &serde_json::Value) -> String {
     let mut text = format!("   $ colibri-mcp call {server} {tool}");
     for (key, value) in arguments.as_object().into_iter().flatten() {
-        let word = value
-            .as_str()
-            .map_or_else(|| value.to_string(), str::to_owned);
+        let word = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let quote = if word.contains(' ') { "\"" } else { "" };
         text.push_str(&format!(" {key}={quote}{word}{quote}"));
     }
@@ -246,8 +212,7 @@ impl Stage {
             let what = what.to_owned();
             move |error: io::Error| Failure::Machine(format!("{what}: {error}"))
         };
-        let directory =
-            private_directory().map_err(machine("cannot make a temporary directory"))?;
+        let directory = private_directory().map_err(machine("cannot make a temporary directory"))?;
         self.directory = Some(directory.clone());
         for name in ["notes", "state", "skills"] {
             DirBuilder::new()
@@ -259,16 +224,11 @@ impl Stage {
         let notes = directory.join("notes");
         let entry = json!({ "command": program, "args": ["demo-server", "--notes", notes] });
         let registry = directory.join("external-mcp.json");
-        write_private(
-            &registry,
-            &json!({ "servers": { SERVER: entry } }).to_string(),
-        )
-        .map_err(machine("cannot write the demo's registry"))?;
+        write_private(&registry, &json!({ "servers": { SERVER: entry } }).to_string())
+            .map_err(machine("cannot write the demo's registry"))?;
         let socket = directory.join("colibri.sock");
-        let log =
-            File::create(directory.join("log")).map_err(machine("cannot make the daemon's log"))?;
-        let mut arguments: Vec<OsString> =
-            vec!["demo-daemon".into(), "--".into(), "--external-call".into()];
+        let log = File::create(directory.join("log")).map_err(machine("cannot make the daemon's log"))?;
+        let mut arguments: Vec<OsString> = vec!["demo-daemon".into(), "--".into(), "--external-call".into()];
         for (flag, path) in [
             ("--socket", &socket),
             ("--external-config", &registry),
@@ -323,9 +283,7 @@ impl Stage {
             left.push(why);
         }
         for pid in self.processes.drain(..) {
-            let gone = until(PATIENCE, || {
-                kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH)
-            });
+            let gone = until(PATIENCE, || kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH));
             if !gone {
                 left.push(format!("the server process {pid} still runs"));
             }
@@ -335,19 +293,13 @@ impl Stage {
             if let Err(error) = removed
                 && directory.exists()
             {
-                left.push(format!(
-                    "{} cannot be removed: {error}",
-                    directory.display()
-                ));
+                left.push(format!("{} cannot be removed: {error}", directory.display()));
             }
         }
         if left.is_empty() {
             Ok(())
         } else {
-            Err(Failure::Machine(format!(
-                "something is left: {}",
-                left.join("; ")
-            )))
+            Err(Failure::Machine(format!("something is left: {}", left.join("; "))))
         }
     }
 }
@@ -453,10 +405,7 @@ fn clean_up_on_signals(stage: Arc<Mutex<Stage>>) -> Result<(), Failure> {
         let left = stage.clear();
         match left {
             Ok(()) => eprintln!("\ncolibri-mcp: interrupted; everything was taken away again"),
-            Err(failure) => eprintln!(
-                "\ncolibri-mcp: interrupted; {}",
-                terminal::line(&failure.to_string())
-            ),
+            Err(failure) => eprintln!("\ncolibri-mcp: interrupted; {}", terminal::line(&failure.to_string())),
         }
         std::process::exit(128 + signal as i32);
     });

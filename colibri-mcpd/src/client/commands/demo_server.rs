@@ -71,10 +71,7 @@ impl<W: Write> Server<W> {
                 continue;
             }
             let reply = match serde_json::from_str::<Value>(&line) {
-                Err(error) => Some(error_reply(
-                    &Value::Null,
-                    (-32700, error.to_string(), Value::Null),
-                )),
+                Err(error) => Some(error_reply(&Value::Null, (-32700, error.to_string(), Value::Null))),
                 Ok(Value::Array(messages)) if self.version.as_deref() == Some("2025-03-26") => {
                     let mut replies = Vec::new();
                     for message in &messages {
@@ -101,11 +98,7 @@ impl<W: Write> Server<W> {
         let (id, method) = (&message["id"], message["method"].as_str());
         let Some(method) = method else {
             // An answer to nothing that was asked, or no message at all.
-            let invalid = (
-                -32600,
-                "neither a request nor a notification".to_owned(),
-                Value::Null,
-            );
+            let invalid = (-32600, "neither a request nor a notification".to_owned(), Value::Null);
             let is_answer = message.get("result").is_some() || message.get("error").is_some();
             return Ok((!is_answer).then(|| error_reply(id, invalid)));
         };
@@ -122,8 +115,7 @@ impl<W: Write> Server<W> {
             Ok(mut result) => {
                 if modern {
                     result["resultType"] = json!("complete");
-                    result["_meta"] =
-                        json!({ "io.modelcontextprotocol/serverInfo": server_info() });
+                    result["_meta"] = json!({ "io.modelcontextprotocol/serverInfo": server_info() });
                 }
                 json!({ "jsonrpc": "2.0", "id": id, "result": result })
             }
@@ -135,8 +127,7 @@ impl<W: Write> Server<W> {
     fn check_version(&self, params: &Value, modern: bool, method: &str) -> Result<(), Refusal> {
         if !modern {
             let opened = self.version.is_some() || matches!(method, "initialize" | "ping");
-            let text =
-                format!("neither initialize nor _meta[{VERSION_KEY:?}] came before {method}");
+            let text = format!("neither initialize nor _meta[{VERSION_KEY:?}] came before {method}");
             return if opened {
                 Ok(())
             } else {
@@ -149,27 +140,15 @@ impl<W: Write> Server<W> {
             return Err((-32022, "unsupported protocol version".to_owned(), data));
         }
         if !params["_meta"][CAPABILITIES_KEY].is_object() {
-            return Err((
-                -32602,
-                format!("_meta[{CAPABILITIES_KEY:?}] is missing"),
-                Value::Null,
-            ));
+            return Err((-32602, format!("_meta[{CAPABILITIES_KEY:?}] is missing"), Value::Null));
         }
         Ok(())
     }
 
-    fn answer(
-        &mut self,
-        id: &Value,
-        method: &str,
-        params: &Value,
-        modern: bool,
-    ) -> io::Result<Answer> {
+    fn answer(&mut self, id: &Value, method: &str, params: &Value, modern: bool) -> io::Result<Answer> {
         Ok(Some(Ok(match (method, modern) {
             ("initialize", false) => {
-                let known = LEGACY
-                    .into_iter()
-                    .find(|version| params["protocolVersion"] == *version);
+                let known = LEGACY.into_iter().find(|version| params["protocolVersion"] == *version);
                 let version = known.unwrap_or(LEGACY[3]);
                 self.version = Some(version.to_owned());
                 json!({
@@ -197,59 +176,40 @@ impl<W: Write> Server<W> {
             }
             ("tools/call", _) => return self.call(id, params),
             _ => {
-                return Ok(Some(Err((
-                    -32601,
-                    format!("no method {method}"),
-                    Value::Null,
-                ))));
+                return Ok(Some(Err((-32601, format!("no method {method}"), Value::Null))));
             }
         })))
     }
 
     fn call(&mut self, id: &Value, params: &Value) -> io::Result<Answer> {
         let arguments = &params["arguments"];
-        let text = |key: &str| {
-            arguments[key]
-                .as_str()
-                .ok_or(format!("{key} must be a string"))
-        };
+        let text = |key: &str| arguments[key].as_str().ok_or(format!("{key} must be a string"));
         let outcome = match params["name"].as_str().unwrap_or_default() {
             "echo" => text("text").map(str::to_owned),
-            "count" => match whole(arguments, "to", 1, 1000)
-                .and_then(|to| Ok((to, whole(arguments, "ms", 0, 1000)?)))
-            {
-                Ok((to, ms)) => {
-                    if !self.count(
-                        id,
-                        &params["_meta"]["progressToken"],
-                        to,
-                        Duration::from_millis(ms),
-                    )? {
-                        return Ok(None);
+            "count" => {
+                match whole(arguments, "to", 1, 1000).and_then(|to| Ok((to, whole(arguments, "ms", 0, 1000)?))) {
+                    Ok((to, ms)) => {
+                        if !self.count(id, &params["_meta"]["progressToken"], to, Duration::from_millis(ms))? {
+                            return Ok(None);
+                        }
+                        Ok(format!("counted to {to}"))
                     }
-                    Ok(format!("counted to {to}"))
+                    Err(why) => Err(why),
                 }
-                Err(why) => Err(why),
-            },
+            }
             "write_note" => self.note(arguments).and_then(|path| {
                 let text = text("text")?;
                 if text.len() > NOTE_LIMIT {
                     return Err(format!("the text is longer than {NOTE_LIMIT} bytes"));
                 }
-                std::fs::write(path, text)
-                    .map_err(|error| format!("cannot write the note: {error}"))?;
+                std::fs::write(path, text).map_err(|error| format!("cannot write the note: {error}"))?;
                 Ok("written".to_owned())
             }),
             "read_note" => self.note(arguments).and_then(|path| {
-                std::fs::read_to_string(path)
-                    .map_err(|error| format!("cannot read the note: {error}"))
+                std::fs::read_to_string(path).map_err(|error| format!("cannot read the note: {error}"))
             }),
             other => {
-                return Ok(Some(Err((
-                    -32602,
-                    format!("no tool {other:?}"),
-                    Value::Null,
-                ))));
+                return Ok(Some(Err((-32602, format!("no tool {other:?}"), Value::Null))));
             }
         };
         let is_error = outcome.is_err();
@@ -277,10 +237,7 @@ impl<W: Write> Server<W> {
         for step in 1..=to {
             let next = Instant::now() + pause;
             loop {
-                match self
-                    .inbox
-                    .recv_timeout(next.saturating_duration_since(Instant::now()))
-                {
+                match self.inbox.recv_timeout(next.saturating_duration_since(Instant::now())) {
                     Ok(line) if cancels(&line, id) => return Ok(false),
                     Ok(line) => self.waiting.push_back(line),
                     Err(RecvTimeoutError::Timeout) => break,
@@ -292,7 +249,8 @@ impl<W: Write> Server<W> {
                 }
             }
             if !token.is_null() {
-                let params = json!({ "progressToken": token, "progress": step, "total": to, "message": format!("at {step}") });
+                let params =
+                    json!({ "progressToken": token, "progress": step, "total": to, "message": format!("at {step}") });
                 self.write(&json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params }))?;
             }
         }
@@ -313,18 +271,15 @@ fn error_reply(id: &Value, (code, message, data): Refusal) -> Value {
 }
 
 fn cancels(line: &str, id: &Value) -> bool {
-    serde_json::from_str::<Value>(line).is_ok_and(|message| {
-        message["method"] == "notifications/cancelled" && message["params"]["requestId"] == *id
-    })
+    serde_json::from_str::<Value>(line)
+        .is_ok_and(|message| message["method"] == "notifications/cancelled" && message["params"]["requestId"] == *id)
 }
 
 fn whole(arguments: &Value, key: &str, least: u64, most: u64) -> Result<u64, String> {
     let number = arguments.get(key).map_or(Some(least), Value::as_u64);
     number
         .filter(|number| (least..=most).contains(number))
-        .ok_or(format!(
-            "{key} must be a whole number from {least} to {most}"
-        ))
+        .ok_or(format!("{key} must be a whole number from {least} to {most}"))
 }
 
 fn tools() -> Value {
@@ -372,9 +327,7 @@ mod tests {
     fn serve(lines: &[Value]) -> (Vec<Value>, tempfile::TempDir) {
         let notes = tempfile::tempdir().unwrap();
         let (sender, inbox) = mpsc::channel();
-        lines
-            .iter()
-            .for_each(|line| sender.send(line.to_string()).unwrap());
+        lines.iter().for_each(|line| sender.send(line.to_string()).unwrap());
         drop(sender);
         let mut out = Vec::new();
         let mut server = Server {
@@ -387,9 +340,7 @@ mod tests {
         server.serve().unwrap();
         let said = String::from_utf8(out).unwrap();
         (
-            said.lines()
-                .map(|line| serde_json::from_str(line).unwrap())
-                .collect(),
+            said.lines().map(|line| serde_json::from_str(line).unwrap()).collect(),
             notes,
         )
     }
@@ -406,10 +357,7 @@ mod tests {
     #[test]
     fn echoes_known_versions_and_offers_its_newest_for_others() {
         for version in LEGACY {
-            assert_eq!(
-                serve(&[initialize(version)]).0[0]["result"]["protocolVersion"],
-                version
-            );
+            assert_eq!(serve(&[initialize(version)]).0[0]["result"]["protocolVersion"], version);
         }
         assert_eq!(
             serve(&[initialize("1999-01-01")]).0[0]["result"]["protocolVersion"],
@@ -486,8 +434,7 @@ mod tests {
 
     #[test]
     fn garbage_and_batches_are_answered() {
-        let batch =
-            json!([call(1, "echo", json!({"text": "x"})), {"method": "notifications/x"}, 7]);
+        let batch = json!([call(1, "echo", json!({"text": "x"})), {"method": "notifications/x"}, 7]);
         let (said, _notes) = serve(&[initialize("2025-03-26"), batch.clone(), json!("text")]);
         assert_eq!(said[1][0]["result"]["content"][0]["text"], "x");
         assert_eq!(

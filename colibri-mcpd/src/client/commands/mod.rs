@@ -78,9 +78,7 @@ impl Command {
             Command::Demo => demo::run()?,
             Command::Completions(arguments) => completions::run(&arguments)?,
             Command::DemoDaemon(arguments) => return Ok(demo_daemon::run(arguments)),
-            Command::DemoServer(arguments) => {
-                demo_server::run(&arguments).map_err(Failure::Output)?
-            }
+            Command::DemoServer(arguments) => demo_server::run(&arguments).map_err(Failure::Output)?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -105,11 +103,7 @@ impl Context {
 
     /// Prints an answer: as it came, or as `show` makes it.
     fn print(&self, raw: &RawValue, show: impl FnOnce() -> String) -> Result<(), Failure> {
-        terminal::print(&if self.json {
-            terminal::json(raw)
-        } else {
-            show()
-        })
+        terminal::print(&if self.json { terminal::json(raw) } else { show() })
     }
 }
 
@@ -145,14 +139,11 @@ impl Failure {
     /// The exit status.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Failure::ToolError
-            | Failure::Request(RequestError::Tool(_) | RequestError::InputRequired) => 1,
+            Failure::ToolError | Failure::Request(RequestError::Tool(_) | RequestError::InputRequired) => 1,
             Failure::Usage(_) => Self::USAGE,
             Failure::Request(RequestError::Refused { .. }) => 65,
             Failure::Unavailable(Unavailable::Denied { .. }) => 77,
-            Failure::Unavailable(_) | Failure::Request(RequestError::Lost { .. }) => {
-                Self::UNAVAILABLE
-            }
+            Failure::Unavailable(_) | Failure::Request(RequestError::Lost { .. }) => Self::UNAVAILABLE,
             Failure::Request(RequestError::Unreadable { .. }) | Failure::Machine(_) => 70,
             Failure::Output(_) => 74,
         }
@@ -164,9 +155,7 @@ pub fn finish(outcome: Result<ExitCode, Failure>) -> ExitCode {
     match outcome {
         Ok(code) => code,
         // `colibri-mcp tools | head` is no failure.
-        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-            ExitCode::SUCCESS
-        }
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
             if !matches!(failure, Failure::ToolError) {
                 eprintln!("colibri-mcp: {}", terminal::block(&failure.to_string()));

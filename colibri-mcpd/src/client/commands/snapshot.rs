@@ -9,8 +9,7 @@ use crate::client::terminal;
 
 /// Runs the command. Without `--json` it prints the text that an assistant reads.
 pub fn run(context: &Context) -> Result<(), Failure> {
-    let arguments =
-        to_raw_value(&json!({})).map_err(|error| Failure::Machine(error.to_string()))?;
+    let arguments = to_raw_value(&json!({})).map_err(|error| Failure::Machine(error.to_string()))?;
     let result = context
         .connect()?
         .call_tool("colibri_snapshot", &arguments, &mut |_| {})?;

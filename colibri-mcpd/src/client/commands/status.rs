@@ -23,7 +23,7 @@ pub struct Status {
     servers: Servers,
     registry: Registry,
     #[serde(default)]
-    collisions: Vec<serde_json::Value>,
+    collisions: Vec<String>,
 }
 
 /// Which gates are open.
@@ -78,10 +78,7 @@ fn show(status: &Status) -> String {
         [] => status.servers.total.to_string(),
         states => format!("{} ({})", status.servers.total, states.join(", ")),
     };
-    let result = status
-        .budgets
-        .tool_result_bytes
-        .map_or("unlimited".to_owned(), bytes);
+    let result = status.budgets.tool_result_bytes.map_or("unlimited".to_owned(), bytes);
     let budgets = format!(
         "{}: session {}, {} uncompacted turns, tool result {result}",
         status.cost_mode,
@@ -89,20 +86,11 @@ fn show(status: &Status) -> String {
         status.budgets.uncompacted_turns,
     );
     let mut table = Table::new(&["colibri-mcpd", &status.version]);
-    table.row(&[
-        ("up", Mood::Plain),
-        (&duration(status.uptime_s), Mood::Plain),
-    ]);
+    table.row(&[("up", Mood::Plain), (&duration(status.uptime_s), Mood::Plain)]);
     table.row(&[("socket", Mood::Plain), (&status.socket, Mood::Plain)]);
-    table.row(&[
-        ("clients", Mood::Plain),
-        (&status.clients.to_string(), Mood::Plain),
-    ]);
+    table.row(&[("clients", Mood::Plain), (&status.clients.to_string(), Mood::Plain)]);
     table.row(&[("write gate", Mood::Plain), gate(status.gates.write)]);
-    table.row(&[
-        ("external call gate", Mood::Plain),
-        gate(status.gates.external_call),
-    ]);
+    table.row(&[("external call gate", Mood::Plain), gate(status.gates.external_call)]);
     let jail = if status.require_jail {
         "required"
     } else {
@@ -111,18 +99,12 @@ fn show(status: &Status) -> String {
     table.row(&[("jails", Mood::Plain), (jail, Mood::Plain)]);
     table.row(&[("servers", Mood::Plain), (&servers, Mood::Plain)]);
     table.row(&[("cost mode", Mood::Plain), (&budgets, Mood::Plain)]);
-    table.row(&[
-        ("registry", Mood::Plain),
-        (&status.registry.path, Mood::Plain),
-    ]);
+    table.row(&[("registry", Mood::Plain), (&status.registry.path, Mood::Plain)]);
     if let Some(error) = &status.registry.error {
         table.row(&[("registry error", Mood::Bad), (error, Mood::Bad)]);
     }
     for collision in &status.collisions {
-        let text = collision
-            .as_str()
-            .map_or_else(|| collision.to_string(), str::to_owned);
-        table.row(&[("name collision", Mood::Bad), (&text, Mood::Bad)]);
+        table.row(&[("name collision", Mood::Bad), (collision, Mood::Bad)]);
     }
     table.text()
 }

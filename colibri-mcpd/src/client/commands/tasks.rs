@@ -93,9 +93,7 @@ mod tests {
         .unwrap();
         let text = show(&answer);
         assert!(
-            text.contains("queued")
-                && text.contains("Write\\nit")
-                && text.ends_with("--cursor abc"),
+            text.contains("queued") && text.contains("Write\\nit") && text.ends_with("--cursor abc"),
             "{text}"
         );
     }

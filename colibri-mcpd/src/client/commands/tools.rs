@@ -56,10 +56,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
 }
 
 /// The tools that clients see, all pages of them; with `own`, only Colibri's own.
-pub fn exposed(
-    connection: &mut Connection,
-    own: bool,
-) -> Result<(Vec<Tool>, Box<RawValue>), RequestError> {
+pub fn exposed(connection: &mut Connection, own: bool) -> Result<(Vec<Tool>, Box<RawValue>), RequestError> {
     #[derive(Deserialize)]
     struct Page<'a> {
         #[serde(borrow)]
@@ -82,29 +79,24 @@ pub fn exposed(
             );
         }
         let result = connection.request("tools/list", params)?;
-        let page: Page<'_> =
-            serde_json::from_str(result.get()).map_err(|error| unreadable(error.to_string()))?;
+        let page: Page<'_> = serde_json::from_str(result.get()).map_err(|error| unreadable(error.to_string()))?;
         raw.extend(page.tools.into_iter().map(ToOwned::to_owned));
         if page.next_cursor.is_none() || page.next_cursor == cursor {
             let mut tools = Vec::new();
             let mut kept = Vec::new();
             for text in raw {
-                let tool: Tool = serde_json::from_str(text.get())
-                    .map_err(|error| unreadable(error.to_string()))?;
+                let tool: Tool = serde_json::from_str(text.get()).map_err(|error| unreadable(error.to_string()))?;
                 if !own || tool.name.starts_with("colibri_") {
                     tools.push(tool);
                     kept.push(text);
                 }
             }
-            let all = to_raw_value(&Listed { tools: &kept })
-                .map_err(|error| unreadable(error.to_string()))?;
+            let all = to_raw_value(&Listed { tools: &kept }).map_err(|error| unreadable(error.to_string()))?;
             return Ok((tools, all));
         }
         cursor = page.next_cursor;
     }
-    Err(unreadable(format!(
-        "the list does not end within {MOST_PAGES} pages"
-    )))
+    Err(unreadable(format!("the list does not end within {MOST_PAGES} pages")))
 }
 
 #[derive(serde::Serialize)]
@@ -112,20 +104,28 @@ struct Listed<'a> {
     tools: &'a [Box<RawValue>],
 }
 
-/// The tools of one external server, also while the external gate is closed.
-pub fn of_server(
-    connection: &mut Connection,
-    server: &str,
-) -> Result<(Vec<Tool>, Box<RawValue>), RequestError> {
+/// The tools of one external server by its own names, also while the external gate is closed.
+pub fn of_server(connection: &mut Connection, server: &str) -> Result<(Vec<Tool>, Box<RawValue>), RequestError> {
     #[derive(Deserialize)]
     struct Answer {
-        tools: Vec<Tool>,
+        tools: Vec<Entry>,
     }
-    let (answer, raw) = connection.own_tool::<Answer>(
-        "colibri_external_mcp_list_tools",
-        &json!({ "server": server }),
-    )?;
-    Ok((answer.tools, raw))
+    #[derive(Deserialize)]
+    struct Entry {
+        tool: String,
+        title: Option<String>,
+        description: Option<String>,
+        input_schema: Value,
+    }
+    let (answer, raw) =
+        connection.own_tool::<Answer>("colibri_external_mcp_list_tools", &json!({ "server": server }))?;
+    let tools = answer.tools.into_iter().map(|entry| Tool {
+        name: entry.tool,
+        title: entry.title,
+        description: entry.description,
+        input_schema: entry.input_schema,
+    });
+    Ok((tools.collect(), raw))
 }
 
 fn show(tools: &[Tool]) -> String {
@@ -142,11 +142,7 @@ fn show(tools: &[Tool]) -> String {
 /// The first sentence or paragraph of a description, at most 160 characters.
 fn summary(description: &str) -> String {
     const MOST: usize = 160;
-    let first = description
-        .trim_start()
-        .split(['\n', '\r'])
-        .next()
-        .unwrap_or_default();
+    let first = description.trim_start().split(['\n', '\r']).next().unwrap_or_default();
     let sentence = first.find(". ").map_or(first, |end| &first[..=end]);
     match sentence.char_indices().nth(MOST) {
         Some((cut, _)) => format!("{}…", &sentence[..cut]),
@@ -174,13 +170,7 @@ mod tests {
         ]))
         .unwrap();
         let text = show(&tools);
-        assert!(
-            text.contains("Shows the log.") && !text.contains("Long text"),
-            "{text}"
-        );
-        assert!(
-            text.contains("x\\u{1b}[2J") && text.contains("A title"),
-            "{text}"
-        );
+        assert!(text.contains("Shows the log.") && !text.contains("Long text"), "{text}");
+        assert!(text.contains("x\\u{1b}[2J") && text.contains("A title"), "{text}");
     }
 }
