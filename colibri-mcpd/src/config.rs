@@ -1,1 +1,222 @@
 //! Flags, `COLIBRI_*` environment, defaults: resolved once, at start.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Parser;
+
+use crate::confine::PrivMode;
+
+/// Serves MCP on a Unix socket: Colibri's own tools and those of the external servers in the registry.
+#[derive(Debug, Parser)]
+#[command(name = "colibri-mcpd", version, max_term_width = 100)]
+pub struct Flags {
+    /// Listen on this Unix socket [env: COLIBRI_MCP_SOCKET, then COLIBRI_DAEMON_SOCKET]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Read the registry of external servers from this file
+    #[arg(long, value_name = "PATH", env = "COLIBRI_MCP_EXTERNAL_CONFIG")]
+    external_config: Option<PathBuf>,
+    /// Read from this file who may call what
+    #[arg(long, value_name = "PATH", env = "COLIBRI_MCP_CLIENTS")]
+    clients: Option<PathBuf>,
+    /// Keep the store and the trail in this directory
+    #[arg(long, value_name = "PATH", env = "COLIBRI_STATE_DIR")]
+    state_dir: Option<PathBuf>,
+    /// Look for skills (directories with a SKILL.md) in this directory; may be given more than once
+    #[arg(long, value_name = "PATH", env = "COLIBRI_MCP_SKILLS", value_delimiter = ':')]
+    skills: Vec<PathBuf>,
+    /// Open the write gate: tasks and cost mode may be changed [env: COLIBRI_MCP_WRITE=1]
+    #[arg(long)]
+    write: bool,
+    /// Open the external gate: tools of external servers may be called [env: COLIBRI_MCP_EXTERNAL_CALL=1]
+    #[arg(long)]
+    external_call: bool,
+    /// Refuse to start servers outside a jail [env: COLIBRI_MCP_REQUIRE_JAIL=1]
+    #[arg(long)]
+    require_jail: bool,
+    /// End a call after this many milliseconds without an answer or progress
+    #[arg(long, value_name = "MS", env = "COLIBRI_MCP_TIMEOUT", default_value_t = 30_000,
+          value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
+    timeout: u64,
+    /// Reach root for jailed servers through: helper (setuid), mdo or sudo
+    #[arg(long, value_name = "MODE", env = "COLIBRI_JAIL_PRIV_MODE", default_value = "helper")]
+    priv_mode: PrivMode,
+    /// Serve at most this many clients at once
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    max_clients: u32,
+    /// Allow a client this many calls in flight
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    max_in_flight: u32,
+    /// Refuse messages over this many bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 16 * 1024 * 1024,
+          value_parser = clap::value_parser!(u64).range(4_096..=1_073_741_824))]
+    max_frame: u64,
+    /// Answer only when the trail's records are on the disk, not just written
+    #[arg(long)]
+    trail_sync: bool,
+    /// Block every tool whose definition was not accepted with `colibri-mcp pin accept`
+    #[arg(long)]
+    pin_strict: bool,
+    /// Serve Prometheus metrics on this Unix socket
+    #[arg(long, value_name = "PATH")]
+    metrics_socket: Option<PathBuf>,
+    /// Log to syslog instead of standard error
+    #[arg(long)]
+    syslog: bool,
+    /// Log events of this level and above: error, warn, info, debug
+    #[arg(long, value_name = "LEVEL", env = "COLIBRI_MCP_LOG", default_value = "info")]
+    log_level: tracing::Level,
+    /// Run although the process has root or, on Linux, a capability: for containers and tests
+    #[arg(long)]
+    allow_root: bool,
+    /// Check the configuration and exit: 0 if it is good, 78 if not
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// What the daemon runs with.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The Unix socket to listen on.
+    pub socket: PathBuf,
+    /// The registry of external servers.
+    pub registry: PathBuf,
+    /// The client policy; the file may be missing.
+    pub clients: PathBuf,
+    /// Store and trail.
+    pub state_dir: PathBuf,
+    /// Where skills are looked for.
+    pub skills: Vec<PathBuf>,
+    /// The write gate.
+    pub write: bool,
+    /// The external gate.
+    pub external_call: bool,
+    /// Only jailed servers.
+    pub require_jail: bool,
+    /// Of a call, restarted by progress.
+    pub call_timeout: Duration,
+    /// How root is reached.
+    pub priv_mode: PrivMode,
+    /// Clients at once.
+    pub max_clients: usize,
+    /// Calls in flight of one client.
+    pub max_in_flight: usize,
+    /// Bytes of one message.
+    pub max_frame: usize,
+    /// Records are on the disk before a call goes on.
+    pub trail_sync: bool,
+    /// Nothing is trusted on first use.
+    pub pin_strict: bool,
+    /// Where metrics are served, if at all.
+    pub metrics_socket: Option<PathBuf>,
+    /// Log to syslog.
+    pub syslog: bool,
+    /// Least severe level that is logged.
+    pub log_level: tracing::Level,
+    /// Root is no reason to refuse.
+    pub allow_root: bool,
+}
+
+/// Where FreeBSD keeps things; elsewhere the user's XDG directories.
+pub mod paths {
+    use super::*;
+    use crate::host::registry::FIXED_PATH;
+
+    fn home(variable: &str, fallback: &str) -> PathBuf {
+        let set = std::env::var_os(variable)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute());
+        set.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(fallback))
+    }
+
+    fn configuration(file: &str) -> PathBuf {
+        if cfg!(target_os = "freebsd") {
+            Path::new(FIXED_PATH).with_file_name(file)
+        } else {
+            home("XDG_CONFIG_HOME", ".config").join("colibri").join(file)
+        }
+    }
+
+    /// The daemon's socket, as flag, environment and platform have it.
+    pub fn socket(flag: Option<PathBuf>) -> PathBuf {
+        let from = |name| {
+            std::env::var_os(name)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
+        flag.or_else(|| from("COLIBRI_MCP_SOCKET"))
+            .or_else(|| from("COLIBRI_DAEMON_SOCKET"))
+            .unwrap_or_else(|| {
+                if cfg!(target_os = "freebsd") {
+                    PathBuf::from("/var/run/colibri/colibri.sock")
+                } else {
+                    home("XDG_RUNTIME_DIR", ".cache").join("colibri/colibri.sock")
+                }
+            })
+    }
+
+    /// The registry.
+    pub fn registry() -> PathBuf {
+        configuration("external-mcp.json")
+    }
+
+    /// The client policy.
+    pub fn clients() -> PathBuf {
+        configuration("clients.json")
+    }
+
+    /// Store and trail.
+    pub fn state_dir() -> PathBuf {
+        if cfg!(target_os = "freebsd") {
+            PathBuf::from("/var/db/colibri")
+        } else {
+            home("XDG_STATE_HOME", ".local/state").join("colibri")
+        }
+    }
+
+    /// The skills.
+    pub fn skills() -> PathBuf {
+        configuration("skills")
+    }
+}
+
+/// Whether an environment variable says 1; anything but 0, 1 and nothing is an error worth telling.
+pub fn switch(name: &str) -> Result<bool, String> {
+    match std::env::var(name).as_deref() {
+        Err(std::env::VarError::NotPresent) | Ok("" | "0") => Ok(false),
+        Ok("1") => Ok(true),
+        _ => Err(format!("{name} must be 0 or 1")),
+    }
+}
+
+impl Flags {
+    /// Flags over environment over defaults.
+    pub fn resolve(self) -> Result<Config, String> {
+        Ok(Config {
+            socket: paths::socket(self.socket),
+            registry: self.external_config.unwrap_or_else(paths::registry),
+            clients: self.clients.unwrap_or_else(paths::clients),
+            state_dir: self.state_dir.unwrap_or_else(paths::state_dir),
+            skills: if self.skills.is_empty() {
+                vec![paths::skills()]
+            } else {
+                self.skills
+            },
+            write: self.write || switch("COLIBRI_MCP_WRITE")?,
+            external_call: self.external_call || switch("COLIBRI_MCP_EXTERNAL_CALL")?,
+            require_jail: self.require_jail || switch("COLIBRI_MCP_REQUIRE_JAIL")?,
+            call_timeout: Duration::from_millis(self.timeout),
+            priv_mode: self.priv_mode,
+            max_clients: self.max_clients as usize,
+            max_in_flight: self.max_in_flight as usize,
+            max_frame: self.max_frame as usize,
+            trail_sync: self.trail_sync,
+            pin_strict: self.pin_strict,
+            metrics_socket: self.metrics_socket,
+            syslog: self.syslog,
+            log_level: self.log_level,
+            allow_root: self.allow_root,
+        })
+    }
+}

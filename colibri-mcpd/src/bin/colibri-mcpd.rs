@@ -1,3 +1,7 @@
 //! The daemon: flags → Config → run.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    colibri_mcpd::server::run_cli(std::env::args_os().collect())
+}

@@ -1,1 +1,175 @@
-//! The five stages every call passes: enter, validate, dispatch, exit, record.
+//! The five stages every call passes, one file a stage: [`enter`], [`validate`], [`dispatch`], exit ([`exit`]) and
+//! [`record`].
+//!
+//! There is no way around them: a session only makes [`Call`]s and hands them to [`Chain::accept`]; a target only
+//! ends them with [`Chain::finish`]. Both take what arrived together in one go, so that a busy connection pays for one
+//! record write per batch instead of one per call.
+
+pub mod dispatch;
+pub mod enter;
+pub mod exit;
+pub mod record;
+pub mod validate;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+pub use dispatch::{Described, Target};
+pub use enter::{Batch, Client, Limit};
+pub use exit::{Outcome, Relayed};
+pub use record::Recorder;
+
+pub use crate::protocol::Failure;
+use crate::protocol::{Method, Version};
+use crate::wire::Id;
+
+/// A request on its way.
+pub struct Call {
+    /// Who asks, and where the answer goes.
+    pub client: Arc<Client>,
+    /// The client's id, to find the call again.
+    pub id: Id,
+    /// The id as the client wrote it.
+    pub id_text: Box<str>,
+    /// The batch it came in.
+    pub batch: Option<Arc<Batch>>,
+    /// The version that the client speaks in this request.
+    pub version: Version,
+    /// What is asked; `None` for a method that no version of MCP has.
+    pub method: Option<Method>,
+    /// The request as it came.
+    pub frame: Bytes,
+    /// The places in it that the relay changes.
+    pub parts: Parts,
+    /// Who answers.
+    pub target: Arc<dyn Target>,
+    /// When it was read.
+    pub entered: Instant,
+    /// The same, by the clock on the wall.
+    pub time: SystemTime,
+    /// The number of its `enter` record.
+    pub number: u64,
+    /// Attempts made so far, the current one included.
+    pub attempt: u32,
+    /// Whether its arguments were checked against a schema that they fit.
+    pub validated: bool,
+}
+
+/// Places in a request.
+#[derive(Debug, Clone, Default)]
+pub struct Parts {
+    /// The value of `id`.
+    pub id: Range<usize>,
+    /// The value of `params`.
+    pub params: Option<Range<usize>>,
+    /// The value of `progressToken` in `_meta`.
+    pub progress_token: Option<Range<usize>>,
+    /// The arguments of a tool call.
+    pub arguments: Arguments,
+}
+
+/// Where the arguments of a tool call stand.
+#[derive(Debug, Clone, Default)]
+pub enum Arguments {
+    /// There are none.
+    #[default]
+    Missing,
+    /// Where the server reads them too.
+    At(Range<usize>),
+    /// Inside the arguments of `colibri_external_mcp_call_tool`, which stand at `outer`.
+    Within {
+        /// What the server is to read instead of.
+        outer: Range<usize>,
+        /// The arguments, if there are any.
+        inner: Option<Range<usize>>,
+    },
+}
+
+impl Call {
+    /// The arguments of a tool call as the client wrote them.
+    pub fn arguments(&self) -> &[u8] {
+        let span = match &self.parts.arguments {
+            Arguments::At(span) | Arguments::Within { inner: Some(span), .. } => Some(span.clone()),
+            Arguments::Missing | Arguments::Within { inner: None, .. } => None,
+        };
+        span.and_then(|span| self.frame.get(span)).unwrap_or(b"{}")
+    }
+}
+
+/// The stages, with what they need.
+pub struct Chain {
+    /// Where records go.
+    pub recorder: Recorder,
+    /// What is checked before a call goes on.
+    pub rules: validate::Rules,
+}
+
+impl Chain {
+    /// Takes calls in that arrived together: each is checked and recorded, then sent to its target or answered with
+    /// what stands against it.
+    pub fn accept(self: &Arc<Chain>, calls: Vec<Call>) {
+        let mut sent = Vec::with_capacity(calls.len());
+        let mut refused = Vec::new();
+        for mut call in calls {
+            match validate::validate(&self.rules, &mut call) {
+                Ok(()) => sent.push((call, None)),
+                Err(failure) => sent.push((call, Some(failure))),
+            }
+        }
+        let recorded = record::entered(&self.recorder, &mut sent);
+        if let Err(failure) = recorded {
+            for (call, _) in sent {
+                exit::deliver(&call, &exit::shape(&call, Outcome::Failed(failure.clone())));
+            }
+            return;
+        }
+        for (call, failure) in sent {
+            match failure {
+                None => dispatch::dispatch(self, call),
+                Some(failure) => refused.push((call, Outcome::Failed(failure))),
+            }
+        }
+        self.finish(refused);
+    }
+
+    /// Sends a call that has entered to another target than it was entered for: what it named is known only now.
+    pub fn redirect(self: &Arc<Chain>, mut call: Call, target: Arc<dyn Target>) {
+        call.target = target;
+        match validate::validate(&self.rules, &mut call) {
+            Ok(()) => dispatch::dispatch(self, call),
+            Err(failure) => self.finish(vec![(call, Outcome::Failed(failure))]),
+        }
+    }
+
+    /// Records that an attempt failed and another follows.
+    pub fn retry(&self, call: &mut Call, failure: &Failure) {
+        record::retried(&self.recorder, call, failure);
+        call.attempt += 1;
+    }
+
+    /// Ends calls: the answers are shaped, recorded and delivered, in this order.
+    pub fn finish(&self, calls: Vec<(Call, Outcome)>) {
+        if calls.is_empty() {
+            return;
+        }
+        let mut answers: Vec<(Call, exit::Answer)> = calls
+            .into_iter()
+            .map(|(call, outcome)| {
+                let answer = exit::shape(&call, outcome);
+                (call, answer)
+            })
+            .collect();
+        if let Err(failure) = record::left(&self.recorder, &answers) {
+            for (call, answer) in &mut answers {
+                *answer = exit::shape(call, Outcome::Failed(failure.clone()));
+            }
+        }
+        for (call, answer) in &answers {
+            exit::deliver(call, answer);
+        }
+    }
+}

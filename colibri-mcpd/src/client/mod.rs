@@ -6,6 +6,7 @@ pub mod connect;
 pub mod lines;
 pub mod terminal;
 
+use crate::confine::keeper;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -64,6 +65,11 @@ Exit status:
 
 /// Runs `colibri-mcp` with these arguments (the program's name first).
 pub fn run_cli(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // The demo's daemon is this executable, and so is what it starts its servers with.
+    if arguments.get(1).is_some_and(|first| first == keeper::ARGUMENT) {
+        return keeper::main(arguments.into_iter().skip(2));
+    }
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {

@@ -21,7 +21,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getppid, setsid};
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::process::{Command, ExitCode};
@@ -59,7 +59,7 @@ const EXIT_NOT_STARTED: u8 = 127;
 /// Must be called first thing in `main`, before any thread, runtime or open file: it closes every descriptor above 2.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let failed = |status, what: &dyn Display| {
-        eprintln!("keeper: {what}");
+        say(&format_args!("keeper: {what}"));
         ExitCode::from(status)
     };
     let task = match Task::read(arguments) {
@@ -90,11 +90,19 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         tree::signal_descendants(Signal::SIGKILL);
         return failed(EXIT_SYSTEM, &format_args!("cannot let go of stdout: {error}"));
     }
-    eprintln!("{STARTED}");
+    say(&STARTED);
     match keep(server, &task) {
         Ok(status) => ExitCode::from(status),
-        Err(error) => failed(EXIT_SYSTEM, &format_args!("cannot watch the server: {error}")),
+        Err(error) => {
+            tree::signal_descendants(Signal::SIGKILL);
+            failed(EXIT_SYSTEM, &format_args!("cannot watch the server: {error}"))
+        }
     }
+}
+
+/// Writes a line on stderr. Whether anybody reads it must not matter: `eprintln` would panic when the daemon is gone.
+fn say(line: &dyn Display) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// What the command line says.

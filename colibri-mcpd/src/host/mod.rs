@@ -1,1 +1,340 @@
 //! External servers: registry, names, pool, session, relay, retry, secrets.
+
+pub mod catalogue;
+mod handshake;
+pub mod names;
+pub mod pool;
+pub mod registry;
+mod relay;
+mod retry;
+pub mod secrets;
+pub mod session;
+mod tool;
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use colibri_jail_helper::registry::{Entry, Transport};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+use tracing::{info, warn};
+
+pub use pool::{Server, Share, State};
+pub use tool::{HostTool, Table};
+
+use crate::chain::Chain;
+use crate::confine::{JailConfig, Order, Spawner};
+use crate::policy::Caller;
+use crate::protocol::{Code, Failure};
+use crate::store::Store;
+use crate::wire::Budget;
+use catalogue::Catalogue;
+use secrets::Secrets;
+
+/// How long a list waits for servers that were never seen.
+const FIRST_LOOK: Duration = Duration::from_secs(2);
+
+/// The external servers.
+pub struct Host {
+    me: Weak<Host>,
+    spawner: Arc<dyn Spawner>,
+    store: Arc<Store>,
+    chain: Arc<Chain>,
+    budget: Arc<Budget>,
+    max_frame: usize,
+    call_timeout: Duration,
+    servers: ArcSwap<BTreeMap<String, Arc<Server>>>,
+    table: ArcSwap<Table>,
+    rebuilding: Mutex<()>,
+    changed: watch::Sender<u64>,
+    seen: watch::Sender<u64>,
+    processes: watch::Sender<usize>,
+    next_process: AtomicU64,
+    secrets: Arc<Secrets>,
+}
+
+/// What a host is made of.
+pub struct Parts {
+    /// How processes are started.
+    pub spawner: Arc<dyn Spawner>,
+    /// Where catalogues are kept between runs.
+    pub store: Arc<Store>,
+    /// The chain that every call passes.
+    pub chain: Arc<Chain>,
+    /// The bytes queued in the whole daemon.
+    pub budget: Arc<Budget>,
+    /// The most bytes of one message.
+    pub max_frame: usize,
+    /// The secrets of host servers.
+    pub secrets: Secrets,
+    /// The call limit of entries that set none.
+    pub call_timeout: Duration,
+}
+
+impl Host {
+    /// A host without servers; [`Host::load`] gives it some.
+    pub fn new(parts: Parts) -> Arc<Host> {
+        Arc::new_cyclic(|me| Host {
+            me: me.clone(),
+            spawner: parts.spawner,
+            store: parts.store,
+            chain: parts.chain,
+            budget: parts.budget,
+            max_frame: parts.max_frame,
+            call_timeout: parts.call_timeout,
+            servers: ArcSwap::default(),
+            table: ArcSwap::default(),
+            rebuilding: Mutex::new(()),
+            changed: watch::Sender::new(0),
+            seen: watch::Sender::new(0),
+            processes: watch::Sender::new(0),
+            next_process: AtomicU64::new(1),
+            secrets: Arc::new(parts.secrets),
+        })
+    }
+
+    /// The servers, by id.
+    pub fn servers(&self) -> Arc<BTreeMap<String, Arc<Server>>> {
+        self.servers.load_full()
+    }
+
+    /// The tools, as they are offered now.
+    pub fn table(&self) -> Arc<Table> {
+        self.table.load_full()
+    }
+
+    /// Tells when the tools that are offered have changed.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    fn chain(&self) -> Arc<Chain> {
+        self.chain.clone()
+    }
+
+    fn next_process(&self) -> u64 {
+        self.next_process.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn process_started(&self) {
+        self.processes.send_modify(|count| *count += 1);
+    }
+
+    fn process_gone(&self) {
+        self.processes.send_modify(|count| *count -= 1);
+    }
+
+    /// Takes over a registry: servers that are new come, those that are gone or changed end after their calls. Entries
+    /// that did not change keep their processes.
+    pub fn load(&self, loaded: &registry::Loaded) {
+        let before = self.servers.load_full();
+        let mut servers = BTreeMap::new();
+        for (id, registry::Server { entry, refusal }) in &loaded.servers {
+            if entry.disabled {
+                continue;
+            }
+            let blocked = refusal.as_ref().map(|refusal| refusal.to_string());
+            let executable = executable(entry);
+            match before.get(id) {
+                Some(old) if old.entry == *entry && old.executable == executable => {
+                    old.block(blocked);
+                    servers.insert(id.clone(), old.clone());
+                }
+                _ => {
+                    let known = self.recall(id, entry, &executable);
+                    let server = Server::new(
+                        id,
+                        entry.clone(),
+                        executable,
+                        blocked,
+                        known,
+                        self.limits(entry),
+                        self.me.clone(),
+                    );
+                    servers.insert(id.clone(), server);
+                }
+            }
+        }
+        let servers = Arc::new(servers);
+        self.servers.store(servers.clone());
+        for (id, old) in before.iter() {
+            if !servers.get(id).is_some_and(|server| Arc::ptr_eq(server, old)) {
+                info!(server = id, "server removed or changed: it ends after its calls");
+                old.retire();
+            }
+        }
+        self.rebuild();
+    }
+
+    /// Builds the table anew and tells everybody if it is another one.
+    fn rebuild(&self) {
+        let _one_at_a_time = self.rebuilding.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let before = self.table.load_full();
+        let table = Table::build(&self.servers.load(), &before);
+        for collision in &table.collisions {
+            if !before.collisions.contains(collision) {
+                warn!("{collision}");
+            }
+        }
+        let same = table.tools.len() == before.tools.len()
+            && table
+                .tools
+                .iter()
+                .zip(before.tools.iter())
+                .all(|(new, old)| Arc::ptr_eq(new.1, old.1));
+        self.table.store(Arc::new(table));
+        if !same {
+            self.changed.send_modify(|generation| *generation += 1);
+        }
+    }
+
+    /// A server's tools were read.
+    fn catalogue_changed(&self, changed: bool) {
+        if changed {
+            self.rebuild();
+        }
+        self.seen.send_modify(|count| *count += 1);
+    }
+
+    /// Starts the servers that were never seen, together, and waits for them, but not long: stragglers are told of by
+    /// list_changed.
+    pub async fn first_look(&self, caller: &Caller, connection: u64) {
+        let unseen = self.unseen();
+        if unseen.is_empty() {
+            return;
+        }
+        let mut seen = self.seen.subscribe();
+        for server in &unseen {
+            server.make_seen(caller, connection);
+        }
+        let until = Instant::now() + FIRST_LOOK;
+        let settled = |server: &Arc<Server>| {
+            server.catalogue().seen || !matches!(server.state().0, State::Starting | State::Ready | State::Stopped)
+        };
+        while !unseen.iter().all(settled) {
+            if timeout_at(until, seen.changed()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The servers whose tools are not known and that could be started.
+    pub fn unseen(&self) -> Vec<Arc<Server>> {
+        let startable = |server: &&Arc<Server>| {
+            !server.catalogue().seen && !matches!(server.state().0, State::Blocked | State::BackingOff | State::Failed)
+        };
+        self.servers.load().values().filter(startable).cloned().collect()
+    }
+
+    /// A connection is gone.
+    pub fn disconnected(&self, connection: u64) {
+        for server in self.servers.load().values() {
+            server.disconnected(connection);
+        }
+    }
+
+    /// Ends all servers and waits until their processes are gone, but not longer than `limit`. `false`: some are not.
+    pub async fn end(&self, limit: Duration) -> bool {
+        for server in self.servers.load().values() {
+            server.end("the daemon is ending");
+        }
+        let mut processes = self.processes.subscribe();
+        tokio::time::timeout(limit, processes.wait_for(|count| *count == 0))
+            .await
+            .is_ok_and(|gone| gone.is_ok())
+    }
+
+    /// Server processes that run.
+    pub fn running(&self) -> usize {
+        *self.processes.borrow()
+    }
+
+    /// Keeps what a server said for the next start of the daemon.
+    fn remember(&self, server: &Server, catalogue: &Arc<Catalogue>) {
+        let store = self.store.clone();
+        let (id, digest, executable) = (
+            server.id.clone(),
+            server.entry.digest.clone(),
+            server.executable.clone(),
+        );
+        let catalogue = catalogue.clone();
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = catalogue.keep(&store, &id, &digest, &executable) {
+                warn!(server = &*id, "what it offers could not be kept: {error}");
+            }
+        });
+    }
+
+    fn recall(&self, id: &str, entry: &Entry, executable: &str) -> Option<Arc<Catalogue>> {
+        match Catalogue::kept(&self.store, id, &entry.digest, executable) {
+            Ok(catalogue) => catalogue.map(Arc::new),
+            Err(error) => {
+                warn!(server = id, "what it offered could not be read: {error}");
+                None
+            }
+        }
+    }
+
+    fn limits(&self, entry: &Entry) -> session::Limits {
+        session::Limits {
+            start: entry.limits.start.unwrap_or(Duration::from_secs(30)),
+            call: entry.limits.call.unwrap_or(self.call_timeout),
+            idle: entry.limits.idle.unwrap_or(Duration::from_secs(300)),
+            total: entry.limits.total.unwrap_or(Duration::from_secs(3600)),
+            result: entry.result_limit,
+        }
+    }
+}
+
+impl Host {
+    /// What starts a process of a server.
+    fn order(&self, server: &Server) -> Result<Order, Failure> {
+        let refuse = |why: &str| {
+            Err(Failure::new(Code::ServerUnstartable, format!("{}: {why}", server.id)).of_server(&*server.id))
+        };
+        let Transport::Stdio(command) = &server.entry.transport else {
+            return refuse("servers behind a url are not supported yet");
+        };
+        if command.jail.is_some() {
+            return Ok(Order::Jailed(JailConfig {
+                server: server.id.to_string(),
+                digest: server.entry.digest.clone(),
+            }));
+        }
+        let environment = match self.secrets.resolve(&command.env) {
+            Ok(environment) => environment,
+            Err(error) => return refuse(&error.to_string()),
+        };
+        Ok(Order::Host {
+            server: server.id.to_string(),
+            program: command.program.clone(),
+            arguments: command.args.clone(),
+            environment,
+            directory: command.cwd.clone(),
+        })
+    }
+
+    /// The text without the values of secrets.
+    fn redact(&self, text: &str) -> String {
+        self.secrets.redactor().redact(text).into_owned()
+    }
+}
+
+/// What tells one executable from the next: its path, and size and time of its last change where it can be seen. A
+/// jailed server's program is in its root, which the daemon does not look into.
+fn executable(entry: &Entry) -> String {
+    let Transport::Stdio(command) = &entry.transport else {
+        return String::new();
+    };
+    let path = command.program.display();
+    match std::fs::metadata(&command.program) {
+        Ok(found) if command.jail.is_none() => {
+            format!("{path} {} {}.{:09}", found.size(), found.mtime(), found.mtime_nsec())
+        }
+        _ => path.to_string(),
+    }
+}

@@ -1,1 +1,5 @@
 //! Who may call what: gates, clients, tool rules, contracts, pins.
+
+mod gates;
+
+pub use gates::{Caller, Gate, Gates};

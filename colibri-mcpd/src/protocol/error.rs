@@ -6,9 +6,7 @@ use super::prefix;
 use super::version::Version;
 use crate::wire::json::string;
 
-pub use crate::wire::envelope::{
-    INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR,
-};
+pub use crate::wire::envelope::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR};
 
 /// MCP up to 2025-11-25: no such resource. 2026-07-28 says -32602 instead and never sends this one.
 pub const RESOURCE_NOT_FOUND: i64 = -32002;
@@ -67,9 +65,7 @@ impl RpcError {
     /// -32022, with the versions that a modern request can name.
     pub fn unsupported_version(requested: &str) -> RpcError {
         let requested = clip(requested);
-        let supported = Version::MODERN
-            .map(|version| string(version.as_str()))
-            .join(",");
+        let supported = Version::MODERN.map(|version| string(version.as_str())).join(",");
         RpcError {
             code: UNSUPPORTED_PROTOCOL_VERSION,
             message: format!(
@@ -89,9 +85,7 @@ impl RpcError {
     pub fn missing_capability(required: &str) -> RpcError {
         RpcError {
             code: MISSING_REQUIRED_CLIENT_CAPABILITY,
-            message: format!(
-                "this request needs a client that declares {required} in its clientCapabilities"
-            ),
+            message: format!("this request needs a client that declares {required} in its clientCapabilities"),
             data: Some(format!("{{\"requiredCapabilities\":{required}}}")),
         }
     }
@@ -103,11 +97,7 @@ impl RpcError {
             .as_ref()
             .map(|data| format!(",\"data\":{data}"))
             .unwrap_or_default();
-        format!(
-            "{{\"code\":{},\"message\":{}{data}}}",
-            self.code,
-            string(&self.message)
-        )
+        format!("{{\"code\":{},\"message\":{}{data}}}", self.code, string(&self.message))
     }
 }
 
@@ -171,6 +161,8 @@ pub enum Code {
     ResultTooLarge,
     /// The server does not run and cannot be started now.
     IntegrationUnavailable,
+    /// It cannot be started at all until somebody changes something.
+    ServerUnstartable,
     /// It ended with the call in flight.
     ServerDied,
     /// It answered, and not as MCP has it.
@@ -290,6 +282,9 @@ rows! {
     ServerAnswerInvalid "SERVER_ANSWER_INVALID" 302 Result
         "the server's answer breaks the protocol and cannot be relayed"
         "report it to the server's authors; other tools are not affected"
+    ServerUnstartable "SERVER_UNSTARTABLE" 303 Result
+        "the server cannot be started: its program, its jail or its entry is not as it must be"
+        "ask the operator to look at colibri-mcp servers; the reason is there"
     TimeoutStart "TIMEOUT_START" 310 Result
         "the server was not ready within its start limit"
         "try again, or raise the start limit of the entry"
@@ -456,10 +451,7 @@ mod tests {
                 .to_vec()
             })
             .collect();
-        let wanted: Vec<String> = expected
-            .iter()
-            .map(|row| format!("| {} |", row.join(" | ")))
-            .collect();
+        let wanted: Vec<String> = expected.iter().map(|row| format!("| {} |", row.join(" | "))).collect();
         let found = doc_rows("| code | number | sent as | when | what to do |");
         assert_eq!(
             found,
@@ -500,8 +492,7 @@ mod tests {
             "by number, each once: {numbers:?}"
         );
         assert!(numbers[0] > 0);
-        let names: std::collections::BTreeSet<_> =
-            Code::ALL.iter().map(|code| code.name()).collect();
+        let names: std::collections::BTreeSet<_> = Code::ALL.iter().map(|code| code.name()).collect();
         assert_eq!(names.len(), Code::ALL.len());
         for code in Code::ALL {
             let row = code.row();
@@ -539,10 +530,7 @@ mod tests {
                 result.get("resultType"),
                 version.is_modern().then_some(&json!("complete"))
             );
-            assert_eq!(
-                result["_meta"].get(META_SERVER_INFO).is_some(),
-                version.is_modern()
-            );
+            assert_eq!(result["_meta"].get(META_SERVER_INFO).is_some(), version.is_modern());
         }
     }
 
@@ -554,17 +542,13 @@ mod tests {
             (Code::LimitInFlight, Some(Method::ToolsCall)),
             (Code::TrailUnavailable, Some(Method::ToolsCall)),
         ] {
-            let Answer::Error(error) = Failure::new(code, "no").answer(method, Version::LATEST)
-            else {
+            let Answer::Error(error) = Failure::new(code, "no").answer(method, Version::LATEST) else {
                 panic!()
             };
             assert_eq!(error.code, code.row().number);
             let data = value(error.data.as_deref().unwrap());
             assert_eq!(data, json!({"code": code.name(), "do": code.row().advice}));
-            assert_eq!(
-                value(&error.to_json())["message"],
-                format!("{}: no", code.name())
-            );
+            assert_eq!(value(&error.to_json())["message"], format!("{}: no", code.name()));
         }
     }
 
@@ -582,10 +566,7 @@ mod tests {
     fn missing_capability_carries_required_capabilities() {
         let error = value(&RpcError::missing_capability(r#"{"elicitation":{}}"#).to_json());
         assert_eq!(error["code"], -32021);
-        assert_eq!(
-            error["data"],
-            json!({"requiredCapabilities": {"elicitation": {}}})
-        );
+        assert_eq!(error["data"], json!({"requiredCapabilities": {"elicitation": {}}}));
     }
 
     #[test]

@@ -81,9 +81,7 @@ impl Method {
     /// The method of that name; `None` for those that no version has, and for the `tasks/…` of 2025-11-25, a capability
     /// that is never declared here.
     pub fn parse(name: &str) -> Option<Method> {
-        Method::ALL
-            .into_iter()
-            .find(|method| method.as_str() == name)
+        Method::ALL.into_iter().find(|method| method.as_str() == name)
     }
 
     /// Whether `version` has it (`ClientRequest` at the end of each `schema.ts`). 2026-07-28 removed the handshake,

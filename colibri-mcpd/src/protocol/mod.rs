@@ -20,10 +20,11 @@ pub mod tools;
 pub mod upstream;
 pub mod version;
 
-pub use answer::{Answer, Capability};
+pub use answer::{Answer, Capability, discover_result, empty_result, initialize_result};
 pub use error::{Code, Failure, RpcError};
 pub use method::Method;
-pub use request::{Request, Session};
+pub use request::{Notification, Request, Session, classify, read_initialize, read_listen, read_notification};
+pub use shape::{Towards, error_edits, params_edits, result_edits};
 pub use version::{Era, Version};
 
 /// At most the first `longest` bytes, without cutting a character.
@@ -42,14 +43,7 @@ mod tests {
 
     #[test]
     fn prefixes_end_between_characters() {
-        for (longest, expected) in [
-            (0, ""),
-            (1, "a"),
-            (2, "a"),
-            (3, "aé"),
-            (4, "aéb"),
-            (9, "aéb"),
-        ] {
+        for (longest, expected) in [(0, ""), (1, "a"), (2, "a"), (3, "aé"), (4, "aéb"), (9, "aéb")] {
             assert_eq!(super::prefix("aéb", longest), expected);
         }
     }
@@ -69,18 +63,11 @@ mod tests {
     #[test]
     fn every_rewrite_names_a_test_that_exists() {
         let mut source = String::new();
-        sources(
-            &Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
-            &mut source,
-        );
+        sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut source);
         let mut rows = 0;
         for line in REWRITES.lines().filter(|line| line.starts_with("| `")) {
             let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-            assert_eq!(
-                cells.len(),
-                5,
-                "path, direction, condition, edit, test: {line}"
-            );
+            assert_eq!(cells.len(), 5, "path, direction, condition, edit, test: {line}");
             let test = cells[4].trim_matches('`');
             let declared = format!("fn {test}(");
             let at = source

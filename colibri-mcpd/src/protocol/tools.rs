@@ -72,15 +72,8 @@ pub fn definition_edits(
                     return Change::Replace(format!("{{{ours}}}"));
                 }
                 rewrite(edits, value, &ours, |member, _| {
-                    let claims_ours = member
-                        .key
-                        .as_str()
-                        .is_some_and(|key| key.starts_with(META_OURS));
-                    if claims_ours {
-                        Change::Remove
-                    } else {
-                        Change::Keep
-                    }
+                    let claims_ours = member.key.as_str().is_some_and(|key| key.starts_with(META_OURS));
+                    if claims_ours { Change::Remove } else { Change::Keep }
                 });
             }
         }
@@ -126,18 +119,13 @@ fn inserted(definition: Json<'_>, exposure: &Exposure<'_>, ours: &str) -> String
 
 /// Whether a schema is one that the legacy versions allow for an output: an object whose `type` is `"object"`.
 fn is_object_schema(schema: Json<'_>) -> bool {
-    schema
-        .get("type")
-        .is_some_and(|kind| kind.is_string("object"))
+    schema.get("type").is_some_and(|kind| kind.is_string("object"))
 }
 
 /// Properties that are `true` or `false` become the schema objects that mean the same: legacy versions have objects
 /// there, and their readers drop the whole list over one boolean.
 fn plain_properties(schema: Json<'_>, edits: &mut Edits) {
-    for properties in schema
-        .members()
-        .filter(|member| member.key.is_string("properties"))
-    {
+    for properties in schema.members().filter(|member| member.key.is_string("properties")) {
         for property in properties.value.members() {
             match property.value.as_bool() {
                 Some(true) => edits.replace(property.value.span(), "{}"),
@@ -153,13 +141,11 @@ fn plain_properties(schema: Json<'_>, edits: &mut Edits) {
 pub fn least_ttl(servers: impl IntoIterator<Item = (Version, Option<u64>)>) -> u64 {
     servers
         .into_iter()
-        .map(|(version, ttl)| {
-            if version.is_modern() {
-                ttl.unwrap_or(0)
-            } else {
-                TTL_MS
-            }
-        })
+        .map(
+            |(version, ttl)| {
+                if version.is_modern() { ttl.unwrap_or(0) } else { TTL_MS }
+            },
+        )
         .fold(TTL_MS, u64::min)
 }
 
@@ -196,19 +182,12 @@ impl Cursor {
 
     /// As it stands in `nextCursor`.
     pub fn encode(&self) -> String {
-        self.after
-            .bytes()
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
+        self.after.bytes().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| {
-        (byte as char)
-            .to_digit(16)
-            .filter(|_| !byte.is_ascii_uppercase())
-    };
+    let digit = |byte: u8| (byte as char).to_digit(16).filter(|_| !byte.is_ascii_uppercase());
     let bytes = text.as_bytes();
     if bytes.is_empty() || !bytes.len().is_multiple_of(2) {
         return None;
@@ -247,9 +226,7 @@ pub fn tools_page<'a>(
         if after.is_some_and(|after| name <= after) {
             continue;
         }
-        if listed == PAGE_TOOLS
-            || listed > 0 && page.len() - start + 1 + definition.len() > PAGE_BYTES
-        {
+        if listed == PAGE_TOOLS || listed > 0 && page.len() - start + 1 + definition.len() > PAGE_BYTES {
             more = true;
             break;
         }
@@ -263,13 +240,7 @@ pub fn tools_page<'a>(
     page.push(b']');
     if let Some(last) = last.filter(|_| more) {
         page.extend_from_slice(b",\"nextCursor\":");
-        write_string(
-            &mut page,
-            &Cursor {
-                after: last.to_owned(),
-            }
-            .encode(),
-        );
+        write_string(&mut page, &Cursor { after: last.to_owned() }.encode());
     }
     if client.is_modern() {
         page.extend_from_slice(
@@ -296,12 +267,7 @@ mod tests {
         Json::parse(text.as_bytes()).unwrap()
     }
 
-    fn edited(
-        text: &str,
-        server: Version,
-        client: Version,
-        exposure: Option<&Exposure<'_>>,
-    ) -> String {
+    fn edited(text: &str, server: Version, client: Version, exposure: Option<&Exposure<'_>>) -> String {
         let edits = definition_edits(json(text), server, client, exposure);
         String::from_utf8(edits.apply(text.as_bytes())).unwrap()
     }
@@ -362,9 +328,7 @@ mod tests {
             "{}",
         ] {
             let text = format!(r#"{{"name":"log","_meta":{meta},"z":1}}"#);
-            let value: Value =
-                serde_json::from_str(&edited(&text, V2025_11_25, V2025_11_25, Some(&PLAIN)))
-                    .unwrap();
+            let value: Value = serde_json::from_str(&edited(&text, V2025_11_25, V2025_11_25, Some(&PLAIN))).unwrap();
             let mut expected = json!({"org.colibri/server": "git", "org.colibri/name": "log"});
             if meta.contains("\"x\":1") {
                 expected["x"] = json!(1);
@@ -378,28 +342,18 @@ mod tests {
         for (text, title) in [
             (r#"{"name":"log"}"#, json!("log all/\"it\"")),
             (r#"{"name":"log","title":"Log"}"#, json!("Log")),
-            (
-                r#"{"name":"log","annotations":{"title":"Log"}}"#,
-                Value::Null,
-            ),
+            (r#"{"name":"log","annotations":{"title":"Log"}}"#, Value::Null),
             (
                 r#"{"name":"log","annotations":{"readOnlyHint":true}}"#,
                 json!("log all/\"it\""),
             ),
         ] {
-            let value: Value =
-                serde_json::from_str(&edited(text, V2025_11_25, V2025_11_25, Some(&CHANGED)))
-                    .unwrap();
+            let value: Value = serde_json::from_str(&edited(text, V2025_11_25, V2025_11_25, Some(&CHANGED))).unwrap();
             assert_eq!(value["title"], title, "{text}");
             assert_eq!(value["_meta"][META_NAME], "log all/\"it\"");
         }
-        let value: Value = serde_json::from_str(&edited(
-            r#"{"name":"log"}"#,
-            V2025_11_25,
-            V2025_11_25,
-            Some(&PLAIN),
-        ))
-        .unwrap();
+        let value: Value =
+            serde_json::from_str(&edited(r#"{"name":"log"}"#, V2025_11_25, V2025_11_25, Some(&PLAIN))).unwrap();
         assert!(value.get("title").is_none(), "a mere prefix needs no title");
     }
 
@@ -409,13 +363,8 @@ mod tests {
             state: Some("failed"),
             ..PLAIN
         };
-        let value: Value = serde_json::from_str(&edited(
-            r#"{"name":"log"}"#,
-            V2025_11_25,
-            V2025_11_25,
-            Some(&exposure),
-        ))
-        .unwrap();
+        let value: Value =
+            serde_json::from_str(&edited(r#"{"name":"log"}"#, V2025_11_25, V2025_11_25, Some(&exposure))).unwrap();
         assert_eq!(value["_meta"][META_STATE], "failed");
     }
 
@@ -438,11 +387,7 @@ mod tests {
                 } else {
                     r#"{"name":"log", "title":"t"}"#
                 };
-                assert_eq!(
-                    edited(&text, V2026_07_28, client, None),
-                    expected,
-                    "{client} {schema}"
-                );
+                assert_eq!(edited(&text, V2026_07_28, client, None), expected, "{client} {schema}");
                 assert_eq!(
                     edited(&text, V2025_11_25, client, None),
                     text,
@@ -468,14 +413,8 @@ mod tests {
     #[test]
     fn the_least_ttl_counts() {
         assert_eq!(least_ttl([]), TTL_MS);
-        assert_eq!(
-            least_ttl([(V2025_11_25, Some(1)), (V2026_07_28, Some(90_000))]),
-            TTL_MS
-        );
-        assert_eq!(
-            least_ttl([(V2026_07_28, Some(5_000)), (V2024_11_05, None)]),
-            5_000
-        );
+        assert_eq!(least_ttl([(V2025_11_25, Some(1)), (V2026_07_28, Some(90_000))]), TTL_MS);
+        assert_eq!(least_ttl([(V2026_07_28, Some(5_000)), (V2024_11_05, None)]), 5_000);
         assert_eq!(least_ttl([(V2026_07_28, None)]), 0);
     }
 
@@ -511,18 +450,11 @@ mod tests {
         }
         let modern = page(V2026_07_28, None, &tools);
         assert_eq!(
-            (
-                &modern["resultType"],
-                &modern["ttlMs"],
-                &modern["cacheScope"]
-            ),
+            (&modern["resultType"], &modern["ttlMs"], &modern["cacheScope"]),
             (&json!("complete"), &json!(5), &json!("private"))
         );
         assert_eq!(modern["_meta"][META_SERVER_INFO]["name"], "colibri-mcp");
-        assert_eq!(
-            page(V2025_11_25, None, &BTreeMap::new()),
-            json!({"tools": []})
-        );
+        assert_eq!(page(V2025_11_25, None, &BTreeMap::new()), json!({"tools": []}));
     }
 
     #[test]
@@ -568,10 +500,7 @@ mod tests {
         let cursor = next(&page(V2025_11_25, None, &tools)).unwrap();
         tools.remove("t0999");
         tools.insert("a first one".into(), definition("a first one", 0));
-        assert_eq!(
-            page(V2025_11_25, Some(&cursor), &tools)["tools"][0]["name"],
-            "t1000"
-        );
+        assert_eq!(page(V2025_11_25, Some(&cursor), &tools)["tools"][0]["name"], "t1000");
     }
 
     #[test]
@@ -585,11 +514,7 @@ mod tests {
             r#"{"cursor":7}"#,
             r#"{"cursor":"\ud800"}"#,
         ] {
-            assert_eq!(
-                Cursor::read(Some(json(params))).unwrap_err().code,
-                -32602,
-                "{params}"
-            );
+            assert_eq!(Cursor::read(Some(json(params))).unwrap_err().code, -32602, "{params}");
         }
         for params in ["{}", r#"{"cursor":null}"#] {
             assert_eq!(Cursor::read(Some(json(params))).unwrap(), None);

@@ -61,9 +61,7 @@ impl Version {
 
     /// The version of that name, if it is a known one.
     pub fn parse(name: &str) -> Option<Version> {
-        Version::ALL
-            .into_iter()
-            .find(|version| version.as_str() == name)
+        Version::ALL.into_iter().find(|version| version.as_str() == name)
     }
 
     /// How it is opened.
@@ -163,15 +161,9 @@ mod tests {
         assert_eq!(V2026_07_28.era(), Era::Modern);
         assert_eq!(
             Version::MODERN.to_vec(),
-            Version::ALL
-                .into_iter()
-                .filter(|v| v.is_modern())
-                .collect::<Vec<_>>()
+            Version::ALL.into_iter().filter(|v| v.is_modern()).collect::<Vec<_>>()
         );
-        assert_eq!(
-            (Version::LATEST, Version::LATEST_LEGACY),
-            (V2026_07_28, V2025_11_25)
-        );
+        assert_eq!((Version::LATEST, Version::LATEST_LEGACY), (V2026_07_28, V2025_11_25));
     }
 
     /// One row a version, one test a cell: the columns are what `schema.ts` of that version has.
@@ -199,11 +191,7 @@ mod tests {
                 assert_eq!(version.knows_content(kind), known, "{version} {kind}");
             }
             assert_eq!(version.has_batches(), batches, "{version} batches");
-            assert_eq!(
-                version.has_free_output(),
-                free_output,
-                "{version} outputs of any type"
-            );
+            assert_eq!(version.has_free_output(), free_output, "{version} outputs of any type");
             assert_eq!(version.has_titles(), titles, "{version} titles");
         }
     }

@@ -1,1 +1,249 @@
 //! The socket: listener, peer, one session a client.
+
+pub mod daemon;
+mod facts;
+mod listener;
+mod log;
+mod own;
+mod peer;
+pub mod session;
+
+use std::ffi::OsString;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use clap::Parser;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::SigSet;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::{error, info, warn};
+
+use crate::chain::{Chain, Recorder, validate::Rules};
+use crate::config::{Config, Flags};
+use crate::confine::{SystemSpawner, harden, keeper};
+use crate::host::registry::{self, Loaded};
+use crate::host::secrets::Secrets;
+use crate::host::{self, Host};
+use crate::policy::Gates;
+use crate::store::Store;
+use crate::wire::Budget;
+use daemon::{Daemon, MOST_QUEUED};
+
+/// Exit status: the configuration is bad (EX_CONFIG of sysexits(3)).
+const EXIT_CONFIG: u8 = 78;
+/// Exit status: the system refuses something (EX_OSERR).
+const EXIT_SYSTEM: u8 = 71;
+/// Exit status: the daemon must not run with these privileges (EX_NOPERM).
+const EXIT_PRIVILEGE: u8 = 77;
+/// Exit status: another daemon is there, or the socket cannot be made (EX_UNAVAILABLE).
+const EXIT_UNAVAILABLE: u8 = 69;
+
+/// The whole of `colibri-mcpd`: reads its command line, serves until told to end, and returns the exit status.
+pub fn run_cli(arguments: Vec<OsString>) -> ExitCode {
+    if arguments.get(1).is_some_and(|first| first == keeper::ARGUMENT) {
+        return keeper::main(arguments.into_iter().skip(2));
+    }
+    let flags = match Flags::try_parse_from(arguments) {
+        Ok(flags) => flags,
+        Err(error) => {
+            let status = if error.use_stderr() { 64 } else { 0 };
+            // Output that cannot be printed has nowhere else to go.
+            let _ = error.print();
+            return ExitCode::from(status);
+        }
+    };
+    let check = flags.check;
+    let config = match flags.resolve() {
+        Ok(config) => config,
+        Err(message) => return fail(EXIT_CONFIG, &message),
+    };
+    if check {
+        return check_configuration(&config);
+    }
+    match serve(config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err((status, message)) => fail(status, &message),
+    }
+}
+
+fn fail(status: u8, message: &str) -> ExitCode {
+    eprintln!("colibri-mcpd: {message}");
+    ExitCode::from(status)
+}
+
+/// `--check`: says what is wrong with the configuration, and does nothing else.
+fn check_configuration(config: &Config) -> ExitCode {
+    match Loaded::read(&config.registry, rules(config)) {
+        Ok(loaded) => {
+            for (id, server) in &loaded.servers {
+                if let Some(refusal) = &server.refusal {
+                    eprintln!("colibri-mcpd: server {id} would be blocked: {refusal}");
+                }
+            }
+            for note in &loaded.notes {
+                eprintln!("colibri-mcpd: {note}");
+            }
+            println!(
+                "{}: {} servers, configuration is good",
+                config.registry.display(),
+                loaded.servers.len()
+            );
+            ExitCode::SUCCESS
+        }
+        Err(error) => fail(EXIT_CONFIG, &error.to_string()),
+    }
+}
+
+/// What decides which entries may be served.
+fn rules(config: &Config) -> registry::Rules {
+    registry::Rules {
+        require_jail: config.require_jail,
+        priv_mode: config.priv_mode,
+    }
+}
+
+type Failed = (u8, String);
+
+fn serve(config: Config) -> Result<(), Failed> {
+    let system = |what: &str| {
+        let what = what.to_owned();
+        move |error: std::io::Error| (EXIT_SYSTEM, format!("{what}: {error}"))
+    };
+    log::start(config.log_level, config.syslog).map_err(system("logging"))?;
+    if let Some(excess) = harden::excess_privilege().map_err(system("reading the process's privileges"))? {
+        if !config.allow_root {
+            return Err((
+                EXIT_PRIVILEGE,
+                format!("{excess}; --allow-root overrides this, for containers and tests"),
+            ));
+        }
+        warn!("{excess}; going on because of --allow-root");
+    }
+    // Whoever started us may have blocked what tells us to end or to reload.
+    SigSet::empty()
+        .thread_set_mask()
+        .map_err(|error| (EXIT_SYSTEM, format!("unblocking signals: {error}")))?;
+    harden::harden().map_err(system("making the process untraceable"))?;
+    raise_descriptor_limit();
+    make_state_directory(&config.state_dir).map_err(system(&config.state_dir.display().to_string()))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(16)
+        .enable_all()
+        .build()
+        .map_err(system("starting the runtime"))?;
+    runtime.block_on(run(config))
+}
+
+/// Each client is a descriptor, each server three.
+fn raise_descriptor_limit() {
+    let raised =
+        getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
+        warn!("the limit of open files stays as it is: {error}");
+    }
+}
+
+fn make_state_directory(path: &Path) -> std::io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+async fn run(config: Config) -> Result<(), Failed> {
+    let loaded = Loaded::read(&config.registry, rules(&config)).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
+    let store = Store::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
+    let store = Arc::new(store);
+    let spawner = SystemSpawner::new(config.priv_mode).map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
+    let gates = Gates::new(config.write, config.external_call);
+    let chain = Arc::new(Chain {
+        recorder: Recorder::Log,
+        rules: Rules {
+            gates: ArcSwap::from_pointee(gates),
+        },
+    });
+    let budget = Arc::new(Budget::new(MOST_QUEUED / 2));
+    let host = Host::new(host::Parts {
+        spawner: Arc::new(spawner),
+        store: store.clone(),
+        chain: chain.clone(),
+        budget: budget.clone(),
+        max_frame: config.max_frame,
+        secrets: Secrets::beside(&config.registry),
+        call_timeout: config.call_timeout,
+    });
+    apply(&host, &loaded);
+    let signals = Signals::new().map_err(|error| (EXIT_SYSTEM, format!("signals: {error}")))?;
+    let listener = listener::Listener::bind(&config.socket).map_err(|error| (EXIT_UNAVAILABLE, error.to_string()))?;
+    info!(socket = %config.socket.display(), write = config.write, external = config.external_call, "listening");
+    let daemon = Daemon::new(config, chain, host, store, budget);
+    tokio::select! {
+        () = listener.accept(&daemon) => {}
+        name = signals.wait(&daemon) => info!(signal = name, "told to end"),
+    }
+    drop(listener);
+    daemon.end().await;
+    info!("ended");
+    Ok(())
+}
+
+/// Makes the servers of a registry the daemon's, and says what is odd about it.
+fn apply(host: &Host, loaded: &Loaded) {
+    for note in &loaded.notes {
+        info!("{note}");
+    }
+    for (id, server) in &loaded.servers {
+        if let Some(refusal) = &server.refusal {
+            warn!(server = id, "blocked: {refusal}");
+        }
+    }
+    host.load(loaded);
+}
+
+/// Reads the registry again. A bad file changes nothing.
+fn reload(daemon: &Daemon) {
+    match Loaded::read(&daemon.config.registry, rules(&daemon.config)) {
+        Ok(loaded) => {
+            apply(daemon.host(), &loaded);
+            daemon.set_registry_error(None);
+            info!(servers = loaded.servers.len(), "registry reloaded");
+        }
+        Err(error) => {
+            error!("the registry stays as it was: {error}");
+            daemon.set_registry_error(Some(error.to_string()));
+        }
+    }
+}
+
+/// The signals that the daemon knows.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for the order to end; reloads as often as told meanwhile.
+    async fn wait(mut self, daemon: &Arc<Daemon>) -> &'static str {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return "SIGTERM",
+                _ = self.interrupt.recv() => return "SIGINT",
+                _ = self.hangup.recv() => {
+                    let daemon = daemon.clone();
+                    // Files are read: not on a thread that serves clients.
+                    let _ = tokio::task::spawn_blocking(move || reload(&daemon)).await;
+                }
+            }
+        }
+    }
+}

@@ -70,14 +70,12 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Sqlite`]; what was known before then still is.
-    pub fn put_catalogue(
-        &self,
-        key: CatalogueKey<'_>,
-        entry: &CatalogueEntry,
-    ) -> Result<(), Error> {
+    pub fn put_catalogue(&self, key: CatalogueKey<'_>, entry: &CatalogueEntry) -> Result<(), Error> {
         self.with(|connection| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            transaction.prepare_cached("DELETE FROM catalogue WHERE server = ?1")?.execute([key.server])?;
+            transaction
+                .prepare_cached("DELETE FROM catalogue WHERE server = ?1")?
+                .execute([key.server])?;
             transaction
                 .prepare_cached(
                     "INSERT INTO catalogue VALUES (:server, :digest, :executable, :version, :capabilities,
@@ -145,15 +143,8 @@ mod tests {
     #[test]
     fn gives_back_byte_for_byte_in_order_after_a_restart() {
         let state = tempfile::tempdir().unwrap();
-        Store::open(state.path())
-            .unwrap()
-            .put_catalogue(KEY, &entry())
-            .unwrap();
-        let mut known = Store::open(state.path())
-            .unwrap()
-            .catalogue(KEY)
-            .unwrap()
-            .unwrap();
+        Store::open(state.path()).unwrap().put_catalogue(KEY, &entry()).unwrap();
+        let mut known = Store::open(state.path()).unwrap().catalogue(KEY).unwrap().unwrap();
         assert!(known.seen_at > 0);
         known.seen_at = 0;
         assert_eq!(known, entry());
@@ -169,10 +160,7 @@ mod tests {
                 server: "gitlab",
                 ..KEY
             },
-            CatalogueKey {
-                digest: "d2",
-                ..KEY
-            },
+            CatalogueKey { digest: "d2", ..KEY },
             CatalogueKey {
                 executable: "e2",
                 ..KEY
@@ -187,10 +175,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let store = Store::open(state.path()).unwrap();
         store.put_catalogue(KEY, &entry()).unwrap();
-        let changed = CatalogueKey {
-            digest: "d2",
-            ..KEY
-        };
+        let changed = CatalogueKey { digest: "d2", ..KEY };
         let shorter = CatalogueEntry {
             tools: vec![b"{}".to_vec()],
             instructions: None,
@@ -199,10 +184,7 @@ mod tests {
         store.put_catalogue(changed, &shorter).unwrap();
         assert_eq!(store.catalogue(KEY).unwrap(), None);
         let known = store.catalogue(changed).unwrap().unwrap();
-        assert_eq!(
-            (known.tools, known.instructions),
-            (vec![b"{}".to_vec()], None)
-        );
+        assert_eq!((known.tools, known.instructions), (vec![b"{}".to_vec()], None));
     }
 
     #[test]
@@ -211,24 +193,12 @@ mod tests {
         let store = Store::open(state.path()).unwrap();
         store.put_catalogue(KEY, &entry()).unwrap();
         store
-            .put_catalogue(
-                CatalogueKey {
-                    server: "other",
-                    ..KEY
-                },
-                &entry(),
-            )
+            .put_catalogue(CatalogueKey { server: "other", ..KEY }, &entry())
             .unwrap();
         store.forget_catalogue("github").unwrap();
         assert_eq!(store.catalogue(KEY).unwrap(), None);
         let left: i64 = store
-            .with(|c| {
-                c.query_row(
-                    "SELECT count(DISTINCT server) FROM catalogue_tools",
-                    [],
-                    |r| r.get(0),
-                )
-            })
+            .with(|c| c.query_row("SELECT count(DISTINCT server) FROM catalogue_tools", [], |r| r.get(0)))
             .unwrap();
         assert_eq!(left, 1);
     }

@@ -73,8 +73,7 @@ impl Store {
                 .query_row([], |row| row.get(0))
                 .optional()?;
             name.map_or(Ok(CostMode::default()), |name| {
-                CostMode::from_name(&name)
-                    .ok_or_else(|| unexpected(0, format!("no cost mode: {name:?}")))
+                CostMode::from_name(&name).ok_or_else(|| unexpected(0, format!("no cost mode: {name:?}")))
             })
         })
     }
@@ -86,9 +85,7 @@ impl Store {
     pub fn set_cost_mode(&self, mode: CostMode) -> Result<(), Error> {
         self.with(|connection| {
             connection
-                .prepare_cached(
-                    "INSERT OR REPLACE INTO settings (name, value) VALUES ('cost_mode', ?1)",
-                )?
+                .prepare_cached("INSERT OR REPLACE INTO settings (name, value) VALUES ('cost_mode', ?1)")?
                 .execute([mode.name()])
                 .map(|_| ())
         })
@@ -103,14 +100,8 @@ mod tests {
     fn persists() {
         let state = tempfile::tempdir().unwrap();
         for mode in CostMode::ALL {
-            Store::open(state.path())
-                .unwrap()
-                .set_cost_mode(mode)
-                .unwrap();
-            assert_eq!(
-                Store::open(state.path()).unwrap().cost_mode().unwrap(),
-                mode
-            );
+            Store::open(state.path()).unwrap().set_cost_mode(mode).unwrap();
+            assert_eq!(Store::open(state.path()).unwrap().cost_mode().unwrap(), mode);
         }
     }
 

@@ -13,9 +13,8 @@ mod task;
 pub use catalogue::{CatalogueEntry, CatalogueKey};
 pub use cost::{Budgets, CostMode};
 pub use task::{
-    CAPABILITIES_MAX, CAPABILITY_MAX, CursorError, DESCRIPTION_MAX, LABEL_MAX, NewTask,
-    PAGE_DEFAULT, PAGE_MAX, PRIORITY_DEFAULT, PRIORITY_MAX, TASKS_MAX, TITLE_MAX, Task, TaskFilter,
-    TaskPage, TaskStatus,
+    CAPABILITIES_MAX, CAPABILITY_MAX, CursorError, DESCRIPTION_MAX, LABEL_MAX, NewTask, PAGE_DEFAULT, PAGE_MAX,
+    PRIORITY_DEFAULT, PRIORITY_MAX, TASKS_MAX, TITLE_MAX, Task, TaskFilter, TaskPage, TaskStatus,
 };
 
 use rusqlite::Connection;
@@ -62,9 +61,7 @@ pub enum Error {
         source: rusqlite::Error,
     },
     /// There are [`TASKS_MAX`] tasks.
-    #[error(
-        "{path}: holds {TASKS_MAX} tasks, which is the limit: the operator must delete ended ones from it"
-    )]
+    #[error("{path}: holds {TASKS_MAX} tasks, which is the limit: the operator must delete ended ones from it")]
     Full {
         /// The file.
         path: PathBuf,
@@ -104,16 +101,11 @@ impl Store {
 
     /// The connection. A panic elsewhere while it was held has dropped, hence rolled back, its transaction.
     fn lock(&self) -> MutexGuard<'_, Connection> {
-        self.connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs `work` on the connection and names the file in its error.
-    fn with<T>(
-        &self,
-        work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>,
-    ) -> Result<T, Error> {
+    fn with<T>(&self, work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>) -> Result<T, Error> {
         work(&mut self.lock()).map_err(|source| Error::Sqlite {
             path: self.path.clone(),
             source,
@@ -123,9 +115,7 @@ impl Store {
 
 /// Milliseconds since the epoch, as everything in the store is dated; 0 if the clock stands before it.
 fn now_ms() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 

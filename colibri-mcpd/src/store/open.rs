@@ -109,9 +109,7 @@ fn secure(path: &Path) -> Result<(), Error> {
             _ => format!("cannot open: {e}"),
         })
     })?;
-    let metadata = file
-        .metadata()
-        .map_err(|e| here(format!("cannot read: {e}")))?;
+    let metadata = file.metadata().map_err(|e| here(format!("cannot read: {e}")))?;
     if !metadata.is_file() {
         return Err(here("is not a regular file: remove it".to_owned()));
     }
@@ -177,9 +175,7 @@ pub(super) fn connect(path: &Path) -> Result<Connection, Error> {
         ("foreign_keys", "ON"),
         ("trusted_schema", "OFF"),
     ] {
-        connection
-            .pragma_update(None, pragma, value)
-            .map_err(sqlite)?;
+        connection.pragma_update(None, pragma, value).map_err(sqlite)?;
     }
     migrate(&mut connection, path)?;
     Ok(connection)
@@ -198,12 +194,9 @@ fn check(connection: &Connection, path: &Path) -> Result<i64, Error> {
     };
     let found = number("PRAGMA user_version")?;
     let application = number("PRAGMA application_id")?;
-    let fresh =
-        application == 0 && found == 0 && number("SELECT count(*) FROM sqlite_schema")? == 0;
+    let fresh = application == 0 && found == 0 && number("SELECT count(*) FROM sqlite_schema")? == 0;
     if application != APPLICATION_ID && !fresh {
-        return Err(Error::Foreign {
-            path: path.to_owned(),
-        });
+        return Err(Error::Foreign { path: path.to_owned() });
     }
     if found > newest() {
         return Err(Error::Newer {
@@ -299,11 +292,7 @@ mod tests {
         refused("cannot open");
         std::fs::remove_dir(&file).unwrap();
 
-        nix::unistd::mkfifo(
-            &file,
-            nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR,
-        )
-        .unwrap();
+        nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR).unwrap();
         refused("not a regular file");
     }
 
@@ -324,14 +313,9 @@ mod tests {
     fn refuses_another_programs_database() {
         let temporary = tempfile::tempdir().unwrap();
         let other = Connection::open(temporary.path().join(FILE)).unwrap();
-        other
-            .execute_batch("CREATE TABLE mail (body TEXT)")
-            .unwrap();
+        other.execute_batch("CREATE TABLE mail (body TEXT)").unwrap();
         drop(other);
-        assert!(matches!(
-            Store::open(temporary.path()),
-            Err(Error::Foreign { .. })
-        ));
+        assert!(matches!(Store::open(temporary.path()), Err(Error::Foreign { .. })));
     }
 
     #[test]
@@ -339,8 +323,7 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         drop(Store::open(temporary.path()).unwrap());
         let file = Connection::open(temporary.path().join(FILE)).unwrap();
-        file.pragma_update(None, "user_version", newest() + 1)
-            .unwrap();
+        file.pragma_update(None, "user_version", newest() + 1).unwrap();
         drop(file);
         let error = Store::open(temporary.path()).unwrap_err();
         assert!(matches!(error, Error::Newer { found, known, .. } if found == known + 1));

@@ -63,11 +63,7 @@ fn a_killed_writer_loses_nothing() {
     let mut seed = 0x2545_F491_4F6C_DD1D_u64;
     for round in 0..ROUNDS {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "--nocapture",
-                "store::survival::child_writes_until_killed",
-            ])
+            .args(["--exact", "--nocapture", "store::survival::child_writes_until_killed"])
             .env(CHILD, temporary.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -101,11 +97,7 @@ fn a_killed_writer_loses_nothing() {
             .unwrap();
         assert_eq!(verdict, "ok");
         let orphans: i64 = store
-            .with(|c| {
-                c.query_row("SELECT count(*) FROM pragma_foreign_key_check", [], |row| {
-                    row.get(0)
-                })
-            })
+            .with(|c| c.query_row("SELECT count(*) FROM pragma_foreign_key_check", [], |row| row.get(0)))
             .unwrap();
         assert_eq!(orphans, 0);
         let count = i64::try_from(store.task_counts().unwrap()[1].1).unwrap();

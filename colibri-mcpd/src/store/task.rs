@@ -142,9 +142,7 @@ pub struct TaskPage {
 
 /// A cursor that this list did not give out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the cursor is not one of this list: pass next_cursor unchanged, with the same status and source, or none"
-)]
+#[error("the cursor is not one of this list: pass next_cursor unchanged, with the same status and source, or none")]
 pub struct CursorError;
 
 impl TaskFilter {
@@ -194,8 +192,9 @@ impl Store {
         let now = now_ms();
         let id = self.with(|connection| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let count: i64 =
-                transaction.prepare_cached("SELECT count(*) FROM tasks")?.query_row([], |row| row.get(0))?;
+            let count: i64 = transaction
+                .prepare_cached("SELECT count(*) FROM tasks")?
+                .query_row([], |row| row.get(0))?;
             if count >= TASKS_MAX {
                 return Ok(None);
             }
@@ -240,12 +239,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Cursor`] for a cursor that this filter's list did not give out; [`Error::Sqlite`].
-    pub fn tasks(
-        &self,
-        filter: &TaskFilter,
-        limit: u32,
-        cursor: Option<&str>,
-    ) -> Result<TaskPage, Error> {
+    pub fn tasks(&self, filter: &TaskFilter, limit: u32, cursor: Option<&str>) -> Result<TaskPage, Error> {
         let before = cursor.map_or(Ok(i64::MAX), |cursor| filter.position(cursor))?;
         let limit = limit.clamp(1, PAGE_MAX) as usize;
         let mut sql = "SELECT id, title, description, source, status, required_capabilities, priority, created_by,
@@ -273,10 +267,7 @@ impl Store {
         })?;
         let more = tasks.len() > limit;
         tasks.truncate(limit);
-        let next_cursor = tasks
-            .last()
-            .filter(|_| more)
-            .map(|task| filter.cursor(task.id));
+        let next_cursor = tasks.last().filter(|_| more).map(|task| filter.cursor(task.id));
         Ok(TaskPage { tasks, next_cursor })
     }
 
@@ -287,8 +278,7 @@ impl Store {
     pub fn task_counts(&self) -> Result<[(TaskStatus, u64); 7], Error> {
         self.with(|connection| {
             let mut counts = TaskStatus::ALL.map(|status| (status, 0));
-            let mut statement =
-                connection.prepare_cached("SELECT count(*) FROM tasks WHERE status = ?1")?;
+            let mut statement = connection.prepare_cached("SELECT count(*) FROM tasks WHERE status = ?1")?;
             for (status, count) in &mut counts {
                 let found: i64 = statement
                     .query_row([status.name()], |row| row.get(0))
@@ -310,8 +300,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Task> {
         title: row.get(1)?,
         description: row.get(2)?,
         source: row.get(3)?,
-        status: TaskStatus::from_name(&status)
-            .ok_or_else(|| unexpected(4, format!("no task status: {status:?}")))?,
+        status: TaskStatus::from_name(&status).ok_or_else(|| unexpected(4, format!("no task status: {status:?}")))?,
         required_capabilities: serde_json::from_str(&capabilities)
             .map_err(|e| unexpected(5, format!("required capabilities: {e}")))?,
         priority: row.get(6)?,
@@ -391,10 +380,7 @@ mod tests {
             store.add_task(new("one more", TaskStatus::Queued, "s")),
             Err(Error::Full { .. })
         ));
-        assert_eq!(
-            store.task_counts().unwrap()[1],
-            (TaskStatus::Queued, TASKS_MAX as u64)
-        );
+        assert_eq!(store.task_counts().unwrap()[1], (TaskStatus::Queued, TASKS_MAX as u64));
     }
 
     #[test]
@@ -405,28 +391,18 @@ mod tests {
             store.add_task(new("t", TaskStatus::Queued, "s")).unwrap();
         }
         let first = store.tasks(&TaskFilter::default(), 2, None).unwrap();
-        store
-            .add_task(new("late", TaskStatus::Queued, "s"))
-            .unwrap();
+        store.add_task(new("late", TaskStatus::Queued, "s")).unwrap();
         let second = store
             .tasks(&TaskFilter::default(), 2, first.next_cursor.as_deref())
             .unwrap();
-        let ids: Vec<_> = first
-            .tasks
-            .iter()
-            .chain(&second.tasks)
-            .map(|task| task.id)
-            .collect();
+        let ids: Vec<_> = first.tasks.iter().chain(&second.tasks).map(|task| task.id).collect();
         assert_eq!(ids, [5, 4, 3, 2]);
     }
 
     #[test]
     fn writers_in_threads_and_in_two_stores_lose_nothing() {
         let state = tempfile::tempdir().unwrap();
-        let stores = [
-            Store::open(state.path()).unwrap(),
-            Store::open(state.path()).unwrap(),
-        ];
+        let stores = [Store::open(state.path()).unwrap(), Store::open(state.path()).unwrap()];
         std::thread::scope(|scope| {
             for writer in 0..8 {
                 let store = &stores[writer % 2];
@@ -443,13 +419,7 @@ mod tests {
         let mut titles = BTreeSet::new();
         for page in 0..2 {
             let filter = TaskFilter::default();
-            let cursor = (page == 1).then(|| {
-                stores[0]
-                    .tasks(&filter, 40, None)
-                    .unwrap()
-                    .next_cursor
-                    .unwrap()
-            });
+            let cursor = (page == 1).then(|| stores[0].tasks(&filter, 40, None).unwrap().next_cursor.unwrap());
             titles.extend(
                 stores[1]
                     .tasks(&filter, 40, cursor.as_deref())
@@ -460,10 +430,7 @@ mod tests {
             );
         }
         assert_eq!(titles.len(), 80);
-        assert_eq!(
-            stores[0].task_counts().unwrap()[0],
-            (TaskStatus::Intake, 80)
-        );
+        assert_eq!(stores[0].task_counts().unwrap()[0], (TaskStatus::Intake, 80));
     }
 
     #[test]

@@ -71,10 +71,7 @@ fn outcome(summary: &str, structured: &impl Serialize) -> Result<ToolOutcome, Re
         text: &'a str,
     }
     let made = to_raw_value(structured).and_then(|structured| {
-        let content = [summary.trim_end(), structured.get()].map(|text| Text {
-            r#type: "text",
-            text,
-        });
+        let content = [summary.trim_end(), structured.get()].map(|text| Text { r#type: "text", text });
         serde_json::to_vec(&CallToolResult {
             content,
             structured_content: &structured,
@@ -122,10 +119,7 @@ struct Registry<'a> {
 
 impl<'a> Daemon<'a> {
     fn new(facts: &'a dyn Facts, cost_mode: CostMode) -> Self {
-        let Gates {
-            write,
-            external_call,
-        } = facts.gates();
+        let Gates { write, external_call } = facts.gates();
         Self {
             version: facts.version(),
             uptime_s: facts.uptime_s(),
@@ -164,11 +158,7 @@ impl<'a> Daemon<'a> {
         if let Some(error) = &self.registry.error {
             push_line(
                 &mut text,
-                &format!(
-                    "Registry {} is not in use: {}",
-                    self.registry.path,
-                    cut(error)
-                ),
+                &format!("Registry {} is not in use: {}", self.registry.path, cut(error)),
             );
         }
         push_list(&mut text, &self.collisions, |collision| cut(collision));
@@ -190,17 +180,8 @@ pub(super) fn status(facts: &dyn Facts, cost_mode: CostMode) -> Result<ToolOutco
         by_state: Counts,
     }
     let servers = facts.servers();
-    let count = |state| {
-        servers
-            .iter()
-            .filter(|server| server.state == state)
-            .count() as u64
-    };
-    let by_state = Counts(
-        ServerState::ALL
-            .map(|state| (state.name(), count(state)))
-            .to_vec(),
-    );
+    let count = |state| servers.iter().filter(|server| server.state == state).count() as u64;
+    let by_state = Counts(ServerState::ALL.map(|state| (state.name(), count(state))).to_vec());
     let status = Status {
         daemon: Daemon::new(facts, cost_mode),
         servers: Servers {
@@ -233,12 +214,7 @@ pub(super) fn snapshot(
     let snapshot = Snapshot {
         daemon: Daemon::new(facts, cost_mode),
         servers: facts.servers(),
-        tasks_by_status: Counts(
-            tasks
-                .iter()
-                .map(|(status, count)| (status.name(), *count))
-                .collect(),
-        ),
+        tasks_by_status: Counts(tasks.iter().map(|(status, count)| (status.name(), *count)).collect()),
     };
     let summary = format!(
         "{}Tasks: {}{}\n{}",
@@ -306,10 +282,7 @@ fn server_lines(servers: &[ServerFacts]) -> String {
 }
 
 /// The answer of `colibri_external_mcp_list_tools`.
-pub(super) fn external_tools(
-    facts: &dyn Facts,
-    server: Option<&str>,
-) -> Result<ToolOutcome, Refusal> {
+pub(super) fn external_tools(facts: &dyn Facts, server: Option<&str>) -> Result<ToolOutcome, Refusal> {
     #[derive(Serialize)]
     struct Tools {
         tools: Vec<Box<RawValue>>,
@@ -318,11 +291,7 @@ pub(super) fn external_tools(
     if let Some(server) = server {
         let known = facts.servers();
         if !known.iter().any(|facts| facts.id == server) {
-            let ids: Vec<_> = known
-                .iter()
-                .map(|facts| facts.id.as_str())
-                .take(20)
-                .collect();
+            let ids: Vec<_> = known.iter().map(|facts| facts.id.as_str()).take(20).collect();
             return Err(Refusal {
                 code: "UNKNOWN_SERVER",
                 why: format!(
@@ -331,8 +300,7 @@ pub(super) fn external_tools(
                     ids.join(", ")
                 ),
                 rule: None,
-                instruction: "call colibri_external_mcp_servers for the servers there are"
-                    .to_owned(),
+                instruction: "call colibri_external_mcp_servers for the servers there are".to_owned(),
             });
         }
     }
@@ -347,9 +315,7 @@ pub(super) fn external_tools(
         .filter(|tool| server.is_none_or(|server| tool.server == server))
     {
         let listed = listed(&tool);
-        match listed
-            .and_then(|(entry, line)| Some((room.checked_sub(entry.get().len() + 1)?, entry, line)))
-        {
+        match listed.and_then(|(entry, line)| Some((room.checked_sub(entry.get().len() + 1)?, entry, line))) {
             Some((left, entry, line)) => {
                 room = left;
                 answer.tools.push(entry);
@@ -413,10 +379,7 @@ fn listed(tool: &ExternalTool<'_>) -> Option<(Box<RawValue>, String)> {
     .ok()?;
     let mut line = tool.name.clone().into_owned();
     let description = description.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
-    if let Some(first) = description
-        .as_deref()
-        .and_then(|text| text.trim().lines().next())
-    {
+    if let Some(first) = description.as_deref().and_then(|text| text.trim().lines().next()) {
         line.push_str(&format!(": {}", cut(first)));
     }
     Some((entry, line))
@@ -440,10 +403,7 @@ pub(super) fn task(task: Task) -> Result<ToolOutcome, Refusal> {
     struct Created {
         task: Task,
     }
-    outcome(
-        &format!("Created task {}", task_line(&task)),
-        &Created { task },
-    )
+    outcome(&format!("Created task {}", task_line(&task)), &Created { task })
 }
 
 fn task_line(task: &Task) -> String {
@@ -538,9 +498,6 @@ fn push_list<T>(text: &mut String, items: &[T], line: impl Fn(&T) -> String) {
         push_line(text, &format!("- {}", line(item)));
     }
     if items.len() > SUMMARY_LINES_MAX {
-        push_line(
-            text,
-            &format!("- and {} more", items.len() - SUMMARY_LINES_MAX),
-        );
+        push_line(text, &format!("- and {} more", items.len() - SUMMARY_LINES_MAX));
     }
 }

@@ -30,20 +30,14 @@ impl<'a> Arguments<'a> {
         if raw.trim_ascii_start().first() != Some(&b'{') {
             return Err(ArgumentError::new("arguments must be a JSON object"));
         }
-        let Members(members) = serde_json::from_slice(raw).map_err(|e| {
-            ArgumentError::new(format!(
-                "arguments cannot be read: {}",
-                visible(&e.to_string())
-            ))
-        })?;
+        let Members(members) = serde_json::from_slice(raw)
+            .map_err(|e| ArgumentError::new(format!("arguments cannot be read: {}", visible(&e.to_string()))))?;
         for (at, (name, _)) in members.iter().enumerate() {
             if !known.contains(&name.as_str()) {
                 return Err(unknown(name, known));
             }
             if members.iter().take(at).any(|(earlier, _)| earlier == name) {
-                return Err(ArgumentError::new(format!(
-                    "argument {name} is given twice"
-                )));
+                return Err(ArgumentError::new(format!("argument {name} is given twice")));
             }
         }
         Ok(Self(members))
@@ -51,36 +45,21 @@ impl<'a> Arguments<'a> {
 
     /// The value of an argument, as written.
     pub(super) fn raw(&self, name: &str) -> Option<&'a RawValue> {
-        self.0
-            .iter()
-            .find(|(given, _)| given == name)
-            .map(|(_, value)| *value)
+        self.0.iter().find(|(given, _)| given == name).map(|(_, value)| *value)
     }
 
     /// A value of the type that `what` describes.
-    fn typed<T: Deserialize<'a>>(
-        &self,
-        name: &str,
-        what: &str,
-    ) -> Result<Option<T>, ArgumentError> {
+    fn typed<T: Deserialize<'a>>(&self, name: &str, what: &str) -> Result<Option<T>, ArgumentError> {
         let Some(raw) = self.raw(name) else {
             return Ok(None);
         };
-        serde_json::from_str(raw.get()).map(Some).map_err(|_| {
-            ArgumentError::new(format!(
-                "argument {name} must be {what}, not {}",
-                kind(raw.get())
-            ))
-        })
+        serde_json::from_str(raw.get())
+            .map(Some)
+            .map_err(|_| ArgumentError::new(format!("argument {name} must be {what}, not {}", kind(raw.get()))))
     }
 
     /// A string of `min` to `max` characters.
-    pub(super) fn string(
-        &self,
-        name: &str,
-        min: usize,
-        max: usize,
-    ) -> Result<Option<String>, ArgumentError> {
+    pub(super) fn string(&self, name: &str, min: usize, max: usize) -> Result<Option<String>, ArgumentError> {
         let Some(value) = self.typed::<String>(name, "a string")? else {
             return Ok(None);
         };
@@ -95,12 +74,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// Like [`Self::string`], on one line: no control characters.
-    pub(super) fn line(
-        &self,
-        name: &str,
-        min: usize,
-        max: usize,
-    ) -> Result<Option<String>, ArgumentError> {
+    pub(super) fn line(&self, name: &str, min: usize, max: usize) -> Result<Option<String>, ArgumentError> {
         let value = self.string(name, min, max)?;
         match &value {
             Some(text) if text.chars().any(char::is_control) => Err(ArgumentError::new(format!(
@@ -111,41 +85,23 @@ impl<'a> Arguments<'a> {
     }
 
     /// Like [`Self::string`], of several lines: tab, line feed and carriage return are the only control characters.
-    pub(super) fn text(
-        &self,
-        name: &str,
-        min: usize,
-        max: usize,
-    ) -> Result<Option<String>, ArgumentError> {
+    pub(super) fn text(&self, name: &str, min: usize, max: usize) -> Result<Option<String>, ArgumentError> {
         let value = self.string(name, min, max)?;
         match &value {
-            Some(text)
-                if text
-                    .chars()
-                    .any(|c| c.is_control() && !matches!(c, '\t' | '\n' | '\r')) =>
-            {
-                Err(ArgumentError::new(format!(
-                    "argument {name} must be plain text without control characters"
-                )))
-            }
+            Some(text) if text.chars().any(|c| c.is_control() && !matches!(c, '\t' | '\n' | '\r')) => Err(
+                ArgumentError::new(format!("argument {name} must be plain text without control characters")),
+            ),
             _ => Ok(value),
         }
     }
 
     /// An integer from `min` to `max`. As JSON Schema has it, `5.0` is an integer too.
-    pub(super) fn integer(
-        &self,
-        name: &str,
-        min: u32,
-        max: u32,
-    ) -> Result<Option<u32>, ArgumentError> {
+    pub(super) fn integer(&self, name: &str, min: u32, max: u32) -> Result<Option<u32>, ArgumentError> {
         let Some(number) = self.typed::<f64>(name, "an integer")? else {
             return Ok(None);
         };
         if number.fract() != 0.0 {
-            return Err(ArgumentError::new(format!(
-                "argument {name} must be an integer"
-            )));
+            return Err(ArgumentError::new(format!("argument {name} must be an integer")));
         }
         if number < f64::from(min) || number > f64::from(max) {
             return Err(ArgumentError::new(format!(
@@ -156,11 +112,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// One of `allowed`.
-    pub(super) fn choice<T: Copy>(
-        &self,
-        name: &str,
-        allowed: &[(&str, T)],
-    ) -> Result<Option<T>, ArgumentError> {
+    pub(super) fn choice<T: Copy>(&self, name: &str, allowed: &[(&str, T)]) -> Result<Option<T>, ArgumentError> {
         let names = || allowed.iter().map(|(name, _)| *name).collect::<Vec<_>>();
         let Some(value) = self.typed::<String>(name, "a string")? else {
             return Ok(None);
@@ -179,12 +131,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// At most `most` different labels of at most `max` characters each.
-    pub(super) fn labels(
-        &self,
-        name: &str,
-        most: usize,
-        max: usize,
-    ) -> Result<Vec<String>, ArgumentError> {
+    pub(super) fn labels(&self, name: &str, most: usize, max: usize) -> Result<Vec<String>, ArgumentError> {
         let labels = self
             .typed::<Vec<String>>(name, "an array of strings")?
             .unwrap_or_default();
@@ -197,9 +144,7 @@ impl<'a> Arguments<'a> {
         for (at, value) in labels.iter().enumerate() {
             check_label(&format!("{name}[{at}]"), value, max)?;
             if labels.iter().take(at).any(|earlier| earlier == value) {
-                return Err(ArgumentError::new(format!(
-                    "argument {name} names {value} twice"
-                )));
+                return Err(ArgumentError::new(format!("argument {name} names {value} twice")));
             }
         }
         Ok(labels)
@@ -245,31 +190,21 @@ fn unknown(name: &str, known: &[&str]) -> ArgumentError {
     ArgumentError::new(match nearest {
         Some((_, nearest)) => format!("unknown argument {given}: did you mean {nearest}?"),
         None if known.is_empty() => format!("unknown argument {given}: this tool takes none"),
-        None => format!(
-            "unknown argument {given}: this tool takes {}",
-            known.join(", ")
-        ),
+        None => format!("unknown argument {given}: this tool takes {}", known.join(", ")),
     })
 }
 
 /// Edit distance (Levenshtein) in characters, ignoring ASCII case; of the first 64 characters, which is more than any
 /// known name has.
 fn distance(a: &str, b: &str) -> usize {
-    let [a, b] = [a, b].map(|s| {
-        s.chars()
-            .take(64)
-            .map(|c| c.to_ascii_lowercase())
-            .collect::<Vec<_>>()
-    });
+    let [a, b] = [a, b].map(|s| s.chars().take(64).map(|c| c.to_ascii_lowercase()).collect::<Vec<_>>());
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {
         let mut diagonal = i;
         let mut left = i + 1;
         let mut next = vec![left];
         for (y, above) in b.iter().zip(row.iter().skip(1)) {
-            left = (diagonal + usize::from(x != y))
-                .min(above + 1)
-                .min(left + 1);
+            left = (diagonal + usize::from(x != y)).min(above + 1).min(left + 1);
             diagonal = *above;
             next.push(left);
         }
@@ -412,11 +347,7 @@ mod tests {
         ] {
             assert!(read(json).is_err(), "{json}");
         }
-        let deep = format!(
-            "{{\"title\":{}{}}}",
-            "[".repeat(100_000),
-            "]".repeat(100_000)
-        );
+        let deep = format!("{{\"title\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
         let deep = read(&deep).unwrap();
         assert!(why(deep.string("title", 1, 5)).contains("must be a string"));
         assert!(Arguments::read(None, &[]).is_ok());

@@ -2,10 +2,11 @@
 //! layer to leave out.
 
 use super::arguments::LABEL_PATTERN;
-use super::facts::{Gate, ServerState};
+use super::facts::ServerState;
+use crate::policy::Gate;
 use crate::store::{
-    CAPABILITIES_MAX, CAPABILITY_MAX, CostMode, DESCRIPTION_MAX, LABEL_MAX, PAGE_DEFAULT, PAGE_MAX,
-    PRIORITY_DEFAULT, PRIORITY_MAX, TITLE_MAX, TaskStatus,
+    CAPABILITIES_MAX, CAPABILITY_MAX, CostMode, DESCRIPTION_MAX, LABEL_MAX, PAGE_DEFAULT, PAGE_MAX, PRIORITY_DEFAULT,
+    PRIORITY_MAX, TITLE_MAX, TaskStatus,
 };
 use serde_json::{Value, json};
 use std::sync::LazyLock;
@@ -66,9 +67,7 @@ pub fn definitions() -> &'static [Definition] {
 
 /// The definition of the tool of this name.
 pub fn definition(name: &str) -> Option<&'static Definition> {
-    definitions()
-        .iter()
-        .find(|definition| definition.name == name)
+    definitions().iter().find(|definition| definition.name == name)
 }
 
 fn all() -> Vec<Definition> {
@@ -180,10 +179,7 @@ fn all() -> Vec<Definition> {
             Access::Set,
             SET_COST_MODE,
             object(&["mode"], json!({"mode": cost_mode()})),
-            object(
-                &["mode", "budgets"],
-                json!({"mode": cost_mode(), "budgets": budgets()}),
-            ),
+            object(&["mode", "budgets"], json!({"mode": cost_mode(), "budgets": budgets()})),
         ),
         tool(
             "colibri_external_mcp_servers",
@@ -241,13 +237,11 @@ const STATUS: &str = "How the Colibri daemon is: version, uptime, gates, clients
     external MCP servers are in which state, and what is wrong with the registry.";
 const SNAPSHOT: &str = "Everything to know of the Colibri daemon in one call: version, uptime, the gates as they are \
     for you, every external MCP server with its state and reason, tasks by status, cost mode and budgets.";
-const LIST_TASKS: &str =
-    "Lists tasks, newest first, a page at a time. Tasks are shared by all users of this daemon.";
+const LIST_TASKS: &str = "Lists tasks, newest first, a page at a time. Tasks are shared by all users of this daemon.";
 const LIST_SKILLS: &str = "Lists the skills installed for this daemon: directories with a SKILL.md, to be read when \
     their description fits the work. Also lists those that cannot be used, and why.";
 const CREATE_TASK: &str = "Creates a queued task. Needs the write gate.";
-const INTAKE_TASK: &str =
-    "Takes a request in free text in as a task for later triage. Needs the write gate.";
+const INTAKE_TASK: &str = "Takes a request in free text in as a task for later triage. Needs the write gate.";
 const SET_COST_MODE: &str = "Sets the cost mode for all users of this daemon: fast, smart or max, from small to large \
     budgets. It persists. Needs the write gate.";
 const EXTERNAL_SERVERS: &str = "Lists the external MCP servers behind this daemon: state, reason, isolation, jail, \
@@ -279,10 +273,7 @@ fn tool(
     output: Value,
 ) -> Definition {
     let (gate, annotations) = match access {
-        Access::Read => (
-            Gate::None,
-            json!({"readOnlyHint": true, "openWorldHint": false}),
-        ),
+        Access::Read => (Gate::None, json!({"readOnlyHint": true, "openWorldHint": false})),
         Access::Add => (
             Gate::Write,
             json!({"readOnlyHint": false, "destructiveHint": false, "idempotentHint": false, "openWorldHint": false}),
@@ -316,8 +307,7 @@ fn tool(
 
 /// The schema of an object with these members and no others.
 fn object(required: &[&str], properties: Value) -> Value {
-    let mut schema =
-        json!({"type": "object", "properties": properties, "additionalProperties": false});
+    let mut schema = json!({"type": "object", "properties": properties, "additionalProperties": false});
     if !required.is_empty() {
         schema["required"] = required.into();
     }
@@ -398,10 +388,7 @@ fn collisions() -> Value {
 
 /// One count a name.
 fn counts(names: &[&str]) -> Value {
-    object(
-        names,
-        Value::from_iter(names.iter().map(|name| (*name, count()))),
-    )
+    object(names, Value::from_iter(names.iter().map(|name| (*name, count()))))
 }
 
 fn status() -> Value {

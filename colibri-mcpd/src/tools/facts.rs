@@ -4,17 +4,6 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::path::Path;
 
-/// What must be open for a tool to be called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gate {
-    /// Nothing.
-    None,
-    /// The write gate.
-    Write,
-    /// The external-call gate.
-    External,
-}
-
 /// How a gate stands for one caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GateState {

@@ -15,15 +15,14 @@ pub use answer::ToolOutcome;
 pub use arguments::ArgumentError;
 pub use definitions::{Definition, EXTERNAL_CALL_TOOL, Route, Tool, definition, definitions};
 pub use facts::{
-    ExternalTool, Facts, Gate, GateState, Gates, JailFacts, ProcessFacts, ServerFacts, ServerState,
-    ServerTransport,
+    ExternalTool, Facts, GateState, Gates, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport,
 };
 pub use skills::{Skill, SkillCatalogue, SkillProblem, Skills};
 
+use crate::policy::Gate;
 use crate::store::{
-    CAPABILITIES_MAX, CAPABILITY_MAX, CostMode, DESCRIPTION_MAX, Error, LABEL_MAX, NewTask,
-    PAGE_DEFAULT, PAGE_MAX, PRIORITY_DEFAULT, PRIORITY_MAX, Store, TITLE_MAX, TaskFilter,
-    TaskStatus,
+    CAPABILITIES_MAX, CAPABILITY_MAX, CostMode, DESCRIPTION_MAX, Error, LABEL_MAX, NewTask, PAGE_DEFAULT, PAGE_MAX,
+    PRIORITY_DEFAULT, PRIORITY_MAX, Store, TITLE_MAX, TaskFilter, TaskStatus,
 };
 use answer::Refusal;
 use arguments::{Arguments, required};
@@ -54,11 +53,7 @@ pub fn call(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> ToolO
     answer(tool, arguments, context).unwrap_or_else(|refusal| refusal.outcome())
 }
 
-fn answer(
-    tool: Tool,
-    arguments: Option<&[u8]>,
-    context: Context<'_>,
-) -> Result<ToolOutcome, Refusal> {
+fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<ToolOutcome, Refusal> {
     let gate = definitions()
         .iter()
         .find(|d| d.route == Route::Here(tool))
@@ -90,31 +85,17 @@ fn answer(
             answer::skills(&context.skills.scan())
         }
         Tool::CreateTask => {
-            let given = read(&[
-                "title",
-                "description",
-                "source",
-                "priority",
-                "required_capabilities",
-            ])?;
+            let given = read(&["title", "description", "source", "priority", "required_capabilities"])?;
             let priority = given.integer("priority", 0, u32::from(PRIORITY_MAX))?;
             let new = NewTask {
                 title: required("title", given.line("title", 1, TITLE_MAX)?)?,
-                description: given
-                    .text("description", 0, DESCRIPTION_MAX)?
-                    .unwrap_or_default(),
+                description: given.text("description", 0, DESCRIPTION_MAX)?.unwrap_or_default(),
                 source: given
                     .label("source", LABEL_MAX)?
                     .unwrap_or_else(|| SOURCE_DEFAULT.to_owned()),
                 status: TaskStatus::Queued,
-                required_capabilities: given.labels(
-                    "required_capabilities",
-                    CAPABILITIES_MAX,
-                    CAPABILITY_MAX,
-                )?,
-                priority: priority
-                    .and_then(|p| u8::try_from(p).ok())
-                    .unwrap_or(PRIORITY_DEFAULT),
+                required_capabilities: given.labels("required_capabilities", CAPABILITIES_MAX, CAPABILITY_MAX)?,
+                priority: priority.and_then(|p| u8::try_from(p).ok()).unwrap_or(PRIORITY_DEFAULT),
                 created_by: context.uid,
             };
             answer::task(store.add_task(new)?)
@@ -144,10 +125,7 @@ fn answer(
         }
         Tool::SetCostMode => {
             let given = read(&["mode"])?;
-            let mode = required(
-                "mode",
-                given.choice("mode", &CostMode::ALL.map(|m| (m.name(), m)))?,
-            )?;
+            let mode = required("mode", given.choice("mode", &CostMode::ALL.map(|m| (m.name(), m)))?)?;
             store.set_cost_mode(mode)?;
             answer::cost_mode(mode)
         }
@@ -185,9 +163,7 @@ pub fn parse_external_call(arguments: Option<&[u8]>) -> Result<ExternalCall<'_>,
     let tool = required("tool", given.string("tool", 1, EXTERNAL_TOOL_NAME_MAX)?)?;
     let arguments = given.raw("arguments").map(|raw| raw.get().as_bytes());
     if arguments.is_some_and(|raw| raw.first() != Some(&b'{')) {
-        return Err(ArgumentError(
-            "argument arguments must be an object".to_owned(),
-        ));
+        return Err(ArgumentError("argument arguments must be an object".to_owned()));
     }
     Ok(ExternalCall {
         server,
@@ -196,11 +172,31 @@ pub fn parse_external_call(arguments: Option<&[u8]>) -> Result<ExternalCall<'_>,
     })
 }
 
+/// The answer to a call of an external tool that is not there.
+pub fn no_such_tool(server: &str, tool: &str, server_is_known: bool) -> ToolOutcome {
+    let (why, instruction) = if server_is_known {
+        (
+            format!("server {server} has no tool called {tool}"),
+            "call colibri_external_mcp_list_tools to see its tools",
+        )
+    } else {
+        (
+            format!("there is no server called {server}"),
+            "call colibri_external_mcp_servers to see the servers",
+        )
+    };
+    Refusal {
+        code: "UNKNOWN_TOOL",
+        why,
+        rule: None,
+        instruction: instruction.to_owned(),
+    }
+    .outcome()
+}
+
 /// The answer to a call behind `gate`, if it is not open: what to set. For our own tools [`call`] asks by itself.
 pub fn gate_refusal(gate: Gate, gates: &Gates) -> Option<ToolOutcome> {
-    check_gate(gate, gates)
-        .err()
-        .map(|refusal| refusal.outcome())
+    check_gate(gate, gates).err().map(|refusal| refusal.outcome())
 }
 
 fn check_gate(gate: Gate, gates: &Gates) -> Result<(), Refusal> {
@@ -222,9 +218,7 @@ fn check_gate(gate: Gate, gates: &Gates) -> Result<(), Refusal> {
             format!("start colibri-mcpd with {flag} or {variable}"),
         ),
         GateState::Narrowed => (
-            format!(
-                "the {name} gate is closed for this connection, by its own colibri-mcp --read-only"
-            ),
+            format!("the {name} gate is closed for this connection, by its own colibri-mcp --read-only"),
             format!("narrow:{name}"),
             "start colibri-mcp without --read-only".to_owned(),
         ),

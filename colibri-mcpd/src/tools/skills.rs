@@ -93,8 +93,7 @@ fn shown(path: &Path) -> String {
 
 fn scan_directory(path: &Path, found: &mut SkillCatalogue) -> Result<(), String> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let mut directory =
-        Dir::open(path, flags, Mode::empty()).map_err(|e| format!("cannot open: {}", e.desc()))?;
+    let mut directory = Dir::open(path, flags, Mode::empty()).map_err(|e| format!("cannot open: {}", e.desc()))?;
     let mut names = Vec::new();
     for entry in directory.iter() {
         let entry = entry.map_err(|e| format!("cannot read: {}", e.desc()))?;
@@ -111,36 +110,22 @@ fn scan_directory(path: &Path, found: &mut SkillCatalogue) -> Result<(), String>
     names.sort();
     for name in names {
         let skill_directory = path.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
-        let skill = match openat(
-            &directory,
-            name.as_c_str(),
-            flags | OFlag::O_NOFOLLOW,
-            Mode::empty(),
-        ) {
+        let skill = match openat(&directory, name.as_c_str(), flags | OFlag::O_NOFOLLOW, Mode::empty()) {
             Ok(opened) => read_skill(&opened, &skill_directory),
             // A file that is no directory: a README, say. A link answers the same way on Linux, ELOOP or EMLINK
             // elsewhere (open(2)).
             Err(Errno::ENOTDIR | Errno::ELOOP | Errno::EMLINK) if !skill_directory.is_symlink() => {
                 continue;
             }
-            Err(Errno::ENOTDIR | Errno::ELOOP | Errno::EMLINK) => {
-                Err("is a symbolic link, not followed".to_owned())
-            }
+            Err(Errno::ENOTDIR | Errno::ELOOP | Errno::EMLINK) => Err("is a symbolic link, not followed".to_owned()),
             Err(e) => Err(format!("cannot open: {}", e.desc())),
         };
-        let skill = skill.and_then(|skill| {
-            match found
-                .skills
-                .iter()
-                .find(|earlier| earlier.name == skill.name)
-            {
-                Some(earlier) => Err(format!(
-                    "has the same name as {}: {}",
-                    earlier.path, skill.name
-                )),
+        let skill = skill.and_then(
+            |skill| match found.skills.iter().find(|earlier| earlier.name == skill.name) {
+                Some(earlier) => Err(format!("has the same name as {}: {}", earlier.path, skill.name)),
                 None => Ok(skill),
-            }
-        });
+            },
+        );
         match skill {
             Ok(skill) => found.skills.push(skill),
             Err(why) => found.problems.push(SkillProblem {
@@ -162,9 +147,7 @@ fn read_skill(directory: impl AsFd, path: &Path) -> Result<Skill, String> {
         e => format!("{FILE} cannot be opened: {}", e.desc()),
     })?;
     let file = File::from(file);
-    let metadata = file
-        .metadata()
-        .map_err(|e| format!("{FILE} cannot be read: {e}"))?;
+    let metadata = file.metadata().map_err(|e| format!("{FILE} cannot be read: {e}"))?;
     if !metadata.is_file() {
         return Err(format!("{FILE} is not a regular file"));
     }
@@ -222,20 +205,13 @@ fn front_matter(text: &str) -> Result<(String, String), String> {
         };
         // What belongs to this key. A list under another program's key may stand unindented.
         let inside = |line: &&str| {
-            line.trim().is_empty()
-                || line.starts_with([' ', '\t'])
-                || (wanted.is_none() && line.starts_with('-'))
+            line.trim().is_empty() || line.starts_with([' ', '\t']) || (wanted.is_none() && line.starts_with('-'))
         };
-        let length = lines
-            .iter()
-            .skip(at)
-            .take_while(|line| inside(line))
-            .count();
+        let length = lines.iter().skip(at).take_while(|line| inside(line)).count();
         let block = lines.get(at..at + length).unwrap_or_default();
         at += length;
         if let Some(place) = wanted {
-            *place =
-                Some(scalar(rest, block).map_err(|why| format!("line {number}: {key} {why}"))?);
+            *place = Some(scalar(rest, block).map_err(|why| format!("line {number}: {key} {why}"))?);
         }
     }
     let name = name.ok_or("the front matter has no name")?;
@@ -270,9 +246,7 @@ fn fenced(text: &str) -> Result<Vec<&str>, String> {
         }
         size += line.len() + 1;
         if size > FRONT_MATTER_MAX {
-            return Err(format!(
-                "the front matter is larger than {FRONT_MATTER_MAX} bytes"
-            ));
+            return Err(format!("the front matter is larger than {FRONT_MATTER_MAX} bytes"));
         }
         inside.push(line);
     }
@@ -294,9 +268,7 @@ fn scalar(value: &str, block: &[&str]) -> Result<String, String> {
         return block_scalar(value, block);
     }
     if block.iter().any(|line| !line.trim().is_empty()) {
-        return Err(
-            "goes on in the next line: write it on one line, or as a block after > or |".to_owned(),
-        );
+        return Err("goes on in the next line: write it on one line, or as a block after > or |".to_owned());
     }
     match value.chars().next() {
         None => Err("is empty".to_owned()),
@@ -304,22 +276,15 @@ fn scalar(value: &str, block: &[&str]) -> Result<String, String> {
             // YAML's double-quoted strings are JSON's, as far as they are simple.
             let mut strings = serde_json::Deserializer::from_str(value).into_iter::<String>();
             match strings.next() {
-                Some(Ok(text)) => {
-                    ended(text, value.get(strings.byte_offset()..).unwrap_or_default())
-                }
-                _ => Err(
-                    "has a quoted string that does not end, or an escape that is not known"
-                        .to_owned(),
-                ),
+                Some(Ok(text)) => ended(text, value.get(strings.byte_offset()..).unwrap_or_default()),
+                _ => Err("has a quoted string that does not end, or an escape that is not known".to_owned()),
             }
         }
         Some('\'') => {
             let mut text = String::new();
             let mut rest = value.get(1..).unwrap_or_default();
             loop {
-                let (part, after) = rest
-                    .split_once('\'')
-                    .ok_or("has a quoted string that does not end")?;
+                let (part, after) = rest.split_once('\'').ok_or("has a quoted string that does not end")?;
                 text.push_str(part);
                 let Some(after_pair) = after.strip_prefix('\'') else {
                     return ended(text, after);
@@ -328,17 +293,12 @@ fn scalar(value: &str, block: &[&str]) -> Result<String, String> {
                 rest = after_pair;
             }
         }
-        Some(first) if "[]{},&*!%@`#".contains(first) => {
-            Err(format!("begins with {first}: quote it"))
-        }
+        Some(first) if "[]{},&*!%@`#".contains(first) => Err(format!("begins with {first}: quote it")),
         Some(_) if value == "-" || value.starts_with("- ") || value.starts_with("? ") => {
             Err("is a list or a mapping, not a string".to_owned())
         }
         Some(_) => {
-            let text = value
-                .split_once(" #")
-                .map_or(value, |(text, _comment)| text)
-                .trim_end();
+            let text = value.split_once(" #").map_or(value, |(text, _comment)| text).trim_end();
             if text.contains(": ") || text.ends_with(':') {
                 return Err("contains a colon: quote it".to_owned());
             }
@@ -371,10 +331,7 @@ fn block_scalar(header: &str, block: &[&str]) -> Result<String, String> {
             ));
         }
     };
-    let first = block
-        .iter()
-        .find(|line| !line.trim().is_empty())
-        .ok_or("is empty")?;
+    let first = block.iter().find(|line| !line.trim().is_empty()).ok_or("is empty")?;
     let margin = first
         .get(..first.len() - first.trim_start_matches(' ').len())
         .unwrap_or_default();
@@ -425,16 +382,10 @@ mod tests {
     #[test]
     fn reads_the_simple_forms() {
         assert_eq!(description("Reads PDFs  # a comment"), "Reads PDFs");
-        assert_eq!(
-            description("see http://example.org/#a"),
-            "see http://example.org/#a"
-        );
+        assert_eq!(description("see http://example.org/#a"), "see http://example.org/#a");
         assert_eq!(description(r#""a: \"b\" # \u00e4" # c"#), "a: \"b\" # ä");
         assert_eq!(description("'it''s: [so]'"), "it's: [so]");
-        assert_eq!(
-            description(">-\n  one\n  two\n\n  three\n"),
-            "one two three"
-        );
+        assert_eq!(description(">-\n  one\n  two\n\n  three\n"), "one two three");
         assert_eq!(description("|\n  one\n    two\nlicense: MIT"), "one   two");
         assert_eq!(
             front_matter("---\r\nname: x\r\ndescription: y\r\n---\r\n"),
@@ -479,10 +430,7 @@ mod tests {
         for (front, why) in [
             ("description: y", "no name"),
             ("name: x", "no description"),
-            (
-                "name: x\nname: y\ndescription: z",
-                "line 3: name is given twice",
-            ),
+            ("name: x\nname: y\ndescription: z", "line 3: name is given twice"),
             ("name: ../x\ndescription: z", "must be 1 to 64"),
             ("name: X\ndescription: z", "must be 1 to 64"),
             (" name: x", "expected `key: value`"),
@@ -492,21 +440,13 @@ mod tests {
             let message = read(front).unwrap_err();
             assert!(message.contains(why), "{front}: {message}");
         }
-        assert!(
-            front_matter("# Title\n")
-                .unwrap_err()
-                .contains("no front matter")
-        );
+        assert!(front_matter("# Title\n").unwrap_err().contains("no front matter"));
         assert!(
             front_matter("\u{feff}---\nname: x\n---\n")
                 .unwrap_err()
                 .contains("no front matter")
         );
-        assert!(
-            front_matter("---\nname: x\n")
-                .unwrap_err()
-                .contains("does not end")
-        );
+        assert!(front_matter("---\nname: x\n").unwrap_err().contains("does not end"));
         assert!(
             front_matter(&format!("---\n{}", "a: b\n".repeat(10_000)))
                 .unwrap_err()
@@ -548,11 +488,7 @@ mod tests {
             fs::create_dir_all(root.join(name)).unwrap();
         }
         fs::create_dir(&outside).unwrap();
-        fs::write(
-            outside.join(FILE),
-            "---\nname: outside\ndescription: secret\n---\n",
-        )
-        .unwrap();
+        fs::write(outside.join(FILE), "---\nname: outside\ndescription: secret\n---\n").unwrap();
         fs::write(root.join("README"), "no skill").unwrap();
         for name in ["good", "same", ".git"] {
             fs::write(root.join(name).join(FILE), good).unwrap();
@@ -584,10 +520,7 @@ mod tests {
             }]
         );
         let why = |path: &Path| {
-            let problem = found
-                .problems
-                .iter()
-                .find(|problem| problem.path == shown(path));
+            let problem = found.problems.iter().find(|problem| problem.path == shown(path));
             problem.map_or("", |problem| problem.why.as_str())
         };
         for (name, wanted) in [
@@ -601,11 +534,7 @@ mod tests {
             ("dir", "not a regular file"),
             ("hidden\u{202e}", "no front matter"),
         ] {
-            assert!(
-                why(&root.join(name)).contains(wanted),
-                "{name}: {:?}",
-                found.problems
-            );
+            assert!(why(&root.join(name)).contains(wanted), "{name}: {:?}", found.problems);
         }
         assert!(why(&missing).contains("cannot open"));
         assert_eq!(found.problems.len(), 10, "{:?}", found.problems);

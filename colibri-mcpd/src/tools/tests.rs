@@ -73,16 +73,12 @@ impl Facts for Fake {
         vec!["build: tool git__status is offered by git already".to_owned()]
     }
     fn external_tools(&self) -> Box<dyn Iterator<Item = ExternalTool<'_>> + '_> {
-        Box::new(
-            self.external
-                .iter()
-                .map(|(server, tool, definition)| ExternalTool {
-                    name: format!("{server}__{tool}").into(),
-                    server: (*server).into(),
-                    tool: (*tool).into(),
-                    definition: definition.as_slice().into(),
-                }),
-        )
+        Box::new(self.external.iter().map(|(server, tool, definition)| ExternalTool {
+            name: format!("{server}__{tool}").into(),
+            server: (*server).into(),
+            tool: (*tool).into(),
+            definition: definition.as_slice().into(),
+        }))
     }
 }
 
@@ -99,11 +95,7 @@ impl Bench {
         let state = tempfile::tempdir().unwrap();
         let skill = state.path().join("skills/pdf");
         std::fs::create_dir_all(&skill).unwrap();
-        std::fs::write(
-            skill.join("SKILL.md"),
-            "---\nname: pdf\ndescription: Reads PDFs\n---\n",
-        )
-        .unwrap();
+        std::fs::write(skill.join("SKILL.md"), "---\nname: pdf\ndescription: Reads PDFs\n---\n").unwrap();
         std::fs::create_dir(state.path().join("skills/empty")).unwrap();
         let skills = Skills::new(vec![state.path().join("skills")]);
         let store = Store::open(&state.path().join("state")).unwrap();
@@ -115,7 +107,11 @@ impl Bench {
                   \"inputSchema\":{\"type\":\"object\", \"maximum\":18446744073709551616, \"x\":1e400}}"
                     .to_vec(),
             ),
-            ("docs", "bad", b"{\"name\":1,\"description\":[],\"inputSchema\":null}".to_vec()),
+            (
+                "docs",
+                "bad",
+                b"{\"name\":1,\"description\":[],\"inputSchema\":null}".to_vec(),
+            ),
             ("docs", "broken", b"\xff".to_vec()),
         ];
         let gates = Gates {
@@ -166,10 +162,7 @@ impl Bench {
         if let Err(error) = jsonschema::validate(&schema, &structured) {
             panic!("{name}: {error}: {structured}");
         }
-        (
-            structured,
-            result["content"][0]["text"].as_str().unwrap().to_owned(),
-        )
+        (structured, result["content"][0]["text"].as_str().unwrap().to_owned())
     }
 
     /// Calls, asserts an error, and returns its data and text.
@@ -217,21 +210,10 @@ fn the_ten_tools_are_defined_as_the_design_says() {
         assert_eq!(json["name"], name);
         assert!(!definition.json.contains(&b'\n'));
         assert!(json["title"].is_string() && json["description"].is_string());
-        assert_eq!(
-            json["annotations"]["readOnlyHint"],
-            gate == Gate::None,
-            "{name}"
-        );
-        assert_eq!(
-            json["annotations"]["openWorldHint"],
-            gate == Gate::External,
-            "{name}"
-        );
+        assert_eq!(json["annotations"]["readOnlyHint"], gate == Gate::None, "{name}");
+        assert_eq!(json["annotations"]["openWorldHint"], gate == Gate::External, "{name}");
         assert_eq!(definition.route == Route::Relay, name == EXTERNAL_CALL_TOOL);
-        assert_eq!(
-            json.get("outputSchema").is_none(),
-            name == EXTERNAL_CALL_TOOL
-        );
+        assert_eq!(json.get("outputSchema").is_none(), name == EXTERNAL_CALL_TOOL);
         for schema in [Some(&json["inputSchema"]), json.get("outputSchema")]
             .into_iter()
             .flatten()
@@ -250,18 +232,14 @@ fn status_and_snapshot_tell_all_and_match_their_schemas() {
     let (status, text) = bench.ok("colibri_status", json!({}));
     assert_eq!(status["servers"]["total"], 2);
     assert_eq!(status["servers"]["by_state"]["backing off"], 1);
-    assert_eq!(
-        status["gates"],
-        json!({"write": true, "external_call": true})
-    );
+    assert_eq!(status["gates"], json!({"write": true, "external_call": true}));
     assert_eq!(status["cost_mode"], "smart");
     assert_eq!(
         status["budgets"],
         json!({"session_bytes": 2_000_000, "uncompacted_turns": 20, "tool_result_bytes": 16_000})
     );
     assert!(
-        text.contains("up 1 d 2 h, 1 client connected")
-            && text.contains("2 (1 ready, 1 backing off)"),
+        text.contains("up 1 d 2 h, 1 client connected") && text.contains("2 (1 ready, 1 backing off)"),
         "{text}"
     );
     assert!(text.contains("did you mean"), "{text}");
@@ -274,17 +252,13 @@ fn status_and_snapshot_tell_all_and_match_their_schemas() {
 
 #[test]
 fn a_server_cannot_forge_lines_of_a_summary() {
-    let (servers, text) =
-        Bench::new(GateState::Closed).ok("colibri_external_mcp_servers", json!({}));
+    let (servers, text) = Bench::new(GateState::Closed).ok("colibri_external_mcp_servers", json!({}));
     assert_eq!(servers["servers"][1]["processes"][0]["pid"], 77);
     assert!(
         text.contains("\\u{1b}[2Jcannot connect\\u{a}Gates: write open"),
         "{text}"
     );
-    assert!(
-        !text.lines().any(|line| line.starts_with("Gates")),
-        "{text}"
-    );
+    assert!(!text.lines().any(|line| line.starts_with("Gates")), "{text}");
     assert!(
         text.contains("github: ready, 2 tools, 1 process, jail ephemeral, network none"),
         "{text}"
@@ -306,21 +280,12 @@ fn external_tools_are_listed_with_their_schemas_as_written() {
     );
     assert!(text.contains("- github__search: Finds\\u{202e}"), "{text}");
 
-    let (listed, _) = bench.ok(
-        "colibri_external_mcp_list_tools",
-        json!({"server": "github"}),
-    );
+    let (listed, _) = bench.ok("colibri_external_mcp_list_tools", json!({"server": "github"}));
     assert_eq!(
-        (
-            listed["tools"].as_array().unwrap().len(),
-            &listed["left_out"]
-        ),
+        (listed["tools"].as_array().unwrap().len(), &listed["left_out"]),
         (1, &json!(0))
     );
-    let (error, text) = bench.refused(
-        "colibri_external_mcp_list_tools",
-        b"{\"server\":\"gitlab\"}",
-    );
+    let (error, text) = bench.refused("colibri_external_mcp_list_tools", b"{\"server\":\"gitlab\"}");
     assert_eq!(error["code"], "UNKNOWN_SERVER");
     assert!(text.contains("docs, github"), "{text}");
 }
@@ -328,21 +293,13 @@ fn external_tools_are_listed_with_their_schemas_as_written() {
 #[test]
 fn a_list_of_huge_tools_stays_under_the_frame_limit() {
     let mut bench = Bench::new(GateState::Closed);
-    let huge = format!(
-        "{{\"inputSchema\":{{\"d\":\"{}\"}}}}",
-        "\\\\".repeat(300_000)
-    );
-    bench.fake.external = (0..20)
-        .map(|_| ("github", "huge", huge.clone().into_bytes()))
-        .collect();
+    let huge = format!("{{\"inputSchema\":{{\"d\":\"{}\"}}}}", "\\\\".repeat(300_000));
+    bench.fake.external = (0..20).map(|_| ("github", "huge", huge.clone().into_bytes())).collect();
     let outcome = bench.call("colibri_external_mcp_list_tools", b"{}");
     assert!(outcome.result.len() < 16 << 20, "{}", outcome.result.len());
     let (listed, _) = bench.ok("colibri_external_mcp_list_tools", json!({}));
     assert_eq!(
-        (
-            listed["tools"].as_array().unwrap().len(),
-            &listed["left_out"]
-        ),
+        (listed["tools"].as_array().unwrap().len(), &listed["left_out"]),
         (6, &json!(14))
     );
 }
@@ -367,25 +324,16 @@ fn tasks_are_created_taken_in_and_listed() {
     let text = format!("\n  Please look: {}\nmore", "ä".repeat(300));
     let (taken, _) = bench.ok("colibri_intake_task", json!({"text": text}));
     assert_eq!(taken["task"]["status"], "intake");
-    assert_eq!(
-        taken["task"]["title"].as_str().unwrap().chars().count(),
-        TITLE_MAX
-    );
+    assert_eq!(taken["task"]["title"].as_str().unwrap().chars().count(), TITLE_MAX);
     assert_eq!(taken["task"]["description"], text);
     assert_eq!(taken["task"]["source"], SOURCE_DEFAULT);
 
     let (page, summary) = bench.ok("colibri_list_tasks", json!({"limit": 1}));
     assert_eq!(page["tasks"], json!([taken["task"]]));
     assert!(summary.starts_with("1 task, more follow"), "{summary}");
-    let (page, _) = bench.ok(
-        "colibri_list_tasks",
-        json!({"limit": 1, "cursor": page["next_cursor"]}),
-    );
+    let (page, _) = bench.ok("colibri_list_tasks", json!({"limit": 1, "cursor": page["next_cursor"]}));
     assert_eq!(page, json!({"tasks": [task], "next_cursor": null}));
-    let (page, _) = bench.ok(
-        "colibri_list_tasks",
-        json!({"status": "intake", "source": "mcp"}),
-    );
+    let (page, _) = bench.ok("colibri_list_tasks", json!({"status": "intake", "source": "mcp"}));
     assert_eq!(page["tasks"].as_array().unwrap().len(), 1);
 
     let (error, text) = bench.refused("colibri_list_tasks", b"{\"cursor\":\"made up\"}");
@@ -399,24 +347,11 @@ fn the_largest_page_stays_under_the_frame_limit() {
     let description = "\u{10ffff}".repeat(DESCRIPTION_MAX);
     let escaped = "\\\"".repeat(DESCRIPTION_MAX / 2);
     for number in 0..PAGE_MAX {
-        let description = if number % 2 == 0 {
-            &description
-        } else {
-            &escaped
-        };
-        bench.ok(
-            "colibri_create_task",
-            json!({"title": "t", "description": description}),
-        );
+        let description = if number % 2 == 0 { &description } else { &escaped };
+        bench.ok("colibri_create_task", json!({"title": "t", "description": description}));
     }
     let arguments = json!({"limit": PAGE_MAX}).to_string();
-    assert!(
-        bench
-            .call("colibri_list_tasks", arguments.as_bytes())
-            .result
-            .len()
-            < 12 << 20
-    );
+    assert!(bench.call("colibri_list_tasks", arguments.as_bytes()).result.len() < 12 << 20);
 }
 
 #[test]
@@ -442,10 +377,7 @@ fn the_cost_mode_is_set_for_all() {
     assert_eq!(set["budgets"]["tool_result_bytes"], Value::Null);
     assert_eq!(bench.ok("colibri_status", json!({})).0["cost_mode"], "max");
     let (_, text) = bench.refused("colibri_set_cost_mode", b"{\"mode\":\"cheap\"}");
-    assert!(
-        text.contains("one of fast, smart, max, not \"cheap\""),
-        "{text}"
-    );
+    assert!(text.contains("one of fast, smart, max, not \"cheap\""), "{text}");
     let (_, text) = bench.refused("colibri_set_cost_mode", b"{}");
     assert!(text.contains("argument mode is missing"), "{text}");
 }
@@ -471,14 +403,8 @@ fn a_closed_gate_says_what_to_set_and_nothing_is_written() {
         for (name, gate) in GATED {
             if gate == Gate::Write {
                 // Even arguments that are wrong answer with the gate.
-                let (error, text) = bench.refused(
-                    name,
-                    b"{\"title\":\"t\",\"text\":\"t\",\"mode\":\"max\",\"x\":1}",
-                );
-                assert_eq!(
-                    (&error["code"], &error["rule"]),
-                    (&json!("GATE_CLOSED"), &json!(rule))
-                );
+                let (error, text) = bench.refused(name, b"{\"title\":\"t\",\"text\":\"t\",\"mode\":\"max\",\"x\":1}");
+                assert_eq!((&error["code"], &error["rule"]), (&json!("GATE_CLOSED"), &json!(rule)));
                 assert!(text.contains(wanted), "{text}");
             }
         }
@@ -493,8 +419,7 @@ fn a_closed_gate_says_what_to_set_and_nothing_is_written() {
         );
         let (_, text) = error_of(gate_refusal(Gate::External, &bench.fake.gates).unwrap());
         assert!(
-            state != GateState::Closed
-                || text.contains("--external-call or COLIBRI_MCP_EXTERNAL_CALL=1"),
+            state != GateState::Closed || text.contains("--external-call or COLIBRI_MCP_EXTERNAL_CALL=1"),
             "{text}"
         );
         assert_eq!(gate_refusal(Gate::None, &bench.fake.gates), None);
@@ -531,16 +456,10 @@ fn a_store_that_fails_is_an_answer() {
 fn an_external_call_keeps_its_arguments_byte_for_byte() {
     let raw = br#" {"tool":"a/\u00e4 b", "arguments": {"n": 1e400, "s":"\ud800", "n":2 } ,"server":"github"}"#;
     let call = parse_external_call(Some(raw)).unwrap();
-    assert_eq!(
-        (call.server.as_str(), call.tool.as_str()),
-        ("github", "a/ä b")
-    );
+    assert_eq!((call.server.as_str(), call.tool.as_str()), ("github", "a/ä b"));
     let span = call.arguments.unwrap();
     assert_eq!(span, br#"{"n": 1e400, "s":"\ud800", "n":2 }"#);
-    assert!(
-        raw.as_ptr_range().contains(&span.as_ptr()),
-        "a part of what was parsed"
-    );
+    assert!(raw.as_ptr_range().contains(&span.as_ptr()), "a part of what was parsed");
     assert_eq!(
         parse_external_call(Some(br#"{"server":"a","tool":"b"}"#))
             .unwrap()
@@ -551,19 +470,10 @@ fn an_external_call_keeps_its_arguments_byte_for_byte() {
     for (json, wanted) in [
         (r#"{"tool":"b"}"#, "server is missing"),
         (r#"{"server":"a"}"#, "tool is missing"),
-        (
-            r#"{"server":"a","tool":"b","arguments":null}"#,
-            "must be an object",
-        ),
-        (
-            r#"{"server":"a","tool":"b","arguments":"{}"}"#,
-            "must be an object",
-        ),
+        (r#"{"server":"a","tool":"b","arguments":null}"#, "must be an object"),
+        (r#"{"server":"a","tool":"b","arguments":"{}"}"#, "must be an object"),
         (r#"{"server":"a","tool":"b","args":{}}"#, "unknown argument"),
-        (
-            r#"{"server":"a","tool":"b","argument":{}}"#,
-            "did you mean arguments?",
-        ),
+        (r#"{"server":"a","tool":"b","argument":{}}"#, "did you mean arguments?"),
         (r#"{"server":"a","server":"b","tool":"b"}"#, "given twice"),
         (r#"{"server":1,"tool":"b"}"#, "must be a string"),
         (r#"{"server":"a","tool":""}"#, "has 0 characters"),

@@ -95,10 +95,7 @@ impl<'a> Envelope<'a> {
     pub fn of(root: Json<'a>) -> Result<Envelope<'a>, Refusal> {
         let mut found: [Option<Json<'a>>; 6] = [None; 6];
         for member in root.members() {
-            if let Some(index) = ENVELOPE_KEYS
-                .iter()
-                .position(|key| member.key.is_string(key))
-            {
+            if let Some(index) = ENVELOPE_KEYS.iter().position(|key| member.key.is_string(key)) {
                 found[index].get_or_insert(member.value);
             }
         }
@@ -113,10 +110,7 @@ impl<'a> Envelope<'a> {
             })
         };
         if !root.is_object() {
-            return refuse(
-                INVALID_REQUEST,
-                "invalid request: a message is a JSON object",
-            );
+            return refuse(INVALID_REQUEST, "invalid request: a message is a JSON object");
         }
         if let Some(key) = root.ambiguous(&ENVELOPE_KEYS) {
             return refuse(
@@ -125,35 +119,21 @@ impl<'a> Envelope<'a> {
             );
         }
         if !version.is_some_and(|version| version.is_string("2.0")) {
-            return refuse(
-                INVALID_REQUEST,
-                "invalid request: \"jsonrpc\" must be \"2.0\"",
-            );
+            return refuse(INVALID_REQUEST, "invalid request: \"jsonrpc\" must be \"2.0\"");
         }
         let kind = match (method, result, error) {
             (Some(method), None, None) => {
                 if method.kind() != JsonKind::String {
-                    return refuse(
-                        INVALID_REQUEST,
-                        "invalid request: \"method\" must be a string",
-                    );
+                    return refuse(INVALID_REQUEST, "invalid request: \"method\" must be a string");
                 }
-                if params.is_some_and(|params| {
-                    !matches!(params.kind(), JsonKind::Object | JsonKind::Array)
-                }) {
-                    return refuse(
-                        INVALID_REQUEST,
-                        "invalid request: \"params\" must be an object",
-                    );
+                if params.is_some_and(|params| !matches!(params.kind(), JsonKind::Object | JsonKind::Array)) {
+                    return refuse(INVALID_REQUEST, "invalid request: \"params\" must be an object");
                 }
                 match (id, id_text) {
                     (None, _) => Kind::Notification { method, params },
                     (Some(_), Some(id)) => Kind::Request { id, method, params },
                     (Some(_), None) => {
-                        return refuse(
-                            INVALID_REQUEST,
-                            "invalid request: \"id\" must be a string or a number",
-                        );
+                        return refuse(INVALID_REQUEST, "invalid request: \"id\" must be a string or a number");
                     }
                 }
             }
@@ -187,9 +167,7 @@ impl Id {
     /// The id that a value is.
     pub fn of(value: Json<'_>) -> Id {
         match value.kind() {
-            JsonKind::String => {
-                Id::Text(value.as_str().unwrap_or(Cow::Borrowed(value.text())).into())
-            }
+            JsonKind::String => Id::Text(value.as_str().unwrap_or(Cow::Borrowed(value.text())).into()),
             _ => Id::Number(value.text().into()),
         }
     }
@@ -247,31 +225,15 @@ mod tests {
         for (text, code, id) in [
             ("{\"id\":3,", PARSE_ERROR, Some("3")),
             ("[]", INVALID_REQUEST, None),
-            (
-                r#"{"jsonrpc":"1.0","id":3,"method":"x"}"#,
-                INVALID_REQUEST,
-                Some("3"),
-            ),
-            (
-                r#"{"jsonrpc":"2.0","id":3,"method":1}"#,
-                INVALID_REQUEST,
-                Some("3"),
-            ),
+            (r#"{"jsonrpc":"1.0","id":3,"method":"x"}"#, INVALID_REQUEST, Some("3")),
+            (r#"{"jsonrpc":"2.0","id":3,"method":1}"#, INVALID_REQUEST, Some("3")),
             (
                 r#"{"jsonrpc":"2.0","id":3,"method":"x","params":1}"#,
                 INVALID_REQUEST,
                 Some("3"),
             ),
-            (
-                r#"{"jsonrpc":"2.0","id":[3],"method":"x"}"#,
-                INVALID_REQUEST,
-                None,
-            ),
-            (
-                r#"{"jsonrpc":"2.0","id":null,"method":"x"}"#,
-                INVALID_REQUEST,
-                None,
-            ),
+            (r#"{"jsonrpc":"2.0","id":[3],"method":"x"}"#, INVALID_REQUEST, None),
+            (r#"{"jsonrpc":"2.0","id":null,"method":"x"}"#, INVALID_REQUEST, None),
             (r#"{"jsonrpc":"2.0","id":3}"#, INVALID_REQUEST, Some("3")),
             (
                 r#"{"jsonrpc":"2.0","id":3,"result":1,"error":{}}"#,
@@ -290,11 +252,7 @@ mod tests {
             ),
         ] {
             let refusal = refusal(text);
-            assert_eq!(
-                (refusal.code, refusal.id.as_deref()),
-                (code, id),
-                "{text}: {refusal}"
-            );
+            assert_eq!((refusal.code, refusal.id.as_deref()), (code, id), "{text}: {refusal}");
         }
     }
 

@@ -83,8 +83,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// The next whole frame of what was read. At the end of the stream a last line without its end counts as one.
     pub fn pop(&mut self) -> Option<Frame> {
         loop {
-            let end = memchr::memchr(b'\n', &self.buffer[self.searched..])
-                .map(|found| self.searched + found);
+            let end = memchr::memchr(b'\n', &self.buffer[self.searched..]).map(|found| self.searched + found);
             match (end, &mut self.overlong) {
                 (Some(end), None) if end <= self.limit => {
                     let mut line = self.buffer.split_to(end + 1);
@@ -169,9 +168,7 @@ mod tests {
 
     /// All frames of a stream that arrives in these pieces.
     fn frames(pieces: Vec<Vec<u8>>, limit: usize) -> Vec<Frame> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .build()
-            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let (mut near, far) = tokio::io::duplex(64);
             let write = async move {
@@ -214,10 +211,7 @@ mod tests {
 
     #[test]
     fn passes_over_a_long_line_and_reads_its_id() {
-        let long = format!(
-            "{{\"method\":\"x\",\"params\":\"{}\",\"id\":9}}",
-            "y".repeat(150)
-        );
+        let long = format!("{{\"method\":\"x\",\"params\":\"{}\",\"id\":9}}", "y".repeat(150));
         let length = long.len() as u64;
         let got = frames(vec![format!("{long}\nnext\n").into_bytes()], 64);
         assert_eq!(

@@ -56,15 +56,22 @@ pub struct Member<'a> {
 impl<'a> Json<'a> {
     /// Validates a whole text.
     pub fn parse(bytes: &'a [u8]) -> Result<Json<'a>, Malformed> {
-        let text =
-            std::str::from_utf8(bytes).map_err(|error| Malformed::Utf8(error.valid_up_to()))?;
-        let raw: &RawValue =
-            serde_json::from_str(text).map_err(|error| Malformed::Syntax(error.to_string()))?;
+        let text = std::str::from_utf8(bytes).map_err(|error| Malformed::Utf8(error.valid_up_to()))?;
+        let raw: &RawValue = serde_json::from_str(text).map_err(|error| Malformed::Syntax(error.to_string()))?;
         let at = text.len() - text.trim_start_matches(WHITE).len();
-        Ok(Json {
-            text: raw.get(),
-            at,
-        })
+        Ok(Json { text: raw.get(), at })
+    }
+
+    /// A part of a text that was parsed before, found by its [`Json::span`]; spans count from the part's first byte.
+    /// `None` where the bytes cannot be a value.
+    pub fn part(frame: &'a [u8], span: Range<usize>) -> Option<Json<'a>> {
+        let text = std::str::from_utf8(frame.get(span)?).ok()?;
+        let closed = match text.as_bytes() {
+            [b'{', .., b'}'] | [b'[', .., b']'] | [b'"', .., b'"'] => true,
+            [b'{' | b'[' | b'"', ..] | [] => false,
+            _ => true,
+        };
+        closed.then_some(Json { text, at: 0 })
     }
 
     /// The value's text, without white space around it.
@@ -79,10 +86,7 @@ impl<'a> Json<'a> {
 
     /// The value as a text of its own: spans count from its first byte.
     pub fn detached(&self) -> Json<'a> {
-        Json {
-            text: self.text,
-            at: 0,
-        }
+        Json { text: self.text, at: 0 }
     }
 
     /// What the value is, told by its first byte.
@@ -132,18 +136,13 @@ impl<'a> Json<'a> {
         if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
             return Some(Cow::Borrowed(inner));
         }
-        serde_json::from_str::<String>(self.text)
-            .ok()
-            .map(Cow::Owned)
+        serde_json::from_str::<String>(self.text).ok().map(Cow::Owned)
     }
 
     /// Whether this is a string equal to `wanted`, compared unescaped.
     pub fn is_string(&self, wanted: &str) -> bool {
         let inner = self.text.as_bytes();
-        if inner.len() == wanted.len() + 2
-            && inner[0] == b'"'
-            && &inner[1..inner.len() - 1] == wanted.as_bytes()
-        {
+        if inner.len() == wanted.len() + 2 && inner[0] == b'"' && &inner[1..inner.len() - 1] == wanted.as_bytes() {
             return !wanted.contains('\\');
         }
         memchr::memchr(b'\\', inner).is_some() && self.as_str().is_some_and(|text| text == wanted)
@@ -190,9 +189,7 @@ impl<'a> Json<'a> {
 fn folded_index(key: &Json<'_>, keys: &[&str]) -> Option<usize> {
     let inner = &key.text[1..key.text.len() - 1];
     if inner.is_ascii() && !inner.contains('\\') {
-        return keys
-            .iter()
-            .position(|wanted| wanted.eq_ignore_ascii_case(inner));
+        return keys.iter().position(|wanted| wanted.eq_ignore_ascii_case(inner));
     }
     let folded = fold(&key.as_str()?);
     keys.iter().position(|wanted| fold(wanted) == folded)
@@ -223,10 +220,7 @@ impl<'a> Walk<'a> {
                 at: value.at + 1,
             }
         } else {
-            Walk {
-                rest: "",
-                at: value.at,
-            }
+            Walk { rest: "", at: value.at }
         }
     }
 
@@ -370,12 +364,7 @@ mod tests {
                 ("\"n\"", "-1.5e400", Kind::Number)
             ]
         );
-        let elements: Vec<_> = root
-            .get("a")
-            .unwrap()
-            .elements()
-            .map(|e| e.text())
-            .collect();
+        let elements: Vec<_> = root.get("a").unwrap().elements().map(|e| e.text()).collect();
         assert_eq!(elements, ["1", "{\"b\":\"}\"}"]);
     }
 
@@ -478,8 +467,7 @@ mod tests {
                     .map(|m| (m.key.as_str().unwrap().into_owned(), m.value))
                     .collect();
                 assert_eq!(last.len(), map.len());
-                map.iter()
-                    .for_each(|(key, value)| check(last[key], value, root));
+                map.iter().for_each(|(key, value)| check(last[key], value, root));
             }
             serde_json::Value::Array(items) => {
                 let elements: Vec<_> = json.elements().collect();
@@ -490,10 +478,7 @@ mod tests {
                     .for_each(|(element, item)| check(element, item, root));
             }
             serde_json::Value::String(text) => assert_eq!(json.as_str().unwrap(), text.as_str()),
-            other => assert_eq!(
-                &serde_json::from_str::<serde_json::Value>(json.text()).unwrap(),
-                other
-            ),
+            other => assert_eq!(&serde_json::from_str::<serde_json::Value>(json.text()).unwrap(), other),
         }
     }
 
@@ -507,8 +492,7 @@ mod tests {
         ];
         leaf.prop_recursive(4, 40, 5, |inner| {
             prop_oneof![
-                proptest::collection::vec(inner.clone(), 0..5)
-                    .prop_map(|v| format!("[ {} ]", v.join(" ,\t"))),
+                proptest::collection::vec(inner.clone(), 0..5).prop_map(|v| format!("[ {} ]", v.join(" ,\t"))),
                 proptest::collection::vec((".{0,5}", inner), 0..5).prop_map(|v| format!(
                     "{{{}}}",
                     v.iter()

@@ -24,9 +24,31 @@ const MOST_SLICES: usize = 64;
 #[derive(Debug, Default)]
 pub struct Budget {
     queued: AtomicUsize,
+    /// Bytes from which on somebody has to look.
+    mark: usize,
+    above: Notify,
 }
 
 impl Budget {
+    /// A budget whose [`Budget::above`] tells when more than `mark` bytes are queued.
+    pub fn new(mark: usize) -> Budget {
+        Budget {
+            mark,
+            ..Budget::default()
+        }
+    }
+
+    fn add(&self, length: usize) {
+        if self.queued.fetch_add(length, Ordering::Relaxed) + length > self.mark {
+            self.above.notify_one();
+        }
+    }
+
+    /// Waits until more than the mark is queued.
+    pub async fn above(&self) {
+        self.above.notified().await;
+    }
+
     /// Bytes queued now.
     pub fn queued(&self) -> usize {
         self.queued.load(Ordering::Relaxed)
@@ -66,9 +88,7 @@ impl Outbox {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Queues a frame; its line end is added. `false`: the queue is closed, the frame goes nowhere.
@@ -105,7 +125,7 @@ impl Outbox {
         let wake = inner.queued == 0;
         write(&mut inner);
         inner.queued += length;
-        self.budget.queued.fetch_add(length, Ordering::Relaxed);
+        self.budget.add(length);
         if inner.queued > self.limit && inner.over_since.is_none() {
             inner.over_since = Some(Instant::now());
         }
@@ -143,9 +163,7 @@ impl Outbox {
     }
 
     fn forget(&self, inner: &mut Inner) {
-        self.budget
-            .queued
-            .fetch_sub(inner.queued, Ordering::Relaxed);
+        self.budget.queued.fetch_sub(inner.queued, Ordering::Relaxed);
         inner.queued = 0;
         inner.ready.clear();
         inner.tail = BytesMut::new();

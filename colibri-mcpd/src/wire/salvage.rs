@@ -105,9 +105,7 @@ impl Salvage {
 
     fn end_of_value(&mut self) {
         if self.place == Place::Id && self.token.len() <= LONGEST_ID {
-            let id = std::str::from_utf8(&self.token)
-                .ok()
-                .filter(|token| is_id(token));
+            let id = std::str::from_utf8(&self.token).ok().filter(|token| is_id(token));
             self.id = self.id.take().or(id.map(str::to_owned));
         }
         self.token.clear();
@@ -117,8 +115,7 @@ impl Salvage {
 
 /// Whether a token is a JSON string or number.
 fn is_id(token: &str) -> bool {
-    serde_json::from_str::<serde_json::Value>(token)
-        .is_ok_and(|value| value.is_string() || value.is_number())
+    serde_json::from_str::<serde_json::Value>(token).is_ok_and(|value| value.is_string() || value.is_number())
 }
 
 #[cfg(test)]
@@ -130,10 +127,7 @@ mod tests {
     fn finds_the_id_wherever_it_stands() {
         for (text, id) in [
             (r#"{"jsonrpc":"2.0","id":7,"params":{"id":8"#, Some("7")),
-            (
-                r#"{"params":{"id":8,"x":[1,{"id":9}]},"id":"a\"b"}"#,
-                Some(r#""a\"b""#),
-            ),
+            (r#"{"params":{"id":8,"x":[1,{"id":9}]},"id":"a\"b"}"#, Some(r#""a\"b""#)),
             (r#"{"params":"\"id\":3,","id" : -1.5 }"#, Some("-1.5")),
             (r#"{"id":null}"#, None),
             (r#"{"id":{"id":1}}"#, None),
@@ -144,10 +138,7 @@ mod tests {
         ] {
             assert_eq!(Salvage::id_of(text.as_bytes()).as_deref(), id, "{text}");
         }
-        assert_eq!(
-            Salvage::id_of(b"{\"id\":5,\"x\":\"\xff\"}").as_deref(),
-            Some("5")
-        );
+        assert_eq!(Salvage::id_of(b"{\"id\":5,\"x\":\"\xff\"}").as_deref(), Some("5"));
         assert_eq!(
             Salvage::id_of(format!("{{\"id\":\"{}\"}}", "x".repeat(300)).as_bytes()),
             None

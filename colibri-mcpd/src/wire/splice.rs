@@ -33,9 +33,9 @@ impl Edits {
     /// # Panics
     /// In debug builds, if the range overlaps one that is already replaced: two rules would own the same bytes.
     pub fn replace(&mut self, span: Range<usize>, with: impl Into<Vec<u8>>) {
-        let index = self.edits.partition_point(|edit| {
-            (edit.span.start, edit.span.end) <= (span.start, span.end.max(span.start))
-        });
+        let index = self
+            .edits
+            .partition_point(|edit| (edit.span.start, edit.span.end) <= (span.start, span.end.max(span.start)));
         debug_assert!(
             index == 0 || self.edits[index - 1].span.end <= span.start,
             "edits overlap"
@@ -78,11 +78,7 @@ impl Edits {
     }
 
     /// Calls `piece` with each run of the result: `Ok` a range of the frame that stays, `Err` a replacement.
-    pub fn pieces<'a>(
-        &'a self,
-        length: usize,
-        mut piece: impl FnMut(Result<Range<usize>, &'a [u8]>),
-    ) {
+    pub fn pieces<'a>(&'a self, length: usize, mut piece: impl FnMut(Result<Range<usize>, &'a [u8]>)) {
         let mut at = 0;
         for edit in &self.edits {
             if at < edit.span.start {

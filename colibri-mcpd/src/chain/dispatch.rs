@@ -1,0 +1,44 @@
+//! The third stage: the call goes to who answers it.
+
+use std::sync::Arc;
+
+use super::{Call, Chain};
+use crate::policy::Gate;
+
+/// Who answers a call.
+pub trait Target: Send + Sync {
+    /// What records, rules and messages call it.
+    fn describe(&self) -> Described<'_>;
+
+    /// The name by which the one that answers knows its tool, where the client used another.
+    fn rename(&self) -> Option<&str> {
+        None
+    }
+
+    /// What stands against this call beyond the gates, if anything.
+    fn check(&self, call: &mut Call) -> Result<(), super::Failure>;
+
+    /// Takes the call over. Whatever happens to it, it ends in [`Chain::finish`], once.
+    fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Call);
+}
+
+/// A target, described.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Described<'a> {
+    /// The server's id; `colibri` for what the daemon answers itself.
+    pub server: &'a str,
+    /// The server's own name of the tool, or the method.
+    pub operation: &'a str,
+    /// The gate in front of it.
+    pub gate: Gate,
+}
+
+/// Sends a call to its target, unless it was cancelled meanwhile.
+pub fn dispatch(chain: &Arc<Chain>, call: Call) {
+    if call.client.is_cancelled(&call.id) {
+        chain.finish(vec![(call, super::Outcome::Cancelled)]);
+        return;
+    }
+    let target = call.target.clone();
+    target.send(chain, call);
+}

@@ -1,0 +1,321 @@
+//! The first stage: a request is admitted under its id, with its client's limits.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::sync::Notify;
+
+use crate::policy::{Caller, Gate, Gates};
+use crate::wire::{Id, Outbox};
+
+/// The asking side of calls: one connection.
+pub struct Client {
+    /// The connection's number, never used twice by one daemon.
+    pub connection: u64,
+    /// Who it is, as the kernel says.
+    pub caller: Caller,
+    /// Where its answers go.
+    pub outbox: Arc<Outbox>,
+    /// Calls in flight at once.
+    limit: usize,
+    flights: Mutex<HashMap<Id, Flight>>,
+    /// Gates that the connection itself closed.
+    narrowed: AtomicU8,
+    gone: AtomicBool,
+    /// The `subscriptions/listen` requests in flight that want to hear of tool changes, as their ids are written.
+    subscriptions: Mutex<HashMap<Id, Box<str>>>,
+    /// The last call in flight has landed.
+    quiet: Notify,
+}
+
+/// A call in flight.
+enum Flight {
+    /// Nobody can be told yet that it is cancelled.
+    Admitted,
+    /// At a target that can be told.
+    Sent(Arc<dyn Cancel>, u64),
+    /// Cancelled before it was sent.
+    Cancelled,
+}
+
+/// A target that can be told that a call is cancelled.
+pub trait Cancel: Send + Sync {
+    /// The call with this number of the target's is cancelled. `notification` is the client's message with the place
+    /// of its `requestId` value; without one the client is gone.
+    fn cancel(&self, number: u64, notification: Option<(&bytes::Bytes, std::ops::Range<usize>)>);
+}
+
+/// Why a request is not admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// The client has this many calls in flight already.
+    InFlight(usize),
+    /// A call with the same id is still in flight.
+    SameId,
+}
+
+impl Client {
+    /// A client with nothing in flight.
+    pub fn new(connection: u64, caller: Caller, outbox: Arc<Outbox>, limit: usize) -> Client {
+        Client {
+            connection,
+            caller,
+            outbox,
+            limit,
+            flights: Mutex::default(),
+            narrowed: AtomicU8::new(0),
+            gone: AtomicBool::new(false),
+            subscriptions: Mutex::default(),
+            quiet: Notify::new(),
+        }
+    }
+
+    fn subscriptions(&self) -> MutexGuard<'_, HashMap<Id, Box<str>>> {
+        self.subscriptions
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// From now on the request with this id is told of tool changes.
+    pub fn subscribe(&self, id: Id, id_text: Box<str>) {
+        self.subscriptions().insert(id, id_text);
+    }
+
+    /// No more.
+    pub fn end_subscription(&self, id: &Id) {
+        self.subscriptions().remove(id);
+    }
+
+    /// The subscriptions' ids as they are written.
+    pub fn subscribed(&self) -> Vec<Box<str>> {
+        self.subscriptions().values().cloned().collect()
+    }
+
+    fn flights(&self) -> MutexGuard<'_, HashMap<Id, Flight>> {
+        self.flights.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Admits a request.
+    pub fn admit(&self, id: &Id) -> Result<(), Limit> {
+        let mut flights = self.flights();
+        let count = flights.len();
+        match flights.entry(id.clone()) {
+            Entry::Occupied(_) => Err(Limit::SameId),
+            Entry::Vacant(_) if count >= self.limit => Err(Limit::InFlight(self.limit)),
+            Entry::Vacant(place) => {
+                place.insert(Flight::Admitted);
+                Ok(())
+            }
+        }
+    }
+
+    /// Notes who is to be told if the call is cancelled. `false`: it was cancelled already.
+    pub fn sent(&self, id: &Id, to: Arc<dyn Cancel>, number: u64) -> bool {
+        match self.flights().get_mut(id) {
+            Some(Flight::Cancelled) | None => false,
+            Some(flight) => {
+                *flight = Flight::Sent(to, number);
+                true
+            }
+        }
+    }
+
+    /// Notes that the call waits again, for another attempt. `false`: it was cancelled already.
+    pub fn unsent(&self, id: &Id) -> bool {
+        match self.flights().get_mut(id) {
+            Some(Flight::Cancelled) | None => false,
+            Some(flight) => {
+                *flight = Flight::Admitted;
+                true
+            }
+        }
+    }
+
+    /// Whether the call was cancelled before it was sent.
+    pub fn is_cancelled(&self, id: &Id) -> bool {
+        matches!(self.flights().get(id), Some(Flight::Cancelled) | None)
+    }
+
+    /// The call is over. `false`: it was cancelled, so nobody waits for the answer.
+    pub fn landed(&self, id: &Id) -> bool {
+        let mut flights = self.flights();
+        let flight = flights.remove(id);
+        if flights.is_empty() {
+            self.quiet.notify_waiters();
+        }
+        !matches!(flight, Some(Flight::Cancelled) | None)
+    }
+
+    /// Waits until no call is in flight.
+    pub async fn all_landed(&self) {
+        loop {
+            let quiet = self.quiet.notified();
+            if self.flights().is_empty() {
+                return;
+            }
+            quiet.await;
+        }
+    }
+
+    /// Cancels a call, if it is in flight.
+    pub fn cancel(&self, id: &Id, notification: (&bytes::Bytes, std::ops::Range<usize>)) {
+        let told = match self.flights().get_mut(id) {
+            None => None,
+            Some(flight) => match std::mem::replace(flight, Flight::Cancelled) {
+                Flight::Sent(target, number) => Some((target, number)),
+                Flight::Admitted | Flight::Cancelled => None,
+            },
+        };
+        if let Some((target, number)) = told {
+            target.cancel(number, Some(notification));
+        }
+    }
+
+    /// The connection is gone: everything in flight is cancelled.
+    pub fn disconnect(&self) {
+        self.gone.store(true, Ordering::Release);
+        let sent: Vec<_> = self
+            .flights()
+            .values_mut()
+            .filter_map(|flight| match std::mem::replace(flight, Flight::Cancelled) {
+                Flight::Sent(target, number) => Some((target, number)),
+                Flight::Admitted | Flight::Cancelled => None,
+            })
+            .collect();
+        for (target, number) in sent {
+            target.cancel(number, None);
+        }
+    }
+
+    /// Whether the connection is gone.
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// Calls in flight.
+    pub fn in_flight(&self) -> usize {
+        self.flights().len()
+    }
+
+    /// Closes a gate for this connection, for good.
+    pub fn narrow(&self, gate: Gate) {
+        self.narrowed.fetch_or(gate.bit(), Ordering::AcqRel);
+    }
+
+    /// What the connection itself leaves open.
+    pub fn narrowed(&self, gates: Gates) -> Gates {
+        gates.without(self.narrowed.load(Ordering::Acquire))
+    }
+}
+
+/// The answers of a JSON-RPC batch, which go out together.
+pub struct Batch {
+    client: Arc<Outbox>,
+    state: Mutex<(usize, Vec<u8>)>,
+}
+
+impl Batch {
+    /// A batch that waits for this many answers.
+    pub fn new(client: Arc<Outbox>, expected: usize) -> Batch {
+        Batch {
+            client,
+            state: Mutex::new((expected, Vec::new())),
+        }
+    }
+
+    /// One request of the batch is over; `None` where it gets no answer.
+    pub fn answer(&self, answer: Option<&[u8]>) {
+        let mut state = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let (expected, answers) = &mut *state;
+        if let Some(answer) = answer {
+            answers.push(if answers.is_empty() { b'[' } else { b',' });
+            answers.extend_from_slice(answer);
+        }
+        *expected = expected.saturating_sub(1);
+        if *expected == 0 && !answers.is_empty() {
+            answers.push(b']');
+            self.client.push(answers);
+            answers.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Budget, Json};
+
+    struct Told(Mutex<Vec<u64>>);
+
+    impl Cancel for Told {
+        fn cancel(&self, number: u64, _: Option<(&bytes::Bytes, std::ops::Range<usize>)>) {
+            self.0.lock().unwrap().push(number);
+        }
+    }
+
+    fn client(limit: usize) -> Client {
+        let outbox = Arc::new(Outbox::new(1 << 20, Arc::new(Budget::default())));
+        Client::new(
+            1,
+            Caller {
+                uid: 1,
+                gid: 1,
+                pid: None,
+            },
+            outbox,
+            limit,
+        )
+    }
+
+    fn id(text: &str) -> Id {
+        Id::of(Json::parse(text.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn admits_up_to_the_limit_and_each_id_once() {
+        let client = client(2);
+        assert_eq!(client.admit(&id("1")), Ok(()));
+        assert_eq!(client.admit(&id("1")), Err(Limit::SameId));
+        assert_eq!(client.admit(&id("\"1\"")), Ok(()));
+        assert_eq!(client.admit(&id("2")), Err(Limit::InFlight(2)));
+        assert!(client.landed(&id("1")));
+        assert!(!client.landed(&id("1")));
+        assert_eq!(client.admit(&id("2")), Ok(()));
+    }
+
+    #[test]
+    fn a_cancelled_call_gets_no_answer_and_its_target_is_told_once() {
+        let client = client(9);
+        let told = Arc::new(Told(Mutex::default()));
+        let frame = bytes::Bytes::from_static(b"1");
+        for number in 1..=3 {
+            client.admit(&id(&number.to_string())).unwrap();
+        }
+        assert!(client.sent(&id("1"), told.clone(), 10));
+        client.cancel(&id("1"), (&frame, 0..1));
+        client.cancel(&id("1"), (&frame, 0..1));
+        assert!(!client.landed(&id("1")));
+        client.cancel(&id("2"), (&frame, 0..1));
+        assert!(client.is_cancelled(&id("2")));
+        assert!(!client.sent(&id("2"), told.clone(), 20));
+        assert!(client.sent(&id("3"), told.clone(), 30));
+        client.disconnect();
+        assert_eq!(*told.0.lock().unwrap(), [10, 30]);
+        assert!(client.is_gone());
+    }
+
+    #[test]
+    fn a_batch_is_answered_once_and_whole() {
+        let client = client(9);
+        let batch = Batch::new(client.outbox.clone(), 3);
+        batch.answer(Some(b"1"));
+        batch.answer(None);
+        assert_eq!(client.outbox.queued(), 0);
+        batch.answer(Some(b"3"));
+        assert_eq!(client.outbox.queued(), "[1,3]\n".len());
+        Batch::new(client.outbox.clone(), 1).answer(None);
+        assert_eq!(client.outbox.queued(), "[1,3]\n".len());
+    }
+}

@@ -1,0 +1,172 @@
+//! The fourth stage: the answer takes the shape that its client can read, and leaves.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::Call;
+use crate::protocol::{self, Answer as OwnAnswer, Code, Failure, Method, Version};
+use crate::wire::{Edits, Json};
+
+/// How a call ended.
+pub enum Outcome {
+    /// With an answer of our own.
+    Own {
+        /// What is answered.
+        answer: OwnAnswer,
+        /// Whether it is a tool's result that says `isError`.
+        failed: bool,
+    },
+    /// With something that stands against it.
+    Failed(Failure),
+    /// With a server's answer.
+    Relayed(Relayed),
+    /// By its client, who wants no answer any more.
+    Cancelled,
+}
+
+/// A server's answer.
+pub struct Relayed {
+    /// The message as it came.
+    pub frame: Bytes,
+    /// The place of its id.
+    pub id: Range<usize>,
+    /// The place of its `result`, or of its `error`.
+    pub outcome: Result<Range<usize>, Range<usize>>,
+    /// The version that the server speaks.
+    pub version: Version,
+    /// The most bytes that the result may have.
+    pub limit: Option<u64>,
+}
+
+/// What leaves, and what is recorded of it.
+pub struct Answer {
+    /// What the client is sent.
+    pub message: Message,
+    /// Whether the call did what was asked.
+    pub success: bool,
+    /// Why not.
+    pub code: Option<Cow<'static, str>>,
+}
+
+/// What a client is sent.
+pub enum Message {
+    /// A message of our own.
+    Own(Vec<u8>),
+    /// A server's message, edited; the range is what the server answered (`result` or `error`) in it.
+    Edited(Bytes, Edits, Range<usize>),
+    /// Nothing.
+    None,
+}
+
+/// Shapes the answer.
+pub fn shape(call: &Call, outcome: Outcome) -> Answer {
+    let own = |answer: OwnAnswer, success, code| Answer {
+        message: Message::Own(answer.to_message(Some(&call.id_text))),
+        success,
+        code,
+    };
+    match outcome {
+        Outcome::Own { answer, failed } => {
+            let code = match &answer {
+                OwnAnswer::Error(error) => Some(Cow::Owned(error.code.to_string())),
+                OwnAnswer::Result(_) => failed.then_some(Cow::Borrowed("TOOL_ERROR")),
+            };
+            own(answer, code.is_none(), code)
+        }
+        Outcome::Failed(failure) => {
+            let code = Some(Cow::Borrowed(failure.code.name()));
+            own(failure.answer(call.method, call.version), false, code)
+        }
+        Outcome::Cancelled => Answer {
+            message: Message::None,
+            success: false,
+            code: Some(Cow::Borrowed("CANCELLED")),
+        },
+        Outcome::Relayed(relayed) => match shape_relayed(call, &relayed) {
+            Ok(answer) => answer,
+            Err(failure) => {
+                let failure = failure.of_server(call.target.describe().server);
+                let code = Some(Cow::Borrowed(failure.code.name()));
+                own(failure.answer(call.method, call.version), false, code)
+            }
+        },
+    }
+}
+
+fn shape_relayed(call: &Call, relayed: &Relayed) -> Result<Answer, Failure> {
+    let mut edits = Edits::new();
+    edits.replace(relayed.id.clone(), call.id_text.as_bytes());
+    let (span, success, code) = match &relayed.outcome {
+        Ok(span) => {
+            if let Some(limit) = relayed.limit.filter(|limit| span.len() as u64 > *limit) {
+                return Err(too_large(&relayed.frame[span.clone()], limit, call.number));
+            }
+            let result = part(&relayed.frame, span)?;
+            let method = call.method.unwrap_or(Method::ToolsCall);
+            edits.append_at(
+                span.start,
+                protocol::result_edits(method, relayed.version, call.version, result)?,
+            );
+            let failed = result.get("isError").and_then(|value| value.as_bool()) == Some(true);
+            (span, !failed, failed.then_some(Cow::Borrowed("TOOL_ERROR")))
+        }
+        Err(span) => {
+            let error = part(&relayed.frame, span)?;
+            edits.append_at(span.start, protocol::error_edits(relayed.version, call.version, error)?);
+            let code = error
+                .get("code")
+                .map(|code| code.text().chars().take(20).collect::<String>());
+            (span, false, Some(Cow::Owned(code.unwrap_or_default())))
+        }
+    };
+    Ok(Answer {
+        message: Message::Edited(relayed.frame.clone(), edits, span.clone()),
+        success,
+        code,
+    })
+}
+
+/// A part of a message that was parsed before.
+fn part<'a>(frame: &'a Bytes, span: &Range<usize>) -> Result<Json<'a>, Failure> {
+    Json::part(frame, span.clone())
+        .ok_or_else(|| Failure::new(Code::ServerAnswerInvalid, "the server's answer holds no value"))
+}
+
+/// The error result that replaces a result over its server's limit.
+fn too_large(result: &[u8], limit: u64, number: u64) -> Failure {
+    let head = String::from_utf8_lossy(&result[..result.len().min(2048)]).into_owned();
+    Failure::new(
+        Code::ResultTooLarge,
+        format!(
+            "the result has {} bytes, the limit is {limit} (result_limit of the entry); trail record {number}; it begins: \
+             {head}",
+            result.len()
+        ),
+    )
+}
+
+/// Sends the answer to the client, if it still waits for one.
+pub fn deliver(call: &Call, answer: &Answer) {
+    if call.method == Some(Method::SubscriptionsListen) {
+        call.client.end_subscription(&call.id);
+    }
+    let waited_for = call.client.landed(&call.id);
+    let batch = call.batch.as_ref();
+    match &answer.message {
+        Message::Own(message) if waited_for => match batch {
+            None => drop(call.client.outbox.push(message)),
+            Some(batch) => batch.answer(Some(message)),
+        },
+        Message::Edited(frame, edits, _) if waited_for => match batch {
+            None => drop(call.client.outbox.push_edited(frame, edits)),
+            Some(batch) => batch.answer(Some(&edits.apply(frame))),
+        },
+        _ => {
+            if let Some(batch) = batch {
+                batch.answer(None);
+            }
+        }
+    }
+}

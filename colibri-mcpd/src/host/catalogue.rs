@@ -1,0 +1,92 @@
+//! What servers offer, as last seen: lists come from here, not from the servers.
+
+use bytes::Bytes;
+
+use crate::protocol::Version;
+use crate::store::{self, CatalogueEntry, CatalogueKey, Store};
+use crate::wire::Json;
+
+/// What one server said of itself and its tools.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Catalogue {
+    /// Whether it was ever asked.
+    pub seen: bool,
+    /// The version that it speaks.
+    pub version: Option<Version>,
+    /// Its tools, in its order.
+    pub tools: Vec<Definition>,
+    /// Its instructions.
+    pub instructions: Option<String>,
+    /// `capabilities`, as it wrote them.
+    pub capabilities: Option<Bytes>,
+    /// `serverInfo`, as it wrote it.
+    pub server_info: Option<Bytes>,
+    /// How long its lists may be kept, in milliseconds.
+    pub ttl_ms: Option<u64>,
+}
+
+/// A tool as its server defines it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Definition {
+    /// The server's own name of it.
+    pub name: String,
+    /// The definition as the server wrote it.
+    pub raw: Bytes,
+}
+
+impl Catalogue {
+    /// Keeps it, in place of what was kept of the server before.
+    pub fn keep(&self, store: &Store, server: &str, digest: &str, executable: &str) -> Result<(), store::Error> {
+        let entry = CatalogueEntry {
+            protocol_version: self
+                .version
+                .map(|version| version.as_str().to_owned())
+                .unwrap_or_default(),
+            capabilities: self.capabilities.as_ref().map(|bytes| bytes.to_vec()),
+            server_info: self.server_info.as_ref().map(|bytes| bytes.to_vec()),
+            instructions: self.instructions.clone().map(String::into_bytes),
+            tools: self.tools.iter().map(|tool| tool.raw.to_vec()).collect(),
+            seen_at: 0,
+        };
+        store.put_catalogue(
+            CatalogueKey {
+                server,
+                digest,
+                executable,
+            },
+            &entry,
+        )
+    }
+
+    /// What was kept of a server with this entry and executable.
+    pub fn kept(
+        store: &Store,
+        server: &str,
+        digest: &str,
+        executable: &str,
+    ) -> Result<Option<Catalogue>, store::Error> {
+        let entry = store.catalogue(CatalogueKey {
+            server,
+            digest,
+            executable,
+        })?;
+        Ok(entry.and_then(|entry| {
+            let tools = entry.tools.into_iter().map(|raw| {
+                let name = Json::parse(&raw).ok()?.get("name")?.as_str()?.into_owned();
+                Some(Definition {
+                    name,
+                    raw: Bytes::from(raw),
+                })
+            });
+            Some(Catalogue {
+                seen: true,
+                version: Some(Version::parse(&entry.protocol_version)?),
+                tools: tools.collect::<Option<_>>()?,
+                instructions: entry.instructions.and_then(|text| String::from_utf8(text).ok()),
+                capabilities: entry.capabilities.map(Bytes::from),
+                server_info: entry.server_info.map(Bytes::from),
+                ttl_ms: None,
+            })
+        }))
+    }
+}

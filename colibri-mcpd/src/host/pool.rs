@@ -1,0 +1,483 @@
+//! The processes of one server: started at their first use, shared as its isolation says, ended when idle.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::{Duration, SystemTime};
+
+use colibri_jail_helper::registry::{Entry, Isolation};
+use tokio::sync::watch;
+use tracing::{debug, info, warn};
+
+use super::catalogue::Catalogue;
+use super::retry::{self, Health};
+use super::session::{Keeper, Limits, Session};
+use super::{Host, handshake};
+use crate::chain::{Call, Outcome};
+use crate::policy::Caller;
+use crate::protocol::{Code, Failure, Version};
+
+/// How long a burst of changes to a server's tools may go on before it is looked at.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// Who shares a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Share {
+    /// Everybody.
+    All,
+    /// The calls of one user.
+    Uid(u32),
+    /// The calls of one connection.
+    Connection(u64),
+    /// One call.
+    Call(u64),
+}
+
+/// What an operator sees of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// No process, none wanted.
+    Stopped,
+    /// A process that has not answered its handshake.
+    Starting,
+    /// A process that takes calls.
+    Ready,
+    /// It failed and is left alone for a while.
+    BackingOff,
+    /// Something forbids starting it.
+    Blocked,
+    /// It failed in a way that waiting does not mend.
+    Failed,
+}
+
+impl State {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Stopped => "stopped",
+            State::Starting => "starting",
+            State::Ready => "ready",
+            State::BackingOff => "backing off",
+            State::Blocked => "blocked",
+            State::Failed => "failed",
+        }
+    }
+}
+
+type Opened = Option<Result<Arc<Session>, Failure>>;
+
+enum Slot {
+    Starting(watch::Receiver<Opened>),
+    Ready(Arc<Session>),
+}
+
+/// One server of the registry.
+pub struct Server {
+    /// Its id.
+    pub id: Arc<str>,
+    /// Its entry.
+    pub entry: Arc<Entry>,
+    /// Its time limits.
+    pub limits: Limits,
+    /// Who shares its processes.
+    pub isolation: Isolation,
+    /// What tells one executable from the next: path, size, time of change.
+    pub executable: String,
+    host: Weak<Host>,
+    inner: Mutex<Inner>,
+    /// Whether it failed since it last worked; looked at on each answer without a lock.
+    ailing: AtomicBool,
+    calls: AtomicU64,
+}
+
+struct Inner {
+    slots: HashMap<Share, Slot>,
+    health: Health,
+    blocked: Option<String>,
+    /// The version found out, once it is known.
+    version: Option<Version>,
+    catalogue: Arc<Catalogue>,
+    retired: bool,
+    refresh: Refresh,
+    shown: (State, SystemTime),
+}
+
+/// Whether the list of tools is being read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refresh {
+    Idle,
+    Running,
+    /// It is, and it changed meanwhile.
+    Again,
+}
+
+impl Server {
+    /// A server without a process.
+    pub(super) fn new(
+        id: &str,
+        entry: Arc<Entry>,
+        executable: String,
+        blocked: Option<String>,
+        known: Option<Arc<Catalogue>>,
+        limits: Limits,
+        host: Weak<Host>,
+    ) -> Arc<Server> {
+        let catalogue = known.unwrap_or_default();
+        let isolation = entry.isolation.unwrap_or(match &entry.transport {
+            colibri_jail_helper::registry::Transport::Stdio(command)
+                if command.jail.as_ref().is_some_and(|jail| jail.only_root_path) =>
+            {
+                Isolation::Call
+            }
+            _ => Isolation::User,
+        });
+        Arc::new(Server {
+            id: id.into(),
+            entry,
+            limits,
+            isolation,
+            executable,
+            host,
+            inner: Mutex::new(Inner {
+                slots: HashMap::new(),
+                health: Health::default(),
+                blocked,
+                version: catalogue.version,
+                catalogue,
+                retired: false,
+                refresh: Refresh::Idle,
+                shown: (State::Stopped, SystemTime::now()),
+            }),
+            ailing: AtomicBool::new(false),
+            calls: AtomicU64::new(0),
+        })
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn host(&self) -> Result<Arc<Host>, Failure> {
+        self.host
+            .upgrade()
+            .ok_or_else(|| Failure::new(Code::DaemonStopping, "the daemon is ending"))
+    }
+
+    /// Who shares a process with a caller.
+    pub fn share(&self, caller: &Caller, connection: u64) -> Share {
+        match self.isolation {
+            Isolation::Shared => Share::All,
+            Isolation::User => Share::Uid(caller.uid),
+            Isolation::Client => Share::Connection(connection),
+            Isolation::Call => Share::Call(self.calls.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+
+    /// What it said of its tools.
+    pub fn catalogue(&self) -> Arc<Catalogue> {
+        self.inner().catalogue.clone()
+    }
+
+    /// Forbids starting it, or allows it again.
+    pub fn block(&self, reason: Option<String>) {
+        self.inner().blocked = reason;
+    }
+
+    /// The process for these callers, if it runs.
+    pub fn ready(&self, share: Share) -> Option<Arc<Session>> {
+        match self.inner().slots.get(&share) {
+            Some(Slot::Ready(session)) if session.is_open() => Some(session.clone()),
+            _ => None,
+        }
+    }
+
+    /// The process for these callers, started if need be.
+    pub async fn open(self: &Arc<Self>, share: Share) -> Result<Arc<Session>, Failure> {
+        let mut opened = {
+            let mut inner = self.inner();
+            if let Some(reason) = &inner.blocked {
+                return Err(self.unavailable(reason.clone()));
+            }
+            if inner.retired {
+                return Err(self.unavailable("it was removed from the registry"));
+            }
+            match inner.slots.get(&share) {
+                Some(Slot::Ready(session)) if session.is_open() => return Ok(session.clone()),
+                Some(Slot::Starting(opened)) => opened.clone(),
+                _ => {
+                    if let Some(left) = inner.health.backing_off() {
+                        let why = inner.health.reason().unwrap_or_default();
+                        let message = format!("it failed and is left alone for {} ms more: {why}", left.as_millis());
+                        return Err(self.unavailable(message));
+                    }
+                    let (sender, receiver) = watch::channel(None);
+                    inner.slots.insert(share, Slot::Starting(receiver.clone()));
+                    tokio::spawn(self.clone().start(share, sender));
+                    receiver
+                }
+            }
+        };
+        let result = match opened.wait_for(Option::is_some).await {
+            Ok(result) => result.clone(),
+            Err(_) => None,
+        };
+        result.unwrap_or_else(|| Err(self.unavailable("starting it was given up")))
+    }
+
+    fn unavailable(&self, why: impl Into<String>) -> Failure {
+        Failure::new(
+            Code::IntegrationUnavailable,
+            format!("{} is not available: {}", self.id, why.into()),
+        )
+        .of_server(&*self.id)
+    }
+
+    async fn start(self: Arc<Self>, share: Share, opened: watch::Sender<Opened>) {
+        let result = match self.host() {
+            Ok(host) => handshake::start(&host, &self, share).await,
+            Err(failure) => Err(failure),
+        };
+        {
+            let mut inner = self.inner();
+            match &result {
+                // A process that ended right after its handshake has already taken itself out.
+                Ok(session) if session.is_open() => drop(inner.slots.insert(share, Slot::Ready(session.clone()))),
+                Ok(_) => drop(inner.slots.remove(&share)),
+                Err(failure) => {
+                    inner.slots.remove(&share);
+                    warn!(server = &*self.id, "could not be started: {}", failure.message);
+                    inner.health.failed(&failure.message, retry::class(failure));
+                    self.ailing.store(true, Ordering::Release);
+                }
+            }
+            if inner.retired
+                && let Ok(session) = &result
+            {
+                session.drain();
+            }
+        }
+        if let Ok(session) = &result {
+            handshake::listen(session);
+            self.refresh(session.clone());
+        }
+        if result.is_err()
+            && let Ok(host) = self.host()
+        {
+            host.catalogue_changed(false);
+        }
+        opened.send_replace(Some(result));
+    }
+
+    /// The version that its processes speak, if it is known.
+    pub fn version(&self) -> Option<Version> {
+        self.inner().version
+    }
+
+    /// Remembers it, or forgets it.
+    pub fn set_version(&self, version: Option<Version>) {
+        self.inner().version = version;
+    }
+
+    /// Reads the tools of a process that runs, and tells everybody if they are not as last seen.
+    fn refresh(self: &Arc<Self>, session: Arc<Session>) {
+        {
+            let mut inner = self.inner();
+            let idle = inner.refresh == Refresh::Idle;
+            inner.refresh = if idle { Refresh::Running } else { Refresh::Again };
+            if !idle {
+                return;
+            }
+        }
+        let server = self.clone();
+        tokio::spawn(async move {
+            loop {
+                match handshake::walk_tools(&session, server.limits.start).await {
+                    Err(failure) => warn!(server = &*server.id, "could not read the list of its tools: {failure}"),
+                    Ok(catalogue) => server.learned(catalogue),
+                }
+                let mut inner = server.inner();
+                if inner.refresh == Refresh::Running || !session.is_open() {
+                    inner.refresh = Refresh::Idle;
+                    return;
+                }
+                inner.refresh = Refresh::Running;
+            }
+        });
+    }
+
+    fn learned(&self, catalogue: Catalogue) {
+        let catalogue = Arc::new(catalogue);
+        let changed = {
+            let mut inner = self.inner();
+            let changed = *inner.catalogue != *catalogue;
+            inner.catalogue = catalogue.clone();
+            changed
+        };
+        let Ok(host) = self.host() else { return };
+        if changed {
+            info!(server = &*self.id, tools = catalogue.tools.len(), "tools changed");
+            host.remember(self, &catalogue);
+        }
+        host.catalogue_changed(changed);
+    }
+
+    /// No further calls; its processes end after those in flight.
+    pub fn retire(&self) {
+        let mut inner = self.inner();
+        inner.retired = true;
+        for slot in inner.slots.values() {
+            if let Slot::Ready(session) = slot {
+                session.drain();
+            }
+        }
+    }
+
+    /// Ends all its processes now.
+    pub fn end(&self, reason: &'static str) {
+        let mut inner = self.inner();
+        inner.retired = true;
+        for slot in inner.slots.values() {
+            if let Slot::Ready(session) = slot {
+                session.end(reason);
+            }
+        }
+    }
+
+    /// A connection is gone: a process that was its alone ends.
+    pub fn disconnected(&self, connection: u64) {
+        if let Some(Slot::Ready(session)) = self.inner().slots.get(&Share::Connection(connection)) {
+            session.end("its client is gone");
+        }
+    }
+
+    /// Starts a process so that its tools become known; does not wait for them.
+    pub fn make_seen(self: &Arc<Self>, caller: &Caller, connection: u64) {
+        let share = self.share(caller, connection);
+        let server = self.clone();
+        tokio::spawn(async move {
+            // Why it could not be started is in the log and in its state.
+            let _ = server.open(share).await;
+        });
+    }
+
+    /// Its processes.
+    pub fn sessions(&self) -> Vec<(Share, Arc<Session>)> {
+        self.inner()
+            .slots
+            .iter()
+            .filter_map(|(share, slot)| match slot {
+                Slot::Ready(session) => Some((*share, session.clone())),
+                Slot::Starting(_) => None,
+            })
+            .collect()
+    }
+
+    /// Whether a process runs or is being started.
+    pub fn is_running(&self) -> bool {
+        !self.inner().slots.is_empty()
+    }
+
+    /// Its state, the reason for it, and since when.
+    pub fn state(&self) -> (State, Option<String>, SystemTime) {
+        let mut inner = self.inner();
+        let ready = inner.slots.values().any(|slot| matches!(slot, Slot::Ready(_)));
+        let (state, reason) = if let Some(reason) = &inner.blocked {
+            (State::Blocked, Some(reason.clone()))
+        } else if ready {
+            (State::Ready, None)
+        } else if !inner.slots.is_empty() {
+            (State::Starting, inner.health.reason().map(str::to_owned))
+        } else if inner.health.is_clean() {
+            (State::Stopped, None)
+        } else if inner.health.is_permanent() {
+            (State::Failed, inner.health.reason().map(str::to_owned))
+        } else {
+            (State::BackingOff, inner.health.reason().map(str::to_owned))
+        };
+        if inner.shown.0 != state {
+            inner.shown = (state, SystemTime::now());
+        }
+        (state, reason, inner.shown.1)
+    }
+
+    /// Sends a call to a process for its caller, started if need be. A call of which no byte was sent is tried again.
+    pub fn call(self: &Arc<Self>, call: Call) {
+        let share = self.share(&call.client.caller, call.client.connection);
+        let call = match self.ready(share) {
+            None => Box::new(call),
+            Some(session) => match session.send(call) {
+                Ok(()) => return,
+                Err(call) => call,
+            },
+        };
+        tokio::spawn(self.clone().call_later(share, call));
+    }
+
+    async fn call_later(self: Arc<Self>, share: Share, mut call: Box<Call>) {
+        let Ok(host) = self.host() else { return };
+        loop {
+            if call.client.is_cancelled(&call.id) {
+                return host.chain.finish(vec![(*call, Outcome::Cancelled)]);
+            }
+            match self.open(share).await {
+                Ok(session) => match session.send(*call) {
+                    Ok(()) => {
+                        if matches!(share, Share::Call(_)) {
+                            session.drain();
+                        }
+                        return;
+                    }
+                    Err(back) => call = back,
+                },
+                Err(failure) => {
+                    let last = call.attempt >= self.entry.attempts || retry::class(&failure) == retry::Class::Permanent;
+                    if last {
+                        return host.chain.finish(vec![(*call, Outcome::Failed(failure))]);
+                    }
+                    host.chain.retry(&mut call, &failure);
+                    tokio::time::sleep(retry::wait_after(call.attempt - 1)).await;
+                }
+            }
+        }
+    }
+}
+
+/// One process's tie to its server.
+pub(super) struct Tie {
+    /// The server.
+    pub server: Arc<Server>,
+    /// Who shares the process.
+    pub share: Share,
+}
+
+impl Keeper for Tie {
+    fn tools_changed(&self, session: &Arc<Session>) {
+        let (server, session) = (self.server.clone(), session.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(SETTLE).await;
+            server.refresh(session);
+        });
+    }
+
+    fn ended(&self, session: &Arc<Session>, reason: &str, crashed: bool) {
+        let mut inner = self.server.inner();
+        if matches!(inner.slots.get(&self.share), Some(Slot::Ready(current)) if Arc::ptr_eq(current, session)) {
+            inner.slots.remove(&self.share);
+            if crashed {
+                inner.health.failed(reason, retry::Class::Transient);
+                self.server.ailing.store(true, Ordering::Release);
+            }
+        }
+        drop(inner);
+        debug!(server = &*self.server.id, process = session.number, "process gone");
+        if let Ok(host) = self.server.host() {
+            host.process_gone();
+        }
+    }
+
+    fn answered(&self) {
+        if self.server.ailing.swap(false, Ordering::AcqRel) {
+            self.server.inner().health.worked();
+        }
+    }
+}

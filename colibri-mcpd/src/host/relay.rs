@@ -1,0 +1,36 @@
+//! What is changed in a message between a client and a server: ids and tokens always, names and `_meta` where they
+//! differ. Everything else stays byte for byte. `docs/rewrites.md` lists every rule.
+
+use std::ops::Range;
+
+use crate::chain::{Arguments, Call};
+use crate::protocol::{self, Towards, Version};
+use crate::wire::{Edits, Json};
+
+/// The edits of a call that goes to a server of `version` under our `number`, which is its id and its progress token.
+/// `name` is the server's own name of the tool, where the client used another.
+pub fn request(call: &Call, number: u64, version: Version, name: Option<&str>) -> Edits {
+    let mut edits = Edits::new();
+    edits.replace(call.parts.id.clone(), number.to_string());
+    if let Some(params) = call.parts.params.clone()
+        && let Some(object) = Json::part(&call.frame, params.clone())
+    {
+        let towards = Towards {
+            client: call.version,
+            server: version,
+            name,
+            progress_token: Some(number),
+        };
+        edits.append_at(params.start, protocol::params_edits(object, &towards));
+    }
+    if let Arguments::Within { outer, .. } = &call.parts.arguments {
+        edits.replace(outer.clone(), call.arguments());
+    }
+    edits
+}
+
+/// The place of the progress token in the parameters of a `notifications/progress`, and our number if it is one.
+pub fn progress_token(params: Option<Json<'_>>) -> Option<(Range<usize>, u64)> {
+    let token = params?.get("progressToken")?;
+    Some((token.span(), token.as_u64()?))
+}

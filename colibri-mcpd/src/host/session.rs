@@ -1,0 +1,787 @@
+//! One running server process: what is sent to it, what it answers, and how it ends.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use tokio::io::AsyncRead;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{debug, info, warn};
+
+use super::handshake::Said;
+use super::pool::Server;
+use super::relay;
+use super::secrets::Secrets;
+use crate::chain::enter::Cancel;
+use crate::chain::{Call, Chain, Outcome, Relayed};
+use crate::confine::{Process, Spawned};
+use crate::protocol::upstream;
+use crate::protocol::{Code, Failure, Version};
+use crate::wire::{Edits, Envelope, Frame, FrameReader, Json, Kind, Outbox};
+
+/// How long a server whose process has ended may take to be read to its end.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long what is queued for a server may take to be written when it ends.
+const FLUSH: Duration = Duration::from_secs(1);
+/// Bytes of a server's unread standard input over which new calls to it are refused.
+pub const MOST_UNREAD: usize = 20 * 1024 * 1024;
+/// Oddities of one process (stray lines, answers to nothing) that are logged; later ones are only counted.
+const MOST_COMPLAINTS: u32 = 20;
+
+/// The time limits of one server, defaults filled in.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// From starting the process to the end of its handshake.
+    pub start: Duration,
+    /// From sending a call, or its last progress, to the answer.
+    pub call: Duration,
+    /// Without a call in flight.
+    pub idle: Duration,
+    /// Of one call in all.
+    pub total: Duration,
+    /// The most bytes of a result.
+    pub result: Option<u64>,
+}
+
+/// What a session tells the one who keeps it.
+pub trait Keeper: Send + Sync {
+    /// The server says that its tools changed.
+    fn tools_changed(&self, session: &Arc<Session>);
+
+    /// The process is gone; calls in flight have been answered. `crashed`: it was not ours to end.
+    fn ended(&self, session: &Arc<Session>, reason: &str, crashed: bool);
+
+    /// A call was answered: the server works.
+    fn answered(&self);
+}
+
+/// One running server process.
+pub struct Session {
+    /// Whose process it is.
+    owner: Arc<Server>,
+    /// The server's id.
+    pub server: Arc<str>,
+    /// The daemon's number of the process.
+    pub number: u64,
+    /// The process id, of the server or of the one that watches it.
+    pub pid: u32,
+    /// The jail's id, for a jailed one.
+    pub jid: Option<u32>,
+    /// When it was started.
+    pub started: SystemTime,
+    limits: Limits,
+    outbox: Arc<Outbox>,
+    state: Mutex<State>,
+    /// Something happened that the watch has to look at: a first call, an order to end.
+    attention: Notify,
+    chain: Arc<Chain>,
+}
+
+struct State {
+    version: Version,
+    next: u64,
+    pending: HashMap<u64, Pending>,
+    /// No further calls; the process ends when none is in flight.
+    draining: bool,
+    /// No further calls, and none is waited for: why.
+    ending: Option<End>,
+    idle_since: Instant,
+    complaints: u32,
+    says: Said,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum End {
+    /// We want it to end.
+    Wanted(&'static str),
+    /// It broke the rules.
+    Broken(String),
+}
+
+enum Pending {
+    Call {
+        call: Box<Call>,
+        deadline: Instant,
+        total: Instant,
+    },
+    Internal {
+        answer: oneshot::Sender<Result<Answered, Failure>>,
+        deadline: Instant,
+    },
+}
+
+impl Pending {
+    fn deadline(&self) -> Instant {
+        match self {
+            Pending::Call { deadline, total, .. } => *deadline.min(total),
+            Pending::Internal { deadline, .. } => *deadline,
+        }
+    }
+}
+
+/// The answer to a request of our own.
+#[derive(Debug, Clone)]
+pub struct Answered {
+    frame: Bytes,
+    outcome: Result<Range<usize>, Range<usize>>,
+}
+
+impl Answered {
+    /// The `result`, or the `error`.
+    pub fn outcome(&self) -> Result<Option<Json<'_>>, Option<Json<'_>>> {
+        let part = |span: &Range<usize>| Json::part(&self.frame, span.clone());
+        self.outcome.as_ref().map(part).map_err(part)
+    }
+}
+
+impl Session {
+    /// A session over a process that was just started. [`Session::run`] must be spawned for it to live.
+    pub fn new(
+        owner: Arc<Server>,
+        number: u64,
+        process: &dyn Process,
+        version: Version,
+        outbox: Arc<Outbox>,
+        chain: Arc<Chain>,
+    ) -> Arc<Session> {
+        Arc::new(Session {
+            server: owner.id.clone(),
+            limits: owner.limits,
+            owner,
+            number,
+            pid: process.pid(),
+            jid: process.jid(),
+            started: SystemTime::now(),
+            outbox,
+            state: Mutex::new(State {
+                version,
+                next: 1,
+                pending: HashMap::new(),
+                draining: false,
+                ending: None,
+                idle_since: Instant::now(),
+                complaints: 0,
+                says: Said::default(),
+            }),
+            attention: Notify::new(),
+            chain,
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The version that it speaks.
+    pub fn version(&self) -> Version {
+        self.state().version
+    }
+
+    /// The version that the handshake agreed on.
+    pub fn set_version(&self, version: Version) {
+        self.state().version = version;
+    }
+
+    /// Whose process it is.
+    pub fn owner(&self) -> Arc<Server> {
+        self.owner.clone()
+    }
+
+    /// What it said of itself.
+    pub fn says(&self) -> Said {
+        self.state().says.clone()
+    }
+
+    /// What it said of itself in its handshake.
+    pub fn set_says(&self, says: Said) {
+        self.state().says = says;
+    }
+
+    /// Calls in flight, our own requests not counted.
+    pub fn in_flight(&self) -> usize {
+        self.state()
+            .pending
+            .values()
+            .filter(|pending| matches!(pending, Pending::Call { .. }))
+            .count()
+    }
+
+    /// Whether it takes calls.
+    pub fn is_open(&self) -> bool {
+        let state = self.state();
+        !state.draining && state.ending.is_none()
+    }
+
+    /// Sends a call. It is given back if the process takes no more.
+    pub fn send(self: &Arc<Self>, call: Call) -> Result<(), Box<Call>> {
+        let call = Box::new(call);
+        let mut state = self.state();
+        if state.draining || state.ending.is_some() {
+            return Err(call);
+        }
+        if self.outbox.queued() > MOST_UNREAD {
+            drop(state);
+            let failure = Failure::new(
+                Code::IntegrationUnavailable,
+                "the server does not read its standard input",
+            );
+            self.chain
+                .finish(vec![(*call, Outcome::Failed(failure.of_server(&*self.server)))]);
+            return Ok(());
+        }
+        let number = state.next;
+        state.next += 1;
+        if !call.client.sent(&call.id, self.clone(), number) {
+            drop(state);
+            self.chain.finish(vec![(*call, Outcome::Cancelled)]);
+            return Ok(());
+        }
+        let name = call.target.rename();
+        let edits = relay::request(&call, number, state.version, name);
+        let now = Instant::now();
+        let first = state.pending.is_empty();
+        // The lock is held while the frame is queued: a cancellation that finds the call pending comes after it.
+        let queued = self.outbox.push_edited(&call.frame, &edits);
+        if !queued {
+            call.client.unsent(&call.id);
+            return Err(call);
+        }
+        let deadline = now + self.limits.call;
+        let total = now + self.limits.total;
+        state.pending.insert(number, Pending::Call { call, deadline, total });
+        drop(state);
+        if first {
+            self.attention.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Asks the server something of our own.
+    pub async fn ask(
+        &self,
+        message: impl FnOnce(u64) -> Vec<u8>,
+        limit: Duration,
+        code: Code,
+    ) -> Result<Answered, Failure> {
+        let (sender, receiver) = oneshot::channel();
+        {
+            let mut state = self.state();
+            if let Some(end) = &state.ending {
+                return Err(self.unavailable(end));
+            }
+            let number = state.next;
+            state.next += 1;
+            self.outbox.push(&message(number));
+            state.pending.insert(
+                number,
+                Pending::Internal {
+                    answer: sender,
+                    deadline: Instant::now() + limit,
+                },
+            );
+        }
+        self.attention.notify_one();
+        match receiver.await {
+            Ok(Err(failure)) if failure.code == Code::TimeoutCall => Err(Failure {
+                code,
+                message: format!("no answer within {} ms", limit.as_millis()),
+                ..failure
+            }),
+            Ok(outcome) => outcome,
+            Err(_) => Err(self.failure(Code::ServerDied, "the server's process ended")),
+        }
+    }
+
+    /// Asks the server for something whose answer, if one comes, says nothing.
+    pub fn ask_without_answer(&self, message: impl FnOnce(u64) -> Vec<u8>) {
+        let mut state = self.state();
+        let number = state.next;
+        state.next += 1;
+        self.outbox.push(&message(number));
+    }
+
+    /// Tells the server something.
+    pub fn tell(&self, message: &[u8]) {
+        self.outbox.push(message);
+    }
+
+    fn failure(&self, code: Code, message: impl Into<String>) -> Failure {
+        Failure::new(code, message).of_server(&*self.server)
+    }
+
+    fn unavailable(&self, end: &End) -> Failure {
+        let why = match end {
+            End::Wanted(why) => (*why).to_owned(),
+            End::Broken(why) => why.clone(),
+        };
+        self.failure(Code::IntegrationUnavailable, why)
+    }
+
+    /// No further calls; the process is ended when none is in flight.
+    pub fn drain(&self) {
+        self.state().draining = true;
+        self.attention.notify_one();
+    }
+
+    /// Ends the process now. Calls in flight are answered.
+    pub fn end(&self, reason: &'static str) {
+        let mut state = self.state();
+        state.ending.get_or_insert(End::Wanted(reason));
+        drop(state);
+        self.attention.notify_one();
+    }
+
+    fn broken(&self, reason: String) {
+        warn!(
+            server = &*self.server,
+            pid = self.pid,
+            reason,
+            "ending a server that broke the rules"
+        );
+        self.state().ending.get_or_insert(End::Broken(reason));
+        self.attention.notify_one();
+    }
+
+    /// Something odd that the server did: logged, at most [`MOST_COMPLAINTS`] times.
+    fn complain(&self, what: &str) {
+        let mut state = self.state();
+        state.complaints = state.complaints.saturating_add(1);
+        let count = state.complaints;
+        drop(state);
+        if count <= MOST_COMPLAINTS {
+            let last = if count == MOST_COMPLAINTS {
+                "; no more of this process will be logged"
+            } else {
+                ""
+            };
+            warn!(server = &*self.server, pid = self.pid, "{what}{last}");
+        }
+    }
+
+    /// Reads the server until it ends, and ends it when its time has come. Whatever happens, every call in flight is
+    /// answered, the process is gone when this returns, and `keeper` is told.
+    pub async fn run(
+        self: Arc<Self>,
+        spawned: Spawned,
+        max_frame: usize,
+        secrets: Arc<Secrets>,
+        keeper: Arc<dyn Keeper>,
+    ) {
+        let Spawned {
+            stdin,
+            stdout,
+            stderr,
+            mut process,
+        } = spawned;
+        let first_words = Arc::new(Mutex::new(Vec::new()));
+        let log = tokio::spawn(log_stderr(
+            self.server.clone(),
+            self.pid,
+            stderr,
+            secrets,
+            first_words.clone(),
+        ));
+        let outbox = self.outbox.clone();
+        let writer = tokio::spawn(async move { outbox.drive(stdin).await });
+        let mut reader = FrameReader::new(stdout, max_frame);
+        let mut status = None;
+        let end = loop {
+            let wake = self.next_deadline();
+            tokio::select! {
+                more = reader.fill() => match more {
+                    Ok(true) => self.read(&mut reader, &keeper),
+                    Ok(false) => break None,
+                    Err(error) => break Some(End::Broken(format!("reading its standard output failed: {error}"))),
+                },
+                ended = process.wait() => {
+                    status = Some(ended);
+                    break None;
+                }
+                () = sleep_until(wake) => self.expire(),
+                () = self.attention.notified() => {}
+            }
+            if let Some(end) = self.ending() {
+                break Some(end);
+            }
+        };
+        // No further calls from here on; what is in flight can still be answered by what was written already.
+        if end.is_none() {
+            self.state().draining = true;
+            let _ = timeout(LAST_WORDS, async {
+                while reader.fill().await.unwrap_or(false) {
+                    self.read(&mut reader, &keeper);
+                }
+            })
+            .await;
+            self.read(&mut reader, &keeper);
+        }
+        // Closing the input is the order to end; one that does not read it must not keep it open.
+        self.outbox.close();
+        let mut writer = writer;
+        if timeout(FLUSH, &mut writer).await.is_err() {
+            self.outbox.discard();
+            let _ = writer.await;
+        }
+        let reason = match &end {
+            Some(End::Wanted(reason)) => (*reason).to_owned(),
+            Some(End::Broken(reason)) => reason.clone(),
+            None => "its process ended".to_owned(),
+        };
+        self.fail_all(&reason);
+        let status = match status {
+            Some(status) => status,
+            None => tokio::select! {
+                status = process.wait() => status,
+                () = swallow(&mut reader) => process.wait().await,
+            },
+        };
+        let _ = log.await;
+        let words = first_words
+            .lock()
+            .map(|words| String::from_utf8_lossy(&words).into_owned())
+            .unwrap_or_default();
+        let crashed = !matches!(end, Some(End::Wanted(_)));
+        let mut reason = if crashed { format!("{reason}: {status}") } else { reason };
+        if crashed && !words.is_empty() {
+            reason.push_str(&format!("; it wrote: {}", words.trim_end().escape_debug()));
+        }
+        info!(server = &*self.server, pid = self.pid, reason, "server ended");
+        keeper.ended(&self, &reason, crashed);
+    }
+
+    /// Why to end now, if there is a reason.
+    fn ending(&self) -> Option<End> {
+        let state = self.state();
+        if state.ending.is_some() {
+            return state.ending.clone();
+        }
+        if !state.pending.is_empty() {
+            return None;
+        }
+        if state.draining {
+            return Some(End::Wanted("it is not needed any more"));
+        }
+        (state.idle_since + self.limits.idle <= Instant::now()).then_some(End::Wanted("idle"))
+    }
+
+    /// When to look again if nothing happens until then.
+    fn next_deadline(&self) -> Instant {
+        let state = self.state();
+        let now = Instant::now();
+        if state.pending.is_empty() {
+            return state.idle_since + self.limits.idle;
+        }
+        // Looking through many calls at every read would be costly, so it is done at most ten times a second: a limit is
+        // kept to a tenth of a second.
+        let earliest = if state.pending.len() > 16 {
+            now
+        } else {
+            state.pending.values().map(Pending::deadline).min().unwrap_or(now)
+        };
+        earliest.max(now + Duration::from_millis(100))
+    }
+
+    /// Answers the calls whose time is up.
+    fn expire(self: &Arc<Self>) {
+        let now = Instant::now();
+        let mut finished = Vec::new();
+        let mut state = self.state();
+        let late: Vec<u64> = state
+            .pending
+            .iter()
+            .filter(|(_, pending)| pending.deadline() <= now)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in late {
+            match state.pending.remove(&number) {
+                Some(Pending::Call { call, total, .. }) => {
+                    let (code, limit, name) = if total <= now {
+                        (Code::TimeoutTotal, self.limits.total, "total_timeout_ms")
+                    } else {
+                        (Code::TimeoutCall, self.limits.call, "timeout_ms")
+                    };
+                    let message = format!("no answer within {} ms ({name})", limit.as_millis());
+                    self.outbox.push(&upstream::cancelled(number, &message));
+                    finished.push((*call, Outcome::Failed(self.failure(code, message))));
+                }
+                Some(Pending::Internal { answer, .. }) => {
+                    let _ = answer.send(Err(self.failure(Code::TimeoutCall, "no answer in time")));
+                }
+                None => {}
+            }
+        }
+        self.rest(&mut state);
+        drop(state);
+        self.chain.finish(finished);
+    }
+
+    /// Notes when the process became idle.
+    fn rest(&self, state: &mut State) {
+        if state.pending.is_empty() {
+            state.idle_since = Instant::now();
+        }
+    }
+
+    /// Answers everything in flight with the process's end.
+    fn fail_all(&self, reason: &str) {
+        let mut state = self.state();
+        state.ending.get_or_insert(End::Broken(reason.to_owned()));
+        let pending = std::mem::take(&mut state.pending);
+        drop(state);
+        let mut finished = Vec::new();
+        for pending in pending.into_values() {
+            let failure = self.failure(Code::ServerDied, format!("the call was lost: {reason}"));
+            match pending {
+                Pending::Call { call, .. } => finished.push((*call, Outcome::Failed(failure))),
+                Pending::Internal { answer, .. } => drop(answer.send(Err(failure))),
+            }
+        }
+        self.chain.finish(finished);
+    }
+
+    /// Handles everything that was read.
+    fn read<R: AsyncRead + Unpin>(self: &Arc<Self>, reader: &mut FrameReader<R>, keeper: &Arc<dyn Keeper>) {
+        let mut finished = Vec::new();
+        while let Some(frame) = reader.pop() {
+            match frame {
+                Frame::Line(line) => self.line(line, keeper, &mut finished),
+                Frame::TooLong { length, id, request } => {
+                    self.complain(&format!(
+                        "a line of {length} bytes is over the limit and was passed over"
+                    ));
+                    if !request && let Some(id) = id.and_then(|id| id.parse().ok()) {
+                        let message = format!("the server's answer has {length} bytes, over the frame limit");
+                        self.refuse_answer(id, self.failure(Code::FrameTooLong, message), &mut finished);
+                    }
+                }
+                Frame::Endless { length } => {
+                    self.broken(format!("it wrote a line of over {length} bytes that does not end"));
+                    break;
+                }
+            }
+        }
+        if !finished.is_empty() {
+            if finished
+                .iter()
+                .any(|(_, outcome)| matches!(outcome, Outcome::Relayed(_)))
+            {
+                keeper.answered();
+            }
+            self.chain.finish(finished);
+        }
+    }
+
+    fn line(self: &Arc<Self>, line: Bytes, keeper: &Arc<dyn Keeper>, finished: &mut Vec<(Call, Outcome)>) {
+        if line.first() == Some(&b'[') && self.version().has_batches() {
+            match Json::parse(&line) {
+                Ok(batch) => {
+                    for element in batch.elements() {
+                        let part = line.slice(element.span());
+                        self.message(part, keeper, finished);
+                    }
+                }
+                Err(error) => self.complain(&format!("wrote a batch that is {error}")),
+            }
+            return;
+        }
+        self.message(line, keeper, finished);
+    }
+
+    fn message(self: &Arc<Self>, frame: Bytes, keeper: &Arc<dyn Keeper>, finished: &mut Vec<(Call, Outcome)>) {
+        let envelope = match Envelope::parse(&frame) {
+            Ok(envelope) => envelope,
+            Err(refusal) => {
+                self.complain(&format!("wrote a line that is no message: {refusal}"));
+                if refusal.answer
+                    && let Some(number) = refusal.id.as_deref().and_then(|id| id.parse().ok())
+                {
+                    let message = format!("the server's answer cannot be relayed: {refusal}");
+                    self.refuse_answer(number, self.failure(Code::ServerAnswerInvalid, message), finished);
+                }
+                return;
+            }
+        };
+        match envelope.kind {
+            Kind::Answer { id, outcome } => {
+                let span = outcome.map(|result| result.span()).map_err(|error| error.span());
+                let number = id.and_then(|id| Some((id.span(), id.as_u64()?)));
+                self.answer(frame.clone(), number, span, finished);
+            }
+            Kind::Notification { method, params } => {
+                let method = method.as_str().unwrap_or_default();
+                match &*method {
+                    "notifications/progress" => self.progress(&frame, params),
+                    "notifications/tools/list_changed" => keeper.tools_changed(self),
+                    "notifications/message" => {
+                        let text = params.map(|params| params.text()).unwrap_or_default();
+                        let text: String = text.chars().take(500).collect();
+                        debug!(
+                            server = &*self.server,
+                            pid = self.pid,
+                            "log message: {}",
+                            text.escape_debug()
+                        );
+                    }
+                    _ => debug!(server = &*self.server, method = %method.escape_debug(), "notification not relayed"),
+                }
+            }
+            Kind::Request { id, method, .. } => {
+                let method = method.as_str().unwrap_or_default();
+                if method != "ping" {
+                    self.complain(&format!("asked for {method:?}, which is not passed on to clients yet"));
+                }
+                self.outbox
+                    .push(&upstream::answer_server(id.text(), &method, self.version()));
+            }
+        }
+    }
+
+    fn answer(
+        &self,
+        frame: Bytes,
+        number: Option<(Range<usize>, u64)>,
+        outcome: Result<Range<usize>, Range<usize>>,
+        finished: &mut Vec<(Call, Outcome)>,
+    ) {
+        let Some((id, number)) = number else {
+            self.complain("answered under an id that is not ours");
+            return;
+        };
+        let mut state = self.state();
+        let Some(pending) = state.pending.remove(&number) else {
+            // The answer to a call that was cancelled or timed out may well come late; only ids never given are odd.
+            let given = number < state.next;
+            drop(state);
+            if !given {
+                self.complain("answered under an id that was never asked");
+            }
+            return;
+        };
+        let version = state.version;
+        self.rest(&mut state);
+        drop(state);
+        match pending {
+            Pending::Call { call, .. } => {
+                let limit = self.limits.result;
+                finished.push((
+                    *call,
+                    Outcome::Relayed(Relayed {
+                        frame,
+                        id,
+                        outcome,
+                        version,
+                        limit,
+                    }),
+                ));
+            }
+            Pending::Internal { answer, .. } => drop(answer.send(Ok(Answered { frame, outcome }))),
+        }
+    }
+
+    /// Answers a call whose answer cannot be relayed.
+    fn refuse_answer(&self, number: u64, failure: Failure, finished: &mut Vec<(Call, Outcome)>) {
+        let mut state = self.state();
+        let pending = state.pending.remove(&number);
+        self.rest(&mut state);
+        drop(state);
+        match pending {
+            Some(Pending::Call { call, .. }) => finished.push((*call, Outcome::Failed(failure))),
+            Some(Pending::Internal { answer, .. }) => drop(answer.send(Err(failure))),
+            None => {}
+        }
+    }
+
+    /// Passes progress on to the client whose call it is about, and restarts the call's clock.
+    fn progress(&self, frame: &Bytes, params: Option<Json<'_>>) {
+        let Some((span, number)) = relay::progress_token(params) else {
+            return;
+        };
+        let mut state = self.state();
+        let Some(Pending::Call { call, deadline, .. }) = state.pending.get_mut(&number) else {
+            return;
+        };
+        let Some(token) = call.parts.progress_token.clone() else {
+            return;
+        };
+        *deadline = Instant::now() + self.limits.call;
+        // Progress is worth nothing to a client that does not read; an answer would be.
+        if call.client.outbox.over_since().is_some() {
+            return;
+        }
+        let mut edits = Edits::new();
+        edits.replace(span, &call.frame[token]);
+        call.client.outbox.push_edited(frame, &edits);
+    }
+}
+
+impl Cancel for Session {
+    fn cancel(&self, number: u64, notification: Option<(&Bytes, Range<usize>)>) {
+        let mut state = self.state();
+        let Some(pending) = state.pending.remove(&number) else {
+            return;
+        };
+        match notification {
+            Some((frame, span)) => {
+                let mut edits = Edits::new();
+                edits.replace(span, number.to_string());
+                self.outbox.push_edited(frame, &edits);
+            }
+            None => {
+                self.outbox.push(&upstream::cancelled(number, "the client is gone"));
+            }
+        }
+        self.rest(&mut state);
+        drop(state);
+        if let Pending::Call { call, .. } = pending {
+            self.chain.finish(vec![(*call, Outcome::Cancelled)]);
+        }
+        self.attention.notify_one();
+    }
+}
+
+/// Reads and forgets, so that a server is not held up while it ends.
+async fn swallow<R: AsyncRead + Unpin>(reader: &mut FrameReader<R>) {
+    while reader.fill().await.unwrap_or(false) {
+        while reader.pop().is_some() {}
+    }
+}
+
+/// Logs a server's standard error, a line an event, and keeps its first bytes for the error of a server that fails.
+async fn log_stderr(
+    server: Arc<str>,
+    pid: u32,
+    stderr: impl AsyncRead + Unpin,
+    secrets: Arc<Secrets>,
+    first_words: Arc<Mutex<Vec<u8>>>,
+) {
+    const LONGEST: usize = 4096;
+    const KEPT: usize = 512;
+    let mut reader = FrameReader::new(stderr, LONGEST);
+    loop {
+        let more = reader.fill().await.unwrap_or(false);
+        while let Some(frame) = reader.pop() {
+            match frame {
+                Frame::Line(line) => {
+                    let text = String::from_utf8_lossy(&line);
+                    let text = secrets.redactor().redact(&text).into_owned();
+                    if let Ok(mut kept) = first_words.lock() {
+                        let room = KEPT.saturating_sub(kept.len());
+                        kept.extend_from_slice(&text.as_bytes()[..text.len().min(room)]);
+                        if kept.len() < KEPT {
+                            kept.push(b'\n');
+                        }
+                    }
+                    info!(server = &*server, pid, "stderr: {}", text.escape_debug());
+                }
+                Frame::TooLong { length, .. } => info!(server = &*server, pid, "stderr: a line of {length} bytes"),
+                Frame::Endless { .. } => {}
+            }
+        }
+        if !more {
+            return;
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The external tools as clients see them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+
+use super::catalogue::Definition;
+use super::names::{Names, Offer};
+use super::pool::{Server, State};
+use crate::chain::{Call, Chain, Described, Failure, Target};
+use crate::policy::Gate;
+use crate::protocol::Version;
+use crate::protocol::tools::{Exposure, definition_edits};
+use crate::tools;
+use crate::wire::Json;
+
+/// One tool of one server.
+pub struct HostTool {
+    /// Whose it is.
+    pub server: Arc<Server>,
+    /// The server's own name of it.
+    pub tool: String,
+    /// The name that clients see.
+    pub exposed: String,
+    /// Whether that is more than a prefix and the own name.
+    changed: bool,
+    /// Its definition as the server wrote it.
+    pub raw: Bytes,
+    /// The version that the server speaks.
+    version: Version,
+    /// The definition for each version of clients, made when first wanted.
+    forms: [OnceLock<Bytes>; Version::ALL.len()],
+}
+
+impl HostTool {
+    /// The definition for clients of a version.
+    pub fn definition(&self, client: Version) -> Bytes {
+        let (state, _, _) = self.server.state();
+        if matches!(state, State::BackingOff | State::Blocked | State::Failed) {
+            return self.form(client, Some(state.name()));
+        }
+        let index = Version::ALL
+            .iter()
+            .position(|version| *version == client)
+            .unwrap_or_default();
+        self.forms[index].get_or_init(|| self.form(client, None)).clone()
+    }
+
+    fn form(&self, client: Version, state: Option<&str>) -> Bytes {
+        let Some(definition) = Json::part(&self.raw, 0..self.raw.len()) else {
+            return self.raw.clone();
+        };
+        let exposure = Exposure {
+            server: &self.server.id,
+            name: &self.exposed,
+            original: &self.tool,
+            changed: self.changed,
+            state,
+        };
+        let exposure = self.server.entry.prefix.then_some(&exposure);
+        let edits = definition_edits(definition, self.version, client, exposure);
+        if edits.is_empty() {
+            self.raw.clone()
+        } else {
+            Bytes::from(edits.apply(&self.raw))
+        }
+    }
+}
+
+impl Target for HostTool {
+    fn describe(&self) -> Described<'_> {
+        Described {
+            server: &self.server.id,
+            operation: &self.tool,
+            gate: Gate::External,
+        }
+    }
+
+    fn rename(&self) -> Option<&str> {
+        Some(&self.tool)
+    }
+
+    fn check(&self, _: &mut Call) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn send(self: Arc<Self>, _: &Arc<Chain>, call: Call) {
+        self.server.call(call);
+    }
+}
+
+/// All external tools, by exposed name and by origin.
+#[derive(Default)]
+pub struct Table {
+    /// By exposed name.
+    pub tools: BTreeMap<String, Arc<HostTool>>,
+    origins: HashMap<(Arc<str>, String), Arc<HostTool>>,
+    /// What is not offered because its name was taken, a sentence each.
+    pub collisions: Vec<String>,
+}
+
+impl Table {
+    /// The tools of these servers. Tools that have not changed since `before` keep what was made for them.
+    pub(super) fn build(servers: &BTreeMap<String, Arc<Server>>, before: &Table) -> Table {
+        let catalogues: Vec<_> = servers.values().map(|server| (server, server.catalogue())).collect();
+        let offered: Vec<Vec<String>> = catalogues
+            .iter()
+            .map(|(_, catalogue)| catalogue.tools.iter().map(|tool| tool.name.clone()).collect())
+            .collect();
+        let offers: Vec<Offer<'_>> = catalogues
+            .iter()
+            .zip(&offered)
+            .map(|((server, _), names)| Offer {
+                server: &server.id,
+                prefix: server.entry.prefix,
+                names,
+            })
+            .collect();
+        let own: Vec<&str> = tools::definitions().iter().map(|definition| definition.name).collect();
+        let names = Names::build(&own, &offers);
+        let collisions = names
+            .collisions()
+            .iter()
+            .map(|collision| collision.to_string())
+            .collect();
+        let mut table = Table {
+            collisions,
+            ..Table::default()
+        };
+        for (server, catalogue) in &catalogues {
+            let version = catalogue.version.unwrap_or(Version::LATEST_LEGACY);
+            for Definition { name, raw } in &catalogue.tools {
+                let Some(exposed) = names.exposed(&server.id, name) else {
+                    continue;
+                };
+                let origin = (server.id.clone(), name.clone());
+                let kept = before.origins.get(&origin).filter(|old| {
+                    Arc::ptr_eq(&old.server, server)
+                        && old.raw == *raw
+                        && old.exposed == exposed
+                        && old.version == version
+                });
+                let tool = kept.cloned().unwrap_or_else(|| {
+                    Arc::new(HostTool {
+                        server: (*server).clone(),
+                        tool: name.clone(),
+                        exposed: exposed.to_owned(),
+                        changed: exposed != format!("{}__{name}", server.id),
+                        raw: raw.clone(),
+                        version,
+                        forms: Default::default(),
+                    })
+                });
+                table.tools.insert(exposed.to_owned(), tool.clone());
+                table.origins.insert(origin, tool);
+            }
+        }
+        table
+    }
+
+    /// The tool that clients see under this name.
+    pub fn by_name(&self, exposed: &str) -> Option<&Arc<HostTool>> {
+        self.tools.get(exposed)
+    }
+
+    /// The tool of a server under its own name.
+    pub fn by_origin(&self, server: &str, tool: &str) -> Option<&Arc<HostTool>> {
+        self.origins.get(&(Arc::from(server), tool.to_owned()))
+    }
+}

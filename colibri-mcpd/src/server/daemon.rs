@@ -1,0 +1,472 @@
+//! What all connections share.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{debug, info, warn};
+
+use super::facts::CallerFacts;
+use super::own::{Own, Wanted};
+use super::session::Parked;
+use crate::chain::{Arguments, Call, Chain, Client, Outcome, Parts, Target};
+use crate::config::Config;
+use crate::host::{Host, Table};
+use crate::policy::Gate;
+use crate::protocol::answer::{join_instructions, subscription_closed, tools_list_changed};
+use crate::protocol::tools::{Cursor, definition_edits, least_ttl, tools_page};
+use crate::protocol::{Answer, RpcError, Version};
+use crate::store::Store;
+use crate::tools::{self, Route, Skills, ToolOutcome};
+use crate::wire::{Budget, Json};
+
+/// How long a client may be over its byte budget.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often the budgets are looked at.
+const ROUND: Duration = Duration::from_millis(500);
+/// The most bytes queued in the whole daemon.
+pub const MOST_QUEUED: usize = 256 * 1024 * 1024;
+/// How long changes of the tools are gathered before clients are told.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+/// How long calls in flight may take when the daemon is told to end.
+const DRAIN: Duration = Duration::from_secs(5);
+/// How long servers may take to end after that: grace, TERM and KILL of the one that watches them, and a little more.
+const SERVERS_END: Duration = Duration::from_secs(10);
+
+/// What we say of ourselves to models.
+const INSTRUCTIONS: &str = "Colibri MCP hosts the MCP servers of this machine. Tools called colibri_* are its own; \
+tools called SERVER__TOOL belong to the server named before the two underscores. colibri_snapshot tells in one call what \
+there is and in which state.\n";
+
+/// The limits of every connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Bytes of one message.
+    pub frame: usize,
+    /// Bytes that a client may be behind beyond one message.
+    pub ahead: usize,
+    /// Calls in flight of one client.
+    pub in_flight: usize,
+}
+
+/// The daemon.
+pub struct Daemon {
+    /// What it runs with.
+    pub config: Config,
+    /// The limits of every connection.
+    pub limits: Limits,
+    /// The bytes queued for all clients and servers.
+    pub budget: Arc<Budget>,
+    /// When it started.
+    pub started: Instant,
+    chain: Arc<Chain>,
+    host: Arc<Host>,
+    store: Arc<Store>,
+    skills: Skills,
+    guests: Mutex<HashMap<u64, Arc<Guest>>>,
+    next: AtomicU64,
+    registry_error: Mutex<Option<String>>,
+}
+
+/// A connection, as the daemon keeps it.
+pub struct Guest {
+    client: Arc<Client>,
+    told_to_go: watch::Sender<Option<&'static str>>,
+    initialized: AtomicBool,
+    parked: Mutex<Vec<Weak<Parked>>>,
+}
+
+impl Guest {
+    /// Waits until the daemon wants the client to go, and tells why.
+    pub async fn told_to_go(&self) -> &'static str {
+        let mut told = self.told_to_go.subscribe();
+        match told.wait_for(Option::is_some).await {
+            Ok(why) => why.unwrap_or_default(),
+            Err(_) => "the daemon is ending",
+        }
+    }
+
+    /// Waits until no call of the client is in flight.
+    pub async fn all_answered(&self) {
+        self.client.all_landed().await;
+    }
+
+    fn tell_to_go(&self, why: &'static str) {
+        self.told_to_go.send_replace(Some(why));
+    }
+
+    fn take_parked(&self) -> Vec<Call> {
+        let parked = std::mem::take(&mut *self.parked.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        parked.iter().filter_map(|parked| parked.upgrade()?.take()).collect()
+    }
+}
+
+impl Daemon {
+    /// A daemon that serves nobody yet.
+    pub fn new(
+        config: Config,
+        chain: Arc<Chain>,
+        host: Arc<Host>,
+        store: Arc<Store>,
+        budget: Arc<Budget>,
+    ) -> Arc<Daemon> {
+        let limits = Limits {
+            frame: config.max_frame,
+            ahead: 4 * 1024 * 1024,
+            in_flight: config.max_in_flight,
+        };
+        let skills = Skills::new(config.skills.clone());
+        let daemon = Arc::new(Daemon {
+            config,
+            limits,
+            budget,
+            started: Instant::now(),
+            chain,
+            host,
+            store,
+            skills,
+            guests: Mutex::default(),
+            next: AtomicU64::new(1),
+            registry_error: Mutex::default(),
+        });
+        tokio::spawn(Daemon::watch_budgets(Arc::downgrade(&daemon)));
+        tokio::spawn(Daemon::tell_changes(Arc::downgrade(&daemon)));
+        daemon
+    }
+
+    fn guests(&self) -> MutexGuard<'_, HashMap<u64, Arc<Guest>>> {
+        self.guests.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The stages that calls pass.
+    pub fn chain(&self) -> &Arc<Chain> {
+        &self.chain
+    }
+
+    /// The external servers.
+    pub fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    /// A number for a connection.
+    pub fn next_connection(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A client comes.
+    pub fn enter(&self, client: Arc<Client>) -> Arc<Guest> {
+        let guest = Arc::new(Guest {
+            client: client.clone(),
+            told_to_go: watch::Sender::new(None),
+            initialized: AtomicBool::new(false),
+            parked: Mutex::default(),
+        });
+        self.guests().insert(client.connection, guest.clone());
+        guest
+    }
+
+    /// A client is gone.
+    pub fn leave(&self, client: &Client) {
+        self.guests().remove(&client.connection);
+        self.host.disconnected(client.connection);
+    }
+
+    /// Clients that are connected.
+    pub fn clients(&self) -> usize {
+        self.guests().len()
+    }
+
+    /// A legacy client has finished its handshake and may be told things.
+    pub fn initialized(&self, client: &Client) {
+        if let Some(guest) = self.guests().get(&client.connection) {
+            guest.initialized.store(true, Ordering::Release);
+        }
+    }
+
+    /// Keeps track of a call that waits for its cancellation.
+    pub fn park(&self, client: &Client, parked: Arc<Parked>) {
+        if let Some(guest) = self.guests().get(&client.connection) {
+            let mut list = guest.parked.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            list.retain(|parked| parked.strong_count() > 0);
+            list.push(Arc::downgrade(&parked));
+        }
+    }
+
+    /// Closes a client's subscriptions: nothing further will be told.
+    pub fn end_subscriptions(&self, client: &Client) {
+        let guest = self.guests().get(&client.connection).cloned();
+        let calls = guest.map(|guest| guest.take_parked()).unwrap_or_default();
+        self.close_subscriptions(calls);
+    }
+
+    fn close_subscriptions(&self, calls: Vec<Call>) {
+        let closed = calls.into_iter().map(|call| {
+            let answer = Answer::Result(subscription_closed(&call.id_text, call.version));
+            (call, Outcome::Own { answer, failed: false })
+        });
+        self.chain.finish(closed.collect());
+    }
+
+    /// Our instructions and the servers'.
+    pub fn instructions(&self) -> String {
+        let servers = self.host.servers();
+        let texts: Vec<_> = servers
+            .iter()
+            .filter_map(|(id, server)| Some((id, server.catalogue().instructions.clone()?)))
+            .collect();
+        join_instructions(
+            INSTRUCTIONS,
+            texts.iter().map(|(id, text)| (id.as_str(), text.as_str())),
+        )
+    }
+
+    /// Who answers a tool call.
+    pub fn tool(
+        self: &Arc<Self>,
+        name: &str,
+        params: Json<'_>,
+        parts: &mut Parts,
+    ) -> Result<Arc<dyn Target>, RpcError> {
+        if let Some(definition) = tools::definition(name) {
+            return match definition.route {
+                Route::Here(tool) => Ok(Own::tool(self.clone(), definition, tool)),
+                Route::Relay => self.external_call(definition, params, parts),
+            };
+        }
+        match self.host.table().by_name(name) {
+            Some(tool) => Ok(tool.clone()),
+            None if self.host.unseen().is_empty() => Err(unknown_tool(name)),
+            None => Ok(Own::look(self.clone(), Wanted::Exposed(name.to_owned()))),
+        }
+    }
+
+    /// The tool that is wanted, or the answer that there is none.
+    pub fn find(&self, wanted: &Wanted) -> Result<Arc<dyn Target>, Answer> {
+        let table = self.host.table();
+        match wanted {
+            Wanted::Exposed(name) => match table.by_name(name) {
+                Some(tool) => Ok(tool.clone()),
+                None => Err(unknown_tool(name).into()),
+            },
+            Wanted::Origin(server, name) => match table.by_origin(server, name) {
+                Some(tool) => Ok(tool.clone()),
+                None => {
+                    let known = self.host.servers().contains_key(server);
+                    Err(Answer::Result(tools::no_such_tool(server, name, known).result))
+                }
+            },
+        }
+    }
+
+    /// The target of `colibri_external_mcp_call_tool`.
+    fn external_call(
+        self: &Arc<Self>,
+        definition: &tools::Definition,
+        params: Json<'_>,
+        parts: &mut Parts,
+    ) -> Result<Arc<dyn Target>, RpcError> {
+        let arguments = params.get("arguments");
+        let parsed = tools::parse_external_call(arguments.map(|arguments| arguments.text().as_bytes()));
+        let (call, outer) = match (parsed, arguments) {
+            (Ok(call), Some(outer)) => (call, outer),
+            (Err(error), _) => return Ok(Own::done(definition, error.outcome())),
+            (Ok(_), None) => return Err(RpcError::invalid_params("params.arguments must be an object")),
+        };
+        let wanted = Wanted::Origin(call.server, call.tool);
+        let target = match self.find(&wanted) {
+            Ok(target) => target,
+            Err(_) if !self.host.unseen().is_empty() => Own::look(self.clone(), wanted),
+            Err(answer) => Own::failed(definition, answer),
+        };
+        let inner = call.arguments.map(|inner| {
+            let at = outer.span().start + (inner.as_ptr() as usize - outer.text().as_ptr() as usize);
+            at..at + inner.len()
+        });
+        parts.arguments = Arguments::Within {
+            outer: outer.span(),
+            inner,
+        };
+        Ok(target)
+    }
+
+    /// Whether a list should wait for servers that were never seen.
+    pub fn wants_a_first_look(&self, call: &Call) -> bool {
+        self.chain.rules.gates_for(&call.client).is_open(Gate::External) && !self.host.unseen().is_empty()
+    }
+
+    /// The result of `tools/list` for a caller.
+    pub fn list(&self, call: &Call, cursor: Option<&Cursor>) -> Vec<u8> {
+        let table = self.host.table();
+        let external = self.chain.rules.gates.load().is_open(Gate::External);
+        let own = tools::definitions().iter().map(|definition| {
+            let edits = Json::part(&definition.json, 0..definition.json.len())
+                .map(|json| definition_edits(json, Version::LATEST, call.version, None))
+                .unwrap_or_default();
+            (definition.name.to_owned(), Bytes::from(edits.apply(&definition.json)))
+        });
+        let mut listed: Vec<(String, Bytes)> = own.collect();
+        if external {
+            listed.extend(
+                table
+                    .tools
+                    .values()
+                    .map(|tool| (tool.exposed.clone(), tool.definition(call.version))),
+            );
+        }
+        listed.sort_by(|a, b| a.0.cmp(&b.0));
+        let servers = self.host.servers();
+        let ttl = least_ttl(servers.values().filter(|_| external).filter_map(|server| {
+            let catalogue = server.catalogue();
+            Some((catalogue.version?, catalogue.ttl_ms))
+        }));
+        tools_page(
+            call.version,
+            ttl,
+            cursor,
+            listed.iter().map(|(name, raw)| (name.as_str(), &raw[..])),
+        )
+    }
+
+    /// The external tools, as they are offered now.
+    pub fn table(&self) -> Arc<Table> {
+        self.host.table()
+    }
+
+    /// Answers a call of a tool of ours.
+    pub fn own_tool(self: &Arc<Self>, tool: tools::Tool, call: &Call) -> ToolOutcome {
+        let facts = CallerFacts::new(self.clone(), call.client.clone());
+        let context = tools::Context {
+            facts: &facts,
+            store: &self.store,
+            skills: &self.skills,
+            uid: call.client.caller.uid,
+        };
+        tools::call(tool, Some(call.arguments()), context)
+    }
+
+    /// Why the registry could not be loaded, or reloaded.
+    pub fn registry_error(&self) -> Option<String> {
+        self.registry_error
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .clone()
+    }
+
+    /// Notes why the registry could not be loaded, or that it could.
+    pub fn set_registry_error(&self, error: Option<String>) {
+        *self
+            .registry_error
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner()) = error;
+    }
+
+    /// Tells clients to go that do not read, and the one furthest behind when all together are.
+    async fn watch_budgets(daemon: Weak<Daemon>) {
+        let Some(budget) = daemon.upgrade().map(|daemon| daemon.budget.clone()) else {
+            return;
+        };
+        loop {
+            tokio::select! {
+                () = sleep(ROUND) => {}
+                // Looking again at once would find what was just told to go still there.
+                () = budget.above() => sleep(Duration::from_millis(5)).await,
+            }
+            let Some(daemon) = daemon.upgrade() else { return };
+            let guests: Vec<_> = daemon.guests().values().cloned().collect();
+            for guest in &guests {
+                if guest
+                    .client
+                    .outbox
+                    .over_since()
+                    .is_some_and(|since| since.elapsed() >= PATIENCE)
+                {
+                    warn!(
+                        connection = guest.client.connection,
+                        uid = guest.client.caller.uid,
+                        "client does not read"
+                    );
+                    guest.client.outbox.discard();
+                    guest.tell_to_go("it does not read its answers");
+                }
+            }
+            if budget.queued() > MOST_QUEUED
+                && let Some(guest) = guests.iter().max_by_key(|guest| guest.client.outbox.queued())
+            {
+                let queued = guest.client.outbox.queued();
+                warn!(
+                    connection = guest.client.connection,
+                    queued, "too much is queued in all: this client has most"
+                );
+                guest.client.outbox.discard();
+                guest.tell_to_go("too much is queued for it");
+            }
+        }
+    }
+
+    /// Tells clients when the tools have changed.
+    async fn tell_changes(daemon: Weak<Daemon>) {
+        let Some(mut changes) = daemon.upgrade().map(|daemon| daemon.host.changes()) else {
+            return;
+        };
+        while changes.changed().await.is_ok() {
+            sleep(DEBOUNCE).await;
+            changes.mark_unchanged();
+            let Some(daemon) = daemon.upgrade() else { return };
+            if !daemon.chain.rules.gates.load().is_open(Gate::External) {
+                continue;
+            }
+            let guests: Vec<_> = daemon.guests().values().cloned().collect();
+            debug!(clients = guests.len(), "telling clients that tools changed");
+            for guest in guests {
+                if guest.initialized.load(Ordering::Acquire) {
+                    guest.client.outbox.push(&tools_list_changed(None));
+                }
+                for subscription in guest.client.subscribed() {
+                    guest.client.outbox.push(&tools_list_changed(Some(&subscription)));
+                }
+            }
+        }
+    }
+
+    /// Ends everything: calls in flight get a while, then clients go and servers end.
+    pub async fn end(&self) {
+        let guests: Vec<_> = self.guests().values().cloned().collect();
+        info!(clients = guests.len(), servers = self.host.running(), "ending");
+        for guest in &guests {
+            self.close_subscriptions(guest.take_parked());
+        }
+        let quiet = async {
+            for guest in &guests {
+                guest.all_answered().await;
+            }
+        };
+        if timeout(DRAIN, quiet).await.is_err() {
+            warn!(
+                "calls are still in flight after {} s: they are given up",
+                DRAIN.as_secs()
+            );
+        }
+        for guest in &guests {
+            guest.tell_to_go("the daemon is ending");
+        }
+        if !self.host.end(SERVERS_END).await {
+            warn!(servers = self.host.running(), "servers have not ended in time");
+        }
+        let gone = async {
+            while self.clients() > 0 {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        // Clients that do not read are given up after their flush time anyway.
+        let _ = timeout(Duration::from_secs(3), gone).await;
+    }
+}
+
+fn unknown_tool(name: &str) -> RpcError {
+    let name: String = name.chars().take(100).collect();
+    RpcError::invalid_params(format!("unknown tool: {}", name.escape_debug()))
+}

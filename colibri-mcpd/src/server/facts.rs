@@ -1,0 +1,175 @@
+//! What the daemon's own tools may know of it, for one caller.
+
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use colibri_jail_helper::registry::{Isolation, Jail, Network, Transport};
+
+use super::daemon::Daemon;
+use crate::chain::Client;
+use crate::host::{Server, Share, State, Table};
+use crate::policy::Gate;
+use crate::tools::{
+    ExternalTool, Facts, GateState, Gates, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport,
+};
+
+/// The facts as one client may see them.
+pub struct CallerFacts {
+    daemon: Arc<Daemon>,
+    client: Arc<Client>,
+    table: Arc<Table>,
+}
+
+impl CallerFacts {
+    /// The facts for a client.
+    pub fn new(daemon: Arc<Daemon>, client: Arc<Client>) -> CallerFacts {
+        let table = daemon.table();
+        CallerFacts { daemon, client, table }
+    }
+
+    fn gate(&self, gate: Gate) -> GateState {
+        let rules = &self.daemon.chain().rules;
+        if !rules.gates.load().is_open(gate) {
+            GateState::Closed
+        } else if !rules.gates_for(&self.client).is_open(gate) {
+            GateState::Narrowed
+        } else {
+            GateState::Open
+        }
+    }
+}
+
+impl Facts for CallerFacts {
+    fn uptime_s(&self) -> u64 {
+        self.daemon.started.elapsed().as_secs()
+    }
+
+    fn version(&self) -> &str {
+        env!("CARGO_PKG_VERSION")
+    }
+
+    fn socket(&self) -> &Path {
+        &self.daemon.config.socket
+    }
+
+    fn gates(&self) -> Gates {
+        Gates {
+            write: self.gate(Gate::Write),
+            external_call: self.gate(Gate::External),
+        }
+    }
+
+    fn clients(&self) -> u64 {
+        self.daemon.clients() as u64
+    }
+
+    fn require_jail(&self) -> bool {
+        self.daemon.config.require_jail
+    }
+
+    fn registry_path(&self) -> &Path {
+        &self.daemon.config.registry
+    }
+
+    fn registry_error(&self) -> Option<String> {
+        self.daemon.registry_error()
+    }
+
+    fn servers(&self) -> Vec<ServerFacts> {
+        self.daemon
+            .host()
+            .servers()
+            .values()
+            .map(|server| server_facts(server))
+            .collect()
+    }
+
+    fn collisions(&self) -> Vec<String> {
+        self.table.collisions.clone()
+    }
+
+    fn external_tools(&self) -> Box<dyn Iterator<Item = ExternalTool<'_>> + '_> {
+        Box::new(self.table.tools.values().map(|tool| ExternalTool {
+            name: Cow::Borrowed(&tool.exposed),
+            server: Cow::Borrowed(&tool.server.id),
+            tool: Cow::Borrowed(&tool.tool),
+            definition: Cow::Borrowed(&tool.raw),
+        }))
+    }
+}
+
+fn milliseconds(time: SystemTime) -> i64 {
+    time.duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as i64)
+}
+
+fn server_facts(server: &Server) -> ServerFacts {
+    let (state, reason, since) = server.state();
+    let jail = match &server.entry.transport {
+        Transport::Stdio(command) => command.jail.as_ref(),
+        Transport::Http { .. } => None,
+    };
+    ServerFacts {
+        id: server.id.to_string(),
+        transport: match (&server.entry.transport, jail) {
+            (Transport::Http { .. }, _) => ServerTransport::Url,
+            (_, Some(_)) => ServerTransport::Jail,
+            (_, None) => ServerTransport::Host,
+        },
+        state: match state {
+            State::Stopped => ServerState::Stopped,
+            State::Starting => ServerState::Starting,
+            State::Ready => ServerState::Ready,
+            State::BackingOff => ServerState::BackingOff,
+            State::Blocked => ServerState::Blocked,
+            State::Failed => ServerState::Failed,
+        },
+        reason,
+        since: milliseconds(since),
+        isolation: match server.isolation {
+            Isolation::User => "user",
+            Isolation::Shared => "shared",
+            Isolation::Client => "client",
+            Isolation::Call => "call",
+        },
+        tools: server.catalogue().tools.len() as u64,
+        processes: server
+            .sessions()
+            .into_iter()
+            .map(|(share, session)| ProcessFacts {
+                pid: Some(session.pid),
+                uid: match share {
+                    Share::Uid(uid) => Some(uid),
+                    Share::All | Share::Connection(_) | Share::Call(_) => None,
+                },
+                in_flight: session.in_flight() as u64,
+                version: Some(session.version().as_str().to_owned()),
+                started: milliseconds(session.started),
+                jid: session.jid.map(|jid| jid as i32),
+            })
+            .collect(),
+        jail: jail.map(jail_facts),
+    }
+}
+
+fn jail_facts(jail: &Jail) -> JailFacts {
+    let mut networks = Vec::new();
+    for network in [&jail.ip4, &jail.ip6] {
+        match network {
+            Network::Disable => {}
+            Network::Inherit => networks.push("host network".to_owned()),
+            Network::Addresses(addresses) => networks.extend(addresses.iter().map(|address| address.to_string())),
+        }
+    }
+    networks.dedup();
+    JailFacts {
+        name: jail.name.clone().unwrap_or_else(|| "ephemeral".to_owned()),
+        network: if networks.is_empty() {
+            "none".to_owned()
+        } else {
+            networks.join(", ")
+        },
+    }
+}

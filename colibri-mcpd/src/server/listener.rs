@@ -1,0 +1,219 @@
+//! The socket: made safely, guarded against a second daemon, and removed at the end.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::fcntl::{Flock, FlockArg};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tracing::{error, info, warn};
+
+use super::daemon::Daemon;
+use super::{peer, session};
+use crate::protocol::{Code, Failure, Version};
+use crate::wire::{Frame, FrameReader, Outbox, salvage::Salvage};
+
+/// Who may open the socket: its owner and its group.
+const MODE: u32 = 0o660;
+/// Clients over the limit that are being told so at one time; further ones are only closed.
+const MOST_TURNED_AWAY: usize = 64;
+
+/// Why there is no socket to listen on.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The directory is not there, or not ours to write in.
+    #[error("cannot use the directory {path} for the socket: {error}; create it, owned by the daemon's user", path = .path.display())]
+    Directory {
+        /// Which.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// Something else has that name.
+    #[error("{path} exists and is no socket; it is not removed: choose another --socket or move it away", path = .path.display())]
+    NoSocket {
+        /// The socket's path.
+        path: PathBuf,
+    },
+    /// Another daemon answers.
+    #[error("a daemon already listens on {path}: stop it first (service colibri_mcp stop)", path = .path.display())]
+    Alive {
+        /// The socket's path.
+        path: PathBuf,
+    },
+    /// A stale socket of somebody else's.
+    #[error("{path} is a socket of uid {owner}, not of this daemon; it is not removed", path = .path.display())]
+    Foreign {
+        /// The socket's path.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+    },
+    /// The system refuses.
+    #[error("cannot listen on {path}: {error}", path = .path.display())]
+    Bind {
+        /// The socket's path.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+}
+
+/// A socket that is listened on; it is removed when this is dropped.
+pub struct Listener {
+    socket: UnixListener,
+    path: PathBuf,
+    /// Device and inode of our socket: another's in its place is not ours to remove.
+    identity: (u64, u64),
+}
+
+impl Listener {
+    /// Makes the socket. A stale one of our own is replaced, a live daemon is never displaced, and what is no socket is
+    /// never removed.
+    pub fn bind(path: &Path) -> Result<Listener, ListenError> {
+        let directory = path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        let directory_error = |error| ListenError::Directory {
+            path: directory.to_owned(),
+            error,
+        };
+        if !cfg!(target_os = "freebsd") {
+            std::fs::create_dir_all(directory).map_err(directory_error)?;
+        }
+        // One daemon at a time looks and binds. The lock goes with the descriptor; no lock file is left.
+        let handle = File::options()
+            .read(true)
+            .custom_flags(nix::libc::O_DIRECTORY | nix::libc::O_CLOEXEC)
+            .open(directory)
+            .map_err(directory_error)?;
+        let _lock = Flock::lock(handle, FlockArg::LockExclusive)
+            .map_err(|(_, error)| directory_error(io::Error::from(error)))?;
+        let bind_error = |error| ListenError::Bind {
+            path: path.to_owned(),
+            error,
+        };
+        match std::fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(bind_error(error)),
+            Ok(found) if !found.file_type().is_socket() => {
+                return Err(ListenError::NoSocket { path: path.to_owned() });
+            }
+            Ok(found) => {
+                if std::os::unix::net::UnixStream::connect(path).is_ok() {
+                    return Err(ListenError::Alive { path: path.to_owned() });
+                }
+                if found.uid() != nix::unistd::geteuid().as_raw() {
+                    return Err(ListenError::Foreign {
+                        path: path.to_owned(),
+                        owner: found.uid(),
+                    });
+                }
+                info!(path = %path.display(), "replacing a stale socket");
+                std::fs::remove_file(path).map_err(bind_error)?;
+            }
+        }
+        // Nobody else may open it between bind(2) and chmod(2).
+        let umask = nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o177));
+        let bound = UnixListener::bind(path);
+        nix::sys::stat::umask(umask);
+        let socket = bound.map_err(bind_error)?;
+        let group = std::fs::metadata(directory).map_err(bind_error)?.gid();
+        let made = std::fs::symlink_metadata(path).map_err(bind_error)?;
+        if made.gid() != group
+            && let Err(error) = std::os::unix::fs::lchown(path, None, Some(group))
+        {
+            warn!(path = %path.display(), group, "the socket does not get its directory's group: {error}");
+        }
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(MODE)).map_err(bind_error)?;
+        Ok(Listener {
+            socket,
+            path: path.to_owned(),
+            identity: (made.dev(), made.ino()),
+        })
+    }
+
+    /// Accepts clients for as long as this is polled.
+    pub async fn accept(&self, daemon: &Arc<Daemon>) {
+        let turned_away = Arc::new(Semaphore::new(MOST_TURNED_AWAY));
+        loop {
+            let stream = match self.socket.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Out of descriptors, most likely: it goes by when a client leaves.
+                    error!("accepting a client failed: {error}");
+                    sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            let caller = match peer::caller(&stream) {
+                Ok(caller) => caller,
+                Err(error) => {
+                    warn!("a client without credentials is not served: {error}");
+                    continue;
+                }
+            };
+            if daemon.clients() >= daemon.config.max_clients {
+                warn!(
+                    uid = caller.uid,
+                    limit = daemon.config.max_clients,
+                    "too many clients: one is turned away"
+                );
+                if let Ok(permit) = turned_away.clone().try_acquire_owned() {
+                    let daemon = daemon.clone();
+                    tokio::spawn(async move {
+                        turn_away(&daemon, stream).await;
+                        drop(permit);
+                    });
+                }
+                continue;
+            }
+            let (reader, writer) = stream.into_split();
+            tokio::spawn(session::serve(daemon.clone(), caller, reader, writer));
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let ours = std::fs::symlink_metadata(&self.path)
+            .is_ok_and(|found| found.file_type().is_socket() && (found.dev(), found.ino()) == self.identity);
+        if ours && let Err(error) = std::fs::remove_file(&self.path) {
+            warn!(path = %self.path.display(), "the socket could not be removed: {error}");
+        }
+    }
+}
+
+/// Answers a client's first request with why it is not served.
+async fn turn_away(daemon: &Daemon, stream: UnixStream) {
+    let (reader, writer) = stream.into_split();
+    let message = format!(
+        "{} clients are connected already (--max-clients)",
+        daemon.config.max_clients
+    );
+    let answer = Failure::new(Code::DaemonBusy, message).answer(None, Version::LATEST_LEGACY);
+    let mut reader = FrameReader::new(reader, daemon.limits.frame);
+    let asked = async {
+        while reader.fill().await.unwrap_or(false) {
+            while let Some(frame) = reader.pop() {
+                if let Frame::Line(line) = frame
+                    && let Some(id) = Salvage::id_of(&line)
+                {
+                    return Some(id);
+                }
+            }
+        }
+        None
+    };
+    let id = timeout(Duration::from_secs(2), asked).await.ok().flatten();
+    let outbox = Outbox::new(usize::MAX, daemon.budget.clone());
+    outbox.push(&answer.to_message(id.as_deref()));
+    outbox.close();
+    let _ = timeout(Duration::from_secs(2), outbox.drive(writer)).await;
+}

@@ -1,0 +1,207 @@
+//! What the daemon answers itself: the protocol's own methods, the tool list, and the `colibri_*` tools.
+
+use std::sync::{Arc, Mutex};
+
+use super::daemon::Daemon;
+use super::session::Parked;
+use crate::chain::{Call, Chain, Described, Failure, Outcome, Target};
+use crate::policy::Gate;
+use crate::protocol::request::Listen;
+use crate::protocol::tools::Cursor;
+use crate::protocol::{Answer, Method, Version, answer, result_edits};
+use crate::tools;
+use crate::wire::{Id, Json};
+
+/// The server's name of what the daemon answers itself.
+pub const COLIBRI: &str = "colibri";
+
+/// A request that the daemon answers itself.
+pub struct Own {
+    operation: String,
+    gate: Gate,
+    work: Work,
+}
+
+enum Work {
+    Answer(Mutex<Option<(Answer, bool)>>),
+    List(Arc<Daemon>, Option<Cursor>),
+    Listen(Arc<Daemon>, Id, Listen),
+    Tool(Arc<Daemon>, tools::Tool),
+    Look(Arc<Daemon>, Wanted),
+}
+
+/// A tool that may belong to a server that was never seen.
+pub enum Wanted {
+    /// The tool that clients see under this name.
+    Exposed(String),
+    /// The tool of this server with this name.
+    Origin(String, String),
+}
+
+impl Own {
+    fn target(operation: &str, gate: Gate, work: Work) -> Arc<dyn Target> {
+        // A client's own words go to the records: no more of them than a method's name can have.
+        let operation = operation.chars().take(100).collect();
+        Arc::new(Own { operation, gate, work })
+    }
+
+    /// A request whose answer is known already.
+    pub fn answer(operation: &str, answer: Answer) -> Arc<dyn Target> {
+        Own::target(operation, Gate::None, Work::Answer(Mutex::new(Some((answer, false)))))
+    }
+
+    /// A call of a tool of ours whose outcome is known already.
+    pub fn done(definition: &tools::Definition, outcome: tools::ToolOutcome) -> Arc<dyn Target> {
+        let answer = (Answer::Result(outcome.result), outcome.is_error);
+        Own::target(definition.name, definition.gate, Work::Answer(Mutex::new(Some(answer))))
+    }
+
+    /// A call of a tool of ours that fails with this answer.
+    pub fn failed(definition: &tools::Definition, answer: Answer) -> Arc<dyn Target> {
+        Own::target(
+            definition.name,
+            definition.gate,
+            Work::Answer(Mutex::new(Some((answer, true)))),
+        )
+    }
+
+    /// `tools/list`.
+    pub fn list(daemon: Arc<Daemon>, cursor: Option<Cursor>) -> Arc<dyn Target> {
+        Own::target("tools/list", Gate::None, Work::List(daemon, cursor))
+    }
+
+    /// `subscriptions/listen`.
+    pub fn listen(daemon: Arc<Daemon>, id: Id, listen: Listen) -> Arc<dyn Target> {
+        Own::target("subscriptions/listen", Gate::None, Work::Listen(daemon, id, listen))
+    }
+
+    /// A call of a tool that may turn up when servers that were never seen are looked at.
+    pub fn look(daemon: Arc<Daemon>, wanted: Wanted) -> Arc<dyn Target> {
+        let operation = match &wanted {
+            Wanted::Exposed(name) | Wanted::Origin(_, name) => name.clone(),
+        };
+        Own::target(&operation, Gate::External, Work::Look(daemon, wanted))
+    }
+
+    /// A call of a tool of ours.
+    pub fn tool(daemon: Arc<Daemon>, definition: &tools::Definition, tool: tools::Tool) -> Arc<dyn Target> {
+        Own::target(definition.name, definition.gate, Work::Tool(daemon, tool))
+    }
+}
+
+impl Target for Own {
+    fn describe(&self) -> Described<'_> {
+        Described {
+            server: COLIBRI,
+            operation: &self.operation,
+            gate: self.gate,
+        }
+    }
+
+    fn check(&self, _: &mut Call) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Call) {
+        match &self.work {
+            Work::Answer(answer) => {
+                let answer = answer.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+                let (answer, failed) = answer.unwrap_or_else(|| (Answer::Result(b"{}".to_vec()), false));
+                let answer = fit(answer, &call);
+                chain.finish(vec![(call, Outcome::Own { answer, failed })]);
+            }
+            Work::List(daemon, cursor) => {
+                if !daemon.wants_a_first_look(&call) {
+                    return answer_list(daemon, chain, call, cursor.as_ref());
+                }
+                let (this, daemon, chain) = (self.clone(), daemon.clone(), chain.clone());
+                tokio::spawn(async move {
+                    daemon
+                        .host()
+                        .first_look(&call.client.caller, call.client.connection)
+                        .await;
+                    if let Work::List(_, cursor) = &this.work {
+                        answer_list(&daemon, &chain, call, cursor.as_ref());
+                    }
+                });
+            }
+            Work::Listen(daemon, id, listen) => {
+                let (client, text) = (call.client.clone(), call.id_text.clone());
+                let parked = Parked::new(daemon.clone(), call);
+                client
+                    .outbox
+                    .push(&answer::subscription_acknowledged(&text, listen.tools_list_changed));
+                daemon.park(&client, parked.clone());
+                if listen.tools_list_changed {
+                    client.subscribe(id.clone(), text);
+                }
+                if !client.sent(id, parked.clone(), 0)
+                    && let Some(call) = parked.take()
+                {
+                    chain.finish(vec![(call, Outcome::Cancelled)]);
+                }
+            }
+            Work::Look(daemon, _) => {
+                let (this, daemon, chain) = (self.clone(), daemon.clone(), chain.clone());
+                tokio::spawn(async move {
+                    daemon
+                        .host()
+                        .first_look(&call.client.caller, call.client.connection)
+                        .await;
+                    let Work::Look(_, wanted) = &this.work else { return };
+                    match daemon.find(wanted) {
+                        Ok(target) => chain.redirect(call, target),
+                        Err(answer) => chain.finish(vec![(call, Outcome::Own { answer, failed: true })]),
+                    }
+                });
+            }
+            Work::Tool(daemon, tools::Tool::ExternalListTools) if daemon.wants_a_first_look(&call) => {
+                let (this, daemon, chain) = (self.clone(), daemon.clone(), chain.clone());
+                tokio::spawn(async move {
+                    daemon
+                        .host()
+                        .first_look(&call.client.caller, call.client.connection)
+                        .await;
+                    if let Work::Tool(daemon, tool) = &this.work {
+                        answer_tool(daemon.clone(), *tool, chain, call);
+                    }
+                });
+            }
+            Work::Tool(daemon, tool) => answer_tool(daemon.clone(), *tool, chain.clone(), call),
+        }
+    }
+}
+
+fn answer_tool(daemon: Arc<Daemon>, tool: tools::Tool, chain: Arc<Chain>, call: Call) {
+    // The store waits for the disk: not on a thread that serves clients.
+    tokio::task::spawn_blocking(move || {
+        let outcome = daemon.own_tool(tool, &call);
+        let answer = fit(Answer::Result(outcome.result), &call);
+        chain.finish(vec![(
+            call,
+            Outcome::Own {
+                answer,
+                failed: outcome.is_error,
+            },
+        )]);
+    });
+}
+
+/// The result of a tool of ours, which is written as 2025-11-25 has it, in the client's version.
+fn fit(answer: Answer, call: &Call) -> Answer {
+    let (Some(Method::ToolsCall), Answer::Result(result)) = (call.method, &answer) else {
+        return answer;
+    };
+    let Some(json) = Json::part(result, 0..result.len()) else {
+        return answer;
+    };
+    match result_edits(Method::ToolsCall, Version::LATEST_LEGACY, call.version, json) {
+        Ok(edits) => Answer::Result(edits.apply(result)),
+        Err(failure) => failure.answer(call.method, call.version),
+    }
+}
+
+fn answer_list(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Call, cursor: Option<&Cursor>) {
+    let answer = Answer::Result(daemon.list(&call, cursor));
+    chain.finish(vec![(call, Outcome::Own { answer, failed: false })]);
+}

@@ -1,0 +1,417 @@
+//! One client's connection: reads its messages, makes calls of its requests, and sees to it that it reads its answers.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, timeout};
+use tracing::{debug, info};
+
+use super::daemon::Daemon;
+use super::own::Own;
+use crate::chain::enter::Cancel;
+use crate::chain::{Arguments, Batch, Call, Client, Limit, Parts, Target};
+use crate::policy::{Caller, Gate};
+use crate::protocol::{
+    self, Answer, Code, Failure, Method, Notification, Request, RpcError, Session as Agreed, Version,
+};
+use crate::wire::envelope::{INVALID_REQUEST, METHOD_NOT_FOUND, Refusal};
+use crate::wire::{Envelope, Frame, FrameReader, Id, Json, Kind, Outbox};
+
+/// How long a client that closed its side waits for the answers in flight before it is let go.
+const LINGER: Duration = Duration::from_secs(3600);
+/// How long what is queued for a client may take to be written once it is to go.
+const FLUSH: Duration = Duration::from_secs(2);
+/// The most requests of one batch.
+const MOST_IN_BATCH: usize = 1000;
+
+/// One connection.
+pub struct Session {
+    daemon: Arc<Daemon>,
+    client: Arc<Client>,
+    agreed: Agreed,
+    first: bool,
+}
+
+/// Serves a connection until the client is gone or told to go.
+pub async fn serve(
+    daemon: Arc<Daemon>,
+    caller: Caller,
+    reader: impl AsyncRead + Unpin,
+    writer: impl AsyncWrite + Unpin + Send + 'static,
+) {
+    let outbox = Arc::new(Outbox::new(
+        daemon.limits.frame + daemon.limits.ahead,
+        daemon.budget.clone(),
+    ));
+    let client = Arc::new(Client::new(
+        daemon.next_connection(),
+        caller,
+        outbox.clone(),
+        daemon.limits.in_flight,
+    ));
+    let guest = daemon.enter(client.clone());
+    let mut write = tokio::spawn(async move { outbox.drive(writer).await });
+    let mut session = Session {
+        daemon: daemon.clone(),
+        client: client.clone(),
+        agreed: Agreed::Fresh,
+        first: true,
+    };
+    let mut reader = FrameReader::new(reader, daemon.limits.frame);
+    let mut written = None;
+    let why = loop {
+        tokio::select! {
+            more = reader.fill() => match more {
+                Ok(more) => {
+                    if let Some(why) = session.read(&mut reader) {
+                        break why;
+                    }
+                    if !more {
+                        break "it closed its side";
+                    }
+                }
+                Err(error) => {
+                    debug!(connection = client.connection, "reading failed: {error}");
+                    break "reading failed";
+                }
+            },
+            done = &mut write => {
+                written = Some(done);
+                break "it does not read any more";
+            }
+            why = guest.told_to_go() => break why,
+        }
+    };
+    // A client that closed its side still gets the answers that it waits for.
+    if why == "it closed its side" {
+        daemon.end_subscriptions(&client);
+        tokio::select! {
+            () = guest.all_answered() => {}
+            _ = guest.told_to_go() => {}
+            done = &mut write => written = Some(done),
+            () = tokio::time::sleep(LINGER) => {}
+        }
+    }
+    client.disconnect();
+    client.outbox.close();
+    if written.is_none() && timeout(FLUSH, &mut write).await.is_err() {
+        client.outbox.discard();
+        let _ = write.await;
+    }
+    daemon.leave(&client);
+    debug!(connection = client.connection, uid = caller.uid, why, "client gone");
+}
+
+impl Session {
+    /// Handles everything that was read; tells why the client is to go, if it is.
+    fn read<R: AsyncRead + Unpin>(&mut self, reader: &mut FrameReader<R>) -> Option<&'static str> {
+        let mut calls = Vec::new();
+        let mut why = None;
+        while let Some(frame) = reader.pop() {
+            match frame {
+                Frame::Line(line) => self.line(line, &mut calls),
+                Frame::TooLong { length, id, request } => {
+                    let limit = self.daemon.limits.frame;
+                    let message = format!("the message has {length} bytes, the limit is {limit} (--max-frame)");
+                    if request || id.is_none() {
+                        let answer = Failure::new(Code::FrameTooLong, message).answer(None, self.version());
+                        self.client.outbox.push(&answer.to_message(id.as_deref()));
+                    }
+                }
+                Frame::Endless { length } => {
+                    info!(
+                        connection = self.client.connection,
+                        length, "client sends a line that does not end"
+                    );
+                    let limit = self.daemon.limits.frame;
+                    let message = format!("a line of over {length} bytes, the limit is {limit} (--max-frame)");
+                    let answer = Failure::new(Code::FrameTooLong, message).answer(None, self.version());
+                    self.client.outbox.push(&answer.to_message(None));
+                    why = Some("it sent a line that does not end");
+                    break;
+                }
+            }
+            self.first = false;
+        }
+        self.daemon.chain().accept(calls);
+        why
+    }
+
+    /// The version to word errors in while no request says otherwise.
+    fn version(&self) -> Version {
+        match self.agreed {
+            Agreed::Fresh => Version::LATEST_LEGACY,
+            Agreed::Legacy(version) => version,
+        }
+    }
+
+    fn line(&mut self, line: Bytes, calls: &mut Vec<Call>) {
+        if line.first() == Some(&b'[') {
+            return self.batch(line, calls);
+        }
+        if self.first && self.hello(&line) {
+            return;
+        }
+        self.message(line, None, calls);
+    }
+
+    /// Reads the bridge's hello, `{"colibri":1,"narrow":[…]}`: it closes gates for this connection. Not a message, so
+    /// nothing is answered.
+    fn hello(&self, line: &[u8]) -> bool {
+        let Ok(hello) = Json::parse(line) else { return false };
+        if hello.get("colibri").is_none() || hello.get("jsonrpc").is_some() {
+            return false;
+        }
+        let narrow = hello
+            .get("narrow")
+            .map(|narrow| narrow.elements().collect::<Vec<_>>())
+            .unwrap_or_default();
+        for gate in narrow {
+            match gate.as_str().as_deref() {
+                Some("write") => self.client.narrow(Gate::Write),
+                Some("external") => self.client.narrow(Gate::External),
+                // What we do not know was meant to narrow, so everything is.
+                _ => {
+                    self.client.narrow(Gate::Write);
+                    self.client.narrow(Gate::External);
+                }
+            }
+        }
+        true
+    }
+
+    fn batch(&mut self, line: Bytes, calls: &mut Vec<Call>) {
+        let refuse = |message: &str| {
+            let answer = Answer::Error(RpcError::new(INVALID_REQUEST, message));
+            self.client.outbox.push(&answer.to_message(None));
+        };
+        if !self.agreed.takes_batches() {
+            return refuse("batches are for connections that negotiated 2025-03-26; send one message a line");
+        }
+        let messages: Vec<Bytes> = match Json::parse(&line) {
+            Ok(batch) => batch.elements().map(|element| line.slice(element.span())).collect(),
+            Err(error) => {
+                let error = RpcError::new(crate::wire::envelope::PARSE_ERROR, format!("the batch is {error}"));
+                self.client.outbox.push(&Answer::Error(error).to_message(None));
+                return;
+            }
+        };
+        if messages.is_empty() || messages.len() > MOST_IN_BATCH {
+            return refuse(&format!(
+                "a batch holds 1 to {MOST_IN_BATCH} messages, this one holds {}",
+                messages.len()
+            ));
+        }
+        let expected = messages
+            .iter()
+            .filter(|message| match Envelope::parse(message) {
+                Ok(envelope) => matches!(envelope.kind, Kind::Request { .. }),
+                Err(refusal) => !refusal.answer || refusal.id.is_none(),
+            })
+            .count();
+        let batch = Arc::new(Batch::new(self.client.outbox.clone(), expected));
+        for message in messages {
+            self.message(message, Some(&batch), calls);
+        }
+    }
+
+    fn message(&mut self, frame: Bytes, batch: Option<&Arc<Batch>>, calls: &mut Vec<Call>) {
+        let envelope = match Envelope::parse(&frame) {
+            Ok(envelope) => envelope,
+            Err(refusal) => return self.refuse(refusal, batch),
+        };
+        match envelope.kind {
+            Kind::Request { id, method, params } => {
+                let call = self.request(&frame, (id, method, params), batch);
+                calls.extend(call);
+            }
+            Kind::Notification { method, params } => {
+                let method = method.as_str().unwrap_or_default();
+                match protocol::read_notification(&method, params) {
+                    Some(Notification::Cancelled { request }) => {
+                        // Calls of the same read come first: a cancellation never overtakes its request.
+                        self.daemon.chain().accept(std::mem::take(calls));
+                        let Some(span) = params.and_then(|params| params.get("requestId")).map(|id| id.span()) else {
+                            return;
+                        };
+                        self.client.cancel(&Id::of(request), (&frame, span));
+                    }
+                    Some(Notification::Initialized) => self.daemon.initialized(&self.client),
+                    _ => debug!(connection = self.client.connection, "notification passed over"),
+                }
+            }
+            Kind::Answer { .. } => debug!(connection = self.client.connection, "answer to nothing that was asked"),
+        }
+    }
+
+    /// Answers what is no message, if its sender can be waiting for an answer.
+    fn refuse(&self, refusal: Refusal, batch: Option<&Arc<Batch>>) {
+        if refusal.answer && refusal.id.is_some() {
+            return debug!(connection = self.client.connection, "answer passed over: {refusal}");
+        }
+        let message = Answer::Error(RpcError::new(refusal.code, refusal.message)).to_message(refusal.id.as_deref());
+        match batch {
+            Some(batch) => batch.answer(Some(&message)),
+            None => drop(self.client.outbox.push(&message)),
+        }
+    }
+
+    /// Makes a call of a request.
+    fn request(
+        &mut self,
+        frame: &Bytes,
+        (id, method, params): (Json<'_>, Json<'_>, Option<Json<'_>>),
+        batch: Option<&Arc<Batch>>,
+    ) -> Option<Call> {
+        let (key, id_text) = (Id::of(id), id.text());
+        if let Err(limit) = self.client.admit(&key) {
+            let failure = match limit {
+                Limit::InFlight(limit) => Failure::new(
+                    Code::LimitInFlight,
+                    format!("{limit} calls of this client are in flight already (--max-in-flight)"),
+                ),
+                Limit::SameId => {
+                    self.refuse(
+                        Refusal {
+                            code: INVALID_REQUEST,
+                            message: format!("a request with the id {id_text} is still in flight"),
+                            id: Some(id_text.to_owned()),
+                            answer: false,
+                        },
+                        batch,
+                    );
+                    return None;
+                }
+            };
+            let message = failure.answer(None, self.version()).to_message(Some(id_text));
+            match batch {
+                Some(batch) => batch.answer(Some(&message)),
+                None => drop(self.client.outbox.push(&message)),
+            }
+            return None;
+        }
+        let name = method.as_str().unwrap_or_default();
+        let mut parts = Parts {
+            id: id.span(),
+            params: params.map(|params| params.span()),
+            ..Parts::default()
+        };
+        let (version, known, target) = match protocol::classify(self.agreed, &name, params) {
+            Ok(request) => {
+                parts.progress_token = request.meta.progress_token.map(|token| token.span());
+                let target = self
+                    .target(&request, params, &key, &mut parts)
+                    .unwrap_or_else(|error| Own::answer(&name, Answer::Error(error)));
+                (request.version, request.method, target)
+            }
+            Err(error) => (
+                self.version(),
+                Method::parse(&name),
+                Own::answer(&name, Answer::Error(error)),
+            ),
+        };
+        Some(Call {
+            client: self.client.clone(),
+            id: key,
+            id_text: id_text.into(),
+            batch: batch.cloned(),
+            version,
+            method: known,
+            frame: frame.clone(),
+            parts,
+            target,
+            entered: Instant::now(),
+            time: SystemTime::now(),
+            number: 0,
+            attempt: 1,
+            validated: false,
+        })
+    }
+
+    /// Who answers a request.
+    fn target(
+        &mut self,
+        request: &Request<'_>,
+        params: Option<Json<'_>>,
+        id: &Id,
+        parts: &mut Parts,
+    ) -> Result<Arc<dyn Target>, RpcError> {
+        let version = request.version;
+        let Some(method) = request.method else {
+            return Err(RpcError::new(METHOD_NOT_FOUND, "no such method"));
+        };
+        match method {
+            Method::Initialize => {
+                let asked = protocol::read_initialize(params)?;
+                self.agreed = Agreed::Legacy(asked.version);
+                let answer = protocol::initialize_result(asked.version, &OFFERED, &self.daemon.instructions());
+                Ok(Own::answer(method.as_str(), Answer::Result(answer)))
+            }
+            Method::Discover => {
+                let answer = protocol::discover_result(version, &OFFERED, &self.daemon.instructions());
+                Ok(Own::answer(method.as_str(), Answer::Result(answer)))
+            }
+            Method::Ping => Ok(Own::answer(
+                method.as_str(),
+                Answer::Result(protocol::empty_result(version)),
+            )),
+            Method::ToolsList => {
+                let cursor = protocol::tools::Cursor::read(params)?;
+                Ok(Own::list(self.daemon.clone(), cursor))
+            }
+            Method::SubscriptionsListen => {
+                let listen = protocol::read_listen(params)?;
+                Ok(Own::listen(self.daemon.clone(), id.clone(), listen))
+            }
+            Method::ToolsCall => {
+                let params = params.ok_or_else(|| RpcError::invalid_params("tools/call needs params with a name"))?;
+                let name = params.get("name").and_then(|name| name.as_str());
+                let name = name.ok_or_else(|| RpcError::invalid_params("params.name must be a string"))?;
+                if let Some(arguments) = params.get("arguments") {
+                    if !arguments.is_object() {
+                        return Err(RpcError::invalid_params("params.arguments must be an object"));
+                    }
+                    parts.arguments = Arguments::At(arguments.span());
+                }
+                self.daemon.tool(&name, params, parts)
+            }
+            _ => Err(RpcError::method_not_found(method.as_str(), version)),
+        }
+    }
+}
+
+/// What the daemon offers as a server.
+const OFFERED: [protocol::Capability; 1] = [protocol::Capability::Tools];
+
+/// Lets go of a call that nobody else will end.
+pub struct Parked {
+    daemon: Arc<Daemon>,
+    call: std::sync::Mutex<Option<Call>>,
+}
+
+impl Parked {
+    /// Keeps a call until it is cancelled or taken.
+    pub fn new(daemon: Arc<Daemon>, call: Call) -> Arc<Parked> {
+        Arc::new(Parked {
+            daemon,
+            call: std::sync::Mutex::new(Some(call)),
+        })
+    }
+
+    /// The call, unless it was cancelled.
+    pub fn take(&self) -> Option<Call> {
+        self.call.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take()
+    }
+}
+
+impl Cancel for Parked {
+    fn cancel(&self, _: u64, _: Option<(&Bytes, std::ops::Range<usize>)>) {
+        if let Some(call) = self.take() {
+            self.daemon
+                .chain()
+                .finish(vec![(call, crate::chain::Outcome::Cancelled)]);
+        }
+    }
+}
