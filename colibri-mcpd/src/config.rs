@@ -175,9 +175,12 @@ pub mod paths {
         }
     }
 
-    /// The skills.
-    pub fn skills() -> PathBuf {
-        configuration("skills")
+    /// The directories of skills: one, if it is there.
+    pub fn skills() -> Vec<PathBuf> {
+        Some(configuration("skills"))
+            .filter(|path| path.exists())
+            .into_iter()
+            .collect()
     }
 }
 
@@ -199,7 +202,7 @@ impl Flags {
             clients: self.clients.unwrap_or_else(paths::clients),
             state_dir: self.state_dir.unwrap_or_else(paths::state_dir),
             skills: if self.skills.is_empty() {
-                vec![paths::skills()]
+                paths::skills()
             } else {
                 self.skills
             },

@@ -21,7 +21,10 @@ impl Rules {
             (true, false) => GateState::Narrowed,
             (true, true) => GateState::Open,
         };
-        CallerGates { write: state(Gate::Write), external_call: state(Gate::External) }
+        CallerGates {
+            write: state(Gate::Write),
+            external_call: state(Gate::External),
+        }
     }
 }
 

@@ -60,7 +60,6 @@ pub struct CallerGates {
     pub external_call: GateState,
 }
 
-
 impl CallerGates {
     /// Whether a call behind this gate passes.
     ///
@@ -70,9 +69,12 @@ impl CallerGates {
         let (state, name, flag, variable) = match gate {
             Gate::None => return Ok(()),
             Gate::Write => (&self.write, "write", "--write", "COLIBRI_MCP_WRITE=1"),
-            Gate::External => {
-                (&self.external_call, "external-call", "--external-call", "COLIBRI_MCP_EXTERNAL_CALL=1")
-            }
+            Gate::External => (
+                &self.external_call,
+                "external-call",
+                "--external-call",
+                "COLIBRI_MCP_EXTERNAL_CALL=1",
+            ),
         };
         let (why, rule, advice) = match state {
             GateState::Open => return Ok(()),
@@ -106,7 +108,7 @@ impl Gates {
     /// The gates that are open.
     pub fn new(write: bool, external: bool) -> Gates {
         Gates {
-            open: u8::from(write) * Gate::Write.bit() | u8::from(external) * Gate::External.bit(),
+            open: (u8::from(write) * Gate::Write.bit()) | (u8::from(external) * Gate::External.bit()),
         }
     }
 
@@ -146,20 +148,36 @@ mod tests {
     #[test]
     fn a_closed_gate_says_what_to_set() {
         for (state, wanted, rule) in [
-            (GateState::Closed, "start colibri-mcpd with --write or COLIBRI_MCP_WRITE=1", "gate:write"),
-            (GateState::Narrowed, "start colibri-mcp without --read-only", "narrow:write"),
             (
-                GateState::Refused { rule: "clients.json: users.eve".to_owned() },
+                GateState::Closed,
+                "start colibri-mcpd with --write or COLIBRI_MCP_WRITE=1",
+                "gate:write",
+            ),
+            (
+                GateState::Narrowed,
+                "start colibri-mcp without --read-only",
+                "narrow:write",
+            ),
+            (
+                GateState::Refused {
+                    rule: "clients.json: users.eve".to_owned(),
+                },
                 "ask the operator to open it in that file",
                 "clients.json: users.eve",
             ),
         ] {
-            let gates = CallerGates { write: state, external_call: GateState::Open };
+            let gates = CallerGates {
+                write: state,
+                external_call: GateState::Open,
+            };
             assert_eq!(gates.check(Gate::None), Ok(()));
             assert_eq!(gates.check(Gate::External), Ok(()));
             let failure = gates.check(Gate::Write).unwrap_err();
             assert_eq!(failure.code, Code::GateClosed);
-            assert_eq!((failure.rule.as_deref(), failure.advice.as_deref()), (Some(rule), Some(wanted)));
+            assert_eq!(
+                (failure.rule.as_deref(), failure.advice.as_deref()),
+                (Some(rule), Some(wanted))
+            );
         }
     }
 }

@@ -103,9 +103,7 @@ impl Method {
     /// that was not advertised is not found (2026-07-28, `schema.ts`, `MethodNotFoundError`).
     pub fn capability(self) -> Option<Capability> {
         match self {
-            Method::Initialize | Method::Discover | Method::Ping | Method::SubscriptionsListen => {
-                None
-            }
+            Method::Initialize | Method::Discover | Method::Ping | Method::SubscriptionsListen => None,
             Method::ToolsList | Method::ToolsCall => Some(Capability::Tools),
             Method::PromptsList | Method::PromptsGet => Some(Capability::Prompts),
             Method::ResourcesList

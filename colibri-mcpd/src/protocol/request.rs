@@ -131,9 +131,7 @@ pub fn classify<'a>(
         // A legacy client that repeats what it negotiated says nothing new.
         (Session::Legacy(agreed), Some(Some(version))) if version == agreed => agreed,
         (_, Some(_)) => {
-            return Err(RpcError::unsupported_version(
-                declared.as_deref().unwrap_or_default(),
-            ));
+            return Err(RpcError::unsupported_version(declared.as_deref().unwrap_or_default()));
         }
         (Session::Legacy(agreed), None) => agreed,
         (Session::Fresh, None) => match known {
@@ -144,16 +142,11 @@ pub fn classify<'a>(
     };
     let meta = read_meta(meta_object, version)?;
     match known {
-        Some(Method::Initialize) if !version.is_modern() && session != Session::Fresh => {
-            Err(RpcError::new(
-                INVALID_REQUEST,
-                "this connection is initialized already: open another one",
-            ))
-        }
-        Some(known)
-            if !known.is_in(version)
-                || !known.capability().is_none_or(|it| offered.contains(&it)) =>
-        {
+        Some(Method::Initialize) if !version.is_modern() && session != Session::Fresh => Err(RpcError::new(
+            INVALID_REQUEST,
+            "this connection is initialized already: open another one",
+        )),
+        Some(known) if !known.is_in(version) || !known.capability().is_none_or(|it| offered.contains(&it)) => {
             Err(RpcError::method_not_found(method, version))
         }
         _ => Ok(Request {
@@ -298,19 +291,13 @@ fn read_meta(object: Option<Json<'_>>, version: Version) -> Result<Meta<'_>, Rpc
     if version.is_modern() {
         meta.client_capabilities = self::object(members, META_CLIENT_CAPABILITIES)?;
         if meta.client_capabilities.is_none() {
-            return Err(must_be(
-                META_CLIENT_CAPABILITIES,
-                "there, as an object ({} for none)",
-            ));
+            return Err(must_be(META_CLIENT_CAPABILITIES, "there, as an object ({} for none)"));
         }
         meta.client_info = self::object(members, META_CLIENT_INFO)?;
         meta.log_level = members.get(META_LOG_LEVEL);
         let is_level = |level: Json<'_>| LOG_LEVELS.iter().any(|name| level.is_string(name));
         if meta.log_level.is_some_and(|level| !is_level(level)) {
-            return Err(must_be(
-                META_LOG_LEVEL,
-                &format!("one of {}", LOG_LEVELS.join(", ")),
-            ));
+            return Err(must_be(META_LOG_LEVEL, &format!("one of {}", LOG_LEVELS.join(", "))));
         }
     }
     Ok(meta)
@@ -330,9 +317,7 @@ fn must_be(key: &str, what: &str) -> RpcError {
 }
 
 fn ambiguous(place: &str, key: &str) -> RpcError {
-    RpcError::invalid_params(format!(
-        "refused: two members of {place} can be read as \"{key}\""
-    ))
+    RpcError::invalid_params(format!("refused: two members of {place} can be read as \"{key}\""))
 }
 
 fn neither_era() -> RpcError {
@@ -389,22 +374,13 @@ mod tests {
             (legacy, "server/discover", "{}", Err(METHOD_NOT_FOUND)),
             (legacy, "subscriptions/listen", "{}", Err(METHOD_NOT_FOUND)),
         ] {
-            assert_eq!(
-                code(session, method, params),
-                expected,
-                "{session:?} {method} {params}"
-            );
+            assert_eq!(code(session, method, params), expected, "{session:?} {method} {params}");
         }
         assert_eq!(
-            classify(Session::Fresh, &ALL, "tools/list", None)
-                .unwrap_err()
-                .code,
+            classify(Session::Fresh, &ALL, "tools/list", None).unwrap_err().code,
             INVALID_PARAMS
         );
-        assert_eq!(
-            classify(legacy, &ALL, "tools/list", None).unwrap().version,
-            V2025_06_18
-        );
+        assert_eq!(classify(legacy, &ALL, "tools/list", None).unwrap().version, V2025_06_18);
     }
 
     #[test]
@@ -417,11 +393,7 @@ mod tests {
                 "resources/subscribe",
                 "resources/unsubscribe",
             ] {
-                assert_eq!(
-                    code(session, method, MODERN),
-                    Err(METHOD_NOT_FOUND),
-                    "{method}"
-                );
+                assert_eq!(code(session, method, MODERN), Err(METHOD_NOT_FOUND), "{method}");
             }
         }
     }
@@ -437,10 +409,7 @@ mod tests {
                 };
                 classify(session, offered, method.as_str(), params).map_err(|error| error.code)
             };
-            for version in Version::ALL
-                .into_iter()
-                .filter(|version| method.is_in(*version))
-            {
+            for version in Version::ALL.into_iter().filter(|version| method.is_in(*version)) {
                 if method.capability().is_some() {
                     assert_eq!(
                         found(&[], version).unwrap_err(),
@@ -451,12 +420,7 @@ mod tests {
                 }
                 // 2024-11-05 has completion without a capability that says so.
                 let is_there = method != Method::Initialize;
-                assert_eq!(
-                    found(&ALL, version).is_ok(),
-                    is_there,
-                    "{} {version}",
-                    method.as_str()
-                );
+                assert_eq!(found(&ALL, version).is_ok(), is_there, "{} {version}", method.as_str());
             }
         }
     }
@@ -484,12 +448,7 @@ mod tests {
             let params = MODERN.replace("2026-07-28", requested);
             let error = classify(session, &ALL, "tools/list", Some(json(&params))).unwrap_err();
             assert_eq!(error.code, UNSUPPORTED_PROTOCOL_VERSION, "{requested}");
-            assert!(
-                error
-                    .data
-                    .unwrap()
-                    .contains(r#""supported":["2026-07-28"]"#)
-            );
+            assert!(error.data.unwrap().contains(r#""supported":["2026-07-28"]"#));
         }
         // What it negotiated is known to a legacy session, and needs none of the modern keys.
         let params = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25"}}"#;
@@ -534,16 +493,8 @@ mod tests {
             (r#""org.example/x":[1]"#, true),
         ] {
             let params = with(more);
-            let expected = if served {
-                Ok(V2026_07_28)
-            } else {
-                Err(INVALID_PARAMS)
-            };
-            assert_eq!(
-                code(Session::Fresh, "tools/list", &params),
-                expected,
-                "{params}"
-            );
+            let expected = if served { Ok(V2026_07_28) } else { Err(INVALID_PARAMS) };
+            assert_eq!(code(Session::Fresh, "tools/list", &params), expected, "{params}");
         }
     }
 
@@ -556,14 +507,8 @@ mod tests {
         assert_eq!(meta.progress_token.unwrap().text(), "\"p\"");
         assert_eq!(meta.log_level.unwrap().text(), "\"info\"");
         assert_eq!(meta.client_info.unwrap().text(), r#"{"name":"x"}"#);
-        assert_eq!(
-            meta.client_capabilities.unwrap().text(),
-            r#"{"elicitation":{}}"#
-        );
-        assert_eq!(
-            &params[meta.object.unwrap().span()],
-            meta.object.unwrap().text()
-        );
+        assert_eq!(meta.client_capabilities.unwrap().text(), r#"{"elicitation":{}}"#);
+        assert_eq!(&params[meta.object.unwrap().span()], meta.object.unwrap().text());
     }
 
     #[test]
@@ -576,18 +521,9 @@ mod tests {
             r#"{"_meta":{"progressToken":1,"progresstoken":2}}"#,
             r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25","IO.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#,
         ] {
-            let error = classify(
-                Session::Legacy(V2025_11_25),
-                &ALL,
-                "tools/call",
-                Some(json(params)),
-            )
-            .unwrap_err();
+            let error = classify(Session::Legacy(V2025_11_25), &ALL, "tools/call", Some(json(params))).unwrap_err();
             assert_eq!(error.code, INVALID_PARAMS, "{params}");
-            assert!(
-                error.message.contains("can be read as"),
-                "{params}: {error}"
-            );
+            assert!(error.message.contains("can be read as"), "{params}: {error}");
         }
     }
 
@@ -611,15 +547,9 @@ mod tests {
     fn reads_initialize() {
         let params = r#"{"protocolVersion":"2025-06-18","capabilities":{"roots":{}},"clientInfo":{"name":"x","version":"1"},"more":1}"#;
         let read = read_initialize(Some(json(params))).unwrap();
-        assert_eq!(
-            (read.version, read.requested.as_ref()),
-            (V2025_06_18, "2025-06-18")
-        );
+        assert_eq!((read.version, read.requested.as_ref()), (V2025_06_18, "2025-06-18"));
         assert_eq!(read.capabilities.unwrap().text(), r#"{"roots":{}}"#);
-        assert_eq!(
-            read.client_info.unwrap().get("name").unwrap().text(),
-            "\"x\""
-        );
+        assert_eq!(read.client_info.unwrap().get("name").unwrap().text(), "\"x\"");
         assert_eq!(
             read_initialize(Some(json(r#"{"protocolVersion":"2099-01-01"}"#)))
                 .unwrap()
@@ -665,17 +595,11 @@ mod tests {
 
     #[test]
     fn reads_notifications() {
-        let cancelled = |params: &'static str| match read_notification(
-            "notifications/cancelled",
-            Some(json(params)),
-        ) {
+        let cancelled = |params: &'static str| match read_notification("notifications/cancelled", Some(json(params))) {
             Some(Notification::Cancelled { request }) => Some(request.text()),
             _ => None,
         };
-        assert_eq!(
-            cancelled(r#"{"requestId":"\u0061","reason":"x"}"#),
-            Some(r#""\u0061""#)
-        );
+        assert_eq!(cancelled(r#"{"requestId":"\u0061","reason":"x"}"#), Some(r#""\u0061""#));
         assert_eq!(cancelled(r#"{"requestId":7}"#), Some("7"));
         for params in [
             r#"{"requestId":null}"#,

@@ -8,8 +8,7 @@ use std::collections::HashSet;
 
 use super::answer::{NAME, TITLE, VERSION};
 use super::error::{
-    HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY, RpcError,
-    UNSUPPORTED_PROTOCOL_VERSION,
+    HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY, RpcError, UNSUPPORTED_PROTOCOL_VERSION,
 };
 use super::shape::modern_meta;
 use super::version::Version;
@@ -60,9 +59,7 @@ pub fn discover(id: u64) -> Vec<u8> {
 
 /// `tools/list`. `cursor` is `nextCursor` of the page before, as the server wrote it.
 pub fn tools_list(id: u64, server: Version, cursor: Option<&str>) -> Vec<u8> {
-    let cursor = cursor
-        .map(|cursor| format!("\"cursor\":{cursor}"))
-        .unwrap_or_default();
+    let cursor = cursor.map(|cursor| format!("\"cursor\":{cursor}")).unwrap_or_default();
     request(id, "tools/list", server, &cursor)
 }
 
@@ -112,11 +109,7 @@ fn request(id: u64, method: &str, server: Version, members: &str) -> Vec<u8> {
     } else {
         String::new()
     };
-    let comma = if meta.is_empty() || members.is_empty() {
-        ""
-    } else {
-        ","
-    };
+    let comma = if meta.is_empty() || members.is_empty() { "" } else { "," };
     let params = if meta.is_empty() && members.is_empty() {
         String::new()
     } else {
@@ -166,9 +159,7 @@ pub enum Unusable {
         what: String,
     },
     /// It speaks no version of MCP that the daemon does.
-    #[error(
-        "{method}: the server speaks MCP {spoken}, and the daemon none of these: update one of them"
-    )]
+    #[error("{method}: the server speaks MCP {spoken}, and the daemon none of these: update one of them")]
     Version {
         /// Which request it was the answer to.
         method: &'static str,
@@ -222,9 +213,7 @@ impl<'a> ServerSays<'a> {
                 .and_then(|value| value.as_str());
             printable(prefix(&text.unwrap_or_default(), 80))
         };
-        format!("{} {}", field("name"), field("version"))
-            .trim()
-            .to_owned()
+        format!("{} {}", field("name"), field("version")).trim().to_owned()
     }
 }
 
@@ -244,10 +233,7 @@ fn printable(text: &str) -> String {
 /// Reads the result of `initialize`.
 pub fn read_initialize_result(result: Json<'_>) -> Result<ServerSays<'_>, Unusable> {
     const METHOD: &str = "initialize";
-    let Some(answered) = result
-        .get("protocolVersion")
-        .and_then(|version| version.as_str())
-    else {
+    let Some(answered) = result.get("protocolVersion").and_then(|version| version.as_str()) else {
         return Err(invalid(
             METHOD,
             "the result has no \"protocolVersion\" that is a string",
@@ -280,14 +266,8 @@ pub fn read_probe<'a>(outcome: Result<Json<'a>, Json<'a>>) -> Result<Probe<'a>, 
     const METHOD: &str = "server/discover";
     let (result, versions) = match outcome {
         Ok(result) => (Some(result), result.get("supportedVersions")),
-        Err(error) => match error
-            .get("code")
-            .and_then(|code| code.text().parse::<i64>().ok())
-        {
-            Some(UNSUPPORTED_PROTOCOL_VERSION) => (
-                None,
-                error.get("data").and_then(|data| data.get("supported")),
-            ),
+        Err(error) => match error.get("code").and_then(|code| code.text().parse::<i64>().ok()) {
+            Some(UNSUPPORTED_PROTOCOL_VERSION) => (None, error.get("data").and_then(|data| data.get("supported"))),
             Some(code @ (HEADER_MISMATCH | MISSING_REQUIRED_CLIENT_CAPABILITY)) => {
                 return Err(invalid(
                     METHOD,
@@ -302,11 +282,7 @@ pub fn read_probe<'a>(outcome: Result<Json<'a>, Json<'a>>) -> Result<Probe<'a>, 
     };
     let mut spoken = String::new();
     let mut best: Option<Version> = None;
-    for version in versions
-        .elements()
-        .take(100)
-        .filter_map(|version| version.as_str())
-    {
+    for version in versions.elements().take(100).filter_map(|version| version.as_str()) {
         best = best.max(Version::parse(&version));
         if spoken.len() < 100 {
             spoken.push_str(if spoken.is_empty() { "" } else { ", " });
@@ -325,19 +301,12 @@ pub fn read_probe<'a>(outcome: Result<Json<'a>, Json<'a>>) -> Result<Probe<'a>, 
                 info.or(result.get("serverInfo")),
             )))
         }
-        (Some(version), None) if version.is_modern() => Err(invalid(
-            METHOD,
-            &format!("refused {version} and names it as supported"),
-        )),
+        (Some(version), None) if version.is_modern() => {
+            Err(invalid(METHOD, &format!("refused {version} and names it as supported")))
+        }
         (Some(_), _) => Ok(Probe::Legacy),
-        (None, _) if spoken.is_empty() => Err(invalid(
-            METHOD,
-            "the server names no version that it speaks",
-        )),
-        (None, _) => Err(Unusable::Version {
-            method: METHOD,
-            spoken,
-        }),
+        (None, _) if spoken.is_empty() => Err(invalid(METHOD, "the server names no version that it speaks")),
+        (None, _) => Err(Unusable::Version { method: METHOD, spoken }),
     }
 }
 
@@ -398,14 +367,8 @@ impl Walk {
                 &format!("two members of the result can be read as \"{key}\""),
             ));
         }
-        let Some(list) = result
-            .get("tools")
-            .filter(|list| list.kind() == Kind::Array)
-        else {
-            return Err(invalid(
-                METHOD,
-                "the result has no \"tools\" that is an array",
-            ));
+        let Some(list) = result.get("tools").filter(|list| list.kind() == Kind::Array) else {
+            return Err(invalid(METHOD, "the result has no \"tools\" that is an array"));
         };
         self.pages += 1;
         let mut page = ToolsPage {
@@ -465,14 +428,8 @@ impl Walk {
             return Err("it has no \"name\" that is a string".to_owned());
         };
         let shown = || printable(prefix(&name, 80));
-        if !definition
-            .get("inputSchema")
-            .is_some_and(|schema| schema.is_object())
-        {
-            return Err(format!(
-                "{}: it has no \"inputSchema\" that is an object",
-                shown()
-            ));
+        if !definition.get("inputSchema").is_some_and(|schema| schema.is_object()) {
+            return Err(format!("{}: it has no \"inputSchema\" that is an object", shown()));
         }
         let length = definition.text().len();
         if length > DEFINITION_LIMIT {
@@ -488,10 +445,7 @@ impl Walk {
             ));
         }
         if self.names.len() >= TOOLS_LIMIT {
-            return Err(format!(
-                "{}: the server has more than {TOOLS_LIMIT} tools",
-                shown()
-            ));
+            return Err(format!("{}: the server has more than {TOOLS_LIMIT} tools", shown()));
         }
         if !self.names.insert(name.clone().into_owned()) {
             return Err(format!("{}: another tool has that name", shown()));
@@ -532,9 +486,7 @@ mod tests {
     #[test]
     fn what_is_sent_is_what_the_daemon_itself_would_take() {
         let classified = |message: &[u8], session| {
-            let envelope::Kind::Request { method, params, .. } =
-                Envelope::parse(message).unwrap().kind
-            else {
+            let envelope::Kind::Request { method, params, .. } = Envelope::parse(message).unwrap().kind else {
                 panic!()
             };
             request::classify(
@@ -568,20 +520,13 @@ mod tests {
         let envelope::Kind::Request { params, .. } = Envelope::parse(&message).unwrap().kind else {
             panic!()
         };
-        assert_eq!(
-            request::read_initialize(params).unwrap().version,
-            V2025_11_25
-        );
+        assert_eq!(request::read_initialize(params).unwrap().version, V2025_11_25);
         let message = cancelled(7, "timed \"out\"");
-        let envelope::Kind::Notification { method, params } =
-            Envelope::parse(&message).unwrap().kind
-        else {
+        let envelope::Kind::Notification { method, params } = Envelope::parse(&message).unwrap().kind else {
             panic!()
         };
         let read = request::read_notification(&method.as_str().unwrap(), params);
-        assert!(
-            matches!(read, Some(request::Notification::Cancelled { request }) if request.text() == "7")
-        );
+        assert!(matches!(read, Some(request::Notification::Cancelled { request }) if request.text() == "7"));
     }
 
     #[test]
@@ -598,10 +543,7 @@ mod tests {
             value(&tools_list(3, V2026_07_28, Some("\"a\"")))["params"]["cursor"],
             "a"
         );
-        assert_eq!(
-            value(&ping(4)),
-            json!({"jsonrpc": "2.0", "id": 4, "method": "ping"})
-        );
+        assert_eq!(value(&ping(4)), json!({"jsonrpc": "2.0", "id": 4, "method": "ping"}));
         assert_eq!(value(&initialize(0))["params"]["capabilities"], json!({}));
         assert_eq!(value(&initialized())["method"], "notifications/initialized");
     }
@@ -617,10 +559,7 @@ mod tests {
             ("sampling/createMessage", V2025_11_25),
             ("x\"\n", V2024_11_05),
         ] {
-            assert_eq!(
-                value(&answer_server("1", method, version))["error"]["code"],
-                -32601
-            );
+            assert_eq!(value(&answer_server("1", method, version))["error"]["code"], -32601);
         }
         assert!(answer_server("1", &"m".repeat(1 << 20), V2025_11_25).len() < 400);
     }
@@ -647,10 +586,7 @@ mod tests {
         assert_eq!(read_notification(progress, None), None);
         let changed = read_notification("notifications/tools/list_changed", None);
         assert_eq!(changed, Some(Notification::ToolsListChanged));
-        assert_eq!(
-            read("notifications/message", "{}"),
-            Some(Notification::Message)
-        );
+        assert_eq!(read("notifications/message", "{}"), Some(Notification::Message));
         assert_eq!(read("notifications/nonsense", "{}"), None);
     }
 
@@ -703,10 +639,7 @@ mod tests {
             r#"{"protocolVersion":"\ud800"}"#,
         ] {
             assert!(
-                matches!(
-                    read_initialize_result(json(text)),
-                    Err(Unusable::Invalid { .. })
-                ),
+                matches!(read_initialize_result(json(text)), Err(Unusable::Invalid { .. })),
                 "{text}"
             );
         }
@@ -715,21 +648,12 @@ mod tests {
             r#"{"protocolVersion":"1.0\u0007"}"#,
         ] {
             assert!(
-                matches!(
-                    read_initialize_result(json(text)),
-                    Err(Unusable::Version { .. })
-                ),
+                matches!(read_initialize_result(json(text)), Err(Unusable::Version { .. })),
                 "{text}"
             );
         }
         let long = format!(r#"{{"protocolVersion":"{}"}}"#, "9".repeat(1 << 20));
-        assert!(
-            read_initialize_result(json(&long))
-                .unwrap_err()
-                .to_string()
-                .len()
-                < 200
-        );
+        assert!(read_initialize_result(json(&long)).unwrap_err().to_string().len() < 200);
     }
 
     #[test]
@@ -750,10 +674,7 @@ mod tests {
             r#"{"supportedVersions":["2025-11-25"]}"#,
             r#"{"supportedVersions":{"0":"2026-07-28"}}"#,
         ] {
-            assert!(
-                matches!(read_probe(Ok(json(result))), Ok(Probe::Legacy)),
-                "{result}"
-            );
+            assert!(matches!(read_probe(Ok(json(result))), Ok(Probe::Legacy)), "{result}");
         }
         for error in [
             r#"{"code":-32601,"message":"no"}"#,
@@ -764,21 +685,12 @@ mod tests {
             r#"{"code":-32022,"message":"a legacy server's own meaning"}"#,
             r#"{"code":-32022,"data":{"supported":["2025-11-25"],"requested":"2026-07-28"}}"#,
         ] {
-            assert!(
-                matches!(read_probe(Err(json(error))), Ok(Probe::Legacy)),
-                "{error}"
-            );
+            assert!(matches!(read_probe(Err(json(error))), Ok(Probe::Legacy)), "{error}");
         }
         for (error, is_version) in [
-            (
-                r#"{"code":-32022,"data":{"supported":["2099-01-01"]}}"#,
-                true,
-            ),
+            (r#"{"code":-32022,"data":{"supported":["2099-01-01"]}}"#, true),
             (r#"{"code":-32022,"data":{"supported":[1,null,{}]}}"#, false),
-            (
-                r#"{"code":-32022,"data":{"supported":["2026-07-28"]}}"#,
-                false,
-            ),
+            (r#"{"code":-32022,"data":{"supported":["2026-07-28"]}}"#, false),
             (r#"{"code":-32021}"#, false),
         ] {
             let unusable = read_probe(Err(json(error))).unwrap_err();
@@ -788,23 +700,13 @@ mod tests {
                 "{error}: {unusable}"
             );
         }
-        let only_unknown =
-            read_probe(Ok(json(r#"{"supportedVersions":["2099-01-01","\u0000"]}"#))).unwrap_err();
+        let only_unknown = read_probe(Ok(json(r#"{"supportedVersions":["2099-01-01","\u0000"]}"#))).unwrap_err();
         assert!(
             only_unknown.to_string().contains("2099-01-01, \\u{0}"),
             "{only_unknown}"
         );
-        let endless = format!(
-            r#"{{"supportedVersions":[{}"x"]}}"#,
-            "\"2099-01-01\",".repeat(100_000)
-        );
-        assert!(
-            read_probe(Ok(json(&endless)))
-                .unwrap_err()
-                .to_string()
-                .len()
-                < 300
-        );
+        let endless = format!(r#"{{"supportedVersions":[{}"x"]}}"#, "\"2099-01-01\",".repeat(100_000));
+        assert!(read_probe(Ok(json(&endless))).unwrap_err().to_string().len() < 300);
     }
 
     #[test]
@@ -812,10 +714,7 @@ mod tests {
         let text = r#"{"tools":[{"name":"a","inputSchema":{"type":"object"},"x":1e400},{"n\u0061me":"\u0062","inputSchema":{}}],"nextCursor":"\u0063","ttlMs":1500.7,"cacheScope":"public"}"#;
         let page = Walk::default().read_tools(json(text)).unwrap();
         assert_eq!(
-            page.tools
-                .iter()
-                .map(|tool| tool.name.as_ref())
-                .collect::<Vec<_>>(),
+            page.tools.iter().map(|tool| tool.name.as_ref()).collect::<Vec<_>>(),
             ["a", "b"]
         );
         assert_eq!(
@@ -846,17 +745,12 @@ mod tests {
             r#"{"name":"x","inputSchema":true}"#,
             good,
         ] {
-            let text =
-                format!(r#"{{"tools":[{good},{bad},{{"name":"last","inputSchema":{{}}}}]}}"#);
+            let text = format!(r#"{{"tools":[{good},{bad},{{"name":"last","inputSchema":{{}}}}]}}"#);
             let page = Walk::default().read_tools(json(&text)).unwrap();
             let names: Vec<_> = page.tools.iter().map(|tool| tool.name.as_ref()).collect();
             assert_eq!(names, ["good", "last"], "{bad}");
             assert_eq!((page.left_out, page.reasons.len()), (1, 1), "{bad}");
-            assert!(
-                page.reasons[0].starts_with("tool 1 of page 1: "),
-                "{}",
-                page.reasons[0]
-            );
+            assert!(page.reasons[0].starts_with("tool 1 of page 1: "), "{}", page.reasons[0]);
         }
     }
 
@@ -924,10 +818,7 @@ mod tests {
             let tools: Vec<String> = (0..10)
                 .map(|n| tool(&format!("{number}.{n}"), DEFINITION_LIMIT - 100))
                 .collect();
-            let text = format!(
-                r#"{{"tools":[{}],"nextCursor":"{number}"}}"#,
-                tools.join(",")
-            );
+            let text = format!(r#"{{"tools":[{}],"nextCursor":"{number}"}}"#, tools.join(","));
             let page = walk.read_tools(json(&text)).unwrap();
             taken += page
                 .tools
@@ -938,10 +829,7 @@ mod tests {
                 break;
             }
         }
-        assert!(
-            (LIST_LIMIT - DEFINITION_LIMIT..=LIST_LIMIT).contains(&taken),
-            "{taken}"
-        );
+        assert!((LIST_LIMIT - DEFINITION_LIMIT..=LIST_LIMIT).contains(&taken), "{taken}");
     }
 
     #[test]
@@ -962,14 +850,8 @@ mod tests {
         ] {
             assert_eq!(next(last), None, "{last}");
         }
-        let long = format!(
-            r#"{{"tools":[],"nextCursor":"{}"}}"#,
-            "c".repeat(CURSOR_LIMIT)
-        );
-        assert_eq!(
-            Walk::default().read_tools(json(&long)).unwrap().next_cursor,
-            None
-        );
+        let long = format!(r#"{{"tools":[],"nextCursor":"{}"}}"#, "c".repeat(CURSOR_LIMIT));
+        assert_eq!(Walk::default().read_tools(json(&long)).unwrap().next_cursor, None);
     }
 
     #[test]

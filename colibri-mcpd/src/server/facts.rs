@@ -11,9 +11,7 @@ use super::daemon::Daemon;
 use crate::chain::Client;
 use crate::host::{Server, Share, State, Table};
 use crate::policy::CallerGates;
-use crate::tools::{
-    ExternalTool, Facts, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport,
-};
+use crate::tools::{ExternalTool, Facts, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport};
 
 /// The facts as one client may see them.
 pub struct CallerFacts {

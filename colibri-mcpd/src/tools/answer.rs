@@ -2,8 +2,8 @@
 
 use super::arguments::{Members, quoted, visible};
 use super::facts::{ExternalTool, Facts, ServerFacts, ServerState};
-use crate::policy::{CallerGates, GateState};
 use super::skills::SkillCatalogue;
+use crate::policy::{CallerGates, GateState};
 use crate::protocol::{Answer, Code, Failure, Method, Version};
 use crate::store::{Budgets, CostMode, Task, TaskPage, TaskStatus};
 use serde::{Serialize, Serializer};

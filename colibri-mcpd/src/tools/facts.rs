@@ -1,7 +1,7 @@
 //! What the daemon tells the tools about itself and about the caller.
 
-use serde::Serialize;
 use crate::policy::CallerGates;
+use serde::Serialize;
 use std::borrow::Cow;
 use std::path::Path;
 

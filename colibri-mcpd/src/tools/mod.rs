@@ -14,9 +14,7 @@ mod skills;
 pub use answer::ToolOutcome;
 pub use arguments::ArgumentError;
 pub use definitions::{Definition, EXTERNAL_CALL_TOOL, Route, Tool, definition, definitions};
-pub use facts::{
-    ExternalTool, Facts, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport,
-};
+pub use facts::{ExternalTool, Facts, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport};
 pub use skills::{Skill, SkillCatalogue, SkillProblem, Skills};
 
 use crate::protocol::{Code, Failure};
