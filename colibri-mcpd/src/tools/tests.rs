@@ -1,4 +1,5 @@
 use super::*;
+use crate::policy::{CallerGates, Gate, GateState};
 use crate::store::{TASKS_MAX, TaskPage};
 use proptest::prelude::*;
 use serde_json::{Value, json};
