@@ -1,6 +1,9 @@
 //! `colibri-mcp` as people start it.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, which clippy does not take for tests")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests, which clippy does not take for tests"
+)]
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
