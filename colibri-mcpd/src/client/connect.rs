@@ -163,6 +163,20 @@ pub struct ToolResult {
     pub structured: Option<Box<RawValue>>,
 }
 
+impl ToolResult {
+    /// What a person reads: the texts, without the copy of the structured content that many tools add for old clients.
+    pub fn readable(&self) -> String {
+        let structured = self.structured.as_ref().map(|structured| structured.get());
+        let texts = self.texts.iter().map(String::as_str);
+        let other: Vec<_> = texts.filter(|text| Some(*text) != structured).collect();
+        if other.is_empty() {
+            self.texts.join("\n")
+        } else {
+            other.join("\n")
+        }
+    }
+}
+
 /// A connection for commands: one request at a time, blocking.
 #[derive(Debug)]
 pub struct Connection {
@@ -275,7 +289,7 @@ impl Connection {
         let arguments = to_raw_value(arguments).map_err(|error| unreadable(name, error))?;
         let result = self.call_tool(name, &arguments, &mut |_| {})?;
         if result.is_error {
-            return Err(RequestError::Tool(result.texts.join("\n")));
+            return Err(RequestError::Tool(result.readable()));
         }
         let structured = result
             .structured
@@ -518,6 +532,18 @@ mod tests {
         assert!(result.is_error);
         assert_eq!(result.texts, ["t", r#"{"type":"new","x":1}"#]);
         daemon.join().unwrap();
+    }
+
+    #[test]
+    fn people_are_spared_the_copy_of_the_structured_content() {
+        let result = |texts: &[&str]| ToolResult {
+            raw: to_raw_value(&0).unwrap(),
+            is_error: false,
+            texts: texts.iter().map(|text| text.to_string()).collect(),
+            structured: Some(RawValue::from_string(r#"{"a":1}"#.to_owned()).unwrap()),
+        };
+        assert_eq!(result(&["one", r#"{"a":1}"#, "two"]).readable(), "one\ntwo");
+        assert_eq!(result(&[r#"{"a":1}"#]).readable(), r#"{"a":1}"#);
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub mod connect;
 pub mod lines;
 pub mod terminal;
 
+use crate::config::paths;
 use crate::confine::keeper;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -27,8 +28,8 @@ use connect::{Connection, Gate};
 #[derive(Debug, Parser)]
 #[command(name = "colibri-mcp", version, verbatim_doc_comment, after_help = EXIT_CODES)]
 pub struct Cli {
-    /// The daemon's socket.
-    #[arg(long, global = true, env = "COLIBRI_MCP_SOCKET", value_name = "PATH")]
+    /// The daemon's socket [env: COLIBRI_MCP_SOCKET, then COLIBRI_DAEMON_SOCKET].
+    #[arg(long, global = true, value_name = "PATH")]
     socket: Option<PathBuf>,
 
     /// Answers as JSON, for programs.
@@ -83,13 +84,7 @@ pub fn run_cli(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     } else {
         Vec::new()
     };
-    let socket = match cli
-        .socket
-        .or_else(|| std::env::var_os("COLIBRI_DAEMON_SOCKET").map(PathBuf::from))
-    {
-        Some(socket) => socket,
-        None => default_socket(),
-    };
+    let socket = paths::socket(cli.socket);
     match cli.command {
         Some(command) => {
             let context = Context {
@@ -120,17 +115,6 @@ pub fn run_cli(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
                 }
             }
         }
-    }
-}
-
-/// Where the daemon's socket is if nothing says otherwise (DESIGN §6): one place on FreeBSD, elsewhere the user's own.
-pub fn default_socket() -> PathBuf {
-    if cfg!(target_os = "freebsd") {
-        return PathBuf::from("/var/run/colibri/colibri.sock");
-    }
-    match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(directory) if !directory.is_empty() => PathBuf::from(directory).join("colibri/colibri.sock"),
-        _ => std::env::temp_dir().join(format!("colibri-{}/colibri.sock", nix::unistd::getuid())),
     }
 }
 

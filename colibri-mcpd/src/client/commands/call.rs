@@ -56,9 +56,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
     bar.finish();
     let result = result?;
     context.print(&result.raw, || {
-        terminal::block(&result.texts.join("\n"))
-            .trim_end_matches('\n')
-            .to_owned()
+        terminal::block(&result.readable()).trim_end_matches('\n').to_owned()
     })?;
     if result.is_error {
         Err(Failure::ToolError)

@@ -104,7 +104,7 @@ fn show(stage: &Mutex<Stage>) -> Result<(), Failure> {
     let title = json!({ "title": "Try Colibri", "description": "from the demo" });
     let refused = ask(&mut connection, tools::OWN, "colibri_create_task", &title, &mut |_| {})?;
     say(&command_line(tools::OWN, "colibri_create_task", &title))?;
-    say(&indented(&refused.texts.join("\n")))?;
+    say(&indented(&refused.readable()))?;
     if !refused.is_error {
         return Err(Failure::Machine(
             "the write gate is closed, but a task was created".to_owned(),
@@ -143,7 +143,7 @@ fn demonstrate(
             steps.len()
         ))?;
     }
-    say(&format!("{}\n", indented(&result.texts.join("\n"))))?;
+    say(&format!("{}\n", indented(&result.readable())))?;
     if result.is_error {
         Err(Failure::ToolError)
     } else {

@@ -61,10 +61,10 @@ fn show(answer: &Servers) -> String {
             "starting" | "backing off" => Mood::Odd,
             _ => Mood::Plain,
         };
-        let place = match &server.jail {
-            Some(jail) => jail_text(jail),
-            None if server.transport == "stdio" => "on the host".to_owned(),
-            None => format!("at a {}", server.transport),
+        let place = match (&server.jail, server.transport.as_str()) {
+            (Some(jail), _) => jail_text(jail),
+            (None, "host") => "on the host".to_owned(),
+            (None, other) => other.to_owned(),
         };
         let state = format!("{} {}", server.state, since(server.since));
         let tools = server.tools.map_or("?".to_owned(), |tools| tools.to_string());
@@ -138,10 +138,10 @@ mod tests {
     #[test]
     fn shows_states_places_processes_and_reasons() {
         let answer: Servers = serde_json::from_value(json!({"servers": [
-            {"id": "git", "transport": "stdio", "state": "ready", "reason": null, "since": 0, "isolation": "user",
+            {"id": "git", "transport": "host", "state": "ready", "reason": null, "since": 0, "isolation": "user",
              "tools": 12, "jail": null,
              "processes": [{"pid": 41, "uid": 1001, "in_flight": 2, "version": "2025-11-25", "jid": null}]},
-            {"id": "mcp0", "transport": "stdio", "state": "failed", "reason": "exit 127: \u{9b}31m no such file",
+            {"id": "mcp0", "transport": "jail", "state": "failed", "reason": "exit 127: \u{9b}31m no such file",
              "since": 0, "isolation": "call", "tools": 0, "processes": [], "jail": {"name": "build0"}},
         ]}))
         .unwrap();

@@ -13,7 +13,7 @@ pub fn run(context: &Context) -> Result<(), Failure> {
     let result = context
         .connect()?
         .call_tool("colibri_snapshot", &arguments, &mut |_| {})?;
-    let text = result.texts.join("\n");
+    let text = result.readable();
     if result.is_error {
         return Err(RequestError::Tool(text).into());
     }
