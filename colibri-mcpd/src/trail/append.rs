@@ -183,7 +183,7 @@ struct Inner {
     group: Mutex<Group>,
     grouped: Condvar,
     /// Held for as long as the trail is open: flock(2) keeps other processes out.
-    _lock: File,
+    lock: File,
 }
 
 impl std::fmt::Debug for Inner {
@@ -283,14 +283,7 @@ impl Trail {
             .map_err(io("make the trail's directory", &dir))?;
         // Beside the directory, not in it: the lock must outlive a directory that somebody removes.
         let lock_path = options.state_dir.join("trail.lock");
-        let lock = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-            .open(&lock_path)
-            .map_err(io("open the trail's lock", &lock_path))?;
+        let lock = open_lock(&lock_path).map_err(io("open the trail's lock", &lock_path))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(fs::TryLockError::WouldBlock) => return Err(TrailError::Locked(dir)),
@@ -316,7 +309,7 @@ impl Trail {
                 ..Group::default()
             }),
             grouped: Condvar::new(),
-            _lock: lock,
+            lock,
         });
         let background = Arc::clone(&inner);
         let thread = std::thread::Builder::new()
@@ -375,7 +368,14 @@ impl Trail {
             let _ = thread.join();
         }
         let synced = inner.sync_until(locked(&inner.writer).frontier.size());
-        result.and(synced)
+        // Said aloud, since a child process that was forked and has not executed yet still has the descriptor.
+        let unlocked = inner.lock.unlock();
+        let unlocked = unlocked.map_err(|source| TrailError::Io {
+            action: "unlock the trail in",
+            path: inner.dir.clone(),
+            source,
+        });
+        result.and(synced).and(unlocked)
     }
 
     /// The state of the trail.
@@ -929,6 +929,24 @@ impl Batch {
         let range = push_line(&mut self.bytes, &mut self.head, rec);
         self.records.push(range);
     }
+}
+
+/// Opens the lock for reading: a file that is open for writing would keep its file system from being made read-only.
+fn open_lock(path: &Path) -> io::Result<File> {
+    let made = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+        .open(path);
+    match made {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+        .open(path)
 }
 
 fn open_segment(path: &Path, new: bool) -> io::Result<Arc<File>> {

@@ -411,6 +411,12 @@ fn a_full_and_a_read_only_disk_refuse_until_they_are_not() {
     assert_eq!(trail.status().records, records, "nothing is half counted");
     assert_eq!(segments(state_dir).len(), files, "attempts leave no files");
 
+    // A file that is open for writing keeps a file system writable: wait until the segment given up is synced.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while trail.status().synced < records {
+        assert!(std::time::Instant::now() < deadline, "never synced");
+        std::thread::yield_now();
+    }
     mounted.remount("ro");
     let refused = trail.append(&batch).unwrap_err().to_string();
     assert!(
@@ -554,11 +560,11 @@ fn retention_drops_segments_and_leaves_what_verifies() {
     calls(&trail, 2);
     drop(trail);
     sound(dir.path(), &memory.heads());
-    let seal = path.join("0000000005-20261125.seal");
+    let seal = path.join("0000000004-20261124.seal");
     let kept = fs::read(&seal).unwrap();
     fs::remove_file(&seal).unwrap();
     assert!(kinds(&check(dir.path(), &memory.heads())).contains(&FaultKind::MissingSegment));
-    fs::copy(path.join("0000000004-20261124.seal"), &seal).unwrap();
+    fs::copy(path.join("0000000003-20261123.seal"), &seal).unwrap();
     assert!(kinds(&check(dir.path(), &memory.heads())).contains(&FaultKind::BadLink));
     fs::write(&seal, kept).unwrap();
     sound(dir.path(), &memory.heads());
