@@ -6,9 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use colibri_mcpd::trail::{
-    Attempt, Digest, Enter, Exit, Head, Limits, Options, Record, Trail, Witness,
-};
+use colibri_mcpd::trail::{Attempt, Digest, Enter, Exit, Head, Limits, Options, Record, Trail, Witness};
 
 struct Nobody;
 

@@ -1,1 +1,3 @@
 //! Connect, bridge, operator commands.
+
+pub mod trail;

@@ -57,9 +57,7 @@ pub enum TrailError {
         what: &'static str,
     },
     /// Another process appends to this trail.
-    #[error(
-        "the trail in {0} is in use by another process; only one colibri-mcpd may run on a state directory"
-    )]
+    #[error("the trail in {0} is in use by another process; only one colibri-mcpd may run on a state directory")]
     Locked(PathBuf),
     /// The records that tell the state of the trail cannot be read.
     #[error(
@@ -86,9 +84,7 @@ fn advice(source: &io::Error) -> &'static str {
         Some(libc::ENOSPC | libc::EDQUOT) => {
             "free space on that file system, or drop old segments (docs/trail.md, retention); until then calls are refused"
         }
-        Some(libc::EROFS) => {
-            "mount that file system read-write again; until then calls are refused"
-        }
+        Some(libc::EROFS) => "mount that file system read-write again; until then calls are refused",
         Some(libc::ENOENT | libc::ENOTDIR) => {
             "make the directory again, owned by the daemon's user (mode 0750); until then calls are refused"
         }
@@ -96,9 +92,7 @@ fn advice(source: &io::Error) -> &'static str {
             "give the directory back to the daemon's user and look for append-only or immutable flags; until then calls \
              are refused"
         }
-        Some(libc::EIO) => {
-            "the disk or its controller fails: see dmesg; until it works calls are refused"
-        }
+        Some(libc::EIO) => "the disk or its controller fails: see dmesg; until it works calls are refused",
         _ => "until this works calls are refused",
     }
 }
@@ -270,11 +264,7 @@ impl Trail {
         let dir = super::directory(&options.state_dir);
         let io = |action, path: &Path| {
             let path = path.to_owned();
-            move |source| TrailError::Io {
-                action,
-                path,
-                source,
-            }
+            move |source| TrailError::Io { action, path, source }
         };
         fs::DirBuilder::new()
             .recursive(true)
@@ -454,18 +444,13 @@ impl Inner {
             let mut wake = locked(&self.wake);
             if !wake.dirty && !wake.stop {
                 wake = if waiting {
-                    let left = self
-                        .limits
-                        .witness_after
-                        .saturating_sub(last_head.elapsed());
+                    let left = self.limits.witness_after.saturating_sub(last_head.elapsed());
                     self.woken
                         .wait_timeout(wake, left)
                         .unwrap_or_else(PoisonError::into_inner)
                         .0
                 } else {
-                    self.woken
-                        .wait(wake)
-                        .unwrap_or_else(PoisonError::into_inner)
+                    self.woken.wait(wake).unwrap_or_else(PoisonError::into_inner)
                 };
             }
             if wake.dirty && !wake.stop && !self.sync {
@@ -515,10 +500,7 @@ impl Inner {
         loop {
             let next = {
                 let heads = &mut locked(&self.writer).heads;
-                if heads
-                    .front()
-                    .is_some_and(|(records, ..)| *records <= synced)
-                {
+                if heads.front().is_some_and(|(records, ..)| *records <= synced) {
                     heads.pop_front()
                 } else {
                     None
@@ -527,9 +509,7 @@ impl Inner {
             let Some((records, hash, root)) = next else {
                 return Ok(());
             };
-            let taken = self
-                .witness
-                .witness(&Head::sign(&self.signer, records, hash, root));
+            let taken = self.witness.witness(&Head::sign(&self.signer, records, hash, root));
             if taken.is_err() {
                 locked(&self.writer).heads.push_front((records, hash, root));
                 return taken;
@@ -556,10 +536,7 @@ impl Inner {
                 return Ok(());
             }
             if group.running {
-                group = self
-                    .grouped
-                    .wait(group)
-                    .unwrap_or_else(PoisonError::into_inner);
+                group = self.grouped.wait(group).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
             group.running = true;
@@ -582,11 +559,7 @@ impl Inner {
         let (covered, files, new_file) = {
             let mut writer = locked(&self.writer);
             let files = std::mem::take(&mut writer.unsynced);
-            (
-                writer.frontier.size(),
-                files,
-                std::mem::take(&mut writer.new_file),
-            )
+            (writer.frontier.size(), files, std::mem::take(&mut writer.new_file))
         };
         let mut result = files.iter().try_for_each(|file| file.sync_data());
         if result.is_ok() && new_file {
@@ -684,11 +657,7 @@ impl Writer {
             }
             return Ok(writer);
         }
-        if names
-            .first()
-            .map_or(writer.ordinal, |first| first.ordinal - 1)
-            > 0
-        {
+        if names.first().map_or(writer.ordinal, |first| first.ordinal - 1) > 0 {
             let what = "no segment has a whole record, but older ones were dropped";
             return Err(TrailError::Damaged {
                 path: dir.to_owned(),
@@ -854,8 +823,7 @@ impl Writer {
         }
         segment.offset = expected;
         for range in &self.batch.records {
-            self.frontier
-                .push(leaf_hash(&self.batch.bytes[range.clone()]));
+            self.frontier.push(leaf_hash(&self.batch.bytes[range.clone()]));
         }
         self.since_seal += self.batch.records.len() as u64;
         self.head = self.batch.head;

@@ -150,10 +150,7 @@ impl Suffix {
                 .copied();
         }
         let middle = low + split(high - low);
-        Some(node_hash(
-            &self.range(low, middle)?,
-            &self.range(middle, high)?,
-        ))
+        Some(node_hash(&self.range(low, middle)?, &self.range(middle, high)?))
     }
 }
 
@@ -283,13 +280,9 @@ mod tests {
             assert_eq!(frontier.root(), naive_root(&data), "size {n}");
             for start in [0, 1, n / 3, n / 2, n - 1] {
                 let mut before = Frontier::default();
-                data[..start]
-                    .iter()
-                    .for_each(|leaf| before.push(leaf_hash(leaf)));
+                data[..start].iter().for_each(|leaf| before.push(leaf_hash(leaf)));
                 let mut suffix = Suffix::new(&before);
-                data[start..]
-                    .iter()
-                    .for_each(|leaf| suffix.push(leaf_hash(leaf)));
+                data[start..].iter().for_each(|leaf| suffix.push(leaf_hash(leaf)));
                 for (index, leaf) in data.iter().enumerate() {
                     let path = suffix.path(index as u64);
                     if index < start {
@@ -297,17 +290,10 @@ mod tests {
                         continue;
                     }
                     let path = path.unwrap();
-                    assert_eq!(
-                        path,
-                        naive_path(index, &data),
-                        "leaf {index} of {n} from {start}"
-                    );
+                    assert_eq!(path, naive_path(index, &data), "leaf {index} of {n} from {start}");
                     let root = |i, n, path: &[Hash]| root_from_path(leaf_hash(leaf), i, n, path);
                     assert_eq!(root(index as u64, n as u64, &path), Some(frontier.root()));
-                    assert_ne!(
-                        root(index as u64 + 1, n as u64, &path),
-                        Some(frontier.root())
-                    );
+                    assert_ne!(root(index as u64 + 1, n as u64, &path), Some(frontier.root()));
                     let mut longer = path.clone();
                     longer.push([0; 32]);
                     assert_eq!(root(index as u64, n as u64, &longer), None);
@@ -325,10 +311,7 @@ mod tests {
         for i in 0..11_u8 {
             frontier.push(leaf_hash(&[i]));
         }
-        assert_eq!(
-            Frontier::resume(11, frontier.peaks().to_vec()),
-            Some(frontier.clone())
-        );
+        assert_eq!(Frontier::resume(11, frontier.peaks().to_vec()), Some(frontier.clone()));
         assert_eq!(Frontier::resume(12, frontier.peaks().to_vec()), None);
         assert_eq!(Frontier::resume(0, Vec::new()), Some(Frontier::default()));
     }

@@ -46,9 +46,7 @@ pub enum NoteError {
         mode: u32,
     },
     /// A key is not in the form of a signed-note key.
-    #[error(
-        "not a signed-note ed25519 key ({0}); expected the line that `colibri-mcp trail verify` prints"
-    )]
+    #[error("not a signed-note ed25519 key ({0}); expected the line that `colibri-mcp trail verify` prints")]
     Key(&'static str),
     /// A note is not in the form of a checkpoint.
     #[error("not a signed checkpoint: {0}")]
@@ -77,9 +75,7 @@ impl Signer {
     /// Where the file cannot be read or made, is open to others, or holds something else.
     pub fn load_or_create(path: &Path) -> Result<Self, NoteError> {
         match Self::load(path) {
-            Err(NoteError::KeyFile { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                Self::create(path)
-            }
+            Err(NoteError::KeyFile { source, .. }) if source.kind() == io::ErrorKind::NotFound => Self::create(path),
             other => other,
         }
     }
@@ -115,8 +111,7 @@ impl Signer {
         };
         let mut seed = Zeroizing::new([0; 32]);
         let mut id = [0; 8];
-        let random =
-            |bytes: &mut [u8]| getrandom::fill(bytes).map_err(|e| failed(io::Error::other(e)));
+        let random = |bytes: &mut [u8]| getrandom::fill(bytes).map_err(|e| failed(io::Error::other(e)));
         random(&mut *seed)?;
         random(&mut id)?;
         let name = format!("colibri-mcp/trail/{:016x}", u64::from_be_bytes(id));
@@ -134,8 +129,7 @@ impl Signer {
             .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
             .open(&beside)
             .map_err(failed)?;
-        file.write_all(signer.to_text(&seed).as_bytes())
-            .map_err(failed)?;
+        file.write_all(signer.to_text(&seed).as_bytes()).map_err(failed)?;
         file.sync_all().map_err(failed)?;
         fs::rename(&beside, path).map_err(failed)?;
         Ok(signer)
@@ -222,8 +216,7 @@ impl std::str::FromStr for Verifier {
 
     fn from_str(text: &str) -> Result<Self, NoteError> {
         let (name, id, key) = key_fields(text.trim())?;
-        let key = VerifyingKey::from_bytes(&key)
-            .map_err(|_| NoteError::Key("not a point on the curve"))?;
+        let key = VerifyingKey::from_bytes(&key).map_err(|_| NoteError::Key("not a point on the curve"))?;
         if key_id(&name, key.as_bytes()) != id {
             return Err(NoteError::Key("its id does not fit its key"));
         }
@@ -250,8 +243,7 @@ impl Verifier {
         let Ok(signature) = Signature::from_slice(signature) else {
             return false;
         };
-        u32::from_be_bytes(*id) == self.id
-            && self.key.verify_strict(text.as_bytes(), &signature).is_ok()
+        u32::from_be_bytes(*id) == self.id && self.key.verify_strict(text.as_bytes(), &signature).is_ok()
     }
 
     /// Opens a signed checkpoint: its tree size and root, if this key signed it.
@@ -261,9 +253,7 @@ impl Verifier {
     pub fn open(&self, note: &str) -> Result<(u64, Hash), NoteError> {
         let checkpoint = Checkpoint::parse(note)?;
         let signed = checkpoint.signatures.lines().any(|line| {
-            let signature = line
-                .strip_prefix("— ")
-                .and_then(|l| l.strip_prefix(self.name.as_str()));
+            let signature = line.strip_prefix("— ").and_then(|l| l.strip_prefix(self.name.as_str()));
             signature
                 .and_then(|s| s.strip_prefix(' '))
                 .is_some_and(|s| self.verify(checkpoint.text, s))
@@ -346,13 +336,8 @@ fn key_fields(text: &str) -> Result<(String, u32, Zeroizing<[u8; 32]>), NoteErro
     if name.is_empty() || name.chars().any(char::is_whitespace) {
         return Err(NoteError::Key("no name"));
     }
-    let id = u32::from_str_radix(id, 16)
-        .map_err(|_| NoteError::Key("its id is not eight hex digits"))?;
-    let bytes = Zeroizing::new(
-        BASE64
-            .decode(key)
-            .map_err(|_| NoteError::Key("not base64"))?,
-    );
+    let id = u32::from_str_radix(id, 16).map_err(|_| NoteError::Key("its id is not eight hex digits"))?;
+    let bytes = Zeroizing::new(BASE64.decode(key).map_err(|_| NoteError::Key("not base64"))?);
     match bytes.split_first() {
         Some((&ED25519, body)) => {
             let body = <[u8; 32]>::try_from(body).map_err(|_| NoteError::Key("not 32 bytes"))?;
@@ -367,11 +352,12 @@ mod tests {
     use super::*;
 
     // The example key and note in the documentation of Go's golang.org/x/mod/sumdb/note, the format's origin.
-    const GO_PRIVATE: &str =
-        "PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz";
+    const GO_PRIVATE: &str = "PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz";
     const GO_PUBLIC: &str = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW";
-    const GO_TEXT: &str = "If you think cryptography is the answer to your problem,\nthen you don't know what your problem is.\n";
-    const GO_SIGNATURE: &str = "x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=";
+    const GO_TEXT: &str =
+        "If you think cryptography is the answer to your problem,\nthen you don't know what your problem is.\n";
+    const GO_SIGNATURE: &str =
+        "x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=";
 
     #[test]
     fn agrees_with_the_reference_implementation() {
@@ -389,10 +375,7 @@ mod tests {
         let path = dir.path().join("trail.key");
         let first = Signer::load_or_create(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
-        assert_eq!(
-            Signer::load_or_create(&path).unwrap().verifier(),
-            first.verifier()
-        );
+        assert_eq!(Signer::load_or_create(&path).unwrap().verifier(), first.verifier());
         assert_eq!(
             first.verifier().to_string().parse::<Verifier>().unwrap(),
             *first.verifier()
@@ -409,8 +392,7 @@ mod tests {
     fn a_key_behind_a_link_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("elsewhere"), GO_PRIVATE).unwrap();
-        std::os::unix::fs::symlink(dir.path().join("elsewhere"), dir.path().join("trail.key"))
-            .unwrap();
+        std::os::unix::fs::symlink(dir.path().join("elsewhere"), dir.path().join("trail.key")).unwrap();
         assert!(Signer::load_or_create(&dir.path().join("trail.key")).is_err());
     }
 
@@ -422,10 +404,7 @@ mod tests {
         let cosigned = format!("{note}— other.example/witness AAAAAAAA\n");
         assert_eq!(signer.verifier().open(&cosigned).unwrap(), (42, [9; 32]));
         let other = Signer::from_seed("example.org/log".into(), &[8; 32]);
-        assert!(matches!(
-            other.verifier().open(&note),
-            Err(NoteError::Signature(_))
-        ));
+        assert!(matches!(other.verifier().open(&note), Err(NoteError::Signature(_))));
         for (at, _) in note.char_indices().filter(|(_, c)| c.is_ascii()) {
             let mut bytes = note.clone().into_bytes();
             bytes[at] ^= 1;
@@ -451,10 +430,7 @@ mod tests {
             "a b+c74f20a3+AR==",
             "PeterNeumann+c74f20a4+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW",
         ] {
-            assert!(
-                matches!(bad.parse::<Verifier>(), Err(NoteError::Key(_))),
-                "{bad}"
-            );
+            assert!(matches!(bad.parse::<Verifier>(), Err(NoteError::Key(_))), "{bad}");
         }
         for bad in [
             "",
@@ -463,10 +439,7 @@ mod tests {
             "a\n1\nAAAA\n\n— a b\n",
             "\n1\nAAAA\n\n— a b\n",
         ] {
-            assert!(
-                matches!(Checkpoint::parse(bad), Err(NoteError::Form(_))),
-                "{bad:?}"
-            );
+            assert!(matches!(Checkpoint::parse(bad), Err(NoteError::Form(_))), "{bad:?}");
         }
     }
 }

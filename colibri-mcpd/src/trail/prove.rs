@@ -19,19 +19,13 @@ pub enum ProofError {
     #[error("cannot read the trail: {0}")]
     Io(#[from] io::Error),
     /// There is no such record.
-    #[error(
-        "the trail has no record {0}; it may have been dropped by retention, or is not written yet"
-    )]
+    #[error("the trail has no record {0}; it may have been dropped by retention, or is not written yet")]
     NoRecord(u64),
     /// The record is newer than the last seal.
-    #[error(
-        "record {0} is not sealed yet; a seal follows within 4,096 records and when the daemon stops"
-    )]
+    #[error("record {0} is not sealed yet; a seal follows within 4,096 records and when the daemon stops")]
     NotSealed(u64),
     /// The trail is damaged where the proof would come from.
-    #[error(
-        "the trail is damaged in segment {segment} at line {line}; run `colibri-mcp trail verify`"
-    )]
+    #[error("the trail is damaged in segment {segment} at line {line}; run `colibri-mcp trail verify`")]
     Damaged {
         /// The segment.
         segment: String,
@@ -48,9 +42,7 @@ pub enum ProofError {
     #[error(transparent)]
     Checkpoint(#[from] NoteError),
     /// Nothing to check against.
-    #[error(
-        "a proof shows nothing by itself: give the published root, or the key that signs the checkpoints"
-    )]
+    #[error("a proof shows nothing by itself: give the published root, or the key that signs the checkpoints")]
     NoAnchor,
 }
 
@@ -102,17 +94,12 @@ pub fn prove(dir: &Path, n: u64) -> Result<Proof, ProofError> {
                 segment: name.to_string(),
                 line: number,
             };
-            let line = Line::parse(&buffer)
-                .filter(Line::is_intact)
-                .ok_or_else(damaged)?;
+            let line = Line::parse(&buffer).filter(Line::is_intact).ok_or_else(damaged)?;
             let tree = TreeRecord::parse(&line);
             let suffix = match &mut suffix {
                 Some(suffix) => suffix,
                 None => {
-                    let frontier = tree
-                        .as_ref()
-                        .and_then(TreeRecord::frontier)
-                        .ok_or_else(damaged)?;
+                    let frontier = tree.as_ref().and_then(TreeRecord::frontier).ok_or_else(damaged)?;
                     suffix.insert(Suffix::new(&frontier))
                 }
             };
@@ -154,13 +141,8 @@ pub fn prove(dir: &Path, n: u64) -> Result<Proof, ProofError> {
 ///
 /// # Errors
 /// Where it is no proof, does not hold, or nothing was given to check it against.
-pub fn check_proof(
-    text: &str,
-    root: Option<&str>,
-    verifier: Option<&Verifier>,
-) -> Result<Proof, ProofError> {
-    let proof: Proof =
-        serde_json::from_str(text).map_err(|error| ProofError::Form(error.to_string()))?;
+pub fn check_proof(text: &str, root: Option<&str>, verifier: Option<&Verifier>) -> Result<Proof, ProofError> {
+    let proof: Proof = serde_json::from_str(text).map_err(|error| ProofError::Form(error.to_string()))?;
     if proof.format != FORMAT {
         return Err(ProofError::Form(format!("its format is not {FORMAT}")));
     }

@@ -175,9 +175,7 @@ impl Record<'_> {
                     match value {
                         Detail::Text(value) => string(out, value),
                         Detail::Number(value) => push_number(out, *value),
-                        Detail::Flag(value) => {
-                            out.extend_from_slice(if *value { b"true" } else { b"false" })
-                        }
+                        Detail::Flag(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
                     }
                 }
                 out.extend_from_slice(b"}}");
@@ -234,9 +232,7 @@ impl Attempt<'_> {
         number(out, "latency_ms", micros / 1000);
         out.push(b'.');
         let thousandths = (micros % 1000) as u32;
-        out.extend(
-            [thousandths / 100, thousandths / 10 % 10, thousandths % 10].map(|d| b'0' + d as u8),
-        );
+        out.extend([thousandths / 100, thousandths / 10 % 10, thousandths % 10].map(|d| b'0' + d as u8));
     }
 }
 
@@ -311,10 +307,7 @@ fn string(out: &mut Vec<u8>, value: &str) {
     out.push(b'"');
     let mut rest = value;
     // Nearly all text is plain ASCII; only what is not is looked at character by character.
-    while let Some(at) = rest
-        .bytes()
-        .position(|b| matches!(b, 0..=0x1f | b'"' | b'\\' | 0x7f..))
-    {
+    while let Some(at) = rest.bytes().position(|b| matches!(b, 0..=0x1f | b'"' | b'\\' | 0x7f..)) {
         let (plain, tail) = rest.split_at(at);
         out.extend_from_slice(plain.as_bytes());
         let mut chars = tail.chars();
@@ -324,10 +317,7 @@ fn string(out: &mut Vec<u8>, value: &str) {
             Some(c) if is_hidden(c) => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
                     out.extend_from_slice(b"\\u");
-                    out.extend(
-                        [12, 8, 4, 0]
-                            .map(|shift| b"0123456789abcdef"[usize::from(*unit >> shift & 15)]),
-                    );
+                    out.extend([12, 8, 4, 0].map(|shift| b"0123456789abcdef"[usize::from(*unit >> shift & 15)]));
                 }
             }
             Some(c) => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
@@ -349,9 +339,7 @@ pub(super) struct Clock {
 impl Clock {
     /// Appends `,"timestamp":"2026-11-21T22:30:00.000000Z"`. Times before 1970 are written as 1970.
     pub(super) fn write(&mut self, out: &mut Vec<u8>, time: SystemTime) {
-        let since = time
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         if self.text.is_empty() || self.second != since.as_secs() {
             let second = since.as_secs();
             let date = Date::of(time);
@@ -457,8 +445,7 @@ mod tests {
 
     #[test]
     fn an_enter_record_has_all_that_was_given() {
-        let args: Box<RawValue> =
-            serde_json::from_str("{\n\"a\":1e400,\r\n\"b\":\"\\ud800\"}").unwrap();
+        let args: Box<RawValue> = serde_json::from_str("{\n\"a\":1e400,\r\n\"b\":\"\\ud800\"}").unwrap();
         let record = Enter {
             args_full: Some(&args),
             traceparent: Some("00-a-b-01"),

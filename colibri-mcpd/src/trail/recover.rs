@@ -43,10 +43,7 @@ impl SegmentEnd {
             let skipped = if start == 0 {
                 0
             } else {
-                bytes
-                    .iter()
-                    .position(|b| *b == b'\n')
-                    .map_or(bytes.len(), |at| at + 1)
+                bytes.iter().position(|b| *b == b'\n').map_or(bytes.len(), |at| at + 1)
             };
             if let Some(end) = Self::in_window(&bytes[skipped..], start + skipped as u64, length) {
                 return Ok(end);
@@ -67,9 +64,7 @@ impl SegmentEnd {
         let mut candidates = Vec::new();
         let mut at = 0;
         for line in whole_lines(bytes) {
-            if Line::parse(line)
-                .is_some_and(|line| matches!(line.kind, "seal" | "open" | "recovered"))
-            {
+            if Line::parse(line).is_some_and(|line| matches!(line.kind, "seal" | "open" | "recovered")) {
                 candidates.push(at);
             }
             at += line.len() + 1;

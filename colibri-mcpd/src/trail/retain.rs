@@ -68,15 +68,21 @@ pub fn drop_segments(dir: &Path, keep: Duration, now: SystemTime) -> io::Result<
     Ok(dropped)
 }
 
-/// The last line of a segment that tells the state of the trail: its seal, or, where the daemon was killed, what comes
-/// nearest.
+/// What is kept of a segment: its last line that tells the state of the trail, which is its seal, or, where the daemon was
+/// killed, what comes nearest. `None` where it has no record.
+///
+/// # Errors
+/// Where the segment cannot be read.
+pub fn last_seal(dir: &Path, name: SegmentName) -> io::Result<Option<Vec<u8>>> {
+    let listing = Listing::read(dir)?;
+    last_state(&name.path(dir), listing.torn.get(&name).map(|torn| torn.offset))
+}
+
 fn last_state(path: &Path, limit: Option<u64>) -> io::Result<Option<Vec<u8>>> {
     let mut reader = LineReader::open(path, limit)?;
     let (mut buffer, mut last) = (Vec::new(), None);
     while reader.next(&mut buffer)? == Read::Line {
-        if Line::parse(&buffer)
-            .is_some_and(|line| matches!(line.kind, "seal" | "open" | "recovered"))
-        {
+        if Line::parse(&buffer).is_some_and(|line| matches!(line.kind, "seal" | "open" | "recovered")) {
             let mut line = buffer.clone();
             line.push(b'\n');
             last = Some(line);

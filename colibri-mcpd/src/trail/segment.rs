@@ -190,10 +190,7 @@ impl SegmentName {
     pub fn parse(name: &str, extension: &str) -> Option<Self> {
         let stem = name.strip_suffix(extension)?.strip_suffix('.')?;
         let (ordinal, day) = stem.split_once('-')?;
-        if ordinal.len() < 10
-            || day.len() < 8
-            || !stem.bytes().all(|b| b.is_ascii_digit() || b == b'-')
-        {
+        if ordinal.len() < 10 || day.len() < 8 || !stem.bytes().all(|b| b.is_ascii_digit() || b == b'-') {
             return None;
         }
         let parsed = Self {
@@ -306,11 +303,7 @@ pub(super) fn push_opening(
     previous: Option<SegmentName>,
     torn: &[Torn],
 ) {
-    record::open(
-        out,
-        frontier.size(),
-        if torn.is_empty() { "open" } else { "recovered" },
-    );
+    record::open(out, frontier.size(), if torn.is_empty() { "open" } else { "recovered" });
     clock.write(out, SystemTime::now());
     if let Some(previous) = previous {
         record::text(out, "previous", &previous.to_string());
@@ -381,10 +374,7 @@ impl Listing {
                 continue;
             };
             for entry in first.torn {
-                if let Some(earlier) = segments[..at]
-                    .iter()
-                    .find(|s| s.to_string() == entry.segment)
-                {
+                if let Some(earlier) = segments[..at].iter().find(|s| s.to_string() == entry.segment) {
                     torn.insert(*earlier, entry);
                 }
             }
@@ -461,10 +451,7 @@ mod tests {
             day: 20_261_121,
         };
         assert_eq!(name.to_string(), "0000000042-20261121");
-        assert_eq!(
-            SegmentName::parse("0000000042-20261121.jsonl", "jsonl"),
-            Some(name)
-        );
+        assert_eq!(SegmentName::parse("0000000042-20261121.jsonl", "jsonl"), Some(name));
         for bad in [
             "42-20261121.jsonl",
             "0000000042-20261121.seal",
@@ -528,11 +515,7 @@ mod tests {
             ("\"n\":0", "\"n\":"),
             ("kind", "Kind"),
         ] {
-            assert_eq!(
-                Line::parse(text.replacen(from, to, 1).as_bytes()),
-                None,
-                "{to}"
-            );
+            assert_eq!(Line::parse(text.replacen(from, to, 1).as_bytes()), None, "{to}");
         }
     }
 }

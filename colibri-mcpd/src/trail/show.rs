@@ -94,13 +94,10 @@ impl Filter {
         let shape = b"0000-00-00T00:00:00.000000";
         let text = text.strip_suffix('Z').unwrap_or(text).as_bytes();
         matches!(text.len(), 4 | 7 | 10 | 13 | 16 | 19 | 21..=26)
-            && text.iter().zip(shape).all(|(t, s)| {
-                if *s == b'0' {
-                    t.is_ascii_digit()
-                } else {
-                    t == s
-                }
-            })
+            && text
+                .iter()
+                .zip(shape)
+                .all(|(t, s)| if *s == b'0' { t.is_ascii_digit() } else { t == s })
     }
 
     fn passes(&self, fields: &Fields, uid: Option<u32>) -> bool {
@@ -109,18 +106,13 @@ impl Filter {
                 .as_deref()
                 .is_none_or(|b| reached(&fields.timestamp, b.strip_suffix('Z').unwrap_or(b)))
         };
-        let either = |wanted: &Option<String>, a: &str, b: &str| {
-            wanted.as_deref().is_none_or(|w| w == a || w == b)
-        };
+        let either = |wanted: &Option<String>, a: &str, b: &str| wanted.as_deref().is_none_or(|w| w == a || w == b);
         bound(&self.since, |time, since| time >= since)
             && bound(&self.until, |time, until| time < until)
             && self.uid.is_none_or(|wanted| uid == Some(wanted))
             && either(&self.server, &fields.server, &fields.integration_id)
             && either(&self.tool, &fields.tool, &fields.operation)
-            && self
-                .result
-                .as_deref()
-                .is_none_or(|wanted| wanted == fields.result)
+            && self.result.as_deref().is_none_or(|wanted| wanted == fields.result)
     }
 }
 

@@ -107,11 +107,7 @@ pub(super) fn exit(seconds: u64, enter: u64, tool: &str, success: bool, millis: 
             integration_id: "demo",
             operation: tool,
             attempt_number: 1,
-            error_code: if success {
-                None
-            } else {
-                Some("INTEGRATION_UNAVAILABLE")
-            },
+            error_code: if success { None } else { Some("INTEGRATION_UNAVAILABLE") },
             latency: Duration::from_millis(millis),
         },
         success,
@@ -124,13 +120,8 @@ pub(super) fn exit(seconds: u64, enter: u64, tool: &str, success: bool, millis: 
 pub(super) fn calls(trail: &Trail, calls: u64) {
     for i in 0..calls {
         let tool = format!("tool{}", i % 3);
-        let first = trail
-            .append(&[enter(i, 1000 + (i % 2) as u32, &tool)])
-            .unwrap()
-            .first;
-        trail
-            .append(&[exit(i, first, &tool, i % 4 != 0, i)])
-            .unwrap();
+        let first = trail.append(&[enter(i, 1000 + (i % 2) as u32, &tool)]).unwrap().first;
+        trail.append(&[exit(i, first, &tool, i % 4 != 0, i)]).unwrap();
     }
 }
 
@@ -139,7 +130,7 @@ pub(super) fn check(state_dir: &Path, heads: &WitnessedHeads) -> Report {
         .unwrap()
         .parse()
         .unwrap();
-    verify(&directory(state_dir), Some(&verifier), heads).unwrap()
+    verify(&directory(state_dir), Extent::Whole, Some(&verifier), heads).unwrap()
 }
 
 /// Verifies a trail that nobody touched.

@@ -120,15 +120,20 @@ impl Report {
     }
 }
 
+/// What a directory holds of a trail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// All of it: it must reach to the last witnessed head.
+    Whole,
+    /// Copies of complete segments, which end before the trail does.
+    Archive,
+}
+
 /// Verifies the trail in `dir`. With a key, checkpoints are checked against it; the heads are what witnesses saw.
 ///
 /// # Errors
 /// Where the directory or a segment cannot be read. What is wrong with the trail itself is in the report.
-pub fn verify(
-    dir: &Path,
-    verifier: Option<&Verifier>,
-    heads: &WitnessedHeads,
-) -> io::Result<Report> {
+pub fn verify(dir: &Path, extent: Extent, verifier: Option<&Verifier>, heads: &WitnessedHeads) -> io::Result<Report> {
     let listing = Listing::read(dir)?;
     let mut walk = Walk {
         verifier,
@@ -148,7 +153,7 @@ pub fn verify(
         rewritten: 0,
     };
     walk.run(dir, &listing)?;
-    Ok(walk.finish())
+    Ok(walk.finish(extent))
 }
 
 /// Records that were not met yet: `from..to`, noticed at a place.
@@ -192,13 +197,7 @@ impl Walk<'_> {
         self.fault_at(segment, line, kind, what);
     }
 
-    fn fault_at(
-        &mut self,
-        segment: Option<String>,
-        line: Option<u64>,
-        kind: FaultKind,
-        what: String,
-    ) {
+    fn fault_at(&mut self, segment: Option<String>, line: Option<u64>, kind: FaultKind, what: String) {
         self.report.fault_count += 1;
         if self.report.faults.len() < LISTED {
             self.report.faults.push(Fault {
@@ -220,11 +219,7 @@ impl Walk<'_> {
             } else if name.ordinal != ordinal + 1 {
                 let what = match name.ordinal - ordinal {
                     2 => format!("segment {} is not there", ordinal + 1),
-                    _ => format!(
-                        "segments {} to {} are not there",
-                        ordinal + 1,
-                        name.ordinal - 1
-                    ),
+                    _ => format!("segments {} to {} are not there", ordinal + 1, name.ordinal - 1),
                 };
                 self.fault(FaultKind::MissingSegment, what);
                 self.adopt = true;
@@ -237,16 +232,12 @@ impl Walk<'_> {
 
     /// Checks what is left of dropped segments; returns the ordinal of the last of them.
     fn dropped(&mut self, dir: &Path, listing: &Listing) -> io::Result<u64> {
-        let first = listing
-            .segments
-            .first()
-            .map_or(u64::MAX, |name| name.ordinal);
+        let first = listing.segments.first().map_or(u64::MAX, |name| name.ordinal);
         let (mut ordinal, mut size) = (0, 0);
         for name in &listing.dropped {
             self.place = (Some(name.to_string()), None);
             if name.ordinal > first {
-                let what = "only its seal is there, but retention drops the oldest segments first"
-                    .to_owned();
+                let what = "only its seal is there, but retention drops the oldest segments first".to_owned();
                 self.fault(FaultKind::MissingSegment, what);
                 continue;
             }
@@ -271,12 +262,8 @@ impl Walk<'_> {
                 self.fault(FaultKind::BadSeal, what);
                 continue;
             };
-            if tree.tree_size != line.n
-                || tree.tree_size < size
-                || tree.head.as_bytes() != line.prev
-            {
-                let what =
-                    "the seal of this dropped segment does not fit the one before it".to_owned();
+            if tree.tree_size != line.n || tree.tree_size < size || tree.head.as_bytes() != line.prev {
+                let what = "the seal of this dropped segment does not fit the one before it".to_owned();
                 self.fault(FaultKind::BadSeal, what);
             }
             self.checkpoint(&line, &tree);
@@ -301,13 +288,7 @@ impl Walk<'_> {
         Ok(ordinal)
     }
 
-    fn segment(
-        &mut self,
-        dir: &Path,
-        listing: &Listing,
-        name: SegmentName,
-        last: bool,
-    ) -> io::Result<()> {
+    fn segment(&mut self, dir: &Path, listing: &Listing, name: SegmentName, last: bool) -> io::Result<()> {
         let torn = listing.torn.get(&name);
         let mut reader = LineReader::open(&name.path(dir), torn.map(|t| t.offset))?;
         let mut buffer = Vec::new();
@@ -365,13 +346,7 @@ impl Walk<'_> {
     }
 
     /// Looks at what does not count: whole lines in it must have been a batch that was refused in the middle.
-    fn tail(
-        &mut self,
-        reader: &mut LineReader,
-        offset: u64,
-        length: u64,
-        mut number: u64,
-    ) -> io::Result<()> {
+    fn tail(&mut self, reader: &mut LineReader, offset: u64, length: u64, mut number: u64) -> io::Result<()> {
         reader.seek(offset)?;
         let (mut head, mut next) = (self.head, self.next);
         let mut buffer = Vec::new();
@@ -397,9 +372,7 @@ impl Walk<'_> {
         }
         let there = reader.offset() - offset;
         if there != length {
-            let what = format!(
-                "{there} bytes follow the last counted record, the record after it says {length}"
-            );
+            let what = format!("{there} bytes follow the last counted record, the record after it says {length}");
             self.fault(FaultKind::DamagedTail, what);
         }
         Ok(())
@@ -431,19 +404,13 @@ impl Walk<'_> {
             let (kind, what) = if first {
                 (
                     FaultKind::BadLink,
-                    format!(
-                        "record {} does not follow the end of the segment before it",
-                        line.n
-                    ),
+                    format!("record {} does not follow the end of the segment before it", line.n),
                 )
             } else {
                 let before = line.n.saturating_sub(1);
                 (
                     FaultKind::EditedRecord,
-                    format!(
-                        "record {} does not follow record {before}: one was replaced",
-                        line.n
-                    ),
+                    format!("record {} does not follow record {before}: one was replaced", line.n),
                 )
             };
             self.fault(kind, what);
@@ -490,11 +457,7 @@ impl Walk<'_> {
     }
 
     fn close_gap(&mut self, n: u64) {
-        if let Some(at) = self
-            .gaps
-            .iter()
-            .position(|gap| (gap.from..gap.to).contains(&n))
-        {
+        if let Some(at) = self.gaps.iter().position(|gap| (gap.from..gap.to).contains(&n)) {
             let Gap { from, to, place } = self.gaps.swap_remove(at);
             for (from, to) in [(from, n), (n + 1, to)] {
                 if from < to {
@@ -536,9 +499,7 @@ impl Walk<'_> {
         if !opens && line.kind != "seal" {
             return;
         }
-        let Some((tree, claimed)) =
-            TreeRecord::parse(line).and_then(|tree| tree.frontier().map(|f| (tree, f)))
-        else {
+        let Some((tree, claimed)) = TreeRecord::parse(line).and_then(|tree| tree.frontier().map(|f| (tree, f))) else {
             self.fault(
                 FaultKind::BadSeal,
                 format!("record {} does not tell a state of the trail", line.n),
@@ -546,10 +507,7 @@ impl Walk<'_> {
             self.frontier = None;
             return;
         };
-        let fits = self
-            .frontier
-            .as_ref()
-            .is_none_or(|frontier| *frontier == claimed);
+        let fits = self.frontier.as_ref().is_none_or(|frontier| *frontier == claimed);
         if !fits || tree.tree_size != line.n || tree.head.as_bytes() != line.prev {
             self.fault(
                 FaultKind::BadSeal,
@@ -613,13 +571,19 @@ impl Walk<'_> {
         }
     }
 
-    fn finish(mut self) -> Report {
+    fn finish(mut self, extent: Extent) -> Report {
         self.report_gaps();
         let last = self.heads.heads.keys().next_back().copied().unwrap_or(0);
-        if last > self.top {
-            let (segment, line) = self.place.clone();
-            let what = format!("a witness saw {last} records, the trail has {}", self.top);
-            self.fault_at(segment, line, FaultKind::Truncated, what);
+        let what = format!("a witness saw {last} records, the trail has {}", self.top);
+        match extent {
+            Extent::Whole if last > self.top => {
+                let (segment, line) = self.place.clone();
+                self.fault_at(segment, line, FaultKind::Truncated, what);
+            }
+            Extent::Archive if last > self.top => {
+                self.report.notes.push(format!("{what}: the rest is not archived yet"))
+            }
+            _ => {}
         }
         self.report.first_record = self.first.unwrap_or(self.top);
         self.report.records = self.top;
@@ -629,9 +593,11 @@ impl Walk<'_> {
             .map(|f| String::from_utf8_lossy(&to_hex(&f.root())).into_owned());
         if self.heads.forged > 0 {
             let forged = self.heads.forged;
-            self.report.notes.push(format!("{forged} lines of the log look like heads of this trail but are not signed by its key"));
+            self.report.notes.push(format!(
+                "{forged} lines of the log look like heads of this trail but are not signed by its key"
+            ));
         }
-        if !self.sealed && self.top > 0 {
+        if !self.sealed && self.top > 0 && extent == Extent::Whole {
             self.report
                 .notes
                 .push("the last records are not sealed yet: the daemon runs, or was killed".into());

@@ -49,10 +49,7 @@ impl Head {
     /// What is signed. Its first line is no origin, so that it can never be taken for a checkpoint.
     fn text(&self) -> String {
         let (hash, root) = (to_hex(&self.hash), to_hex(&self.root));
-        let (hash, root) = (
-            String::from_utf8_lossy(&hash),
-            String::from_utf8_lossy(&root),
-        );
+        let (hash, root) = (String::from_utf8_lossy(&hash), String::from_utf8_lossy(&root));
         format!(
             "colibri-mcp trail head\n{}\n{}\n{hash}\n{root}\n",
             self.origin, self.records
@@ -83,10 +80,7 @@ impl Head {
 impl std::fmt::Display for Head {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (hash, root) = (to_hex(&self.hash), to_hex(&self.root));
-        let (hash, root) = (
-            String::from_utf8_lossy(&hash),
-            String::from_utf8_lossy(&root),
-        );
+        let (hash, root) = (String::from_utf8_lossy(&hash), String::from_utf8_lossy(&root));
         let Self {
             records,
             origin,
