@@ -1,6 +1,9 @@
 //! The server of the helper's tests: does as its first argument says, well or badly. It is copied into a jail's root
 //! and started there by the helper, so that what a server can do is tried from where a server stands.
 
+// A part of the tests: what fails here fails them.
+#![allow(clippy::unwrap_used)]
+
 mod sys;
 
 use std::io::{BufRead, Read, Write};
@@ -122,8 +125,10 @@ fn facts() {
     }
     say(&format!("cwd {}", std::env::current_dir().unwrap().display()));
     for directory in ["/", "/dev", "/tmp"] {
-        let mut names: Vec<String> =
-            std::fs::read_dir(directory).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<String> = std::fs::read_dir(directory)
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         say(&format!("ls {directory} {}", names.join(" ")));
     }
@@ -134,7 +139,9 @@ fn facts() {
 fn attack(paths: &[&str]) {
     let tell = |what: &str, worked: bool| say(&format!("{what}: {}", if worked { "WORKED" } else { "failed" }));
     for target in paths.iter().filter(|t| t.contains(':')) {
-        let connected = target.to_socket_addrs().is_ok_and(|mut a| a.any(|a| TcpStream::connect(a).is_ok()));
+        let connected = target
+            .to_socket_addrs()
+            .is_ok_and(|mut a| a.any(|a| TcpStream::connect(a).is_ok()));
         tell(&format!("connect {target}"), connected);
     }
     for path in paths.iter().filter(|t| t.starts_with('/')) {
@@ -144,7 +151,10 @@ fn attack(paths: &[&str]) {
     tell("write to /", std::fs::write("/written", b"x").is_ok());
     tell("write to /dev", std::fs::write("/dev/written", b"x").is_ok());
     tell("write to /tmp", std::fs::write("/tmp/written", b"x").is_ok());
-    tell("fill /tmp beyond its size", std::fs::write("/tmp/filled", vec![0; 3 << 20]).is_ok());
+    tell(
+        "fill /tmp beyond its size",
+        std::fs::write("/tmp/filled", vec![0; 3 << 20]).is_ok(),
+    );
     for (what, worked) in sys::attacks() {
         tell(what, worked);
     }

@@ -41,8 +41,10 @@ pub fn facts() -> Vec<String> {
         lines.push(format!("uid {} {}", libc::getuid(), libc::geteuid()));
         lines.push(format!("gid {} {}", libc::getgid(), libc::getegid()));
         lines.push(format!("groups {}", libc::getgroups(0, std::ptr::null_mut())));
-        let open: Vec<String> =
-            (0..70_000).filter(|fd| libc::fcntl(*fd, libc::F_GETFD) != -1).map(|fd: i32| fd.to_string()).collect();
+        let open: Vec<String> = (0..70_000)
+            .filter(|fd| libc::fcntl(*fd, libc::F_GETFD) != -1)
+            .map(|fd: i32| fd.to_string())
+            .collect();
         lines.push(format!("fds {}", open.join(" ")));
         for (name, which) in [
             ("core", libc::RLIMIT_CORE),
@@ -54,8 +56,18 @@ pub fn facts() -> Vec<String> {
         ] {
             let mut limit: libc::rlimit = std::mem::zeroed();
             libc::getrlimit(which, &mut limit);
-            let shown = |n: libc::rlim_t| if n == libc::RLIM_INFINITY { "infinity".to_owned() } else { n.to_string() };
-            lines.push(format!("limit {name} {} {}", shown(limit.rlim_cur), shown(limit.rlim_max)));
+            let shown = |n: libc::rlim_t| {
+                if n == libc::RLIM_INFINITY {
+                    "infinity".to_owned()
+                } else {
+                    n.to_string()
+                }
+            };
+            lines.push(format!(
+                "limit {name} {} {}",
+                shown(limit.rlim_cur),
+                shown(limit.rlim_max)
+            ));
         }
         let mask = libc::umask(0);
         libc::umask(mask);
@@ -67,7 +79,8 @@ pub fn facts() -> Vec<String> {
         let ignored = (1..32).filter(|n| {
             let mut action: libc::sigaction = std::mem::zeroed();
             // SIGPIPE is the Rust runtime's own doing.
-            *n != libc::SIGPIPE && libc::sigaction(*n, std::ptr::null(), &mut action) == 0
+            *n != libc::SIGPIPE
+                && libc::sigaction(*n, std::ptr::null(), &mut action) == 0
                 && action.sa_sigaction == libc::SIG_IGN
         });
         lines.push(format!("ignored {}", ignored.count()));
@@ -88,9 +101,15 @@ pub fn attacks() -> Vec<(&'static str, bool)> {
             ("setgid(0)", libc::setgid(0) == 0),
             ("setgroups", libc::setgroups(0, std::ptr::null()) == 0),
             ("chroot", libc::chroot(c"/tmp".as_ptr()) == 0),
-            ("mknod", libc::mknod(c"/tmp/node".as_ptr(), libc::S_IFCHR | 0o666, 0) == 0),
+            (
+                "mknod",
+                libc::mknod(c"/tmp/node".as_ptr(), libc::S_IFCHR | 0o666, 0x101) == 0,
+            ),
             ("raise a limit", {
-                let most = libc::rlimit { rlim_cur: 1 << 20, rlim_max: 1 << 20 };
+                let most = libc::rlimit {
+                    rlim_cur: 1 << 20,
+                    rlim_max: 1 << 20,
+                };
                 libc::setrlimit(libc::RLIMIT_NPROC, &most) == 0
             }),
             ("signal init", libc::kill(1, libc::SIGKILL) == 0),

@@ -47,7 +47,7 @@ pub fn check(plan: &Plan) -> Result<(), Refusal> {
     if plan.limits.needs_racct {
         return only("limits of a whole instance (rctl)");
     }
-    files::open_directory(&jail.root, Trust::Root).map(drop)
+    files::check_places(jail)
 }
 
 fn freebsd_only(what: &str) -> Refusal {

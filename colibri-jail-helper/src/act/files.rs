@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use colibri_jail_helper::plan::Ephemeral;
 use colibri_jail_helper::refusal::Refusal;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
@@ -55,6 +56,23 @@ pub fn open_mount_point(top: &OwnedFd, path: &Path) -> Result<OwnedFd, Refusal> 
         return Err(walk.refuse("must be root's, and not writable by group or others"));
     }
     Ok(walk.at)
+}
+
+/// Walks to everything that an ephemeral jail needs of the file system, and keeps nothing open: so that a start is
+/// refused before anything is made. Acting walks again.
+///
+/// # Errors
+/// As [`open_directory`], for the root, its mount points and the sources of its mounts.
+pub fn check_places(jail: &Ephemeral) -> Result<(), Refusal> {
+    let root = open_directory(&jail.root, Trust::Root)?;
+    for point in [Path::new("/dev"), Path::new("/tmp")] {
+        open_mount_point(&root, point)?;
+    }
+    for mount in &jail.mounts {
+        open_mount_point(&root, &mount.at)?;
+        open_directory(&mount.path, Trust::Owner(mount.owner))?;
+    }
+    Ok(())
 }
 
 /// Reads a whole file of root's: regular, not writable by group or others, every directory above it likewise, at most

@@ -3,7 +3,7 @@
 //! test programs; what was there before comes back afterwards.
 
 // Each test program uses a part of this.
-#![allow(dead_code)]
+#![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
 pub mod sys;
 
@@ -72,11 +72,19 @@ impl Installed {
     /// Installs; `None`, said aloud, where that needs root and there is none.
     pub fn new() -> Option<Self> {
         if !nix::unistd::geteuid().is_root() {
-            assert!(std::env::var_os("COLIBRI_TEST_REQUIRE_ROOT").is_none(), "this test needs root");
+            assert!(
+                std::env::var_os("COLIBRI_TEST_REQUIRE_ROOT").is_none(),
+                "this test needs root"
+            );
             eprintln!("SKIPPED: needs root");
             return None;
         }
-        let lock = fs::OpenOptions::new().create(true).truncate(false).write(true).open("/tmp/colibri-installed.lock").unwrap();
+        let lock = fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open("/tmp/colibri-installed.lock")
+            .unwrap();
         let lock = Flock::lock(lock, FlockArg::LockExclusive).unwrap();
         let group = group("colibri");
         let people = self::group("mcpusers");
@@ -92,17 +100,32 @@ impl Installed {
             moved.push((PathBuf::from(path), aside));
         }
         fs::create_dir_all("/usr/local/libexec").unwrap();
-        install(Path::new(env!("CARGO_BIN_EXE_colibri-jail-helper")), Path::new(HELPER), group, 0o4550);
+        install(
+            Path::new(env!("CARGO_BIN_EXE_colibri-jail-helper")),
+            Path::new(HELPER),
+            group,
+            0o4550,
+        );
         fs::DirBuilder::new().mode(0o755).create(CONFIG).unwrap();
         let secrets = format!("{CONFIG}/secrets");
         fs::DirBuilder::new().mode(0o700).create(secrets).unwrap();
         let syslog = PathBuf::from("/dev/log");
         let socket = UnixDatagram::bind(&syslog).unwrap();
+        fs::set_permissions(&syslog, fs::Permissions::from_mode(0o666)).unwrap();
         let (sender, lines) = channel();
         std::thread::spawn(move || listen(&socket, &sender));
         remove(Path::new(ROOTS));
         remove(Path::new(STATE));
-        let installed = Self { _lock: lock, caller, group, people, syslog, lines, markers: 0, moved };
+        let installed = Self {
+            _lock: lock,
+            caller,
+            group,
+            people,
+            syslog,
+            lines,
+            markers: 0,
+            moved,
+        };
         installed.make_root("one");
         installed.make_root("two");
         installed.write_policy(&installed.policy());
@@ -119,7 +142,11 @@ impl Installed {
         let inmate = inmate();
         copy(&inmate, &root.join("bin/inmate"));
         let listed = Command::new("ldd").arg(&inmate).output().unwrap();
-        for word in String::from_utf8(listed.stdout).unwrap().split_whitespace().filter(|w| w.starts_with('/')) {
+        for word in String::from_utf8(listed.stdout)
+            .unwrap()
+            .split_whitespace()
+            .filter(|w| w.starts_with('/'))
+        {
             copy(Path::new(word), &root.join(&word[1..]));
         }
         root
@@ -148,10 +175,20 @@ impl Installed {
     pub fn write(&self, name: &str, bytes: &[u8], mode: u32) {
         let path = Path::new(CONFIG).join(name);
         remove(&path);
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&path).unwrap();
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(&path)
+            .unwrap();
         file.write_all(bytes).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-        chown(&path, Some(0), Some(if name == "external-mcp.json" { self.group } else { 0 })).unwrap();
+        chown(
+            &path,
+            Some(0),
+            Some(if name == "external-mcp.json" { self.group } else { 0 }),
+        )
+        .unwrap();
     }
 
     /// A call with these arguments, as the policy's caller, on pipes, with no environment.
@@ -163,7 +200,11 @@ impl Installed {
 
     pub fn call_as(&self, uid: u32, gid: u32, groups: &'static [libc::gid_t]) -> Call {
         let mut command = Command::new(HELPER);
-        command.env_clear().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .env_clear()
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         sys::before_exec(&mut command, move || {
             sys::groups(groups);
             sys::become_user(uid, gid);
@@ -175,20 +216,29 @@ impl Installed {
     pub fn run(&self, server: &str) -> (Call, String) {
         let session = session();
         let digest = self.digest(server);
-        (self.call(&["run", "--session", &session, "--digest", &digest, server]), session)
+        (
+            self.call(&["run", "--session", &session, "--digest", &digest, server]),
+            session,
+        )
     }
 
     pub fn digest(&self, server: &str) -> String {
         let text = fs::read(format!("{CONFIG}/external-mcp.json")).unwrap_or_default();
         let registry = colibri_jail_helper::registry::Registry::parse(&text, "r");
-        registry.ok().and_then(|r| r.servers.get(server).map(|e| e.digest.clone())).unwrap_or("0".repeat(64))
+        registry
+            .ok()
+            .and_then(|r| r.servers.get(server).map(|e| e.digest.clone()))
+            .unwrap_or("0".repeat(64))
     }
 
     /// The audit lines that came since the last look. A marker goes through the same socket, so that all are here.
     pub fn audit(&mut self) -> Vec<String> {
         self.markers += 1;
         let marker = format!("marker {}", self.markers);
-        UnixDatagram::unbound().unwrap().send_to(marker.as_bytes(), &self.syslog).unwrap();
+        UnixDatagram::unbound()
+            .unwrap()
+            .send_to(marker.as_bytes(), &self.syslog)
+            .unwrap();
         let mut lines = Vec::new();
         loop {
             let line = self.lines.recv_timeout(PATIENCE).unwrap();
@@ -211,12 +261,21 @@ impl Installed {
     pub fn assert_refusal(&mut self, what: &str, outcome: &Outcome, exit: i32, word: &str) {
         assert_eq!(outcome.code(), Some(exit), "{what}: {outcome:?}");
         assert_eq!(outcome.stderr.matches('\n').count(), 1, "{what}: one line: {outcome:?}");
-        assert!(outcome.stderr.starts_with("helper: ") && outcome.stderr.contains(word), "{what}: {outcome:?}");
+        assert!(
+            outcome.stderr.starts_with("helper: ") && outcome.stderr.contains(word),
+            "{what}: {outcome:?}"
+        );
         assert!(outcome.stdout.is_empty(), "{what}: nothing on stdout");
         let audit = self.audit();
         assert_eq!(audit.len(), 1, "{what}: one audit line: {audit:?}");
-        assert!(audit[0].contains("event=refuse") && audit[0].contains(&format!("exit={exit}")), "{what}: {audit:?}");
-        assert!(audit[0].bytes().all(|b| (b' '..=b'~').contains(&b)), "{what}: {audit:?}");
+        assert!(
+            audit[0].contains("event=refuse") && audit[0].contains(&format!("exit={exit}")),
+            "{what}: {audit:?}"
+        );
+        assert!(
+            audit[0].bytes().all(|b| (b' '..=b'~').contains(&b)),
+            "{what}: {audit:?}"
+        );
         self.assert_nothing_left(what);
     }
 
@@ -227,7 +286,11 @@ impl Installed {
         assert!(sessions.is_empty(), "{what}: left {sessions:?}");
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         assert!(!mounts.contains("colibri-jail"), "{what}: left a mount: {mounts}");
-        assert_eq!(processes_of(&[SERVER_UID, OTHER_UID]), Vec::<i32>::new(), "{what}: left processes");
+        assert_eq!(
+            processes_of(&[SERVER_UID, OTHER_UID]),
+            Vec::<i32>::new(),
+            "{what}: left processes"
+        );
     }
 }
 
@@ -235,6 +298,11 @@ impl Drop for Installed {
     fn drop(&mut self) {
         for pid in processes_of(&[SERVER_UID, OTHER_UID]) {
             let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+        }
+        // A process takes its time to die: a gigabyte has to be given back first.
+        let deadline = Instant::now() + PATIENCE;
+        while !processes_of(&[SERVER_UID, OTHER_UID]).is_empty() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
         }
         remove(Path::new(ROOTS));
         remove(Path::new(STATE));
@@ -275,7 +343,11 @@ impl Call {
     pub fn start(mut self) -> Running {
         let mut child = self.command.spawn().unwrap();
         let stdin = child.stdin.take();
-        Running { child: Some(child), stdin, seen: Vec::new() }
+        Running {
+            child: Some(child),
+            stdin,
+            seen: Vec::new(),
+        }
     }
 }
 
@@ -308,7 +380,14 @@ impl Running {
             let n = stdout.read(&mut byte).unwrap();
             if n == 0 {
                 let mut stderr = String::new();
-                let _ = self.child.as_mut().unwrap().stderr.as_mut().unwrap().read_to_string(&mut stderr);
+                let _ = self
+                    .child
+                    .as_mut()
+                    .unwrap()
+                    .stderr
+                    .as_mut()
+                    .unwrap()
+                    .read_to_string(&mut stderr);
                 panic!("ended before {text:?}: {seen:?} {stderr:?}");
             }
             self.seen.extend_from_slice(&byte[..n]);
@@ -355,7 +434,11 @@ fn outcome(mut child: Child) -> Outcome {
         stdout.read_to_end(&mut output).unwrap();
     }
     let status = child.wait().unwrap();
-    Outcome { status, stdout: output, stderr: errors.join().unwrap() }
+    Outcome {
+        status,
+        stdout: output,
+        stderr: errors.join().unwrap(),
+    }
 }
 
 /// A registry with `one` and `two`, both the inmate, with these arguments.
@@ -414,7 +497,9 @@ pub fn children_of(pid: i32) -> Vec<i32> {
 }
 
 pub fn resident_kib(pid: i32) -> u64 {
-    status_field(&pid.to_string(), "VmRSS:").and_then(|kib| kib.parse().ok()).unwrap()
+    status_field(&pid.to_string(), "VmRSS:")
+        .and_then(|kib| kib.parse().ok())
+        .unwrap()
 }
 
 fn listen(socket: &UnixDatagram, lines: &Sender<String>) {
@@ -429,7 +514,11 @@ fn listen(socket: &UnixDatagram, lines: &Sender<String>) {
 /// Removes a file, a symlink or a tree; what is not there is removed already.
 pub fn remove(path: &Path) {
     if let Ok(found) = fs::symlink_metadata(path) {
-        if found.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
+        if found.is_dir() {
+            fs::remove_dir_all(path).unwrap()
+        } else {
+            fs::remove_file(path).unwrap()
+        }
     }
 }
 
@@ -446,10 +535,22 @@ fn copy(from: &Path, to: &Path) {
     fs::set_permissions(to, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// The example program, which `cargo test` builds beside the tests.
+/// The example program. `cargo test --test NAME` alone does not build it, so it is asked for here.
 fn inmate() -> PathBuf {
+    static BUILT: std::sync::Once = std::sync::Once::new();
     let here = std::env::current_exe().unwrap();
-    here.parent().unwrap().parent().unwrap().join("examples/inmate")
+    let profile = here.parent().unwrap().parent().unwrap();
+    BUILT.call_once(|| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .args(["build", "--quiet", "--example", "inmate"]);
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        assert!(cargo.status().unwrap().success());
+    });
+    profile.join("examples/inmate")
 }
 
 fn id_in(file: &str, name: &str) -> Option<u32> {
@@ -467,7 +568,17 @@ fn group(name: &str) -> u32 {
 
 fn user(name: &str, group: u32) -> u32 {
     if id_in("/etc/passwd", name).is_none() {
-        let args = ["-r", "-M", "-d", "/nonexistent", "-s", "/usr/sbin/nologin", "-g", &group.to_string(), name];
+        let args = [
+            "-r",
+            "-M",
+            "-d",
+            "/nonexistent",
+            "-s",
+            "/usr/sbin/nologin",
+            "-g",
+            &group.to_string(),
+            name,
+        ];
         assert!(Command::new("useradd").args(args).status().unwrap().success());
     }
     id_in("/etc/passwd", name).unwrap()

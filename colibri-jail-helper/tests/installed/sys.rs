@@ -34,7 +34,10 @@ pub fn leak(path: &'static std::ffi::CStr, at: std::ops::Range<c_int>) {
 
 /// setrlimit(2), soft and hard.
 pub fn limit(which: libc::__rlimit_resource_t, most: u64) {
-    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+    let limit = libc::rlimit {
+        rlim_cur: most,
+        rlim_max: most,
+    };
     // SAFETY: a live rlimit.
     unsafe { libc::setrlimit(which, &limit) };
 }
@@ -64,8 +67,14 @@ pub fn pend_term() {
 
 /// Starts an interval timer of `micros`, repeating.
 pub fn timer(which: std::ffi::c_int, micros: libc::suseconds_t) {
-    let value = libc::timeval { tv_sec: 0, tv_usec: micros };
-    let timer = libc::itimerval { it_interval: value, it_value: value };
+    let value = libc::timeval {
+        tv_sec: 0,
+        tv_usec: micros,
+    };
+    let timer = libc::itimerval {
+        it_interval: value,
+        it_value: value,
+    };
     // SAFETY: a live itimerval; the old one is not asked for.
     unsafe { libc::setitimer(which, &timer, std::ptr::null_mut()) };
 }
