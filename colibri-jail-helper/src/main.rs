@@ -32,13 +32,22 @@ fn main() {
     let request = Request::parse(&args);
     // The one request that needs no right and touches nothing.
     if request == Ok(Request::Version) {
-        let _ = writeln!(std::io::stdout(), "colibri-jail-helper {} contract {CONTRACT}", env!("CARGO_PKG_VERSION"));
+        let _ = writeln!(
+            std::io::stdout(),
+            "colibri-jail-helper {} contract {CONTRACT}",
+            env!("CARGO_PKG_VERSION")
+        );
         return;
     }
     let verb = request.as_ref().map_or("none", |request| request.verb());
     let (asker, outcome) = match identity::become_root() {
         Ok(asker) => (asker, reset::forget().and_then(|()| perform(asker, request.clone()))),
-        Err(refusal) => (Asker { uid: nix::unistd::getuid().as_raw() }, Err(refusal)),
+        Err(refusal) => (
+            Asker {
+                uid: nix::unistd::getuid().as_raw(),
+            },
+            Err(refusal),
+        ),
     };
     let code = match outcome {
         Ok(code) => code,
@@ -58,8 +67,19 @@ fn perform(asker: Asker, request: Result<Request, Refusal>) -> Result<i32, Refus
         return Err(Refusal::policy("caller", "only the policy's caller and root may ask"));
     }
     match request {
-        Request::Run { session, digest, server } => {
-            let run = Run { asker, policy: &policy, caller, session: &session, digest: &digest, server: &server };
+        Request::Run {
+            session,
+            digest,
+            server,
+        } => {
+            let run = Run {
+                asker,
+                policy: &policy,
+                caller,
+                session: &session,
+                digest: &digest,
+                server: &server,
+            };
             return run.start();
         }
         Request::Stop { session } => stop::stop(asker, &session)?,
@@ -80,14 +100,25 @@ fn caller(policy: &Policy) -> Result<Account, Refusal> {
     let passwd = files::read(Path::new(PASSWD), PASSWD_MAX, files::WRITABLE_BY_OTHERS)?;
     passwd::account(&passwd, &policy.caller)
         .filter(|account| account.uid != 0)
-        .ok_or_else(|| Refusal::file("policy", format!("the policy's caller is no user of {PASSWD}, or is root")))
+        .ok_or_else(|| {
+            Refusal::file(
+                "policy",
+                format!("the policy's caller is no user of {PASSWD}, or is root"),
+            )
+        })
 }
 
 /// One line on stderr, one for the audit.
 fn tell_of(refusal: &Refusal, asker: Asker, verb: &'static str, request: Option<&Request>) {
-    let mut line = Line::new(Event::Refuse).with("request", verb).with("uid", &asker.uid.to_string());
+    let mut line = Line::new(Event::Refuse)
+        .with("request", verb)
+        .with("uid", &asker.uid.to_string());
     match request {
-        Some(Request::Run { session, digest, server }) => {
+        Some(Request::Run {
+            session,
+            digest,
+            server,
+        }) => {
             line = line
                 .with("entry", server.as_str())
                 .with("digest", digest.as_str())

@@ -37,7 +37,9 @@ use crate::sys::{self, Waited};
 /// "FreeBSD only", for persistent jails, addresses, the host network, `allow` and resource accounting.
 pub fn check(plan: &Plan) -> Result<(), Refusal> {
     let only = |what| Err(freebsd_only(what));
-    let Place::Ephemeral(jail) = &plan.place else { return only("persistent jails") };
+    let Place::Ephemeral(jail) = &plan.place else {
+        return only("persistent jails");
+    };
     if jail.ip4 != PlannedNetwork::Disable || jail.ip6 != PlannedNetwork::Disable {
         return only("jail networks");
     }
@@ -74,14 +76,22 @@ impl Cell {
     /// A step failed; nothing runs.
     pub fn create(plan: &Plan, environment: &Environment, record: &mut Record) -> Result<Self, Refusal> {
         let failed = |tried| move |error| Refusal::system("sandbox", tried, error);
-        let Place::Ephemeral(jail) = &plan.place else { return Err(freebsd_only("persistent jails")) };
+        let Place::Ephemeral(jail) = &plan.place else {
+            return Err(freebsd_only("persistent jails"));
+        };
         record.note(Fact::Ephemeral)?;
         let (report, to_supervisor) = pipe2(OFlag::O_CLOEXEC).map_err(failed("make a pipe"))?;
         sys::separate_children().map_err(failed("make a pid namespace"))?;
         let Some(init) = sys::fork().map_err(failed("fork"))? else {
             drop(report);
             let session = record.session().clone();
-            let init = Init { plan, jail, environment, session: &session, supervisor: &to_supervisor };
+            let init = Init {
+                plan,
+                jail,
+                environment,
+                session: &session,
+                supervisor: &to_supervisor,
+            };
             let Err(error) = init.run(record);
             let mut message = vec![REFUSED, error.exit as u8];
             message.extend_from_slice(error.detail.as_bytes());
@@ -89,7 +99,12 @@ impl Cell {
             std::process::exit(error.exit as i32)
         };
         drop(to_supervisor);
-        let mut cell = Self { init, report, main: None, empty: false };
+        let mut cell = Self {
+            init,
+            report,
+            main: None,
+            empty: false,
+        };
         let mut first = [0];
         let got = read(&cell.report, &mut first);
         if got == 1 && first[0] == STAGED {
@@ -114,7 +129,11 @@ impl Cell {
                 n => detail.extend_from_slice(&buffer[..n]),
             }
         }
-        let exit = if exit[0] == Exit::File as u8 { Exit::File } else { Exit::System };
+        let exit = if exit[0] == Exit::File as u8 {
+            Exit::File
+        } else {
+            Exit::System
+        };
         Refusal::new(exit, "sandbox", String::from_utf8_lossy(&detail))
     }
 
@@ -214,11 +233,15 @@ impl Init<'_> {
         self.stage(&record.root())?;
         nix::unistd::sethostname(self.session.mark()).map_err(failed("set the host name"))?;
         // The record's lock must not live on in this process: the supervisor's death has to free it.
-        sys::close_all_but(&[self.supervisor.as_raw_fd()]).map_err(failed("close descriptors"))?;
+        sys::close_all_but(self.supervisor.as_raw_fd()).map_err(failed("close descriptors"))?;
         self.say(&[STAGED])?;
         let Some(main) = sys::fork().map_err(failed("fork"))? else {
-            let server =
-                Server { plan: self.plan, session: self.session, environment: self.environment, jid: 0 };
+            let server = Server {
+                plan: self.plan,
+                session: self.session,
+                environment: self.environment,
+                jid: 0,
+            };
             let Err(refusal) = server.execute(|| Ok(()));
             tell::refusal(&refusal.line(false));
             std::process::exit(refusal.exit as i32)
@@ -244,7 +267,9 @@ impl Init<'_> {
                     Waited::NoChildren => std::process::exit(0),
                 }
             }
-            let signal = awaited.wait().map_err(|error| Refusal::system("sandbox", "wait for a signal", error))?;
+            let signal = awaited
+                .wait()
+                .map_err(|error| Refusal::system("sandbox", "wait for a signal", error))?;
             if signal == Signal::SIGTERM {
                 // All in the namespace but this process (kill(2)).
                 let _ = kill(Pid::from_raw(-1), Signal::SIGTERM);
@@ -268,14 +293,25 @@ impl Init<'_> {
         let dev = files::open_mount_point(&staged, Path::new("/dev"))?;
         let tmp = files::open_mount_point(&staged, Path::new("/tmp"))?;
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
-        mount(Some("tmpfs"), path_of(&dev).as_str(), Some("tmpfs"), flags, Some("size=64k,mode=0755"))
-            .map_err(failed("mount /dev"))?;
+        mount(
+            Some("tmpfs"),
+            path_of(&dev).as_str(),
+            Some("tmpfs"),
+            flags,
+            Some("size=64k,mode=0755"),
+        )
+        .map_err(failed("mount /dev"))?;
         let dev = files::open_directory(&at.join("dev"), Trust::Root)?;
         with_no_mask(|| {
             for (name, minor) in [("null", 3), ("zero", 5), ("random", 8), ("urandom", 9)] {
                 let path = format!("{}/{name}", path_of(&dev));
-                mknod(path.as_str(), SFlag::S_IFCHR, Mode::from_bits_truncate(0o666), makedev(1, minor))
-                    .map_err(failed("make a device"))?;
+                mknod(
+                    path.as_str(),
+                    SFlag::S_IFCHR,
+                    Mode::from_bits_truncate(0o666),
+                    makedev(1, minor),
+                )
+                .map_err(failed("make a device"))?;
             }
             Ok(())
         })?;
@@ -283,8 +319,14 @@ impl Init<'_> {
         mount(none, &at.join("dev"), none, read_only, none).map_err(failed("make /dev read-only"))?;
         let options = format!("size={},mode=1777", self.jail.tmp);
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-        mount(Some("tmpfs"), path_of(&tmp).as_str(), Some("tmpfs"), flags, Some(options.as_str()))
-            .map_err(failed("mount /tmp"))?;
+        mount(
+            Some("tmpfs"),
+            path_of(&tmp).as_str(),
+            Some("tmpfs"),
+            flags,
+            Some(options.as_str()),
+        )
+        .map_err(failed("mount /tmp"))?;
         for shown in &self.jail.mounts {
             let source = files::open_directory(&shown.path, Trust::Owner(shown.owner))?;
             // Checked through the staged root, mounted by path below it: all of it is root's, and read-only.
@@ -292,8 +334,7 @@ impl Init<'_> {
             let below = shown.at.strip_prefix("/").unwrap_or(&shown.at);
             bind(&source, &at.join(below), shown.write)?;
         }
-        std::env::set_current_dir(at)
-            .map_err(|error| Refusal::system("sandbox", "enter the staged root", error))?;
+        std::env::set_current_dir(at).map_err(|error| Refusal::system("sandbox", "enter the staged root", error))?;
         pivot_root(".", ".").map_err(failed("pivot_root"))?;
         umount2(".", MntFlags::MNT_DETACH).map_err(failed("leave the old root"))?;
         std::env::set_current_dir("/").map_err(|error| Refusal::system("sandbox", "enter the new root", error))

@@ -43,7 +43,11 @@ pub fn open_directory(path: &Path, trust: Trust) -> Result<OwnedFd, Refusal> {
 /// As [`open_directory`].
 pub fn open_mount_point(top: &OwnedFd, path: &Path) -> Result<OwnedFd, Refusal> {
     let names: Vec<&OsStr> = components(path).collect();
-    let mut walk = Walk { at: duplicate(top)?, seen: String::new(), trust: Trust::Root };
+    let mut walk = Walk {
+        at: duplicate(top)?,
+        seen: String::new(),
+        trust: Trust::Root,
+    };
     let Some((last, above)) = names.split_last() else {
         return Err(Refusal::file("mount point", "the root itself cannot be a mount point"));
     };
@@ -120,7 +124,9 @@ pub fn read_at(
     }
     if Mode::from_bits_truncate(before.st_mode).intersects(forbidden) {
         let most = 0o777 & !forbidden.bits();
-        return Err(refuse(&format!("is open to more than root allows; chmod it to {most:04o} or less")));
+        return Err(refuse(&format!(
+            "is open to more than root allows; chmod it to {most:04o} or less"
+        )));
     }
     if before.st_size < 0 || before.st_size as u64 > limit as u64 {
         return Err(refuse(&format!("is larger than {limit} bytes")));
@@ -152,7 +158,11 @@ impl Walk {
     fn from_root(trust: Trust) -> Result<Self, Refusal> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let at = open("/", flags, Mode::empty()).map_err(|error| Refusal::system("files", "open /", error))?;
-        let walk = Self { at, seen: String::new(), trust };
+        let walk = Self {
+            at,
+            seen: String::new(),
+            trust,
+        };
         let stat = fstat(&walk.at).map_err(|error| Refusal::system("files", "examine /", error))?;
         walk.check(&stat)?;
         Ok(walk)
@@ -207,7 +217,11 @@ impl Walk {
 }
 
 fn components(path: &Path) -> impl Iterator<Item = &OsStr> {
-    path.as_os_str().as_bytes().split(|b| *b == b'/').filter(|name| !name.is_empty()).map(OsStr::from_bytes)
+    path.as_os_str()
+        .as_bytes()
+        .split(|b| *b == b'/')
+        .filter(|name| !name.is_empty())
+        .map(OsStr::from_bytes)
 }
 
 fn kind(stat: &FileStat) -> SFlag {
@@ -215,5 +229,6 @@ fn kind(stat: &FileStat) -> SFlag {
 }
 
 fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, Refusal> {
-    fd.try_clone().map_err(|error| Refusal::system("files", "duplicate a descriptor", error))
+    fd.try_clone()
+        .map_err(|error| Refusal::system("files", "duplicate a descriptor", error))
 }

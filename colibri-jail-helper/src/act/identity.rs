@@ -63,14 +63,22 @@ fn verify(uid: u32, gid: u32) -> Result<(), Refusal> {
     let users = getresuid().map_err(failed("getresuid"))?;
     let groups = getresgid().map_err(failed("getresgid"))?;
     let others = getgroups().map_err(failed("getgroups"))?;
-    let users_good = [users.real, users.effective, users.saved].iter().all(|id| id.as_raw() == uid);
-    let groups_good = [groups.real, groups.effective, groups.saved].iter().all(|id| id.as_raw() == gid);
+    let users_good = [users.real, users.effective, users.saved]
+        .iter()
+        .all(|id| id.as_raw() == uid);
+    let groups_good = [groups.real, groups.effective, groups.saved]
+        .iter()
+        .all(|id| id.as_raw() == gid);
     let none_left = others.iter().all(|id| id.as_raw() == gid) && others.len() <= 1;
     let current = getuid().as_raw() == uid && getegid().as_raw() == gid && getgid().as_raw() == gid;
     if users_good && groups_good && none_left && current {
         Ok(())
     } else {
-        Err(Refusal::system("identity", "set ids and groups", "they are not what was set"))
+        Err(Refusal::system(
+            "identity",
+            "set ids and groups",
+            "they are not what was set",
+        ))
     }
 }
 
@@ -87,6 +95,8 @@ fn not_root() -> Refusal {
 }
 
 fn on_nosuid_mount() -> bool {
-    let Ok(executable) = std::env::current_exe() else { return false };
+    let Ok(executable) = std::env::current_exe() else {
+        return false;
+    };
     crate::sys::is_on_nosuid_mount(&executable).unwrap_or(false)
 }

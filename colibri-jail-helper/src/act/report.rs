@@ -33,7 +33,9 @@ pub fn check(asker: Asker, policy: &Policy, caller: Account) -> Result<(), Refus
     let mut bad = 0;
     for (id, entry) in &registry.servers {
         let jailed = matches!(&entry.transport, Transport::Stdio(command) if command.jail.is_some());
-        let Some(server) = ServerId::parse(id.as_bytes()) else { continue };
+        let Some(server) = ServerId::parse(id.as_bytes()) else {
+            continue;
+        };
         if !jailed || entry.disabled {
             continue;
         }
@@ -49,7 +51,11 @@ pub fn check(asker: Asker, policy: &Policy, caller: Account) -> Result<(), Refus
     }
     match bad {
         0 => Ok(()),
-        _ => Err(Refusal::new(Exit::File, "check", format!("{bad} of the jailed entries would be refused"))),
+        _ => Err(Refusal::new(
+            Exit::File,
+            "check",
+            format!("{bad} of the jailed entries would be refused"),
+        )),
     }
 }
 

@@ -35,10 +35,14 @@ pub fn forget() -> Result<(), Refusal> {
 pub fn require_pipes() -> Result<(), Refusal> {
     let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
     for (number, fd) in [(0, stdin.as_fd()), (1, stdout.as_fd()), (2, stderr.as_fd())] {
-        let pipe = fstat(fd)
-            .is_ok_and(|stat| SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFIFO);
+        let pipe =
+            fstat(fd).is_ok_and(|stat| SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFIFO);
         if !pipe {
-            return Err(Refusal::new(Exit::Usage, "pipes", format!("descriptor {number} is not a pipe")));
+            return Err(Refusal::new(
+                Exit::Usage,
+                "pipes",
+                format!("descriptor {number} is not a pipe"),
+            ));
         }
     }
     Ok(())

@@ -71,7 +71,10 @@ impl Run<'_> {
         let mut record = {
             let locked = state.lock()?;
             locked.admit(self.server, self.policy)?;
-            locked.create(self.session, vec![Fact::Server(self.server.clone()), Fact::Caller(self.asker.uid)])?
+            locked.create(
+                self.session,
+                vec![Fact::Server(self.server.clone()), Fact::Caller(self.asker.uid)],
+            )?
         };
         let outcome = self.live(&plan, environment, &mut record);
         let mut left = cell::clear(self.session, record.facts());
@@ -113,7 +116,10 @@ impl Run<'_> {
             Place::Ephemeral(_) => "ephemeral",
             Place::Persistent { jail, .. } => jail.as_str(),
         };
-        let line = self.line(Event::Start).with("jail", place).with("as", &format!("{}:{}", plan.uid, plan.gid));
+        let line = self
+            .line(Event::Start)
+            .with("jail", place)
+            .with("as", &format!("{}:{}", plan.uid, plan.gid));
         if let Err(error) = send_line(Severity::Info, &line)
             && self.policy.audit == Audit::Require
         {

@@ -36,9 +36,13 @@ impl Environment {
             match (&variable.value, &directory) {
                 (VariableValue::Plain(text), _) => entry.extend_from_slice(text.as_bytes()),
                 (VariableValue::Secret(name), Some(directory)) => {
-                    let mut secret = files::read_at(directory, SECRETS_DIR, OsStr::new(name), SECRET_MAX, !Mode::S_IRUSR)?;
+                    let mut secret =
+                        files::read_at(directory, SECRETS_DIR, OsStr::new(name), SECRET_MAX, !Mode::S_IRUSR)?;
                     // A text editor ends a file with a newline, which no token has.
-                    let end = secret.iter().rposition(|b| *b != b'\n' && *b != b'\r').map_or(0, |last| last + 1);
+                    let end = secret
+                        .iter()
+                        .rposition(|b| *b != b'\n' && *b != b'\r')
+                        .map_or(0, |last| last + 1);
                     entry.reserve_exact(end + 1);
                     entry.extend_from_slice(&secret[..end]);
                     sys::wipe(&mut secret);
@@ -47,7 +51,10 @@ impl Environment {
             }
             if entry.contains(&0) {
                 sys::wipe(&mut entry);
-                return Err(Refusal::file("environment", format!("the value of {} has a NUL in it", variable.name)));
+                return Err(Refusal::file(
+                    "environment",
+                    format!("the value of {} has a NUL in it", variable.name),
+                ));
             }
             environment.0.push(entry);
         }
@@ -68,11 +75,16 @@ impl Environment {
 
 fn open_secrets() -> Result<OwnedFd, Refusal> {
     let directory = files::open_directory(Path::new(SECRETS_DIR), Trust::Root)?;
-    let mode = fstat(&directory).map_err(|error| Refusal::system("secrets", "examine the directory", error))?.st_mode;
+    let mode = fstat(&directory)
+        .map_err(|error| Refusal::system("secrets", "examine the directory", error))?
+        .st_mode;
     if mode & 0o077 == 0 {
         return Ok(directory);
     }
-    Err(Refusal::file("secrets", format!("{SECRETS_DIR}: is open to others than root; chmod it to 0700")))
+    Err(Refusal::file(
+        "secrets",
+        format!("{SECRETS_DIR}: is open to others than root; chmod it to 0700"),
+    ))
 }
 
 impl Drop for Environment {

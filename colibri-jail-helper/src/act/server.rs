@@ -62,11 +62,18 @@ impl Server<'_> {
         let regular = stat(program.as_c_str())
             .is_ok_and(|stat| SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG);
         if !regular || access(program.as_c_str(), AccessFlags::X_OK).is_err() {
-            return Err(Refusal::file("command", "the command is not a program in the jail that its user may execute"));
+            return Err(Refusal::file(
+                "command",
+                "the command is not a program in the jail that its user may execute",
+            ));
         }
         // From here on the exit code is the server's, so the line must have been written.
         if !tell::line(&format!("started jid={}", self.jid), PollTimeout::NONE) {
-            return Err(Refusal::system("server", "say that the server started", "nobody reads stderr"));
+            return Err(Refusal::system(
+                "server",
+                "say that the server started",
+                "nobody reads stderr",
+            ));
         }
         let Err(error) = execve(&program, &args, &environment);
         tell::refusal(&format!("the command could not be executed: {error}"));

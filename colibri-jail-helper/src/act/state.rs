@@ -75,10 +75,16 @@ fn private(directory: &OwnedFd) -> Result<(), Refusal> {
     if stat.st_uid == 0 && stat.st_mode & 0o077 == 0 {
         return Ok(());
     }
-    Err(Refusal::file("state", format!("{STATE_DIR} must be root's and 0700; remove it and start again")))
+    Err(Refusal::file(
+        "state",
+        format!("{STATE_DIR} must be root's and 0700; remove it and start again"),
+    ))
 }
 
-const DIRECTORY: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+const DIRECTORY: OFlag = OFlag::O_RDONLY
+    .union(OFlag::O_DIRECTORY)
+    .union(OFlag::O_NOFOLLOW)
+    .union(OFlag::O_CLOEXEC);
 
 impl State {
     /// Opens the state directory; makes it if it is not there (`/var/run` is emptied at boot).
@@ -108,13 +114,18 @@ impl State {
     pub fn lock(&self) -> Result<Locked<'_>, Refusal> {
         let file = self.open_file(&self.directory, "lock")?;
         let lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| failed("lock the state")(error))?;
-        Ok(Locked { state: self, _lock: lock })
+        Ok(Locked {
+            state: self,
+            _lock: lock,
+        })
     }
 
     fn open_file(&self, directory: &OwnedFd, name: &str) -> Result<File, Refusal> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mode = Mode::S_IRUSR | Mode::S_IWUSR;
-        Ok(File::from(openat(directory.as_fd(), name, flags, mode).map_err(failed("open a file of the state"))?))
+        Ok(File::from(
+            openat(directory.as_fd(), name, flags, mode).map_err(failed("open a file of the state"))?,
+        ))
     }
 
     /// Asks a live supervisor to end, and waits until it has; gives the record to the caller if the supervisor left
@@ -160,7 +171,9 @@ impl Locked<'_> {
     /// The directory cannot be read.
     pub fn sessions(&self) -> Result<Vec<SessionId>, Refusal> {
         let again = openat(self.state.directory.as_fd(), ".", DIRECTORY, Mode::empty());
-        let mut directory = again.and_then(Dir::from_fd).map_err(failed("read the state directory"))?;
+        let mut directory = again
+            .and_then(Dir::from_fd)
+            .map_err(failed("read the state directory"))?;
         let mut sessions = Vec::new();
         for entry in directory.iter() {
             let entry = entry.map_err(failed("read the state directory"))?;
@@ -182,10 +195,18 @@ impl Locked<'_> {
         };
         let mut file = self.state.open_file(&directory, "record")?;
         let mut bytes = Vec::new();
-        (&mut file).take(FILE_MAX).read_to_end(&mut bytes).map_err(failed_io("read a record"))?;
+        (&mut file)
+            .take(FILE_MAX)
+            .read_to_end(&mut bytes)
+            .map_err(failed_io("read a record"))?;
         let facts = Fact::read_all(&bytes);
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(file) => Ok(Found::Abandoned(Record { session: session.clone(), directory, file, facts })),
+            Ok(file) => Ok(Found::Abandoned(Record {
+                session: session.clone(),
+                directory,
+                file,
+                facts,
+            })),
             Err((_, Errno::EWOULDBLOCK)) => Ok(Found::Owned(facts)),
             Err((_, error)) => Err(failed("lock a record")(error)),
         }
@@ -209,7 +230,10 @@ impl Locked<'_> {
             return refuse("max", "as many instances run as the policy's max allows");
         }
         if of_this >= policy.max_per_server {
-            return refuse("max_per_server", "as many instances of this server run as max_per_server allows");
+            return refuse(
+                "max_per_server",
+                "as many instances of this server run as max_per_server allows",
+            );
         }
         let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
             .map_err(failed("read the clock"))?
@@ -218,10 +242,16 @@ impl Locked<'_> {
         let mut text = String::new();
         // What cannot be read as text was not written by us, and counts for nothing.
         let _ = (&mut file).take(FILE_MAX).read_to_string(&mut text);
-        let mut starts: Vec<i64> =
-            text.lines().filter_map(|line| line.parse().ok()).filter(|at| (now - 59..=now).contains(at)).collect();
+        let mut starts: Vec<i64> = text
+            .lines()
+            .filter_map(|line| line.parse().ok())
+            .filter(|at| (now - 59..=now).contains(at))
+            .collect();
         if starts.len() as u64 >= policy.starts_per_minute {
-            return refuse("starts_per_minute", "as many starts in a minute as starts_per_minute allows");
+            return refuse(
+                "starts_per_minute",
+                "as many starts in a minute as starts_per_minute allows",
+            );
         }
         starts.push(now);
         let text: String = starts.iter().map(|at| format!("{at}\n")).collect();
@@ -242,16 +272,25 @@ impl Locked<'_> {
         match mkdirat(top, session.as_str(), Mode::S_IRWXU) {
             Ok(()) => {}
             Err(Errno::EEXIST) => {
-                return Err(Refusal::new(Exit::TryLater, "session", "an instance of this session exists; run sweep"));
+                return Err(Refusal::new(
+                    Exit::TryLater,
+                    "session",
+                    "an instance of this session exists; run sweep",
+                ));
             }
             Err(error) => return Err(failed("make an instance's directory")(error)),
         }
         let directory =
             openat(top, session.as_str(), DIRECTORY, Mode::empty()).map_err(failed("open an instance's directory"))?;
         let file = self.state.open_file(&directory, "record")?;
-        let file = Flock::lock(file, FlockArg::LockExclusiveNonblock)
-            .map_err(|(_, error)| failed("lock a record")(error))?;
-        let mut record = Record { session: session.clone(), directory, file, facts: Vec::new() };
+        let file =
+            Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| failed("lock a record")(error))?;
+        let mut record = Record {
+            session: session.clone(),
+            directory,
+            file,
+            facts: Vec::new(),
+        };
         for fact in facts {
             record.note(fact)?;
         }
@@ -274,7 +313,11 @@ impl Locked<'_> {
         gone(unlinkat(record.directory.as_fd(), "root", UnlinkatFlags::RemoveDir))?;
         gone(unlinkat(record.directory.as_fd(), "stop", UnlinkatFlags::NoRemoveDir))?;
         gone(unlinkat(record.directory.as_fd(), "record", UnlinkatFlags::NoRemoveDir))?;
-        gone(unlinkat(self.state.directory.as_fd(), record.session.as_str(), UnlinkatFlags::RemoveDir))
+        gone(unlinkat(
+            self.state.directory.as_fd(),
+            record.session.as_str(),
+            UnlinkatFlags::RemoveDir,
+        ))
     }
 }
 
@@ -297,7 +340,9 @@ impl Record {
         let line = fact.to_line();
         self.facts.push(fact);
         self.file.seek(SeekFrom::End(0)).map_err(failed_io("write a record"))?;
-        self.file.write_all(line.as_bytes()).map_err(failed_io("write a record"))
+        self.file
+            .write_all(line.as_bytes())
+            .map_err(failed_io("write a record"))
     }
 
     /// Where the instance's root is staged.

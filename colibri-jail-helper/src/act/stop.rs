@@ -27,7 +27,9 @@ pub fn stop(asker: Asker, session: &SessionId) -> Result<(), Refusal> {
         Some(record) => undo(&state.lock()?, record),
         None => Vec::new(),
     };
-    let line = Line::new(Event::Stop).with("session", session.as_str()).with("uid", &asker.uid.to_string());
+    let line = Line::new(Event::Stop)
+        .with("session", session.as_str())
+        .with("uid", &asker.uid.to_string());
     report(line, &left)
 }
 

@@ -117,14 +117,22 @@ pub fn watch(cell: &mut Cell, stop: &OwnedFd) -> Result<End, Refusal> {
             phase = terminate(cell, Instant::now());
         } else if serving && happened(1) {
             cause = Cause::Lifeline;
-            phase = Phase::Grace { until: Instant::now() + GRACE };
+            phase = Phase::Grace {
+                until: Instant::now() + GRACE,
+            };
         }
     }
     let code = cell.main_code().unwrap_or(128 + Signal::SIGKILL as i32);
-    Ok(End { code, cause, empty: cell.is_empty() })
+    Ok(End {
+        code,
+        cause,
+        empty: cell.is_empty(),
+    })
 }
 
 fn terminate(cell: &Cell, now: Instant) -> Phase {
     cell.terminate();
-    Phase::Terminating { until: now + TERM_GRACE }
+    Phase::Terminating {
+        until: now + TERM_GRACE,
+    }
 }

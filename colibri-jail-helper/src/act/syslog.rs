@@ -12,8 +12,11 @@ use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, co
 use std::os::fd::AsFd;
 
 /// Where syslogd(8) listens; on FreeBSD first its socket for root alone, which users cannot flood.
-const SOCKETS: &[&str] =
-    if cfg!(target_os = "freebsd") { &["/var/run/logpriv", "/var/run/log"] } else { &["/dev/log"] };
+const SOCKETS: &[&str] = if cfg!(target_os = "freebsd") {
+    &["/var/run/logpriv", "/var/run/log"]
+} else {
+    &["/dev/log"]
+};
 
 /// LOG_AUTH (4) in the place of the facility, RFC 3164 §4.1.1.
 const FACILITY: u8 = 4 << 3;
@@ -32,8 +35,12 @@ pub enum Severity {
 /// # Errors
 /// No syslogd is there, or none took the line within a second.
 pub fn send_line(severity: Severity, line: &Line) -> Result<(), Errno> {
-    let message =
-        format!("<{}>colibri-jail-helper[{}]: {}", FACILITY | severity as u8, std::process::id(), line.as_str());
+    let message = format!(
+        "<{}>colibri-jail-helper[{}]: {}",
+        FACILITY | severity as u8,
+        std::process::id(),
+        line.as_str()
+    );
     let mut last = Errno::ENOENT;
     for path in SOCKETS {
         match send_to(path, message.as_bytes()) {
@@ -51,7 +58,10 @@ fn send_to(path: &str, message: &[u8]) -> Result<(), Errno> {
     // A queue that is full for a second belongs to a syslogd that hangs. One try more than the wait, no loop.
     match send(socket.as_raw_fd(), message, MsgFlags::empty()) {
         Err(Errno::EAGAIN | Errno::ENOBUFS) => {
-            poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)], PollTimeout::from(1000u16))?;
+            poll(
+                &mut [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)],
+                PollTimeout::from(1000u16),
+            )?;
             send(socket.as_raw_fd(), message, MsgFlags::empty())
         }
         sent => sent,

@@ -19,7 +19,9 @@ pub fn line(text: &str, patience: PollTimeout) -> bool {
     let stderr = std::io::stderr();
     let mut ready = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
     let writable = poll(&mut ready, patience).is_ok_and(|n| n == 1)
-        && ready[0].revents().is_some_and(|events| events.contains(PollFlags::POLLOUT));
+        && ready[0]
+            .revents()
+            .is_some_and(|events| events.contains(PollFlags::POLLOUT));
     writable && nix::unistd::write(stderr.as_fd(), line.as_bytes()).is_ok_and(|n| n == line.len())
 }
 

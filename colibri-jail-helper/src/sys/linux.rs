@@ -40,7 +40,15 @@ pub fn clear_environment() -> Result<(), Errno> {
 
 fn prctl(option: c_int, value: libc::c_ulong) -> Result<c_int, Errno> {
     // SAFETY: the options used here take one number, and no pointer; the unused arguments must be 0 (prctl(2)).
-    Errno::result(unsafe { libc::prctl(option, value, 0 as libc::c_ulong, 0 as libc::c_ulong, 0 as libc::c_ulong) })
+    Errno::result(unsafe {
+        libc::prctl(
+            option,
+            value,
+            0 as libc::c_ulong,
+            0 as libc::c_ulong,
+            0 as libc::c_ulong,
+        )
+    })
 }
 
 /// Whether this process, and all it starts, is barred from gaining privilege by a set-user-ID bit.
@@ -64,12 +72,6 @@ pub fn bar_tracing() -> Result<(), Errno> {
     prctl(libc::PR_SET_DUMPABLE, 0).map(drop)
 }
 
-/// Whether the file lies on a file system on which set-user-ID bits have no effect.
-pub fn is_on_nosuid_mount(path: &std::path::Path) -> Result<bool, Errno> {
-    let flags = nix::sys::statvfs::statvfs(path)?.flags();
-    Ok(flags.contains(nix::sys::statvfs::FsFlags::ST_NOSUID))
-}
-
 /// Linux has no login classes: the pid namespace is what holds a server's processes together.
 pub fn mark(_: &str) -> Result<(), Errno> {
     Ok(())
@@ -78,4 +80,21 @@ pub fn mark(_: &str) -> Result<(), Errno> {
 /// Puts the next child of this process, and all below it, into a pid namespace of its own.
 pub fn separate_children() -> Result<(), Errno> {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWPID)
+}
+
+/// close_range(2).
+pub fn close_range(first: u32, last: u32) -> Result<(), Errno> {
+    // SAFETY: closing touches no memory. The callers hold no owner of what is closed that they use afterwards: one
+    // calls this before anything was opened, the others are about to exec or to wait only.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0u32) };
+    Errno::result(done).map(drop)
+}
+
+/// Closes every descriptor beyond 2 except `kept`.
+pub fn close_all_but(kept: c_int) -> Result<(), Errno> {
+    let kept = u32::try_from(kept).map_err(|_| Errno::EBADF)?;
+    if kept > 3 {
+        close_range(3, kept - 1)?;
+    }
+    close_range(kept.max(2) + 1, u32::MAX)
 }

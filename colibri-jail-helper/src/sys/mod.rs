@@ -27,28 +27,9 @@ pub fn fork() -> Result<Option<Pid>, Errno> {
     }
 }
 
-/// Closes every descriptor from `first` on (close_range(2)), which must not be in use by any owner that lives on.
+/// Closes every descriptor from `first` on. No owner of one of them may live on.
 pub fn close_from(first: u32) -> Result<(), Errno> {
-    // SAFETY: closing touches no memory. The callers hold no descriptor type beyond 2 that they use afterwards: one
-    // calls this before anything was opened, the others are about to exec or to wait only.
-    let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0u32) };
-    Errno::result(done).map(drop)
-}
-
-/// Closes every descriptor beyond 2 except those in `keep`.
-pub fn close_all_but(keep: &[c_int]) -> Result<(), Errno> {
-    let mut kept: Vec<u32> = keep.iter().filter_map(|fd| u32::try_from(*fd).ok()).collect();
-    kept.sort_unstable();
-    let mut from = 3;
-    for fd in kept {
-        if fd > from {
-            // SAFETY: as for close_from; the range ends below the next descriptor that is kept.
-            let done = unsafe { libc::syscall(libc::SYS_close_range, from, fd - 1, 0u32) };
-            Errno::result(done)?;
-        }
-        from = from.max(fd + 1);
-    }
-    close_from(from)
+    close_range(first, u32::MAX)
 }
 
 /// Stops the three interval timers, which survive execve(2) and would kill the helper.
@@ -94,7 +75,10 @@ pub fn lift_limits() -> Result<(), Errno> {
 const OPEN_FILES: libc::rlim_t = 4096;
 
 fn hard_limit(which: Resource) -> Result<libc::rlim_t, Errno> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: the pointer is to a live rlimit.
     Errno::result(unsafe { libc::getrlimit(which, &mut limit) })?;
     Ok(limit.rlim_max)
@@ -102,7 +86,10 @@ fn hard_limit(which: Resource) -> Result<libc::rlim_t, Errno> {
 
 /// Sets one limit (setrlimit(2)); `libc` has no common type for resources on Linux and FreeBSD.
 pub fn set_limit(which: Resource, soft: libc::rlim_t, hard: libc::rlim_t) -> Result<(), Errno> {
-    let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+    let limit = libc::rlimit {
+        rlim_cur: soft,
+        rlim_max: hard,
+    };
     // SAFETY: the pointer is to a live rlimit; a wrong resource is answered with EINVAL.
     Errno::result(unsafe { libc::setrlimit(which, &limit) }).map(drop)
 }
@@ -137,7 +124,9 @@ extern "C" fn note_child(_: c_int) {}
 pub fn signals_of_supervisor() -> Result<(), Errno> {
     use Signal::*;
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
-    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGALRM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGXFSZ] {
+    for signal in [
+        SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGALRM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGXFSZ,
+    ] {
         // SAFETY: ignoring installs no handler.
         unsafe { sigaction(signal, &ignore) }?;
     }
@@ -237,4 +226,10 @@ pub fn wait(pid: Option<Pid>, block: bool) -> Result<Waited, Errno> {
             Err(error) => Err(error),
         };
     }
+}
+
+/// Whether the file lies on a file system on which set-user-ID bits have no effect.
+pub fn is_on_nosuid_mount(path: &std::path::Path) -> Result<bool, Errno> {
+    let flags = nix::sys::statvfs::statvfs(path)?.flags();
+    Ok(flags.contains(nix::sys::statvfs::FsFlags::ST_NOSUID))
 }
