@@ -271,7 +271,7 @@ impl Registry {
     /// Reads a registry; `file` is the name that errors give.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its place: whatever [`strict::Document::parse`] refuses, an unknown key, a
+    /// The first thing that is wrong, with its place: whatever [`Document::parse`] refuses, an unknown key, a
     /// value of the wrong kind or out of range, an id in both `servers` and `mcpServers`, a key that does not go with
     /// another. One bad entry refuses the whole file: a registry that is half in force is worse than the old one.
     pub fn parse(bytes: &[u8], file: &str) -> Result<Self, Error> {

@@ -121,9 +121,7 @@ pub struct Config {
 /// Where FreeBSD keeps things; elsewhere the user's XDG directories.
 pub mod paths {
     use super::*;
-
-    /// The registry's fixed place: the only one whose jailed entries are served.
-    pub const FIXED_REGISTRY: &str = "/usr/local/etc/colibri/external-mcp.json";
+    use crate::host::registry::FIXED_PATH;
 
     fn home(variable: &str, fallback: &str) -> PathBuf {
         let set = std::env::var_os(variable)
@@ -134,7 +132,7 @@ pub mod paths {
 
     fn configuration(file: &str) -> PathBuf {
         if cfg!(target_os = "freebsd") {
-            Path::new(FIXED_REGISTRY).with_file_name(file)
+            Path::new(FIXED_PATH).with_file_name(file)
         } else {
             home("XDG_CONFIG_HOME", ".config").join("colibri").join(file)
         }

@@ -2,7 +2,10 @@
 //!
 //! The test binary is also the keeper, the servers and the stand-in daemon, so it has its own `main` and runs its tests
 //! one after the other. Arguments without a dash select tests whose name contains one of them.
-#![allow(clippy::unwrap_used)] // clippy.toml allows it in tests, but does not know that this file is one.
+
+// clippy.toml allows unwrap in tests, but does not know that this file is one. The servers leave processes to nobody on
+// purpose: collecting them is what is tested.
+#![allow(clippy::unwrap_used, clippy::zombie_processes)]
 
 use colibri_mcpd::confine::{
     Exit, Order, PrivMode, Settings, SpawnError, Spawned, Spawner as _, SystemSpawner, keeper,
@@ -30,44 +33,30 @@ fn main() -> ExitCode {
     }
 }
 
-const TESTS: &[(&str, fn())] = &[
-    ("closed_stdin_ends_the_whole_tree", closed_stdin_ends_the_whole_tree),
-    (
-        "a_server_that_obeys_is_not_signalled",
-        a_server_that_obeys_is_not_signalled,
-    ),
-    (
-        "term_reaches_a_server_that_ignores_the_end_of_input",
-        term_reaches_a_server_that_ignores_the_end_of_input,
-    ),
-    (
-        "the_rest_of_the_tree_ends_with_the_server",
-        the_rest_of_the_tree_ends_with_the_server,
-    ),
-    ("a_storm_of_forks_ends", a_storm_of_forks_ends),
-    ("nothing_outlives_a_killed_daemon", nothing_outlives_a_killed_daemon),
-    ("term_to_the_keeper_ends_the_tree", term_to_the_keeper_ends_the_tree),
-    (
-        "the_server_dies_with_a_killed_keeper",
-        the_server_dies_with_a_killed_keeper,
-    ),
-    ("exit_statuses_are_exact", exit_statuses_are_exact),
-    ("unread_input_does_not_hide_the_end", unread_input_does_not_hide_the_end),
-    (
-        "the_environment_is_exactly_the_built_one",
-        the_environment_is_exactly_the_built_one,
-    ),
-    ("nothing_is_inherited", nothing_is_inherited),
-    (
-        "stdout_ends_when_the_server_closes_it",
-        stdout_ends_when_the_server_closes_it,
-    ),
-    ("what_cannot_be_started_is_said", what_cannot_be_started_is_said),
-    ("dropping_the_start_ends_it", dropping_the_start_ends_it),
-    (
-        "the_keeper_refuses_to_run_without_a_lifeline",
-        the_keeper_refuses_to_run_without_a_lifeline,
-    ),
+macro_rules! named {
+    ($($test:ident),* $(,)?) => { &[$((stringify!($test), $test)),*] };
+}
+
+const TESTS: &[(&str, fn())] = named![
+    closed_stdin_ends_the_whole_tree,
+    a_server_that_obeys_is_not_signalled,
+    term_reaches_a_server_that_ignores_the_end_of_input,
+    the_rest_of_the_tree_ends_with_the_server,
+    a_storm_of_forks_ends,
+    nothing_outlives_a_killed_daemon,
+    a_keeper_that_nobody_listens_to_keeps_on,
+    term_to_the_keeper_ends_the_tree,
+    the_server_dies_with_a_killed_keeper,
+    exit_statuses_are_exact,
+    unread_input_does_not_hide_the_end,
+    the_environment_is_exactly_the_built_one,
+    nothing_is_inherited,
+    words_of_server_and_keeper_do_not_mix,
+    stdout_ends_when_the_server_closes_it,
+    a_hardened_process_cannot_be_dumped,
+    what_cannot_be_started_is_said,
+    dropping_the_start_ends_it,
+    the_keeper_refuses_to_run_without_a_lifeline,
 ];
 
 fn run_tests() -> ExitCode {
@@ -206,6 +195,13 @@ fn server(kind: &str) -> ExitCode {
                     println!("{}", line.replace(":\t", "="));
                 }
             }
+            ExitCode::SUCCESS
+        }
+        "hardened" => {
+            colibri_mcpd::confine::harden::harden().unwrap();
+            #[cfg(target_os = "linux")]
+            assert!(!nix::sys::prctl::get_dumpable().unwrap());
+            say("hardened");
             ExitCode::SUCCESS
         }
         "close-stdout" => {
@@ -399,6 +395,26 @@ fn nothing_outlives_a_killed_daemon() {
     );
 }
 
+fn a_keeper_that_nobody_listens_to_keeps_on() {
+    // As when the daemon is killed while the server is being started: writing fails, and must not stop the keeper.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut keeper = Command::new(myself())
+        .args(["keeper", "--grace-ms", "50", "--parent", "1", "--"])
+        .arg(myself())
+        .args(["server", "tree"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(writer)
+        .spawn()
+        .unwrap();
+    let lines = std::io::BufReader::new(keeper.stdout.take().unwrap()).lines();
+    let pids: Vec<i32> = lines.take(3).map(|line| line.unwrap().parse().unwrap()).collect();
+    drop(keeper.stdin.take());
+    assert_eq!(keeper.wait().unwrap().code(), Some(137));
+    assert!(!pids.iter().any(|&pid| runs(pid)));
+}
+
 fn term_to_the_keeper_ends_the_tree() {
     run(async {
         let mut spawned = spawn(order("tree")).await;
@@ -495,6 +511,24 @@ fn nothing_is_inherited() {
     });
 }
 
+fn words_of_server_and_keeper_do_not_mix() {
+    run(async {
+        let order = Order::Host {
+            server: "sh".to_owned(),
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".to_owned(), "printf half >&2; read _; echo line >&2".to_owned()],
+            environment: BTreeMap::new(),
+            directory: None,
+        };
+        let mut spawned = spawn(order).await;
+        spawned.stdin.write_all(b"\n").await.unwrap();
+        let said = text(spawned.stderr).await;
+        // The keeper's line is gone, whether it came before the server's first words or after.
+        assert!(said == "halfline\n" || said == "half\nline\n", "{said:?}");
+        spawned.process.wait().await;
+    });
+}
+
 fn stdout_ends_when_the_server_closes_it() {
     run(async {
         let mut spawned = spawn(order("close-stdout")).await;
@@ -502,6 +536,10 @@ fn stdout_ends_when_the_server_closes_it() {
         drop(spawned.stdin);
         assert_eq!(spawned.process.wait().await, Exit::Status(128 + 15));
     });
+}
+
+fn a_hardened_process_cannot_be_dumped() {
+    run(async { assert_eq!(text(spawn(order("hardened")).await.stdout).await, "hardened\n") });
 }
 
 fn what_cannot_be_started_is_said() {

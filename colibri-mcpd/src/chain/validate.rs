@@ -2,9 +2,8 @@
 
 use arc_swap::ArcSwap;
 
-use super::{Call, Failure};
-use crate::policy::{Gate, Gates};
-use crate::protocol::Code;
+use super::{Call, Client, Failure};
+use crate::policy::{CallerGates, Gate, GateState, Gates};
 
 /// What calls are checked against.
 pub struct Rules {
@@ -13,9 +12,16 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The gates as they are for a client.
-    pub fn gates_for(&self, client: &super::Client) -> Gates {
-        client.narrowed(**self.gates.load())
+    /// The gates as they stand for a client.
+    pub fn gates_for(&self, client: &Client) -> CallerGates {
+        let daemon = **self.gates.load();
+        let narrowed = client.narrowed(daemon);
+        let state = |gate| match (daemon.is_open(gate), narrowed.is_open(gate)) {
+            (false, _) => GateState::Closed,
+            (true, false) => GateState::Narrowed,
+            (true, true) => GateState::Open,
+        };
+        CallerGates { write: state(Gate::Write), external_call: state(Gate::External) }
     }
 }
 
@@ -23,22 +29,9 @@ impl Rules {
 pub fn validate(rules: &Rules, call: &mut Call) -> Result<(), Failure> {
     let target = call.target.clone();
     let described = target.describe();
-    let gate = described.gate;
-    if !rules.gates_for(&call.client).is_open(gate) {
-        let name = match gate {
-            Gate::External => "external",
-            _ => "write",
-        };
-        let daemon = rules.gates.load().is_open(gate);
-        let failure = Failure::new(
-            Code::GateClosed,
-            format!("{}: the {name} gate is closed", described.operation),
-        );
-        return Err(failure.of_server(described.server).advising(if daemon {
-            "this connection asked to be read-only (--read-only): connect without it"
-        } else {
-            gate.how_to_open()
-        }));
+    if described.gate != Gate::None {
+        let open = rules.gates_for(&call.client).check(described.gate);
+        open.map_err(|failure| failure.of_server(described.server))?;
     }
     target.check(call)
 }

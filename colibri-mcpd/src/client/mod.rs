@@ -20,13 +20,14 @@ use connect::{Connection, Gate};
 
 /// The Colibri MCP client: a stdio MCP server for your editor, and commands for you.
 ///
-/// Without a command it is the bridge: an editor starts it as its MCP server, and it passes everything on to colibri-mcpd,
-/// the daemon that hosts the real servers. `colibri-mcp connect EDITOR --print` shows what to put into your editor's
+/// Without a command it is the bridge: an editor starts it as its MCP server,
+/// and it passes everything on to colibri-mcpd, the daemon that hosts the real
+/// servers. `colibri-mcp connect EDITOR` shows what to put into your editor's
 /// settings; `colibri-mcp demo` shows all of it at work.
 #[derive(Debug, Parser)]
-#[command(name = "colibri-mcp", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "colibri-mcp", version, verbatim_doc_comment, after_help = EXIT_CODES)]
 pub struct Cli {
-    /// The daemon's socket [default: COLIBRI_DAEMON_SOCKET, then this system's default place].
+    /// The daemon's socket.
     #[arg(long, global = true, env = "COLIBRI_MCP_SOCKET", value_name = "PATH")]
     socket: Option<PathBuf>,
 
@@ -34,15 +35,15 @@ pub struct Cli {
     #[arg(long, global = true)]
     json: bool,
 
-    /// Keeps both gates closed for this client, whatever the daemon allows.
+    /// Keeps both gates closed for this client.
     #[arg(long, global = true)]
     read_only: bool,
 
-    /// Says that this client wants to change things; if the daemon's write gate is closed, a warning tells you.
+    /// Warns if the daemon's write gate is closed.
     #[arg(long, env = "COLIBRI_MCP_WRITE", value_parser = FalseyValueParser::new())]
     write: bool,
 
-    /// Says that this client wants to call external servers; if the daemon's gate is closed, a warning tells you.
+    /// Warns if the daemon's external call gate is closed.
     #[arg(long, env = "COLIBRI_MCP_EXTERNAL_CALL", value_parser = FalseyValueParser::new())]
     external_call: bool,
 

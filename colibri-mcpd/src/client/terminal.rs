@@ -132,7 +132,10 @@ impl Table {
     }
 
     /// The table's text, without spaces at line ends.
-    pub fn text(&self) -> String {
+    pub fn text(&mut self) -> String {
+        if let Some(first) = self.table.column_mut(0) {
+            first.set_padding((0, 1));
+        }
         self.table
             .lines()
             .map(|line| line.trim_end().to_owned())

@@ -21,7 +21,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getppid, setsid};
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::process::{Command, ExitCode};
@@ -59,7 +59,7 @@ const EXIT_NOT_STARTED: u8 = 127;
 /// Must be called first thing in `main`, before any thread, runtime or open file: it closes every descriptor above 2.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let failed = |status, what: &dyn Display| {
-        eprintln!("keeper: {what}");
+        say(&format_args!("keeper: {what}"));
         ExitCode::from(status)
     };
     let task = match Task::read(arguments) {
@@ -90,11 +90,21 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         tree::signal_descendants(Signal::SIGKILL);
         return failed(EXIT_SYSTEM, &format_args!("cannot let go of stdout: {error}"));
     }
-    eprintln!("{STARTED}");
+    // The server may have begun a line already: the newline before keeps this one a line of its own.
+    say(&format_args!("\n{STARTED}"));
     match keep(server, &task) {
         Ok(status) => ExitCode::from(status),
-        Err(error) => failed(EXIT_SYSTEM, &format_args!("cannot watch the server: {error}")),
+        Err(error) => {
+            tree::signal_descendants(Signal::SIGKILL);
+            failed(EXIT_SYSTEM, &format_args!("cannot watch the server: {error}"))
+        }
     }
+}
+
+/// Writes a line on stderr, in one piece, so that nothing of the server's gets into it (pipe(7), `PIPE_BUF`). Whether
+/// anybody reads it must not matter: `eprintln` would panic when the daemon is gone.
+fn say(line: &dyn Display) {
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// What the command line says.
@@ -142,6 +152,7 @@ fn prepare() -> io::Result<()> {
     sys::not_traceable()?;
     sys::no_new_privileges()?;
     sys::become_reaper()?;
+    tree::check()?;
     // A session of its own: what a terminal sends to the daemon's group does not come here.
     setsid()?;
     sys::take_signals()?;

@@ -181,16 +181,21 @@ pub fn prepare_spawn_command(settings: &Settings, order: &Order, session: &str) 
     }
 }
 
-/// The mode that is used where `wanted` is asked for: `helper` becomes `sudo` when the helper is there but cannot gain
-/// root, with a warning in the log.
+/// The mode that is used where `wanted` is asked for, with a warning in the log when it is another.
 pub(super) fn reachable(wanted: PrivMode) -> Result<PrivMode, SpawnError> {
     let obstacle = obstacle(Path::new(HELPER))?;
+    let mode = fall_back(wanted, obstacle);
+    if let Some(why) = obstacle.filter(|_| mode != wanted) {
+        tracing::warn!("{HELPER} cannot gain root: {why}; trying sudo -n instead");
+    }
+    Ok(mode)
+}
+
+/// `helper` becomes `sudo` where the helper cannot gain root; mdo and sudo do not need its setuid bit.
+fn fall_back(wanted: PrivMode, obstacle: Option<&str>) -> PrivMode {
     match (wanted, obstacle) {
-        (PrivMode::Helper, Some(why)) => {
-            tracing::warn!("{HELPER} cannot gain root: {why}; trying sudo -n instead");
-            Ok(PrivMode::Sudo)
-        }
-        (mode, _) => Ok(mode),
+        (PrivMode::Helper, Some(_)) => PrivMode::Sudo,
+        (mode, _) => mode,
     }
 }
 
@@ -307,6 +312,18 @@ mod tests {
         let link = directory.path().join("link");
         std::os::unix::fs::symlink(&helper, &link).unwrap();
         assert!(obstacle(&link).unwrap().unwrap().contains("regular file"));
+    }
+
+    #[test]
+    fn only_the_setuid_helper_falls_back_to_sudo() {
+        for (wanted, obstacle, used) in [
+            (PrivMode::Helper, None, PrivMode::Helper),
+            (PrivMode::Helper, Some("nosuid"), PrivMode::Sudo),
+            (PrivMode::Mdo, Some("nosuid"), PrivMode::Mdo),
+            (PrivMode::Sudo, Some("nosuid"), PrivMode::Sudo),
+        ] {
+            assert_eq!(fall_back(wanted, obstacle), used);
+        }
     }
 
     #[test]

@@ -318,49 +318,7 @@ impl SystemSpawner {
             Order::Jailed(_) => session_id().map_err(|error| supervisor_error(super::HELPER.into(), error))?,
             Order::Host { .. } => String::new(),
         };
-        let command = prepare_spawn_command(&self.settings, &order, &session)?;
-        let Pipes {
-            mut child,
-            stdin,
-            stdout,
-            stderr,
-        } = begin(&command)?;
-        let marker = if matches!(order, Order::Jailed(_)) {
-            HELPER_STARTED
-        } else {
-            keeper::STARTED
-        };
-        let mut stderr = BufReader::new(stderr);
-        let (before, started) = listen(&mut stderr, marker)
-            .await
-            .map_err(|error| supervisor_error(command.program.clone(), error))?;
-        let mode = command.privilege;
-        let Some(rest) = started else {
-            // The lifeline stays until the end is known, or the helper would take its loss for an order.
-            let exit = child.wait().await.map_or(Exit::Unknown, Exit::from);
-            drop(stdin);
-            let detail = readable(&before);
-            let Some(mode) = mode else {
-                return Err(SpawnError::Keeper { detail });
-            };
-            let error = SpawnError::of_helper(mode, exit, detail);
-            if matches!(error, SpawnError::HelperKilled { .. }) {
-                sweep_later(mode);
-            }
-            return Err(error);
-        };
-        let process = Supervised {
-            pid: child.id().unwrap_or_default(),
-            jid: mode.and_then(|_| rest.parse().ok()),
-            sweep_after_kill: mode,
-            child,
-        };
-        Ok(Spawned {
-            stdin: Box::new(stdin),
-            stdout: Box::new(stdout),
-            stderr: Box::new(io::Cursor::new(before).chain(stderr)),
-            process: Box::new(process),
-        })
+        supervise(&prepare_spawn_command(&self.settings, &order, &session)?).await
     }
 }
 
@@ -368,6 +326,52 @@ impl Spawner for SystemSpawner {
     fn spawn(&self, order: Order) -> BoxFuture<'_, Result<Spawned, SpawnError>> {
         Box::pin(self.start(order))
     }
+}
+
+/// Starts a supervisor and waits until it says that the server runs.
+async fn supervise(command: &CommandLine) -> Result<Spawned, SpawnError> {
+    let Pipes {
+        mut child,
+        stdin,
+        stdout,
+        stderr,
+    } = begin(command)?;
+    let marker = if command.privilege.is_some() {
+        HELPER_STARTED
+    } else {
+        keeper::STARTED
+    };
+    let mut stderr = BufReader::new(stderr);
+    let (before, started) = listen(&mut stderr, marker)
+        .await
+        .map_err(|error| supervisor_error(command.program.clone(), error))?;
+    let mode = command.privilege;
+    let Some(rest) = started else {
+        // The lifeline stays until the end is known, or the helper would take its loss for an order.
+        let exit = child.wait().await.map_or(Exit::Unknown, Exit::from);
+        drop(stdin);
+        let detail = readable(&before);
+        let Some(mode) = mode else {
+            return Err(SpawnError::Keeper { detail });
+        };
+        let error = SpawnError::of_helper(mode, exit, detail);
+        if matches!(error, SpawnError::HelperKilled { .. }) {
+            sweep_later(mode);
+        }
+        return Err(error);
+    };
+    let process = Supervised {
+        pid: child.id().unwrap_or_default(),
+        jid: mode.and_then(|_| rest.parse().ok()),
+        sweep_after_kill: mode,
+        child,
+    };
+    Ok(Spawned {
+        stdin: Box::new(stdin),
+        stdout: Box::new(stdout),
+        stderr: Box::new(io::Cursor::new(before).chain(stderr)),
+        process: Box::new(process),
+    })
 }
 
 struct Supervised {
@@ -506,9 +510,12 @@ async fn listen(stderr: &mut (impl AsyncBufRead + Unpin), marker: &str) -> io::R
             if let Some(rest) = line.strip_prefix(marker.as_bytes()) {
                 return Ok((before, Some(String::from_utf8_lossy(rest).into_owned())));
             }
-            line.push(b'\n');
-            keep(&mut before, &line, KEPT);
-            line.clear();
+            // Empty ones are what keeps the marker a line of its own.
+            if !line.is_empty() {
+                line.push(b'\n');
+                keep(&mut before, &line, KEPT);
+                line.clear();
+            }
         }
     }
 }
@@ -547,6 +554,7 @@ fn session_id() -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::AsyncWriteExt as _;
 
     async fn heard(text: &[u8], marker: &str) -> (String, Option<String>) {
         let (before, rest) = listen(&mut BufReader::with_capacity(7, text), marker).await.unwrap();
@@ -583,11 +591,59 @@ mod tests {
     #[tokio::test]
     async fn keeps_little_of_a_flood() {
         let mut flood = vec![b'x'; 1 << 20];
-        flood.extend(b"\n".repeat(10_000));
+        flood.extend(b"\nxyz".repeat(10_000));
+        flood.push(b'\n');
         flood.extend(b"keeper: started\n");
         let (before, rest) = listen(&mut &flood[..], keeper::STARTED).await.unwrap();
         assert!(before.len() <= KEPT);
         assert_eq!(rest.as_deref(), Some(""));
+    }
+
+    /// A shell script in the helper's place, for what the daemon makes of what the helper says and does.
+    async fn helper(script: &str) -> Result<Spawned, SpawnError> {
+        let command = CommandLine {
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), script.into()],
+            environment: Vec::new(),
+            directory: "/".into(),
+            privilege: Some(PrivMode::Helper),
+        };
+        supervise(&command).await
+    }
+
+    #[tokio::test]
+    async fn a_jailed_server_has_a_jid_and_its_own_exit_status() {
+        let script = "echo note >&2; echo 'helper: started jid=7' >&2; echo mine >&2; cat; exit 5";
+        let mut spawned = helper(script).await.unwrap();
+        assert_eq!(spawned.process.jid(), Some(7));
+        spawned.stdin.write_all(b"ping").await.unwrap();
+        drop(spawned.stdin);
+        let (mut output, mut messages) = (String::new(), String::new());
+        spawned.stdout.read_to_string(&mut output).await.unwrap();
+        spawned.stderr.read_to_string(&mut messages).await.unwrap();
+        assert_eq!((output.as_str(), messages.as_str()), ("ping", "note\nmine\n"));
+        assert_eq!(spawned.process.wait().await, Exit::Status(5));
+    }
+
+    #[tokio::test]
+    async fn without_the_started_line_the_exit_status_is_the_helpers() {
+        let refused = helper("echo 'policy: server not listed' >&2; exit 77")
+            .await
+            .err()
+            .unwrap();
+        assert!(matches!(&refused, SpawnError::Refused { detail } if detail == "policy: server not listed"));
+        let busy = helper("echo 'jail build0 is not running' >&2; exit 75")
+            .await
+            .err()
+            .unwrap();
+        assert!(busy.is_transient() && busy.to_string().contains("build0"), "{busy}");
+        let sudo = helper("echo 'sudo: a password is required' >&2; exit 1")
+            .await
+            .err()
+            .unwrap();
+        assert!(matches!(sudo, SpawnError::NoRoot { .. }), "{sudo}");
+        let killed = helper("kill -9 $$").await.err().unwrap();
+        assert!(matches!(killed, SpawnError::HelperKilled { signal: 9 }), "{killed}");
     }
 
     #[test]

@@ -38,6 +38,29 @@ pub fn signal_descendants(signal: Signal) {
     }
 }
 
+/// Whether descendants can be found and signalled at all: better no server than one that cannot be ended.
+///
+/// # Errors
+/// Says what is missing.
+#[cfg(target_os = "linux")]
+pub fn check() -> std::io::Result<()> {
+    let failed = |what: &str, error| std::io::Error::other(format!("{what}: {error}"));
+    let own = std::process::id() as i32;
+    std::fs::read(format!("/proc/{own}/task/{own}/children"))
+        .map_err(|error| failed("no list of children in /proc (CONFIG_PROC_CHILDREN)", error))?;
+    super::sys::process_handle(own).map_err(|error| failed("no pidfd_open(2) (Linux 5.3)", error))?;
+    Ok(())
+}
+
+/// Whether descendants can be found and signalled at all: always, here.
+///
+/// # Errors
+/// None.
+#[cfg(target_os = "freebsd")]
+pub fn check() -> std::io::Result<()> {
+    Ok(())
+}
+
 #[cfg(target_os = "linux")]
 fn children(pid: i32) -> Vec<i32> {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {

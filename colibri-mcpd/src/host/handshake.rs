@@ -181,7 +181,7 @@ async fn spawn(
         server: server.clone(),
         share,
     });
-    tokio::spawn(session.clone().run(spawned, host.max_frame, tie));
+    tokio::spawn(session.clone().run(spawned, host.max_frame, host.secrets.clone(), tie));
     Ok(session)
 }
 
@@ -255,6 +255,6 @@ pub(super) async fn walk_tools(session: &Arc<Session>, limit: Duration) -> Resul
 pub(super) fn listen(session: &Session) {
     let said = session.says();
     if session.version().is_modern() && said.tools_list_changed {
-        session.ask_without_answer(upstream::listen_tools);
+        session.ask_without_answer(upstream::listen_to_tools);
     }
 }

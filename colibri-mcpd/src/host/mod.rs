@@ -12,13 +12,13 @@ pub mod session;
 mod tool;
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use colibri_jail_helper::registry::{Transport, Value};
-use secrecy::SecretString;
+use colibri_jail_helper::registry::{Entry, Transport};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
@@ -54,7 +54,7 @@ pub struct Host {
     seen: watch::Sender<u64>,
     processes: watch::Sender<usize>,
     next_process: AtomicU64,
-    secrets: ArcSwap<Secrets>,
+    secrets: Arc<Secrets>,
 }
 
 /// What a host is made of.
@@ -69,6 +69,8 @@ pub struct Parts {
     pub budget: Arc<Budget>,
     /// The most bytes of one message.
     pub max_frame: usize,
+    /// The secrets of host servers.
+    pub secrets: Secrets,
     /// The call limit of entries that set none.
     pub call_timeout: Duration,
 }
@@ -91,7 +93,7 @@ impl Host {
             seen: watch::Sender::new(0),
             processes: watch::Sender::new(0),
             next_process: AtomicU64::new(1),
-            secrets: ArcSwap::default(),
+            secrets: Arc::new(parts.secrets),
         })
     }
 
@@ -131,12 +133,12 @@ impl Host {
     pub fn load(&self, loaded: &registry::Loaded) {
         let before = self.servers.load_full();
         let mut servers = BTreeMap::new();
-        for (id, entry) in &loaded.registry.servers {
+        for (id, registry::Server { entry, refusal }) in &loaded.servers {
             if entry.disabled {
                 continue;
             }
-            let blocked = loaded.refused.get(id).cloned();
-            let executable = registry::executable(entry);
+            let blocked = refusal.as_ref().map(|refusal| refusal.to_string());
+            let executable = executable(entry);
             match before.get(id) {
                 Some(old) if old.entry == *entry && old.executable == executable => {
                     old.block(blocked);
@@ -267,12 +269,7 @@ impl Host {
         });
     }
 
-    fn recall(
-        &self,
-        id: &str,
-        entry: &colibri_jail_helper::registry::Entry,
-        executable: &str,
-    ) -> Option<Arc<Catalogue>> {
+    fn recall(&self, id: &str, entry: &Entry, executable: &str) -> Option<Arc<Catalogue>> {
         match Catalogue::kept(&self.store, id, &entry.digest, executable) {
             Ok(catalogue) => catalogue.map(Arc::new),
             Err(error) => {
@@ -282,7 +279,7 @@ impl Host {
         }
     }
 
-    fn limits(&self, entry: &colibri_jail_helper::registry::Entry) -> session::Limits {
+    fn limits(&self, entry: &Entry) -> session::Limits {
         session::Limits {
             start: entry.limits.start.unwrap_or(Duration::from_secs(30)),
             call: entry.limits.call.unwrap_or(self.call_timeout),
@@ -308,17 +305,10 @@ impl Host {
                 digest: server.entry.digest.clone(),
             }));
         }
-        let mut environment = BTreeMap::new();
-        for (name, value) in &command.env {
-            let value = match value {
-                Value::Plain(text) => SecretString::from(text.clone()),
-                Value::Secret(secret) => match self.secrets.load().get(secret) {
-                    Some(text) => text.clone(),
-                    None => return refuse(&format!("there is no secret called {secret}")),
-                },
-            };
-            environment.insert(name.clone(), value);
-        }
+        let environment = match self.secrets.resolve(&command.env) {
+            Ok(environment) => environment,
+            Err(error) => return refuse(&error.to_string()),
+        };
         Ok(Order::Host {
             server: server.id.to_string(),
             program: command.program.clone(),
@@ -330,6 +320,21 @@ impl Host {
 
     /// The text without the values of secrets.
     fn redact(&self, text: &str) -> String {
-        self.secrets.load().redact(text)
+        self.secrets.redactor().redact(text).into_owned()
+    }
+}
+
+/// What tells one executable from the next: its path, and size and time of its last change where it can be seen. A
+/// jailed server's program is in its root, which the daemon does not look into.
+fn executable(entry: &Entry) -> String {
+    let Transport::Stdio(command) = &entry.transport else {
+        return String::new();
+    };
+    let path = command.program.display();
+    match std::fs::metadata(&command.program) {
+        Ok(found) if command.jail.is_none() => {
+            format!("{path} {} {}.{:09}", found.size(), found.mtime(), found.mtime_nsec())
+        }
+        _ => path.to_string(),
     }
 }

@@ -1,37 +1,393 @@
-//! TEMP
-use std::collections::HashMap;
+//! The names under which other servers' tools are shown, and the way back.
+//!
+//! Many clients prefix names themselves, allow 64 characters in all, and some drop every tool when one name is illegal.
+//! So a tool is shown as `server__tool`, in at most 46 characters of `[A-Za-z0-9_-]`; a longer or stranger one is cut and
+//! gets a hash of the original. The way back is a look-up in the table built here, never a split of the name: what two
+//! parties split differently is how one server's tool passes for another's.
+
+use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The most characters of an exposed name.
+pub const MAX_LENGTH: usize = 46;
+
+/// Hexadecimal digits of the hash.
+const HASH: usize = 8;
+
+/// Names that begin so are Colibri's own.
+const OWN_PREFIX: &str = "colibri_";
+
+/// What one server offers.
+#[derive(Debug, Clone, Copy)]
 pub struct Offer<'a> {
+    /// The server's id.
     pub server: &'a str,
+    /// Whether its names are prefixed; `false`: shown as they are, without limits.
     pub prefix: bool,
-    pub tools: Vec<&'a str>,
+    /// The server's own names, in its order.
+    pub names: &'a [String],
 }
-pub struct Exposed {
+
+/// A server's tool (or prompt) by the server's own name for it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Target {
+    /// The server's id.
+    pub server: String,
+    /// The server's own name.
     pub name: String,
-    pub changed: bool,
 }
-#[derive(Default)]
+
+/// A name that is not exposed because it would stand for two things, or seem to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Collision {
+    /// The name as it would have been exposed.
+    pub exposed: String,
+    /// What is not exposed.
+    pub blocked: Target,
+    /// What the name belongs to; `None`: Colibri's own tools.
+    pub holder: Option<String>,
+}
+
+impl fmt::Display for Collision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let holder = match &self.holder {
+            Some(server) => format!("server {server}"),
+            None => "Colibri itself".to_owned(),
+        };
+        let (exposed, server) = (self.exposed.escape_debug(), &self.blocked.server);
+        write!(
+            f,
+            "{exposed} of server {server} is not exposed: the name belongs to {holder}"
+        )
+    }
+}
+
+/// The table of exposed names.
+#[derive(Debug, Clone, Default)]
 pub struct Names {
-    m: HashMap<(String, String), Exposed>,
+    targets: BTreeMap<String, Target>,
+    exposed: BTreeMap<Target, String>,
+    collisions: Vec<Collision>,
 }
+
 impl Names {
-    pub fn build<'a>(o: impl Iterator<Item = Offer<'a>>) -> Names {
-        let mut n = Names::default();
-        for o in o {
-            for t in o.tools {
-                let name = if o.prefix {
-                    format!("{}__{}", o.server, t)
-                } else {
-                    t.to_owned()
+    /// Builds the table; `own` are the names that Colibri itself uses.
+    ///
+    /// Where two want one name, the first in this order has it, whatever order they are given in: Colibri's own, servers
+    /// with a prefix by id, servers without by id; within a server, names that stand as they are before names with a
+    /// hash, and then the server's order. A server without a prefix gets no name that begins like Colibri's own or like
+    /// another server's.
+    pub fn build(own: &[&str], offers: &[Offer<'_>]) -> Self {
+        let mut table = Self::default();
+        let mut order: Vec<&Offer<'_>> = offers.iter().collect();
+        order.sort_by_key(|offer| (!offer.prefix, offer.server));
+        for offer in order {
+            let mut wanted: Vec<(&String, Form)> = offer
+                .names
+                .iter()
+                .map(|name| {
+                    (
+                        name,
+                        if offer.prefix {
+                            prefixed(offer.server, name)
+                        } else {
+                            Form::Plain(name.clone())
+                        },
+                    )
+                })
+                .collect();
+            wanted.sort_by_key(|(_, form)| matches!(form, Form::Hashed(_)));
+            for (name, Form::Plain(exposed) | Form::Hashed(exposed)) in wanted {
+                let target = Target {
+                    server: offer.server.to_owned(),
+                    name: name.clone(),
                 };
-                n.m.insert((o.server.to_owned(), t.to_owned()), Exposed { name, changed: false });
+                let look_alike = offers.iter().find(|other| {
+                    other.prefix
+                        && exposed
+                            .strip_prefix(other.server)
+                            .is_some_and(|rest| rest.starts_with("__"))
+                });
+                let holder = if own.contains(&exposed.as_str()) || exposed.starts_with(OWN_PREFIX) {
+                    Some(None)
+                } else if let Some(other) = look_alike.filter(|_| !offer.prefix) {
+                    Some(Some(other.server.to_owned()))
+                } else {
+                    table.targets.get(&exposed).map(|holder| Some(holder.server.clone()))
+                };
+                match holder {
+                    Some(holder) => table.collisions.push(Collision {
+                        exposed,
+                        blocked: target,
+                        holder,
+                    }),
+                    None => {
+                        table.exposed.insert(target.clone(), exposed.clone());
+                        table.targets.insert(exposed, target);
+                    }
+                }
             }
         }
-        n
+        table
     }
-    pub fn collisions(&self) -> &[String] {
-        &[]
+
+    /// What an exposed name stands for.
+    pub fn resolve(&self, exposed: &str) -> Option<&Target> {
+        self.targets.get(exposed)
     }
-    pub fn exposed(&self, s: &str, t: &str) -> Option<&Exposed> {
-        self.m.get(&(s.to_owned(), t.to_owned()))
+
+    /// How a server's own name is exposed; `None`: it is not, or is not known.
+    pub fn exposed(&self, server: &str, name: &str) -> Option<&str> {
+        let target = Target {
+            server: server.to_owned(),
+            name: name.to_owned(),
+        };
+        self.exposed.get(&target).map(String::as_str)
+    }
+
+    /// Every exposed name with what it stands for, in the order of the names.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Target)> {
+        self.targets.iter().map(|(exposed, target)| (exposed.as_str(), target))
+    }
+
+    /// The names that are not exposed.
+    pub fn collisions(&self) -> &[Collision] {
+        &self.collisions
+    }
+}
+
+/// An exposed name.
+enum Form {
+    /// With the server's own name in it as it is.
+    Plain(String),
+    /// With a hash.
+    Hashed(String),
+}
+
+/// The exposed name of `name`, a tool of `server`, whose id is at most 32 characters of `[a-z0-9-]`: without an
+/// underscore, so that `__` after it always ends the id.
+fn prefixed(server: &str, name: &str) -> Form {
+    let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if !name.is_empty() && name.chars().all(legal) && server.len() + 2 + name.len() <= MAX_LENGTH {
+        return Form::Plain(format!("{server}__{name}"));
+    }
+    let room = MAX_LENGTH.saturating_sub(server.len() + 2 + 1 + HASH);
+    let readable: String = name
+        .chars()
+        .map(|c| if legal(c) { c } else { '_' })
+        .take(room)
+        .collect();
+    let hash: String = Sha256::digest(name)
+        .iter()
+        .take(HASH / 2)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    Form::Hashed(format!("{server}__{readable}_{hash}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn names(list: &[&str]) -> Vec<String> {
+        list.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    fn target(server: &str, name: &str) -> Target {
+        Target {
+            server: server.into(),
+            name: name.into(),
+        }
+    }
+
+    #[test]
+    fn ordinary_names_are_joined() {
+        let tools = names(&["read_file", "a__b", "x"]);
+        let table = Names::build(
+            &[],
+            &[Offer {
+                server: "fs",
+                prefix: true,
+                names: &tools,
+            }],
+        );
+        assert_eq!(table.resolve("fs__read_file"), Some(&target("fs", "read_file")));
+        assert_eq!(table.resolve("fs__a__b"), Some(&target("fs", "a__b")));
+        assert_eq!(table.exposed("fs", "x"), Some("fs__x"));
+        assert_eq!(table.resolve("read_file"), None);
+        assert_eq!(table.iter().count(), 3);
+    }
+
+    fn hashed(server: &str, name: &str) -> String {
+        match prefixed(server, name) {
+            Form::Hashed(exposed) => exposed,
+            Form::Plain(exposed) => panic!("plain: {exposed}"),
+        }
+    }
+
+    #[test]
+    fn long_and_strange_names_get_a_stable_hash() {
+        assert_eq!(hashed("s", "lire.fichier"), "s__lire_fichier_60488aac");
+        assert_eq!(hashed("s", ""), "s___e3b0c442");
+        let long = "n".repeat(200);
+        assert_eq!(hashed("s", &long).len(), MAX_LENGTH);
+        let longest = "a".repeat(32);
+        let exposed = hashed(&longest, &long);
+        assert_eq!(exposed.len(), MAX_LENGTH);
+        assert!(exposed.starts_with(&format!("{longest}__nnn_")), "{exposed}");
+        assert_ne!(hashed("s", "a.b"), hashed("s", "a b"));
+    }
+
+    #[test]
+    fn a_name_with_a_hash_never_takes_a_plain_one() {
+        // The first is made to look like the second with its hash.
+        let plain = "lire_fichier_60488aac";
+        for list in [[plain, "lire.fichier"], ["lire.fichier", plain]] {
+            let tools = names(&list);
+            let table = Names::build(
+                &[],
+                &[Offer {
+                    server: "s",
+                    prefix: true,
+                    names: &tools,
+                }],
+            );
+            assert_eq!(table.resolve("s__lire_fichier_60488aac"), Some(&target("s", plain)));
+            assert_eq!(table.collisions()[0].blocked, target("s", "lire.fichier"));
+            assert_eq!(table.exposed("s", "lire.fichier"), None);
+        }
+    }
+
+    #[test]
+    fn own_names_win_and_collisions_are_named() {
+        let (a, b) = (
+            names(&["search", "colibri_status", "colibri_other"]),
+            names(&["search", "read"]),
+        );
+        let offers = [
+            Offer {
+                server: "b",
+                prefix: false,
+                names: &b,
+            },
+            Offer {
+                server: "a",
+                prefix: false,
+                names: &a,
+            },
+        ];
+        for offers in [[offers[0], offers[1]], [offers[1], offers[0]]] {
+            let table = Names::build(&["colibri_status"], &offers);
+            assert_eq!(table.resolve("search"), Some(&target("a", "search")));
+            assert_eq!(table.resolve("read"), Some(&target("b", "read")));
+            assert_eq!(table.resolve("colibri_status"), None);
+            let told: Vec<String> = table.collisions().iter().map(Collision::to_string).collect();
+            assert_eq!(
+                told,
+                [
+                    "colibri_status of server a is not exposed: the name belongs to Colibri itself",
+                    "colibri_other of server a is not exposed: the name belongs to Colibri itself",
+                    "search of server b is not exposed: the name belongs to server a",
+                ]
+            );
+        }
+    }
+
+    #[test]
+    fn no_server_passes_for_another() {
+        let (git, evil) = (names(&["push"]), names(&["git__push", "git__pull", "github__x"]));
+        let table = Names::build(
+            &[],
+            &[
+                Offer {
+                    server: "evil",
+                    prefix: false,
+                    names: &evil,
+                },
+                Offer {
+                    server: "git",
+                    prefix: true,
+                    names: &git,
+                },
+            ],
+        );
+        assert_eq!(table.resolve("git__push"), Some(&target("git", "push")));
+        assert_eq!(table.resolve("git__pull"), None);
+        assert_eq!(table.resolve("github__x"), Some(&target("evil", "github__x")));
+        assert_eq!(table.collisions().len(), 2);
+        assert!(
+            table
+                .collisions()
+                .iter()
+                .all(|collision| collision.holder.as_deref() == Some("git"))
+        );
+    }
+
+    #[test]
+    fn one_name_twice_is_a_collision_with_itself() {
+        let twice = names(&["x", "x"]);
+        let table = Names::build(
+            &[],
+            &[Offer {
+                server: "s",
+                prefix: true,
+                names: &twice,
+            }],
+        );
+        assert_eq!((table.iter().count(), table.collisions().len()), (1, 1));
+    }
+
+    #[test]
+    fn hostile_names_are_escaped_in_reports() {
+        let evil = names(&["colibri_\u{1b}[2J\n"]);
+        let table = Names::build(
+            &[],
+            &[Offer {
+                server: "s",
+                prefix: false,
+                names: &evil,
+            }],
+        );
+        assert!(!table.collisions()[0].to_string().contains(char::is_control));
+    }
+
+    proptest! {
+        #[test]
+        fn every_prefixed_name_is_legal_and_leads_back(
+            servers in prop::collection::btree_map("[a-z][a-z0-9-]{0,31}", prop::collection::btree_set(any::<String>(), 0..6), 0..5),
+        ) {
+            let lists: Vec<(String, Vec<String>)> =
+                servers.into_iter().map(|(id, names)| (id, names.into_iter().collect())).collect();
+            let offers: Vec<Offer<'_>> =
+                lists.iter().map(|(id, names)| Offer { server: id, prefix: true, names }).collect();
+            let table = Names::build(&[], &offers);
+            for (exposed, target) in table.iter() {
+                prop_assert!(exposed.len() <= MAX_LENGTH);
+                prop_assert!(exposed.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-'));
+                prop_assert_eq!(exposed.split_once("__").unwrap().0, &target.server);
+                prop_assert_eq!(table.exposed(&target.server, &target.name), Some(exposed));
+            }
+            let all: usize = lists.iter().map(|(_, names)| names.len()).sum();
+            prop_assert_eq!(table.iter().count() + table.collisions().len(), all);
+        }
+
+        #[test]
+        fn the_order_of_servers_does_not_matter(
+            mut lists in prop::collection::vec(("[ab][a-b]?", any::<bool>(), prop::collection::vec("[ab_]{0,3}", 0..4)), 0..5),
+        ) {
+            lists.sort_by(|a, b| a.0.cmp(&b.0));
+            lists.dedup_by(|a, b| a.0 == b.0);
+            let build = |lists: &[(String, bool, Vec<String>)]| {
+                let offers: Vec<Offer<'_>> =
+                    lists.iter().map(|(server, prefix, names)| Offer { server, prefix: *prefix, names }).collect();
+                let table = Names::build(&["a"], &offers);
+                (table.targets, table.collisions)
+            };
+            let forward = build(&lists);
+            lists.reverse();
+            prop_assert_eq!(forward, build(&lists));
+        }
     }
 }

@@ -76,7 +76,7 @@ pub struct Server {
     /// Its id.
     pub id: Arc<str>,
     /// Its entry.
-    pub entry: Entry,
+    pub entry: Arc<Entry>,
     /// Its time limits.
     pub limits: Limits,
     /// Who shares its processes.
@@ -115,7 +115,7 @@ impl Server {
     /// A server without a process.
     pub(super) fn new(
         id: &str,
-        entry: Entry,
+        entry: Arc<Entry>,
         executable: String,
         blocked: Option<String>,
         known: Option<Arc<Catalogue>>,

@@ -1,23 +1,429 @@
-//! TEMP
-use colibri_jail_helper::registry::*;
+//! The registry as the daemon holds it: read from disk, checked, and compared with the one before at a reload.
+
+use crate::confine::{HELPER, PrivMode};
+use colibri_jail_helper::registry::{Entry, Registry, Transport, Value};
+use colibri_jail_helper::strict;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where the helper reads the registry. Only there can an entry have a jail.
+pub const FIXED_PATH: &str = colibri_jail_helper::REGISTRY;
+
+/// What the daemon was started with, as far as it decides which entries it may serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// `--require-jail`: no server on the host.
+    pub require_jail: bool,
+    /// In mdo mode no server runs on the host either.
+    pub priv_mode: PrivMode,
+}
+
+/// A registry that was read.
+#[derive(Debug, Clone, Default)]
 pub struct Loaded {
-    pub registry: Registry,
-    pub refused: BTreeMap<String, String>,
+    /// Every entry, refused and disabled ones included, by server id.
+    pub servers: BTreeMap<String, Server>,
+    /// What an operator should know although it is no error.
     pub notes: Vec<String>,
 }
-pub fn load(p: &Path, _r: bool) -> Result<Loaded, std::io::Error> {
-    let registry = match std::fs::read(p) {
-        Ok(b) => Registry::parse(&b, &p.display().to_string()).map_err(|e| std::io::Error::other(e.to_string()))?,
-        Err(_) => Registry::default(),
-    };
-    Ok(Loaded {
-        registry,
-        refused: BTreeMap::new(),
-        notes: vec![],
-    })
+
+/// An entry, and whether it may be served.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Server {
+    /// As the file has it.
+    pub entry: Arc<Entry>,
+    /// Why it is not served: state `blocked`. `None`: it is, unless `entry.disabled`.
+    pub refusal: Option<Refusal>,
 }
-pub fn executable(_e: &Entry) -> String {
-    String::new()
+
+/// Why an entry is not served by this daemon, although the file is right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The helper reads its registry at one path only.
+    #[error("jailed servers must stand in {FIXED_PATH}, where {HELPER} reads them; this registry is {path}", path = .path.display())]
+    JailedElsewhere {
+        /// The registry in use.
+        path: PathBuf,
+    },
+    /// The transport is not there yet.
+    #[error("servers with a url are not supported yet")]
+    Http,
+    /// `--require-jail`.
+    #[error("this daemon serves jailed servers only (--require-jail): give the entry a jail")]
+    HostNotAllowed,
+    /// mdo mode.
+    #[error("priv mode mdo refuses servers on the host: give the entry a jail")]
+    HostInMdoMode,
+}
+
+/// Why a registry was not read. The one in force stays.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// It could not be opened or read.
+    #[error("cannot read {path}: {error}", path = .path.display())]
+    Read {
+        /// The registry.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// It is not a file that only its owner decides about.
+    #[error("refusing {path}: {why}", path = .path.display())]
+    Unsafe {
+        /// The registry.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        why: String,
+    },
+    /// Its contents are wrong.
+    #[error(transparent)]
+    Content(#[from] strict::Error),
+}
+
+impl Loaded {
+    /// Reads the registry at `path`. A missing file is an empty registry with a note.
+    ///
+    /// # Errors
+    /// Not a regular file (a symbolic link is none); owned by somebody other than root, or this user where it is not at
+    /// [`FIXED_PATH`]; writable by group or others; wrong contents.
+    pub fn read(path: &Path, rules: Rules) -> Result<Self, LoadError> {
+        let bytes = match read_file(path)? {
+            Some(bytes) => bytes,
+            None => {
+                let note = format!("there is no registry at {}: no external servers", path.display());
+                return Ok(Self {
+                    servers: BTreeMap::new(),
+                    notes: vec![note],
+                });
+            }
+        };
+        let registry = Registry::parse(&bytes.content, &path.to_string_lossy())?;
+        let mut notes = Vec::new();
+        if bytes.mode & 0o004 != 0 && registry.servers.values().any(holds_plain_values) {
+            notes.push(format!(
+                "{} is readable by everyone and holds values that may be tokens: chmod 0640, or use {{\"secret\": NAME}}",
+                path.display()
+            ));
+        }
+        let servers = registry
+            .servers
+            .into_iter()
+            .map(|(id, entry)| {
+                let refusal = refusal(&entry, path, rules);
+                (
+                    id,
+                    Server {
+                        entry: Arc::new(entry),
+                        refusal,
+                    },
+                )
+            })
+            .collect();
+        Ok(Self { servers, notes })
+    }
+
+    /// What is different in `new`.
+    pub fn difference(&self, new: &Self) -> Difference {
+        let of = |wanted: &dyn Fn(Option<&Server>, Option<&Server>) -> bool| {
+            let ids = self.servers.keys().chain(new.servers.keys());
+            let ids: std::collections::BTreeSet<&String> = ids.collect();
+            ids.into_iter()
+                .filter(|id| wanted(self.servers.get(*id), new.servers.get(*id)))
+                .cloned()
+                .collect()
+        };
+        Difference {
+            added: of(&|old, new| old.is_none() && new.is_some()),
+            removed: of(&|old, new| old.is_some() && new.is_none()),
+            changed: of(&|old, new| match (old, new) {
+                (Some(old), Some(new)) => old.entry.digest != new.entry.digest || old.refusal != new.refusal,
+                _ => false,
+            }),
+        }
+    }
+}
+
+/// What a reload has to do, as ids in alphabetical order.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Difference {
+    /// New servers.
+    pub added: Vec<String>,
+    /// Servers that end after their calls.
+    pub removed: Vec<String>,
+    /// Servers whose entry has other bytes, or that may now be served, or no longer: they restart.
+    pub changed: Vec<String>,
+}
+
+impl Difference {
+    /// Whether nothing changed.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+fn refusal(entry: &Entry, path: &Path, rules: Rules) -> Option<Refusal> {
+    match &entry.transport {
+        Transport::Http { .. } => Some(Refusal::Http),
+        Transport::Stdio(command) if command.jail.is_some() => {
+            (path != Path::new(FIXED_PATH)).then(|| Refusal::JailedElsewhere { path: path.to_owned() })
+        }
+        Transport::Stdio(_) if rules.require_jail => Some(Refusal::HostNotAllowed),
+        Transport::Stdio(_) if rules.priv_mode == PrivMode::Mdo => Some(Refusal::HostInMdoMode),
+        Transport::Stdio(_) => None,
+    }
+}
+
+fn holds_plain_values(entry: &Entry) -> bool {
+    let values = match &entry.transport {
+        Transport::Stdio(command) => &command.env,
+        Transport::Http { headers, .. } => headers,
+    };
+    values.values().any(|value| matches!(value, Value::Plain(_)))
+}
+
+struct File {
+    content: Vec<u8>,
+    mode: u32,
+}
+
+fn read_file(path: &Path) -> Result<Option<File>, LoadError> {
+    let failed = |error| LoadError::Read {
+        path: path.to_owned(),
+        error,
+    };
+    let unsafe_file = |why: String| LoadError::Unsafe {
+        path: path.to_owned(),
+        why,
+    };
+    // Opening a FIFO must not wait for a writer, and a link must not lead elsewhere.
+    let opened = std::fs::File::options()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(path);
+    let file = match opened {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        // FreeBSD says EMLINK where others say ELOOP (open(2)).
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ELOOP | libc::EMLINK)) => {
+            return Err(unsafe_file("it is a symbolic link; name the file itself".to_owned()));
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    let facts = file.metadata().map_err(failed)?;
+    if !facts.is_file() {
+        return Err(unsafe_file("it is not a regular file".to_owned()));
+    }
+    let own = nix::unistd::geteuid().as_raw();
+    let owner_is_right = facts.uid() == 0 || (facts.uid() == own && path != Path::new(FIXED_PATH));
+    if !owner_is_right {
+        let wanted = if path == Path::new(FIXED_PATH) {
+            "root"
+        } else {
+            "root or the daemon's user"
+        };
+        return Err(unsafe_file(format!(
+            "its owner is uid {}; it must be {wanted}",
+            facts.uid()
+        )));
+    }
+    if facts.mode() & 0o022 != 0 {
+        return Err(unsafe_file(format!(
+            "its mode is {:04o}: group or others could change what runs; chmod 0640",
+            facts.mode() & 0o7777
+        )));
+    }
+    let mut content = Vec::new();
+    // One byte more than allowed is enough for the reader to say that it is too large.
+    file.take(strict::MAX_BYTES as u64 + 1)
+        .read_to_end(&mut content)
+        .map_err(failed)?;
+    Ok(Some(File {
+        content,
+        mode: facts.mode(),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    const RULES: Rules = Rules {
+        require_jail: false,
+        priv_mode: PrivMode::Helper,
+    };
+
+    struct Directory(tempfile::TempDir);
+
+    impl Directory {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn file(&self, content: &str, mode: u32) -> PathBuf {
+            let path = self.0.path().join("external-mcp.json");
+            let _ = std::fs::remove_file(&path);
+            std::fs::write(&path, content).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            path
+        }
+
+        fn read(&self, content: &str) -> Loaded {
+            Loaded::read(&self.file(content, 0o600), RULES).unwrap()
+        }
+    }
+
+    const THREE: &str = r#"{"servers":{
+        "host":{"command":"/bin/x"},
+        "jailed":{"command":"/bin/x","jail":{"name":"j"}},
+        "web":{"url":"https://example.org"}}}"#;
+
+    #[test]
+    fn a_missing_file_is_an_empty_registry() {
+        let directory = Directory::new();
+        let loaded = Loaded::read(&directory.0.path().join("none.json"), RULES).unwrap();
+        assert!(loaded.servers.is_empty());
+        assert!(loaded.notes[0].contains("no registry"), "{:?}", loaded.notes);
+    }
+
+    #[test]
+    fn entries_that_cannot_be_served_say_why() {
+        let directory = Directory::new();
+        let loaded = directory.read(THREE);
+        assert_eq!(loaded.servers["host"].refusal, None);
+        assert_eq!(loaded.servers["web"].refusal, Some(Refusal::Http));
+        let refusal = loaded.servers["jailed"].refusal.clone().unwrap();
+        assert!(
+            refusal.to_string().contains("/usr/local/etc/colibri/external-mcp.json"),
+            "{refusal}"
+        );
+
+        let path = directory.file(THREE, 0o600);
+        let strict = Loaded::read(
+            &path,
+            Rules {
+                require_jail: true,
+                ..RULES
+            },
+        )
+        .unwrap();
+        assert_eq!(strict.servers["host"].refusal, Some(Refusal::HostNotAllowed));
+        let mdo = Loaded::read(
+            &path,
+            Rules {
+                priv_mode: PrivMode::Mdo,
+                ..RULES
+            },
+        )
+        .unwrap();
+        assert_eq!(mdo.servers["host"].refusal, Some(Refusal::HostInMdoMode));
+    }
+
+    #[test]
+    fn jailed_entries_are_served_from_the_fixed_path() {
+        let registry = Registry::parse(THREE.as_bytes(), "f").unwrap();
+        assert_eq!(refusal(&registry.servers["jailed"], Path::new(FIXED_PATH), RULES), None);
+    }
+
+    #[test]
+    fn modes_and_kinds_of_files_are_checked() {
+        let directory = Directory::new();
+        for mode in [0o660, 0o602, 0o666, 0o620] {
+            let refused = Loaded::read(&directory.file("{}", mode), RULES);
+            assert!(matches!(refused, Err(LoadError::Unsafe { .. })), "{mode:o}");
+        }
+        for mode in [0o400, 0o440, 0o600, 0o640, 0o644] {
+            Loaded::read(&directory.file("{}", mode), RULES).unwrap();
+        }
+        let file = directory.file("{}", 0o600);
+        let link = directory.0.path().join("link");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let refused = Loaded::read(&link, RULES).unwrap_err();
+        assert!(refused.to_string().contains("symbolic link"), "{refused}");
+        let refused = Loaded::read(directory.0.path(), RULES).unwrap_err();
+        assert!(refused.to_string().contains("regular file"), "{refused}");
+        let fifo = directory.0.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRUSR).unwrap();
+        let refused = Loaded::read(&fifo, RULES).unwrap_err();
+        assert!(refused.to_string().contains("regular file"), "{refused}");
+        assert!(Loaded::read(Path::new("/dev/zero"), RULES).is_err());
+    }
+
+    #[test]
+    fn another_owner_is_refused() {
+        if !nix::unistd::geteuid().is_root() {
+            assert!(
+                std::env::var_os("COLIBRI_TEST_REQUIRE_ROOT").is_none(),
+                "root is required and missing"
+            );
+            println!("skipped as a user: only root can give a file away");
+            return;
+        }
+        let directory = Directory::new();
+        let file = directory.file("{}", 0o600);
+        std::os::unix::fs::chown(&file, Some(12345), None).unwrap();
+        let refused = Loaded::read(&file, RULES).unwrap_err();
+        assert!(refused.to_string().contains("owner"), "{refused}");
+    }
+
+    #[test]
+    fn contents_are_read_strictly_and_bounded() {
+        let directory = Directory::new();
+        let error = Loaded::read(
+            &directory.file("{\"servers\":{\"a\":{\"comand\":\"/x\"}}}", 0o600),
+            RULES,
+        )
+        .unwrap_err();
+        assert!(error.to_string().contains("did you mean \"command\"?"), "{error}");
+        assert!(
+            error.to_string().contains("external-mcp.json:1:18: servers.a.comand: "),
+            "{error}"
+        );
+        let huge = directory.file("", 0o600);
+        std::fs::File::options()
+            .write(true)
+            .open(&huge)
+            .unwrap()
+            .set_len(1 << 30)
+            .unwrap();
+        let error = Loaded::read(&huge, RULES).unwrap_err();
+        assert!(error.to_string().contains("1 MiB"), "{error}");
+    }
+
+    #[test]
+    fn world_readable_values_are_noted() {
+        let directory = Directory::new();
+        let plain = r#"{"servers":{"a":{"command":"/x","env":{"TOKEN":"hush"}}}}"#;
+        let loaded = Loaded::read(&directory.file(plain, 0o644), RULES).unwrap();
+        assert!(loaded.notes[0].contains("readable by everyone") && !loaded.notes[0].contains("hush"));
+        assert!(
+            Loaded::read(&directory.file(plain, 0o640), RULES)
+                .unwrap()
+                .notes
+                .is_empty()
+        );
+        let secret = r#"{"servers":{"a":{"command":"/x","env":{"TOKEN":{"secret":"t"}}}}}"#;
+        assert!(
+            Loaded::read(&directory.file(secret, 0o644), RULES)
+                .unwrap()
+                .notes
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn a_reload_knows_what_changed() {
+        let directory = Directory::new();
+        let old = directory.read(r#"{"servers":{"a":{"command":"/a"},"b":{"command":"/b"},"c":{"command":"/c"}}}"#);
+        let new = directory.read(r#"{"servers":{"d":{"command":"/d"},"c":{"command":"/c"},"b":{"command":"/b2"}}}"#);
+        let difference = old.difference(&new);
+        assert_eq!(difference.added, ["d"]);
+        assert_eq!(difference.removed, ["a"]);
+        assert_eq!(difference.changed, ["b"]);
+        assert!(old.difference(&old).is_empty());
+        assert_eq!(Loaded::default().difference(&new).added, ["b", "c", "d"]);
+    }
 }

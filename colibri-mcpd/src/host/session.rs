@@ -14,6 +14,7 @@ use tracing::{debug, info, warn};
 use super::handshake::Said;
 use super::pool::Server;
 use super::relay;
+use super::secrets::Secrets;
 use crate::chain::enter::Cancel;
 use crate::chain::{Call, Chain, Outcome, Relayed};
 use crate::confine::{Process, Spawned};
@@ -362,7 +363,13 @@ impl Session {
 
     /// Reads the server until it ends, and ends it when its time has come. Whatever happens, every call in flight is
     /// answered, the process is gone when this returns, and `keeper` is told.
-    pub async fn run(self: Arc<Self>, spawned: Spawned, max_frame: usize, keeper: Arc<dyn Keeper>) {
+    pub async fn run(
+        self: Arc<Self>,
+        spawned: Spawned,
+        max_frame: usize,
+        secrets: Arc<Secrets>,
+        keeper: Arc<dyn Keeper>,
+    ) {
         let Spawned {
             stdin,
             stdout,
@@ -370,7 +377,13 @@ impl Session {
             mut process,
         } = spawned;
         let first_words = Arc::new(Mutex::new(Vec::new()));
-        let log = tokio::spawn(log_stderr(self.server.clone(), self.pid, stderr, first_words.clone()));
+        let log = tokio::spawn(log_stderr(
+            self.server.clone(),
+            self.pid,
+            stderr,
+            secrets,
+            first_words.clone(),
+        ));
         let outbox = self.outbox.clone();
         let writer = tokio::spawn(async move { outbox.drive(stdin).await });
         let mut reader = FrameReader::new(stdout, max_frame);
@@ -737,7 +750,13 @@ async fn swallow<R: AsyncRead + Unpin>(reader: &mut FrameReader<R>) {
 }
 
 /// Logs a server's standard error, a line an event, and keeps its first bytes for the error of a server that fails.
-async fn log_stderr(server: Arc<str>, pid: u32, stderr: impl AsyncRead + Unpin, first_words: Arc<Mutex<Vec<u8>>>) {
+async fn log_stderr(
+    server: Arc<str>,
+    pid: u32,
+    stderr: impl AsyncRead + Unpin,
+    secrets: Arc<Secrets>,
+    first_words: Arc<Mutex<Vec<u8>>>,
+) {
     const LONGEST: usize = 4096;
     const KEPT: usize = 512;
     let mut reader = FrameReader::new(stderr, LONGEST);
@@ -746,14 +765,15 @@ async fn log_stderr(server: Arc<str>, pid: u32, stderr: impl AsyncRead + Unpin, 
         while let Some(frame) = reader.pop() {
             match frame {
                 Frame::Line(line) => {
+                    let text = String::from_utf8_lossy(&line);
+                    let text = secrets.redactor().redact(&text).into_owned();
                     if let Ok(mut kept) = first_words.lock() {
                         let room = KEPT.saturating_sub(kept.len());
-                        kept.extend_from_slice(&line[..line.len().min(room)]);
+                        kept.extend_from_slice(&text.as_bytes()[..text.len().min(room)]);
                         if kept.len() < KEPT {
                             kept.push(b'\n');
                         }
                     }
-                    let text = String::from_utf8_lossy(&line);
                     info!(server = &*server, pid, "stderr: {}", text.escape_debug());
                 }
                 Frame::TooLong { length, .. } => info!(server = &*server, pid, "stderr: a line of {length} bytes"),

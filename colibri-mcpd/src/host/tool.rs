@@ -6,12 +6,13 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 
 use super::catalogue::Definition;
-use super::names::{self, Names};
+use super::names::{Names, Offer};
 use super::pool::{Server, State};
 use crate::chain::{Call, Chain, Described, Failure, Target};
 use crate::policy::Gate;
 use crate::protocol::Version;
 use crate::protocol::tools::{Exposure, definition_edits};
+use crate::tools;
 use crate::wire::Json;
 
 /// One tool of one server.
@@ -103,13 +104,28 @@ impl Table {
     /// The tools of these servers. Tools that have not changed since `before` keep what was made for them.
     pub(super) fn build(servers: &BTreeMap<String, Arc<Server>>, before: &Table) -> Table {
         let catalogues: Vec<_> = servers.values().map(|server| (server, server.catalogue())).collect();
-        let names = Names::build(catalogues.iter().map(|(server, catalogue)| names::Offer {
-            server: &server.id,
-            prefix: server.entry.prefix,
-            tools: catalogue.tools.iter().map(|tool| tool.name.as_str()).collect(),
-        }));
+        let offered: Vec<Vec<String>> = catalogues
+            .iter()
+            .map(|(_, catalogue)| catalogue.tools.iter().map(|tool| tool.name.clone()).collect())
+            .collect();
+        let offers: Vec<Offer<'_>> = catalogues
+            .iter()
+            .zip(&offered)
+            .map(|((server, _), names)| Offer {
+                server: &server.id,
+                prefix: server.entry.prefix,
+                names,
+            })
+            .collect();
+        let own: Vec<&str> = tools::definitions().iter().map(|definition| definition.name).collect();
+        let names = Names::build(&own, &offers);
+        let collisions = names
+            .collisions()
+            .iter()
+            .map(|collision| collision.to_string())
+            .collect();
         let mut table = Table {
-            collisions: names.collisions().to_vec(),
+            collisions,
             ..Table::default()
         };
         for (server, catalogue) in &catalogues {
@@ -122,21 +138,21 @@ impl Table {
                 let kept = before.origins.get(&origin).filter(|old| {
                     Arc::ptr_eq(&old.server, server)
                         && old.raw == *raw
-                        && old.exposed == exposed.name
+                        && old.exposed == exposed
                         && old.version == version
                 });
                 let tool = kept.cloned().unwrap_or_else(|| {
                     Arc::new(HostTool {
                         server: (*server).clone(),
                         tool: name.clone(),
-                        exposed: exposed.name.clone(),
-                        changed: exposed.changed,
+                        exposed: exposed.to_owned(),
+                        changed: exposed != format!("{}__{name}", server.id),
                         raw: raw.clone(),
                         version,
                         forms: Default::default(),
                     })
                 });
-                table.tools.insert(exposed.name.clone(), tool.clone());
+                table.tools.insert(exposed.to_owned(), tool.clone());
                 table.origins.insert(origin, tool);
             }
         }

@@ -1,5 +1,7 @@
 //! Callers, and the two gates.
 
+use crate::protocol::{Code, Failure};
+
 /// Who is on the other end of a socket, as the kernel says: never what the peer says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Caller {
@@ -31,14 +33,66 @@ impl Gate {
             Gate::External => 2,
         }
     }
+}
 
-    /// How an operator opens it.
-    pub fn how_to_open(self) -> &'static str {
-        match self {
-            Gate::None => "",
-            Gate::Write => "start colibri-mcpd with --write or COLIBRI_MCP_WRITE=1",
-            Gate::External => "start colibri-mcpd with --external-call or COLIBRI_MCP_EXTERNAL_CALL=1",
-        }
+/// How a gate stands for one caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GateState {
+    /// Calls pass.
+    Open,
+    /// The daemon was started without it.
+    Closed,
+    /// Open, but this connection was narrowed by its own hello (`colibri-mcp --read-only`).
+    Narrowed,
+    /// Open, but policy keeps it closed for this user: the file and rule that do.
+    Refused {
+        /// For example `/usr/local/etc/colibri/clients.json: users.alice.gates`.
+        rule: String,
+    },
+}
+
+/// Both gates, as they stand for one caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallerGates {
+    /// Tools that change what Colibri keeps.
+    pub write: GateState,
+    /// Tools of external servers.
+    pub external_call: GateState,
+}
+
+
+impl CallerGates {
+    /// Whether a call behind this gate passes.
+    ///
+    /// # Errors
+    /// Why it does not, and what to set.
+    pub fn check(&self, gate: Gate) -> Result<(), Failure> {
+        let (state, name, flag, variable) = match gate {
+            Gate::None => return Ok(()),
+            Gate::Write => (&self.write, "write", "--write", "COLIBRI_MCP_WRITE=1"),
+            Gate::External => {
+                (&self.external_call, "external-call", "--external-call", "COLIBRI_MCP_EXTERNAL_CALL=1")
+            }
+        };
+        let (why, rule, advice) = match state {
+            GateState::Open => return Ok(()),
+            GateState::Closed => (
+                format!("the {name} gate of this daemon is closed"),
+                format!("gate:{name}"),
+                format!("start colibri-mcpd with {flag} or {variable}"),
+            ),
+            GateState::Narrowed => (
+                format!("the {name} gate is closed for this connection, by its own colibri-mcp --read-only"),
+                format!("narrow:{name}"),
+                "start colibri-mcp without --read-only".to_owned(),
+            ),
+            GateState::Refused { rule } => (
+                format!("policy keeps the {name} gate closed for this user, by {rule}"),
+                rule.clone(),
+                "ask the operator to open it in that file".to_owned(),
+            ),
+        };
+        Err(Failure::new(Code::GateClosed, why).by_rule(rule).advising(advice))
     }
 }
 
@@ -87,5 +141,25 @@ mod tests {
         let narrowed = both.without(Gate::Write.bit());
         assert!(!narrowed.is_open(Gate::Write) && narrowed.is_open(Gate::External));
         assert_eq!(narrowed.and(Gates::new(true, false)), Gates::default());
+    }
+
+    #[test]
+    fn a_closed_gate_says_what_to_set() {
+        for (state, wanted, rule) in [
+            (GateState::Closed, "start colibri-mcpd with --write or COLIBRI_MCP_WRITE=1", "gate:write"),
+            (GateState::Narrowed, "start colibri-mcp without --read-only", "narrow:write"),
+            (
+                GateState::Refused { rule: "clients.json: users.eve".to_owned() },
+                "ask the operator to open it in that file",
+                "clients.json: users.eve",
+            ),
+        ] {
+            let gates = CallerGates { write: state, external_call: GateState::Open };
+            assert_eq!(gates.check(Gate::None), Ok(()));
+            assert_eq!(gates.check(Gate::External), Ok(()));
+            let failure = gates.check(Gate::Write).unwrap_err();
+            assert_eq!(failure.code, Code::GateClosed);
+            assert_eq!((failure.rule.as_deref(), failure.advice.as_deref()), (Some(rule), Some(wanted)));
+        }
     }
 }

@@ -2,4 +2,4 @@
 
 mod gates;
 
-pub use gates::{Caller, Gate, Gates};
+pub use gates::{Caller, CallerGates, Gate, GateState, Gates};

@@ -34,8 +34,8 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// The whole message, without a line end. `id` is the request's as written; `None` where it could not be read, which
-    /// JSON-RPC 2.0, section 5, answers with `null`.
+    /// The whole message, without a line end. `id` is the request's as written; `None` where it could not be read,
+    /// which JSON-RPC 2.0, section 5, answers with `null`.
     pub fn to_message(&self, id: Option<&str>) -> Vec<u8> {
         let id = id.unwrap_or("null");
         match self {
@@ -74,6 +74,7 @@ pub enum Capability {
 }
 
 impl Capability {
+    /// The first version that has a word for it.
     fn since(self) -> Version {
         match self {
             Capability::Completions => Version::V2025_03_26,

@@ -141,8 +141,12 @@ pub enum Code {
     ConnectionLost,
     /// The record of the call cannot be written.
     TrailUnavailable,
+    /// Colibri's own store cannot be read or written.
+    StoreUnavailable,
     /// A part of the protocol that comes with a later release.
     NotSupportedYet,
+    /// A fault of our own.
+    Internal,
     /// A closed write or external-call gate.
     GateClosed,
     /// A rule of clients.json or of the server's entry.
@@ -159,6 +163,8 @@ pub enum Code {
     ApprovalDenied,
     /// A result over the server's limit.
     ResultTooLarge,
+    /// An argument names a server or tool that is not there.
+    NoSuchTool,
     /// The server does not run and cannot be started now.
     IntegrationUnavailable,
     /// It cannot be started at all until somebody changes something.
@@ -245,10 +251,16 @@ rows! {
     TrailUnavailable "TRAIL_UNAVAILABLE" 110 Error
         "the record of the call cannot be written, so the call is not made"
         "make the state directory writable; calls resume by themselves"
+    StoreUnavailable "STORE_UNAVAILABLE" 111 Result
+        "Colibri's own store of tasks and settings cannot be read or written"
+        "ask the operator to look after the state directory, then call again"
     NotSupportedYet "NOT_SUPPORTED_YET" 120 Result
         "the server asks back (input_required, URL elicitation) and this client's version of MCP cannot be asked that way \
          yet"
         "call the tool from a client that speaks the server's version of MCP"
+    Internal "INTERNAL" 190 Result
+        "the fault is Colibri's own"
+        "report it as a bug of Colibri"
     GateClosed "GATE_CLOSED" 200 Result
         "the tool is behind a gate that is closed"
         "ask the operator to open it: --write or --external-call at the daemon"
@@ -273,6 +285,9 @@ rows! {
     ResultTooLarge "RESULT_TOO_LARGE" 210 Result
         "the result is longer than the server's entry allows"
         "ask for less: a filter, a page, a range"
+    NoSuchTool "NO_SUCH_TOOL" 220 Result
+        "an argument names a server or a tool that is not there"
+        "call colibri_external_mcp_list_tools for the servers and tools there are"
     IntegrationUnavailable "INTEGRATION_UNAVAILABLE" 300 Result
         "the server does not run and cannot be started now"
         "try again later; colibri-mcp servers shows its state and why"

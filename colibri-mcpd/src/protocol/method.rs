@@ -1,5 +1,6 @@
 //! The methods a client may ask of us, and which version has which.
 
+use super::answer::Capability;
 use super::version::Version;
 
 /// A request that a client sends to a server.
@@ -95,6 +96,25 @@ impl Method {
             | Method::ResourcesSubscribe
             | Method::ResourcesUnsubscribe => !version.is_modern(),
             _ => true,
+        }
+    }
+
+    /// What has to be offered for the method to be there; `None` for those that always are. A method of a capability
+    /// that was not advertised is not found (2026-07-28, `schema.ts`, `MethodNotFoundError`).
+    pub fn capability(self) -> Option<Capability> {
+        match self {
+            Method::Initialize | Method::Discover | Method::Ping | Method::SubscriptionsListen => {
+                None
+            }
+            Method::ToolsList | Method::ToolsCall => Some(Capability::Tools),
+            Method::PromptsList | Method::PromptsGet => Some(Capability::Prompts),
+            Method::ResourcesList
+            | Method::ResourceTemplatesList
+            | Method::ResourcesRead
+            | Method::ResourcesSubscribe
+            | Method::ResourcesUnsubscribe => Some(Capability::Resources),
+            Method::Complete => Some(Capability::Completions),
+            Method::LoggingSetLevel => Some(Capability::Logging),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::answer::Capability;
 use super::error::{INVALID_REQUEST, RpcError};
 use super::method::Method;
 use super::version::Version;
@@ -103,12 +104,18 @@ pub struct Request<'a> {
     pub meta: Meta<'a>,
 }
 
-/// Reads a request on a connection.
+/// Reads a request on a connection. `offered` is what [`super::answer::capabilities`] told clients.
 ///
 /// # Errors
 /// The error to answer with: -32602 for ambiguous or missing keys and for a request that is of neither era, -32022 for
-/// an unknown version, -32601 for a method that the request's version does not have, -32600 for a second handshake.
-pub fn classify<'a>(session: Session, method: &str, params: Option<Json<'a>>) -> Result<Request<'a>, RpcError> {
+/// an unknown version, -32601 for a method that the request's version does not have or that is not offered, -32600 for
+/// a second handshake.
+pub fn classify<'a>(
+    session: Session,
+    offered: &[Capability],
+    method: &str,
+    params: Option<Json<'a>>,
+) -> Result<Request<'a>, RpcError> {
     let known = Method::parse(method);
     let meta_object = read_meta_object(params)?;
     let declared = match meta_object.and_then(|meta| meta.get(META_PROTOCOL_VERSION)) {
@@ -124,7 +131,9 @@ pub fn classify<'a>(session: Session, method: &str, params: Option<Json<'a>>) ->
         // A legacy client that repeats what it negotiated says nothing new.
         (Session::Legacy(agreed), Some(Some(version))) if version == agreed => agreed,
         (_, Some(_)) => {
-            return Err(RpcError::unsupported_version(declared.as_deref().unwrap_or_default()));
+            return Err(RpcError::unsupported_version(
+                declared.as_deref().unwrap_or_default(),
+            ));
         }
         (Session::Legacy(agreed), None) => agreed,
         (Session::Fresh, None) => match known {
@@ -135,11 +144,18 @@ pub fn classify<'a>(session: Session, method: &str, params: Option<Json<'a>>) ->
     };
     let meta = read_meta(meta_object, version)?;
     match known {
-        Some(Method::Initialize) if !version.is_modern() && session != Session::Fresh => Err(RpcError::new(
-            INVALID_REQUEST,
-            "this connection is initialized already: open another one",
-        )),
-        Some(known) if !known.is_in(version) => Err(RpcError::method_not_found(method, version)),
+        Some(Method::Initialize) if !version.is_modern() && session != Session::Fresh => {
+            Err(RpcError::new(
+                INVALID_REQUEST,
+                "this connection is initialized already: open another one",
+            ))
+        }
+        Some(known)
+            if !known.is_in(version)
+                || !known.capability().is_none_or(|it| offered.contains(&it)) =>
+        {
+            Err(RpcError::method_not_found(method, version))
+        }
         _ => Ok(Request {
             version,
             method: known,
@@ -282,13 +298,19 @@ fn read_meta(object: Option<Json<'_>>, version: Version) -> Result<Meta<'_>, Rpc
     if version.is_modern() {
         meta.client_capabilities = self::object(members, META_CLIENT_CAPABILITIES)?;
         if meta.client_capabilities.is_none() {
-            return Err(must_be(META_CLIENT_CAPABILITIES, "there, as an object ({} for none)"));
+            return Err(must_be(
+                META_CLIENT_CAPABILITIES,
+                "there, as an object ({} for none)",
+            ));
         }
         meta.client_info = self::object(members, META_CLIENT_INFO)?;
         meta.log_level = members.get(META_LOG_LEVEL);
         let is_level = |level: Json<'_>| LOG_LEVELS.iter().any(|name| level.is_string(name));
         if meta.log_level.is_some_and(|level| !is_level(level)) {
-            return Err(must_be(META_LOG_LEVEL, &format!("one of {}", LOG_LEVELS.join(", "))));
+            return Err(must_be(
+                META_LOG_LEVEL,
+                &format!("one of {}", LOG_LEVELS.join(", ")),
+            ));
         }
     }
     Ok(meta)
@@ -308,7 +330,9 @@ fn must_be(key: &str, what: &str) -> RpcError {
 }
 
 fn ambiguous(place: &str, key: &str) -> RpcError {
-    RpcError::invalid_params(format!("refused: two members of {place} can be read as \"{key}\""))
+    RpcError::invalid_params(format!(
+        "refused: two members of {place} can be read as \"{key}\""
+    ))
 }
 
 fn neither_era() -> RpcError {
@@ -330,10 +354,18 @@ mod tests {
         Json::parse(text.as_bytes()).unwrap()
     }
 
+    const ALL: [Capability; 5] = [
+        Capability::Tools,
+        Capability::Prompts,
+        Capability::Resources,
+        Capability::Completions,
+        Capability::Logging,
+    ];
+
     const MODERN: &str = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}"#;
 
     fn code(session: Session, method: &str, params: &str) -> Result<Version, i64> {
-        classify(session, method, Some(json(params)))
+        classify(session, &ALL, method, Some(json(params)))
             .map(|request| request.version)
             .map_err(|error| error.code)
     }
@@ -357,13 +389,22 @@ mod tests {
             (legacy, "server/discover", "{}", Err(METHOD_NOT_FOUND)),
             (legacy, "subscriptions/listen", "{}", Err(METHOD_NOT_FOUND)),
         ] {
-            assert_eq!(code(session, method, params), expected, "{session:?} {method} {params}");
+            assert_eq!(
+                code(session, method, params),
+                expected,
+                "{session:?} {method} {params}"
+            );
         }
         assert_eq!(
-            classify(Session::Fresh, "tools/list", None).unwrap_err().code,
+            classify(Session::Fresh, &ALL, "tools/list", None)
+                .unwrap_err()
+                .code,
             INVALID_PARAMS
         );
-        assert_eq!(classify(legacy, "tools/list", None).unwrap().version, V2025_06_18);
+        assert_eq!(
+            classify(legacy, &ALL, "tools/list", None).unwrap().version,
+            V2025_06_18
+        );
     }
 
     #[test]
@@ -376,17 +417,56 @@ mod tests {
                 "resources/subscribe",
                 "resources/unsubscribe",
             ] {
-                assert_eq!(code(session, method, MODERN), Err(METHOD_NOT_FOUND), "{method}");
+                assert_eq!(
+                    code(session, method, MODERN),
+                    Err(METHOD_NOT_FOUND),
+                    "{method}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn methods_that_are_not_offered_are_not_found() {
+        for method in Method::ALL {
+            let found = |offered: &[Capability], version: Version| {
+                let (session, params) = if version.is_modern() {
+                    (Session::Fresh, Some(json(MODERN)))
+                } else {
+                    (Session::Legacy(version), None)
+                };
+                classify(session, offered, method.as_str(), params).map_err(|error| error.code)
+            };
+            for version in Version::ALL
+                .into_iter()
+                .filter(|version| method.is_in(*version))
+            {
+                if method.capability().is_some() {
+                    assert_eq!(
+                        found(&[], version).unwrap_err(),
+                        METHOD_NOT_FOUND,
+                        "{}",
+                        method.as_str()
+                    );
+                }
+                // 2024-11-05 has completion without a capability that says so.
+                let is_there = method != Method::Initialize;
+                assert_eq!(
+                    found(&ALL, version).is_ok(),
+                    is_there,
+                    "{} {version}",
+                    method.as_str()
+                );
             }
         }
     }
 
     #[test]
     fn methods_of_nobody_are_left_to_the_caller() {
-        let request = classify(Session::Legacy(V2025_11_25), "colibri/trail", None).unwrap();
+        let request = classify(Session::Legacy(V2025_11_25), &ALL, "colibri/trail", None).unwrap();
         assert_eq!(request.method, None);
         assert_eq!(
-            classify(Session::Fresh, "tasks/get", Some(json(MODERN)))
+            classify(Session::Fresh, &ALL, "tasks/get", Some(json(MODERN)))
                 .unwrap()
                 .method,
             None
@@ -402,9 +482,14 @@ mod tests {
             (Session::Fresh, ""),
         ] {
             let params = MODERN.replace("2026-07-28", requested);
-            let error = classify(session, "tools/list", Some(json(&params))).unwrap_err();
+            let error = classify(session, &ALL, "tools/list", Some(json(&params))).unwrap_err();
             assert_eq!(error.code, UNSUPPORTED_PROTOCOL_VERSION, "{requested}");
-            assert!(error.data.unwrap().contains(r#""supported":["2026-07-28"]"#));
+            assert!(
+                error
+                    .data
+                    .unwrap()
+                    .contains(r#""supported":["2026-07-28"]"#)
+            );
         }
         // What it negotiated is known to a legacy session, and needs none of the modern keys.
         let params = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25"}}"#;
@@ -449,20 +534,36 @@ mod tests {
             (r#""org.example/x":[1]"#, true),
         ] {
             let params = with(more);
-            let expected = if served { Ok(V2026_07_28) } else { Err(INVALID_PARAMS) };
-            assert_eq!(code(Session::Fresh, "tools/list", &params), expected, "{params}");
+            let expected = if served {
+                Ok(V2026_07_28)
+            } else {
+                Err(INVALID_PARAMS)
+            };
+            assert_eq!(
+                code(Session::Fresh, "tools/list", &params),
+                expected,
+                "{params}"
+            );
         }
     }
 
     #[test]
     fn meta_is_handed_on_in_place() {
         let params = r#"{"_meta":{"progressToken":"p","io.modelcontextprotocol/logLevel":"info","io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"x"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}}"#;
-        let meta = classify(Session::Fresh, "tools/call", Some(json(params))).unwrap().meta;
+        let meta = classify(Session::Fresh, &ALL, "tools/call", Some(json(params)))
+            .unwrap()
+            .meta;
         assert_eq!(meta.progress_token.unwrap().text(), "\"p\"");
         assert_eq!(meta.log_level.unwrap().text(), "\"info\"");
         assert_eq!(meta.client_info.unwrap().text(), r#"{"name":"x"}"#);
-        assert_eq!(meta.client_capabilities.unwrap().text(), r#"{"elicitation":{}}"#);
-        assert_eq!(&params[meta.object.unwrap().span()], meta.object.unwrap().text());
+        assert_eq!(
+            meta.client_capabilities.unwrap().text(),
+            r#"{"elicitation":{}}"#
+        );
+        assert_eq!(
+            &params[meta.object.unwrap().span()],
+            meta.object.unwrap().text()
+        );
     }
 
     #[test]
@@ -475,9 +576,18 @@ mod tests {
             r#"{"_meta":{"progressToken":1,"progresstoken":2}}"#,
             r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25","IO.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#,
         ] {
-            let error = classify(Session::Legacy(V2025_11_25), "tools/call", Some(json(params))).unwrap_err();
+            let error = classify(
+                Session::Legacy(V2025_11_25),
+                &ALL,
+                "tools/call",
+                Some(json(params)),
+            )
+            .unwrap_err();
             assert_eq!(error.code, INVALID_PARAMS, "{params}");
-            assert!(error.message.contains("can be read as"), "{params}: {error}");
+            assert!(
+                error.message.contains("can be read as"),
+                "{params}: {error}"
+            );
         }
     }
 
@@ -492,7 +602,7 @@ mod tests {
         }
         assert!(!Session::Fresh.takes_batches());
         assert!(
-            classify(Session::Legacy(V2025_03_26), "initialize", None).is_err(),
+            classify(Session::Legacy(V2025_03_26), &ALL, "initialize", None).is_err(),
             "never inside a batch"
         );
     }
@@ -501,9 +611,15 @@ mod tests {
     fn reads_initialize() {
         let params = r#"{"protocolVersion":"2025-06-18","capabilities":{"roots":{}},"clientInfo":{"name":"x","version":"1"},"more":1}"#;
         let read = read_initialize(Some(json(params))).unwrap();
-        assert_eq!((read.version, read.requested.as_ref()), (V2025_06_18, "2025-06-18"));
+        assert_eq!(
+            (read.version, read.requested.as_ref()),
+            (V2025_06_18, "2025-06-18")
+        );
         assert_eq!(read.capabilities.unwrap().text(), r#"{"roots":{}}"#);
-        assert_eq!(read.client_info.unwrap().get("name").unwrap().text(), "\"x\"");
+        assert_eq!(
+            read.client_info.unwrap().get("name").unwrap().text(),
+            "\"x\""
+        );
         assert_eq!(
             read_initialize(Some(json(r#"{"protocolVersion":"2099-01-01"}"#)))
                 .unwrap()
@@ -549,11 +665,17 @@ mod tests {
 
     #[test]
     fn reads_notifications() {
-        let cancelled = |params: &'static str| match read_notification("notifications/cancelled", Some(json(params))) {
+        let cancelled = |params: &'static str| match read_notification(
+            "notifications/cancelled",
+            Some(json(params)),
+        ) {
             Some(Notification::Cancelled { request }) => Some(request.text()),
             _ => None,
         };
-        assert_eq!(cancelled(r#"{"requestId":"\u0061","reason":"x"}"#), Some(r#""\u0061""#));
+        assert_eq!(
+            cancelled(r#"{"requestId":"\u0061","reason":"x"}"#),
+            Some(r#""\u0061""#)
+        );
         assert_eq!(cancelled(r#"{"requestId":7}"#), Some("7"));
         for params in [
             r#"{"requestId":null}"#,

@@ -7,16 +7,21 @@
 
 use super::answer::{NAME, TTL_MS, VERSION};
 use super::error::{
-    Code, Failure, HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION,
-    URL_ELICITATION_REQUIRED,
+    Code, Failure, HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND,
+    UNSUPPORTED_PROTOCOL_VERSION, URL_ELICITATION_REQUIRED,
 };
 use super::method::Method;
 use super::request::{
-    META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL, META_PROGRESS_TOKEN, META_PROTOCOL_VERSION,
+    META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL, META_PROGRESS_TOKEN,
+    META_PROTOCOL_VERSION,
 };
 use super::version::Version;
 use crate::wire::json::{Kind, Member, string};
 use crate::wire::{Edits, Json};
+
+/// How many content blocks of one result are turned into text for an older client. Each costs memory many times its own
+/// size, which a hostile server would use.
+pub const CONVERTED_LIMIT: usize = 10_000;
 
 /// What becomes of a member of an object.
 pub(super) enum Change {
@@ -89,7 +94,10 @@ pub struct Towards<'a> {
 /// `params` is what [`super::request::classify`] has let pass: an object whose `_meta` is an object or missing.
 pub fn params_edits(params: Json<'_>, towards: &Towards<'_>) -> Edits {
     let mut edits = Edits::new();
-    if towards.client == towards.server && towards.name.is_none() && towards.progress_token.is_none() {
+    if towards.client == towards.server
+        && towards.name.is_none()
+        && towards.progress_token.is_none()
+    {
         return edits;
     }
     let to_modern = towards.server.is_modern() && !towards.client.is_modern();
@@ -125,7 +133,10 @@ pub fn params_edits(params: Json<'_>, towards: &Towards<'_>) -> Edits {
                 .any(|key| member.key.is_string(key));
                 match towards.progress_token {
                     _ if is_modern_key && (to_legacy || to_modern) => Change::Remove,
-                    Some(token) if member.key.is_string(META_PROGRESS_TOKEN) && member.value.kind() != Kind::Null => {
+                    Some(token)
+                        if member.key.is_string(META_PROGRESS_TOKEN)
+                            && member.value.kind() != Kind::Null =>
+                    {
                         Change::Replace(token.to_string())
                     }
                     _ => Change::Keep,
@@ -186,10 +197,17 @@ pub fn progress_edits(params: Json<'_>, token: &str) -> Edits {
 ///
 /// # Errors
 /// What to answer instead, where the client's version has no way to say it.
-pub fn result_edits(method: Method, server: Version, client: Version, result: Json<'_>) -> Result<Edits, Failure> {
+pub fn result_edits(
+    method: Method,
+    server: Version,
+    client: Version,
+    result: Json<'_>,
+) -> Result<Edits, Failure> {
     if server == client {
         return match method {
-            Method::ResourcesRead if client.is_modern() && result.is_object() => Ok(keep_private(result)),
+            Method::ResourcesRead if client.is_modern() && result.is_object() => {
+                Ok(keep_private(result))
+            }
             _ => Ok(Edits::new()),
         };
     }
@@ -212,7 +230,11 @@ pub fn result_edits(method: Method, server: Version, client: Version, result: Js
 /// How long a modern client may keep a legacy server's answer: a list as long as ours, anything else not at all, which
 /// is what its silence means (2026-07-28, server/utilities/caching, "If `ttlMs` is absent").
 fn legacy_ttl(method: Method) -> u64 {
-    if method == Method::ResourcesRead { 0 } else { TTL_MS }
+    if method == Method::ResourcesRead {
+        0
+    } else {
+        TTL_MS
+    }
 }
 
 /// A legacy server's result for a modern client.
@@ -229,8 +251,13 @@ fn to_modern(method: Method, result: Json<'_>) -> Edits {
     rewrite(&mut edits, result, &insert, |member, _| {
         // To a legacy server these are words of its own; to the client they would be the protocol's.
         let is_ours = member.key.is_string("resultType")
-            || method.is_cacheable() && (member.key.is_string("ttlMs") || member.key.is_string("cacheScope"));
-        if is_ours { Change::Remove } else { Change::Keep }
+            || method.is_cacheable()
+                && (member.key.is_string("ttlMs") || member.key.is_string("cacheScope"));
+        if is_ours {
+            Change::Remove
+        } else {
+            Change::Keep
+        }
     });
     edits
 }
@@ -262,9 +289,17 @@ fn keep_private(result: Json<'_>) -> Edits {
 }
 
 /// A newer server's result for an older, legacy client.
-fn to_older(method: Method, server: Version, client: Version, result: Json<'_>) -> Result<Edits, Failure> {
+fn to_older(
+    method: Method,
+    server: Version,
+    client: Version,
+    result: Json<'_>,
+) -> Result<Edits, Failure> {
     if server.is_modern() {
-        for member in result.members().filter(|member| member.key.is_string("resultType")) {
+        for member in result
+            .members()
+            .filter(|member| member.key.is_string("resultType"))
+        {
             refuse_unless_complete(member.value, client)?;
         }
     }
@@ -277,21 +312,35 @@ fn to_older(method: Method, server: Version, client: Version, result: Json<'_>) 
         .get("content")
         .is_none_or(|content| content.elements().next().is_none());
     let mut spoken = None;
+    let mut converted = 0;
     let mut content_span = None;
     rewrite(&mut edits, result, "", |member, edits| {
         if member.key.is_string("content") {
             content_span.get_or_insert(member.value.span());
             for block in member.value.elements() {
+                if converted > CONVERTED_LIMIT {
+                    break;
+                }
                 if let Some(text) = block_as_text(block, client) {
+                    converted += 1;
                     edits.replace(block.span(), text);
                 }
             }
-        } else if member.key.is_string("structuredContent") && !member.value.is_object() && !client.has_free_output() {
+        } else if member.key.is_string("structuredContent")
+            && !member.value.is_object()
+            && !client.has_free_output()
+        {
             spoken = Some(member.value.text());
             return Change::Remove;
         }
         Change::Keep
     });
+    if converted > CONVERTED_LIMIT {
+        let message = format!(
+            "more than {CONVERTED_LIMIT} content blocks are of types that MCP {client} does not have"
+        );
+        return Err(Failure::new(Code::ResultTooLarge, message));
+    }
     if let Some(text) = spoken.filter(|_| is_silent) {
         let content = format!("[{{\"type\":\"text\",\"text\":{}}}]", string(text));
         match content_span {
@@ -305,10 +354,15 @@ fn to_older(method: Method, server: Version, client: Version, result: Json<'_>) 
 /// The edits for a result without `content`: structured content that the client cannot parse becomes `content`.
 fn without_structured(result: Json<'_>, content: &str) -> Edits {
     let mut edits = Edits::new();
-    rewrite(&mut edits, result, &format!("\"content\":{content}"), |member, _| {
-        let goes = member.key.is_string("structuredContent") && !member.value.is_object();
-        if goes { Change::Remove } else { Change::Keep }
-    });
+    rewrite(
+        &mut edits,
+        result,
+        &format!("\"content\":{content}"),
+        |member, _| {
+            let goes = member.key.is_string("structuredContent") && !member.value.is_object();
+            if goes { Change::Remove } else { Change::Keep }
+        },
+    );
     edits
 }
 
@@ -316,8 +370,9 @@ fn refuse_unless_complete(kind: Json<'_>, client: Version) -> Result<(), Failure
     if kind.is_string("complete") {
         Ok(())
     } else if kind.is_string("input_required") {
-        let message =
-            format!("the server asks back before it answers, and a client of MCP {client} cannot be asked yet");
+        let message = format!(
+            "the server asks back before it answers, and a client of MCP {client} cannot be asked yet"
+        );
         Err(Failure::new(Code::NotSupportedYet, message))
     } else {
         let message = format!("the server's result is of a type that MCP {client} does not have");
@@ -329,7 +384,10 @@ fn refuse_unless_complete(kind: Json<'_>, client: Version) -> Result<(), Failure
 /// `type` says; where it says so twice, any unknown one counts, since readers differ in which they take.
 fn block_as_text(block: Json<'_>, client: Version) -> Option<String> {
     let mut unknown = None;
-    for member in block.members().filter(|member| member.key.is_string("type")) {
+    for member in block
+        .members()
+        .filter(|member| member.key.is_string("type"))
+    {
         let kind = member.value.as_str().unwrap_or_default();
         if !client.knows_content(&kind) {
             unknown.get_or_insert(kind);
@@ -364,7 +422,10 @@ fn block_as_text(block: Json<'_>, client: Version) -> Option<String> {
         .filter(Json::is_object)
         .map(|annotations| format!(",\"annotations\":{}", annotations.text()))
         .unwrap_or_default();
-    Some(format!("{{\"type\":\"text\",\"text\":{}{annotations}}}", string(&text)))
+    Some(format!(
+        "{{\"type\":\"text\",\"text\":{}{annotations}}}",
+        string(&text)
+    ))
 }
 
 /// The edits to a server's `error` on its way to a client.
@@ -373,7 +434,10 @@ fn block_as_text(block: Json<'_>, client: Version) -> Option<String> {
 /// What to answer instead: for an error about the daemon's own hop to the server, and for one that asks back.
 pub fn error_edits(server: Version, client: Version, error: Json<'_>) -> Result<Edits, Failure> {
     let mut edits = Edits::new();
-    for member in error.members().filter(|member| member.key.is_string("code")) {
+    for member in error
+        .members()
+        .filter(|member| member.key.is_string("code"))
+    {
         let Ok(code) = member.value.text().parse::<i64>() else {
             continue;
         };
@@ -385,7 +449,8 @@ pub fn error_edits(server: Version, client: Version, error: Json<'_>) -> Result<
                 return Err(Failure::new(Code::ServerAnswerInvalid, message));
             }
             URL_ELICITATION_REQUIRED if client.is_modern() => {
-                let message = format!("the server asks back with {code}, which MCP {client} says otherwise");
+                let message =
+                    format!("the server asks back with {code}, which MCP {client} says otherwise");
                 return Err(Failure::new(Code::NotSupportedYet, message));
             }
             RESOURCE_NOT_FOUND if client.is_modern() => {
@@ -417,11 +482,16 @@ mod tests {
     }
 
     fn shaped(method: Method, server: Version, client: Version, text: &str) -> String {
-        apply(text, &result_edits(method, server, client, json(text)).unwrap())
+        apply(
+            text,
+            &result_edits(method, server, client, json(text)).unwrap(),
+        )
     }
 
     fn refused(method: Method, server: Version, client: Version, text: &str) -> Code {
-        result_edits(method, server, client, json(text)).unwrap_err().code
+        result_edits(method, server, client, json(text))
+            .unwrap_err()
+            .code
     }
 
     fn call(server: Version, client: Version, text: &str) -> String {
@@ -452,9 +522,14 @@ mod tests {
             }
             let error = r#"{"code":-32042,"message":"","data":{}}"#;
             if !version.is_modern() {
-                assert!(error_edits(version, version, json(error)).unwrap().is_empty());
+                assert!(
+                    error_edits(version, version, json(error))
+                        .unwrap()
+                        .is_empty()
+                );
             }
-            let params = r#"{"name":"n\u0061me","arguments":{"x":1e400},"_meta":{"progressToken":null}}"#;
+            let params =
+                r#"{"name":"n\u0061me","arguments":{"x":1e400},"_meta":{"progressToken":null}}"#;
             let towards = Towards {
                 client: version,
                 server: version,
@@ -481,7 +556,10 @@ mod tests {
         for server in &Version::ALL[..4] {
             for (text, expected) in [
                 ("{}", r#"{"resultType":"complete"}"#),
-                (r#"{ "content":[] }"#, r#"{"resultType":"complete", "content":[] }"#),
+                (
+                    r#"{ "content":[] }"#,
+                    r#"{"resultType":"complete", "content":[] }"#,
+                ),
                 (
                     r#"{"a":1,"resultType":"input_required"}"#,
                     r#"{"resultType":"complete","a":1}"#,
@@ -511,7 +589,8 @@ mod tests {
         for server in &Version::ALL[..4] {
             for method in Method::ALL {
                 let text = r#"{"x":1,"ttlMs":"mine","cacheScope":"public"}"#;
-                let result: Value = serde_json::from_str(&shaped(method, *server, V2026_07_28, text)).unwrap();
+                let result: Value =
+                    serde_json::from_str(&shaped(method, *server, V2026_07_28, text)).unwrap();
                 let expected = match method {
                     Method::ResourcesRead => json!([0, "private"]),
                     method if method.is_cacheable() => json!([30000, "private"]),
@@ -569,7 +648,9 @@ mod tests {
         ] {
             for server in Version::ALL.into_iter().filter(|server| *server > client) {
                 for (block, relayed) in BLOCKS.iter().zip(relayed) {
-                    let text = format!(r#"{{"content":[ {block} , {{"type":"text","text":"{{[,"}}],"isError":false}}"#);
+                    let text = format!(
+                        r#"{{"content":[ {block} , {{"type":"text","text":"{{[,"}}],"isError":false}}"#
+                    );
                     let result = call(server, client, &text);
                     if relayed {
                         assert_eq!(result, text, "{client}");
@@ -578,7 +659,8 @@ mod tests {
                         assert_eq!(value["content"][0]["type"], "text", "{client} {block}");
                         assert_eq!(value["content"].as_array().unwrap().len(), 2);
                         assert!(
-                            result.ends_with(r#" , {"type":"text","text":"{[,"}],"isError":false}"#),
+                            result
+                                .ends_with(r#" , {"type":"text","text":"{[,"}],"isError":false}"#),
                             "{result}"
                         );
                     }
@@ -614,6 +696,36 @@ mod tests {
             let text = format!(r#"{{"content":[{same}]}}"#);
             assert_eq!(call(V2026_07_28, V2024_11_05, &text), text);
         }
+    }
+
+    #[test]
+    fn too_many_newer_blocks_are_refused() {
+        let blocks = |count: usize| {
+            let known = r#"{"type":"text","text":""},"#.repeat(20_000);
+            format!(
+                r#"{{"content":[{known}{}7]}}"#,
+                r#"{"type":"x"},"#.repeat(count)
+            )
+        };
+        assert_eq!(
+            refused(
+                Method::ToolsCall,
+                V2026_07_28,
+                V2025_11_25,
+                &blocks(1_000_000)
+            ),
+            Code::ResultTooLarge
+        );
+        assert_eq!(
+            refused(
+                Method::ToolsCall,
+                V2026_07_28,
+                V2025_11_25,
+                &blocks(CONVERTED_LIMIT + 1)
+            ),
+            Code::ResultTooLarge
+        );
+        assert!(call(V2026_07_28, V2025_11_25, &blocks(CONVERTED_LIMIT)).len() > 20_000);
     }
 
     #[test]
@@ -663,7 +775,10 @@ mod tests {
                     r#"{"resultType":"complete","resultType":"input_required"}"#,
                     Code::NotSupportedYet,
                 ),
-                (r#"{"resultType":"task","taskId":"x"}"#, Code::ServerAnswerInvalid),
+                (
+                    r#"{"resultType":"task","taskId":"x"}"#,
+                    Code::ServerAnswerInvalid,
+                ),
                 (r#"{"resultType":null}"#, Code::ServerAnswerInvalid),
             ] {
                 for method in [Method::ToolsCall, Method::PromptsGet] {
@@ -690,15 +805,25 @@ mod tests {
                 ("1e400", "1e400"),
                 ("\"x\"", "\"x\""),
             ] {
-                let text = format!(r#"{{"message":"m", "code": {code} ,"data":{{"code":{code}}}}}"#);
-                let expected = format!(r#"{{"message":"m", "code": {modern} ,"data":{{"code":{code}}}}}"#);
+                let text =
+                    format!(r#"{{"message":"m", "code": {code} ,"data":{{"code":{code}}}}}"#);
+                let expected =
+                    format!(r#"{{"message":"m", "code": {modern} ,"data":{{"code":{code}}}}}"#);
                 let edits = error_edits(*server, V2026_07_28, json(&text)).unwrap();
                 assert_eq!(apply(&text, &edits), expected);
-                assert!(error_edits(*server, *server, json(&text)).unwrap().is_empty());
+                assert!(
+                    error_edits(*server, *server, json(&text))
+                        .unwrap()
+                        .is_empty()
+                );
             }
         }
         for text in ["5", "{}", "null"] {
-            assert!(error_edits(V2025_11_25, V2026_07_28, json(text)).unwrap().is_empty());
+            assert!(
+                error_edits(V2025_11_25, V2026_07_28, json(text))
+                    .unwrap()
+                    .is_empty()
+            );
         }
     }
 
@@ -709,19 +834,29 @@ mod tests {
             let refused = error_edits(server, V2026_07_28, json(text)).unwrap_err();
             assert_eq!(refused.code, Code::NotSupportedYet);
         }
-        assert!(error_edits(V2025_11_25, V2024_11_05, json(text)).unwrap().is_empty());
+        assert!(
+            error_edits(V2025_11_25, V2024_11_05, json(text))
+                .unwrap()
+                .is_empty()
+        );
     }
 
     #[test]
     fn errors_about_our_own_hop_are_not_relayed() {
         for client in Version::ALL {
             for code in [HEADER_MISMATCH, UNSUPPORTED_PROTOCOL_VERSION] {
-                let text = format!(r#"{{"code":{code},"message":"m","data":{{"supported":["2024-11-05"]}}}}"#);
+                let text = format!(
+                    r#"{{"code":{code},"message":"m","data":{{"supported":["2024-11-05"]}}}}"#
+                );
                 let refused = error_edits(V2026_07_28, client, json(&text)).unwrap_err();
                 assert_eq!(refused.code, Code::ServerAnswerInvalid);
             }
             let text = r#"{"code":-32021,"message":"m","data":{"requiredCapabilities":{}}}"#;
-            assert!(error_edits(V2026_07_28, client, json(text)).unwrap().is_empty());
+            assert!(
+                error_edits(V2026_07_28, client, json(text))
+                    .unwrap()
+                    .is_empty()
+            );
         }
     }
 
@@ -738,7 +873,8 @@ mod tests {
     fn id_becomes_the_daemons_own_and_the_clients_again() {
         use crate::wire::{Envelope, Kind};
         let frame = r#" {"method":"tools/call" ,"params":{"name":"x","id":1,"_meta":{"progressToken":1}},"id": "\u0061","jsonrpc":"2.0"} "#;
-        let Kind::Request { id, params, .. } = Envelope::parse(frame.as_bytes()).unwrap().kind else {
+        let Kind::Request { id, params, .. } = Envelope::parse(frame.as_bytes()).unwrap().kind
+        else {
             panic!()
         };
         let mut edits = params_edits(params.unwrap(), &towards(V2025_11_25, V2025_11_25));
@@ -778,7 +914,9 @@ mod tests {
     #[test]
     fn progress_token_becomes_the_daemons_own() {
         for token in ["\"p\"", "7", "1e400", "\"\\ud800\""] {
-            let text = format!(r#"{{"_meta":{{"a":1,"progressToken":{token}}},"progressToken":"not this one"}}"#);
+            let text = format!(
+                r#"{{"_meta":{{"a":1,"progressToken":{token}}},"progressToken":"not this one"}}"#
+            );
             let edits = params_edits(json(&text), &towards(V2025_11_25, V2025_11_25));
             assert_eq!(apply(&text, &edits), text.replace(token, "42"));
         }
@@ -822,7 +960,10 @@ mod tests {
                 let edited = apply(params, &edits);
                 let mut value: Value = serde_json::from_str(&edited).unwrap();
                 let meta = value["_meta"].as_object_mut().unwrap();
-                assert_eq!(meta.remove(META_PROTOCOL_VERSION), Some(json!("2026-07-28")));
+                assert_eq!(
+                    meta.remove(META_PROTOCOL_VERSION),
+                    Some(json!("2026-07-28"))
+                );
                 assert_eq!(meta.remove(META_CLIENT_CAPABILITIES), Some(json!({})));
                 assert_eq!(
                     meta.remove(META_CLIENT_INFO),
@@ -831,11 +972,22 @@ mod tests {
                 assert_eq!(value["_meta"], expected_rest, "{edited}");
                 assert_eq!(edited.matches(META_CLIENT_CAPABILITIES).count(), 1);
                 let session = super::super::Session::Fresh;
-                assert!(super::super::request::classify(session, "tools/call", Some(json(&edited))).is_ok());
+                assert!(
+                    super::super::request::classify(
+                        session,
+                        &[super::super::Capability::Tools],
+                        "tools/call",
+                        Some(json(&edited))
+                    )
+                    .is_ok()
+                );
             }
         }
         assert_eq!(
-            apply("{}", &params_edits(json("{}"), &towards(V2025_11_25, V2026_07_28))),
+            apply(
+                "{}",
+                &params_edits(json("{}"), &towards(V2025_11_25, V2026_07_28))
+            ),
             format!("{{\"_meta\":{{{}}}}}", modern_meta(V2026_07_28))
         );
     }

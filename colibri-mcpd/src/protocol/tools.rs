@@ -149,8 +149,8 @@ pub fn least_ttl(servers: impl IntoIterator<Item = (Version, Option<u64>)>) -> u
         .fold(TTL_MS, u64::min)
 }
 
-/// Where a page begins: after the tool of this name. Opaque to clients; it holds a name rather than a number, so that it
-/// stays good when the list changes in between.
+/// Where a page begins: after the tool of this name. Opaque to clients; it holds a name rather than a number, so that
+/// it stays good when the list changes in between.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
     after: String,

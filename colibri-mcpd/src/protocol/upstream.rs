@@ -8,7 +8,8 @@ use std::collections::HashSet;
 
 use super::answer::{NAME, TITLE, VERSION};
 use super::error::{
-    HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY, RpcError, UNSUPPORTED_PROTOCOL_VERSION,
+    HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY, RpcError,
+    UNSUPPORTED_PROTOCOL_VERSION,
 };
 use super::shape::modern_meta;
 use super::version::Version;
@@ -20,16 +21,20 @@ use crate::wire::json::{Kind, string};
 pub const TOOLS_LIMIT: usize = 10_000;
 /// How many pages of one list are walked.
 pub const PAGES_LIMIT: usize = 1_000;
+/// How long one tool's definition may be, in bytes.
+pub const DEFINITION_LIMIT: usize = 1024 * 1024;
+/// How many bytes of definitions of one server are taken; those after are left out and counted.
+pub const LIST_LIMIT: usize = 16 * 1024 * 1024;
 /// How long a cursor may be that is sent back, in bytes.
-pub const CURSOR_LIMIT: usize = 64 * 1024;
+pub const CURSOR_LIMIT: usize = 8 * 1024;
 /// The longest time a server's list counts as fresh, in milliseconds: a day.
 pub const TTL_LIMIT_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// How many tools that were left out are named, each with its reason.
 const NAMED_LIMIT: usize = 20;
 
-/// `initialize`, in the newest legacy version. No capability is declared: there is no way to know which client a request
-/// of the server would be for.
+/// `initialize`, in the newest legacy version. No capability is declared: there is no way to know which client a
+/// request of the server would be for.
 pub fn initialize(id: u64) -> Vec<u8> {
     let version = Version::LATEST_LEGACY;
     format!(
@@ -55,22 +60,14 @@ pub fn discover(id: u64) -> Vec<u8> {
 
 /// `tools/list`. `cursor` is `nextCursor` of the page before, as the server wrote it.
 pub fn tools_list(id: u64, server: Version, cursor: Option<&str>) -> Vec<u8> {
-    let cursor = cursor.map(|cursor| format!("\"cursor\":{cursor}")).unwrap_or_default();
+    let cursor = cursor
+        .map(|cursor| format!("\"cursor\":{cursor}"))
+        .unwrap_or_default();
     request(id, "tools/list", server, &cursor)
 }
 
 /// `subscriptions/listen` for changes of the tool list, which a modern server tells to nobody else.
 pub fn listen_to_tools(id: u64) -> Vec<u8> {
-    request(
-        id,
-        "subscriptions/listen",
-        Version::LATEST,
-        "\"notifications\":{\"toolsListChanged\":true}",
-    )
-}
-
-/// `subscriptions/listen` for changes of the server's tools. Its answer says only that the subscription is over.
-pub fn listen_tools(id: u64) -> Vec<u8> {
     request(
         id,
         "subscriptions/listen",
@@ -93,8 +90,8 @@ pub fn cancelled(id: u64, reason: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The answer to a request that the *server* made: success for a legacy server's `ping`, else -32601, since nothing that
-/// would allow it to ask was declared. `id` is as the server wrote it.
+/// The answer to a request that the *server* made: success for a legacy server's `ping`, else -32601, since nothing
+/// that would allow it to ask was declared. `id` is as the server wrote it.
 pub fn answer_server(id: &str, method: &str, server: Version) -> Vec<u8> {
     let answer = if method == "ping" && !server.is_modern() {
         Answer::Result(b"{}".to_vec())
@@ -115,7 +112,11 @@ fn request(id: u64, method: &str, server: Version, members: &str) -> Vec<u8> {
     } else {
         String::new()
     };
-    let comma = if meta.is_empty() || members.is_empty() { "" } else { "," };
+    let comma = if meta.is_empty() || members.is_empty() {
+        ""
+    } else {
+        ","
+    };
     let params = if meta.is_empty() && members.is_empty() {
         String::new()
     } else {
@@ -165,7 +166,9 @@ pub enum Unusable {
         what: String,
     },
     /// It speaks no version of MCP that the daemon does.
-    #[error("{method}: the server speaks MCP {spoken}, and the daemon none of these: update one of them")]
+    #[error(
+        "{method}: the server speaks MCP {spoken}, and the daemon none of these: update one of them"
+    )]
     Version {
         /// Which request it was the answer to.
         method: &'static str,
@@ -219,7 +222,9 @@ impl<'a> ServerSays<'a> {
                 .and_then(|value| value.as_str());
             printable(prefix(&text.unwrap_or_default(), 80))
         };
-        format!("{} {}", field("name"), field("version")).trim().to_owned()
+        format!("{} {}", field("name"), field("version"))
+            .trim()
+            .to_owned()
     }
 }
 
@@ -239,7 +244,10 @@ fn printable(text: &str) -> String {
 /// Reads the result of `initialize`.
 pub fn read_initialize_result(result: Json<'_>) -> Result<ServerSays<'_>, Unusable> {
     const METHOD: &str = "initialize";
-    let Some(answered) = result.get("protocolVersion").and_then(|version| version.as_str()) else {
+    let Some(answered) = result
+        .get("protocolVersion")
+        .and_then(|version| version.as_str())
+    else {
         return Err(invalid(
             METHOD,
             "the result has no \"protocolVersion\" that is a string",
@@ -272,8 +280,14 @@ pub fn read_probe<'a>(outcome: Result<Json<'a>, Json<'a>>) -> Result<Probe<'a>, 
     const METHOD: &str = "server/discover";
     let (result, versions) = match outcome {
         Ok(result) => (Some(result), result.get("supportedVersions")),
-        Err(error) => match error.get("code").and_then(|code| code.text().parse::<i64>().ok()) {
-            Some(UNSUPPORTED_PROTOCOL_VERSION) => (None, error.get("data").and_then(|data| data.get("supported"))),
+        Err(error) => match error
+            .get("code")
+            .and_then(|code| code.text().parse::<i64>().ok())
+        {
+            Some(UNSUPPORTED_PROTOCOL_VERSION) => (
+                None,
+                error.get("data").and_then(|data| data.get("supported")),
+            ),
             Some(code @ (HEADER_MISMATCH | MISSING_REQUIRED_CLIENT_CAPABILITY)) => {
                 return Err(invalid(
                     METHOD,
@@ -288,7 +302,11 @@ pub fn read_probe<'a>(outcome: Result<Json<'a>, Json<'a>>) -> Result<Probe<'a>, 
     };
     let mut spoken = String::new();
     let mut best: Option<Version> = None;
-    for version in versions.elements().take(100).filter_map(|version| version.as_str()) {
+    for version in versions
+        .elements()
+        .take(100)
+        .filter_map(|version| version.as_str())
+    {
         best = best.max(Version::parse(&version));
         if spoken.len() < 100 {
             spoken.push_str(if spoken.is_empty() { "" } else { ", " });
@@ -307,11 +325,19 @@ pub fn read_probe<'a>(outcome: Result<Json<'a>, Json<'a>>) -> Result<Probe<'a>, 
                 info.or(result.get("serverInfo")),
             )))
         }
-        (Some(version), None) if version.is_modern() => {
-            Err(invalid(METHOD, &format!("refused {version} and names it as supported")))
-        }
+        (Some(version), None) if version.is_modern() => Err(invalid(
+            METHOD,
+            &format!("refused {version} and names it as supported"),
+        )),
         (Some(_), _) => Ok(Probe::Legacy),
-        (None, _) => Err(Unusable::Version { method: METHOD, spoken }),
+        (None, _) if spoken.is_empty() => Err(invalid(
+            METHOD,
+            "the server names no version that it speaks",
+        )),
+        (None, _) => Err(Unusable::Version {
+            method: METHOD,
+            spoken,
+        }),
     }
 }
 
@@ -353,13 +379,14 @@ pub struct Walk {
     names: HashSet<String>,
     cursors: HashSet<String>,
     pages: usize,
+    bytes: usize,
 }
 
 impl Walk {
     /// Reads the next page: the result of [`tools_list`].
     ///
-    /// One bad entry hides only itself: it is left out, and named. A name that came before is one too. The walk ends at a
-    /// page without `nextCursor`, at a cursor that came before, and at the limits.
+    /// One bad entry hides only itself: it is left out, and named. A name that came before is one too. The walk ends at
+    /// a page without `nextCursor`, at a cursor that came before, and at the limits.
     ///
     /// # Errors
     /// Where the result has no list of tools at all.
@@ -371,8 +398,14 @@ impl Walk {
                 &format!("two members of the result can be read as \"{key}\""),
             ));
         }
-        let Some(list) = result.get("tools").filter(|list| list.kind() == Kind::Array) else {
-            return Err(invalid(METHOD, "the result has no \"tools\" that is an array"));
+        let Some(list) = result
+            .get("tools")
+            .filter(|list| list.kind() == Kind::Array)
+        else {
+            return Err(invalid(
+                METHOD,
+                "the result has no \"tools\" that is an array",
+            ));
         };
         self.pages += 1;
         let mut page = ToolsPage {
@@ -402,6 +435,7 @@ impl Walk {
             cursor.len() <= CURSOR_LIMIT
                 && self.pages < PAGES_LIMIT
                 && self.names.len() < TOOLS_LIMIT
+                && self.bytes < LIST_LIMIT
                 && self.cursors.insert((*cursor).to_owned())
         });
         Ok(page)
@@ -431,15 +465,38 @@ impl Walk {
             return Err("it has no \"name\" that is a string".to_owned());
         };
         let shown = || printable(prefix(&name, 80));
-        if !definition.get("inputSchema").is_some_and(|schema| schema.is_object()) {
-            return Err(format!("{}: it has no \"inputSchema\" that is an object", shown()));
+        if !definition
+            .get("inputSchema")
+            .is_some_and(|schema| schema.is_object())
+        {
+            return Err(format!(
+                "{}: it has no \"inputSchema\" that is an object",
+                shown()
+            ));
+        }
+        let length = definition.text().len();
+        if length > DEFINITION_LIMIT {
+            return Err(format!(
+                "{}: its definition is longer than {DEFINITION_LIMIT} bytes",
+                shown()
+            ));
+        }
+        if self.bytes + length > LIST_LIMIT {
+            return Err(format!(
+                "{}: the server's definitions are longer than {LIST_LIMIT} bytes together",
+                shown()
+            ));
         }
         if self.names.len() >= TOOLS_LIMIT {
-            return Err(format!("{}: the server has more than {TOOLS_LIMIT} tools", shown()));
+            return Err(format!(
+                "{}: the server has more than {TOOLS_LIMIT} tools",
+                shown()
+            ));
         }
         if !self.names.insert(name.clone().into_owned()) {
             return Err(format!("{}: another tool has that name", shown()));
         }
+        self.bytes += length;
         Ok(Tool { name, definition })
     }
 }
@@ -475,12 +532,19 @@ mod tests {
     #[test]
     fn what_is_sent_is_what_the_daemon_itself_would_take() {
         let classified = |message: &[u8], session| {
-            let envelope::Kind::Request { method, params, .. } = Envelope::parse(message).unwrap().kind else {
+            let envelope::Kind::Request { method, params, .. } =
+                Envelope::parse(message).unwrap().kind
+            else {
                 panic!()
             };
-            request::classify(session, &method.as_str().unwrap(), params)
-                .unwrap()
-                .version
+            request::classify(
+                session,
+                &[super::super::Capability::Tools],
+                &method.as_str().unwrap(),
+                params,
+            )
+            .unwrap()
+            .version
         };
         assert_eq!(classified(&initialize(1), Session::Fresh), V2025_11_25);
         assert_eq!(classified(&discover(1), Session::Fresh), V2026_07_28);
@@ -504,13 +568,20 @@ mod tests {
         let envelope::Kind::Request { params, .. } = Envelope::parse(&message).unwrap().kind else {
             panic!()
         };
-        assert_eq!(request::read_initialize(params).unwrap().version, V2025_11_25);
+        assert_eq!(
+            request::read_initialize(params).unwrap().version,
+            V2025_11_25
+        );
         let message = cancelled(7, "timed \"out\"");
-        let envelope::Kind::Notification { method, params } = Envelope::parse(&message).unwrap().kind else {
+        let envelope::Kind::Notification { method, params } =
+            Envelope::parse(&message).unwrap().kind
+        else {
             panic!()
         };
         let read = request::read_notification(&method.as_str().unwrap(), params);
-        assert!(matches!(read, Some(request::Notification::Cancelled { request }) if request.text() == "7"));
+        assert!(
+            matches!(read, Some(request::Notification::Cancelled { request }) if request.text() == "7")
+        );
     }
 
     #[test]
@@ -527,7 +598,10 @@ mod tests {
             value(&tools_list(3, V2026_07_28, Some("\"a\"")))["params"]["cursor"],
             "a"
         );
-        assert_eq!(value(&ping(4)), json!({"jsonrpc": "2.0", "id": 4, "method": "ping"}));
+        assert_eq!(
+            value(&ping(4)),
+            json!({"jsonrpc": "2.0", "id": 4, "method": "ping"})
+        );
         assert_eq!(value(&initialize(0))["params"]["capabilities"], json!({}));
         assert_eq!(value(&initialized())["method"], "notifications/initialized");
     }
@@ -543,7 +617,10 @@ mod tests {
             ("sampling/createMessage", V2025_11_25),
             ("x\"\n", V2024_11_05),
         ] {
-            assert_eq!(value(&answer_server("1", method, version))["error"]["code"], -32601);
+            assert_eq!(
+                value(&answer_server("1", method, version))["error"]["code"],
+                -32601
+            );
         }
         assert!(answer_server("1", &"m".repeat(1 << 20), V2025_11_25).len() < 400);
     }
@@ -570,7 +647,10 @@ mod tests {
         assert_eq!(read_notification(progress, None), None);
         let changed = read_notification("notifications/tools/list_changed", None);
         assert_eq!(changed, Some(Notification::ToolsListChanged));
-        assert_eq!(read("notifications/message", "{}"), Some(Notification::Message));
+        assert_eq!(
+            read("notifications/message", "{}"),
+            Some(Notification::Message)
+        );
         assert_eq!(read("notifications/nonsense", "{}"), None);
     }
 
@@ -623,7 +703,10 @@ mod tests {
             r#"{"protocolVersion":"\ud800"}"#,
         ] {
             assert!(
-                matches!(read_initialize_result(json(text)), Err(Unusable::Invalid { .. })),
+                matches!(
+                    read_initialize_result(json(text)),
+                    Err(Unusable::Invalid { .. })
+                ),
                 "{text}"
             );
         }
@@ -632,12 +715,21 @@ mod tests {
             r#"{"protocolVersion":"1.0\u0007"}"#,
         ] {
             assert!(
-                matches!(read_initialize_result(json(text)), Err(Unusable::Version { .. })),
+                matches!(
+                    read_initialize_result(json(text)),
+                    Err(Unusable::Version { .. })
+                ),
                 "{text}"
             );
         }
         let long = format!(r#"{{"protocolVersion":"{}"}}"#, "9".repeat(1 << 20));
-        assert!(read_initialize_result(json(&long)).unwrap_err().to_string().len() < 200);
+        assert!(
+            read_initialize_result(json(&long))
+                .unwrap_err()
+                .to_string()
+                .len()
+                < 200
+        );
     }
 
     #[test]
@@ -658,7 +750,10 @@ mod tests {
             r#"{"supportedVersions":["2025-11-25"]}"#,
             r#"{"supportedVersions":{"0":"2026-07-28"}}"#,
         ] {
-            assert!(matches!(read_probe(Ok(json(result))), Ok(Probe::Legacy)), "{result}");
+            assert!(
+                matches!(read_probe(Ok(json(result))), Ok(Probe::Legacy)),
+                "{result}"
+            );
         }
         for error in [
             r#"{"code":-32601,"message":"no"}"#,
@@ -669,12 +764,21 @@ mod tests {
             r#"{"code":-32022,"message":"a legacy server's own meaning"}"#,
             r#"{"code":-32022,"data":{"supported":["2025-11-25"],"requested":"2026-07-28"}}"#,
         ] {
-            assert!(matches!(read_probe(Err(json(error))), Ok(Probe::Legacy)), "{error}");
+            assert!(
+                matches!(read_probe(Err(json(error))), Ok(Probe::Legacy)),
+                "{error}"
+            );
         }
         for (error, is_version) in [
-            (r#"{"code":-32022,"data":{"supported":["2099-01-01"]}}"#, true),
-            (r#"{"code":-32022,"data":{"supported":[1,null,{}]}}"#, true),
-            (r#"{"code":-32022,"data":{"supported":["2026-07-28"]}}"#, false),
+            (
+                r#"{"code":-32022,"data":{"supported":["2099-01-01"]}}"#,
+                true,
+            ),
+            (r#"{"code":-32022,"data":{"supported":[1,null,{}]}}"#, false),
+            (
+                r#"{"code":-32022,"data":{"supported":["2026-07-28"]}}"#,
+                false,
+            ),
             (r#"{"code":-32021}"#, false),
         ] {
             let unusable = read_probe(Err(json(error))).unwrap_err();
@@ -684,13 +788,23 @@ mod tests {
                 "{error}: {unusable}"
             );
         }
-        let only_unknown = read_probe(Ok(json(r#"{"supportedVersions":["2099-01-01","\u0000"]}"#))).unwrap_err();
+        let only_unknown =
+            read_probe(Ok(json(r#"{"supportedVersions":["2099-01-01","\u0000"]}"#))).unwrap_err();
         assert!(
             only_unknown.to_string().contains("2099-01-01, \\u{0}"),
             "{only_unknown}"
         );
-        let endless = format!(r#"{{"supportedVersions":[{}"x"]}}"#, "\"2099-01-01\",".repeat(100_000));
-        assert!(read_probe(Ok(json(&endless))).unwrap_err().to_string().len() < 300);
+        let endless = format!(
+            r#"{{"supportedVersions":[{}"x"]}}"#,
+            "\"2099-01-01\",".repeat(100_000)
+        );
+        assert!(
+            read_probe(Ok(json(&endless)))
+                .unwrap_err()
+                .to_string()
+                .len()
+                < 300
+        );
     }
 
     #[test]
@@ -698,7 +812,10 @@ mod tests {
         let text = r#"{"tools":[{"name":"a","inputSchema":{"type":"object"},"x":1e400},{"n\u0061me":"\u0062","inputSchema":{}}],"nextCursor":"\u0063","ttlMs":1500.7,"cacheScope":"public"}"#;
         let page = Walk::default().read_tools(json(text)).unwrap();
         assert_eq!(
-            page.tools.iter().map(|tool| tool.name.as_ref()).collect::<Vec<_>>(),
+            page.tools
+                .iter()
+                .map(|tool| tool.name.as_ref())
+                .collect::<Vec<_>>(),
             ["a", "b"]
         );
         assert_eq!(
@@ -729,12 +846,17 @@ mod tests {
             r#"{"name":"x","inputSchema":true}"#,
             good,
         ] {
-            let text = format!(r#"{{"tools":[{good},{bad},{{"name":"last","inputSchema":{{}}}}]}}"#);
+            let text =
+                format!(r#"{{"tools":[{good},{bad},{{"name":"last","inputSchema":{{}}}}]}}"#);
             let page = Walk::default().read_tools(json(&text)).unwrap();
             let names: Vec<_> = page.tools.iter().map(|tool| tool.name.as_ref()).collect();
             assert_eq!(names, ["good", "last"], "{bad}");
             assert_eq!((page.left_out, page.reasons.len()), (1, 1), "{bad}");
-            assert!(page.reasons[0].starts_with("tool 1 of page 1: "), "{}", page.reasons[0]);
+            assert!(
+                page.reasons[0].starts_with("tool 1 of page 1: "),
+                "{}",
+                page.reasons[0]
+            );
         }
     }
 
@@ -782,6 +904,47 @@ mod tests {
     }
 
     #[test]
+    fn long_definitions_are_left_out() {
+        let tool = |name: &str, length: usize| {
+            format!(
+                r#"{{"name":"{name}","inputSchema":{{}},"description":"{}"}}"#,
+                "x".repeat(length)
+            )
+        };
+        let text = format!(
+            r#"{{"tools":[{},{}]}}"#,
+            tool("long", DEFINITION_LIMIT),
+            tool("short", 10)
+        );
+        let page = Walk::default().read_tools(json(&text)).unwrap();
+        assert_eq!((page.tools[0].name.as_ref(), page.left_out), ("short", 1));
+        let mut walk = Walk::default();
+        let mut taken = 0;
+        for number in 0.. {
+            let tools: Vec<String> = (0..10)
+                .map(|n| tool(&format!("{number}.{n}"), DEFINITION_LIMIT - 100))
+                .collect();
+            let text = format!(
+                r#"{{"tools":[{}],"nextCursor":"{number}"}}"#,
+                tools.join(",")
+            );
+            let page = walk.read_tools(json(&text)).unwrap();
+            taken += page
+                .tools
+                .iter()
+                .map(|tool| tool.definition.text().len())
+                .sum::<usize>();
+            if page.left_out > 0 {
+                break;
+            }
+        }
+        assert!(
+            (LIST_LIMIT - DEFINITION_LIMIT..=LIST_LIMIT).contains(&taken),
+            "{taken}"
+        );
+    }
+
+    #[test]
     fn a_repeated_cursor_ends_the_walk() {
         let mut walk = Walk::default();
         let mut next = |text: &'static str| walk.read_tools(json(text)).unwrap().next_cursor;
@@ -799,8 +962,14 @@ mod tests {
         ] {
             assert_eq!(next(last), None, "{last}");
         }
-        let long = format!(r#"{{"tools":[],"nextCursor":"{}"}}"#, "c".repeat(CURSOR_LIMIT));
-        assert_eq!(Walk::default().read_tools(json(&long)).unwrap().next_cursor, None);
+        let long = format!(
+            r#"{{"tools":[],"nextCursor":"{}"}}"#,
+            "c".repeat(CURSOR_LIMIT)
+        );
+        assert_eq!(
+            Walk::default().read_tools(json(&long)).unwrap().next_cursor,
+            None
+        );
     }
 
     #[test]

@@ -295,7 +295,7 @@ impl Daemon {
 
     /// Whether a list should wait for servers that were never seen.
     pub fn wants_a_first_look(&self, call: &Call) -> bool {
-        self.chain.rules.gates_for(&call.client).is_open(Gate::External) && !self.host.unseen().is_empty()
+        self.chain.rules.gates_for(&call.client).check(Gate::External).is_ok() && !self.host.unseen().is_empty()
     }
 
     /// The result of `tools/list` for a caller.

@@ -10,9 +10,9 @@ use colibri_jail_helper::registry::{Isolation, Jail, Network, Transport};
 use super::daemon::Daemon;
 use crate::chain::Client;
 use crate::host::{Server, Share, State, Table};
-use crate::policy::Gate;
+use crate::policy::CallerGates;
 use crate::tools::{
-    ExternalTool, Facts, GateState, Gates, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport,
+    ExternalTool, Facts, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport,
 };
 
 /// The facts as one client may see them.
@@ -27,17 +27,6 @@ impl CallerFacts {
     pub fn new(daemon: Arc<Daemon>, client: Arc<Client>) -> CallerFacts {
         let table = daemon.table();
         CallerFacts { daemon, client, table }
-    }
-
-    fn gate(&self, gate: Gate) -> GateState {
-        let rules = &self.daemon.chain().rules;
-        if !rules.gates.load().is_open(gate) {
-            GateState::Closed
-        } else if !rules.gates_for(&self.client).is_open(gate) {
-            GateState::Narrowed
-        } else {
-            GateState::Open
-        }
     }
 }
 
@@ -54,11 +43,8 @@ impl Facts for CallerFacts {
         &self.daemon.config.socket
     }
 
-    fn gates(&self) -> Gates {
-        Gates {
-            write: self.gate(Gate::Write),
-            external_call: self.gate(Gate::External),
-        }
+    fn gates(&self) -> CallerGates {
+        self.daemon.chain().rules.gates_for(&self.client)
     }
 
     fn clients(&self) -> u64 {

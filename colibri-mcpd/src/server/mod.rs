@@ -24,7 +24,9 @@ use tracing::{error, info, warn};
 use crate::chain::{Chain, Recorder, validate::Rules};
 use crate::config::{Config, Flags};
 use crate::confine::{SystemSpawner, harden, keeper};
-use crate::host::{self, Host, registry};
+use crate::host::registry::{self, Loaded};
+use crate::host::secrets::Secrets;
+use crate::host::{self, Host};
 use crate::policy::Gates;
 use crate::store::Store;
 use crate::wire::Budget;
@@ -74,10 +76,12 @@ fn fail(status: u8, message: &str) -> ExitCode {
 
 /// `--check`: says what is wrong with the configuration, and does nothing else.
 fn check_configuration(config: &Config) -> ExitCode {
-    match registry::load(&config.registry, config.require_jail) {
+    match Loaded::read(&config.registry, rules(config)) {
         Ok(loaded) => {
-            for (id, reason) in &loaded.refused {
-                eprintln!("colibri-mcpd: server {id} would be blocked: {reason}");
+            for (id, server) in &loaded.servers {
+                if let Some(refusal) = &server.refusal {
+                    eprintln!("colibri-mcpd: server {id} would be blocked: {refusal}");
+                }
             }
             for note in &loaded.notes {
                 eprintln!("colibri-mcpd: {note}");
@@ -85,11 +89,19 @@ fn check_configuration(config: &Config) -> ExitCode {
             println!(
                 "{}: {} servers, configuration is good",
                 config.registry.display(),
-                loaded.registry.servers.len()
+                loaded.servers.len()
             );
             ExitCode::SUCCESS
         }
         Err(error) => fail(EXIT_CONFIG, &error.to_string()),
+    }
+}
+
+/// What decides which entries may be served.
+fn rules(config: &Config) -> registry::Rules {
+    registry::Rules {
+        require_jail: config.require_jail,
+        priv_mode: config.priv_mode,
     }
 }
 
@@ -140,8 +152,7 @@ fn make_state_directory(path: &Path) -> std::io::Result<()> {
 }
 
 async fn run(config: Config) -> Result<(), Failed> {
-    let loaded =
-        registry::load(&config.registry, config.require_jail).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
+    let loaded = Loaded::read(&config.registry, rules(&config)).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let store = Store::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let store = Arc::new(store);
     let spawner = SystemSpawner::new(config.priv_mode).map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
@@ -159,6 +170,7 @@ async fn run(config: Config) -> Result<(), Failed> {
         chain: chain.clone(),
         budget: budget.clone(),
         max_frame: config.max_frame,
+        secrets: Secrets::beside(&config.registry),
         call_timeout: config.call_timeout,
     });
     apply(&host, &loaded);
@@ -177,23 +189,25 @@ async fn run(config: Config) -> Result<(), Failed> {
 }
 
 /// Makes the servers of a registry the daemon's, and says what is odd about it.
-fn apply(host: &Host, loaded: &registry::Loaded) {
+fn apply(host: &Host, loaded: &Loaded) {
     for note in &loaded.notes {
         info!("{note}");
     }
-    for (id, reason) in &loaded.refused {
-        warn!(server = id, "blocked: {reason}");
+    for (id, server) in &loaded.servers {
+        if let Some(refusal) = &server.refusal {
+            warn!(server = id, "blocked: {refusal}");
+        }
     }
     host.load(loaded);
 }
 
 /// Reads the registry again. A bad file changes nothing.
 fn reload(daemon: &Daemon) {
-    match registry::load(&daemon.config.registry, daemon.config.require_jail) {
+    match Loaded::read(&daemon.config.registry, rules(&daemon.config)) {
         Ok(loaded) => {
             apply(daemon.host(), &loaded);
             daemon.set_registry_error(None);
-            info!(servers = loaded.registry.servers.len(), "registry reloaded");
+            info!(servers = loaded.servers.len(), "registry reloaded");
         }
         Err(error) => {
             error!("the registry stays as it was: {error}");

@@ -298,7 +298,7 @@ impl Session {
             params: params.map(|params| params.span()),
             ..Parts::default()
         };
-        let (version, known, target) = match protocol::classify(self.agreed, &name, params) {
+        let (version, known, target) = match protocol::classify(self.agreed, &OFFERED, &name, params) {
             Ok(request) => {
                 parts.progress_token = request.meta.progress_token.map(|token| token.span());
                 let target = self

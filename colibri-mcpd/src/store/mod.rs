@@ -86,6 +86,10 @@ impl Store {
     /// [`Error::File`] if the directory or file belongs to somebody else or others may write it; [`Error::Newer`],
     /// [`Error::Foreign`], [`Error::Sqlite`].
     pub fn open(state_dir: &Path) -> Result<Self, Error> {
+        // One at a time: the descriptor with which one thread makes the file must be closed before another's SQLite
+        // takes locks on it (see `open::prepare`).
+        static OPENING: Mutex<()> = Mutex::new(());
+        let _alone = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
         let path = open::prepare(state_dir)?;
         let connection = open::connect(&path)?;
         Ok(Self {

@@ -3,7 +3,7 @@
 use super::Error;
 use nix::unistd::Uid;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -97,19 +97,21 @@ pub(super) fn prepare(state_dir: &Path) -> Result<PathBuf, Error> {
 
 /// Makes the file with mode 0600, or takes the permissions of group and others from an existing one of ours. SQLite
 /// gives its `-wal` and `-shm` files the mode of the database.
+///
+/// An existing file is looked at but never opened: closing a descriptor of it would drop the locks that SQLite holds on
+/// it in this process (sqlite.org, "How To Corrupt An SQLite Database File", 2.2). Nobody else can swap it in between,
+/// since [`prepare`] has seen that nobody else may write the directory.
 fn secure(path: &Path) -> Result<(), Error> {
     let here = |why: String| Error::File {
         path: path.to_owned(),
         why,
     };
-    let file = open_or_make(path).map_err(|e| {
-        here(match e.raw_os_error() {
-            // O_NOFOLLOW: ELOOP on Linux, EMLINK on FreeBSD (open(2)).
-            Some(libc::ELOOP | libc::EMLINK) => "is a symbolic link: remove it".to_owned(),
-            _ => format!("cannot open: {e}"),
-        })
-    })?;
-    let metadata = file.metadata().map_err(|e| here(format!("cannot read: {e}")))?;
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(_) => return Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(e) => return Err(here(format!("cannot make: {e}"))),
+    }
+    let metadata = path.symlink_metadata().map_err(|e| here(format!("cannot read: {e}")))?;
     if !metadata.is_file() {
         return Err(here("is not a regular file: remove it".to_owned()));
     }
@@ -121,22 +123,10 @@ fn secure(path: &Path) -> Result<(), Error> {
         )));
     }
     if metadata.mode() & 0o077 != 0 {
-        file.set_permissions(Permissions::from_mode(0o600))
+        std::fs::set_permissions(path, Permissions::from_mode(0o600))
             .map_err(|e| here(format!("cannot chmod 0600: {e}")))?;
     }
     Ok(())
-}
-
-/// Opens without following a link and without waiting on a FIFO.
-fn open_or_make(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(path)
 }
 
 /// Whether a file of this owner can be trusted: our own, or root's.
@@ -146,6 +136,10 @@ fn ours(uid: u32) -> bool {
 
 /// Opens the file that [`prepare`] made, checks whose it is, and brings its schema up to date.
 pub(super) fn connect(path: &Path) -> Result<Connection, Error> {
+    connect_with(path, MIGRATIONS)
+}
+
+fn connect_with(path: &Path, migrations: &[&str]) -> Result<Connection, Error> {
     let sqlite = |source| Error::Sqlite {
         path: path.to_owned(),
         source,
@@ -157,7 +151,7 @@ pub(super) fn connect(path: &Path) -> Result<Connection, Error> {
     let mut connection = Connection::open_with_flags(path, flags).map_err(sqlite)?;
     connection.busy_timeout(BUSY).map_err(sqlite)?;
     // Before anything that writes: a foreign or newer file must stay exactly as it is.
-    check(&connection, path)?;
+    check(&connection, path, migrations.len() as i64)?;
     let mode: String = connection
         .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
         .map_err(sqlite)?;
@@ -177,12 +171,12 @@ pub(super) fn connect(path: &Path) -> Result<Connection, Error> {
     ] {
         connection.pragma_update(None, pragma, value).map_err(sqlite)?;
     }
-    migrate(&mut connection, path)?;
+    migrate(&mut connection, path, migrations)?;
     Ok(connection)
 }
 
-/// The file's schema number; an error if the file is not ours or newer than this program.
-fn check(connection: &Connection, path: &Path) -> Result<i64, Error> {
+/// The file's schema number; an error if the file is not ours or newer than the `known` one.
+fn check(connection: &Connection, path: &Path, known: i64) -> Result<i64, Error> {
     let sqlite = |source| Error::Sqlite {
         path: path.to_owned(),
         source,
@@ -198,23 +192,19 @@ fn check(connection: &Connection, path: &Path) -> Result<i64, Error> {
     if application != APPLICATION_ID && !fresh {
         return Err(Error::Foreign { path: path.to_owned() });
     }
-    if found > newest() {
+    if found > known {
         return Err(Error::Newer {
             path: path.to_owned(),
             found,
-            known: newest(),
+            known,
         });
     }
     Ok(found)
 }
 
-/// The schema number that this program writes.
-fn newest() -> i64 {
-    MIGRATIONS.len() as i64
-}
-
 /// Runs the migrations that the file lacks, in one transaction with the new number: all of it happens, or none.
-fn migrate(connection: &mut Connection, path: &Path) -> Result<(), Error> {
+fn migrate(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Result<(), Error> {
+    let newest = migrations.len() as i64;
     let sqlite = |source| Error::Sqlite {
         path: path.to_owned(),
         source,
@@ -223,18 +213,18 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     let transaction = connection
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .map_err(sqlite)?;
-    let found = check(&transaction, path)?;
-    for (number, sql) in (0..).zip(MIGRATIONS) {
+    let found = check(&transaction, path, newest)?;
+    for (number, sql) in (0..).zip(migrations) {
         if number >= found {
             transaction.execute_batch(sql).map_err(sqlite)?;
         }
     }
-    if found < newest() {
+    if found < newest {
         transaction
             .pragma_update(None, "application_id", APPLICATION_ID)
             .map_err(sqlite)?;
         transaction
-            .pragma_update(None, "user_version", newest())
+            .pragma_update(None, "user_version", newest)
             .map_err(sqlite)?;
     }
     transaction.commit().map_err(sqlite)
@@ -285,11 +275,11 @@ mod tests {
 
         let file = temporary.path().join(FILE);
         symlink("/etc/passwd", &file).unwrap();
-        refused("symbolic link");
+        refused("not a regular file");
         std::fs::remove_file(&file).unwrap();
 
         std::fs::create_dir(&file).unwrap();
-        refused("cannot open");
+        refused("not a regular file");
         std::fs::remove_dir(&file).unwrap();
 
         nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR).unwrap();
@@ -323,11 +313,47 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         drop(Store::open(temporary.path()).unwrap());
         let file = Connection::open(temporary.path().join(FILE)).unwrap();
-        file.pragma_update(None, "user_version", newest() + 1).unwrap();
+        file.pragma_update(None, "user_version", MIGRATIONS.len() as i64 + 1)
+            .unwrap();
         drop(file);
         let error = Store::open(temporary.path()).unwrap_err();
         assert!(matches!(error, Error::Newer { found, known, .. } if found == known + 1));
         assert!(error.to_string().contains("newer Colibri"));
+    }
+
+    #[test]
+    fn brings_an_older_schema_up_to_date_whole_or_not_at_all() {
+        let temporary = tempfile::tempdir().unwrap();
+        Store::open(temporary.path())
+            .unwrap()
+            .set_cost_mode(CostMode::Fast)
+            .unwrap();
+        let path = temporary.path().join(FILE);
+        let version = |c: &Connection| {
+            c.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))
+                .unwrap()
+        };
+
+        let add = "ALTER TABLE settings ADD COLUMN note TEXT";
+        let broken = [MIGRATIONS, &[add, "ALTER TABLE nothing ADD COLUMN x"]].concat();
+        assert!(matches!(connect_with(&path, &broken), Err(Error::Sqlite { .. })));
+        let old = connect(&path).unwrap();
+        assert_eq!(version(&old), 1);
+        assert!(old.prepare("SELECT note FROM settings").is_err());
+        drop(old);
+
+        for _ in 0..2 {
+            let newer = connect_with(&path, &[MIGRATIONS, &[add]].concat()).unwrap();
+            assert_eq!(version(&newer), 2);
+            let kept: String = newer
+                .query_row("SELECT value FROM settings WHERE note IS NULL", [], |row| row.get(0))
+                .unwrap();
+            assert_eq!(kept, "fast");
+        }
+        assert!(matches!(
+            Store::open(temporary.path()),
+            Err(Error::Newer { found: 2, known: 1, .. })
+        ));
     }
 
     #[test]

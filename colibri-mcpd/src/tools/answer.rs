@@ -1,8 +1,10 @@
 //! The tools' answers: structured content, and a readable summary of it.
 
-use super::arguments::{Members, visible};
-use super::facts::{ExternalTool, Facts, GateState, Gates, ServerFacts, ServerState};
+use super::arguments::{Members, quoted, visible};
+use super::facts::{ExternalTool, Facts, ServerFacts, ServerState};
+use crate::policy::{CallerGates, GateState};
 use super::skills::SkillCatalogue;
+use crate::protocol::{Answer, Code, Failure, Method, Version};
 use crate::store::{Budgets, CostMode, Task, TaskPage, TaskStatus};
 use serde::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
@@ -28,37 +30,24 @@ pub struct ToolOutcome {
     pub is_error: bool,
 }
 
-/// Why a call is not carried out.
-#[derive(Debug)]
-pub(super) struct Refusal {
-    /// For programs.
-    pub code: &'static str,
-    /// For people and models: the sentence's first half.
-    pub why: String,
-    /// Which rule refused, and where it stands.
-    pub rule: Option<String>,
-    /// What to do.
-    pub instruction: String,
-}
-
-impl Refusal {
-    /// The error result (DESIGN §4: text a model can act on, and `org.colibri/error`).
-    pub(super) fn outcome(self) -> ToolOutcome {
-        let result = serde_json::json!({
-            "content": [{"type": "text", "text": format!("{}: {}.", visible(&self.why), self.instruction)}],
-            "isError": true,
-            "_meta": {"org.colibri/error":
-                {"code": self.code, "server": null, "rule": self.rule, "do": self.instruction}},
-        });
-        ToolOutcome {
-            result: result.to_string().into_bytes(),
-            is_error: true,
-        }
-    }
+/// The answer to a call that is not carried out. The newest legacy form: what later versions demand of every result is
+/// added with theirs.
+pub(super) fn refused(failure: Failure) -> ToolOutcome {
+    // Messages repeat what callers and servers wrote.
+    let failure = Failure {
+        message: visible(&failure.message),
+        ..failure
+    };
+    let result = match failure.answer(Some(Method::ToolsCall), Version::LATEST_LEGACY) {
+        Answer::Result(result) => result,
+        // Not for a code that is delivered as a result, which all of ours are.
+        Answer::Error(error) => error.to_json().into_bytes(),
+    };
+    ToolOutcome { result, is_error: true }
 }
 
 /// A successful result.
-fn outcome(summary: &str, structured: &impl Serialize) -> Result<ToolOutcome, Refusal> {
+fn outcome(summary: &str, structured: &impl Serialize) -> Result<ToolOutcome, Failure> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct CallToolResult<'a> {
@@ -81,12 +70,7 @@ fn outcome(summary: &str, structured: &impl Serialize) -> Result<ToolOutcome, Re
         result,
         is_error: false,
     })
-    .map_err(|e| Refusal {
-        code: "INTERNAL",
-        why: format!("the answer cannot be written as JSON: {e}"),
-        rule: None,
-        instruction: "report this as a bug of Colibri".to_owned(),
-    })
+    .map_err(|e| Failure::new(Code::Internal, format!("the answer cannot be written as JSON: {e}")))
 }
 
 /// What status and snapshot share.
@@ -119,7 +103,7 @@ struct Registry<'a> {
 
 impl<'a> Daemon<'a> {
     fn new(facts: &'a dyn Facts, cost_mode: CostMode) -> Self {
-        let Gates { write, external_call } = facts.gates();
+        let CallerGates { write, external_call } = facts.gates();
         Self {
             version: facts.version(),
             uptime_s: facts.uptime_s(),
@@ -158,7 +142,11 @@ impl<'a> Daemon<'a> {
         if let Some(error) = &self.registry.error {
             push_line(
                 &mut text,
-                &format!("Registry {} is not in use: {}", self.registry.path, cut(error)),
+                &format!(
+                    "Registry {} is not loaded as it stands: {}",
+                    self.registry.path,
+                    cut(error)
+                ),
             );
         }
         push_list(&mut text, &self.collisions, |collision| cut(collision));
@@ -167,7 +155,7 @@ impl<'a> Daemon<'a> {
 }
 
 /// The answer of `colibri_status`.
-pub(super) fn status(facts: &dyn Facts, cost_mode: CostMode) -> Result<ToolOutcome, Refusal> {
+pub(super) fn status(facts: &dyn Facts, cost_mode: CostMode) -> Result<ToolOutcome, Failure> {
     #[derive(Serialize)]
     struct Status<'a> {
         #[serde(flatten)]
@@ -203,7 +191,7 @@ pub(super) fn snapshot(
     facts: &dyn Facts,
     cost_mode: CostMode,
     tasks: &[(TaskStatus, u64)],
-) -> Result<ToolOutcome, Refusal> {
+) -> Result<ToolOutcome, Failure> {
     #[derive(Serialize)]
     struct Snapshot<'a> {
         #[serde(flatten)]
@@ -253,7 +241,7 @@ impl Counts {
 }
 
 /// The answer of `colibri_external_mcp_servers`.
-pub(super) fn servers(servers: &[ServerFacts]) -> Result<ToolOutcome, Refusal> {
+pub(super) fn servers(servers: &[ServerFacts]) -> Result<ToolOutcome, Failure> {
     #[derive(Serialize)]
     struct Servers<'a> {
         servers: &'a [ServerFacts],
@@ -282,7 +270,7 @@ fn server_lines(servers: &[ServerFacts]) -> String {
 }
 
 /// The answer of `colibri_external_mcp_list_tools`.
-pub(super) fn external_tools(facts: &dyn Facts, server: Option<&str>) -> Result<ToolOutcome, Refusal> {
+pub(super) fn external_tools(facts: &dyn Facts, server: Option<&str>) -> Result<ToolOutcome, Failure> {
     #[derive(Serialize)]
     struct Tools {
         tools: Vec<Box<RawValue>>,
@@ -292,16 +280,8 @@ pub(super) fn external_tools(facts: &dyn Facts, server: Option<&str>) -> Result<
         let known = facts.servers();
         if !known.iter().any(|facts| facts.id == server) {
             let ids: Vec<_> = known.iter().map(|facts| facts.id.as_str()).take(20).collect();
-            return Err(Refusal {
-                code: "UNKNOWN_SERVER",
-                why: format!(
-                    "there is no server {}, known are: {}",
-                    super::arguments::quoted(server),
-                    ids.join(", ")
-                ),
-                rule: None,
-                instruction: "call colibri_external_mcp_servers for the servers there are".to_owned(),
-            });
+            let why = format!("there is no server {}, known are: {}", quoted(server), ids.join(", "));
+            return Err(Failure::new(Code::NoSuchTool, why));
         }
     }
     let mut answer = Tools {
@@ -386,7 +366,7 @@ fn listed(tool: &ExternalTool<'_>) -> Option<(Box<RawValue>, String)> {
 }
 
 /// The answer of `colibri_list_tasks`.
-pub(super) fn tasks(page: &TaskPage) -> Result<ToolOutcome, Refusal> {
+pub(super) fn tasks(page: &TaskPage) -> Result<ToolOutcome, Failure> {
     let mut text = counted(page.tasks.len() as u64, "task");
     text.push_str(if page.next_cursor.is_some() {
         ", more follow\n"
@@ -398,7 +378,7 @@ pub(super) fn tasks(page: &TaskPage) -> Result<ToolOutcome, Refusal> {
 }
 
 /// The answer of `colibri_create_task` and `colibri_intake_task`.
-pub(super) fn task(task: Task) -> Result<ToolOutcome, Refusal> {
+pub(super) fn task(task: Task) -> Result<ToolOutcome, Failure> {
     #[derive(Serialize)]
     struct Created {
         task: Task,
@@ -417,7 +397,7 @@ fn task_line(task: &Task) -> String {
 }
 
 /// The answer of `colibri_list_skills`.
-pub(super) fn skills(found: &SkillCatalogue) -> Result<ToolOutcome, Refusal> {
+pub(super) fn skills(found: &SkillCatalogue) -> Result<ToolOutcome, Failure> {
     let mut text = format!("{}\n", counted(found.skills.len() as u64, "skill"));
     push_list(&mut text, &found.skills, |skill| {
         format!("{}: {}", skill.name, cut(&skill.description))
@@ -429,7 +409,7 @@ pub(super) fn skills(found: &SkillCatalogue) -> Result<ToolOutcome, Refusal> {
 }
 
 /// The answer of `colibri_set_cost_mode`.
-pub(super) fn cost_mode(mode: CostMode) -> Result<ToolOutcome, Refusal> {
+pub(super) fn cost_mode(mode: CostMode) -> Result<ToolOutcome, Failure> {
     #[derive(Serialize)]
     struct Set {
         mode: CostMode,

@@ -53,9 +53,16 @@ impl<'a> Arguments<'a> {
         let Some(raw) = self.raw(name) else {
             return Ok(None);
         };
-        serde_json::from_str(raw.get())
-            .map(Some)
-            .map_err(|_| ArgumentError::new(format!("argument {name} must be {what}, not {}", kind(raw.get()))))
+        serde_json::from_str(raw.get()).map(Some).map_err(|_| {
+            let found = kind(raw.get());
+            // The right kind, but with a lone surrogate, out of range, or with other members.
+            let why = if what.starts_with(found) {
+                "its value cannot be read as one".to_owned()
+            } else {
+                format!("not {found}")
+            };
+            ArgumentError::new(format!("argument {name} must be {what}, {why}"))
+        })
     }
 
     /// A string of `min` to `max` characters.
@@ -216,12 +223,12 @@ fn distance(a: &str, b: &str) -> usize {
 /// What kind of JSON value this text is.
 fn kind(json: &str) -> &'static str {
     match json.as_bytes().first() {
-        Some(b'"') => "a string (or one with a lone surrogate)",
+        Some(b'"') => "a string",
         Some(b'{') => "an object",
-        Some(b'[') => "an array, or not of these",
+        Some(b'[') => "an array",
         Some(b't' | b'f') => "a boolean",
         Some(b'n') => "null",
-        _ => "a number, or not of this size",
+        _ => "a number",
     }
 }
 
@@ -372,7 +379,7 @@ mod tests {
         is("\"\"", "has 0 characters, allowed are 1 to 3");
         is("\"äöüß\"", "has 4 characters");
         is("\"a\\nb\"", "one line");
-        is("\"\\ud800\"", "lone surrogate");
+        is("\"\\ud800\"", "must be a string, its value cannot be read as one");
         assert_eq!(
             read("{\"title\":\"äöü\"}").unwrap().line("title", 1, 3),
             Ok(Some("äöü".to_owned()))

@@ -1,33 +1,9 @@
 //! What the daemon tells the tools about itself and about the caller.
 
 use serde::Serialize;
+use crate::policy::CallerGates;
 use std::borrow::Cow;
 use std::path::Path;
-
-/// How a gate stands for one caller.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum GateState {
-    /// Calls pass.
-    Open,
-    /// The daemon was started without it.
-    Closed,
-    /// Open, but this connection was narrowed by its own hello (`colibri-mcp --read-only`).
-    Narrowed,
-    /// Open, but policy keeps it closed for this user: the file and rule that do.
-    Refused {
-        /// For example `/usr/local/etc/colibri/clients.json: users.alice.gates`.
-        rule: String,
-    },
-}
-
-/// Both gates, as they stand for one caller.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Gates {
-    /// Tools that change what Colibri keeps.
-    pub write: GateState,
-    /// Tools of external servers.
-    pub external_call: GateState,
-}
 
 /// How a server is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -156,7 +132,7 @@ pub trait Facts {
     /// The socket's path.
     fn socket(&self) -> &Path;
     /// The gates as they stand for this caller.
-    fn gates(&self) -> Gates;
+    fn gates(&self) -> CallerGates;
     /// Connected clients.
     fn clients(&self) -> u64;
     /// Whether only jailed servers are started.

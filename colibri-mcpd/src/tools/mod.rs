@@ -15,17 +15,17 @@ pub use answer::ToolOutcome;
 pub use arguments::ArgumentError;
 pub use definitions::{Definition, EXTERNAL_CALL_TOOL, Route, Tool, definition, definitions};
 pub use facts::{
-    ExternalTool, Facts, GateState, Gates, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport,
+    ExternalTool, Facts, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport,
 };
 pub use skills::{Skill, SkillCatalogue, SkillProblem, Skills};
 
-use crate::policy::Gate;
+use crate::protocol::{Code, Failure};
 use crate::store::{
     CAPABILITIES_MAX, CAPABILITY_MAX, CostMode, DESCRIPTION_MAX, Error, LABEL_MAX, NewTask, PAGE_DEFAULT, PAGE_MAX,
     PRIORITY_DEFAULT, PRIORITY_MAX, Store, TITLE_MAX, TaskFilter, TaskStatus,
 };
-use answer::Refusal;
-use arguments::{Arguments, required};
+use answer::refused;
+use arguments::{Arguments, quoted, required};
 
 /// The most characters of a server id (DESIGN §5).
 const SERVER_ID_MAX: usize = 32;
@@ -47,18 +47,13 @@ pub struct Context<'a> {
     pub uid: u32,
 }
 
-/// Answers a call. `arguments` is the raw JSON of `params.arguments`, if there is one. The gate is checked first, then
-/// the arguments.
+/// Answers a call. `arguments` is the raw JSON of `params.arguments`, if there is one. The gate was
+/// checked before.
 pub fn call(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> ToolOutcome {
-    answer(tool, arguments, context).unwrap_or_else(|refusal| refusal.outcome())
+    answer(tool, arguments, context).unwrap_or_else(refused)
 }
 
-fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<ToolOutcome, Refusal> {
-    let gate = definitions()
-        .iter()
-        .find(|d| d.route == Route::Here(tool))
-        .map_or(Gate::None, |d| d.gate);
-    check_gate(gate, &context.facts.gates())?;
+fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<ToolOutcome, Failure> {
     let Context { facts, store, .. } = context;
     let read = |known: &[&str]| Arguments::read(arguments, known);
     match tool {
@@ -152,8 +147,8 @@ pub struct ExternalCall<'a> {
     pub arguments: Option<&'a [u8]>,
 }
 
-/// Reads the arguments of [`EXTERNAL_CALL_TOOL`]; the external tool's own are not looked into. The gate is the caller's
-/// to check, by [`gate_refusal`].
+/// Reads the arguments of [`EXTERNAL_CALL_TOOL`]; the external tool's own are not looked into. The gate was
+/// checked before.
 ///
 /// # Errors
 /// What is wrong with them; [`ArgumentError::outcome`] makes the answer.
@@ -172,105 +167,38 @@ pub fn parse_external_call(arguments: Option<&[u8]>) -> Result<ExternalCall<'_>,
     })
 }
 
-/// The answer to a call of an external tool that is not there.
-pub fn no_such_tool(server: &str, tool: &str, server_is_known: bool) -> ToolOutcome {
-    let (why, instruction) = if server_is_known {
-        (
-            format!("server {server} has no tool called {tool}"),
-            "call colibri_external_mcp_list_tools to see its tools",
-        )
-    } else {
-        (
-            format!("there is no server called {server}"),
-            "call colibri_external_mcp_servers to see the servers",
-        )
-    };
-    Refusal {
-        code: "UNKNOWN_TOOL",
-        why,
-        rule: None,
-        instruction: instruction.to_owned(),
-    }
-    .outcome()
-}
-
-/// The answer to a call behind `gate`, if it is not open: what to set. For our own tools [`call`] asks by itself.
-pub fn gate_refusal(gate: Gate, gates: &Gates) -> Option<ToolOutcome> {
-    check_gate(gate, gates).err().map(|refusal| refusal.outcome())
-}
-
-fn check_gate(gate: Gate, gates: &Gates) -> Result<(), Refusal> {
-    let (state, name, flag, variable) = match gate {
-        Gate::None => return Ok(()),
-        Gate::Write => (&gates.write, "write", "--write", "COLIBRI_MCP_WRITE=1"),
-        Gate::External => (
-            &gates.external_call,
-            "external-call",
-            "--external-call",
-            "COLIBRI_MCP_EXTERNAL_CALL=1",
-        ),
-    };
-    let (why, rule, instruction) = match state {
-        GateState::Open => return Ok(()),
-        GateState::Closed => (
-            format!("the {name} gate of this daemon is closed"),
-            format!("gate:{name}"),
-            format!("start colibri-mcpd with {flag} or {variable}"),
-        ),
-        GateState::Narrowed => (
-            format!("the {name} gate is closed for this connection, by its own colibri-mcp --read-only"),
-            format!("narrow:{name}"),
-            "start colibri-mcp without --read-only".to_owned(),
-        ),
-        GateState::Refused { rule } => (
-            format!("policy keeps the {name} gate closed for this user, by {rule}"),
-            rule.clone(),
-            "ask the operator to open it in that file".to_owned(),
-        ),
-    };
-    Err(Refusal {
-        code: "GATE_CLOSED",
-        why,
-        rule: Some(rule),
-        instruction,
-    })
-}
-
 impl ArgumentError {
     /// The answer to the call: an error result.
     pub fn outcome(self) -> ToolOutcome {
-        Refusal::from(self).outcome()
+        refused(self.into())
     }
 }
 
-impl From<ArgumentError> for Refusal {
+impl From<ArgumentError> for Failure {
     fn from(error: ArgumentError) -> Self {
-        Refusal {
-            code: "INVALID_ARGUMENTS",
-            why: error.to_string(),
-            rule: Some("inputSchema".to_owned()),
-            instruction: "correct the arguments and call again".to_owned(),
+        Failure::new(Code::SchemaInvalid, error.to_string()).by_rule("inputSchema")
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Cursor(cursor) => ArgumentError(cursor.to_string()).into(),
+            Error::Full { .. } => Failure::new(Code::StoreUnavailable, error.to_string())
+                .advising("ask the operator to delete ended tasks, then call again"),
+            error => Failure::new(Code::StoreUnavailable, error.to_string()),
         }
     }
 }
 
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Self {
-        let (code, instruction) = match &error {
-            Error::Cursor(cursor) => return ArgumentError(cursor.to_string()).into(),
-            Error::Full { .. } => ("STORE_FULL", "ask the operator to delete ended tasks"),
-            _ => (
-                "STORE_UNAVAILABLE",
-                "ask the operator to look after the state directory, then call again",
-            ),
-        };
-        Refusal {
-            code,
-            why: error.to_string(),
-            rule: None,
-            instruction: instruction.to_owned(),
-        }
-    }
+/// The answer to an external call of what is not there. `known`: the server is, and only the tool is not.
+pub fn no_such_tool(server: &str, tool: &str, known: bool) -> ToolOutcome {
+    refused(if known {
+        let why = format!("server {} has no tool {}", quoted(server), quoted(tool));
+        Failure::new(Code::NoSuchTool, why).of_server(server)
+    } else {
+        Failure::new(Code::NoSuchTool, format!("there is no server {}", quoted(server)))
+    })
 }
 
 #[cfg(test)]

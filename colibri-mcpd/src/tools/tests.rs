@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 /// A daemon with two servers, one of them hostile.
 struct Fake {
-    gates: Gates,
+    gates: CallerGates,
     external: Vec<(&'static str, &'static str, Vec<u8>)>,
 }
 
@@ -21,7 +21,7 @@ impl Facts for Fake {
     fn socket(&self) -> &Path {
         Path::new("/var/run/colibri/colibri.sock")
     }
-    fn gates(&self) -> Gates {
+    fn gates(&self) -> CallerGates {
         self.gates.clone()
     }
     fn clients(&self) -> u64 {
@@ -114,7 +114,7 @@ impl Bench {
             ),
             ("docs", "broken", b"\xff".to_vec()),
         ];
-        let gates = Gates {
+        let gates = CallerGates {
             write: gate.clone(),
             external_call: gate,
         };
@@ -286,7 +286,7 @@ fn external_tools_are_listed_with_their_schemas_as_written() {
         (1, &json!(0))
     );
     let (error, text) = bench.refused("colibri_external_mcp_list_tools", b"{\"server\":\"gitlab\"}");
-    assert_eq!(error["code"], "UNKNOWN_SERVER");
+    assert_eq!(error["code"], "NO_SUCH_TOOL");
     assert!(text.contains("docs, github"), "{text}");
 }
 
@@ -337,7 +337,7 @@ fn tasks_are_created_taken_in_and_listed() {
     assert_eq!(page["tasks"].as_array().unwrap().len(), 1);
 
     let (error, text) = bench.refused("colibri_list_tasks", b"{\"cursor\":\"made up\"}");
-    assert_eq!(error["code"], "INVALID_ARGUMENTS");
+    assert_eq!(error["code"], "SCHEMA_INVALID");
     assert!(text.contains("next_cursor"), "{text}");
 }
 
@@ -383,55 +383,6 @@ fn the_cost_mode_is_set_for_all() {
 }
 
 #[test]
-fn a_closed_gate_says_what_to_set_and_nothing_is_written() {
-    for (state, wanted, rule) in [
-        (
-            GateState::Closed,
-            "start colibri-mcpd with --write or COLIBRI_MCP_WRITE=1",
-            "gate:write",
-        ),
-        (GateState::Narrowed, "without --read-only", "narrow:write"),
-        (
-            GateState::Refused {
-                rule: "clients.json: users.eve".to_owned(),
-            },
-            "ask the operator",
-            "clients.json: users.eve",
-        ),
-    ] {
-        let bench = Bench::new(state.clone());
-        for (name, gate) in GATED {
-            if gate == Gate::Write {
-                // Even arguments that are wrong answer with the gate.
-                let (error, text) = bench.refused(name, b"{\"title\":\"t\",\"text\":\"t\",\"mode\":\"max\",\"x\":1}");
-                assert_eq!((&error["code"], &error["rule"]), (&json!("GATE_CLOSED"), &json!(rule)));
-                assert!(text.contains(wanted), "{text}");
-            }
-        }
-        assert_eq!(bench.store.cost_mode().unwrap(), CostMode::Smart);
-        let page = bench.store.tasks(&TaskFilter::default(), 1, None).unwrap();
-        assert_eq!(
-            page,
-            TaskPage {
-                tasks: Vec::new(),
-                next_cursor: None
-            }
-        );
-        let (_, text) = error_of(gate_refusal(Gate::External, &bench.fake.gates).unwrap());
-        assert!(
-            state != GateState::Closed || text.contains("--external-call or COLIBRI_MCP_EXTERNAL_CALL=1"),
-            "{text}"
-        );
-        assert_eq!(gate_refusal(Gate::None, &bench.fake.gates), None);
-    }
-    let open = Gates {
-        write: GateState::Closed,
-        external_call: GateState::Open,
-    };
-    assert_eq!(gate_refusal(Gate::External, &open), None);
-}
-
-#[test]
 fn a_store_that_fails_is_an_answer() {
     let bench = Bench::new(GateState::Open);
     let other = rusqlite::Connection::open(bench.state.path().join("state/colibri.db")).unwrap();
@@ -448,8 +399,27 @@ fn a_store_that_fails_is_an_answer() {
         .unwrap();
     assert_eq!(
         bench.refused("colibri_create_task", b"{\"title\":\"t\"}").0["code"],
-        "STORE_FULL"
+        "STORE_UNAVAILABLE"
     );
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let (error, text) = error_of(no_such_tool("github", "delete\u{202e}", true));
+    assert_eq!(
+        (&error["code"], &error["server"]),
+        (&json!("NO_SUCH_TOOL"), &json!("github"))
+    );
+    assert!(
+        text.contains("\\u{202e}") && text.contains("colibri_external_mcp_list_tools"),
+        "{text}"
+    );
+    let (error, text) = error_of(no_such_tool("gitlab", "x", false));
+    assert!(
+        error.get("server").is_none() && text.contains("no server \"gitlab\""),
+        "{text}"
+    );
+    assert_eq!(error_of(no_store()).0["code"], "STORE_UNAVAILABLE");
 }
 
 #[test]
@@ -480,7 +450,7 @@ fn an_external_call_keeps_its_arguments_byte_for_byte() {
     ] {
         let error = parse_external_call(Some(json.as_bytes())).unwrap_err();
         assert!(error.to_string().contains(wanted), "{json}: {error}");
-        assert_eq!(error_of(error.outcome()).0["code"], "INVALID_ARGUMENTS");
+        assert_eq!(error_of(error.outcome()).0["code"], "SCHEMA_INVALID");
     }
 }
 
@@ -535,7 +505,7 @@ proptest! {
                     Route::Relay => parse_external_call(Some(given.to_string().as_bytes())).is_ok(),
                     Route::Here(_) => {
                         let outcome = bench.call(name, given.to_string().as_bytes());
-                        !outcome.is_error || error_of(outcome).0["code"] != "INVALID_ARGUMENTS"
+                        !outcome.is_error || error_of(outcome).0["code"] != "SCHEMA_INVALID"
                     }
                 };
                 prop_assert_eq!(taken, valid, "{} {}", name, given);

@@ -26,18 +26,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
-use serde_json::json;
 
 use super::connect::{Gate, Unavailable, dial};
 use super::lines::{LINE_LIMIT, LineBuffer, Piece, each_line};
+use crate::protocol::error::{Code, Failure, RpcError};
 use scan::{Message, comparable};
-
-/// JSON-RPC error code of a request that found no daemon (as `EX_UNAVAILABLE` of sysexits(3)).
-pub const DAEMON_UNAVAILABLE: i64 = 69;
-/// JSON-RPC error code of a request that was in flight when the daemon went (as `EX_TEMPFAIL` of sysexits(3)).
-pub const DAEMON_RESTARTED: i64 = 75;
-/// JSON-RPC "Invalid Request", for a line over the limit.
-const INVALID_REQUEST: i64 = -32600;
 
 /// How long requests wait for a daemon that has just gone, before they are told that there is none.
 const GRACE: Duration = Duration::from_secs(3);
@@ -83,14 +76,14 @@ struct State {
     link: Link,
     /// Somebody waits for the next attempt to connect.
     wanted: bool,
-    pending: HashMap<Box<[u8]>, Pending>,
+    pending: HashMap<Id, Pending>,
     session: Option<Session>,
     /// Requests from the daemon that the client has not answered.
-    asked: HashSet<Box<[u8]>>,
+    asked: HashSet<Id>,
     /// Those of a daemon that is gone.
-    stale: HashSet<Box<[u8]>>,
+    stale: HashSet<Id>,
     /// Subscriptions that were sent again: the client already knows that they are acknowledged.
-    resubscribed: HashSet<Box<[u8]>>,
+    resubscribed: HashSet<Id>,
     input_ended: bool,
 }
 
@@ -112,17 +105,29 @@ enum Link {
 enum Pending {
     Call,
     /// The line is kept: it can be sent again.
-    Initialize(Box<[u8]>),
+    Initialize(Line),
     /// The line is kept: it can be sent again.
-    Listen(Box<[u8]>),
+    Listen(Line),
+}
+
+/// A line with its newline.
+type Line = Box<[u8]>;
+/// A request's id, in the form that [`comparable`] gives it.
+type Id = Box<[u8]>;
+
+/// A request that can be sent again.
+#[derive(Debug, Clone)]
+struct Sent {
+    id: Id,
+    line: Line,
 }
 
 /// A legacy session, as the client opened it.
 #[derive(Debug, Clone)]
 struct Session {
-    initialize: (Box<[u8]>, Box<[u8]>),
-    initialized: Option<Box<[u8]>>,
-    set_level: Option<(Box<[u8]>, Box<[u8]>)>,
+    initialize: Sent,
+    initialized: Option<Line>,
+    set_level: Option<Sent>,
     version: String,
     lists_change: Vec<&'static str>,
 }
@@ -203,7 +208,7 @@ impl<W: Write + Send> Bridge<W> {
                 Ok(Piece::Nothing) => 0,
                 Ok(Piece::TooLong(beginning)) => {
                     let text = format!("this message is longer than the limit of {LINE_LIMIT} bytes a line");
-                    self.answer(&error_line(scan::id_of_beginning(beginning), INVALID_REQUEST, &text))?;
+                    self.answer(&error_line(scan::id_of_beginning(beginning), Code::FrameTooLong, text))?;
                     0
                 }
                 Ok(Piece::End(b"")) | Err(_) => break,
@@ -365,8 +370,7 @@ impl<W: Write + Send> Bridge<W> {
         session: &Session,
     ) -> Result<io::Result<()>, BridgeError> {
         let deadline = Instant::now() + REPLAY_LIMIT;
-        let (id, line) = &session.initialize;
-        let answer = match self.exchange(stream, buffer, id, line, deadline)? {
+        let answer = match self.exchange(stream, buffer, &session.initialize, deadline)? {
             Ok(answer) => answer,
             Err(error) => return Ok(Err(error)),
         };
@@ -383,8 +387,8 @@ impl<W: Write + Send> Bridge<W> {
         {
             return Ok(Err(error));
         }
-        if let Some((id, line)) = &session.set_level
-            && let Err(error) = self.exchange(stream, buffer, id, line, deadline)?
+        if let Some(set_level) = &session.set_level
+            && let Err(error) = self.exchange(stream, buffer, set_level, deadline)?
         {
             return Ok(Err(error));
         }
@@ -405,11 +409,10 @@ impl<W: Write + Send> Bridge<W> {
         &self,
         mut stream: &UnixStream,
         buffer: &mut LineBuffer,
-        id: &[u8],
-        line: &[u8],
+        request: &Sent,
         deadline: Instant,
     ) -> Result<io::Result<Vec<u8>>, BridgeError> {
-        if let Err(error) = stream.write_all(line) {
+        if let Err(error) = stream.write_all(&request.line) {
             return Ok(Err(error));
         }
         loop {
@@ -427,7 +430,7 @@ impl<W: Write + Send> Bridge<W> {
                 Ok(Piece::Nothing) => (0, None),
                 Ok(Piece::Lines(piece)) => {
                     let is_answer = |line: &[u8]| match scan::message(line) {
-                        Message::Answer { id: given } => *comparable(given) == *id,
+                        Message::Answer { id: given } => comparable(given) == request.id,
                         _ => false,
                     };
                     match each_line(piece).find(|(_, line)| is_answer(line)) {
@@ -463,7 +466,7 @@ impl<W: Write + Send> Bridge<W> {
                     if let Message::Answer { id } = scan::message(beginning)
                         && self.state().pending.remove(&comparable(id)).is_some()
                     {
-                        self.answer(&error_line(id, INVALID_REQUEST, &text))?;
+                        self.answer(&error_line(id, Code::FrameTooLong, text))?;
                     }
                     0
                 }
@@ -508,8 +511,8 @@ impl<W: Write + Send> Bridge<W> {
             // A subscription that ends with the session needs no error.
             if !keep && !matches!(pending, Pending::Listen(_)) {
                 let text = "colibri-mcpd restarted, or was stopped, while this request was in flight: it may have run, \
-                            or not. Check, then send it again";
-                lines.extend(error_line(id, DAEMON_RESTARTED, text));
+                            or not";
+                lines.extend(error_line(id, Code::ConnectionLost, text));
             }
             keep
         });
@@ -548,7 +551,10 @@ impl State {
                     b"subscriptions/listen" => Pending::Listen(line.into()),
                     b"logging/setLevel" => {
                         if let Some(session) = &mut self.session {
-                            session.set_level = Some((id.clone(), line.into()));
+                            session.set_level = Some(Sent {
+                                id: id.clone(),
+                                line: line.into(),
+                            });
                         }
                         Pending::Call
                     }
@@ -599,7 +605,7 @@ impl State {
                     && let Ok(opened) = Opened::read(line)
                 {
                     self.session = Some(Session {
-                        initialize: (id, request),
+                        initialize: Sent { id, line: request },
                         initialized: None,
                         set_level: None,
                         version: opened.version,
@@ -681,8 +687,15 @@ impl Opened {
 }
 
 /// One error answer, with its newline. `id` is JSON text.
-fn error_line(id: &[u8], code: i64, text: &str) -> Vec<u8> {
-    let error = json!({ "code": code, "message": text }).to_string();
+fn error_line(id: &[u8], code: Code, text: impl Into<String>) -> Vec<u8> {
+    let failure = Failure::new(code, text);
+    let (message, data) = (failure.to_string(), Some(failure.data()));
+    let error = RpcError {
+        code: code.row().number,
+        message,
+        data,
+    }
+    .to_json();
     [
         br#"{"jsonrpc":"2.0","id":"#,
         id,
@@ -698,7 +711,7 @@ fn refusal(line: &[u8], why: &str) -> Vec<u8> {
     let errors: Vec<_> = scan::messages(line)
         .into_iter()
         .filter_map(|message| match scan::message(message) {
-            Message::Request { id, .. } => Some(error_line(id, DAEMON_UNAVAILABLE, why)),
+            Message::Request { id, .. } => Some(error_line(id, Code::DaemonUnreachable, why)),
             _ => None,
         })
         .collect();

@@ -75,12 +75,18 @@ impl Client {
         assert_eq!(self.lines.next(), format!("{line}\n"));
     }
 
-    fn expect_error(&mut self, id: &str, code: i64) -> String {
+    fn expect_error(&mut self, id: &str, code: Code) -> String {
         let line = self.lines.next();
         let value: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line:?}"));
         assert_eq!(value["id"].to_string(), id, "{line}");
-        assert_eq!(value["error"]["code"], code, "{line}");
+        assert_eq!(value["error"]["code"], code.row().number, "{line}");
         value["error"]["message"].as_str().unwrap().to_owned()
+    }
+
+    /// Returns once the bridge has noticed that its daemon is gone.
+    fn wait_until_down(&self) {
+        let up = |state: &mut State| matches!(state.link, Link::Up(_));
+        drop(self.bridge.changed.wait_while(self.bridge.state(), up).unwrap());
     }
 
     /// Closes stdin, and returns how the bridge ended and what was still delivered.
@@ -221,11 +227,11 @@ fn without_a_daemon_every_request_is_told_how_to_start_it_and_the_first_after_it
     let place = Place::new();
     let mut client = Client::start(&place.socket());
     client.say(INITIALIZE);
-    let text = client.expect_error("\"i\"", DAEMON_UNAVAILABLE);
+    let text = client.expect_error("\"i\"", Code::DaemonUnreachable);
     assert!(text.contains(super::super::connect::START), "{text}");
     client.say(INITIALIZED);
     client.say(&call("7"));
-    client.expect_error("7", DAEMON_UNAVAILABLE);
+    client.expect_error("7", Code::DaemonUnreachable);
     client.say(&format!("[{},{}]", call("8"), call("9")));
     let batch: Vec<serde_json::Value> = serde_json::from_str(&client.lines.next()).unwrap();
     assert_eq!((batch[0]["id"].as_u64(), batch[1]["id"].as_u64()), (Some(8), Some(9)));
@@ -244,7 +250,7 @@ fn ends_without_a_daemon_when_stdin_ends() {
     client.say(&call("1"));
     let (ended, rest) = client.finish();
     assert_eq!(ended, Ended::WithoutDaemon);
-    assert!(rest.contains("\"code\":69"), "{rest}");
+    assert!(rest.contains("\"code\":106"), "{rest}");
 }
 
 #[test]
@@ -267,7 +273,7 @@ fn a_restart_fails_what_was_in_flight_and_opens_the_session_again() {
         .unwrap();
     let listener = place.listen();
     drop(daemon);
-    assert!(client.expect_error("2", DAEMON_RESTARTED).contains("restarted"));
+    assert!(client.expect_error("2", Code::ConnectionLost).contains("restarted"));
     let mut daemon = Peer::accept(&listener);
     daemon.expect(INITIALIZE);
     daemon.say(r#"{"jsonrpc":"2.0","method":"notifications/message","params":{}}"#);
@@ -287,6 +293,7 @@ fn requests_during_a_restart_wait_for_the_new_daemon() {
     let (mut client, daemon) = open_session(&place);
     std::fs::remove_file(place.socket()).unwrap();
     drop(daemon);
+    client.wait_until_down();
     client.say(&call("5"));
     let listener = place.listen();
     let mut daemon = Peer::accept(&listener);
@@ -422,7 +429,7 @@ fn frames_at_the_limit_pass_and_longer_ones_are_answered_and_skipped() {
             .for_each(|line| writer.write_all(format!("{line}\n").as_bytes()).unwrap())
     });
     assert!(daemon.lines.next() == format!("{exact}\n"));
-    assert!(client.expect_error("\"big\"", INVALID_REQUEST).contains("16777216"));
+    assert!(client.expect_error("\"big\"", Code::FrameTooLong).contains("16777216"));
     daemon.expect(&call("1"));
     written.join().unwrap();
     let start = r#"{"jsonrpc":"2.0","id":1,"result":""#;
@@ -432,7 +439,7 @@ fn frames_at_the_limit_pass_and_longer_ones_are_answered_and_skipped() {
         daemon.say(CHANGED);
         daemon
     });
-    client.expect_error("1", INVALID_REQUEST);
+    client.expect_error("1", Code::FrameTooLong);
     client.expect(CHANGED);
     written.join().unwrap();
 }

@@ -3,8 +3,10 @@
 //! The shapes are those of each editor's own documentation: Zed's `context_servers`, and the `mcpServers` that Cursor,
 //! Windsurf and Claude Code share (the latter with the transport named).
 
+use std::collections::BTreeMap;
+
 use clap::ValueEnum;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::{Context, Failure};
 use crate::client::terminal;
@@ -67,18 +69,30 @@ pub fn snippet(editor: Editor, program: &str, ssh: Option<&str>) -> Result<Strin
         }
         Some(host) => ("ssh", vec!["-T".to_owned(), host.to_owned(), shell_word(program)]),
     };
-    let value: Value = match editor {
-        Editor::Zed => {
-            json!({ "context_servers": { "colibri": { "command": command, "args": arguments, "env": {} } } })
-        }
-        Editor::Cursor | Editor::Windsurf => {
-            json!({ "mcpServers": { "colibri": { "command": command, "args": arguments } } })
-        }
-        Editor::ClaudeCode => {
-            json!({ "mcpServers": { "colibri": { "type": "stdio", "command": command, "args": arguments } } })
-        }
+    let entry = Entry {
+        kind: (editor == Editor::ClaudeCode).then_some("stdio"),
+        command,
+        args: arguments,
+        env: (editor == Editor::Zed).then(BTreeMap::new),
     };
-    serde_json::to_string_pretty(&value).map_err(|error| Failure::Machine(error.to_string()))
+    let list = if editor == Editor::Zed {
+        "context_servers"
+    } else {
+        "mcpServers"
+    };
+    let settings = BTreeMap::from([(list, BTreeMap::from([("colibri", entry)]))]);
+    serde_json::to_string_pretty(&settings).map_err(|error| Failure::Machine(error.to_string()))
+}
+
+/// A server in an editor's settings, in the order in which people write it.
+#[derive(Serialize)]
+struct Entry<'a> {
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    command: &'a str,
+    args: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    env: Option<BTreeMap<String, String>>,
 }
 
 /// The snippet with a word on where it goes.
@@ -106,6 +120,7 @@ fn shell_word(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Value, json};
 
     fn value(editor: Editor, ssh: Option<&str>) -> Value {
         serde_json::from_str(&snippet(editor, "/usr/local/bin/colibri-mcp", ssh).unwrap()).unwrap()

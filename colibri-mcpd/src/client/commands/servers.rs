@@ -1,10 +1,12 @@
 //! `colibri-mcp servers`: the hosted servers, their states and processes.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Context, Failure};
-use crate::client::terminal::{Mood, Table};
+use crate::client::terminal::{Mood, Table, duration};
 
 /// What `colibri_external_mcp_servers` answers, as far as it is shown.
 #[derive(Debug, Deserialize)]
@@ -21,6 +23,8 @@ pub struct Server {
     transport: String,
     state: String,
     reason: Option<String>,
+    /// Milliseconds since the epoch.
+    since: i64,
     isolation: Option<String>,
     tools: Option<u64>,
     /// Its running processes.
@@ -54,7 +58,7 @@ fn show(answer: &Servers) -> String {
         let mood = match server.state.as_str() {
             "ready" => Mood::Good,
             "blocked" | "failed" => Mood::Bad,
-            "starting" | "backing_off" | "backing off" => Mood::Odd,
+            "starting" | "backing off" => Mood::Odd,
             _ => Mood::Plain,
         };
         let place = match &server.jail {
@@ -62,11 +66,12 @@ fn show(answer: &Servers) -> String {
             None if server.transport == "stdio" => "on the host".to_owned(),
             None => format!("at a {}", server.transport),
         };
+        let state = format!("{} {}", server.state, since(server.since));
         let tools = server.tools.map_or("?".to_owned(), |tools| tools.to_string());
         let processes: Vec<_> = server.processes.iter().map(process_text).collect();
         table.row(&[
             (&server.id, Mood::Plain),
-            (&server.state, mood),
+            (&state, mood),
             (&tools, Mood::Plain),
             (&place, Mood::Plain),
             (server.isolation.as_deref().unwrap_or("-"), Mood::Plain),
@@ -92,6 +97,12 @@ fn show(answer: &Servers) -> String {
     } else {
         format!("{}\n{reasons}", table.text())
     }
+}
+
+/// For how long, by this machine's clock.
+fn since(ms: i64) -> String {
+    let then = UNIX_EPOCH + Duration::from_millis(u64::try_from(ms).unwrap_or_default());
+    duration(then.elapsed().map_or(0, |elapsed| elapsed.as_secs()))
 }
 
 fn jail_text(jail: &Value) -> String {
@@ -127,11 +138,11 @@ mod tests {
     #[test]
     fn shows_states_places_processes_and_reasons() {
         let answer: Servers = serde_json::from_value(json!({"servers": [
-            {"id": "git", "transport": "stdio", "state": "ready", "reason": null, "since": "x", "isolation": "user",
+            {"id": "git", "transport": "stdio", "state": "ready", "reason": null, "since": 0, "isolation": "user",
              "tools": 12, "jail": null,
              "processes": [{"pid": 41, "uid": 1001, "in_flight": 2, "version": "2025-11-25", "jid": null}]},
             {"id": "mcp0", "transport": "stdio", "state": "failed", "reason": "exit 127: \u{9b}31m no such file",
-             "since": "x", "isolation": "call", "tools": 0, "processes": [], "jail": {"name": "build0"}},
+             "since": 0, "isolation": "call", "tools": 0, "processes": [], "jail": {"name": "build0"}},
         ]}))
         .unwrap();
         let text = show(&answer);

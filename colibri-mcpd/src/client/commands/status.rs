@@ -23,7 +23,7 @@ pub struct Status {
     servers: Servers,
     registry: Registry,
     #[serde(default)]
-    collisions: Vec<serde_json::Value>,
+    collisions: Vec<String>,
 }
 
 /// Which gates are open.
@@ -104,8 +104,7 @@ fn show(status: &Status) -> String {
         table.row(&[("registry error", Mood::Bad), (error, Mood::Bad)]);
     }
     for collision in &status.collisions {
-        let text = collision.as_str().map_or_else(|| collision.to_string(), str::to_owned);
-        table.row(&[("name collision", Mood::Bad), (&text, Mood::Bad)]);
+        table.row(&[("name collision", Mood::Bad), (collision, Mood::Bad)]);
     }
     table.text()
 }

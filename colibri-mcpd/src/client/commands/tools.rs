@@ -104,15 +104,28 @@ struct Listed<'a> {
     tools: &'a [Box<RawValue>],
 }
 
-/// The tools of one external server, also while the external gate is closed.
+/// The tools of one external server by its own names, also while the external gate is closed.
 pub fn of_server(connection: &mut Connection, server: &str) -> Result<(Vec<Tool>, Box<RawValue>), RequestError> {
     #[derive(Deserialize)]
     struct Answer {
-        tools: Vec<Tool>,
+        tools: Vec<Entry>,
+    }
+    #[derive(Deserialize)]
+    struct Entry {
+        tool: String,
+        title: Option<String>,
+        description: Option<String>,
+        input_schema: Value,
     }
     let (answer, raw) =
         connection.own_tool::<Answer>("colibri_external_mcp_list_tools", &json!({ "server": server }))?;
-    Ok((answer.tools, raw))
+    let tools = answer.tools.into_iter().map(|entry| Tool {
+        name: entry.tool,
+        title: entry.title,
+        description: entry.description,
+        input_schema: entry.input_schema,
+    });
+    Ok((tools.collect(), raw))
 }
 
 fn show(tools: &[Tool]) -> String {
