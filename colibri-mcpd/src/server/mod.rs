@@ -23,7 +23,7 @@ use tracing::{error, info, warn};
 
 use crate::chain::{Chain, Recorder, validate::Rules};
 use crate::config::{Config, Flags};
-use crate::confine::{SystemSpawner, harden, keeper};
+use crate::confine::{PrivMode, SystemSpawner, check_contract, harden, keeper};
 use crate::host::registry::{self, Loaded};
 use crate::host::secrets::Secrets;
 use crate::host::{self, Host};
@@ -106,7 +106,8 @@ fn rules(config: &Config) -> registry::Rules {
     }
 }
 
-type Failed = (u8, String);
+/// An exit status (sysexits(3)) and what to say with it.
+pub type Failed = (u8, String);
 
 fn serve(config: Config) -> Result<(), Failed> {
     let system = |what: &str| {
@@ -130,13 +131,25 @@ fn serve(config: Config) -> Result<(), Failed> {
     harden::harden().map_err(system("making the process untraceable"))?;
     raise_descriptor_limit();
     make_state_directory(&config.state_dir).map_err(system(&config.state_dir.display().to_string()))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    let trail = Trail::open(Options {
+        state_dir: config.state_dir.clone(),
+        sync: config.trail_sync,
+        witness: Arc::new(SyslogWitness::new()),
+        limits: trail::Limits::default(),
+    })
+    .map_err(|error| (EXIT_CONFIG, error.to_string()))?;
+    runtime()
+        .map_err(system("starting the runtime"))?
+        .block_on(run(config, Recorder::Trail(trail)))
+}
+
+/// The runtime that the daemon runs on.
+pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(16)
         .enable_all()
         .build()
-        .map_err(system("starting the runtime"))?;
-    runtime.block_on(run(config))
 }
 
 /// Each client is a descriptor, each server three.
@@ -152,20 +165,20 @@ fn make_state_directory(path: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-async fn run(config: Config) -> Result<(), Failed> {
+/// Serves until told to end.
+pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
     let loaded = Loaded::read(&config.registry, rules(&config)).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let store = Store::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let store = Arc::new(store);
     let spawner = SystemSpawner::new(config.priv_mode).map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
+    if loaded
+        .servers
+        .values()
+        .any(|server| server.refusal.is_none() && server.is_jailed())
+    {
+        prepare_helper(&spawner, config.priv_mode).await;
+    }
     let gates = Gates::new(config.write, config.external_call);
-    let trail = Trail::open(Options {
-        state_dir: config.state_dir.clone(),
-        sync: config.trail_sync,
-        witness: Arc::new(SyslogWitness::new()),
-        limits: trail::Limits::default(),
-    })
-    .map_err(|error| (EXIT_CONFIG, error.to_string()))?;
-    let recorder = Recorder::Trail(trail);
     recorder
         .event("start", &[("version", Detail::Text(env!("CARGO_PKG_VERSION")))])
         .map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
@@ -201,6 +214,17 @@ async fn run(config: Config) -> Result<(), Failed> {
     }
     info!("ended");
     Ok(())
+}
+
+/// Sees to it that the helper is ours, and has it tear down what an earlier daemon left. A helper that cannot be used
+/// stops no other server: its own ones fail with the reason.
+async fn prepare_helper(spawner: &SystemSpawner, mode: PrivMode) {
+    if let Err(error) = check_contract(mode).await {
+        return warn!("jailed servers cannot be started: {error}");
+    }
+    if let Err(error) = spawner.sweep().await {
+        warn!("what an earlier daemon left was not torn down: {error}");
+    }
 }
 
 /// Makes the servers of a registry the daemon's, and says what is odd about it.
