@@ -1,7 +1,7 @@
 //! The first stage: a request is admitted under its id, with its client's limits.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -20,12 +20,12 @@ pub struct Client {
     pub outbox: Arc<Outbox>,
     /// Calls in flight at once.
     limit: usize,
-    flights: Mutex<HashMap<Id, Flight>>,
+    flights: Mutex<BTreeMap<Id, Flight>>,
     /// Gates that the connection itself closed.
     narrowed: AtomicU8,
     gone: AtomicBool,
     /// The `subscriptions/listen` requests in flight that want to hear of tool changes, as their ids are written.
-    subscriptions: Mutex<HashMap<Id, Box<str>>>,
+    subscriptions: Mutex<BTreeMap<Id, Box<str>>>,
     /// The last call in flight has landed.
     quiet: Notify,
 }
@@ -72,7 +72,7 @@ impl Client {
         }
     }
 
-    fn subscriptions(&self) -> MutexGuard<'_, HashMap<Id, Box<str>>> {
+    fn subscriptions(&self) -> MutexGuard<'_, BTreeMap<Id, Box<str>>> {
         self.subscriptions
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -93,7 +93,7 @@ impl Client {
         self.subscriptions().values().cloned().collect()
     }
 
-    fn flights(&self) -> MutexGuard<'_, HashMap<Id, Flight>> {
+    fn flights(&self) -> MutexGuard<'_, BTreeMap<Id, Flight>> {
         self.flights.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 

@@ -54,6 +54,7 @@ pub struct Host {
     seen: watch::Sender<u64>,
     processes: watch::Sender<usize>,
     next_process: AtomicU64,
+    retries: AtomicU64,
     secrets: Arc<Secrets>,
 }
 
@@ -93,6 +94,7 @@ impl Host {
             seen: watch::Sender::new(0),
             processes: watch::Sender::new(0),
             next_process: AtomicU64::new(1),
+            retries: AtomicU64::new(0),
             secrets: Arc::new(parts.secrets),
         })
     }
@@ -118,6 +120,11 @@ impl Host {
 
     fn next_process(&self) -> u64 {
         self.next_process.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A number for the wait before another attempt.
+    fn next_retry(&self) -> u64 {
+        self.retries.fetch_add(1, Ordering::Relaxed)
     }
 
     fn process_started(&self) {

@@ -1,6 +1,6 @@
 //! The processes of one server: started at their first use, shared as its isolation says, ended when idle.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, SystemTime};
@@ -21,7 +21,7 @@ use crate::protocol::{Code, Failure, Version};
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// Who shares a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Share {
     /// Everybody.
     All,
@@ -91,7 +91,7 @@ pub struct Server {
 }
 
 struct Inner {
-    slots: HashMap<Share, Slot>,
+    slots: BTreeMap<Share, Slot>,
     health: Health,
     blocked: Option<String>,
     /// The version found out, once it is known.
@@ -139,7 +139,7 @@ impl Server {
             executable,
             host,
             inner: Mutex::new(Inner {
-                slots: HashMap::new(),
+                slots: BTreeMap::new(),
                 health: Health::default(),
                 blocked,
                 version: catalogue.version,
@@ -435,7 +435,7 @@ impl Server {
                         return host.chain.finish(vec![(*call, Outcome::Failed(failure))]);
                     }
                     host.chain.retry(&mut call, &failure);
-                    tokio::time::sleep(retry::wait_after(call.attempt - 1)).await;
+                    tokio::time::sleep(retry::wait_after(call.attempt - 1, host.next_retry())).await;
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! One running server process: what is sent to it, what it answers, and how it ends.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
@@ -83,7 +83,7 @@ pub struct Session {
 struct State {
     version: Version,
     next: u64,
-    pending: HashMap<u64, Pending>,
+    pending: BTreeMap<u64, Pending>,
     /// No further calls; the process ends when none is in flight.
     draining: bool,
     /// No further calls, and none is waited for: why.
@@ -159,7 +159,7 @@ impl Session {
             state: Mutex::new(State {
                 version,
                 next: 1,
-                pending: HashMap::new(),
+                pending: BTreeMap::new(),
                 draining: false,
                 ending: None,
                 idle_since: Instant::now(),
@@ -390,18 +390,20 @@ impl Session {
         let mut status = None;
         let end = loop {
             let wake = self.next_deadline();
+            // Orders and limits come before what the server writes: one that never stops writing is no exception.
             tokio::select! {
+                biased;
+                () = self.attention.notified() => {}
+                () = sleep_until(wake) => self.expire(),
+                ended = process.wait() => {
+                    status = Some(ended);
+                    break None;
+                }
                 more = reader.fill() => match more {
                     Ok(true) => self.read(&mut reader, &keeper),
                     Ok(false) => break None,
                     Err(error) => break Some(End::Broken(format!("reading its standard output failed: {error}"))),
                 },
-                ended = process.wait() => {
-                    status = Some(ended);
-                    break None;
-                }
-                () = sleep_until(wake) => self.expire(),
-                () = self.attention.notified() => {}
             }
             if let Some(end) = self.ending() {
                 break Some(end);
@@ -434,6 +436,7 @@ impl Session {
         let status = match status {
             Some(status) => status,
             None => tokio::select! {
+                biased;
                 status = process.wait() => status,
                 () = swallow(&mut reader) => process.wait().await,
             },
