@@ -117,10 +117,18 @@ mod tests {
     #[test]
     fn waits_are_spread_around_their_base() {
         for (attempt, base) in [(1, 200.0), (2, 1000.0), (9, 1000.0)] {
-            let mut waits: Vec<f64> = (0..64).map(|turn| wait_after(attempt, turn).as_secs_f64() * 1000.0).collect();
+            let mut waits: Vec<f64> = (0..64)
+                .map(|turn| wait_after(attempt, turn).as_secs_f64() * 1000.0)
+                .collect();
             waits.sort_by(f64::total_cmp);
-            assert!(waits.iter().all(|wait| (base * 0.75..=base * 1.25).contains(wait)), "{attempt}: {waits:?}");
-            assert!(waits.windows(2).all(|pair| pair[1] - pair[0] < base * 0.025), "{attempt}: {waits:?}");
+            assert!(
+                waits.iter().all(|wait| (base * 0.75..=base * 1.25).contains(wait)),
+                "{attempt}: {waits:?}"
+            );
+            assert!(
+                waits.windows(2).all(|pair| pair[1] - pair[0] < base * 0.025),
+                "{attempt}: {waits:?}"
+            );
         }
     }
 }

@@ -498,6 +498,9 @@ impl Session {
             .filter(|(_, pending)| pending.deadline() <= now)
             .map(|(number, _)| *number)
             .collect();
+        if late.is_empty() {
+            return;
+        }
         for number in late {
             match state.pending.remove(&number) {
                 Some(Pending::Call { call, total, .. }) => {
@@ -687,13 +690,14 @@ impl Session {
     /// Answers a call whose answer cannot be relayed.
     fn refuse_answer(&self, number: u64, failure: Failure, finished: &mut Vec<(Call, Outcome)>) {
         let mut state = self.state();
-        let pending = state.pending.remove(&number);
+        let Some(pending) = state.pending.remove(&number) else {
+            return;
+        };
         self.rest(&mut state);
         drop(state);
         match pending {
-            Some(Pending::Call { call, .. }) => finished.push((*call, Outcome::Failed(failure))),
-            Some(Pending::Internal { answer, .. }) => drop(answer.send(Err(failure))),
-            None => {}
+            Pending::Call { call, .. } => finished.push((*call, Outcome::Failed(failure))),
+            Pending::Internal { answer, .. } => drop(answer.send(Err(failure))),
         }
     }
 
