@@ -419,7 +419,7 @@ impl Server {
             if call.client.is_cancelled(&call.id) {
                 return host.chain.finish(vec![(*call, Outcome::Cancelled)]);
             }
-            match self.open(share).await {
+            let failure = match self.open(share).await {
                 Ok(session) => match session.send(*call) {
                     Ok(()) => {
                         if matches!(share, Share::Call(_)) {
@@ -427,17 +427,18 @@ impl Server {
                         }
                         return;
                     }
-                    Err(back) => call = back,
-                },
-                Err(failure) => {
-                    let last = call.attempt >= self.entry.attempts || retry::class(&failure) == retry::Class::Permanent;
-                    if last {
-                        return host.chain.finish(vec![(*call, Outcome::Failed(failure))]);
+                    Err(back) => {
+                        call = back;
+                        self.unavailable("its process ended as soon as it was there")
                     }
-                    host.chain.retry(&mut call, &failure);
-                    tokio::time::sleep(retry::wait_after(call.attempt - 1, host.next_retry())).await;
-                }
+                },
+                Err(failure) => failure,
+            };
+            if call.attempt >= self.entry.attempts || retry::class(&failure) == retry::Class::Permanent {
+                return host.chain.finish(vec![(*call, Outcome::Failed(failure))]);
             }
+            host.chain.retry(&mut call, &failure);
+            tokio::time::sleep(retry::wait_after(call.attempt - 1, host.next_retry())).await;
         }
     }
 }

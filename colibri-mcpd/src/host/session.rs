@@ -246,6 +246,8 @@ impl Session {
         // The lock is held while the frame is queued: a cancellation that finds the call pending comes after it.
         let queued = self.outbox.push_edited(&call.frame, &edits);
         if !queued {
+            // Its writer has ended, so it takes nothing any more: whoever asks for a process gets another one.
+            state.draining = true;
             call.client.unsent(&call.id);
             return Err(call);
         }
@@ -385,14 +387,21 @@ impl Session {
             first_words.clone(),
         ));
         let outbox = self.outbox.clone();
-        let writer = tokio::spawn(async move { outbox.drive(stdin).await });
+        let mut writer = tokio::spawn(async move { outbox.drive(stdin).await });
+        let mut writing = true;
         let mut reader = FrameReader::new(stdout, max_frame);
         let mut status = None;
+        let mut last = "its process ended";
         let end = loop {
             let wake = self.next_deadline();
             // Orders and limits come before what the server writes: one that never stops writing is no exception.
             tokio::select! {
                 biased;
+                _ = &mut writer => {
+                    writing = false;
+                    last = "it closed its standard input";
+                    break None;
+                }
                 () = self.attention.notified() => {}
                 () = sleep_until(wake) => self.expire(),
                 ended = process.wait() => {
@@ -422,15 +431,14 @@ impl Session {
         }
         // Closing the input is the order to end; one that does not read it must not keep it open.
         self.outbox.close();
-        let mut writer = writer;
-        if timeout(FLUSH, &mut writer).await.is_err() {
+        if writing && timeout(FLUSH, &mut writer).await.is_err() {
             self.outbox.discard();
             let _ = writer.await;
         }
         let reason = match &end {
             Some(End::Wanted(reason)) => (*reason).to_owned(),
             Some(End::Broken(reason)) => reason.clone(),
-            None => "its process ended".to_owned(),
+            None => last.to_owned(),
         };
         self.fail_all(&reason);
         let status = match status {
@@ -455,19 +463,17 @@ impl Session {
         keeper.ended(&self, &reason, crashed);
     }
 
-    /// Why to end now, if there is a reason.
+    /// Why to end now, if there is a reason. From then on no call is taken.
     fn ending(&self) -> Option<End> {
-        let state = self.state();
-        if state.ending.is_some() {
-            return state.ending.clone();
+        let mut state = self.state();
+        if state.ending.is_none() && state.pending.is_empty() {
+            if state.draining {
+                state.ending = Some(End::Wanted("it is not needed any more"));
+            } else if state.idle_since + self.limits.idle <= Instant::now() {
+                state.ending = Some(End::Wanted("idle"));
+            }
         }
-        if !state.pending.is_empty() {
-            return None;
-        }
-        if state.draining {
-            return Some(End::Wanted("it is not needed any more"));
-        }
-        (state.idle_since + self.limits.idle <= Instant::now()).then_some(End::Wanted("idle"))
+        state.ending.clone()
     }
 
     /// When to look again if nothing happens until then.
