@@ -167,12 +167,7 @@ pub struct Said {
     pub instructions: Option<String>,
 }
 
-async fn spawn(
-    host: &Arc<Host>,
-    server: &Arc<Server>,
-    share: Share,
-    version: Version,
-) -> Result<Opening, Failure> {
+async fn spawn(host: &Arc<Host>, server: &Arc<Server>, share: Share, version: Version) -> Result<Opening, Failure> {
     let order = host.order(server)?;
     let spawned = host.spawner.spawn(order).await.map_err(|error| {
         let code = if error.is_transient() {

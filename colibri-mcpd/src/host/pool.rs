@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use colibri_jail_helper::registry::{Entry, Isolation};
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use tracing::{debug, info, warn};
 
 use super::catalogue::Catalogue;
@@ -67,8 +68,19 @@ impl State {
 type Opened = Option<Result<Arc<Session>, Failure>>;
 
 enum Slot {
-    Starting(watch::Receiver<Opened>),
+    Starting(watch::Receiver<Opened>, AbortHandle),
     Ready(Arc<Session>),
+}
+
+impl Slot {
+    /// Ends its process. `false`: there was none yet, and there will be none.
+    fn end(&self, reason: &'static str) -> bool {
+        match self {
+            Slot::Ready(session) => session.end(reason),
+            Slot::Starting(_, task) => task.abort(),
+        }
+        matches!(self, Slot::Ready(_))
+    }
 }
 
 /// One server of the registry.
@@ -98,6 +110,8 @@ struct Inner {
     version: Option<Version>,
     catalogue: Arc<Catalogue>,
     retired: bool,
+    /// Why no process is wanted any more, not even for calls in flight.
+    ended: Option<&'static str>,
     refresh: Refresh,
     shown: (State, SystemTime),
 }
@@ -145,6 +159,7 @@ impl Server {
                 version: catalogue.version,
                 catalogue,
                 retired: false,
+                ended: None,
                 refresh: Refresh::Idle,
                 shown: (State::Stopped, SystemTime::now()),
             }),
@@ -203,7 +218,7 @@ impl Server {
             }
             match inner.slots.get(&share) {
                 Some(Slot::Ready(session)) if session.is_open() => return Ok(session.clone()),
-                Some(Slot::Starting(opened)) => opened.clone(),
+                Some(Slot::Starting(opened, _)) => opened.clone(),
                 _ => {
                     if let Some(left) = inner.health.backing_off() {
                         let why = inner.health.reason().unwrap_or_default();
@@ -211,8 +226,10 @@ impl Server {
                         return Err(self.unavailable(message));
                     }
                     let (sender, receiver) = watch::channel(None);
-                    inner.slots.insert(share, Slot::Starting(receiver.clone()));
-                    tokio::spawn(self.clone().start(share, sender));
+                    // It takes the lock when it is done, so it cannot be done before its slot is there.
+                    let task = tokio::spawn(self.clone().start(share, sender));
+                    let starting = Slot::Starting(receiver.clone(), task.abort_handle());
+                    inner.slots.insert(share, starting);
                     receiver
                 }
             }
@@ -250,10 +267,12 @@ impl Server {
                     self.ailing.store(true, Ordering::Release);
                 }
             }
-            if inner.retired
-                && let Ok(session) = &result
-            {
-                session.drain();
+            if let Ok(session) = &result {
+                match inner.ended {
+                    Some(reason) => session.end(reason),
+                    None if inner.retired => session.drain(),
+                    None => {}
+                }
             }
         }
         if let Ok(session) = &result {
@@ -332,21 +351,24 @@ impl Server {
         }
     }
 
-    /// Ends all its processes now.
+    /// Ends all its processes now, those that are being started too.
     pub fn end(&self, reason: &'static str) {
         let mut inner = self.inner();
         inner.retired = true;
-        for slot in inner.slots.values() {
-            if let Slot::Ready(session) = slot {
-                session.end(reason);
-            }
-        }
+        inner.ended = Some(reason);
+        inner.slots.retain(|_, slot| slot.end(reason));
     }
 
     /// A connection is gone: a process that was its alone ends.
     pub fn disconnected(&self, connection: u64) {
-        if let Some(Slot::Ready(session)) = self.inner().slots.get(&Share::Connection(connection)) {
-            session.end("its client is gone");
+        let share = Share::Connection(connection);
+        let mut inner = self.inner();
+        if inner
+            .slots
+            .get(&share)
+            .is_some_and(|slot| !slot.end("its client is gone"))
+        {
+            inner.slots.remove(&share);
         }
     }
 
@@ -367,7 +389,7 @@ impl Server {
             .iter()
             .filter_map(|(share, slot)| match slot {
                 Slot::Ready(session) => Some((*share, session.clone())),
-                Slot::Starting(_) => None,
+                Slot::Starting(..) => None,
             })
             .collect()
     }
