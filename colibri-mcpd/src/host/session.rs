@@ -512,8 +512,9 @@ impl Session {
                 }
                 None => {}
             }
+            // Only now: a process that has long been idle must not seem to have become so just now.
+            self.rest(&mut state);
         }
-        self.rest(&mut state);
         drop(state);
         self.chain.finish(finished);
     }
