@@ -210,14 +210,19 @@ impl Client {
     }
 
     /// Makes the handshake of a legacy version.
+    pub fn initialize(&mut self, version: &str) {
+        self.open(version);
+        self.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+    }
+
+    /// Makes the handshake of a legacy version but for its last step: the daemon tells nothing that was not asked for.
     ///
     /// # Panics
     /// If another version is agreed on.
-    pub fn initialize(&mut self, version: &str) {
+    pub fn open(&mut self, version: &str) {
         let client = json!({ "name": "e2e", "version": "1" });
         let params = json!({ "protocolVersion": version, "capabilities": {}, "clientInfo": client });
         let answer = self.ask("initialize", params);
         assert_eq!(answer["result"]["protocolVersion"], version, "{answer}");
-        self.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
     }
 }

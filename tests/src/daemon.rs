@@ -214,6 +214,8 @@ impl Place {
         let mut left = Vec::new();
         for _ in 0..2_000 {
             left = processes_with(&mark);
+            // A bridge is the client's, and lives for as long as the client wants.
+            left.retain(|(_, line)| !line.contains("/colibri-mcp "));
             if left.is_empty() {
                 return;
             }

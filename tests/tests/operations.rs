@@ -381,6 +381,7 @@ fn a_crash_is_answered_and_followed_by_a_restart() {
     let first = text_of(&client.call("fix__pid", json!({}))).to_owned();
     let lost = client.call("fix__exit", json!({}));
     assert_eq!(code_of(&lost), Some("SERVER_DIED"), "{lost}");
+    assert!(text_of(&lost).contains("the last words of the fixture"), "{lost}");
     let second = client.call("fix__pid", json!({}));
     assert_ne!(second["isError"], true, "{second}");
     assert_ne!(text_of(&second), first);
@@ -393,7 +394,8 @@ fn a_call_that_was_sent_is_never_sent_again() {
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     let lost = client.call("fix__die_mid_answer", json!({}));
-    assert_eq!(code_of(&lost), Some("SERVER_DIED"), "{lost}");
+    // Its last words are an answer under this id that was cut off.
+    assert_eq!(code_of(&lost), Some("SERVER_ANSWER_INVALID"), "{lost}");
     assert_eq!(place.received("fix", "die_mid_answer").len(), 1);
 }
 
@@ -682,16 +684,20 @@ fn changes_of_the_tools_are_told_to_both_eras() {
         let mut silent = daemon.modern();
         silent.ask("server/discover", json!({}));
         caller.call("fix__change_tools", json!({ "tools": ["new", "change_tools"] }));
-        legacy.notification("notifications/tools/list_changed");
-        let told = modern.notification("notifications/tools/list_changed");
-        assert_eq!(
-            told["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], id,
-            "{told}"
-        );
+        // What the first look found may still be told of; only then comes the change.
         for client in [&mut legacy, &mut modern] {
-            let tools = client.tools();
-            assert!(tools.contains(&"fix__new".to_owned()), "{tools:?}");
-            assert!(!tools.contains(&"fix__pid".to_owned()), "{tools:?}");
+            loop {
+                let told = client.notification("notifications/tools/list_changed");
+                if client.era == Era::Modern {
+                    let meta = &told["params"]["_meta"];
+                    assert_eq!(meta["io.modelcontextprotocol/subscriptionId"], id, "{told}");
+                }
+                let tools = client.tools();
+                if tools.contains(&"fix__new".to_owned()) {
+                    assert!(!tools.contains(&"fix__pid".to_owned()), "{tools:?}");
+                    break;
+                }
+            }
         }
         silent.ask("server/discover", json!({}));
         assert!(
@@ -1046,7 +1052,7 @@ fn commands_end_with_the_documented_status() {
     assert_eq!(run(&["status"]).0, Some(69));
     let _daemon = place.start(&[]);
     assert_eq!(run(&["status"]).0, Some(0));
-    let (status, text) = run(&["--json", "call", "fix", "echo", "--json", r#"{"a":1}"#]);
+    let (status, text) = run(&["--json", "call", "fix", "echo", "--args", r#"{"a":1}"#]);
     assert_eq!(status, Some(0), "{text}");
     assert!(text.contains("a"), "{text}");
     assert_eq!(run(&["call", "fix", "no_such_tool"]).0, Some(65));

@@ -394,15 +394,10 @@ impl Fixture {
     }
 }
 
-/// The bytes with every `what` replaced.
+/// The bytes with the first `what` replaced.
 fn replaced(bytes: &[u8], what: &[u8], with: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut rest = bytes;
-    while let Some(at) = rest.windows(what.len()).position(|window| window == what) {
-        out.extend_from_slice(&rest[..at]);
-        out.extend_from_slice(with);
-        rest = &rest[at + what.len()..];
+    match bytes.windows(what.len()).position(|window| window == what) {
+        Some(at) => [&bytes[..at], with, &bytes[at + what.len()..]].concat(),
+        None => bytes.to_vec(),
     }
-    out.extend_from_slice(rest);
-    out
 }
