@@ -112,6 +112,19 @@ impl Client {
         }
     }
 
+    /// The next line of a connection that may break off anywhere.
+    ///
+    /// # Panics
+    /// If nothing comes in time.
+    pub fn read_lossy(&mut self) -> Option<Vec<u8>> {
+        let mut line = Vec::new();
+        match self.reader.read_until(b'\n', &mut line) {
+            Ok(_) if line.pop() == Some(b'\n') => Some(line),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("no answer: {error}"),
+            _ => None,
+        }
+    }
+
     /// The next message.
     ///
     /// # Panics

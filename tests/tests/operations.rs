@@ -1055,7 +1055,7 @@ fn commands_end_with_the_documented_status() {
     let (status, text) = run(&["--json", "call", "fix", "echo", "--args", r#"{"a":1}"#]);
     assert_eq!(status, Some(0), "{text}");
     assert!(text.contains("a"), "{text}");
-    assert_eq!(run(&["call", "fix", "no_such_tool"]).0, Some(65));
+    assert_eq!(run(&["call", "colibri", "no_such_tool"]).0, Some(65));
     assert_eq!(run(&["call", "fix", "exit"]).0, Some(1));
     assert_eq!(run(&["no-such-command"]).0, Some(64));
 }
