@@ -212,6 +212,10 @@ finish() {
 	until_true 15 ended "$1"
 }
 
+devfs_rules() {
+	devfs rule -s 4 show 2>/dev/null
+}
+
 our_mounts() {
 	mount -p | grep "$state" || true
 }
@@ -360,7 +364,6 @@ registry "$(entry "$one" 'ls /dev')" "$second"
 run "" one
 is "the six kinds of devices" "fd null random stderr stdin stdout urandom zero" "$(echo "$out" | tr '\n' ' ' | sed 's/ $//')"
 
-devfs_rules() { devfs rule -s 4 show 2>/dev/null; }
 jail -c name=colibritest path="$roots/persistent" persist ip4=disable ip6=disable >/dev/null
 registry "$(entry '"name": "colibritest", "root_path": "'$roots/persistent'", "user": "one"' 'id -u; while read -r line; do echo "$line"; done')" "$second"
 run 'hello\n' one
