@@ -173,7 +173,7 @@ external-mcp.json:
   "${name}": { "command": "${command}", "jail": { "path": "${root}" } }
 
 jail-policy.json, with a uid and a gid that nothing else on this host has:
-  "ephemeral": ["${root}"], "users": { "${name}": { "uid": 871, "gid": 871 } }
+  "ephemeral": ["${root}"], "users": { "${name}": { "uid": 60801, "gid": 60801 } }
 
 Then: service colibri_mcp configtest && service colibri_mcp reload
 To remove the root: chflags -R noschg ${root} && rm -rf ${root}
