@@ -4,12 +4,37 @@
 //! The daemon uses the same code to read the registry, so that both always mean the same by an entry.
 #![forbid(unsafe_code)]
 
+pub mod audit;
+pub mod names;
+pub mod passwd;
+pub mod plan;
+pub mod policy;
+pub mod record;
+pub mod refusal;
 pub mod registry;
+pub mod request;
 pub mod strict;
 
 /// The number of the contract between daemon and helper: command line, exit codes, the `started` line, the digest of
 /// entries. `--version` prints it; a daemon that knows another number must not start servers.
 pub const CONTRACT: u32 = 1;
 
+/// The directory of registry, policy and secrets. No switch moves it: who could, would choose what root trusts.
+pub const CONFIG_DIR: &str = "/usr/local/etc/colibri";
+
 /// The registry that the helper reads.
 pub const REGISTRY: &str = "/usr/local/etc/colibri/external-mcp.json";
+
+/// The policy.
+pub const POLICY: &str = "/usr/local/etc/colibri/jail-policy.json";
+
+/// The secrets of jailed servers, one file each.
+pub const SECRETS_DIR: &str = "/usr/local/etc/colibri/secrets";
+
+/// The helper's records and staged directories: `/var/run/colibri-jail`, under the name that has no symlink in it (on
+/// Linux `/var/run` is one, FHS 3.0 §5.13).
+pub const STATE_DIR: &str = if cfg!(target_os = "linux") {
+    "/run/colibri-jail"
+} else {
+    "/var/run/colibri-jail"
+};

@@ -578,7 +578,7 @@ pub(crate) fn jail_name(cursor: &Cursor<'_>) -> Result<String, Error> {
     Ok(name.to_owned())
 }
 
-fn user(cursor: &Cursor<'_>) -> Result<String, Error> {
+pub(crate) fn user(cursor: &Cursor<'_>) -> Result<String, Error> {
     let name = cursor.text()?;
     if !is_user_name(name) {
         return Err(
@@ -779,7 +779,7 @@ pub(crate) fn jail_path(cursor: &Cursor<'_>) -> Result<PathBuf, Error> {
 }
 
 /// Bytes: a whole number, or a string of digits with `K`, `M`, `G` or `T` (powers of 1024).
-pub(crate) fn size(cursor: &Cursor<'_>) -> Result<u64, Error> {
+fn size(cursor: &Cursor<'_>) -> Result<u64, Error> {
     if !cursor.is_string() {
         return cursor.integer(1..=MAX_SIZE);
     }

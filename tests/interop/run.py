@@ -306,6 +306,7 @@ def main():
     registry = {server: {"command": command[0], "args": command[1:]} for server, (_, command, _) in table.items()}
     with harness.Daemon(work, registry) as daemon:
         bridge = daemon.bridge()
+        settle(install, work, bridge, direct)
         for number, (name, (version, command, more)) in enumerate(clients(install).items()):
             steps = [{"do": "list", "key": "list"}]
             for server, (_, _, own) in table.items():
@@ -323,6 +324,19 @@ def main():
     if matrix.problems:
         print(f"the daemon's log: {work / 'colibri-mcpd.log'}")
         sys.exit(1)
+
+
+def settle(install, work, bridge, direct):
+    """Waits, as a client that was told of changes would, until every server's tools are in the list. The first list
+    starts servers never seen before and does not wait for the slow ones."""
+    names = [f"{server}__{tool['name']}" for server, steps in direct.items() for tool in steps[f"{server} list"]["tools"]]
+    plan = {"package": "@modelcontextprotocol/sdk", "command": bridge[0], "args": bridge[1:],
+            "steps": [{"do": "settle", "key": "settle", "expect": names}]}
+    report = run_client(work, "settle", [str(install.node), "sdk1.mjs"], plan)
+    lists = report.get("steps", {}).get("settle", report)
+    if "lists" not in lists:
+        sys.exit(f"the list of tools did not become complete: {lists}")
+    print(f"first lists: {lists['lists']} tools", flush=True)
 
 
 def judge_client(matrix, name, version, table, steps, report, direct):

@@ -5,6 +5,7 @@ pub mod commands;
 pub mod connect;
 pub mod lines;
 pub mod terminal;
+pub mod trail;
 
 use crate::config::paths;
 use crate::confine::keeper;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, SystemTime};
 
 use colibri_jail_helper::registry::{Entry, Isolation};
+use serde_json::value::RawValue;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
@@ -358,6 +359,12 @@ impl Server {
             // Why it could not be started is in the log and in its state.
             let _ = server.open(share).await;
         });
+    }
+
+    /// JSON without the values of secrets.
+    pub fn redacted(&self, json: &[u8]) -> Option<Box<RawValue>> {
+        let text = std::str::from_utf8(json).ok()?;
+        RawValue::from_string(self.host().ok()?.redact(text)).ok()
     }
 
     /// Its processes.

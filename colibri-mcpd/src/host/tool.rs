@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use serde_json::value::RawValue;
 
 use super::catalogue::Definition;
 use super::names::{Names, Offer};
@@ -79,6 +80,13 @@ impl Target for HostTool {
 
     fn rename(&self) -> Option<&str> {
         Some(&self.tool)
+    }
+
+    fn in_full(&self, bytes: &[u8]) -> Option<Box<RawValue>> {
+        if !self.server.entry.record_full {
+            return None;
+        }
+        self.server.redacted(bytes)
     }
 
     fn check(&self, _: &mut Call) -> Result<(), Failure> {

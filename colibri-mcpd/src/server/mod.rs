@@ -29,6 +29,7 @@ use crate::host::secrets::Secrets;
 use crate::host::{self, Host};
 use crate::policy::Gates;
 use crate::store::Store;
+use crate::trail::{self, Detail, Options, SyslogWitness, Trail};
 use crate::wire::Budget;
 use daemon::{Daemon, MOST_QUEUED};
 
@@ -157,8 +158,19 @@ async fn run(config: Config) -> Result<(), Failed> {
     let store = Arc::new(store);
     let spawner = SystemSpawner::new(config.priv_mode).map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
     let gates = Gates::new(config.write, config.external_call);
+    let trail = Trail::open(Options {
+        state_dir: config.state_dir.clone(),
+        sync: config.trail_sync,
+        witness: Arc::new(SyslogWitness::new()),
+        limits: trail::Limits::default(),
+    })
+    .map_err(|error| (EXIT_CONFIG, error.to_string()))?;
+    let recorder = Recorder::Trail(trail);
+    recorder
+        .event("start", &[("version", Detail::Text(env!("CARGO_PKG_VERSION")))])
+        .map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
     let chain = Arc::new(Chain {
-        recorder: Recorder::Log,
+        recorder,
         rules: Rules {
             gates: ArcSwap::from_pointee(gates),
         },
@@ -184,6 +196,9 @@ async fn run(config: Config) -> Result<(), Failed> {
     }
     drop(listener);
     daemon.end().await;
+    if let Err(error) = daemon.chain().close() {
+        error!("the trail was not sealed: {error}");
+    }
     info!("ended");
     Ok(())
 }

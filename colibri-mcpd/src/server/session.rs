@@ -11,7 +11,7 @@ use tracing::{debug, info};
 use super::daemon::Daemon;
 use super::own::Own;
 use crate::chain::enter::Cancel;
-use crate::chain::{Arguments, Batch, Call, Client, Limit, Parts, Target};
+use crate::chain::{Arguments, Batch, Call, Client, Limit, Parts, Target, Trace};
 use crate::policy::{Caller, Gate};
 use crate::protocol::{
     self, Answer, Code, Failure, Method, Notification, Request, RpcError, Session as Agreed, Version,
@@ -298,8 +298,10 @@ impl Session {
             params: params.map(|params| params.span()),
             ..Parts::default()
         };
+        let mut trace = None;
         let (version, known, target) = match protocol::classify(self.agreed, &OFFERED, &name, params) {
             Ok(request) => {
+                trace = request.meta.object.and_then(read_trace);
                 parts.progress_token = request.meta.progress_token.map(|token| token.span());
                 let target = self
                     .target(&request, params, &key, &mut parts)
@@ -321,6 +323,10 @@ impl Session {
             method: known,
             frame: frame.clone(),
             parts,
+            name: params
+                .filter(|_| known == Some(Method::ToolsCall))
+                .and_then(|params| tool_name(params)),
+            trace,
             target,
             entered: Instant::now(),
             time: SystemTime::now(),
@@ -380,6 +386,24 @@ impl Session {
             _ => Err(RpcError::method_not_found(method.as_str(), version)),
         }
     }
+}
+
+/// The name of the tool that is called, as far as a record holds it.
+fn tool_name(params: Json<'_>) -> Option<Box<str>> {
+    let name = params.get("name")?.as_str()?;
+    Some(name.chars().take(200).collect::<String>().into())
+}
+
+/// The trace context of a request. One that is longer than any that the standard allows is left out.
+fn read_trace(meta: Json<'_>) -> Option<Box<Trace>> {
+    let text = |key, longest| {
+        let value = meta.get(key)?.as_str()?;
+        (value.len() <= longest).then(|| Box::from(&*value))
+    };
+    Some(Box::new(Trace {
+        parent: text("traceparent", 100)?,
+        state: text("tracestate", 512),
+    }))
 }
 
 /// What the daemon offers as a server.

@@ -91,7 +91,7 @@ async def main():
     report = {"steps": {}, "errors": complaints.seen}
     async with client:
         report["protocol"] = client.protocol_version
-        steps = Steps(client, plan["mode"] == "modern", changes)
+        steps = Steps(client, client.protocol_version >= "2026", changes)
         for step in plan["steps"]:
             try:
                 report["steps"][step["key"]] = await getattr(steps, step["do"])(step)

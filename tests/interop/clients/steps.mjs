@@ -54,9 +54,33 @@ export async function run(session) {
     console.log(JSON.stringify(report));
 }
 
+/** Settles with the next notifications/tools/list_changed. */
+function changeOf(session, expected) {
+    return new Promise((resolve, reject) => {
+        const timer = setTimeout(() => reject(new Error(`no list_changed that brought ${expected}`)), PATIENCE_MS);
+        timer.unref();
+        session.onToolsChanged(resolve);
+    });
+}
+
 const STEPS = {
     async list(session) {
         return { tools: (await session.listTools()).tools };
+    },
+
+    async settle(session, { expect }) {
+        // Servers that are slow to start come into the list later, and that is announced.
+        const lists = [];
+        for (;;) {
+            let told = changeOf(session, 'what is missing');
+            told.catch(() => {});
+            const names = new Set((await session.listTools()).tools.map(tool => tool.name));
+            lists.push(names.size);
+            if (expect.every(name => names.has(name))) {
+                return { lists };
+            }
+            await told;
+        }
     },
 
     async call(session, { name, arguments: args, progress }) {
@@ -78,18 +102,12 @@ const STEPS = {
 
     async changed(session, { name, arguments: args, expect }) {
         // Another server's list may change meanwhile, so the first notification need not be the one waited for.
-        const patience = AbortSignal.timeout(PATIENCE_MS);
-        const next = () =>
-            new Promise((resolve, reject) => {
-                session.onToolsChanged(resolve);
-                patience.addEventListener('abort', () => reject(new Error(`no list_changed that brought ${expect}`)));
-            });
-        let told = next();
+        let told = changeOf(session, expect);
         await session.listen?.();
         await session.callTool({ name, arguments: args }, { timeout: PATIENCE_MS });
         for (;;) {
             await told;
-            told = next();
+            told = changeOf(session, expect);
             told.catch(() => {});
             if ((await session.listTools()).tools.some(tool => tool.name === expect)) {
                 return { brought: expect };

@@ -1,0 +1,162 @@
+//! The server of the helper's tests: does as its first argument says, well or badly. It is copied into a jail's root
+//! and started there by the helper, so that what a server can do is tried from where a server stands.
+
+// A part of the tests: what fails here fails them.
+#![allow(clippy::unwrap_used)]
+
+mod sys;
+
+use std::io::{BufRead, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio, exit};
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    let rest: Vec<&str> = args.iter().skip(2).map(String::as_str).collect();
+    match args.get(1).map(String::as_str).unwrap_or("echo") {
+        "echo" => echo(),
+        "exit" => exit(rest[0].parse().unwrap()),
+        "signal" => sys::raise(rest[0].parse().unwrap()),
+        "hang" => {
+            say("ready");
+            sys::wait_forever()
+        }
+        "stubborn" => {
+            sys::block_signals();
+            say("ready");
+            sys::wait_forever()
+        }
+        "detach" => {
+            for _ in 0..5 {
+                start("detached");
+            }
+            say("ready");
+            wait_for_end();
+        }
+        // A grandchild in a session of its own, deaf to signals, that holds every pipe it was given.
+        "detached" => {
+            sys::setsid();
+            start("stubborn-silent");
+        }
+        "stubborn-silent" => {
+            sys::block_signals();
+            sys::wait_forever()
+        }
+        "forkbomb" => {
+            let mut children = 0;
+            while children < 10_000 && try_start("stubborn-silent") {
+                children += 1;
+            }
+            say(&format!("children {children}"));
+            wait_for_end();
+        }
+        "hog" => {
+            let mut held: Vec<Vec<u8>> = Vec::new();
+            loop {
+                let mut piece = Vec::new();
+                if piece.try_reserve_exact(16 << 20).is_err() || held.len() > 4096 {
+                    break;
+                }
+                piece.resize(16 << 20, 1);
+                held.push(piece);
+            }
+            say(&format!("held {}", held.len() * 16));
+            wait_for_end();
+        }
+        "facts" => facts(),
+        "attack" => attack(&rest),
+        "flood" => {
+            let line = vec![b'x'; 1 << 16];
+            while std::io::stdout().write_all(&line).is_ok() {}
+        }
+        other => {
+            eprintln!("inmate: unknown word {other}");
+            exit(2)
+        }
+    }
+}
+
+fn say(text: &str) {
+    let mut stdout = std::io::stdout();
+    let _ = writeln!(stdout, "{text}");
+    let _ = stdout.flush();
+}
+
+fn echo() {
+    for line in std::io::stdin().lock().lines() {
+        say(&line.unwrap());
+    }
+}
+
+fn wait_for_end() {
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+fn me() -> Command {
+    Command::new(std::env::args_os().next().unwrap())
+}
+
+fn start(word: &str) {
+    assert!(try_start(word));
+}
+
+fn try_start(word: &str) -> bool {
+    match me().arg(word).stdin(Stdio::inherit()).spawn() {
+        Ok(mut child) => {
+            if word == "detached" {
+                let _ = child.wait();
+            }
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+/// What the process was given, one fact a line.
+fn facts() {
+    for line in sys::facts() {
+        say(&line);
+    }
+    let mut environment: Vec<(String, String)> = std::env::vars().collect();
+    environment.sort();
+    for (name, value) in environment {
+        say(&format!("env {name}={value}"));
+    }
+    say(&format!("cwd {}", std::env::current_dir().unwrap().display()));
+    for directory in ["/", "/dev", "/tmp"] {
+        let mut names: Vec<String> = std::fs::read_dir(directory)
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        say(&format!("ls {directory} {}", names.join(" ")));
+    }
+    say("end");
+}
+
+/// Tries what a hostile server would; says of each whether it worked.
+fn attack(paths: &[&str]) {
+    let tell = |what: &str, worked: bool| say(&format!("{what}: {}", if worked { "WORKED" } else { "failed" }));
+    for target in paths.iter().filter(|t| t.contains(':')) {
+        let connected = target
+            .to_socket_addrs()
+            .is_ok_and(|mut a| a.any(|a| TcpStream::connect(a).is_ok()));
+        tell(&format!("connect {target}"), connected);
+    }
+    for path in paths.iter().filter(|t| t.starts_with('/')) {
+        tell(&format!("see {path}"), std::fs::symlink_metadata(path).is_ok());
+        tell(&format!("talk to {path}"), UnixStream::connect(path).is_ok());
+    }
+    tell("write to /", std::fs::write("/written", b"x").is_ok());
+    tell("write to /dev", std::fs::write("/dev/written", b"x").is_ok());
+    tell("write to /tmp", std::fs::write("/tmp/written", b"x").is_ok());
+    tell(
+        "fill /tmp beyond its size",
+        std::fs::write("/tmp/filled", vec![0; 3 << 20]).is_ok(),
+    );
+    for (what, worked) in sys::attacks() {
+        tell(what, worked);
+    }
+    say("end");
+}

@@ -1,0 +1,495 @@
+//! The jail of an instance: making it or entering it, starting the server in it, and undoing all of it.
+//!
+//! ```text
+//! outer ── supervisor (reaper, owns the jail's descriptor) ── server, in the jail
+//! ```
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use colibri_jail_helper::STATE_DIR;
+use colibri_jail_helper::names::{self, JailName, MARK_PREFIX, SessionId};
+use colibri_jail_helper::plan::{Ephemeral, Place, Plan, PlannedLimits, PlannedNetwork};
+use colibri_jail_helper::record::Fact;
+use colibri_jail_helper::refusal::{Exit, Refusal};
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::act::secrets::Environment;
+use crate::act::server::Server;
+use crate::act::state::Record;
+use crate::act::{files, mounts, tell};
+use crate::sys::{self, Parameters, Waited};
+
+/// The most bytes of a jail's path (MAXPATHLEN) and name (MAXHOSTNAMELEN).
+const PATH_ROOM: usize = 1024;
+const NAME_ROOM: usize = 256;
+
+/// The most bytes of the kernel's own explanation.
+const ERRMSG_ROOM: usize = 1024;
+
+/// Refuses what the state of the system does not allow, before anything is made.
+///
+/// # Errors
+/// A path that is not as it must be, a live jail in the way, a persistent jail that does not run or is not the one the
+/// entry means, resource accounting that is off.
+pub fn check(plan: &Plan) -> Result<(), Refusal> {
+    if plan.limits.needs_racct && !racct() {
+        return Err(Refusal::file(
+            "racct",
+            "limits.memory and limits.processes of an entry need resource accounting: put kern.racct.enable=1 into \
+             /boot/loader.conf and reboot",
+        ));
+    }
+    match &plan.place {
+        Place::Ephemeral(jail) => {
+            files::check_places(jail)?;
+            refuse_jails_in_the_way(&jail.root)?;
+            refuse_thin_root(&jail.root)
+        }
+        Place::Persistent { jail, root_path } => find_persistent(jail, root_path.as_deref()).map(drop),
+    }
+}
+
+fn racct() -> bool {
+    sys::sysctl_number("kern.racct.enable") == Some(1)
+}
+
+/// A live jail, as jail_get(2) tells.
+struct Live {
+    jid: i32,
+    name: String,
+    path: String,
+}
+
+impl Live {
+    /// One of the helper's own: by name, and by the place of its root, which nobody else can have.
+    fn session(&self) -> Option<SessionId> {
+        let session = SessionId::from_mark(&self.name)?;
+        (self.path == format!("{STATE_DIR}/{session}/root")).then_some(session)
+    }
+}
+
+fn jails() -> Result<Vec<Live>, Refusal> {
+    let failed = |error| Refusal::system("jails", "list the jails", error);
+    let mut found = Vec::new();
+    let mut last = 0;
+    loop {
+        let parameters = Parameters::new()
+            .number("lastjid", last)
+            .and_then(|p| p.room("name", NAME_ROOM))
+            .and_then(|p| p.room("path", PATH_ROOM));
+        let mut parameters = parameters.map_err(failed)?;
+        match sys::jail_get(&mut parameters, 0) {
+            Ok(jid) => {
+                last = jid;
+                found.push(Live {
+                    jid,
+                    name: parameters.read_text("name"),
+                    path: parameters.read_text("path"),
+                });
+            }
+            Err(Errno::ENOENT) => return Ok(found),
+            Err(error) => return Err(failed(error)),
+        }
+    }
+}
+
+/// Two jails that share directories can pass descriptors and links to each other. A jail whose root is `/` (a service
+/// jail) is the host in this respect, and in nobody's way.
+fn refuse_jails_in_the_way(root: &Path) -> Result<(), Refusal> {
+    let root = root.to_string_lossy();
+    for jail in jails()? {
+        let near = names::is_at_or_below(&root, &jail.path) || names::is_at_or_below(&jail.path, &root);
+        if near && jail.path != "/" && jail.session().is_none() {
+            return Err(Refusal::policy(
+                "jail path",
+                "a live jail has its root at, above or below the entry's path",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A nullfs of a directory does not show what is mounted below it: the base of a thin jail would be missing.
+fn refuse_thin_root(root: &Path) -> Result<(), Refusal> {
+    let below = format!("{}/", root.display());
+    let mounted = sys::all_mounted().map_err(|error| Refusal::system("mounts", "list what is mounted", error))?;
+    if mounted.iter().any(|mount| mount.on.starts_with(&below)) {
+        let what = format!(
+            "{}: something is mounted below it (a thin jail?); the root must be complete",
+            root.display()
+        );
+        return Err(Refusal::file("root", what));
+    }
+    Ok(())
+}
+
+/// The id of a persistent jail that is as the entry says.
+fn find_persistent(name: &JailName, root_path: Option<&Path>) -> Result<i32, Refusal> {
+    let failed = |error| Refusal::system("jails", "look a jail up", error);
+    let mac_do = sys::sysctl_exists("security.jail.param.mac.do.");
+    let parameters = Parameters::new()
+        .text("name", name.as_str())
+        .and_then(|p| p.room("path", PATH_ROOM));
+    let parameters = if mac_do {
+        parameters.and_then(|p| p.number("mac.do", 0))
+    } else {
+        parameters
+    };
+    let mut parameters = parameters.map_err(failed)?;
+    let jid = match sys::jail_get(&mut parameters, 0) {
+        Ok(jid) => jid,
+        Err(Errno::ENOENT) => {
+            return Err(Refusal::new(
+                Exit::TryLater,
+                "jail",
+                "the jail is not running; start it with service jail start",
+            ));
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    if root_path.is_some_and(|wanted| wanted.to_string_lossy() != parameters.read_text("path")) {
+        return Err(Refusal::policy(
+            "root_path",
+            "the running jail of this name has another path than the entry says",
+        ));
+    }
+    if mac_do && parameters.read_number("mac.do") == Some(libc::JAIL_SYS_INHERIT) {
+        let what = "the jail inherits mac.do, by which its processes can become root in it; set mac.do=disable";
+        return Err(Refusal::policy("mac.do", what));
+    }
+    Ok(jid)
+}
+
+/// A running instance.
+pub struct Cell {
+    jid: i32,
+    main: Pid,
+    code: Option<i32>,
+    empty: bool,
+    // Held for its life alone: the kernel removes the jail with the last copy, whatever ends this process.
+    _owner: Option<OwnedFd>,
+}
+
+impl Cell {
+    /// Makes or enters the jail and starts the server in it.
+    ///
+    /// # Errors
+    /// A step failed; what was made is in the record.
+    pub fn create(plan: &Plan, environment: &Environment, record: &mut Record) -> Result<Self, Refusal> {
+        let failed = |tried| move |error| Refusal::system("jail", tried, error);
+        sys::become_reaper().map_err(failed("become the reaper"))?;
+        let session = record.session().clone();
+        let (jid, owner) = match &plan.place {
+            Place::Ephemeral(jail) => {
+                record.note(Fact::Ephemeral)?;
+                mounts::stage(jail, record)?;
+                make_jail(jail, &session, &record.root())?
+            }
+            Place::Persistent { jail, root_path } => {
+                record.note(Fact::Persistent(jail.clone()))?;
+                (find_persistent(jail, root_path.as_deref())?, None)
+            }
+        };
+        record.note(Fact::Jid(jid))?;
+        if racct() {
+            record.note(Fact::Rules)?;
+            add_rules(&session, &plan.limits)?;
+        }
+        match sys::fork().map_err(failed("fork"))? {
+            Some(main) => Ok(Self {
+                jid,
+                main,
+                code: None,
+                empty: false,
+                _owner: owner,
+            }),
+            None => {
+                let server = Server {
+                    plan,
+                    session: &session,
+                    environment,
+                    jid,
+                };
+                let Err(refusal) = server.execute(|| sys::jail_attach(jid).map_err(failed("enter the jail")));
+                tell::refusal(&refusal.line(false));
+                std::process::exit(refusal.exit as i32)
+            }
+        }
+    }
+
+    /// The jail's id.
+    pub fn jid(&self) -> i32 {
+        self.jid
+    }
+
+    /// A descriptor that becomes readable when something ended: SIGCHLD tells it all here.
+    pub fn wake(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Reaps what has ended. As the reaper, this process gets every descendant, orphans included.
+    ///
+    /// # Errors
+    /// waitpid(2) failed.
+    pub fn reap(&mut self) -> Result<(), Refusal> {
+        while !self.empty {
+            match sys::wait(None, false).map_err(|error| Refusal::system("jail", "wait", error))? {
+                Waited::Child(pid, ended) if pid == self.main => self.code = Some(ended.code()),
+                Waited::Child(..) => {}
+                Waited::NoneYet => break,
+                Waited::NoChildren => self.empty = true,
+            }
+        }
+        Ok(())
+    }
+
+    /// The server's exit code, once it has ended.
+    pub fn main_code(&self) -> Option<i32> {
+        self.code
+    }
+
+    /// Whether no process is left.
+    pub fn is_empty(&self) -> bool {
+        self.empty
+    }
+
+    /// Sends SIGTERM to every process below this one.
+    pub fn terminate(&self) {
+        // ESRCH: nobody is left, which the next reap finds.
+        let _ = sys::signal_descendants(Signal::SIGTERM);
+    }
+
+    /// Kills every process below this one.
+    pub fn kill(&self) {
+        let _ = sys::signal_descendants(Signal::SIGKILL);
+    }
+}
+
+/// Makes the jail, empty. It persists until it is removed; where the kernel has owning descriptors (15), it is removed
+/// with the one that is returned.
+fn make_jail(jail: &Ephemeral, session: &SessionId, root: &Path) -> Result<(i32, Option<OwnedFd>), Refusal> {
+    let failed = |error| Refusal::system("jail", "name the jail's parameters", error);
+    let allow = allow_parameters(jail)?;
+    let build = |own: bool| -> Result<Parameters, Errno> {
+        let mut parameters = Parameters::new()
+            .text("path", &root.to_string_lossy())?
+            .text("name", &session.mark())?
+            .text("host.hostname", &session.mark())?
+            .number("children.max", 0)?
+            .number("enforce_statfs", 2)?
+            .flag("persist")?;
+        for module in ["sysvmsg", "sysvsem", "sysvshm"] {
+            // Parameters of modules: where one is not there, neither is what it would allow.
+            if sys::sysctl_exists(&format!("security.jail.param.{module}.")) {
+                parameters = parameters.number(module, libc::JAIL_SYS_DISABLE)?;
+            }
+        }
+        if sys::sysctl_exists("security.jail.param.mac.do.") {
+            parameters = parameters.number("mac.do", libc::JAIL_SYS_DISABLE)?;
+        }
+        for parameter in &allow {
+            parameters = parameters.flag(parameter)?;
+        }
+        for (family, network) in [("ip4", &jail.ip4), ("ip6", &jail.ip6)] {
+            parameters = match network {
+                PlannedNetwork::Disable => parameters.number(family, libc::JAIL_SYS_DISABLE)?,
+                PlannedNetwork::Inherit => parameters.number(family, libc::JAIL_SYS_INHERIT)?,
+                PlannedNetwork::Addresses(addresses) => {
+                    let bytes = addresses.iter().flat_map(address_bytes).collect();
+                    parameters
+                        .number(family, libc::JAIL_SYS_NEW)?
+                        .bytes(&format!("{family}.addr"), bytes)?
+                }
+            };
+        }
+        if own {
+            parameters = parameters.number("desc", -1)?;
+        }
+        parameters.room("errmsg", ERRMSG_ROOM)
+    };
+    let mut parameters = build(true).map_err(failed)?;
+    match sys::jail_set(&mut parameters, libc::JAIL_CREATE | sys::JAIL_OWN_DESC) {
+        Ok(jid) => {
+            let fd = parameters.read_number("desc").filter(|fd| *fd > 2);
+            let fd = fd.ok_or_else(|| Refusal::system("jail", "own the jail", "the kernel gave no descriptor"))?;
+            let owner = sys::take_descriptor(fd).map_err(|error| Refusal::system("jail", "own the jail", error))?;
+            Ok((jid, Some(owner)))
+        }
+        // A kernel before 15 does not know the flag, and says so by an EINVAL without a word. Any other EINVAL has one.
+        Err(Errno::EINVAL) if parameters.read_text("errmsg").is_empty() => {
+            let mut parameters = build(false).map_err(failed)?;
+            let made = sys::jail_set(&mut parameters, libc::JAIL_CREATE);
+            made.map(|jid| (jid, None))
+                .map_err(|error| refused_jail(error, &parameters))
+        }
+        Err(error) => Err(refused_jail(error, &parameters)),
+    }
+}
+
+fn refused_jail(error: Errno, parameters: &Parameters) -> Refusal {
+    Refusal::system(
+        "jail",
+        "make the jail",
+        format!("{error} {}", parameters.read_text("errmsg")),
+    )
+}
+
+fn address_bytes(address: &IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+/// Every `allow` parameter that this kernel knows, as itself if the plan has it, else negated: what a kernel will
+/// allow by default tomorrow is then refused today.
+fn allow_parameters(jail: &Ephemeral) -> Result<Vec<String>, Refusal> {
+    let known = sys::sysctl_names_below("security.jail.param.allow")
+        .map_err(|error| Refusal::system("jail", "list the allow parameters", error))?;
+    let mut parameters = Vec::new();
+    // A node that is a parameter itself is listed with a dot at its end (`mount.`).
+    for name in known.iter().map(|name| name.trim_end_matches('.')) {
+        parameters.push(
+            match (jail.allow.iter().any(|asked| asked == name), name.rsplit_once('.')) {
+                (true, _) => format!("allow.{name}"),
+                (false, Some((above, last))) => format!("allow.{above}.no{last}"),
+                (false, None) => format!("allow.no{name}"),
+            },
+        );
+    }
+    if let Some(unknown) = jail.allow.iter().find(|asked| !known.iter().any(|name| name == *asked)) {
+        return Err(Refusal::file(
+            "allow",
+            format!("this kernel knows no parameter allow.{unknown}"),
+        ));
+    }
+    Ok(parameters)
+}
+
+/// Rules on the login class, which is the instance's alone, in an ephemeral jail and in a persistent one.
+fn add_rules(session: &SessionId, limits: &PlannedLimits) -> Result<(), Refusal> {
+    let class = session.mark();
+    for (resource, most) in [("vmemoryuse", limits.memory), ("maxproc", limits.processes)] {
+        if let Some(most) = most {
+            sys::add_resource_rule(&format!("loginclass:{class}:{resource}:deny={most}"))
+                .map_err(|error| Refusal::system("rctl", "add a resource rule", error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Undoes what a record tells of: processes, jail, mounts, rules, in this order. Returns what is left.
+pub fn clear(session: &SessionId, facts: &[Fact]) -> Vec<String> {
+    let mut left = Vec::new();
+    match jails() {
+        Ok(jails) => {
+            for jail in jails.iter().filter(|jail| jail.session().as_ref() == Some(session)) {
+                left.extend(remove_jail(jail));
+            }
+        }
+        Err(refusal) => left.push(refusal.detail),
+    }
+    left.extend(kill_marked(&session.mark()));
+    left.extend(mounts::undo(facts));
+    if facts.contains(&Fact::Rules) {
+        let filter = format!("loginclass:{}", session.mark());
+        match sys::remove_resource_rules(&filter) {
+            Ok(()) | Err(Errno::ESRCH | Errno::ENOSYS) => {}
+            Err(error) => left.push(format!("resource rules of {}: {error}", session.mark())),
+        }
+    }
+    left
+}
+
+fn remove_jail(jail: &Live) -> Option<String> {
+    match sys::jail_remove(jail.jid) {
+        // EINVAL: it has just gone.
+        Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => None,
+        Err(error) => Some(format!("jail {} cannot be removed: {error}", jail.name)),
+    }
+}
+
+/// Kills every process that bears the mark, again and again until none does: one may fork while it is looked for.
+fn kill_marked(mark: &str) -> Option<String> {
+    let seen = &mark[..mark.len().min(sys::CLASS_SEEN)];
+    for _ in 0..100 {
+        let processes = match sys::processes() {
+            Ok(processes) => processes,
+            Err(error) => return Some(format!("processes cannot be listed: {error}")),
+        };
+        let marked: Vec<i32> = processes.iter().filter(|p| p.class == seen).map(|p| p.pid).collect();
+        if marked.is_empty() {
+            return None;
+        }
+        for pid in marked {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    Some(format!("processes of {mark} do not die"))
+}
+
+/// Undoes what no record tells of: a record may be lost, the marks are not. `live` are the sessions that somebody owns.
+pub fn clear_strays(live: &BTreeSet<SessionId>) -> Vec<String> {
+    let mut left = Vec::new();
+    let strange = |session: &SessionId| !live.contains(session);
+    match jails() {
+        Ok(jails) => {
+            for jail in jails.iter().filter(|jail| jail.session().as_ref().is_some_and(strange)) {
+                left.extend(remove_jail(jail));
+            }
+        }
+        Err(refusal) => left.push(refusal.detail),
+    }
+    left.extend(kill_stray_processes(live));
+    match sys::all_mounted() {
+        Ok(mounted) => {
+            for mount in mounted.iter().rev() {
+                let below = mount.on.strip_prefix(STATE_DIR).and_then(|rest| rest.strip_prefix('/'));
+                let session = below.and_then(|rest| SessionId::parse(rest.split('/').next()?.as_bytes()));
+                if session.as_ref().is_some_and(strange)
+                    && let Err(error) = mounts::unmount(mount.fsid)
+                {
+                    left.push(format!("{} is still mounted: {error}", mount.on));
+                }
+            }
+        }
+        Err(error) => left.push(format!("mounts cannot be listed: {error}")),
+    }
+    if let Ok(rules) = sys::resource_rules("loginclass:") {
+        let marks: BTreeSet<&str> = rules.iter().filter_map(|rule| rule.split(':').nth(1)).collect();
+        for mark in marks
+            .into_iter()
+            .filter(|mark| SessionId::from_mark(mark).as_ref().is_some_and(strange))
+        {
+            if let Err(error) = sys::remove_resource_rules(&format!("loginclass:{mark}")) {
+                left.push(format!("resource rules of {mark}: {error}"));
+            }
+        }
+    }
+    left
+}
+
+/// Processes whose mark is of no live session. The kernel tells 17 bytes of a mark, so one that begins as a live one's
+/// is left alone.
+fn kill_stray_processes(live: &BTreeSet<SessionId>) -> Vec<String> {
+    let seen: BTreeSet<String> = live
+        .iter()
+        .map(|session| session.mark()[..sys::CLASS_SEEN].to_owned())
+        .collect();
+    let processes = match sys::processes() {
+        Ok(processes) => processes,
+        Err(error) => return vec![format!("processes cannot be listed: {error}")],
+    };
+    let marks: BTreeSet<String> = processes
+        .into_iter()
+        .map(|process| process.class)
+        .filter(|class| class.starts_with(MARK_PREFIX) && class.len() == sys::CLASS_SEEN && !seen.contains(class))
+        .collect();
+    marks.iter().filter_map(|mark| kill_marked(mark)).collect()
+}

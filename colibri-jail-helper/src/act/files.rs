@@ -1,0 +1,234 @@
+//! Opening what root trusts: component by component from `/`, no symlink anywhere, nothing on the way that anybody but
+//! root (or one named owner) could have swapped.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use colibri_jail_helper::plan::Ephemeral;
+use colibri_jail_helper::refusal::Refusal;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
+
+/// Who may own a directory on the way, and the thing at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trust {
+    /// Root alone.
+    Root,
+    /// Root or this uid on the way; this uid at the end.
+    Owner(u32),
+}
+
+/// Opens a directory by walking to it.
+///
+/// # Errors
+/// [`colibri_jail_helper::refusal::Exit::File`], naming the component: missing, a symlink, not a directory, owned by
+/// somebody else, writable by group or others.
+pub fn open_directory(path: &Path, trust: Trust) -> Result<OwnedFd, Refusal> {
+    let mut walk = Walk::from_root(trust)?;
+    for name in components(path) {
+        walk.enter(name)?;
+    }
+    walk.finish()
+}
+
+/// Opens a directory below `top`, which is not checked itself, by walking to it: for mount points in a staged root. The
+/// last component may be writable by all if it is sticky, as `/tmp` is: it is going to be covered.
+///
+/// # Errors
+/// As [`open_directory`].
+pub fn open_mount_point(top: &OwnedFd, path: &Path) -> Result<OwnedFd, Refusal> {
+    let names: Vec<&OsStr> = components(path).collect();
+    let mut walk = Walk {
+        at: duplicate(top)?,
+        seen: String::new(),
+        trust: Trust::Root,
+    };
+    let Some((last, above)) = names.split_last() else {
+        return Err(Refusal::file("mount point", "the root itself cannot be a mount point"));
+    };
+    for name in above {
+        walk.enter(name)?;
+    }
+    let stat = walk.step(last)?;
+    let covered = stat.st_mode & 0o022 == 0 || stat.st_mode & 0o1000 != 0;
+    if stat.st_uid != 0 || !covered {
+        return Err(walk.refuse("must be root's, and not writable by group or others"));
+    }
+    Ok(walk.at)
+}
+
+/// Walks to everything that an ephemeral jail needs of the file system, and keeps nothing open: so that a start is
+/// refused before anything is made. Acting walks again.
+///
+/// # Errors
+/// As [`open_directory`], for the root, its mount points and the sources of its mounts.
+pub fn check_places(jail: &Ephemeral) -> Result<(), Refusal> {
+    let root = open_directory(&jail.root, Trust::Root)?;
+    for point in [Path::new("/dev"), Path::new("/tmp")] {
+        open_mount_point(&root, point)?;
+    }
+    for mount in &jail.mounts {
+        open_mount_point(&root, &mount.at)?;
+        open_directory(&mount.path, Trust::Owner(mount.owner))?;
+    }
+    Ok(())
+}
+
+/// Reads a whole file of root's: regular, not writable by group or others, every directory above it likewise, at most
+/// `limit` bytes. `forbidden` are the permission bits that must be clear.
+///
+/// # Errors
+/// [`colibri_jail_helper::refusal::Exit::File`], naming the component and what to do.
+pub fn read(path: &Path, limit: usize, forbidden: Mode) -> Result<Vec<u8>, Refusal> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(Refusal::file("files", "not a file's path"));
+    };
+    let directory = open_directory(parent, Trust::Root)?;
+    read_at(&directory, &parent.to_string_lossy(), name, limit, forbidden)
+}
+
+/// The permission bits of files that everybody may read and only root write.
+pub const WRITABLE_BY_OTHERS: Mode = Mode::S_IWGRP.union(Mode::S_IWOTH);
+
+/// [`read`] in a directory that was walked to already and is called `shown`.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_at(
+    directory: &OwnedFd,
+    shown: &str,
+    name: &OsStr,
+    limit: usize,
+    forbidden: Mode,
+) -> Result<Vec<u8>, Refusal> {
+    let shown = format!("{shown}/{}", name.to_string_lossy());
+    let refuse = |what: &str| Refusal::file("files", format!("{shown}: {what}"));
+    // O_NONBLOCK: opening a FIFO must not wait for its writer.
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
+    let file = openat(directory.as_fd(), name, flags, Mode::empty()).map_err(|error| match error {
+        Errno::ELOOP | Errno::EMLINK => refuse("is a symlink; put the file itself there"),
+        Errno::ENOENT => refuse("does not exist"),
+        error => refuse(&format!("cannot be opened: {error}")),
+    })?;
+    let before = fstat(&file).map_err(|error| refuse(&format!("cannot be examined: {error}")))?;
+    if kind(&before) != SFlag::S_IFREG {
+        return Err(refuse("is not a regular file"));
+    }
+    if before.st_uid != 0 {
+        return Err(refuse("is not owned by root"));
+    }
+    if Mode::from_bits_truncate(before.st_mode).intersects(forbidden) {
+        let most = 0o777 & !forbidden.bits();
+        return Err(refuse(&format!(
+            "is open to more than root allows; chmod it to {most:04o} or less"
+        )));
+    }
+    if before.st_size < 0 || before.st_size as u64 > limit as u64 {
+        return Err(refuse(&format!("is larger than {limit} bytes")));
+    }
+    let mut bytes = Vec::with_capacity(before.st_size as usize);
+    let mut file = File::from(file);
+    (&mut file)
+        .take(limit as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| refuse(&format!("cannot be read: {error}")))?;
+    let after = fstat(&file).map_err(|error| refuse(&format!("cannot be examined: {error}")))?;
+    let same = |a: &FileStat, b: &FileStat| {
+        (a.st_size, a.st_mtime, a.st_mtime_nsec, a.st_ctime, a.st_ctime_nsec)
+            == (b.st_size, b.st_mtime, b.st_mtime_nsec, b.st_ctime, b.st_ctime_nsec)
+    };
+    if bytes.len() as u64 != after.st_size as u64 || !same(&before, &after) {
+        return Err(refuse("changed while it was read; replace files by rename(2)"));
+    }
+    Ok(bytes)
+}
+
+struct Walk {
+    at: OwnedFd,
+    seen: String,
+    trust: Trust,
+}
+
+impl Walk {
+    fn from_root(trust: Trust) -> Result<Self, Refusal> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let at = open("/", flags, Mode::empty()).map_err(|error| Refusal::system("files", "open /", error))?;
+        let walk = Self {
+            at,
+            seen: String::new(),
+            trust,
+        };
+        let stat = fstat(&walk.at).map_err(|error| Refusal::system("files", "examine /", error))?;
+        walk.check(&stat)?;
+        Ok(walk)
+    }
+
+    fn refuse(&self, what: &str) -> Refusal {
+        let shown = if self.seen.is_empty() { "/" } else { &self.seen };
+        Refusal::file("files", format!("{shown}: {what}"))
+    }
+
+    /// One component down, whatever it is as long as it is a directory and no symlink.
+    fn step(&mut self, name: &OsStr) -> Result<FileStat, Refusal> {
+        self.seen.push('/');
+        self.seen.push_str(&name.to_string_lossy());
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        self.at = openat(self.at.as_fd(), name, flags, Mode::empty()).map_err(|error| match error {
+            Errno::ENOENT => self.refuse("does not exist"),
+            Errno::ELOOP | Errno::EMLINK | Errno::ENOTDIR => self.refuse("is a symlink, or not a directory"),
+            error => self.refuse(&format!("cannot be opened: {error}")),
+        })?;
+        fstat(&self.at).map_err(|error| self.refuse(&format!("cannot be examined: {error}")))
+    }
+
+    fn enter(&mut self, name: &OsStr) -> Result<(), Refusal> {
+        let stat = self.step(name)?;
+        self.check(&stat)
+    }
+
+    fn check(&self, stat: &FileStat) -> Result<(), Refusal> {
+        let good = match self.trust {
+            Trust::Root => stat.st_uid == 0,
+            Trust::Owner(uid) => stat.st_uid == 0 || stat.st_uid == uid,
+        };
+        if !good {
+            return Err(self.refuse("is owned by somebody else than it must be"));
+        }
+        if stat.st_mode & 0o022 != 0 {
+            return Err(self.refuse("is writable by its group or by others"));
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<OwnedFd, Refusal> {
+        if let Trust::Owner(uid) = self.trust {
+            let stat = fstat(&self.at).map_err(|error| self.refuse(&format!("cannot be examined: {error}")))?;
+            if stat.st_uid != uid {
+                return Err(self.refuse("is not owned by the uid that the policy names"));
+            }
+        }
+        Ok(self.at)
+    }
+}
+
+fn components(path: &Path) -> impl Iterator<Item = &OsStr> {
+    path.as_os_str()
+        .as_bytes()
+        .split(|b| *b == b'/')
+        .filter(|name| !name.is_empty())
+        .map(OsStr::from_bytes)
+}
+
+fn kind(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
+}
+
+fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, Refusal> {
+    fd.try_clone()
+        .map_err(|error| Refusal::system("files", "duplicate a descriptor", error))
+}

@@ -1,0 +1,137 @@
+//! Building an instance's root from mounts, each noted by file system id as soon as it is there, and undoing them by
+//! that id. A path can be mounted over, or lead elsewhere tomorrow; an id is the one mount or none.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use colibri_jail_helper::plan::Ephemeral;
+use colibri_jail_helper::record::Fact;
+use colibri_jail_helper::refusal::Refusal;
+use nix::errno::Errno;
+
+use crate::act::devfs;
+use crate::act::files::{self, Trust};
+use crate::act::state::Record;
+use crate::sys::{self, Parameters};
+
+/// How long an unmount is tried before it is forced: a dying process holds its nodes for a moment.
+const BUSY: Duration = Duration::from_secs(2);
+
+/// Mounts everything of an ephemeral root below the instance's staging directory.
+///
+/// # Errors
+/// A step failed. What was mounted until then is in the record.
+pub fn stage(jail: &Ephemeral, record: &mut Record) -> Result<(), Refusal> {
+    let top = record.root();
+    let top_text = top.to_string_lossy().into_owned();
+    let root = files::open_directory(&jail.root, Trust::Root)?;
+    let options = |parameters: Parameters| parameters.flag("ro").and_then(|p| p.flag("nosuid"));
+    mount_from(&root, &top_text, options, record)?;
+    let staged = files::open_directory(&top, Trust::Root)?;
+    files::open_mount_point(&staged, Path::new("/dev"))?;
+    let dev = format!("{top_text}/dev");
+    let devfs = mount("devfs", &dev, |p| p.text("from", "devfs"), record)?;
+    devfs::restrict(&devfs)?;
+    files::open_mount_point(&staged, Path::new("/tmp"))?;
+    let size = jail.tmp.to_string();
+    let options = |p: Parameters| {
+        p.text("from", "tmpfs")
+            .and_then(|p| p.text("size", &size))
+            .and_then(|p| p.text("mode", "01777"))?
+            .flag("nosuid")
+    };
+    mount("tmpfs", &format!("{top_text}/tmp"), options, record)?;
+    for shown in &jail.mounts {
+        // The owner of the source may rename what is on its way at any moment. What is mounted is what was walked to.
+        let source = files::open_directory(&shown.path, Trust::Owner(shown.owner))?;
+        files::open_mount_point(&staged, &shown.at)?;
+        let at = format!("{top_text}{}", shown.at.display());
+        let options = |p: Parameters| {
+            let p = p.flag("nosuid")?;
+            if shown.write { Ok(p) } else { p.flag("ro") }
+        };
+        mount_from(&source, &at, options, record)?;
+    }
+    Ok(())
+}
+
+/// A nullfs of exactly the directory that a descriptor is open on: nmount(2) takes paths alone, so this process goes
+/// there and mounts ".".
+fn mount_from(
+    source: &OwnedFd,
+    at: &str,
+    options: impl FnOnce(Parameters) -> Result<Parameters, Errno>,
+    record: &mut Record,
+) -> Result<(), Refusal> {
+    let failed = |tried| move |error| Refusal::system("mount", tried, error);
+    nix::unistd::fchdir(source).map_err(failed("go to the directory to be shown"))?;
+    let mounted = mount("nullfs", at, |p| p.text("target", ".").and_then(options), record);
+    nix::unistd::chdir("/").map_err(failed("go back to /"))?;
+    mounted.map(drop)
+}
+
+/// Mounts, notes, and opens the root of what was mounted.
+fn mount(
+    kind: &str,
+    at: &str,
+    options: impl FnOnce(Parameters) -> Result<Parameters, Errno>,
+    record: &mut Record,
+) -> Result<OwnedFd, Refusal> {
+    let failed = |tried| move |error| Refusal::system("mount", tried, error);
+    let parameters = Parameters::new()
+        .text("fstype", kind)
+        .and_then(|p| p.text("fspath", at))
+        .and_then(options)
+        .and_then(|p| p.room("errmsg", 256));
+    let mut parameters = parameters.map_err(failed("name a mount"))?;
+    if let Err(error) = sys::nmount(&mut parameters, 0) {
+        let why = parameters.read_text("errmsg");
+        return Err(Refusal::system(
+            "mount",
+            &format!("mount {kind} on {at}"),
+            format!("{error} {why}"),
+        ));
+    }
+    let flags = nix::fcntl::OFlag::O_RDONLY | nix::fcntl::OFlag::O_DIRECTORY | nix::fcntl::OFlag::O_CLOEXEC;
+    let opened = nix::fcntl::open(at, flags, nix::sys::stat::Mode::empty()).map_err(failed("open what was mounted"))?;
+    let mounted = sys::mounted_at(opened.as_fd()).map_err(failed("examine what was mounted"))?;
+    if mounted.on != at || mounted.kind != kind {
+        // Not ours, so not noted; the record's own mounts are undone by the caller.
+        return Err(Refusal::system(
+            "mount",
+            &format!("mount {kind} on {at}"),
+            "it is not what is there now",
+        ));
+    }
+    record.note(Fact::Mount {
+        fsid: mounted.fsid,
+        at: at.to_owned(),
+    })?;
+    Ok(opened)
+}
+
+/// Undoes the mounts that facts tell of, last first. Returns what could not be undone.
+pub fn undo(facts: &[Fact]) -> Vec<String> {
+    let mut left = Vec::new();
+    for fact in facts.iter().rev() {
+        if let Fact::Mount { fsid, at } = fact
+            && let Err(error) = unmount(*fsid)
+        {
+            left.push(format!("{at} is still mounted: {error}"));
+        }
+    }
+    left
+}
+
+/// Unmounts one file system: with patience while it is busy, then by force. One that is not there is unmounted.
+pub fn unmount(fsid: [i32; 2]) -> Result<(), Errno> {
+    let deadline = Instant::now() + BUSY;
+    loop {
+        match sys::unmount(fsid, Instant::now() >= deadline) {
+            Ok(()) | Err(Errno::ENOENT | Errno::EINVAL) => return Ok(()),
+            Err(Errno::EBUSY) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! `run`: from the request to the last trace of the instance.
+
+use std::fs::OpenOptions;
+use std::path::Path;
+
+use colibri_jail_helper::REGISTRY;
+use colibri_jail_helper::audit::{Event, Line};
+use colibri_jail_helper::names::{Digest, ServerId, SessionId};
+use colibri_jail_helper::passwd::Account;
+use colibri_jail_helper::plan::{Place, Plan};
+use colibri_jail_helper::policy::{Audit, Policy};
+use colibri_jail_helper::record::Fact;
+use colibri_jail_helper::refusal::Refusal;
+use colibri_jail_helper::registry::Registry;
+use colibri_jail_helper::strict;
+use nix::unistd::{Pid, setsid};
+
+use crate::act::cell::{self, Cell};
+use crate::act::identity::Asker;
+use crate::act::secrets::Environment;
+use crate::act::state::{Record, State};
+use crate::act::syslog::{Severity, send_line};
+use crate::act::{files, reset, supervise};
+use crate::sys::{self, Ended, Waited};
+
+/// One request to run a server, from a caller who may ask.
+pub struct Run<'r> {
+    /// Who asks.
+    pub asker: Asker,
+    /// The policy.
+    pub policy: &'r Policy,
+    /// The account of the policy's caller.
+    pub caller: Account,
+    /// The new instance.
+    pub session: &'r SessionId,
+    /// The entry's hash, as the daemon loaded it.
+    pub digest: &'r Digest,
+    /// The server.
+    pub server: &'r ServerId,
+}
+
+/// Reads the registry that root trusts.
+///
+/// # Errors
+/// It is not root's alone, or not as external-mcp.json(5) says.
+pub fn read_registry() -> Result<Registry, Refusal> {
+    let bytes = files::read(Path::new(REGISTRY), strict::MAX_BYTES, files::WRITABLE_BY_OTHERS)?;
+    Registry::parse(&bytes, REGISTRY).map_err(|error| Refusal::file("registry", error.to_string()))
+}
+
+impl Run<'_> {
+    /// Forks once. The outer process only relays the inner one's status: it is the caller's child, which a caller can
+    /// kill without kill(2) (by closing a descriptor of pdfork(2), for one), and its end must end nothing else.
+    ///
+    /// # Errors
+    /// In the inner process: a refusal. In the outer one: fork(2) failed.
+    pub fn start(&self) -> Result<i32, Refusal> {
+        reset::require_pipes()?;
+        match sys::fork().map_err(|error| Refusal::system("run", "fork", error))? {
+            Some(inner) => relay(inner),
+            None => self.supervise(),
+        }
+    }
+
+    fn supervise(&self) -> Result<i32, Refusal> {
+        let failed = |tried| move |error| Refusal::system("run", tried, error);
+        setsid().map_err(failed("begin a session"))?;
+        sys::signals_of_supervisor().map_err(failed("set signals"))?;
+        let (plan, environment) = self.plan()?;
+        let state = State::open()?;
+        let mut record = {
+            let locked = state.lock()?;
+            locked.admit(self.server, self.policy)?;
+            locked.create(
+                self.session,
+                vec![Fact::Server(self.server.clone()), Fact::Caller(self.asker.uid)],
+            )?
+        };
+        let outcome = self.live(&plan, environment, &mut record);
+        let mut left = cell::clear(self.session, record.facts());
+        let removed = state.lock().and_then(|locked| locked.remove(&record));
+        left.extend(removed.err().map(|refusal| refusal.detail));
+        if let Ok((end, jid)) = &outcome {
+            let empty = end.empty && left.is_empty();
+            let line = self
+                .line(Event::End)
+                .with("jid", &jid.to_string())
+                .with("status", &end.code.to_string())
+                .with("cause", end.cause.word())
+                .with("left", if empty { "nothing" } else { "something" })
+                .with("what", &left.join("; "));
+            // Nothing can be refused any more; the line is lost if nobody listens.
+            let _ = send_line(if empty { Severity::Info } else { Severity::Warning }, &line);
+        }
+        outcome.map(|(end, _)| end.code)
+    }
+
+    fn plan(&self) -> Result<(Plan, Environment), Refusal> {
+        let registry = read_registry()?;
+        let plan = Plan::make(self.server, &registry, self.policy, self.caller)?;
+        plan.confirm_digest(self.digest)?;
+        cell::check(&plan)?;
+        let environment = Environment::build(&plan)?;
+        Ok((plan, environment))
+    }
+
+    /// Acts and watches.
+    fn live(
+        &self,
+        plan: &Plan,
+        environment: Environment,
+        record: &mut Record,
+    ) -> Result<(supervise::End, i32), Refusal> {
+        let stop = record.open_stop()?;
+        let place = match &plan.place {
+            Place::Ephemeral(_) => "ephemeral",
+            Place::Persistent { jail, .. } => jail.as_str(),
+        };
+        let line = self
+            .line(Event::Start)
+            .with("jail", place)
+            .with("as", &format!("{}:{}", plan.uid, plan.gid));
+        if let Err(error) = send_line(Severity::Info, &line)
+            && self.policy.audit == Audit::Require
+        {
+            let what = "hand the audit line to syslogd, which the policy requires";
+            return Err(Refusal::system("audit", what, error));
+        }
+        let mut cell = Cell::create(plan, &environment, record)?;
+        drop(environment);
+        // No copy of the server's stdout and stderr may stay here: their end is how the daemon sees the server's.
+        detach_output()?;
+        let watched = supervise::watch(&mut cell, &stop);
+        cell.kill();
+        watched.map(|end| (end, cell.jid()))
+    }
+
+    fn line(&self, event: Event) -> Line {
+        Line::new(event).run(self.server, self.digest, self.session, self.asker.uid)
+    }
+}
+
+/// Puts /dev/null in the place of stdout and stderr.
+fn detach_output() -> Result<(), Refusal> {
+    let failed = |tried| move |error| Refusal::system("run", tried, error);
+    let null = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+        .map_err(|error| Refusal::system("run", "open /dev/null", error))?;
+    nix::unistd::dup2_stdout(&null).map_err(failed("detach stdout"))?;
+    nix::unistd::dup2_stderr(&null).map_err(failed("detach stderr"))
+}
+
+/// The outer process: waits for the inner one and ends as it did.
+fn relay(inner: Pid) -> Result<i32, Refusal> {
+    sys::ignore_signals();
+    detach_output()?;
+    let null = OpenOptions::new().read(true).open("/dev/null");
+    if let Ok(null) = null {
+        // The read end of the lifeline; a copy here would keep the daemon's writes from failing.
+        let _ = nix::unistd::dup2_stdin(&null);
+    }
+    match sys::wait(Some(inner), true).map_err(|error| Refusal::system("run", "wait", error))? {
+        Waited::Child(_, Ended::Exited(status)) => Ok(status),
+        Waited::Child(_, Ended::Signaled(number)) => sys::die_by(number),
+        Waited::NoneYet | Waited::NoChildren => Ok(colibri_jail_helper::refusal::Exit::System as i32),
+    }
+}

@@ -1,0 +1,110 @@
+//! The last steps of the child: from a copy of the supervisor to the server.
+
+use std::convert::Infallible;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+
+use colibri_jail_helper::names::SessionId;
+use colibri_jail_helper::plan::{Plan, PlannedLimits};
+use colibri_jail_helper::refusal::Refusal;
+use nix::poll::PollTimeout;
+use nix::sys::signal::Signal;
+use nix::sys::stat::{Mode, SFlag, stat, umask};
+use nix::unistd::{AccessFlags, access, execve, getppid, setsid};
+
+use crate::act::secrets::Environment;
+use crate::act::{identity, tell};
+use crate::sys;
+
+/// What a child needs to become the server.
+pub struct Server<'p> {
+    /// The plan.
+    pub plan: &'p Plan,
+    /// The instance, whose mark the process bears.
+    pub session: &'p SessionId,
+    /// The whole environment.
+    pub environment: &'p Environment,
+    /// The jail's id, for the `started` line.
+    pub jid: i32,
+}
+
+impl Server<'_> {
+    /// Turns this process into the server. `enter` puts it into the jail; it is called once everything that a hostile
+    /// root of a persistent jail could reach through this process is closed or barred.
+    ///
+    /// # Errors
+    /// A step failed and nothing was executed; the caller says so and ends.
+    pub fn execute(self, enter: impl FnOnce() -> Result<(), Refusal>) -> Result<Infallible, Refusal> {
+        let failed = |tried| move |error| Refusal::system("server", tried, error);
+        let parent = getppid();
+        let program = c_string(self.plan.program.as_os_str().as_bytes())?;
+        let mut args = vec![program.clone()];
+        for arg in &self.plan.args {
+            args.push(c_string(arg.as_bytes())?);
+        }
+        let environment = self.environment.to_c_strings()?;
+        setsid().map_err(failed("begin a session"))?;
+        sys::close_from(3).map_err(failed("close descriptors"))?;
+        set_limits(&self.plan.limits)?;
+        sys::mark(&self.session.mark()).map_err(failed("set the login class"))?;
+        sys::bar_from_privilege().map_err(failed("bar from privilege"))?;
+        sys::bar_tracing().map_err(failed("bar tracing"))?;
+        enter()?;
+        identity::become_user(self.plan.uid, self.plan.gid)?;
+        sys::signal_on_parent_death(Some(Signal::SIGKILL)).map_err(failed("set the parent-death signal"))?;
+        if getppid() != parent {
+            return Err(Refusal::system("server", "start", "the supervisor is gone"));
+        }
+        umask(Mode::S_IWGRP | Mode::S_IWOTH);
+        std::env::set_current_dir(&self.plan.cwd)
+            .map_err(|_| Refusal::file("cwd", "the entry's cwd is not a directory that the server may enter"))?;
+        sys::reset_signals().map_err(failed("reset signals"))?;
+        let regular = stat(program.as_c_str())
+            .is_ok_and(|stat| SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG);
+        if !regular || access(program.as_c_str(), AccessFlags::X_OK).is_err() {
+            return Err(Refusal::file(
+                "command",
+                "the command is not a program in the jail that its user may execute",
+            ));
+        }
+        // From here on the exit code is the server's, so the line must have been written.
+        if !tell::line(&format!("started jid={}", self.jid), PollTimeout::NONE) {
+            return Err(Refusal::system(
+                "server",
+                "say that the server started",
+                "nobody reads stderr",
+            ));
+        }
+        let Err(error) = execve(&program, &args, &environment);
+        tell::refusal(&format!("the command could not be executed: {error}"));
+        // What env(1) and shells exit with when execve(2) fails.
+        std::process::exit(if error == nix::errno::Errno::ENOENT { 127 } else { 126 })
+    }
+}
+
+fn set_limits(limits: &PlannedLimits) -> Result<(), Refusal> {
+    let set = |which, most: u64| {
+        sys::set_limit(which, most as libc::rlim_t, most as libc::rlim_t)
+            .map_err(|error| Refusal::system("limits", "set a limit", error))
+    };
+    // A soft limit as every login has it: some programs reserve their whole stack limit for each thread.
+    sys::set_limit(libc::RLIMIT_STACK, 8 << 20, 64 << 20)
+        .map_err(|error| Refusal::system("limits", "set the stack limit", error))?;
+    set(libc::RLIMIT_CORE, 0)?;
+    set(libc::RLIMIT_MEMLOCK, 64 << 10)?;
+    set(libc::RLIMIT_NOFILE, limits.open_files)?;
+    for (which, most) in [
+        (libc::RLIMIT_AS, limits.memory),
+        (libc::RLIMIT_NPROC, limits.processes),
+        (libc::RLIMIT_FSIZE, limits.file_size),
+    ] {
+        if let Some(most) = most {
+            set(which, most)?;
+        }
+    }
+    Ok(())
+}
+
+fn c_string(bytes: &[u8]) -> Result<CString, Refusal> {
+    CString::new(bytes).map_err(|_| Refusal::file("registry", "a NUL in the command or an argument"))
+}

@@ -1,0 +1,361 @@
+//! `/var/run/colibri-jail`: one lock for counting, creating and sweeping, and one directory per instance with its
+//! record, which its supervisor holds flocked for as long as it lives. The kernel drops the lock with its holder, so
+//! that "nobody owns this" is a fact and not a guess about pids.
+//!
+//! ```text
+//! lock                 flocked while instances are counted, made, removed or swept
+//! starts               the times of the last minute's starts, seconds since boot
+//! <session>/record     facts, in the order they came to be (colibri_jail_helper::record)
+//! <session>/stop       FIFO: a byte in it is the order to end
+//! <session>/root       where an ephemeral jail's root is staged
+//! ```
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use colibri_jail_helper::STATE_DIR;
+use colibri_jail_helper::names::{ServerId, SessionId};
+use colibri_jail_helper::policy::Policy;
+use colibri_jail_helper::record::Fact;
+use colibri_jail_helper::refusal::{Exit, Refusal};
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg, OFlag, openat};
+use nix::sys::stat::{Mode, fstat, mkdirat};
+use nix::unistd::{UnlinkatFlags, mkfifoat, unlinkat};
+
+use crate::act::files::{self, Trust};
+
+/// The most bytes of a record or of `starts` that are read.
+const FILE_MAX: u64 = 1 << 20;
+
+/// The state directory.
+pub struct State {
+    directory: OwnedFd,
+}
+
+/// The state directory, locked.
+pub struct Locked<'s> {
+    state: &'s State,
+    _lock: Flock<File>,
+}
+
+/// An instance's directory, with its record locked by this process.
+pub struct Record {
+    session: SessionId,
+    directory: OwnedFd,
+    file: Flock<File>,
+    facts: Vec<Fact>,
+}
+
+/// An instance's record, as found.
+pub enum Found {
+    /// A live helper has it.
+    Owned(Vec<Fact>),
+    /// Nobody has it; now this process does.
+    Abandoned(Record),
+    /// There is none.
+    Absent,
+}
+
+fn failed(tried: &'static str) -> impl Fn(Errno) -> Refusal {
+    move |error| Refusal::system("state", tried, error)
+}
+
+fn failed_io(tried: &'static str) -> impl Fn(std::io::Error) -> Refusal {
+    move |error| Refusal::system("state", tried, error)
+}
+
+fn private(directory: &OwnedFd) -> Result<(), Refusal> {
+    let stat = fstat(directory).map_err(failed("examine the state directory"))?;
+    if stat.st_uid == 0 && stat.st_mode & 0o077 == 0 {
+        return Ok(());
+    }
+    Err(Refusal::file(
+        "state",
+        format!("{STATE_DIR} must be root's and 0700; remove it and start again"),
+    ))
+}
+
+const DIRECTORY: OFlag = OFlag::O_RDONLY
+    .union(OFlag::O_DIRECTORY)
+    .union(OFlag::O_NOFOLLOW)
+    .union(OFlag::O_CLOEXEC);
+
+impl State {
+    /// Opens the state directory; makes it if it is not there (`/var/run` is emptied at boot).
+    ///
+    /// # Errors
+    /// It, or a directory above it, is not root's alone.
+    pub fn open() -> Result<Self, Refusal> {
+        let path = Path::new(STATE_DIR);
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(Refusal::system("state", "name the state directory", "no parent"));
+        };
+        let parent = files::open_directory(parent, Trust::Root)?;
+        match mkdirat(parent.as_fd(), name, Mode::S_IRWXU) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(error) => return Err(failed("make the state directory")(error)),
+        }
+        let directory = openat(parent.as_fd(), name, DIRECTORY, Mode::empty())
+            .map_err(|_| Refusal::file("state", format!("{STATE_DIR} is not a directory")))?;
+        private(&directory)?;
+        Ok(Self { directory })
+    }
+
+    /// Waits for the lock. It is only ever held for a few file operations, or by a sweep.
+    ///
+    /// # Errors
+    /// The lock's file cannot be opened.
+    pub fn lock(&self) -> Result<Locked<'_>, Refusal> {
+        let file = self.open_file(&self.directory, "lock")?;
+        let lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| failed("lock the state")(error))?;
+        Ok(Locked {
+            state: self,
+            _lock: lock,
+        })
+    }
+
+    fn open_file(&self, directory: &OwnedFd, name: &str) -> Result<File, Refusal> {
+        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+        Ok(File::from(
+            openat(directory.as_fd(), name, flags, mode).map_err(failed("open a file of the state"))?,
+        ))
+    }
+
+    /// Asks a live supervisor to end, and waits until it has; gives the record to the caller if the supervisor left
+    /// it behind.
+    ///
+    /// # Errors
+    /// It is still there after `patience`.
+    pub fn end(&self, session: &SessionId, patience: Duration) -> Result<Option<Record>, Refusal> {
+        let deadline = Instant::now() + patience;
+        let mut asked = false;
+        loop {
+            match self.lock()?.find(session)? {
+                Found::Absent => return Ok(None),
+                Found::Abandoned(record) => return Ok(Some(record)),
+                Found::Owned(_) if !asked => asked = self.order_to_end(session)?,
+                Found::Owned(_) => {}
+            }
+            if Instant::now() >= deadline {
+                return Err(Refusal::new(Exit::TryLater, "stop", "the instance is still ending"));
+            }
+            // flock(2) has no time-out; the supervisor takes seconds at most.
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Writes the order into the instance's FIFO. `false`: nobody reads it, as in the moment between making the record
+    /// and opening the FIFO, or at the very end.
+    fn order_to_end(&self, session: &SessionId) -> Result<bool, Refusal> {
+        let path = format!("{session}/stop");
+        let flags = OFlag::O_WRONLY | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        match openat(self.directory.as_fd(), path.as_str(), flags, Mode::empty()) {
+            Ok(fifo) => Ok(nix::unistd::write(&fifo, b"x").is_ok()),
+            Err(Errno::ENXIO | Errno::ENOENT) => Ok(false),
+            Err(error) => Err(failed("open the stop FIFO")(error)),
+        }
+    }
+}
+
+impl Locked<'_> {
+    /// The sessions that have a directory.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn sessions(&self) -> Result<Vec<SessionId>, Refusal> {
+        let again = openat(self.state.directory.as_fd(), ".", DIRECTORY, Mode::empty());
+        let mut directory = again
+            .and_then(Dir::from_fd)
+            .map_err(failed("read the state directory"))?;
+        let mut sessions = Vec::new();
+        for entry in directory.iter() {
+            let entry = entry.map_err(failed("read the state directory"))?;
+            sessions.extend(SessionId::parse(entry.file_name().to_bytes()));
+        }
+        sessions.sort();
+        Ok(sessions)
+    }
+
+    /// Looks at one instance.
+    ///
+    /// # Errors
+    /// Its record cannot be opened or read.
+    pub fn find(&self, session: &SessionId) -> Result<Found, Refusal> {
+        let directory = match openat(self.state.directory.as_fd(), session.as_str(), DIRECTORY, Mode::empty()) {
+            Ok(directory) => directory,
+            Err(Errno::ENOENT) => return Ok(Found::Absent),
+            Err(error) => return Err(failed("open an instance's directory")(error)),
+        };
+        let mut file = self.state.open_file(&directory, "record")?;
+        let mut bytes = Vec::new();
+        (&mut file)
+            .take(FILE_MAX)
+            .read_to_end(&mut bytes)
+            .map_err(failed_io("read a record"))?;
+        let facts = Fact::read_all(&bytes);
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(file) => Ok(Found::Abandoned(Record {
+                session: session.clone(),
+                directory,
+                file,
+                facts,
+            })),
+            Err((_, Errno::EWOULDBLOCK)) => Ok(Found::Owned(facts)),
+            Err((_, error)) => Err(failed("lock a record")(error)),
+        }
+    }
+
+    /// Counts what lives and what was started lately, and refuses one more than the policy allows. A start that is
+    /// admitted counts from now on.
+    ///
+    /// # Errors
+    /// [`Exit::TryLater`], naming the number.
+    pub fn admit(&self, server: &ServerId, policy: &Policy) -> Result<(), Refusal> {
+        let refuse = |rule, what: &str| Err(Refusal::new(Exit::TryLater, rule, what));
+        let (mut all, mut of_this) = (0, 0);
+        for session in self.sessions()? {
+            if let Found::Owned(facts) = self.find(&session)? {
+                all += 1;
+                of_this += u64::from(facts.contains(&Fact::Server(server.clone())));
+            }
+        }
+        if all >= policy.max {
+            return refuse("max", "as many instances run as the policy's max allows");
+        }
+        if of_this >= policy.max_per_server {
+            return refuse(
+                "max_per_server",
+                "as many instances of this server run as max_per_server allows",
+            );
+        }
+        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
+            .map_err(failed("read the clock"))?
+            .tv_sec();
+        let mut file = self.state.open_file(&self.state.directory, "starts")?;
+        let mut text = String::new();
+        // What cannot be read as text was not written by us, and counts for nothing.
+        let _ = (&mut file).take(FILE_MAX).read_to_string(&mut text);
+        let mut starts: Vec<i64> = text
+            .lines()
+            .filter_map(|line| line.parse().ok())
+            .filter(|at| (now - 59..=now).contains(at))
+            .collect();
+        if starts.len() as u64 >= policy.starts_per_minute {
+            return refuse(
+                "starts_per_minute",
+                "as many starts in a minute as starts_per_minute allows",
+            );
+        }
+        starts.push(now);
+        let text: String = starts.iter().map(|at| format!("{at}\n")).collect();
+        let write = |file: &mut File| {
+            file.set_len(0)?;
+            file.seek(SeekFrom::Start(0))?;
+            file.write_all(text.as_bytes())
+        };
+        write(&mut file).map_err(failed_io("write the starts"))
+    }
+
+    /// Makes an instance's directory and its record, locked by this process.
+    ///
+    /// # Errors
+    /// The session has a directory already.
+    pub fn create(&self, session: &SessionId, facts: Vec<Fact>) -> Result<Record, Refusal> {
+        let top = self.state.directory.as_fd();
+        match mkdirat(top, session.as_str(), Mode::S_IRWXU) {
+            Ok(()) => {}
+            Err(Errno::EEXIST) => {
+                return Err(Refusal::new(
+                    Exit::TryLater,
+                    "session",
+                    "an instance of this session exists; run sweep",
+                ));
+            }
+            Err(error) => return Err(failed("make an instance's directory")(error)),
+        }
+        let directory =
+            openat(top, session.as_str(), DIRECTORY, Mode::empty()).map_err(failed("open an instance's directory"))?;
+        let file = self.state.open_file(&directory, "record")?;
+        let file =
+            Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| failed("lock a record")(error))?;
+        let mut record = Record {
+            session: session.clone(),
+            directory,
+            file,
+            facts: Vec::new(),
+        };
+        for fact in facts {
+            record.note(fact)?;
+        }
+        mkfifoat(record.directory.as_fd(), "stop", Mode::S_IRUSR | Mode::S_IWUSR)
+            .map_err(failed("make the stop FIFO"))?;
+        mkdirat(record.directory.as_fd(), "root", Mode::S_IRWXU).map_err(failed("make the staging directory"))?;
+        Ok(record)
+    }
+
+    /// Removes an instance's directory: the last step of a teardown.
+    ///
+    /// # Errors
+    /// Something is still in it, such as a file system that could not be unmounted.
+    pub fn remove(&self, record: &Record) -> Result<(), Refusal> {
+        let gone = |result: Result<(), Errno>| match result {
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(error) => Err(failed("remove an instance's directory")(error)),
+        };
+        // `root` first: while it cannot go, the record stays for the next sweep.
+        gone(unlinkat(record.directory.as_fd(), "root", UnlinkatFlags::RemoveDir))?;
+        gone(unlinkat(record.directory.as_fd(), "stop", UnlinkatFlags::NoRemoveDir))?;
+        gone(unlinkat(record.directory.as_fd(), "record", UnlinkatFlags::NoRemoveDir))?;
+        gone(unlinkat(
+            self.state.directory.as_fd(),
+            record.session.as_str(),
+            UnlinkatFlags::RemoveDir,
+        ))
+    }
+}
+
+impl Record {
+    /// The instance.
+    pub fn session(&self) -> &SessionId {
+        &self.session
+    }
+
+    /// What has been made so far, oldest first.
+    pub fn facts(&self) -> &[Fact] {
+        &self.facts
+    }
+
+    /// Adds a fact, on disk before this returns.
+    ///
+    /// # Errors
+    /// It cannot be written; then what it tells of must be undone at once.
+    pub fn note(&mut self, fact: Fact) -> Result<(), Refusal> {
+        let line = fact.to_line();
+        self.facts.push(fact);
+        self.file.seek(SeekFrom::End(0)).map_err(failed_io("write a record"))?;
+        self.file
+            .write_all(line.as_bytes())
+            .map_err(failed_io("write a record"))
+    }
+
+    /// Where the instance's root is staged.
+    pub fn root(&self) -> PathBuf {
+        Path::new(STATE_DIR).join(self.session.as_str()).join("root")
+    }
+
+    /// The FIFO in which the order to end comes. Open for writing too, so that it never reports a hang-up.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn open_stop(&self) -> Result<OwnedFd, Refusal> {
+        let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        openat(self.directory.as_fd(), OsStr::new("stop"), flags, Mode::empty()).map_err(failed("open the stop FIFO"))
+    }
+}

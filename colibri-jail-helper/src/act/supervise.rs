@@ -1,0 +1,138 @@
+//! Watching an instance from its start to the last of its processes.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use colibri_jail_helper::refusal::Refusal;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::time::TimeSpec;
+
+use crate::act::cell::Cell;
+use crate::sys;
+
+/// From the end of the server's stdin to SIGTERM: the time a server has to end by itself.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// From SIGTERM to SIGKILL.
+const TERM_GRACE: Duration = Duration::from_secs(1);
+
+/// Between two attempts to kill what is still there.
+const KILL_AGAIN: Duration = Duration::from_millis(50);
+
+/// How long SIGKILL is tried; a process in an uninterruptible sleep can outlast any of it.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
+
+/// How a supervised instance ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct End {
+    /// The exit code of the server: its own, or 128+n.
+    pub code: i32,
+    /// Why it ended.
+    pub cause: Cause,
+    /// No process is left.
+    pub empty: bool,
+}
+
+/// Why an instance ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The server ended by itself.
+    Server,
+    /// The other end of its stdin was closed: by the daemon, or by the daemon's death.
+    Lifeline,
+    /// `stop`, or SIGTERM to the supervisor.
+    Order,
+}
+
+impl Cause {
+    /// One word, for the audit line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Lifeline => "lifeline",
+            Self::Order => "order",
+        }
+    }
+}
+
+enum Phase {
+    Serving,
+    Grace { until: Instant },
+    Terminating { until: Instant },
+    Killing { since: Instant },
+}
+
+/// Watches until no process is left, and ends what does not end by itself. Nothing is ever read from the server's
+/// stdin: with no events asked for, poll(2) reports its hang-up alone, whatever bytes are still in it.
+///
+/// # Errors
+/// The system refused to wait or to poll; the caller tears down all the same.
+pub fn watch(cell: &mut Cell, stop: &OwnedFd) -> Result<End, Refusal> {
+    let failed = |tried| move |error| Refusal::system("supervise", tried, error);
+    let stdin = std::io::stdin();
+    let mut phase = Phase::Serving;
+    let mut cause = Cause::Server;
+    loop {
+        cell.reap()?;
+        if cell.is_empty() {
+            break;
+        }
+        let now = Instant::now();
+        phase = match phase {
+            Phase::Serving | Phase::Grace { .. } if cell.main_code().is_some() => terminate(cell, now),
+            Phase::Grace { until } if until <= now => terminate(cell, now),
+            Phase::Terminating { until } if until <= now => Phase::Killing { since: now },
+            Phase::Killing { since } if now.duration_since(since) > KILL_LIMIT => break,
+            phase => phase,
+        };
+        let timeout = match phase {
+            Phase::Serving => None,
+            Phase::Grace { until } | Phase::Terminating { until } => Some(until.saturating_duration_since(now)),
+            Phase::Killing { .. } => {
+                cell.kill();
+                Some(KILL_AGAIN)
+            }
+        };
+        let mut fds = Vec::with_capacity(3);
+        if matches!(phase, Phase::Serving | Phase::Grace { .. }) {
+            fds.push(PollFd::new(stop.as_fd(), PollFlags::POLLIN));
+        }
+        if matches!(phase, Phase::Serving) {
+            fds.push(PollFd::new(stdin.as_fd(), PollFlags::empty()));
+        }
+        if let Some(wake) = cell.wake() {
+            fds.push(PollFd::new(wake, PollFlags::POLLIN));
+        }
+        // SIGCHLD and SIGTERM are let in here and nowhere else, so that none is missed between looking and waiting.
+        match ppoll(&mut fds, timeout.map(TimeSpec::from_duration), Some(SigSet::empty())) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(failed("poll")(error)),
+        }
+        let happened = |at: usize| fds.get(at).and_then(PollFd::any).unwrap_or(false);
+        let serving = matches!(phase, Phase::Serving);
+        if matches!(phase, Phase::Serving | Phase::Grace { .. }) && (happened(0) || sys::asked_to_end()) {
+            cause = Cause::Order;
+            phase = terminate(cell, Instant::now());
+        } else if serving && happened(1) {
+            cause = Cause::Lifeline;
+            phase = Phase::Grace {
+                until: Instant::now() + GRACE,
+            };
+        }
+    }
+    let code = cell.main_code().unwrap_or(128 + Signal::SIGKILL as i32);
+    Ok(End {
+        code,
+        cause,
+        empty: cell.is_empty(),
+    })
+}
+
+fn terminate(cell: &Cell, now: Instant) -> Phase {
+    cell.terminate();
+    Phase::Terminating {
+        until: now + TERM_GRACE,
+    }
+}

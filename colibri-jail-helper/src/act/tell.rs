@@ -1,0 +1,31 @@
+//! What the helper says on its standard error: whole lines, short enough to be written at once or not at all.
+
+use std::os::fd::AsFd;
+
+use colibri_jail_helper::audit::escape;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// POSIX's least PIPE_BUF: a pipe takes this much whole, and between no one else's bytes.
+const LINE_MAX: usize = 512;
+
+/// Writes `helper: <text>` as one line, control characters escaped. Waits for a full pipe for as long as `patience`
+/// says and then gives the line up: a caller that does not read must not hold a program of root's.
+///
+/// Returns whether the line was written.
+pub fn line(text: &str, patience: PollTimeout) -> bool {
+    let mut line = format!("helper: {}", escape(text.as_bytes(), 400));
+    line.truncate(LINE_MAX - 1);
+    line.push('\n');
+    let stderr = std::io::stderr();
+    let mut ready = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
+    let writable = poll(&mut ready, patience).is_ok_and(|n| n == 1)
+        && ready[0]
+            .revents()
+            .is_some_and(|events| events.contains(PollFlags::POLLOUT));
+    writable && nix::unistd::write(stderr.as_fd(), line.as_bytes()).is_ok_and(|n| n == line.len())
+}
+
+/// [`line`] with one second of patience, for refusals.
+pub fn refusal(text: &str) {
+    line(text, PollTimeout::from(1000u16));
+}

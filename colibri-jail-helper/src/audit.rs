@@ -1,0 +1,159 @@
+//! Audit lines: one line an event, `key=value` pairs, nothing in a value that could forge a line or a key.
+
+use crate::names::{Digest, ServerId, SessionId};
+
+/// The most bytes of one value, before escaping.
+pub const VALUE_MAX: usize = 256;
+
+/// The most bytes of one line; syslogd(8) takes 1,024 at least (RFC 3164).
+pub const LINE_MAX: usize = 960;
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// An instance is about to be made.
+    Start,
+    /// A request was refused.
+    Refuse,
+    /// An instance ended and was torn down.
+    End,
+    /// An instance was ended by `stop`.
+    Stop,
+    /// Something that nobody owned was torn down.
+    Sweep,
+}
+
+impl Event {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Refuse => "refuse",
+            Self::End => "end",
+            Self::Stop => "stop",
+            Self::Sweep => "sweep",
+        }
+    }
+}
+
+/// One audit line under construction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line(String);
+
+impl Line {
+    /// Begins a line.
+    pub fn new(event: Event) -> Self {
+        Self(format!("event={}", event.word()))
+    }
+
+    /// Appends `key=value`. The value is escaped and cut; a value that would not fit the line is left out, since a
+    /// key without its value misleads.
+    #[must_use]
+    pub fn with(mut self, key: &'static str, value: &str) -> Self {
+        let value = quoted(value);
+        if self.0.len() + key.len() + value.len() + 2 <= LINE_MAX {
+            self.0.push(' ');
+            self.0.push_str(key);
+            self.0.push('=');
+            self.0.push_str(&value);
+        }
+        self
+    }
+
+    /// Appends the facts that name a run: entry, digest, session and the uid that asked.
+    #[must_use]
+    pub fn run(self, server: &ServerId, digest: &Digest, session: &SessionId, uid: u32) -> Self {
+        self.with("entry", server.as_str())
+            .with("digest", digest.as_str())
+            .with("session", session.as_str())
+            .with("uid", &uid.to_string())
+    }
+
+    /// The line.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A value that stands for itself if it is a plain word, else in double quotes with everything escaped that is not
+/// printable ASCII.
+fn quoted(value: &str) -> String {
+    let plain = !value.is_empty()
+        && value.len() <= VALUE_MAX
+        && value
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-_./:,+@".contains(&b));
+    if plain {
+        value.to_owned()
+    } else {
+        format!("\"{}\"", escape(value.as_bytes(), VALUE_MAX))
+    }
+}
+
+/// Printable ASCII as it is; `\` and `"` with a backslash; everything else, control and direction characters and bytes
+/// that are not UTF-8 included, as `\xNN` byte by byte. At most `max` bytes are read, a cut is shown as `...`.
+pub fn escape(bytes: &[u8], max: usize) -> String {
+    let mut out = String::with_capacity(bytes.len().min(max) + 8);
+    for &byte in bytes.iter().take(max) {
+        match byte {
+            b'\\' | b'"' => {
+                out.push('\\');
+                out.push(char::from(byte));
+            }
+            b' '..=b'~' => out.push(char::from(byte)),
+            _ => out.push_str(&format!("\\x{byte:02x}")),
+        }
+    }
+    if bytes.len() > max {
+        out.push_str("...");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_line_reads_as_pairs() {
+        let line = Line::new(Event::Start)
+            .run(
+                &ServerId::parse(b"docs").unwrap(),
+                &Digest::parse("a".repeat(64).as_bytes()).unwrap(),
+                &SessionId::parse(b"0123456789abcdef").unwrap(),
+                871,
+            )
+            .with("jid", "7");
+        let expected = format!(
+            "event=start entry=docs digest={} session=0123456789abcdef uid=871 jid=7",
+            "a".repeat(64)
+        );
+        assert_eq!(line.as_str(), expected);
+    }
+
+    #[test]
+    fn nothing_forges_a_line_or_a_key() {
+        let line = Line::new(Event::Refuse).with("why", "x\nevent=start uid=0 \u{1b}[2J\u{202e}\" y=1");
+        assert!(!line.as_str().contains('\n'));
+        assert_eq!(
+            line.as_str(),
+            "event=refuse why=\"x\\x0aevent=start uid=0 \\x1b[2J\\xe2\\x80\\xae\\\" y=1\""
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_line_is_short_printable_ascii(value in ".*", other in ".{0,2000}") {
+            let line = Line::new(Event::End).with("a", &value).with("b", &other).with("c", &value);
+            prop_assert!(line.as_str().len() <= LINE_MAX);
+            prop_assert!(line.as_str().bytes().all(|b| (b' '..=b'~').contains(&b)));
+        }
+
+        #[test]
+        fn escaping_is_injective_below_the_cut(a in proptest::collection::vec(any::<u8>(), 0..40),
+                                               b in proptest::collection::vec(any::<u8>(), 0..40)) {
+            prop_assert_eq!(escape(&a, 64) == escape(&b, 64), a == b);
+        }
+    }
+}

@@ -1,0 +1,591 @@
+//! From an entry and the policy to a plan: every decision is taken here, on values alone, before anything of the system
+//! is looked at. What acts on a plan decides nothing more.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::names::{self, Digest, JailName, ServerId};
+use crate::passwd::Account;
+use crate::policy::Policy;
+use crate::refusal::{Exit, Refusal};
+use crate::registry::{self, Command, Jail, Network, Registry, Transport, Value};
+
+/// What `run` does for one server.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Plan {
+    /// The server.
+    pub server: ServerId,
+    /// The entry's digest.
+    pub digest: Digest,
+    /// Where the server runs.
+    pub place: Place,
+    /// Numeric user id of the server.
+    pub uid: u32,
+    /// Numeric group id of the server; it has no supplementary groups.
+    pub gid: u32,
+    /// The program, inside the jail.
+    pub program: PathBuf,
+    /// Its arguments, without its name.
+    pub args: Vec<String>,
+    /// Its whole environment.
+    pub env: Vec<Variable>,
+    /// Its working directory, inside the jail.
+    pub cwd: PathBuf,
+    /// Its limits.
+    pub limits: PlannedLimits,
+}
+
+/// Where a server runs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    /// In a jail of its own, for its life.
+    Ephemeral(Ephemeral),
+    /// In a jail that is already there.
+    Persistent {
+        /// The jail's name.
+        jail: JailName,
+        /// The path that the kernel must report for it.
+        root_path: Option<PathBuf>,
+    },
+}
+
+/// A jail of its own.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Ephemeral {
+    /// The root: shown read-only, nosuid.
+    pub root: PathBuf,
+    /// IPv4.
+    pub ip4: PlannedNetwork,
+    /// IPv6.
+    pub ip6: PlannedNetwork,
+    /// Bytes of `/tmp`.
+    pub tmp: u64,
+    /// Directories of the host, outermost first.
+    pub mounts: Vec<PlannedMount>,
+    /// `allow.*` parameters to set, without `allow.`; all others that the kernel knows are cleared.
+    pub allow: Vec<String>,
+}
+
+/// A jail's addresses of one family.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PlannedNetwork {
+    /// None.
+    Disable,
+    /// The host network, loopback services included.
+    Inherit,
+    /// These.
+    Addresses(Vec<IpAddr>),
+}
+
+/// A directory of the host shown inside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PlannedMount {
+    /// On the host.
+    pub path: PathBuf,
+    /// Who must own it.
+    pub owner: u32,
+    /// Inside the jail.
+    pub at: PathBuf,
+    /// Writable inside.
+    pub write: bool,
+}
+
+/// A variable of the server's environment.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+pub struct Variable {
+    /// Its name.
+    pub name: String,
+    /// Where its value comes from.
+    #[serde(serialize_with = "source_only")]
+    pub value: VariableValue,
+}
+
+/// Where a variable's value comes from.
+#[derive(Clone, PartialEq, Eq)]
+pub enum VariableValue {
+    /// From the entry, or from the helper's own three.
+    Plain(String),
+    /// From the secret file of this name.
+    Secret(String),
+}
+
+impl std::fmt::Debug for Variable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl std::fmt::Debug for VariableValue {
+    /// Never shows a value: plain ones may be secrets that somebody pasted.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.source())
+    }
+}
+
+impl VariableValue {
+    fn source(&self) -> String {
+        match self {
+            Self::Plain(_) => "plain".to_owned(),
+            Self::Secret(name) => format!("secret {name}"),
+        }
+    }
+}
+
+fn source_only<S: serde::Serializer>(value: &VariableValue, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&value.source())
+}
+
+/// The limits that are set. `None`: neither entry nor policy has one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PlannedLimits {
+    /// Bytes of address space: of each process, and with RACCT of the instance.
+    pub memory: Option<u64>,
+    /// Processes of the uid, and with RACCT of the instance.
+    pub processes: Option<u64>,
+    /// Open files of one process.
+    pub open_files: u64,
+    /// Bytes of one file.
+    pub file_size: Option<u64>,
+    /// The entry itself asks for `memory` or `processes`, which only the kernel's resource accounting can keep for an
+    /// instance as a whole: without it the start is refused.
+    pub needs_racct: bool,
+}
+
+/// Open files of one process where neither entry nor policy says a number.
+const DEFAULT_OPEN_FILES: u64 = 1024;
+
+/// Bytes of `/tmp` where neither entry nor policy says a number.
+const DEFAULT_TMP: u64 = 64 << 20;
+
+/// The search path of a server: the base system's and the packages' directories, as in FreeBSD's login.conf(5).
+const PATH: &str = "/sbin:/bin:/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin";
+
+impl Plan {
+    /// Makes the plan for `server`. `caller` is the account of the policy's caller, which no server may have.
+    ///
+    /// # Errors
+    /// The first rule that refuses. No path has been looked at.
+    pub fn make(server: &ServerId, registry: &Registry, policy: &Policy, caller: Account) -> Result<Self, Refusal> {
+        let entry = registry
+            .servers
+            .get(server.as_str())
+            .ok_or_else(|| Refusal::file("registry", "no entry of this name; see external-mcp.json(5)"))?;
+        let digest = Digest::parse(entry.digest.as_bytes())
+            .ok_or_else(|| Refusal::system("registry", "hash the entry", "not a SHA-256"))?;
+        if !policy.lists_server(server.as_str()) {
+            return Err(Refusal::policy(
+                "servers",
+                "the policy's servers do not list this server",
+            ));
+        }
+        if entry.disabled {
+            return Err(Refusal::policy("disabled", "the entry is disabled"));
+        }
+        let Transport::Stdio(command) = &entry.transport else {
+            return Err(Refusal::policy(
+                "jail",
+                "the entry has a url: nothing is started for it",
+            ));
+        };
+        let Some(jail) = &command.jail else {
+            return Err(Refusal::policy(
+                "jail",
+                "the entry has no jail: the daemon starts it, not this helper",
+            ));
+        };
+        let place = match &jail.name {
+            Some(name) => persistent(name, jail, policy)?,
+            None => ephemeral(jail, policy)?,
+        };
+        let user_name = user_name(server.as_str(), jail);
+        let user = policy
+            .users
+            .get(user_name)
+            .ok_or_else(|| Refusal::policy("users", "the policy's users do not list the server's user"))?;
+        if user.uid == caller.uid || user.gid == caller.gid {
+            return Err(Refusal::policy(
+                "users",
+                "the server's ids are the caller's; give it ids of its own",
+            ));
+        }
+        if shares_uid(server, user.uid, registry, policy) {
+            return Err(Refusal::policy(
+                "users",
+                "another entry has the same uid; one uid per entry",
+            ));
+        }
+        let home = match &place {
+            // The root is read-only: /tmp is the only place to write that every ephemeral jail has.
+            Place::Ephemeral(_) => "/tmp",
+            Place::Persistent { .. } => "/",
+        };
+        Ok(Self {
+            server: server.clone(),
+            digest,
+            uid: user.uid,
+            gid: user.gid,
+            program: command.program.clone(),
+            args: command.args.clone(),
+            env: environment(command, home),
+            cwd: command.cwd.clone().unwrap_or_else(|| PathBuf::from("/")),
+            limits: limits(jail, policy),
+            place,
+        })
+    }
+
+    /// The names of the secrets that the server is given, each once.
+    pub fn secrets(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self
+            .env
+            .iter()
+            .filter_map(|variable| match &variable.value {
+                VariableValue::Secret(name) => Some(name.as_str()),
+                VariableValue::Plain(_) => None,
+            })
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// Refuses a plan that was made from another entry than the daemon read.
+    ///
+    /// # Errors
+    /// [`Exit::TryLater`]: the daemon has to read the registry again.
+    pub fn confirm_digest(&self, digest: &Digest) -> Result<(), Refusal> {
+        if self.digest == *digest {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            Exit::TryLater,
+            "digest",
+            "registry changed, run service colibri_mcp reload",
+        ))
+    }
+}
+
+/// The policy's name for the server's user: the entry's `user`, else the server's id.
+fn user_name<'a>(server: &'a str, jail: &'a Jail) -> &'a str {
+    jail.user.as_deref().unwrap_or(server)
+}
+
+/// A uid is the last wall between two servers of one host (limits per uid, files in shared mounts), so no two entries
+/// have the same, whether the other one may run or not.
+fn shares_uid(server: &ServerId, uid: u32, registry: &Registry, policy: &Policy) -> bool {
+    registry
+        .servers
+        .iter()
+        .filter(|(id, _)| id.as_str() != server.as_str())
+        .any(|(id, other)| {
+            let Transport::Stdio(command) = &other.transport else {
+                return false;
+            };
+            let Some(jail) = &command.jail else { return false };
+            policy
+                .users
+                .get(user_name(id, jail))
+                .is_some_and(|user| user.uid == uid)
+        })
+}
+
+fn persistent(name: &str, jail: &Jail, policy: &Policy) -> Result<Place, Refusal> {
+    let listed = policy.persistent.iter().find(|listed| listed.as_str() == name);
+    let Some(name) = listed else {
+        return Err(Refusal::policy(
+            "persistent",
+            "the policy's persistent jails do not list this one",
+        ));
+    };
+    let foreign = jail.ip4 != Network::Disable
+        || jail.ip6 != Network::Disable
+        || !jail.mounts.is_empty()
+        || !jail.allow.is_empty()
+        || jail.limits.tmp.is_some();
+    if foreign {
+        return Err(Refusal::policy(
+            "persistent",
+            "ip4, ip6, mounts, allow and limits.tmp belong to ephemeral jails; this jail has its own, from jail.conf(5)",
+        ));
+    }
+    Ok(Place::Persistent {
+        jail: name.clone(),
+        root_path: jail.root_path.clone(),
+    })
+}
+
+fn ephemeral(jail: &Jail, policy: &Policy) -> Result<Place, Refusal> {
+    let root = jail
+        .path
+        .as_ref()
+        .filter(|path| policy.ephemeral.contains(path))
+        .ok_or_else(|| Refusal::policy("ephemeral", "the policy's ephemeral roots do not list this path"))?;
+    let mut mounts = jail
+        .mounts
+        .iter()
+        .map(|mount| planned_mount(mount, policy))
+        .collect::<Result<Vec<_>, _>>()?;
+    mounts.sort_by(|a, b| a.at.cmp(&b.at));
+    if mounts.windows(2).any(|pair| pair[1].at.starts_with(&pair[0].at)) {
+        // The inner mount point would be a directory of the outer mount, which its owner can swap.
+        return Err(Refusal::policy("mounts", "a mount lies at or below another one"));
+    }
+    for name in &jail.allow {
+        if !policy.allow.contains(name) {
+            return Err(Refusal::policy(
+                "allow",
+                "the policy does not list an allow parameter that the entry asks for",
+            ));
+        }
+    }
+    Ok(Place::Ephemeral(Ephemeral {
+        root: root.clone(),
+        ip4: network(&jail.ip4, policy)?,
+        ip6: network(&jail.ip6, policy)?,
+        tmp: least(jail.limits.tmp, policy.limits.tmp).unwrap_or(DEFAULT_TMP),
+        mounts,
+        allow: jail.allow.clone(),
+    }))
+}
+
+fn planned_mount(mount: &registry::Mount, policy: &Policy) -> Result<PlannedMount, Refusal> {
+    let plain = |path: &Path| path.to_str().is_some_and(names::is_plain_path);
+    policy
+        .mounts
+        .iter()
+        .find(|listed| {
+            listed.path == mount.path && listed.at == mount.at && (listed.write || !mount.write) && plain(&mount.at)
+        })
+        .map(|listed| PlannedMount {
+            path: mount.path.clone(),
+            owner: listed.owner,
+            at: mount.at.clone(),
+            write: mount.write,
+        })
+        .ok_or_else(|| Refusal::policy("mounts", "the policy does not list a mount that the entry asks for"))
+}
+
+fn network(asked: &Network, policy: &Policy) -> Result<PlannedNetwork, Refusal> {
+    match asked {
+        Network::Disable => Ok(PlannedNetwork::Disable),
+        Network::Inherit if policy.network.inherit => Ok(PlannedNetwork::Inherit),
+        Network::Inherit => Err(Refusal::policy("network", "the policy does not give the host network")),
+        Network::Addresses(addresses) => {
+            if addresses
+                .iter()
+                .all(|address| policy.network.addresses.contains(address))
+            {
+                Ok(PlannedNetwork::Addresses(addresses.clone()))
+            } else {
+                Err(Refusal::policy(
+                    "network",
+                    "the policy does not list an address that the entry asks for",
+                ))
+            }
+        }
+    }
+}
+
+fn environment(command: &Command, home: &str) -> Vec<Variable> {
+    let own = [("HOME", home), ("LANG", "C.UTF-8"), ("PATH", PATH)];
+    let own = own
+        .into_iter()
+        .filter(|(name, _)| !command.env.contains_key(*name))
+        .map(|(name, value)| Variable {
+            name: name.to_owned(),
+            value: VariableValue::Plain(value.to_owned()),
+        });
+    let named = command.env.iter().map(|(name, value)| Variable {
+        name: name.clone(),
+        value: match value {
+            Value::Plain(text) => VariableValue::Plain(text.clone()),
+            Value::Secret(secret) => VariableValue::Secret(secret.clone()),
+        },
+    });
+    own.chain(named).collect()
+}
+
+fn limits(jail: &Jail, policy: &Policy) -> PlannedLimits {
+    let (asked, most) = (&jail.limits, &policy.limits);
+    PlannedLimits {
+        memory: least(asked.memory, most.memory),
+        processes: least(asked.processes, most.processes),
+        open_files: least(asked.open_files, most.open_files).unwrap_or(DEFAULT_OPEN_FILES),
+        file_size: least(asked.file_size, most.file_size),
+        needs_racct: asked.memory.is_some() || asked.processes.is_some(),
+    }
+}
+
+fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CALLER: Account = Account { uid: 900, gid: 901 };
+
+    const POLICY: &str = r#"{ "caller": "colibri", "servers": ["docs", "other", "build", "web"],
+  "ephemeral": ["/r/docs", "/r/other"], "persistent": ["build0"],
+  "users": { "docs": {"uid": 871, "gid": 871}, "other": {"uid": 872, "gid": 872}, "build": {"uid": 873, "gid": 873},
+             "self": {"uid": 900, "gid": 871}, "group": {"uid": 874, "gid": 901} },
+  "network": ["192.0.2.7"], "mounts": [ {"path": "/home/op/p", "owner": 1001, "at": "/work", "write": false},
+                                        {"path": "/home/op/q", "owner": 1001, "at": "/work/q", "write": true} ],
+  "allow": ["raw_sockets"], "limits": { "memory": "1G", "processes": 10, "tmp": "8M" } }"#;
+
+    fn plan_of(server: &str, servers: &str) -> Result<Plan, Refusal> {
+        let registry = Registry::parse(format!("{{\"servers\":{{{servers}}}}}").as_bytes(), "r").unwrap();
+        let policy = Policy::parse(POLICY.as_bytes(), "p").unwrap();
+        Plan::make(&ServerId::parse(server.as_bytes()).unwrap(), &registry, &policy, CALLER)
+    }
+
+    fn docs(jail: &str) -> Result<Plan, Refusal> {
+        plan_of("docs", &format!(r#""docs":{{"command":"/bin/s","jail":{{{jail}}}}}"#))
+    }
+
+    #[test]
+    fn an_allowed_entry_becomes_a_plan() {
+        let plan = docs(
+            r#""path":"/r/docs","ip4":["192.0.2.7"],"mounts":[{"path":"/home/op/p","at":"/work"}],
+               "allow":["raw_sockets"],"limits":{"processes":50,"open_files":20}"#,
+        )
+        .unwrap();
+        assert_eq!((plan.uid, plan.gid), (871, 871));
+        assert_eq!(plan.limits.processes, Some(10), "the policy's is the lesser");
+        assert_eq!(plan.limits.open_files, 20);
+        assert_eq!(plan.limits.memory, Some(1 << 30));
+        assert!(plan.limits.needs_racct);
+        let Place::Ephemeral(jail) = &plan.place else { panic!() };
+        assert_eq!(jail.ip6, PlannedNetwork::Disable);
+        assert_eq!(jail.tmp, 8 << 20);
+        assert_eq!(jail.mounts[0].owner, 1001);
+    }
+
+    #[test]
+    fn each_rule_refuses() {
+        for (jail, rule) in [
+            (r#""path":"/r/elsewhere""#, "ephemeral"),
+            (r#""path":"/r/docs/sub""#, "ephemeral"),
+            (r#""name":"build1""#, "persistent"),
+            (r#""name":"build0","ip4":["192.0.2.7"]"#, "persistent"),
+            (r#""name":"build0","allow":["raw_sockets"]"#, "persistent"),
+            (r#""path":"/r/docs","ip4":["192.0.2.8"]"#, "network"),
+            (r#""path":"/r/docs","ip4":"inherit""#, "network"),
+            (r#""path":"/r/docs","ip6":["2001:db8::1"]"#, "network"),
+            (r#""path":"/r/docs","user":"root""#, "users"),
+            (r#""path":"/r/docs","user":"self""#, "users"),
+            (r#""path":"/r/docs","user":"group""#, "users"),
+            (r#""path":"/r/docs","allow":["sysvipc"]"#, "allow"),
+            (
+                r#""path":"/r/docs","mounts":[{"path":"/home/op/x","at":"/work"}]"#,
+                "mounts",
+            ),
+            (
+                r#""path":"/r/docs","mounts":[{"path":"/home/op/p","at":"/other"}]"#,
+                "mounts",
+            ),
+            (
+                r#""path":"/r/docs","mounts":[{"path":"/home/op/p","at":"/work","write":true}]"#,
+                "mounts",
+            ),
+            (
+                r#""path":"/r/docs","mounts":[{"path":"/home/op/p","at":"/work"},{"path":"/home/op/q","at":"/work/q"}]"#,
+                "mounts",
+            ),
+        ] {
+            let refusal = docs(jail).expect_err(jail);
+            assert_eq!((refusal.rule, refusal.exit), (rule, Exit::Policy), "{jail}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_jailed_listed_enabled_entry_is_refused() {
+        for (server, servers, rule) in [
+            ("docs", r#""other":{"command":"/bin/s"}"#, "registry"),
+            ("web", r#""web":{"url":"https://a.example"}"#, "jail"),
+            ("docs", r#""docs":{"command":"/bin/s"}"#, "jail"),
+            (
+                "docs",
+                r#""docs":{"command":"/bin/s","jail":{"path":"/r/docs"},"disabled":true}"#,
+                "disabled",
+            ),
+            (
+                "unlisted",
+                r#""unlisted":{"command":"/bin/s","jail":{"path":"/r/docs","user":"docs"}}"#,
+                "servers",
+            ),
+        ] {
+            assert_eq!(plan_of(server, servers).expect_err(servers).rule, rule, "{servers}");
+        }
+    }
+
+    #[test]
+    fn two_entries_never_share_a_uid() {
+        let two = r#""docs":{"command":"/bin/s","jail":{"path":"/r/docs"}},
+                     "other":{"command":"/bin/s","jail":{"path":"/r/other","user":"docs"}}"#;
+        assert_eq!(plan_of("docs", two).unwrap_err().rule, "users");
+        assert_eq!(plan_of("other", two).unwrap_err().rule, "users");
+    }
+
+    #[test]
+    fn the_environment_is_the_entrys_and_three_more() {
+        let plan = plan_of(
+            "docs",
+            r#""docs":{"command":"/bin/s","jail":{"path":"/r/docs"},
+                       "env":{"A":"1","PATH":"/x","T":{"secret":"tok"},"U":{"secret":"tok"}}}"#,
+        )
+        .unwrap();
+        let names: Vec<&str> = plan.env.iter().map(|v| v.name.as_str()).collect();
+        assert_eq!(names, ["HOME", "LANG", "A", "PATH", "T", "U"]);
+        assert_eq!(plan.secrets(), ["tok"]);
+    }
+
+    #[test]
+    fn no_value_is_shown() {
+        let plan = plan_of(
+            "docs",
+            r#""docs":{"command":"/bin/s","jail":{"path":"/r/docs"},"env":{"A":"hunter2"}}"#,
+        )
+        .unwrap();
+        let shown = serde_json::to_string(&plan).unwrap() + &format!("{plan:?}");
+        assert!(!shown.contains("hunter2"));
+        assert!(shown.contains("\"A\""));
+    }
+
+    #[test]
+    fn another_digest_is_refused() {
+        let plan = docs(r#""path":"/r/docs""#).unwrap();
+        assert!(plan.confirm_digest(&plan.digest).is_ok());
+        let other = Digest::parse("0".repeat(64).as_bytes()).unwrap();
+        assert_eq!(plan.confirm_digest(&other).unwrap_err().exit, Exit::TryLater);
+    }
+
+    proptest! {
+        /// Whatever an entry asks for, a plan has nothing that the policy does not list.
+        #[test]
+        fn no_plan_exceeds_the_policy(
+            path in "/r/(docs|other|x)", write in any::<bool>(), user in "(docs|other|self|group|root)",
+            ip in 0u8..12, allow in "(raw_sockets|sysvipc|mlock)", processes in 1u64..1000, tmp in 1u64..1 << 40,
+        ) {
+            let jail = format!(
+                r#""path":"{path}","user":"{user}","ip4":["192.0.2.{}"],"allow":["{allow}"],
+                   "mounts":[{{"path":"/home/op/p","at":"/work","write":{write}}}],
+                   "limits":{{"processes":{processes},"tmp":{tmp}}}"#, ip + 1);
+            if let Ok(plan) = docs(&jail) {
+                let Place::Ephemeral(jail) = &plan.place else { panic!() };
+                prop_assert!(path != "/r/x" && !write && ip == 6 && allow == "raw_sockets");
+                prop_assert!(plan.uid == 871 || plan.uid == 872);
+                prop_assert!(plan.limits.processes.unwrap() <= 10 && jail.tmp <= 8 << 20);
+            }
+        }
+    }
+}

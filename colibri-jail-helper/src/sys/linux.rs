@@ -1,0 +1,100 @@
+//! Linux: for the development sandbox alone.
+
+use std::ffi::c_int;
+
+use nix::errno::Errno;
+
+/// A resource of setrlimit(2), as libc types it here.
+pub type Resource = libc::__rlimit_resource_t;
+
+/// Every limit that is inherited.
+pub const RESOURCES: &[Resource] = &[
+    libc::RLIMIT_CPU,
+    libc::RLIMIT_FSIZE,
+    libc::RLIMIT_DATA,
+    libc::RLIMIT_STACK,
+    libc::RLIMIT_CORE,
+    libc::RLIMIT_RSS,
+    libc::RLIMIT_NPROC,
+    libc::RLIMIT_MEMLOCK,
+    libc::RLIMIT_AS,
+    libc::RLIMIT_LOCKS,
+    libc::RLIMIT_SIGPENDING,
+    libc::RLIMIT_MSGQUEUE,
+    libc::RLIMIT_NOFILE,
+];
+
+/// The limits that every system sets, and that a helper neither dies nor starves of.
+pub const HARMLESS: &[Resource] = &[
+    libc::RLIMIT_NPROC,
+    libc::RLIMIT_MEMLOCK,
+    libc::RLIMIT_SIGPENDING,
+    libc::RLIMIT_MSGQUEUE,
+];
+
+/// Forgets the environment: nothing that a caller put there is ever read.
+pub fn clear_environment() -> Result<(), Errno> {
+    // SAFETY: one thread, and no reference into the environment is held.
+    Errno::result(unsafe { libc::clearenv() }).map(drop)
+}
+
+fn prctl(option: c_int, value: libc::c_ulong) -> Result<c_int, Errno> {
+    // SAFETY: the options used here take one number, and no pointer; the unused arguments must be 0 (prctl(2)).
+    Errno::result(unsafe {
+        libc::prctl(
+            option,
+            value,
+            0 as libc::c_ulong,
+            0 as libc::c_ulong,
+            0 as libc::c_ulong,
+        )
+    })
+}
+
+/// Whether this process, and all it starts, is barred from gaining privilege by a set-user-ID bit.
+pub fn is_barred_from_privilege() -> Result<bool, Errno> {
+    Ok(prctl(libc::PR_GET_NO_NEW_PRIVS, 0)? == 1)
+}
+
+/// Bars this process, and all it starts, from gaining privilege by execve(2).
+pub fn bar_from_privilege() -> Result<(), Errno> {
+    prctl(libc::PR_SET_NO_NEW_PRIVS, 1).map(drop)
+}
+
+/// Sets the signal that this process gets when its parent dies; `None`: no signal.
+pub fn signal_on_parent_death(signal: Option<nix::sys::signal::Signal>) -> Result<(), Errno> {
+    let number = signal.map_or(0, |signal| signal as libc::c_ulong);
+    prctl(libc::PR_SET_PDEATHSIG, number).map(drop)
+}
+
+/// Switches off tracing by others of the same user, and core dumps, until the next execve(2).
+pub fn bar_tracing() -> Result<(), Errno> {
+    prctl(libc::PR_SET_DUMPABLE, 0).map(drop)
+}
+
+/// Linux has no login classes: the pid namespace is what holds a server's processes together.
+pub fn mark(_: &str) -> Result<(), Errno> {
+    Ok(())
+}
+
+/// Puts the next child of this process, and all below it, into a pid namespace of its own.
+pub fn separate_children() -> Result<(), Errno> {
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWPID)
+}
+
+/// close_range(2).
+pub fn close_range(first: u32, last: u32) -> Result<(), Errno> {
+    // SAFETY: closing touches no memory. The callers hold no owner of what is closed that they use afterwards: one
+    // calls this before anything was opened, the others are about to exec or to wait only.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0u32) };
+    Errno::result(done).map(drop)
+}
+
+/// Closes every descriptor beyond 2 except `kept`.
+pub fn close_all_but(kept: c_int) -> Result<(), Errno> {
+    let kept = u32::try_from(kept).map_err(|_| Errno::EBADF)?;
+    if kept > 3 {
+        close_range(3, kept - 1)?;
+    }
+    close_range(kept.max(2) + 1, u32::MAX)
+}

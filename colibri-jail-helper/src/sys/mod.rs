@@ -1,0 +1,235 @@
+//! The wall around `unsafe`: what the helper needs of the system and nix has no safe call for. Everything here is small
+//! enough to be checked by reading it; every decision is made outside.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::errno::Errno;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::unistd::{ForkResult, Pid};
+
+#[cfg(target_os = "freebsd")]
+mod freebsd;
+#[cfg(target_os = "linux")]
+mod linux;
+
+#[cfg(target_os = "freebsd")]
+pub use freebsd::*;
+#[cfg(target_os = "linux")]
+pub use linux::*;
+
+/// Makes a child. `None` in the child, its pid in the parent.
+pub fn fork() -> Result<Option<Pid>, Errno> {
+    // SAFETY: the helper has one thread, so the child may use everything the parent may (fork(2)).
+    match unsafe { nix::unistd::fork() }? {
+        ForkResult::Child => Ok(None),
+        ForkResult::Parent { child } => Ok(Some(child)),
+    }
+}
+
+/// Closes every descriptor from `first` on. No owner of one of them may live on.
+pub fn close_from(first: u32) -> Result<(), Errno> {
+    close_range(first, u32::MAX)
+}
+
+/// Stops the three interval timers, which survive execve(2) and would kill the helper.
+pub fn clear_timers() -> Result<(), Errno> {
+    for which in [libc::ITIMER_REAL, libc::ITIMER_VIRTUAL, libc::ITIMER_PROF] {
+        // SAFETY: an all-zero itimerval is valid and means "stopped"; the old value is not asked for.
+        let done = unsafe {
+            let zero: libc::itimerval = std::mem::zeroed();
+            libc::setitimer(which, &zero, std::ptr::null_mut())
+        };
+        Errno::result(done)?;
+    }
+    Ok(())
+}
+
+/// Removes every limit that a caller may have set; core files stay off. Needs root.
+///
+/// Root without CAP_SYS_RESOURCE (some Linux containers) cannot raise a hard limit. Then the soft one goes up to it, and
+/// that is enough unless it is one of those that kill or starve.
+pub fn lift_limits() -> Result<(), Errno> {
+    for which in RESOURCES {
+        let most = match *which {
+            libc::RLIMIT_CORE => 0,
+            libc::RLIMIT_NOFILE => OPEN_FILES.max(hard_limit(*which)?),
+            _ => libc::RLIM_INFINITY,
+        };
+        match set_limit(*which, most, most) {
+            Err(Errno::EPERM) => {
+                let hard = hard_limit(*which)?;
+                set_limit(*which, hard, hard)?;
+                let starves = !HARMLESS.contains(which) && hard < most;
+                if starves {
+                    return Err(Errno::EPERM);
+                }
+            }
+            done => done?,
+        }
+    }
+    Ok(())
+}
+
+/// Descriptors that the helper and most servers can do with; "no limit" is refused by Linux for these.
+const OPEN_FILES: libc::rlim_t = 4096;
+
+fn hard_limit(which: Resource) -> Result<libc::rlim_t, Errno> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the pointer is to a live rlimit.
+    Errno::result(unsafe { libc::getrlimit(which, &mut limit) })?;
+    Ok(limit.rlim_max)
+}
+
+/// Sets one limit (setrlimit(2)); `libc` has no common type for resources on Linux and FreeBSD.
+pub fn set_limit(which: Resource, soft: libc::rlim_t, hard: libc::rlim_t) -> Result<(), Errno> {
+    let limit = libc::rlimit {
+        rlim_cur: soft,
+        rlim_max: hard,
+    };
+    // SAFETY: the pointer is to a live rlimit; a wrong resource is answered with EINVAL.
+    Errno::result(unsafe { libc::setrlimit(which, &limit) }).map(drop)
+}
+
+/// Sets every signal that can be set to `handler`: ignoring one discards it if it was pending.
+fn set_all_signals(handler: SigHandler) {
+    let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
+    for signal in Signal::iterator().filter(|s| !matches!(s, Signal::SIGKILL | Signal::SIGSTOP)) {
+        // SAFETY: no handler is installed, only default or ignore. The result does not matter: the two signals that
+        // cannot be set are left out, and any other failure leaves the signal as it was.
+        let _ = unsafe { sigaction(signal, &action) };
+    }
+}
+
+/// Forgets signals that are pending and dispositions that were inherited, and lets every signal in again.
+pub fn reset_signals() -> Result<(), Errno> {
+    set_all_signals(SigHandler::SigIgn);
+    set_all_signals(SigHandler::SigDfl);
+    SigSet::empty().thread_set_mask()
+}
+
+static ASKED_TO_END: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn note_end(_: c_int) {
+    ASKED_TO_END.store(true, Ordering::Relaxed);
+}
+
+extern "C" fn note_child(_: c_int) {}
+
+/// Ignores what a terminal or a closed pipe could send; SIGCHLD and SIGTERM stay blocked, to be let in by ppoll(2)
+/// alone, and interrupt it.
+pub fn signals_of_supervisor() -> Result<(), Errno> {
+    use Signal::*;
+    let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
+    for signal in [
+        SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGALRM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGXFSZ,
+    ] {
+        // SAFETY: ignoring installs no handler.
+        unsafe { sigaction(signal, &ignore) }?;
+    }
+    let awaited: SigSet = [SIGCHLD, SIGTERM].into_iter().collect();
+    awaited.thread_block()?;
+    for (signal, handler) in [(SIGCHLD, note_child as extern "C" fn(c_int)), (SIGTERM, note_end)] {
+        let action = SigAction::new(SigHandler::Handler(handler), SaFlags::empty(), SigSet::empty());
+        // SAFETY: the handlers do nothing or store into an atomic, which is async-signal-safe.
+        unsafe { sigaction(signal, &action) }?;
+    }
+    Ok(())
+}
+
+/// Ignores every signal that can be: for the process that only relays a status.
+pub fn ignore_signals() {
+    set_all_signals(SigHandler::SigIgn);
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: the default for SIGCHLD keeps the child's status for waitpid(2); no handler is installed.
+    let _ = unsafe { sigaction(Signal::SIGCHLD, &default) };
+}
+
+/// Ends this process by the signal of this number, as its child was ended, so that whoever waits sees the same.
+pub fn die_by(number: c_int) -> ! {
+    // SAFETY: the default action installs no handler; raise(3) touches no memory. Core files were switched off.
+    unsafe {
+        libc::signal(number, libc::SIG_DFL);
+        let _ = SigSet::empty().thread_set_mask();
+        libc::raise(number);
+    }
+    // Only a signal that does not end a process comes here.
+    std::process::exit(128 + number)
+}
+
+/// Whether SIGTERM has come since [`signals_of_supervisor`].
+pub fn asked_to_end() -> bool {
+    ASKED_TO_END.load(Ordering::Relaxed)
+}
+
+/// Overwrites what must not stay in memory.
+pub fn wipe(bytes: &mut [u8]) {
+    for byte in bytes {
+        // SAFETY: a valid, exclusive reference; volatile, so that the write is not left out for being the last.
+        unsafe { std::ptr::write_volatile(byte, 0) };
+    }
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// By exit(3) with this status.
+    Exited(i32),
+    /// By the signal of this number.
+    Signaled(i32),
+}
+
+impl Ended {
+    /// The exit code that tells of it: the status, or 128+n.
+    pub fn code(self) -> i32 {
+        match self {
+            Self::Exited(status) => status,
+            Self::Signaled(number) => 128 + number,
+        }
+    }
+}
+
+/// What waitpid(2) said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waited {
+    /// This child ended, and is reaped.
+    Child(Pid, Ended),
+    /// There are children, none of which has ended.
+    NoneYet,
+    /// There is no child.
+    NoChildren,
+}
+
+/// Waits for `pid`, or for any child, at once or for as long as it takes. nix's waitpid(2) knows no real-time signals,
+/// and takes a child that one of them ended for an error.
+pub fn wait(pid: Option<Pid>, block: bool) -> Result<Waited, Errno> {
+    let mut status = 0;
+    let flags = if block { 0 } else { libc::WNOHANG };
+    loop {
+        // SAFETY: `status` is a live c_int.
+        let found = unsafe { libc::waitpid(pid.map_or(-1, Pid::as_raw), &mut status, flags) };
+        return match Errno::result(found) {
+            Ok(0) => Ok(Waited::NoneYet),
+            Ok(found) => {
+                let ended = if libc::WIFSIGNALED(status) {
+                    Ended::Signaled(libc::WTERMSIG(status))
+                } else {
+                    Ended::Exited(libc::WEXITSTATUS(status))
+                };
+                Ok(Waited::Child(Pid::from_raw(found), ended))
+            }
+            Err(Errno::EINTR) => continue,
+            Err(Errno::ECHILD) => Ok(Waited::NoChildren),
+            Err(error) => Err(error),
+        };
+    }
+}
+
+/// Whether the file lies on a file system on which set-user-ID bits have no effect.
+pub fn is_on_nosuid_mount(path: &std::path::Path) -> Result<bool, Errno> {
+    let flags = nix::sys::statvfs::statvfs(path)?.flags();
+    Ok(flags.contains(nix::sys::statvfs::FsFlags::ST_NOSUID))
+}

@@ -1,0 +1,674 @@
+//! What `colibri-mcp trail …` prints. The commands' flags are parsed elsewhere; here they come as values, and what is
+//! printed goes to a writer.
+//!
+//! These commands read the files of the trail themselves: whoever may read them needs no daemon to verify it.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read as _, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, SystemTime};
+
+use crate::trail::note::{NoteError, Verifier};
+use crate::trail::segment::SegmentName;
+use crate::trail::{
+    Extent, Fields, Filter, ProofError, Report, Shown, Stats, WitnessedHeads, check_proof, directory, drop_segments,
+    is_hidden, last_seal, prove, sealed_segments, show, stats, verifier_path, verify,
+};
+
+/// Longest proof that is read, bytes.
+const MAX_PROOF: u64 = 256 << 20;
+
+/// Why a trail command could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum TrailCommandError {
+    /// A file could not be read, or the output not written.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The output could not be written.
+    #[error("cannot write the output: {0}")]
+    Output(#[from] io::Error),
+    /// A time is not in the form that filters take.
+    #[error("{0:?} is not a time: write 2026-11-21 or 2026-11-21T22:30:00Z (UTC)")]
+    Time(String),
+    /// A key cannot be read.
+    #[error("{path}: {source}", path = path.display())]
+    Key {
+        /// The file it came from.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: NoteError,
+    },
+    /// A proof cannot be made or does not hold.
+    #[error(transparent)]
+    Proof(#[from] ProofError),
+    /// Not the name of a segment that is complete.
+    #[error("{0:?} is not the name of a complete segment; `colibri-mcp trail segments` lists them")]
+    Segment(String),
+}
+
+type Result<T> = std::result::Result<T, TrailCommandError>;
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> TrailCommandError {
+    let path = path.to_owned();
+    move |source| TrailCommandError::Io { path, source }
+}
+
+/// Text with every character that hides or turns others written out.
+#[must_use]
+pub fn visible(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
+        if is_hidden(c) {
+            out.extend(c.escape_unicode());
+        } else {
+            out.push(c);
+        }
+        out
+    })
+}
+
+/// JSON with the same characters escaped, but for the line ends between its tokens: they can only stand in its strings,
+/// where that changes nothing.
+fn visible_json(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
+        if is_hidden(c) && c != '\n' {
+            c.encode_utf16(&mut [0; 2])
+                .iter()
+                .for_each(|unit| out += &format!("\\u{unit:04x}"));
+        } else {
+            out.push(c);
+        }
+        out
+    })
+}
+
+/// The key that checks the checkpoints: from `file`, else the one in the state directory, if there is one.
+///
+/// # Errors
+/// Where the file is not there (an own one may be missing), cannot be read, or holds no key.
+pub fn verifier(state_dir: &Path, file: Option<&Path>) -> Result<Option<Verifier>> {
+    let own = verifier_path(state_dir);
+    let path = file.unwrap_or(&own);
+    match std::fs::read_to_string(path) {
+        Ok(text) => {
+            let key = text.trim().parse().map_err(|source| TrailCommandError::Key {
+                path: path.into(),
+                source,
+            })?;
+            Ok(Some(key))
+        }
+        Err(error) if file.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(at(path)(error)),
+    }
+}
+
+/// `trail verify`: prints what is wrong and how far the promise reaches. `dir` is the directory of segments, or of an
+/// archive of them; `log` is a syslog file with witnessed heads, `-` for standard input. Returns the exit status: 0 where nothing is wrong, else 1.
+///
+/// # Errors
+/// Where trail, log or key cannot be read.
+pub fn print_verify(
+    dir: &Path,
+    extent: Extent,
+    log: Option<&Path>,
+    key: Option<&Verifier>,
+    json: bool,
+    out: &mut dyn Write,
+) -> Result<u8> {
+    // The log before the trail: what a running daemon adds between the two is in the trail already.
+    let heads = match log {
+        Some(path) if path == Path::new("-") => WitnessedHeads::read(io::stdin().lock(), key).map_err(at(path))?,
+        Some(path) => {
+            let log = BufReader::new(File::open(path).map_err(at(path))?);
+            WitnessedHeads::read(log, key).map_err(at(path))?
+        }
+        None => WitnessedHeads::default(),
+    };
+    let report = verify(dir, extent, key, &heads).map_err(at(dir))?;
+    if json {
+        let text = serde_json::to_string(&report).map_err(io::Error::from)?;
+        writeln!(out, "{}", visible_json(&text))?;
+    } else {
+        print_report(dir, &report, key, log.is_some(), out)?;
+    }
+    Ok(u8::from(!report.is_sound()))
+}
+
+fn print_report(
+    dir: &Path,
+    report: &Report,
+    key: Option<&Verifier>,
+    witnessed: bool,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let verdict = if report.is_sound() {
+        "sound".to_owned()
+    } else {
+        format!("{} faults", report.fault_count)
+    };
+    writeln!(out, "trail {}: {verdict}", dir.display())?;
+    for fault in &report.faults {
+        let segment = fault.segment.as_deref().unwrap_or("the whole trail");
+        let line = fault.line.map_or_else(String::new, |line| format!(" line {line}"));
+        writeln!(out, "  {segment}{line}: {}: {}", fault.kind, visible(&fault.what))?;
+    }
+    if report.fault_count > report.faults.len() as u64 {
+        writeln!(out, "  and {} more", report.fault_count - report.faults.len() as u64)?;
+    }
+    for note in &report.notes {
+        writeln!(out, "  note: {}", visible(note))?;
+    }
+    let Report {
+        records,
+        segments,
+        first_record,
+        ..
+    } = report;
+    writeln!(
+        out,
+        "records      {records} in all, {} in {segments} segments here",
+        records - first_record
+    )?;
+    writeln!(out, "head         {}", report.head)?;
+    if let Some(root) = &report.root {
+        writeln!(out, "root         {root}")?;
+    }
+    match key {
+        Some(key) => writeln!(out, "checkpoints  {} signed by {key}", report.checkpoints)?,
+        None => writeln!(out, "checkpoints  signatures not checked: no key given")?,
+    }
+    if report.promised_records > 0 {
+        writeln!(
+            out,
+            "promise      reaches to record {}: {} witnessed heads agree; what follows could have been written anew",
+            report.promised_records - 1,
+            report.witnessed_heads
+        )
+    } else if witnessed {
+        writeln!(out, "promise      none: no head in that log agrees with this trail")
+    } else {
+        writeln!(
+            out,
+            "promise      none without a witness: give the log that has the heads (--syslog FILE)"
+        )
+    }
+}
+
+/// `trail show`: prints the records that pass, one a line; with `json` as written. With `follow`, goes on until the flag
+/// is set.
+///
+/// # Errors
+/// Where the trail cannot be read or a time is none.
+pub fn print_show(
+    dir: &Path,
+    filter: &Filter,
+    follow: Option<&AtomicBool>,
+    json: bool,
+    out: &mut dyn Write,
+) -> Result<()> {
+    if let Some(time) = [&filter.since, &filter.until]
+        .into_iter()
+        .flatten()
+        .find(|time| !Filter::is_time(time))
+    {
+        return Err(TrailCommandError::Time(time.clone()));
+    }
+    let mut failed = None;
+    show(dir, filter, follow, &mut |record| {
+        let line = if json {
+            visible_json(record.rec)
+        } else {
+            one_line(&record)
+        };
+        match writeln!(out, "{line}").and_then(|()| if follow.is_some() { out.flush() } else { Ok(()) }) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    })
+    .map_err(at(dir))?;
+    // Who reads no more, `head` for example, has had enough: that is no failure.
+    match failed {
+        Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn one_line(record: &Shown<'_>) -> String {
+    let Fields {
+        timestamp,
+        method,
+        server,
+        tool,
+        integration_id,
+        operation,
+        result,
+        latency_ms,
+        ..
+    } = &record.fields;
+    let user = record.uid.map_or_else(|| "-".to_owned(), |uid| uid.to_string());
+    let what = match record.kind.as_str() {
+        "enter" => format!("{user:>6}  {}", [server, tool, method].map(String::as_str).join(" ")),
+        "exit" | "retry" => {
+            let error = record.fields.error_code.as_deref().unwrap_or_default();
+            let attempt = record.fields.attempt_number;
+            format!("{user:>6}  {integration_id} {operation}  {result} {latency_ms:.1} ms, attempt {attempt} {error}")
+        }
+        "event" => {
+            let details = record.fields.details.iter().map(|(key, value)| match value {
+                serde_json::Value::String(text) => format!(" {key}={text}"),
+                other => format!(" {key}={other}"),
+            });
+            format!("{:>6}  {}{}", "", record.fields.event, details.collect::<String>())
+        }
+        _ => format!(
+            "{:>6}  {} records, root {}",
+            "", record.fields.tree_size, record.fields.root
+        ),
+    };
+    let line = format!("{timestamp}  {:>8}  {:<9} {}", record.n, record.kind, what);
+    visible(line.trim_end())
+}
+
+/// `trail prove N`: prints the proof that record `n` is in the trail, as JSON.
+///
+/// # Errors
+/// Where there is no such record, or no seal after it.
+pub fn print_prove(dir: &Path, n: u64, out: &mut dyn Write) -> Result<()> {
+    let proof = prove(dir, n)?;
+    writeln!(
+        out,
+        "{}",
+        visible_json(&serde_json::to_string_pretty(&proof).map_err(io::Error::from)?)
+    )?;
+    Ok(())
+}
+
+/// `trail check-proof FILE`: checks a proof against a published root (hex) or a key, on any machine.
+///
+/// # Errors
+/// Where the file cannot be read or the proof does not hold.
+pub fn print_check_proof(file: &Path, root: Option<&str>, key: Option<&Verifier>, out: &mut dyn Write) -> Result<()> {
+    let mut text = String::new();
+    let opened = File::open(file).map_err(at(file))?;
+    opened.take(MAX_PROOF).read_to_string(&mut text).map_err(at(file))?;
+    let proof = check_proof(&text, root, key)?;
+    writeln!(
+        out,
+        "record {} is in the trail, among the {} records under the root",
+        proof.leaf_index, proof.tree_size
+    )?;
+    writeln!(out, "{}", proof.root)?;
+    writeln!(out, "{}", visible_json(&proof.record))?;
+    Ok(())
+}
+
+/// `trail stats`: prints calls, errors and latency by server and tool as a table with a bar for each tool's calls, or as
+/// JSON.
+///
+/// # Errors
+/// Where the trail cannot be read or a time is none.
+pub fn print_stats(dir: &Path, filter: &Filter, json: bool, out: &mut dyn Write) -> Result<()> {
+    if let Some(time) = [&filter.since, &filter.until]
+        .into_iter()
+        .flatten()
+        .find(|time| !Filter::is_time(time))
+    {
+        return Err(TrailCommandError::Time(time.clone()));
+    }
+    let stats = stats(dir, filter).map_err(at(dir))?;
+    if json {
+        stats_json(&stats, out)
+    } else {
+        stats_table(&stats, out)
+    }
+    .map_err(Into::into)
+}
+
+fn stats_json(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
+    let rows: Vec<_> = stats
+        .rows
+        .iter()
+        .map(|((server, tool), row)| {
+            let q = |q| row.quantile_ms(q);
+            serde_json::json!({ "server": server, "tool": tool, "calls": row.calls, "errors": row.errors,
+                "retries": row.retries, "p50_ms": q(0.5), "p90_ms": q(0.9), "p99_ms": q(0.99), "max_ms": row.max_ms })
+        })
+        .collect();
+    writeln!(out, "{}", visible_json(&serde_json::Value::Array(rows).to_string()))
+}
+
+fn stats_table(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
+    const NAME: usize = 24;
+    const BAR: u64 = 10;
+    let most = stats.rows.values().map(|row| row.calls).max().unwrap_or(0).max(1);
+    let mut rows: Vec<_> = stats.rows.iter().collect();
+    rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.calls));
+    // Together 79 columns: a terminal of 80 does not wrap.
+    let (server_tool, calls, errors) = ("server tool", "calls", "errors");
+    writeln!(
+        out,
+        "{server_tool:<NAME$} {calls:>8} {errors:>6}     p50     p99     max ms"
+    )?;
+    for ((server, tool), row) in rows {
+        let mut name = visible(&format!("{server} {tool}"));
+        if name.chars().count() > NAME {
+            name = name.chars().take(NAME - 1).chain(['…']).collect();
+        }
+        let bar = "#".repeat((row.calls * BAR).div_ceil(most) as usize);
+        let ms = |ms: f64| {
+            if ms < 100.0 {
+                format!("{ms:.2}")
+            } else {
+                format!("{ms:.0}")
+            }
+        };
+        let quantile = |q| row.quantile_ms(q).map_or_else(|| "-".to_owned(), ms);
+        let (p50, p99, max) = (quantile(0.5), quantile(0.99), ms(row.max_ms));
+        let (calls, errors) = (row.calls, row.errors);
+        let line = format!("{name:<NAME$} {calls:>8} {errors:>6} {p50:>7} {p99:>7} {max:>7}  {bar}");
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+/// `trail segments`: prints the names of the complete segments, oldest first; the periodic script reads them.
+///
+/// # Errors
+/// Where the directory cannot be read.
+pub fn print_segments(dir: &Path, out: &mut dyn Write) -> Result<()> {
+    for name in sealed_segments(dir).map_err(at(dir))? {
+        writeln!(out, "{name}")?;
+    }
+    Ok(())
+}
+
+/// `trail export [--seal] NAME`: writes the bytes of a complete segment, or what is kept of it when it is dropped, for the
+/// periodic script's archive.
+///
+/// # Errors
+/// Where there is no such segment or it cannot be read.
+pub fn export(dir: &Path, name: &str, seal: bool, out: &mut dyn Write) -> Result<()> {
+    let unknown = || TrailCommandError::Segment(name.to_owned());
+    let segment = SegmentName::parse(&format!("{name}.jsonl"), "jsonl").ok_or_else(unknown)?;
+    if !sealed_segments(dir).map_err(at(dir))?.contains(&segment) {
+        return Err(unknown());
+    }
+    let path = segment.path(dir);
+    if seal {
+        out.write_all(&last_seal(dir, segment).map_err(at(&path))?.ok_or_else(unknown)?)?;
+    } else {
+        io::copy(&mut File::open(&path).map_err(at(&path))?, out)?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// `trail drop --keep-days N`: drops the segments that are older, leaves their seals, and says what went. Runs as the
+/// daemon's user.
+///
+/// # Errors
+/// Where a segment cannot be read or removed.
+pub fn print_drop(state_dir: &Path, keep_days: u32, out: &mut dyn Write) -> Result<()> {
+    let dir = directory(state_dir);
+    let keep = Duration::from_secs(u64::from(keep_days) * 86_400);
+    let dropped = drop_segments(&dir, keep, SystemTime::now()).map_err(at(&dir))?;
+    for name in &dropped.segments {
+        writeln!(out, "dropped {name}, kept its seal")?;
+    }
+    if !dropped.segments.is_empty() {
+        writeln!(out, "{} segments, {} KiB", dropped.segments.len(), dropped.bytes / 1024)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::trail::{
+        Attempt, Detail, Digest, Enter, Event, Exit, Head, Limits, Options, Record, Trail, Witness, prove,
+    };
+
+    struct Log(PathBuf);
+
+    impl Witness for Log {
+        fn witness(&self, head: &Head) -> io::Result<()> {
+            let mut log = File::options().append(true).create(true).open(&self.0)?;
+            writeln!(log, "Nov 21 22:30:00 host colibri-mcpd[9]: {head}")
+        }
+    }
+
+    const EVIL: &str = "x\u{1b}[2J\u{202e}";
+
+    fn trail() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let trail = Trail::open(Options {
+            state_dir: dir.path().into(),
+            sync: false,
+            witness: Arc::new(Log(dir.path().join("log"))),
+            limits: Limits {
+                segment_bytes: 4000,
+                ..Limits::default()
+            },
+        })
+        .unwrap();
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_300_200);
+        let details = [("file", Detail::Text(EVIL)), ("count", Detail::Number(2))];
+        trail
+            .append(&[Record::Event(Event {
+                time,
+                event: "start",
+                details: &details,
+            })])
+            .unwrap();
+        for i in 0..9 {
+            let tool = if i == 4 { EVIL } else { "create_issue" };
+            let enter = Enter {
+                time,
+                uid: 1001,
+                gid: 1001,
+                pid: None,
+                connection: 1,
+                method: "tools/call",
+                server: Some("github"),
+                tool: Some(tool),
+                name: None,
+                era: "modern",
+                version: "2026-07-28",
+                args: Digest::of(b""),
+                args_full: None,
+                traceparent: None,
+                tracestate: None,
+                validated: false,
+            };
+            let enter = trail.append(&[Record::Enter(enter)]).unwrap().first;
+            let attempt = Attempt {
+                time,
+                enter,
+                integration_id: "github",
+                operation: tool,
+                attempt_number: 1,
+                error_code: (i == 4).then_some("TIMEOUT"),
+                latency: Duration::from_millis(i),
+            };
+            trail
+                .append(&[Record::Exit(Exit {
+                    attempt,
+                    success: i != 4,
+                    output: None,
+                    output_full: None,
+                })])
+                .unwrap();
+        }
+        trail.close().unwrap();
+        dir
+    }
+
+    fn text(print: impl FnOnce(&mut dyn Write)) -> String {
+        let mut out = Vec::new();
+        print(&mut out);
+        let text = String::from_utf8(out).unwrap();
+        assert!(!text.chars().any(|c| c != '\n' && is_hidden(c)), "{text:?}");
+        text
+    }
+
+    #[test]
+    fn verify_says_what_is_promised_and_what_is_wrong() {
+        let dir = trail();
+        let (state, log) = (dir.path(), dir.path().join("log"));
+        let segments = directory(state);
+        let key = verifier(state, None).unwrap();
+        let run = |log: Option<&Path>, extent, json, status| {
+            text(|out| {
+                assert_eq!(
+                    print_verify(&segments, extent, log, key.as_ref(), json, out).unwrap(),
+                    status
+                );
+            })
+        };
+        let good = run(Some(&log), Extent::Whole, false, 0);
+        assert!(
+            good.contains(": sound\n") && good.contains("promise      reaches to record"),
+            "{good}"
+        );
+        assert!(good.contains(&key.as_ref().unwrap().to_string()), "{good}");
+        assert!(run(None, Extent::Whole, false, 0).contains("none without a witness"));
+        let last = sealed_segments(&segments).unwrap().pop().unwrap();
+        let newest = std::fs::read_dir(&segments)
+            .unwrap()
+            .map(|e| e.unwrap().path())
+            .max()
+            .unwrap();
+        assert_ne!(last.path(&segments), newest);
+        std::fs::remove_file(newest).unwrap();
+        let bad = run(Some(&log), Extent::Whole, false, 1);
+        assert!(
+            bad.contains("1 faults") && bad.contains(&format!("{last} line")) && bad.contains("truncated"),
+            "{bad}"
+        );
+        assert!(run(Some(&log), Extent::Archive, false, 0).contains("not archived yet"));
+        let json: serde_json::Value = serde_json::from_str(&run(Some(&log), Extent::Whole, true, 1)).unwrap();
+        assert_eq!(json["faults"][0]["kind"], "truncated");
+    }
+
+    #[test]
+    fn show_prints_nothing_that_moves_the_cursor() {
+        let dir = trail();
+        let segments = directory(dir.path());
+        let lines = text(|out| print_show(&segments, &Filter::default(), None, false, out).unwrap());
+        assert!(lines.contains("start count=2 file=x\\u{1b}[2J\\u{202e}"), "{lines}");
+        assert!(lines.contains("FAIL 4.0 ms, attempt 1 TIMEOUT"), "{lines}");
+        let json = text(|out| print_show(&segments, &Filter::default(), None, true, out).unwrap());
+        assert!(
+            json.lines()
+                .all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok())
+        );
+        let filter = Filter {
+            since: Some("yesterday".into()),
+            ..Filter::default()
+        };
+        assert!(matches!(
+            print_show(&segments, &filter, None, true, &mut Vec::new()),
+            Err(TrailCommandError::Time(_))
+        ));
+    }
+
+    #[test]
+    fn show_follows_until_it_is_told_to_stop() {
+        let dir = trail();
+        let stop = AtomicBool::new(true);
+        let lines =
+            text(|out| print_show(&directory(dir.path()), &Filter::default(), Some(&stop), false, out).unwrap());
+        assert!(lines.contains("start"));
+    }
+
+    #[test]
+    fn stats_fit_a_terminal() {
+        let dir = trail();
+        let segments = directory(dir.path());
+        let table = text(|out| print_stats(&segments, &Filter::default(), false, out).unwrap());
+        assert!(table.lines().all(|line| line.chars().count() < 80), "{table}");
+        let row = table.lines().nth(1).unwrap();
+        assert!(
+            row.starts_with("github create_issue") && row.ends_with("##########"),
+            "{table}"
+        );
+        let json = text(|out| print_stats(&segments, &Filter::default(), true, out).unwrap());
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!((&json[0]["calls"], &json[1]["errors"]), (&8.into(), &1.into()));
+    }
+
+    #[test]
+    fn proofs_go_through_a_file() {
+        let dir = trail();
+        let key = verifier(dir.path(), None).unwrap();
+        let proof = text(|out| print_prove(&directory(dir.path()), 2, out).unwrap());
+        let file = dir.path().join("proof");
+        std::fs::write(&file, proof).unwrap();
+        let said = text(|out| print_check_proof(&file, None, key.as_ref(), out).unwrap());
+        assert!(said.starts_with("record 2 is in the trail"), "{said}");
+        let root = prove(&directory(dir.path()), 2).unwrap().root;
+        text(|out| print_check_proof(&file, Some(&root), None, out).unwrap());
+        assert!(print_check_proof(&file, Some(&"1".repeat(64)), None, &mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn an_archive_made_by_export_verifies() {
+        let dir = trail();
+        let segments = directory(dir.path());
+        let archive = dir.path().join("archive");
+        std::fs::create_dir(&archive).unwrap();
+        let names = text(|out| print_segments(&segments, out).unwrap());
+        for (i, name) in names.lines().enumerate() {
+            export(
+                &segments,
+                name,
+                true,
+                &mut File::create(archive.join(format!("{name}.seal"))).unwrap(),
+            )
+            .unwrap();
+            // The first was removed from the archive later, its seal stayed.
+            if i > 0 {
+                export(
+                    &segments,
+                    name,
+                    false,
+                    &mut File::create(archive.join(format!("{name}.jsonl"))).unwrap(),
+                )
+                .unwrap();
+            }
+        }
+        let key = verifier(dir.path(), None).unwrap();
+        let log = dir.path().join("log");
+        let said = text(|out| {
+            assert_eq!(
+                print_verify(&archive, Extent::Archive, Some(&log), key.as_ref(), false, out).unwrap(),
+                0
+            );
+        });
+        assert!(said.contains("1 segments were dropped"), "{said}");
+        for bad in ["../../etc/passwd", "x", "0000000099-20261121", ""] {
+            assert!(matches!(
+                export(&segments, bad, false, &mut Vec::new()),
+                Err(TrailCommandError::Segment(_))
+            ));
+        }
+    }
+
+    #[test]
+    fn dropping_says_what_went() {
+        let dir = trail();
+        let said = text(|out| print_drop(dir.path(), 1_000_000, out).unwrap());
+        assert_eq!(said, "");
+    }
+}

@@ -1,0 +1,623 @@
+//! When the trail cannot be written, and what each fault is called.
+
+use std::fs;
+use std::path::Path;
+
+use super::testing::{calls, check, enter, exit, open, options, segments, small, sound};
+use super::*;
+
+fn kinds(report: &Report) -> Vec<FaultKind> {
+    report.faults.iter().map(|fault| fault.kind).collect()
+}
+
+#[test]
+fn a_trail_is_written_sealed_and_taken_up_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, memory) = open(dir.path(), small());
+    assert_eq!(trail.append(&[]).unwrap().first, 0);
+    assert_eq!(trail.append(&[enter(0, 1, "a"), enter(0, 1, "b")]).unwrap().first, 1);
+    assert_eq!(trail.append(&[exit(1, 1, "a", true, 3)]).unwrap().first, 3);
+    calls(&trail, 50);
+    trail.close().unwrap();
+    assert!(matches!(trail.append(&[enter(0, 1, "a")]), Err(TrailError::Closed)));
+    let first = sound(dir.path(), &memory.heads());
+    assert_eq!(first.records, first.promised_records);
+    assert!(
+        first.checkpoints > 10 && first.segments > 5 && first.notes.is_empty(),
+        "{first:#?}"
+    );
+    drop(trail);
+
+    let (trail, memory) = open(dir.path(), small());
+    assert_eq!(trail.status().records, first.records);
+    assert_eq!(
+        segments(dir.path()).len() as u64,
+        first.segments,
+        "a sealed segment is taken up again"
+    );
+    calls(&trail, 3);
+    drop(trail);
+    let second = sound(dir.path(), &memory.heads());
+    assert!(second.records >= first.records + 7);
+    let text = fs::read_to_string(segments(dir.path()).last().unwrap()).unwrap();
+    assert!(!text.contains("recovered"));
+}
+
+#[test]
+fn days_end_segments() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, memory) = open(dir.path(), Limits::default());
+    for day in [0, 0, 1, 1, 0, 3] {
+        trail.append(&[enter(day * 86_400, 1, "a")]).unwrap();
+    }
+    drop(trail);
+    let names: Vec<_> = segments(dir.path())
+        .iter()
+        .map(|p| p.file_stem().unwrap().to_owned())
+        .collect();
+    assert_eq!(
+        names,
+        ["0000000001-20261121", "0000000002-20261122", "0000000003-20261124"]
+    );
+    sound(dir.path(), &memory.heads());
+}
+
+#[test]
+fn only_one_process_appends() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, _) = open(dir.path(), small());
+    assert!(matches!(
+        Trail::open(options(dir.path(), small()).0),
+        Err(TrailError::Locked(_))
+    ));
+    drop(trail);
+    open(dir.path(), small());
+}
+
+#[test]
+fn files_are_private() {
+    use std::os::unix::fs::MetadataExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, _) = open(dir.path(), small());
+    calls(&trail, 1);
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+    assert_eq!(mode(&segments(dir.path())[0]) & !0o640, 0);
+    assert_eq!(mode(&directory(dir.path())) & !0o750, 0);
+    assert_eq!(mode(&key_path(dir.path())), 0o600);
+}
+
+#[test]
+fn many_threads_append_to_one_chain() {
+    let dir = tempfile::tempdir().unwrap();
+    for sync in [false, true] {
+        let (options, memory) = options(dir.path(), small());
+        let trail = Trail::open(Options { sync, ..options }).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| calls(&trail, 50));
+            }
+        });
+        if sync {
+            assert_eq!(trail.status().synced, trail.status().records);
+        }
+        trail.close().unwrap();
+        assert_eq!(trail.status().synced, trail.status().records);
+        sound(dir.path(), &memory.heads());
+    }
+}
+
+#[test]
+fn heads_come_by_count_and_by_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = Limits {
+        witness_records: 1000,
+        seal_records: 1 << 20,
+        ..Limits::default()
+    };
+    let (trail, memory) = open(dir.path(), limits);
+    calls(&trail, 600);
+    memory.wait_for(1000);
+    drop(trail);
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, memory) = open(
+        dir.path(),
+        Limits {
+            witness_after: std::time::Duration::ZERO,
+            ..limits
+        },
+    );
+    trail.append(&[enter(0, 1, "a")]).unwrap();
+    memory.wait_for(2);
+    drop(trail);
+}
+
+/// Replaces text in one segment.
+fn edit(path: &Path, change: impl FnOnce(Vec<String>) -> Vec<String>) {
+    let lines = fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect();
+    let changed: String = change(lines).into_iter().map(|line| line + "\n").collect();
+    fs::write(path, changed).unwrap();
+}
+
+#[test]
+fn faults_are_named_by_segment_line_and_kind() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, memory) = open(dir.path(), small());
+    calls(&trail, 40);
+    drop(trail);
+    let heads = memory.heads();
+    let paths = segments(dir.path());
+    let (first, second) = (&paths[0], &paths[1]);
+    let expect = |place: &Path, line: Option<u64>, kind: FaultKind| {
+        let report = check(dir.path(), &heads);
+        let fault = &report.faults[0];
+        assert_eq!(fault.kind, kind, "{report:#?}");
+        assert_eq!(
+            fault.segment.as_deref(),
+            place.file_stem().and_then(|s| s.to_str()),
+            "{report:#?}"
+        );
+        assert_eq!(fault.line, line, "{report:#?}");
+    };
+    let whole = fs::read(second).unwrap();
+    let restore = || fs::write(second, &whole).unwrap();
+
+    edit(second, |mut lines| {
+        lines[2] = lines[2]
+            .replace("\"uid\":100", "\"uid\":200")
+            .replace("\"operation\":\"t", "\"operation\":\"T");
+        lines
+    });
+    expect(second, Some(3), FaultKind::EditedRecord);
+    assert_eq!(check(dir.path(), &heads).fault_count, 1, "one fault is named once");
+    restore();
+    edit(second, |mut lines| {
+        lines.remove(2);
+        lines
+    });
+    expect(second, Some(3), FaultKind::MissingRecord);
+    assert_eq!(check(dir.path(), &heads).fault_count, 1);
+    restore();
+    edit(second, |mut lines| {
+        lines.insert(4, lines[2].clone());
+        lines
+    });
+    expect(second, Some(5), FaultKind::InsertedRecord);
+    restore();
+    edit(second, |mut lines| {
+        lines.swap(2, 3);
+        lines
+    });
+    expect(second, Some(4), FaultKind::ReorderedRecord);
+    restore();
+    edit(second, |mut lines| {
+        lines[1] = "{}".into();
+        lines
+    });
+    expect(second, Some(2), FaultKind::MalformedLine);
+    restore();
+    fs::write(second, &whole[..whole.len() - 1]).unwrap();
+    expect(
+        second,
+        Some(String::from_utf8_lossy(&whole).lines().count() as u64),
+        FaultKind::TornTail,
+    );
+    restore();
+    fs::remove_file(second).unwrap();
+    expect(&paths[2], None, FaultKind::MissingSegment);
+    restore();
+    fs::rename(first, first.with_file_name("0000000002-20261120.jsonl")).unwrap();
+    let report = check(dir.path(), &heads);
+    assert!(kinds(&report).contains(&FaultKind::InsertedSegment), "{report:#?}");
+    fs::rename(first.with_file_name("0000000002-20261120.jsonl"), first).unwrap();
+    for path in &paths[3..] {
+        fs::remove_file(path).unwrap();
+    }
+    expect(
+        &paths[2],
+        Some(fs::read_to_string(&paths[2]).unwrap().lines().count() as u64),
+        FaultKind::Truncated,
+    );
+    let report = check(dir.path(), &heads);
+    assert!(report.promised_records > 0 && report.promised_records <= report.records);
+}
+
+#[test]
+fn another_installations_checkpoints_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = tempfile::tempdir().unwrap();
+    for state_dir in [dir.path(), other.path()] {
+        let (trail, _) = open(state_dir, small());
+        calls(&trail, 10);
+    }
+    let verifier = fs::read_to_string(verifier_path(other.path()))
+        .unwrap()
+        .parse()
+        .unwrap();
+    let report = verify(
+        &directory(dir.path()),
+        Extent::Whole,
+        Some(&verifier),
+        &WitnessedHeads::default(),
+    )
+    .unwrap();
+    assert!(kinds(&report).iter().all(|kind| *kind == FaultKind::BadCheckpoint) && !report.is_sound());
+}
+
+#[test]
+fn a_segment_touched_by_somebody_else_is_left() {
+    use std::io::Write as _;
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, memory) = open(dir.path(), Limits::default());
+    calls(&trail, 2);
+    let path = segments(dir.path()).pop().unwrap();
+    fs::OpenOptions::new()
+        .append(true)
+        .open(&path)
+        .unwrap()
+        .write_all(b"garbage\n")
+        .unwrap();
+    let error = trail.append(&[enter(0, 1, "a")]).unwrap_err();
+    assert!(error.to_string().contains("was written to by somebody else"), "{error}");
+    assert!(trail.status().failing.is_some());
+    calls(&trail, 2);
+    assert!(trail.status().failing.is_none());
+    drop(trail);
+    let report = check(dir.path(), &memory.heads());
+    assert_eq!(kinds(&report), [FaultKind::DamagedTail], "{report:#?}");
+}
+
+#[test]
+fn a_removed_directory_refuses_until_it_is_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, memory) = open(dir.path(), Limits::default());
+    calls(&trail, 3);
+    let records = trail.status().records;
+    fs::remove_dir_all(directory(dir.path())).unwrap();
+    // The file is open and takes the write; nothing would ever be seen of it again.
+    let error = trail.append(&[enter(0, 1, "a")]).unwrap_err();
+    assert!(error.to_string().contains("was removed"), "{error}");
+    for _ in 0..3 {
+        let error = trail.append(&[enter(0, 1, "a")]).unwrap_err();
+        assert!(error.to_string().contains("make the directory again"), "{error}");
+    }
+    fs::create_dir(directory(dir.path())).unwrap();
+    assert_eq!(
+        trail.append(&[enter(0, 1, "a")]).unwrap().first,
+        records + 1,
+        "a recovered record comes first"
+    );
+    drop(trail);
+    let text = fs::read_to_string(&segments(dir.path())[0]).unwrap();
+    assert!(text.lines().next().unwrap().contains("\"kind\":\"recovered\""));
+    let report = check(dir.path(), &memory.heads());
+    assert!(kinds(&report).contains(&FaultKind::MissingSegment), "{report:#?}");
+}
+
+/// A small file system of its own, unmounted when dropped. `None`, said aloud, where the test does not run as root.
+struct Mounted(tempfile::TempDir);
+
+impl Mounted {
+    fn new() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let mounted = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=256k,mode=0755", "tmpfs"])
+            .arg(dir.path())
+            .output()
+            .is_ok_and(|output| output.status.success());
+        if mounted {
+            return Some(Self(dir));
+        }
+        assert!(
+            std::env::var_os("COLIBRI_TEST_REQUIRE_ROOT").is_none(),
+            "this test needs root to mount a tmpfs"
+        );
+        eprintln!("skipped: mounting a small tmpfs needs root");
+        None
+    }
+
+    fn remount(&self, how: &str) {
+        let option = format!("remount,{how}");
+        let status = std::process::Command::new("mount")
+            .args(["-o", &option])
+            .arg(self.0.path())
+            .status()
+            .unwrap();
+        assert!(status.success(), "mount -o {option}");
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount")
+            .arg("-l")
+            .arg(self.0.path())
+            .status();
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_and_a_read_only_disk_refuse_until_they_are_not() {
+    let Some(mounted) = Mounted::new() else {
+        return;
+    };
+    let state_dir = mounted.0.path();
+    let (trail, memory) = open(state_dir, Limits::default());
+    calls(&trail, 3);
+    // All but a part of a batch fits: the write is cut short.
+    let ballast = state_dir.join("ballast");
+    let mut refused = None;
+    let batch: Vec<_> = (0..20).map(|_| enter(0, 1, "tool")).collect();
+    for _ in 0..200 {
+        if let Err(error) = trail.append(&batch) {
+            refused = Some(error);
+            break;
+        }
+    }
+    let refused = refused.expect("256 KiB were never full").to_string();
+    assert!(
+        refused.contains("No space left on device") && refused.contains("free space"),
+        "{refused}"
+    );
+    let records = trail.status().records;
+    let files = segments(state_dir).len();
+    for _ in 0..10 {
+        assert!(trail.append(&batch).is_err());
+    }
+    assert_eq!(trail.status().records, records, "nothing is half counted");
+    assert_eq!(segments(state_dir).len(), files, "attempts leave no files");
+
+    // A file that is open for writing keeps a file system writable: wait until the segment given up is synced.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while trail.status().synced < records {
+        assert!(std::time::Instant::now() < deadline, "never synced");
+        std::thread::yield_now();
+    }
+    mounted.remount("ro");
+    let refused = trail.append(&batch).unwrap_err().to_string();
+    assert!(
+        refused.contains("Read-only file system") && refused.contains("mount that file system"),
+        "{refused}"
+    );
+    mounted.remount("rw,size=1m");
+    fs::write(&ballast, b"x").unwrap();
+    assert_eq!(trail.append(&batch).unwrap().first, records + 1);
+    calls(&trail, 3);
+    drop(trail);
+    let report = sound(state_dir, &memory.heads());
+    assert_eq!(report.segments, 2);
+    let text = fs::read_to_string(segments(state_dir).last().unwrap()).unwrap();
+    let first = text.lines().next().unwrap();
+    assert!(
+        first.contains("\"kind\":\"recovered\"") && first.contains("\"torn\":[{\"segment\":\"0000000001-"),
+        "{first}"
+    );
+}
+
+#[test]
+fn proofs_hold_elsewhere_and_only_for_what_they_prove() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, _) = open(dir.path(), small());
+    calls(&trail, 40);
+    drop(trail);
+    let report = check(dir.path(), &WitnessedHeads::default());
+    let trail = directory(dir.path());
+    let verifier = fs::read_to_string(verifier_path(dir.path())).unwrap().parse().unwrap();
+    for n in 0..report.records - 1 {
+        let proof = prove(&trail, n).unwrap();
+        assert!(proof.record.starts_with(&format!("{{\"n\":{n},")));
+        let text = serde_json::to_string(&proof).unwrap();
+        check_proof(&text, Some(&proof.root), None).unwrap();
+        check_proof(&text, None, Some(&verifier)).unwrap();
+        assert!(matches!(check_proof(&text, None, None), Err(ProofError::NoAnchor)));
+        let other = "0".repeat(64);
+        assert!(matches!(
+            check_proof(&text, Some(&other), None),
+            Err(ProofError::Root(_))
+        ));
+        for changed in [
+            Proof {
+                record: proof.record.replace("\"n\"", "\"N\""),
+                ..proof.clone()
+            },
+            Proof {
+                leaf_index: n + 1,
+                ..proof.clone()
+            },
+            Proof {
+                tree_size: proof.tree_size + 1,
+                ..proof.clone()
+            },
+            Proof {
+                path: proof.path.iter().skip(1).cloned().collect(),
+                ..proof.clone()
+            },
+            Proof {
+                checkpoint: proof.checkpoint.replace("\n\n", "\nx\n\n"),
+                ..proof.clone()
+            },
+            Proof {
+                format: "x".into(),
+                ..proof.clone()
+            },
+        ] {
+            let text = serde_json::to_string(&changed).unwrap();
+            assert!(
+                check_proof(&text, Some(&proof.root), Some(&verifier)).is_err(),
+                "{text}"
+            );
+        }
+    }
+    assert!(
+        matches!(prove(&trail, report.records - 1), Err(ProofError::NotSealed(_))),
+        "the last seal itself"
+    );
+    assert!(matches!(prove(&trail, report.records), Err(ProofError::NoRecord(_))));
+}
+
+#[test]
+fn retention_drops_segments_and_leaves_what_verifies() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, memory) = open(dir.path(), Limits::default());
+    for day in 0..10 {
+        trail
+            .append(&[enter(day * 86_400, 1, "a"), enter(day * 86_400, 1, "b")])
+            .unwrap();
+    }
+    drop(trail);
+    let path = directory(dir.path());
+    let before = sound(dir.path(), &memory.heads());
+    let now = testing::time(9 * 86_400);
+    let day = std::time::Duration::from_secs(86_400);
+    assert!(drop_segments(&path, day * 30, now).unwrap().segments.is_empty());
+    let dropped = drop_segments(&path, day * 4, now).unwrap();
+    assert_eq!(
+        dropped.segments.len(),
+        4,
+        "a segment goes when the one after it was begun more than four days ago"
+    );
+    assert!(dropped.bytes > 1000);
+    let report = sound(dir.path(), &memory.heads());
+    assert_eq!((report.records, &report.head), (before.records, &before.head));
+    assert_eq!(report.segments, 6);
+    assert!(
+        report.first_record > 8 && report.notes[0].contains("4 segments were dropped"),
+        "{report:#?}"
+    );
+    prove(&path, report.first_record + 1).unwrap();
+    assert!(matches!(
+        prove(&path, report.first_record - 1),
+        Err(ProofError::NoRecord(_))
+    ));
+
+    // The trail goes on, and a missing or foreign seal is found.
+    let (trail, memory) = open(dir.path(), Limits::default());
+    calls(&trail, 2);
+    drop(trail);
+    sound(dir.path(), &memory.heads());
+    let seal = path.join("0000000004-20261124.seal");
+    let kept = fs::read(&seal).unwrap();
+    fs::remove_file(&seal).unwrap();
+    assert!(kinds(&check(dir.path(), &memory.heads())).contains(&FaultKind::MissingSegment));
+    fs::copy(path.join("0000000003-20261123.seal"), &seal).unwrap();
+    let report = check(dir.path(), &memory.heads());
+    assert_eq!(kinds(&report), [FaultKind::MissingRecord], "{report:#?}");
+    fs::write(&seal, kept).unwrap();
+    sound(dir.path(), &memory.heads());
+    assert!(
+        !drop_segments(&path, std::time::Duration::ZERO, testing::time(99 * 86_400))
+            .unwrap()
+            .segments
+            .is_empty()
+    );
+    assert_eq!(segments(dir.path()).len(), 1, "the last segment always stays");
+    sound(dir.path(), &memory.heads());
+}
+
+#[test]
+fn records_are_shown_by_what_is_asked_for() {
+    use std::ops::ControlFlow;
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, _) = open(dir.path(), small());
+    calls(&trail, 24);
+    drop(trail);
+    let count = |filter: Filter| {
+        let mut numbers = Vec::new();
+        show(&directory(dir.path()), &filter, None, &mut |record| {
+            numbers.push(record.n);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert!(numbers.is_sorted());
+        numbers.len()
+    };
+    let text = |t: &str| Some(t.to_owned());
+    let all = count(Filter::default());
+    assert_eq!(
+        count(Filter {
+            server: text("demo"),
+            ..Filter::default()
+        }),
+        48
+    );
+    assert_eq!(
+        count(Filter {
+            uid: Some(1001),
+            ..Filter::default()
+        }),
+        24,
+        "exits belong to the user of their enter"
+    );
+    assert_eq!(
+        count(Filter {
+            uid: Some(7),
+            ..Filter::default()
+        }),
+        0
+    );
+    assert_eq!(
+        count(Filter {
+            tool: text("tool1"),
+            ..Filter::default()
+        }),
+        16
+    );
+    assert_eq!(
+        count(Filter {
+            result: text("FAIL"),
+            ..Filter::default()
+        }),
+        6
+    );
+    assert_eq!(
+        count(Filter {
+            result: text("FAIL"),
+            uid: Some(1001),
+            ..Filter::default()
+        }),
+        0
+    );
+    assert_eq!(
+        count(Filter {
+            server: text("demo"),
+            since: text("2026-11-21T22:30:12Z"),
+            ..Filter::default()
+        }),
+        24
+    );
+    assert_eq!(
+        count(Filter {
+            server: text("demo"),
+            until: text("2026-11-21T22:30:12"),
+            ..Filter::default()
+        }),
+        24
+    );
+    assert_eq!(
+        count(Filter {
+            server: text("demo"),
+            until: text("2026-11-21"),
+            ..Filter::default()
+        }),
+        0
+    );
+    assert!(all > 48);
+    for (time, good) in [
+        ("2026-11-21", true),
+        ("2026-11-21T22:30:12.5Z", true),
+        ("yesterday", false),
+        ("2026-11-2", false),
+    ] {
+        assert_eq!(Filter::is_time(time), good, "{time}");
+    }
+
+    let stats = stats(&directory(dir.path()), &Filter::default()).unwrap();
+    let row = &stats.rows[&("demo".to_owned(), "tool0".to_owned())];
+    assert_eq!((row.calls, row.errors, row.retries), (8, 2, 0));
+    assert_eq!(row.max_ms, 21.0);
+    let median = row.quantile_ms(0.5).unwrap();
+    assert!(
+        (8.5..=9.5).contains(&median),
+        "{median}: of 0, 3, 6 … 21 ms the fourth is 9 ms"
+    );
+}

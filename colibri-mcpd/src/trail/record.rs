@@ -1,0 +1,561 @@
+//! What is recorded, and its bytes.
+//!
+//! Records are written by hand into one buffer: the bytes are what is hashed, so there must be exactly one writer, and
+//! at the rate of calls an allocation for each field would show.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+
+use super::segment::{push_hex, push_number};
+
+/// SHA-256 and length of arguments or of a result: what is recorded of them unless the operator asks for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Digest {
+    /// SHA-256 of the bytes as they were received.
+    pub sha256: [u8; 32],
+    /// Their number.
+    pub length: u64,
+}
+
+impl Digest {
+    /// The digest of `bytes`.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self {
+            sha256: Sha256::digest(bytes).into(),
+            length: bytes.len() as u64,
+        }
+    }
+}
+
+/// A record to append. Everything in it is borrowed; text may hold anything, it is escaped.
+#[derive(Clone, Copy, Debug)]
+pub enum Record<'a> {
+    /// A call came in and is about to be sent on.
+    Enter(Enter<'a>),
+    /// A call's answer is about to leave.
+    Exit(Exit<'a>),
+    /// One attempt failed and another follows.
+    Retry(Attempt<'a>),
+    /// Something that is not a call.
+    Event(Event<'a>),
+}
+
+/// A call that came in: who, from where, what.
+#[derive(Clone, Copy, Debug)]
+pub struct Enter<'a> {
+    /// When it was read.
+    pub time: SystemTime,
+    /// The caller's user id, from the kernel's peer credentials.
+    pub uid: u32,
+    /// The caller's group id, from the same source.
+    pub gid: u32,
+    /// The caller's process id, from the same source where the system tells it.
+    pub pid: Option<u32>,
+    /// The daemon's number of the connection.
+    pub connection: u64,
+    /// The MCP method.
+    pub method: &'a str,
+    /// The server it is for; `None` for what Colibri answers itself.
+    pub server: Option<&'a str>,
+    /// The tool, prompt or URI under the server's own name.
+    pub tool: Option<&'a str>,
+    /// The name the client used.
+    pub name: Option<&'a str>,
+    /// `legacy` or `modern`.
+    pub era: &'a str,
+    /// The MCP version the client speaks.
+    pub version: &'a str,
+    /// The arguments.
+    pub args: Digest,
+    /// The arguments in full, secrets redacted by the caller, where the operator asked for them.
+    pub args_full: Option<&'a RawValue>,
+    /// W3C trace context, `traceparent`, as the client sent it.
+    pub traceparent: Option<&'a str>,
+    /// W3C trace context, `tracestate`, as the client sent it.
+    pub tracestate: Option<&'a str>,
+    /// Whether the arguments were checked against the tool's schema.
+    pub validated: bool,
+}
+
+/// One attempt at a call, as far as `Exit` and `Retry` share it.
+#[derive(Clone, Copy, Debug)]
+pub struct Attempt<'a> {
+    /// When it ended.
+    pub time: SystemTime,
+    /// The number of the call's enter record.
+    pub enter: u64,
+    /// The server.
+    pub integration_id: &'a str,
+    /// The tool or the method.
+    pub operation: &'a str,
+    /// Counts from 1.
+    pub attempt_number: u32,
+    /// The error's name or code, `None` on success.
+    pub error_code: Option<&'a str>,
+    /// How long it took. Recorded in milliseconds with three decimals.
+    pub latency: Duration,
+}
+
+/// The last attempt at a call, and what it brought.
+#[derive(Clone, Copy, Debug)]
+pub struct Exit<'a> {
+    /// The attempt.
+    pub attempt: Attempt<'a>,
+    /// Whether it succeeded.
+    pub success: bool,
+    /// The answer as it leaves; `None` where none does.
+    pub output: Option<Digest>,
+    /// The answer in full, secrets redacted by the caller, where the operator asked for it.
+    pub output_full: Option<&'a RawValue>,
+}
+
+/// Something that is not a call: start, stop, reload, a decision about a policy, a pin or an approval.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a> {
+    /// When it happened.
+    pub time: SystemTime,
+    /// What happened, as one word: `start`, `stop`, `reload`, `pin-accepted` …
+    pub event: &'a str,
+    /// The particulars. Keys are ours, values may be anybody's.
+    pub details: &'a [(&'a str, Detail<'a>)],
+}
+
+/// The value of one particular of an [`Event`].
+#[derive(Clone, Copy, Debug)]
+pub enum Detail<'a> {
+    /// Text.
+    Text(&'a str),
+    /// A number.
+    Number(u64),
+    /// Yes or no.
+    Flag(bool),
+}
+
+impl Record<'_> {
+    /// When it happened.
+    #[must_use]
+    pub fn time(&self) -> SystemTime {
+        match self {
+            Record::Enter(r) => r.time,
+            Record::Exit(r) => r.attempt.time,
+            Record::Retry(r) => r.time,
+            Record::Event(r) => r.time,
+        }
+    }
+
+    /// Writes the record as JSON, as number `n` of the trail.
+    pub(super) fn write(&self, out: &mut Vec<u8>, n: u64, clock: &mut Clock) {
+        match self {
+            Record::Enter(r) => r.write(out, n, clock),
+            Record::Exit(r) => {
+                let result = if r.success { "SUCCESS" } else { "FAIL" };
+                r.attempt.write(out, n, clock, "exit", result);
+                digest(out, "output", r.output);
+                raw(out, "output_full", r.output_full);
+                out.push(b'}');
+            }
+            Record::Retry(r) => {
+                r.write(out, n, clock, "retry", "RETRY");
+                out.push(b'}');
+            }
+            Record::Event(r) => {
+                open(out, n, "event");
+                clock.write(out, r.time);
+                text(out, "event", r.event);
+                out.extend_from_slice(b",\"details\":{");
+                for (i, (key, value)) in r.details.iter().enumerate() {
+                    if i > 0 {
+                        out.push(b',');
+                    }
+                    string(out, key);
+                    out.push(b':');
+                    match value {
+                        Detail::Text(value) => string(out, value),
+                        Detail::Number(value) => push_number(out, *value),
+                        Detail::Flag(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
+                    }
+                }
+                out.extend_from_slice(b"}}");
+            }
+        }
+    }
+}
+
+impl Enter<'_> {
+    fn write(&self, out: &mut Vec<u8>, n: u64, clock: &mut Clock) {
+        open(out, n, "enter");
+        clock.write(out, self.time);
+        number(out, "uid", self.uid.into());
+        number(out, "gid", self.gid.into());
+        if let Some(pid) = self.pid {
+            number(out, "pid", pid.into());
+        }
+        number(out, "connection", self.connection);
+        text(out, "method", self.method);
+        optional(out, "server", self.server);
+        optional(out, "tool", self.tool);
+        optional(out, "name", self.name);
+        text(out, "era", self.era);
+        text(out, "version", self.version);
+        digest(out, "args", Some(self.args));
+        raw(out, "args_full", self.args_full);
+        optional(out, "traceparent", self.traceparent);
+        optional(out, "tracestate", self.tracestate);
+        out.extend_from_slice(if self.validated {
+            b",\"validated\":true}"
+        } else {
+            b",\"validated\":false}"
+        });
+    }
+}
+
+impl Attempt<'_> {
+    /// All of it but the closing brace.
+    fn write(&self, out: &mut Vec<u8>, n: u64, clock: &mut Clock, kind: &str, result: &str) {
+        open(out, n, kind);
+        number(out, "enter", self.enter);
+        clock.write(out, self.time);
+        text(out, "integration_id", self.integration_id);
+        text(out, "operation", self.operation);
+        out.extend_from_slice(b",\"result\":\"");
+        out.extend_from_slice(result.as_bytes());
+        out.push(b'"');
+        number(out, "attempt_number", self.attempt_number.into());
+        match self.error_code {
+            Some(code) => text(out, "error_code", code),
+            None => out.extend_from_slice(b",\"error_code\":null"),
+        }
+        let micros = u64::try_from(self.latency.as_micros()).unwrap_or(u64::MAX);
+        number(out, "latency_ms", micros / 1000);
+        out.push(b'.');
+        let thousandths = (micros % 1000) as u32;
+        out.extend([thousandths / 100, thousandths / 10 % 10, thousandths % 10].map(|d| b'0' + d as u8));
+    }
+}
+
+/// Begins a record: its number and kind come first, so that a reader finds them without parsing.
+pub(super) fn open(out: &mut Vec<u8>, n: u64, kind: &str) {
+    out.extend_from_slice(b"{\"n\":");
+    push_number(out, n);
+    out.extend_from_slice(b",\"kind\":\"");
+    out.extend_from_slice(kind.as_bytes());
+    out.push(b'"');
+}
+
+fn key(out: &mut Vec<u8>, key: &str) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(key.as_bytes());
+    out.extend_from_slice(b"\":");
+}
+
+pub(super) fn number(out: &mut Vec<u8>, name: &str, value: u64) {
+    key(out, name);
+    push_number(out, value);
+}
+
+pub(super) fn text(out: &mut Vec<u8>, name: &str, value: &str) {
+    key(out, name);
+    string(out, value);
+}
+
+fn optional(out: &mut Vec<u8>, name: &str, value: Option<&str>) {
+    if let Some(value) = value {
+        text(out, name, value);
+    }
+}
+
+fn digest(out: &mut Vec<u8>, name: &str, value: Option<Digest>) {
+    if let Some(value) = value {
+        key(out, name);
+        out.extend_from_slice(b"{\"sha256\":\"");
+        push_hex(out, &value.sha256);
+        out.push(b'"');
+        number(out, "length", value.length);
+        out.push(b'}');
+    }
+}
+
+/// A value as it is. Line ends can only stand between the tokens of valid JSON, where a space means the same.
+fn raw(out: &mut Vec<u8>, name: &str, value: Option<&RawValue>) {
+    if let Some(value) = value {
+        key(out, name);
+        let from = out.len();
+        out.extend_from_slice(value.get().as_bytes());
+        for byte in &mut out[from..] {
+            if matches!(byte, b'\n' | b'\r') {
+                *byte = b' ';
+            }
+        }
+    }
+}
+
+/// Whether a character shows nothing, or changes how its neighbours show: control characters, bidirectional controls,
+/// zero-width characters, line separators, tags. They are escaped in the trail's strings and wherever they are shown.
+#[must_use]
+pub fn is_hidden(c: char) -> bool {
+    matches!(c,
+        '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+        | '\u{e0000}'..='\u{e007f}')
+}
+
+/// A JSON string, quoted and escaped (RFC 8259 §7).
+fn string(out: &mut Vec<u8>, value: &str) {
+    out.push(b'"');
+    let mut rest = value;
+    // Nearly all text is plain ASCII; only what is not is looked at character by character.
+    while let Some(at) = rest.bytes().position(|b| matches!(b, 0..=0x1f | b'"' | b'\\' | 0x7f..)) {
+        let (plain, tail) = rest.split_at(at);
+        out.extend_from_slice(plain.as_bytes());
+        let mut chars = tail.chars();
+        match chars.next() {
+            Some('"') => out.extend_from_slice(b"\\\""),
+            Some('\\') => out.extend_from_slice(b"\\\\"),
+            Some(c) if is_hidden(c) => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    out.extend_from_slice(b"\\u");
+                    out.extend([12, 8, 4, 0].map(|shift| b"0123456789abcdef"[usize::from(*unit >> shift & 15)]));
+                }
+            }
+            Some(c) => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+            None => {}
+        }
+        rest = chars.as_str();
+    }
+    out.extend_from_slice(rest.as_bytes());
+    out.push(b'"');
+}
+
+/// Writes times as RFC 3339 in UTC with microseconds, and keeps the text of the last second.
+#[derive(Debug, Default)]
+pub(super) struct Clock {
+    second: u64,
+    text: Vec<u8>,
+}
+
+impl Clock {
+    /// Appends `,"timestamp":"2026-11-21T22:30:00.000000Z"`. Times before 1970 are written as 1970.
+    pub(super) fn write(&mut self, out: &mut Vec<u8>, time: SystemTime) {
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        if self.text.is_empty() || self.second != since.as_secs() {
+            let second = since.as_secs();
+            let date = Date::of(time);
+            let of_day = second % 86_400;
+            self.text.clear();
+            for (value, width, mark) in [
+                (date.year, 4, b'-'),
+                (date.month, 2, b'-'),
+                (date.day, 2, b'T'),
+                (of_day / 3600, 2, b':'),
+                (of_day / 60 % 60, 2, b':'),
+                (of_day % 60, 2, b'.'),
+            ] {
+                padded(&mut self.text, value, width);
+                self.text.push(mark);
+            }
+            self.second = second;
+        }
+        key(out, "timestamp");
+        out.push(b'"');
+        out.extend_from_slice(&self.text);
+        padded(out, since.subsec_micros().into(), 6);
+        out.extend_from_slice(b"Z\"");
+    }
+}
+
+fn padded(out: &mut Vec<u8>, mut value: u64, width: usize) {
+    let from = out.len();
+    out.resize(from + width, b'0');
+    for digit in out[from..].iter_mut().rev() {
+        *digit = b'0' + (value % 10) as u8;
+        value /= 10;
+    }
+}
+
+/// A calendar day in UTC, ordered by time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Date {
+    pub(super) year: u64,
+    pub(super) month: u64,
+    pub(super) day: u64,
+}
+
+impl Date {
+    /// The day of a time: Gregorian calendar by the cycle of 400 years, counted from 1 March of year 0.
+    pub(super) fn of(time: SystemTime) -> Self {
+        let days = time
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs()
+            / 86_400
+            + 719_468;
+        let (cycle, of_cycle) = (days / 146_097, days % 146_097);
+        let year = (of_cycle - of_cycle / 1460 + of_cycle / 36_524 - of_cycle / 146_096) / 365;
+        let of_year = of_cycle - (365 * year + year / 4 - year / 100);
+        let march = (5 * of_year + 2) / 153;
+        let month = if march < 10 { march + 3 } else { march - 9 };
+        Self {
+            year: cycle * 400 + year + u64::from(month <= 2),
+            month,
+            day: of_year - (153 * march + 2) / 5 + 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(seconds: u64, micros: u32) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::new(seconds, micros * 1000)
+    }
+
+    fn json(record: Record<'_>) -> serde_json::Value {
+        let mut out = Vec::new();
+        record.write(&mut out, 7, &mut Clock::default());
+        assert!(!out.contains(&b'\n'));
+        serde_json::from_slice(&out).unwrap()
+    }
+
+    fn enter<'a>() -> Enter<'a> {
+        Enter {
+            time: at(1_795_300_200, 42),
+            uid: 1001,
+            gid: 1002,
+            pid: Some(77),
+            connection: 3,
+            method: "tools/call",
+            server: Some("github"),
+            tool: Some("create_issue"),
+            name: Some("github__create_issue"),
+            era: "legacy",
+            version: "2025-11-25",
+            args: Digest::of(b"{}"),
+            args_full: None,
+            traceparent: None,
+            tracestate: None,
+            validated: true,
+        }
+    }
+
+    #[test]
+    fn an_enter_record_has_all_that_was_given() {
+        let args: Box<RawValue> = serde_json::from_str("{\n\"a\":1e400,\r\n\"b\":\"\\ud800\"}").unwrap();
+        let record = Enter {
+            args_full: Some(&args),
+            traceparent: Some("00-a-b-01"),
+            ..enter()
+        };
+        let mut out = Vec::new();
+        Record::Enter(record).write(&mut out, 7, &mut Clock::default());
+        let hash = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
+        let expected = format!(
+            concat!(
+                r#"{{"n":7,"kind":"enter","timestamp":"2026-11-21T22:30:00.000042Z","uid":1001,"gid":1002,"pid":77,"#,
+                r#""connection":3,"method":"tools/call","server":"github","tool":"create_issue","#,
+                r#""name":"github__create_issue","era":"legacy","version":"2025-11-25","#,
+                r#""args":{{"sha256":"{}","length":2}},"args_full":{{ "a":1e400,  "b":"\ud800"}},"#,
+                r#""traceparent":"00-a-b-01","validated":true}}"#
+            ),
+            hash
+        );
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn exits_and_retries_have_the_shape_of_the_design() {
+        let attempt = Attempt {
+            time: at(0, 0),
+            enter: 6,
+            integration_id: "github",
+            operation: "create_issue",
+            attempt_number: 2,
+            error_code: Some("INTEGRATION_UNAVAILABLE"),
+            latency: Duration::from_micros(1_234_056),
+        };
+        let exit = json(Record::Exit(Exit {
+            attempt,
+            success: false,
+            output: Some(Digest::of(b"")),
+            output_full: None,
+        }));
+        assert_eq!(exit["kind"], "exit");
+        assert_eq!(exit["enter"], 6);
+        assert_eq!(exit["timestamp"], "1970-01-01T00:00:00.000000Z");
+        assert_eq!(exit["integration_id"], "github");
+        assert_eq!(exit["operation"], "create_issue");
+        assert_eq!(exit["result"], "FAIL");
+        assert_eq!(exit["attempt_number"], 2);
+        assert_eq!(exit["error_code"], "INTEGRATION_UNAVAILABLE");
+        assert_eq!(exit["latency_ms"], 1234.056);
+        assert_eq!(exit["output"]["length"], 0);
+        assert_eq!(json(Record::Retry(attempt))["result"], "RETRY");
+        let attempt = Attempt {
+            error_code: None,
+            ..attempt
+        };
+        let exit = json(Record::Exit(Exit {
+            attempt,
+            success: true,
+            output: None,
+            output_full: None,
+        }));
+        assert_eq!(exit["result"], "SUCCESS");
+        assert!(exit["error_code"].is_null() && exit.get("output").is_none());
+    }
+
+    #[test]
+    fn hidden_characters_are_escaped() {
+        let details = [
+            ("who", Detail::Text("a\u{202e}b\u{1b}[2J\u{e0041}\"\\é")),
+            ("on", Detail::Flag(true)),
+        ];
+        let mut out = Vec::new();
+        Record::Event(Event {
+            time: at(0, 0),
+            event: "x\ny",
+            details: &details,
+        })
+        .write(&mut out, 0, &mut Clock::default());
+        let out = String::from_utf8(out).unwrap();
+        assert!(out.contains(r#""event":"x\u000ay""#), "{out}");
+        assert!(
+            out.contains(r#"{"who":"a\u202eb\u001b[2J\udb40\udc41\"\\é","on":true}"#),
+            "{out}"
+        );
+    }
+
+    #[test]
+    fn the_clock_knows_leap_years_and_repeats_itself() {
+        let mut clock = Clock::default();
+        for (second, expected) in [
+            (0, "1970-01-01T00:00:00.000000Z"),
+            (68_169_599, "1972-02-28T23:59:59.000000Z"),
+            (68_169_600, "1972-02-29T00:00:00.000000Z"),
+            (951_868_799, "2000-02-29T23:59:59.000000Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.000000Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.000000Z"),
+        ] {
+            let mut out = Vec::new();
+            clock.write(&mut out, at(second, 0));
+            assert_eq!(
+                String::from_utf8(out).unwrap(),
+                format!(",\"timestamp\":\"{expected}\"")
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_survives(text in any::<String>()) {
+            let value = json(Record::Enter(Enter { tool: Some(&text), tracestate: Some(&text), ..enter() }));
+            prop_assert_eq!(value["tool"].as_str(), Some(text.as_str()));
+            prop_assert_eq!(value["tracestate"].as_str(), Some(text.as_str()));
+        }
+    }
+}

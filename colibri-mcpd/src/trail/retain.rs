@@ -1,0 +1,92 @@
+//! Retention: whole sealed segments go, their seals stay.
+//!
+//! Runs as the daemon's own user, from the periodic script: no tool with root's rights ever acts in a directory that
+//! this user owns (docs/trail.md).
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use super::segment::{Line, LineReader, Listing, Read, SegmentName};
+
+/// What retention did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// The segments that went.
+    pub segments: Vec<SegmentName>,
+    /// How many bytes that freed.
+    pub bytes: u64,
+}
+
+/// The segments that nothing will be appended to any more, oldest first: all but the last.
+///
+/// # Errors
+/// Where the directory cannot be read.
+pub fn sealed_segments(dir: &Path) -> io::Result<Vec<SegmentName>> {
+    let mut segments = Listing::read(dir)?.segments;
+    segments.pop();
+    Ok(segments)
+}
+
+/// Drops the segments whose records are all older than `keep`, counted from `now`: a segment's records end on the day
+/// that the next one was begun. Of each its last seal is kept beside it, written and synced before the segment goes.
+/// The last segment always stays, and a segment without a record to keep ends the dropping.
+///
+/// # Errors
+/// Where a segment cannot be read, its seal not written, or the segment not removed; those before it are gone then.
+pub fn drop_segments(dir: &Path, keep: Duration, now: SystemTime) -> io::Result<Dropped> {
+    let oldest = SegmentName::new(0, now.checked_sub(keep).unwrap_or(SystemTime::UNIX_EPOCH)).day;
+    let listing = Listing::read(dir)?;
+    let mut dropped = Dropped::default();
+    for (name, next) in listing.segments.iter().zip(listing.segments.iter().skip(1)) {
+        if next.day >= oldest {
+            break;
+        }
+        let path = name.path(dir);
+        let Some(seal) = last_state(&path, listing.torn.get(name).map(|torn| torn.offset))? else {
+            break;
+        };
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o640)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+            .open(name.seal_path(dir))?;
+        file.write_all(&seal)?;
+        file.sync_all()?;
+        let bytes = fs::metadata(&path)?.len();
+        fs::remove_file(&path)?;
+        dropped.segments.push(*name);
+        dropped.bytes += bytes;
+    }
+    if !dropped.segments.is_empty() {
+        fs::File::open(dir)?.sync_all()?;
+    }
+    Ok(dropped)
+}
+
+/// What is kept of a segment: its last line that tells the state of the trail, which is its seal, or, where the daemon was
+/// killed, what comes nearest. `None` where it has no record.
+///
+/// # Errors
+/// Where the segment cannot be read.
+pub fn last_seal(dir: &Path, name: SegmentName) -> io::Result<Option<Vec<u8>>> {
+    let listing = Listing::read(dir)?;
+    last_state(&name.path(dir), listing.torn.get(&name).map(|torn| torn.offset))
+}
+
+fn last_state(path: &Path, limit: Option<u64>) -> io::Result<Option<Vec<u8>>> {
+    let mut reader = LineReader::open(path, limit)?;
+    let (mut buffer, mut last) = (Vec::new(), None);
+    while reader.next(&mut buffer)? == Read::Line {
+        if Line::parse(&buffer).is_some_and(|line| matches!(line.kind, "seal" | "open" | "recovered")) {
+            let mut line = buffer.clone();
+            line.push(b'\n');
+            last = Some(line);
+        }
+    }
+    Ok(last)
+}

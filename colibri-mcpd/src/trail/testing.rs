@@ -1,0 +1,155 @@
+//! What the trail's tests share.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, SystemTime};
+
+use super::*;
+
+/// Keeps the heads it is given.
+#[derive(Default)]
+pub(super) struct Memory {
+    heads: Mutex<Vec<Head>>,
+    grown: Condvar,
+}
+
+impl Witness for Memory {
+    fn witness(&self, head: &Head) -> io::Result<()> {
+        self.heads.lock().unwrap().push(head.clone());
+        self.grown.notify_all();
+        Ok(())
+    }
+}
+
+impl Memory {
+    pub(super) fn heads(&self) -> WitnessedHeads {
+        let mut found = WitnessedHeads::default();
+        self.heads
+            .lock()
+            .unwrap()
+            .iter()
+            .for_each(|head| found.add(head.clone()));
+        found
+    }
+
+    /// Waits until a head covers that many records.
+    pub(super) fn wait_for(&self, records: u64) {
+        let heads = self.heads.lock().unwrap();
+        let short = |heads: &mut Vec<Head>| heads.last().is_none_or(|head| head.records < records);
+        let (_heads, wait) = self
+            .grown
+            .wait_timeout_while(heads, Duration::from_secs(60), short)
+            .unwrap();
+        assert!(!wait.timed_out(), "no head covers {records} records");
+    }
+}
+
+/// A small trail: segments, seals and heads come often.
+pub(super) fn small() -> Limits {
+    Limits {
+        segment_bytes: 6000,
+        seal_records: 8,
+        witness_records: 5,
+        ..Limits::default()
+    }
+}
+
+pub(super) fn options(state_dir: &Path, limits: Limits) -> (Options, Arc<Memory>) {
+    let memory = Arc::new(Memory::default());
+    let witness = Arc::clone(&memory) as Arc<dyn Witness>;
+    (
+        Options {
+            state_dir: state_dir.into(),
+            sync: false,
+            witness,
+            limits,
+        },
+        memory,
+    )
+}
+
+pub(super) fn open(state_dir: &Path, limits: Limits) -> (Trail, Arc<Memory>) {
+    let (options, memory) = options(state_dir, limits);
+    (Trail::open(options).unwrap(), memory)
+}
+
+pub(super) fn time(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_300_200 + seconds)
+}
+
+pub(super) fn enter(seconds: u64, uid: u32, tool: &str) -> Record<'_> {
+    Record::Enter(Enter {
+        time: time(seconds),
+        uid,
+        gid: 1000,
+        pid: Some(4242),
+        connection: 1,
+        method: "tools/call",
+        server: Some("demo"),
+        tool: Some(tool),
+        name: Some("demo__tool"),
+        era: "modern",
+        version: "2026-07-28",
+        args: Digest::of(tool.as_bytes()),
+        args_full: None,
+        traceparent: None,
+        tracestate: None,
+        validated: true,
+    })
+}
+
+pub(super) fn exit(seconds: u64, enter: u64, tool: &str, success: bool, millis: u64) -> Record<'_> {
+    Record::Exit(Exit {
+        attempt: Attempt {
+            time: time(seconds),
+            enter,
+            integration_id: "demo",
+            operation: tool,
+            attempt_number: 1,
+            error_code: if success { None } else { Some("INTEGRATION_UNAVAILABLE") },
+            latency: Duration::from_millis(millis),
+        },
+        success,
+        output: Some(Digest::of(b"result")),
+        output_full: None,
+    })
+}
+
+/// Appends `calls` calls, two records each.
+pub(super) fn calls(trail: &Trail, calls: u64) {
+    for i in 0..calls {
+        let tool = format!("tool{}", i % 3);
+        let first = trail.append(&[enter(i, 1000 + (i % 2) as u32, &tool)]).unwrap().first;
+        trail.append(&[exit(i, first, &tool, i % 4 != 0, i)]).unwrap();
+    }
+}
+
+pub(super) fn check(state_dir: &Path, heads: &WitnessedHeads) -> Report {
+    let verifier = std::fs::read_to_string(verifier_path(state_dir))
+        .unwrap()
+        .parse()
+        .unwrap();
+    verify(&directory(state_dir), Extent::Whole, Some(&verifier), heads).unwrap()
+}
+
+/// Verifies a trail that nobody touched.
+pub(super) fn sound(state_dir: &Path, heads: &WitnessedHeads) -> Report {
+    let report = check(state_dir, heads);
+    assert!(report.is_sound(), "{report:#?}");
+    assert_eq!(
+        report.promised_records,
+        heads.heads.keys().next_back().copied().unwrap_or(0)
+    );
+    report
+}
+
+pub(super) fn segments(state_dir: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<_> = std::fs::read_dir(directory(state_dir))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|e| e == "jsonl"))
+        .collect();
+    paths.sort();
+    paths
+}

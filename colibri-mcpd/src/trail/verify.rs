@@ -1,0 +1,607 @@
+//! Verifying: what is wrong with a trail, where, and how far the promise reaches.
+//!
+//! One pass over the segments, in constant memory but for the witnessed heads. Every line is checked against the line
+//! before it, every seal against the tree, every witnessed head against the record it speaks of. Since the chain has no
+//! key, only the last proves that nobody rewrote all of it.
+
+use std::io;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::merkle::{Frontier, leaf_hash};
+use super::note::{Checkpoint, Verifier};
+use super::segment::{GENESIS, Line, LineReader, Listing, Read, SegmentName, TreeRecord, to_hex};
+use super::witness::WitnessedHeads;
+
+/// Faults that a report lists; it counts all.
+const LISTED: usize = 100;
+
+/// What is wrong with a trail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultKind {
+    /// A line is not of the trail's form.
+    MalformedLine,
+    /// A record is not what its hash was made of, or not what the next one follows.
+    EditedRecord,
+    /// Records are not there.
+    MissingRecord,
+    /// A record stands where there was none.
+    InsertedRecord,
+    /// A record stands where it was not written.
+    ReorderedRecord,
+    /// A segment is not there.
+    MissingSegment,
+    /// A segment stands where there was none.
+    InsertedSegment,
+    /// A segment does not begin where the one before it ends.
+    BadLink,
+    /// A seal, or the first record of a segment, does not fit the records before it.
+    BadSeal,
+    /// The signed checkpoint in a seal is not for that seal, or not signed by the installation's key.
+    BadCheckpoint,
+    /// A segment ends within a line, and no `recovered` record says so.
+    TornTail,
+    /// What follows a segment's last counted record is more than the rest of an interrupted write.
+    DamagedTail,
+    /// The trail ends before a head that was witnessed.
+    Truncated,
+    /// The trail differs from a head that was witnessed: it was written anew.
+    Rewritten,
+}
+
+impl std::fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::MalformedLine => "malformed line",
+            Self::EditedRecord => "edited record",
+            Self::MissingRecord => "missing record",
+            Self::InsertedRecord => "inserted record",
+            Self::ReorderedRecord => "reordered record",
+            Self::MissingSegment => "missing segment",
+            Self::InsertedSegment => "inserted segment",
+            Self::BadLink => "bad link between segments",
+            Self::BadSeal => "bad seal",
+            Self::BadCheckpoint => "bad checkpoint",
+            Self::TornTail => "torn tail",
+            Self::DamagedTail => "damaged tail",
+            Self::Truncated => "truncated",
+            Self::Rewritten => "rewritten",
+        })
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, Serialize)]
+pub struct Fault {
+    /// The segment, where it is in one.
+    pub segment: Option<String>,
+    /// The line in it, counted from 1.
+    pub line: Option<u64>,
+    /// What is wrong.
+    pub kind: FaultKind,
+    /// The same in words.
+    pub what: String,
+}
+
+/// What `verify` found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    /// What is wrong, the first hundred.
+    pub faults: Vec<Fault>,
+    /// How much is wrong.
+    pub fault_count: u64,
+    /// What is not wrong but worth knowing.
+    pub notes: Vec<String>,
+    /// Segments read.
+    pub segments: u64,
+    /// The number of the first record that is there; the ones before it were dropped by retention.
+    pub first_record: u64,
+    /// Records in the whole trail, dropped ones included.
+    pub records: u64,
+    /// Hash of the last record, hex.
+    pub head: String,
+    /// Merkle root over all records, hex; `None` where it cannot be told.
+    pub root: Option<String>,
+    /// Seals whose checkpoint was checked against the installation's key.
+    pub checkpoints: u64,
+    /// Witnessed heads that agree with the trail.
+    pub witnessed_heads: u64,
+    /// How far the promise reaches: records covered by the last witnessed head that agrees.
+    pub promised_records: u64,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.fault_count == 0
+    }
+}
+
+/// What a directory holds of a trail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// All of it: it must reach to the last witnessed head.
+    Whole,
+    /// Copies of complete segments, which end before the trail does.
+    Archive,
+}
+
+/// Verifies the trail in `dir`. With a key, checkpoints are checked against it; the heads are what witnesses saw.
+///
+/// # Errors
+/// Where the directory or a segment cannot be read. What is wrong with the trail itself is in the report.
+pub fn verify(dir: &Path, extent: Extent, verifier: Option<&Verifier>, heads: &WitnessedHeads) -> io::Result<Report> {
+    let listing = Listing::read(dir)?;
+    let mut walk = Walk {
+        verifier,
+        heads,
+        report: Report::default(),
+        place: (None, None),
+        head: GENESIS,
+        next: 0,
+        top: 0,
+        frontier: Some(Frontier::default()),
+        adopt: false,
+        unlinked: false,
+        sealed: true,
+        previous: None,
+        gaps: Vec::new(),
+        first: None,
+        rewritten: 0,
+    };
+    walk.run(dir, &listing)?;
+    Ok(walk.finish(extent))
+}
+
+/// Records that were not met yet: `from..to`, noticed at a place.
+struct Gap {
+    from: u64,
+    to: u64,
+    place: (Option<String>, Option<u64>),
+}
+
+struct Walk<'a> {
+    verifier: Option<&'a Verifier>,
+    heads: &'a WitnessedHeads,
+    report: Report,
+    /// Segment and line that are being read.
+    place: (Option<String>, Option<u64>),
+    /// The hash that the next line must follow.
+    head: [u8; 64],
+    /// The number that the next record must have.
+    next: u64,
+    /// One more than the highest number met.
+    top: u64,
+    /// The tree; `None` from a fault on until a record tells its state again.
+    frontier: Option<Frontier>,
+    /// The next line is taken as it is: what was before it is not there.
+    adopt: bool,
+    /// The line before was no good: do not say of the next one that it does not follow.
+    unlinked: bool,
+    /// Whether the last record was a seal.
+    sealed: bool,
+    /// The last segment with a counted record.
+    previous: Option<SegmentName>,
+    gaps: Vec<Gap>,
+    /// The number of the first record that is there.
+    first: Option<u64>,
+    rewritten: u64,
+}
+
+impl Walk<'_> {
+    fn fault(&mut self, kind: FaultKind, what: String) {
+        let (segment, line) = self.place.clone();
+        self.fault_at(segment, line, kind, what);
+    }
+
+    fn fault_at(&mut self, segment: Option<String>, line: Option<u64>, kind: FaultKind, what: String) {
+        self.report.fault_count += 1;
+        if self.report.faults.len() < LISTED {
+            self.report.faults.push(Fault {
+                segment,
+                line,
+                kind,
+                what,
+            });
+        }
+    }
+
+    fn run(&mut self, dir: &Path, listing: &Listing) -> io::Result<()> {
+        let mut ordinal = self.dropped(dir, listing)?;
+        for (at, name) in listing.segments.iter().enumerate() {
+            self.place = (Some(name.to_string()), None);
+            if name.ordinal == ordinal {
+                let what = "two segments have this number".to_owned();
+                self.fault(FaultKind::InsertedSegment, what);
+            } else if name.ordinal != ordinal + 1 {
+                let what = match name.ordinal - ordinal {
+                    2 => format!("segment {} is not there", ordinal + 1),
+                    _ => format!("segments {} to {} are not there", ordinal + 1, name.ordinal - 1),
+                };
+                self.fault(FaultKind::MissingSegment, what);
+                self.adopt = true;
+            }
+            ordinal = name.ordinal;
+            self.segment(dir, listing, *name, at + 1 == listing.segments.len())?;
+        }
+        Ok(())
+    }
+
+    /// Checks what is left of dropped segments; returns the ordinal of the last of them.
+    fn dropped(&mut self, dir: &Path, listing: &Listing) -> io::Result<u64> {
+        let first = listing.segments.first().map_or(u64::MAX, |name| name.ordinal);
+        let (mut ordinal, mut size) = (0, 0);
+        for name in &listing.dropped {
+            self.place = (Some(name.to_string()), None);
+            if name.ordinal > first {
+                let what = "only its seal is there, but retention drops the oldest segments first".to_owned();
+                self.fault(FaultKind::MissingSegment, what);
+                continue;
+            }
+            if name.ordinal != ordinal + 1 {
+                let what = format!("the seal of segment {} is not there", ordinal + 1);
+                self.fault(FaultKind::MissingSegment, what);
+            }
+            ordinal = name.ordinal;
+            let mut buffer = Vec::new();
+            let read = LineReader::open(&name.seal_path(dir), None)?.next(&mut buffer)?;
+            let line = if read == Read::Line {
+                Line::parse(&buffer).filter(Line::is_intact)
+            } else {
+                None
+            };
+            let tree = line
+                .as_ref()
+                .and_then(TreeRecord::parse)
+                .filter(|tree| tree.frontier().is_some());
+            let (Some(line), Some(tree)) = (line, tree) else {
+                let what = "what is left of this dropped segment is not its seal".to_owned();
+                self.fault(FaultKind::BadSeal, what);
+                continue;
+            };
+            if tree.tree_size != line.n || tree.tree_size < size || tree.head.as_bytes() != line.prev {
+                let what = "the seal of this dropped segment does not fit the one before it".to_owned();
+                self.fault(FaultKind::BadSeal, what);
+            }
+            self.checkpoint(&line, &tree);
+            size = tree.tree_size;
+            self.head = *line.hash;
+            self.sealed = line.kind == "seal";
+            self.previous = Some(*name);
+            self.next = line.n + 1;
+            self.frontier = tree.frontier().map(|mut frontier| {
+                frontier.push(leaf_hash(line.rec));
+                frontier
+            });
+        }
+        if ordinal > 0 {
+            self.adopt = !self.sealed;
+            self.top = self.next;
+            let what = format!(
+                "{ordinal} segments were dropped and left their seals (retention); their records cannot be checked"
+            );
+            self.report.notes.push(what);
+        }
+        Ok(ordinal)
+    }
+
+    fn segment(&mut self, dir: &Path, listing: &Listing, name: SegmentName, last: bool) -> io::Result<()> {
+        let torn = listing.torn.get(&name);
+        let mut reader = LineReader::open(&name.path(dir), torn.map(|t| t.offset))?;
+        let mut buffer = Vec::new();
+        let mut number = 0;
+        self.report.segments += 1;
+        loop {
+            let read = reader.next(&mut buffer)?;
+            if read == Read::End {
+                break;
+            }
+            number += 1;
+            self.place.1 = Some(number);
+            if read == Read::Line {
+                self.line(&buffer, number == 1);
+                if number == 1 {
+                    self.previous = Some(name);
+                }
+            } else if last && torn.is_none() {
+                let length = buffer.len();
+                self.report.notes.push(format!(
+                    "segment {name} ends with {length} bytes of an interrupted write; the next start begins a new segment"
+                ));
+            } else if torn.is_none() {
+                self.fault(
+                    FaultKind::TornTail,
+                    "the segment ends within a line and nothing after it says why".into(),
+                );
+                self.unlinked = true;
+                self.frontier = None;
+            } else {
+                self.fault(
+                    FaultKind::Truncated,
+                    "the segment is shorter than the record after it says".into(),
+                );
+            }
+        }
+        let Some(torn) = torn else {
+            if !last && !self.sealed {
+                self.place.1 = Some(number);
+                self.fault(
+                    FaultKind::BadLink,
+                    "the segment does not end with a seal, and no record says why".into(),
+                );
+            }
+            return Ok(());
+        };
+        if reader.offset() < torn.offset {
+            self.fault(
+                FaultKind::Truncated,
+                "the segment is shorter than the record after it says".into(),
+            );
+            return Ok(());
+        }
+        self.tail(&mut reader, torn.offset, torn.length, number)
+    }
+
+    /// Looks at what does not count: whole lines in it must have been a batch that was refused in the middle.
+    fn tail(&mut self, reader: &mut LineReader, offset: u64, length: u64, mut number: u64) -> io::Result<()> {
+        reader.seek(offset)?;
+        let (mut head, mut next) = (self.head, self.next);
+        let mut buffer = Vec::new();
+        loop {
+            number += 1;
+            match reader.next(&mut buffer)? {
+                Read::Line => {
+                    let line = Line::parse(&buffer).filter(Line::is_intact);
+                    match line.filter(|line| *line.prev == head && line.n == next) {
+                        Some(line) => (head, next) = (*line.hash, line.n + 1),
+                        None => {
+                            self.place.1 = Some(number);
+                            let what = "what follows the last counted record is not the rest of an interrupted write: \
+                                        a failing disk, a power failure, or somebody's hand";
+                            self.fault(FaultKind::DamagedTail, what.into());
+                            return Ok(());
+                        }
+                    }
+                }
+                Read::Partial => {}
+                Read::End => break,
+            }
+        }
+        let there = reader.offset() - offset;
+        if there != length {
+            let what = format!("{there} bytes follow the last counted record, the record after it says {length}");
+            self.fault(FaultKind::DamagedTail, what);
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, bytes: &[u8], first: bool) {
+        let Some(line) = Line::parse(bytes) else {
+            self.fault(FaultKind::MalformedLine, "not a line of a trail".into());
+            self.unlinked = true;
+            self.frontier = None;
+            self.next += 1;
+            self.top = self.top.max(self.next);
+            return;
+        };
+        let intact = line.is_intact();
+        if !intact {
+            self.fault(
+                FaultKind::EditedRecord,
+                format!("record {} is not what its hash was made of", line.n),
+            );
+            self.frontier = None;
+        }
+        if self.adopt {
+            self.top = self.top.max(line.n);
+            self.frontier = None;
+        } else if line.n != self.next {
+            self.out_of_order(&line, intact);
+        } else if *line.prev != self.head && !self.unlinked && intact {
+            let (kind, what) = if first {
+                (
+                    FaultKind::BadLink,
+                    format!("record {} does not follow the end of the segment before it", line.n),
+                )
+            } else {
+                let before = line.n.saturating_sub(1);
+                (
+                    FaultKind::EditedRecord,
+                    format!("record {} does not follow record {before}: one was replaced", line.n),
+                )
+            };
+            self.fault(kind, what);
+            self.frontier = None;
+        }
+        self.adopt = false;
+        self.first.get_or_insert(line.n);
+        // After a fault the next line is measured against this one, so that one fault is named once.
+        self.unlinked = !intact;
+        self.close_gap(line.n);
+        self.state(&line, first);
+        self.head = *line.hash;
+        self.next = line.n.saturating_add(1);
+        self.top = self.top.max(self.next);
+        self.sealed = line.kind == "seal";
+        if let Some(frontier) = &mut self.frontier {
+            frontier.push(leaf_hash(line.rec));
+        }
+        self.witnessed(&line);
+    }
+
+    fn out_of_order(&mut self, line: &Line<'_>, intact: bool) {
+        self.frontier = None;
+        let n = line.n;
+        if n >= self.top {
+            if n > self.top {
+                self.gaps.push(Gap {
+                    from: self.top,
+                    to: n,
+                    place: self.place.clone(),
+                });
+            }
+        } else if self.gaps.iter().any(|gap| (gap.from..gap.to).contains(&n)) {
+            self.fault(
+                FaultKind::ReorderedRecord,
+                format!("record {n} does not stand where it was written"),
+            );
+        } else if intact {
+            self.fault(
+                FaultKind::InsertedRecord,
+                format!("record {n} stands here a second time"),
+            );
+        }
+    }
+
+    fn close_gap(&mut self, n: u64) {
+        if let Some(at) = self.gaps.iter().position(|gap| (gap.from..gap.to).contains(&n)) {
+            let Gap { from, to, place } = self.gaps.swap_remove(at);
+            for (from, to) in [(from, n), (n + 1, to)] {
+                if from < to {
+                    self.gaps.push(Gap {
+                        from,
+                        to,
+                        place: place.clone(),
+                    });
+                }
+            }
+        }
+        // A trail with thousands of holes is named well enough by the first of them.
+        if self.gaps.len() > LISTED {
+            self.report_gaps();
+        }
+    }
+
+    fn report_gaps(&mut self) {
+        for Gap { from, to, place } in std::mem::take(&mut self.gaps) {
+            let what = match to - from {
+                1 => format!("record {from} is not there"),
+                _ => format!("records {from} to {} are not there", to - 1),
+            };
+            self.fault_at(place.0, place.1, FaultKind::MissingRecord, what);
+        }
+    }
+
+    /// Checks a record that tells the state of the trail, and that one stands where one must.
+    fn state(&mut self, line: &Line<'_>, first: bool) {
+        let opens = matches!(line.kind, "open" | "recovered");
+        if opens != first {
+            let what = if first {
+                "the segment does not begin with its opening record"
+            } else {
+                "an opening record within a segment"
+            };
+            self.fault(FaultKind::BadLink, what.into());
+        }
+        if !opens && line.kind != "seal" {
+            return;
+        }
+        let Some((tree, claimed)) = TreeRecord::parse(line).and_then(|tree| tree.frontier().map(|f| (tree, f))) else {
+            self.fault(
+                FaultKind::BadSeal,
+                format!("record {} does not tell a state of the trail", line.n),
+            );
+            self.frontier = None;
+            return;
+        };
+        let fits = self.frontier.as_ref().is_none_or(|frontier| *frontier == claimed);
+        if !fits || tree.tree_size != line.n || tree.head.as_bytes() != line.prev {
+            self.fault(
+                FaultKind::BadSeal,
+                format!("record {} does not fit the records before it", line.n),
+            );
+        }
+        if opens && first {
+            let previous = self.previous.map(|name| name.to_string());
+            if tree.previous != previous && line.n > 0 {
+                let named = tree.previous.as_deref().unwrap_or("none");
+                let what = format!("the segment names {named} as the one before it");
+                self.fault(FaultKind::BadLink, what);
+            }
+        }
+        self.checkpoint(line, &tree);
+        self.frontier = Some(claimed);
+    }
+
+    fn checkpoint(&mut self, line: &Line<'_>, tree: &TreeRecord) {
+        if line.kind != "seal" {
+            return;
+        }
+        let note = tree.checkpoint.as_deref().unwrap_or_default();
+        let opened = match self.verifier {
+            Some(verifier) => verifier.open(note),
+            None => Checkpoint::parse(note).map(|c| (c.size, c.root)),
+        };
+        match opened {
+            Ok((size, root)) if size == tree.tree_size && to_hex(&root) == tree.root.as_bytes() => {
+                self.report.checkpoints += u64::from(self.verifier.is_some());
+            }
+            Ok(_) => self.fault(
+                FaultKind::BadCheckpoint,
+                "the checkpoint is for another tree than its seal".into(),
+            ),
+            Err(error) => self.fault(FaultKind::BadCheckpoint, error.to_string()),
+        }
+    }
+
+    fn witnessed(&mut self, line: &Line<'_>) {
+        let Some(heads) = self.heads.heads.get(&(line.n.saturating_add(1))) else {
+            return;
+        };
+        let root = self.frontier.as_ref().map(Frontier::root);
+        for head in heads {
+            if to_hex(&head.hash) == *line.hash && root.is_none_or(|root| root == head.root) {
+                self.report.witnessed_heads += 1;
+                if self.rewritten == 0 {
+                    self.report.promised_records = head.records;
+                }
+            } else {
+                self.rewritten += 1;
+                if self.rewritten == 1 {
+                    let what = format!(
+                        "a witness saw another head after record {}: the trail was written anew somewhere after record {}",
+                        line.n, self.report.promised_records
+                    );
+                    self.fault(FaultKind::Rewritten, what);
+                }
+            }
+        }
+    }
+
+    fn finish(mut self, extent: Extent) -> Report {
+        self.report_gaps();
+        let last = self.heads.heads.keys().next_back().copied().unwrap_or(0);
+        let what = format!("a witness saw {last} records, the trail has {}", self.top);
+        match extent {
+            Extent::Whole if last > self.top => {
+                let (segment, line) = self.place.clone();
+                self.fault_at(segment, line, FaultKind::Truncated, what);
+            }
+            Extent::Archive if last > self.top => {
+                self.report.notes.push(format!("{what}: the rest is not archived yet"))
+            }
+            _ => {}
+        }
+        self.report.first_record = self.first.unwrap_or(self.top);
+        self.report.records = self.top;
+        self.report.head = String::from_utf8_lossy(&self.head).into_owned();
+        self.report.root = self
+            .frontier
+            .map(|f| String::from_utf8_lossy(&to_hex(&f.root())).into_owned());
+        if self.heads.forged > 0 {
+            let forged = self.heads.forged;
+            self.report.notes.push(format!(
+                "{forged} lines of the log look like heads of this trail but are not signed by its key"
+            ));
+        }
+        if !self.sealed && self.top > 0 && extent == Extent::Whole {
+            self.report
+                .notes
+                .push("the last records are not sealed yet: the daemon runs, or was killed".into());
+        }
+        self.report
+    }
+}

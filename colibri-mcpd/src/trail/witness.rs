@@ -1,0 +1,209 @@
+//! Witnesses: where the head of the trail goes that its owner cannot take back.
+//!
+//! The chain has no key: who can write the files can compute all later hashes anew. So heads are handed out as the trail
+//! grows, to syslog in production, whose files belong to root and may be on another machine. What `verify` promises
+//! ends at the last head that a witness saw.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead};
+use std::sync::{Mutex, PoisonError};
+
+use super::merkle::Hash;
+use super::note::{Signer, Verifier};
+use super::segment::{from_hex, to_hex};
+
+const MARK: &str = "trail-head ";
+
+/// The state of the trail at one record, as handed to a witness. Its text is one line:
+/// `trail-head records=N hash=… root=… origin=… sig=…`. It is signed, so that a line that another user writes to the
+/// same log is not taken for one of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// How many records there were: the size of the tree.
+    pub records: u64,
+    /// The chain's hash of the last of them.
+    pub hash: Hash,
+    /// The Merkle root over them.
+    pub root: Hash,
+    /// The name of the installation's key.
+    pub origin: String,
+    /// Signature over all of it, as signed notes write theirs.
+    pub signature: String,
+}
+
+impl Head {
+    /// A head, signed.
+    #[must_use]
+    pub fn sign(signer: &Signer, records: u64, hash: Hash, root: Hash) -> Self {
+        let mut head = Self {
+            records,
+            hash,
+            root,
+            origin: signer.verifier().name().to_owned(),
+            signature: String::new(),
+        };
+        head.signature = signer.sign(&head.text());
+        head
+    }
+
+    /// What is signed. Its first line is no origin, so that it can never be taken for a checkpoint.
+    fn text(&self) -> String {
+        let (hash, root) = (to_hex(&self.hash), to_hex(&self.root));
+        let (hash, root) = (String::from_utf8_lossy(&hash), String::from_utf8_lossy(&root));
+        format!(
+            "colibri-mcp trail head\n{}\n{}\n{hash}\n{root}\n",
+            self.origin, self.records
+        )
+    }
+
+    /// Whether the signature is by that key.
+    #[must_use]
+    pub fn is_signed_by(&self, verifier: &Verifier) -> bool {
+        self.origin == verifier.name() && verifier.verify(&self.text(), &self.signature)
+    }
+
+    /// Finds a head in a line of a log, wherever in the line it stands.
+    #[must_use]
+    pub fn find(line: &str) -> Option<Self> {
+        let mut fields = line[line.find(MARK)? + MARK.len()..].split_ascii_whitespace();
+        let mut field = |name: &str| fields.next()?.strip_prefix(name)?.strip_prefix('=');
+        Some(Self {
+            records: field("records")?.parse().ok()?,
+            hash: from_hex(field("hash")?.as_bytes())?,
+            root: from_hex(field("root")?.as_bytes())?,
+            origin: field("origin")?.to_owned(),
+            signature: field("sig")?.to_owned(),
+        })
+    }
+}
+
+impl std::fmt::Display for Head {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (hash, root) = (to_hex(&self.hash), to_hex(&self.root));
+        let (hash, root) = (String::from_utf8_lossy(&hash), String::from_utf8_lossy(&root));
+        let Self {
+            records,
+            origin,
+            signature,
+            ..
+        } = self;
+        write!(
+            f,
+            "{MARK}records={records} hash={hash} root={root} origin={origin} sig={signature}"
+        )
+    }
+}
+
+/// Takes heads of the trail and keeps them out of the daemon's reach.
+pub trait Witness: Send + Sync {
+    /// Takes one head. Called from the trail's own thread, never on a call's way.
+    ///
+    /// # Errors
+    /// Where it could not be handed on; the trail logs it and tries again with the next head.
+    fn witness(&self, head: &Head) -> io::Result<()>;
+}
+
+/// Hands heads to the local syslogd, facility `auth`, level `notice`.
+#[derive(Default)]
+pub struct SyslogWitness {
+    logger: Mutex<Option<syslog::Logger<syslog::LoggerBackend, syslog::Formatter3164>>>,
+}
+
+impl SyslogWitness {
+    /// A witness that connects when the first head comes, and again whenever syslogd went away.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl Witness for SyslogWitness {
+    fn witness(&self, head: &Head) -> io::Result<()> {
+        let mut slot = self.logger.lock().unwrap_or_else(PoisonError::into_inner);
+        // A syslogd that was restarted has a new socket: one failure is answered by connecting once more.
+        if let Some(logger) = slot.as_mut()
+            && logger.notice(head).is_ok()
+        {
+            return Ok(());
+        }
+        *slot = None;
+        let formatter = syslog::Formatter3164 {
+            facility: syslog::Facility::LOG_AUTH,
+            hostname: None,
+            process: "colibri-mcpd".into(),
+            pid: std::process::id(),
+        };
+        let mut logger = syslog::unix(formatter).map_err(io::Error::other)?;
+        logger.notice(head).map_err(io::Error::other)?;
+        *slot = Some(logger);
+        Ok(())
+    }
+}
+
+/// Heads found in a log, by number of records.
+#[derive(Debug, Default)]
+pub struct WitnessedHeads {
+    /// The heads. Two different ones for the same number can both be genuine only if the trail was set back.
+    pub heads: BTreeMap<u64, Vec<Head>>,
+    /// Lines that looked like heads of this trail but were not signed by its key.
+    pub forged: u64,
+}
+
+impl WitnessedHeads {
+    /// Reads a log, a syslog file for example. With a key, only heads signed by it count, and those of other
+    /// installations are passed over.
+    ///
+    /// # Errors
+    /// Where the log cannot be read.
+    pub fn read(mut log: impl BufRead, verifier: Option<&Verifier>) -> io::Result<Self> {
+        let mut found = Self::default();
+        let mut line = Vec::new();
+        while log.read_until(b'\n', &mut line)? > 0 {
+            if let Some(head) = Head::find(&String::from_utf8_lossy(&line)) {
+                match verifier {
+                    Some(key) if head.origin != key.name() => {}
+                    Some(key) if !head.is_signed_by(key) => found.forged += 1,
+                    _ => found.add(head),
+                }
+            }
+            line.clear();
+        }
+        Ok(found)
+    }
+
+    /// Adds one head.
+    pub fn add(&mut self, head: Head) {
+        let same = self.heads.entry(head.records).or_default();
+        if !same.contains(&head) {
+            same.push(head);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_found_in_a_log_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let signer = Signer::load_or_create(&dir.path().join("trail.key")).unwrap();
+        let other = Signer::load_or_create(&dir.path().join("other.key")).unwrap();
+        let head = Head::sign(&signer, 4096, [1; 32], [2; 32]);
+        let forged = Head {
+            hash: [3; 32],
+            ..head.clone()
+        };
+        let log = format!(
+            "Nov 21 22:45:22 host colibri-mcpd[9]: {head}\nNov 21 host x: {forged}\nhost: {}\nhost: trail-head records=x\n\
+             host: {head}\n\u{fffd}\n",
+            Head::sign(&other, 5, [0; 32], [0; 32])
+        );
+        let mut log = log.into_bytes();
+        log.extend_from_slice(b"\xff\xfe trail-head\n");
+        let found = WitnessedHeads::read(&log[..], Some(signer.verifier())).unwrap();
+        assert_eq!(found.forged, 1);
+        assert_eq!(found.heads, BTreeMap::from([(4096, vec![head])]));
+        assert_eq!(WitnessedHeads::read(&log[..], None).unwrap().heads.len(), 2);
+    }
+}

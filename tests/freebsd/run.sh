@@ -1,0 +1,651 @@
+#!/bin/sh
+# Proves on a FreeBSD kernel what only it can show: jails, mounts, devfs, teardown, resource rules, privilege.
+#
+# usage: run.sh [--live] BINDIR
+#
+# BINDIR holds the built binaries. Needs root and the base system alone; changes /usr/local/etc/colibri and
+# /usr/local/libexec/colibri-jail-helper, and puts back what was there. Output is TAP 13, each check with what it saw.
+# --live: the essentials, as a live image has them (nosuid /usr/local, mdo mode).
+
+set -u
+umask 022
+export PATH=/sbin:/bin:/usr/sbin:/usr/bin
+
+live=no
+[ "${1:-}" = "--live" ] && { live=yes; shift; }
+bin=${1:?usage: run.sh [--live] BINDIR}
+[ "$(id -u)" = 0 ] || { echo "Bail out! needs root"; exit 1; }
+[ "$(uname -s)" = FreeBSD ] || { echo "Bail out! needs FreeBSD"; exit 1; }
+
+work=$(mktemp -d /var/tmp/colibri-test.XXXXXX)
+etc=/usr/local/etc/colibri
+helper=/usr/local/libexec/colibri-jail-helper
+state=/var/run/colibri-jail
+roots=/usr/local/colibri-test
+suid=7871
+duid=7872
+
+number=0
+failed=0
+
+# ok TEXT SAW: the check before it, by its status.
+report() {
+	status=$1
+	shift
+	number=$((number + 1))
+	if [ "$status" -eq 0 ]; then
+		echo "ok $number - $1"
+	else
+		echo "not ok $number - $1"
+		failed=$((failed + 1))
+	fi
+	[ -n "${2:-}" ] && printf '%s\n' "$2" | sed 's/^/# saw: /' | head -20
+	return 0
+}
+
+skip() {
+	number=$((number + 1))
+	echo "ok $number - $1 # SKIP $2"
+}
+
+# is WHAT EXPECTED SEEN
+is() {
+	[ "$2" = "$3" ]
+	report $? "$1" "$3"
+}
+
+# has WHAT PATTERN SEEN (a pattern of case)
+has() {
+	# shellcheck disable=SC2254 # the second argument is a pattern
+	case "$3" in *$2*) r=0 ;; *) r=1 ;; esac
+	report $r "$1" "$3"
+}
+
+lacks() {
+	# shellcheck disable=SC2254 # the second argument is a pattern
+	case "$3" in *$2*) r=1 ;; *) r=0 ;; esac
+	report $r "$1" "$3"
+}
+
+# until SECONDS COMMAND: looks again every tenth of a second.
+until_true() {
+	tries=$(($1 * 10))
+	shift
+	while [ $tries -gt 0 ]; do
+		"$@" && return 0
+		sleep 0.1
+		tries=$((tries - 1))
+	done
+	return 1
+}
+
+counter=0
+new_session() {
+	counter=$((counter + 1))
+	session=$(printf '%08x%08x' "$(($$ * 4096 + counter))" "$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')")
+}
+
+# A complete root: programs with their libraries, and the mount points.
+make_root() {
+	root=$1
+	shift
+	mkdir -p "$root/dev" "$root/tmp" "$root/work" "$root/bin" "$root/etc"
+	for program; do
+		mkdir -p "$root$(dirname "$program")"
+		cp "$program" "$root$program"
+		[ -r /libexec/ld-elf.so.1 ] && { mkdir -p "$root/libexec"; cp -f /libexec/ld-elf.so.1 "$root/libexec/"; }
+		ldd -f '%p\n' "$program" 2>/dev/null | while read -r library; do
+			[ -f "$library" ] || continue
+			mkdir -p "$root$(dirname "$library")"
+			cp -f "$library" "$root$library"
+		done
+	done
+}
+
+# digest of an entry: the registry holds each entry on a line of its own, between the key and the last comma.
+digest_of() {
+	sed -n "s/^ *\"$1\": //p" "$etc/external-mcp.json" | sed 's/,$//' | tr -d '\n' | sha256 -q
+}
+
+json() {
+	printf '%s' "$1" | sed 's/\\/\\\\/g; s/"/\\"/g'
+}
+
+# entry NAME JAIL SCRIPT: sets the script that a server runs.
+entry() {
+	printf '{"command": "/bin/sh", "args": ["-c", "%s"], "jail": {%s}}' "$(json "$2")" "$1"
+}
+
+# registry ONE TWO: the entries of the two servers.
+registry() {
+	{
+		echo '{"servers": {'
+		printf '  "one": %s,\n' "$1"
+		printf '  "two": %s\n' "$2"
+		echo '}}'
+	} >"$etc/external-mcp.json.new"
+	chmod 640 "$etc/external-mcp.json.new"
+	chgrp colibri "$etc/external-mcp.json.new"
+	mv "$etc/external-mcp.json.new" "$etc/external-mcp.json"
+}
+
+policy() {
+	cat >"$etc/jail-policy.json.new" <<-POLICY
+	{ "caller": "colibri", "audit": "best-effort", "servers": ["*"], "max": 60, "max_per_server": 55,
+	  "starts_per_minute": 9999, "ephemeral": ["$roots/one", "$roots/two"], "persistent": ["colibritest"],
+	  "users": { "one": { "uid": $suid, "gid": $suid }, "two": { "uid": $duid, "gid": $duid } },
+	  "network": ["127.0.0.1"],
+	  "mounts": [ { "path": "$roots/shared/project", "owner": $suid, "at": "/work", "write": true } ],
+	  "allow": [], "limits": { "processes": ${1:-60}, "open_files": 256, "tmp": "2M" } }
+	POLICY
+	mv "$etc/jail-policy.json.new" "$etc/jail-policy.json"
+}
+
+# as_caller COMMAND…: as the daemon's user, with nothing else of this shell.
+as_caller() {
+	chroot -u colibri -g colibri -G colibri / /usr/bin/env -i "$@"
+}
+
+# call INPUT ARGUMENTS…: one call of the helper on pipes; sets rc, out, err.
+call() {
+	input=$1
+	shift
+	{
+		printf '%b' "$input" | {
+			{
+				as_caller "$helper" "$@"
+				echo $? >"$work/rc"
+			} 2>&1 1>&3 3>&- | cat >"$work/err"
+		} 3>&1 | cat >"$work/out"
+	}
+	rc=$(cat "$work/rc")
+	out=$(cat "$work/out")
+	err=$(cat "$work/err")
+}
+
+# run INPUT SERVER
+run() {
+	new_session
+	call "$1" run --session "$session" --digest "$(digest_of "$2")" "$2"
+}
+
+# start NAME SERVER: an instance that lives until `finish NAME`; what is appended to NAME.in is its input.
+start() {
+	name=$1
+	server=$2
+	new_session
+	echo "$session" >"$work/$name.session"
+	: >"$work/$name.in"
+	rm -f "$work/$name.rc" "$work/$name.feed"
+	digest=$(digest_of "$server")
+	(
+		{
+			tail -n +1 -f "$work/$name.in" &
+			echo $! >"$work/$name.feed"
+			wait
+		} | {
+			{
+				as_caller "$helper" run --session "$(cat "$work/$name.session")" --digest "$digest" "$server"
+				echo $? >"$work/$name.rc"
+			} 2>&1 1>&3 3>&- | cat >"$work/$name.err"
+		} 3>&1 | cat >"$work/$name.out"
+	) >/dev/null 2>&1 &
+}
+
+started() {
+	grep -q 'helper: started' "$work/$1.err" 2>/dev/null
+}
+
+said() {
+	grep -q "$2" "$work/$1.out" 2>/dev/null
+}
+
+ended() {
+	[ -s "$work/$1.rc" ]
+}
+
+finish() {
+	kill -9 "$(cat "$work/$1.feed")" 2>/dev/null
+	until_true 15 ended "$1"
+}
+
+our_mounts() {
+	mount -p | grep "$state" || true
+}
+
+our_jails() {
+	jls -d name 2>/dev/null | grep '^colibri-' || true
+}
+
+our_processes() {
+	ps -axo pid,jid,class,command | awk '$3 ~ /^colibri-/ && $4 != "<defunct>"'
+}
+
+our_records() {
+	find "$state" -mindepth 1 -maxdepth 1 -type d 2>/dev/null | sed 's|.*/||'
+}
+
+nothing_left() {
+	[ -z "$(our_mounts)$(our_processes)$(our_records)" ]
+}
+
+# clean WHAT: waits for the end of all, and says what is left.
+clean() {
+	until_true 5 nothing_left
+	is "$1: no mount, process or record is left" "" "$(our_mounts)$(our_processes)$(our_records)"
+	if [ "$(sysctl -n kern.racct.enable 2>/dev/null)" = 1 ]; then
+		is "$1: no resource rule is left" "" "$(rctl 2>/dev/null | grep colibri-)"
+	fi
+}
+
+supervisor_of() {
+	pgrep -P "$(pgrep -f "colibri-jail-helper run --session $(cat "$work/$1.session")" | sort -n | head -1)" -f colibri-jail-helper
+}
+
+restore() {
+	trap - EXIT INT TERM
+	for feed in "$work"/*.feed; do
+		[ -f "$feed" ] && kill -9 "$(cat "$feed")" 2>/dev/null
+	done
+	sleep 1
+	"$helper" sweep >/dev/null 2>&1
+	jail -q -r colibritest >/dev/null 2>&1
+	umount "$roots/persistent/dev" 2>/dev/null
+	rm -rf "$etc" "$roots" "$work"
+	[ -d "$etc.before-test" ] && mv "$etc.before-test" "$etc"
+	rm -f "$helper"
+	[ -f "$helper.before-test" ] && mv "$helper.before-test" "$helper"
+}
+
+# --- installation -----------------------------------------------------------------------------------------------------
+
+echo "TAP version 13"
+echo "# $(uname -srm) $(uname -K) $(uname -U)"
+echo "# $(sysctl -n kern.version | head -1)"
+echo "# racct: $(sysctl -n kern.racct.enable 2>/dev/null || echo none)"
+trap 'restore; exit 1' INT TERM
+trap restore EXIT
+pw groupshow colibri >/dev/null 2>&1 || pw groupadd colibri
+pw usershow colibri >/dev/null 2>&1 || pw useradd colibri -g colibri -d /nonexistent -s /usr/sbin/nologin
+[ -d "$etc" ] && mv "$etc" "$etc.before-test"
+[ -f "$helper" ] && mv "$helper" "$helper.before-test"
+mkdir -p /usr/local/libexec /usr/local/etc "$roots/shared"
+install -d -m 755 "$etc"
+install -d -m 700 "$etc/secrets"
+install -o root -g colibri -m 4550 "$bin/colibri-jail-helper" "$helper"
+kldload -n nullfs tmpfs 2>/dev/null
+make_root "$roots/one" /bin/sh /bin/cat /bin/ls /bin/sleep /bin/ps /usr/bin/nc /usr/bin/id /sbin/mount /usr/bin/procstat
+make_root "$roots/two" /bin/sh /bin/cat /bin/ls /bin/sleep
+make_root "$roots/persistent" /bin/sh /bin/cat /bin/ls /bin/sleep /usr/bin/id
+policy
+
+one='"path": "'$roots/one'"'
+two='"path": "'$roots/two'"'
+echo_script='while read -r line; do echo "$line"; done'
+second=$(entry "$two" "$echo_script")
+
+# --- live image -------------------------------------------------------------------------------------------------------
+
+if [ "$live" = yes ]; then
+	registry "$(entry "$one" "$echo_script")" "$second"
+	mkdir -p "$work/nosuid"
+	mount -t tmpfs -o nosuid tmpfs "$work/nosuid"
+	install -o root -g colibri -m 4550 "$bin/colibri-jail-helper" "$work/nosuid/colibri-jail-helper"
+	kept=$helper
+	helper=$work/nosuid/colibri-jail-helper
+	run "" one
+	is "nosuid: refused as a matter of the system" 71 "$rc"
+	has "nosuid: the message says so" nosuid "$err"
+	if kldload -n mac_do 2>/dev/null && [ -x /usr/bin/mdo ]; then
+		rules=$(sysctl -n security.mac.do.rules)
+		uid=$(id -u colibri)
+		sysctl security.mac.do.rules="uid=$uid>uid=0" >/dev/null
+		new_session
+		digest=$(digest_of one)
+		printf 'hello\n' | as_caller /usr/bin/mdo -i -u root -- "$helper" run --session "$session" --digest "$digest" one \
+			2>"$work/mdo.err" | cat >"$work/mdo.out"
+		sysctl security.mac.do.rules="$rules" >/dev/null
+		is "mdo: a file as stderr is no pipe, and refused" "" "$(cat "$work/mdo.out")"
+		has "mdo: it says so" "not a pipe" "$(cat "$work/mdo.err")"
+	else
+		skip "mdo mode" "no mac_do here"
+	fi
+	umount "$work/nosuid"
+	helper=$kept
+	clean "live"
+	echo "1..$number"
+	exit $((failed > 0))
+fi
+
+# --- 1: ephemeral and persistent jail -----------------------------------------------------------------------------------
+
+echo "# 1 ephemeral and persistent jail"
+registry "$(entry "$one" "$echo_script")" "$second"
+run 'hello\n' one
+is "ephemeral: the server answers" hello "$out"
+is "ephemeral: exit status 0" 0 "$rc"
+has "ephemeral: the started line" "helper: started jid=[1-9]" "$err"
+clean "ephemeral"
+
+for pair in "exit 0:0" "exit 1:1" "exit 77:77" "exit 127:127" "exit 255:255" 'kill -9 $$:137' 'kill -15 $$:143' 'kill -ABRT $$:134'; do
+	registry "$(entry "$one" "${pair%:*}")" "$second"
+	run "" one
+	is "exact status of '${pair%:*}'" "${pair##*:}" "$rc"
+done
+
+(echo listening | nc -l 127.0.0.1 47871 >/dev/null 2>&1) &
+listener=$!
+mkdir -p /var/run/colibri-test
+nc -lU /var/run/colibri-test/colibri.sock >/dev/null 2>&1 &
+listener2=$!
+sleep 1
+registry "$(entry "$one" 'id -u; id -g; id -G; for a in 127.0.0.1 ::1 '"$(ifconfig 2>/dev/null | awk '$1 == "inet" {print $2}' | tr '\n' ' ')"'; do nc -z -w 2 $a 47871 && echo "REACHED $a"; done; ls /var/run/colibri-test /usr/local/etc /root && echo SAW; mount; ls /dev; ls /dev/fd; echo x >/written && echo WROTE; echo x >/tmp/t && echo tmp; ps -ax | cat; echo end')" "$second"
+run "" one
+is "the user is the policy's, and has no other group" "$suid $suid $suid" "$(echo "$out" | head -3 | tr '\n' ' ' | sed 's/ $//')"
+lacks "no network: 127.0.0.1, ::1, the host's addresses" REACHED "$out"
+lacks "the host's files and the daemon's socket are not there" SAW "$out"
+lacks "the root is read-only" WROTE "$out"
+has "/tmp is writable" tmp "$out"
+has "it came to the end" end "$out"
+kill $listener $listener2 2>/dev/null
+rm -rf /var/run/colibri-test
+registry "$(entry "$one" 'ls /dev')" "$second"
+run "" one
+is "the six kinds of devices" "fd null random stderr stdin stdout urandom zero" "$(echo "$out" | tr '\n' ' ' | sed 's/ $//')"
+
+devfs_rules() { devfs rule -s 4 show 2>/dev/null; }
+jail -c name=colibritest path="$roots/persistent" persist ip4=disable ip6=disable >/dev/null
+registry "$(entry '"name": "colibritest", "root_path": "'$roots/persistent'", "user": "one"' 'id -u; while read -r line; do echo "$line"; done')" "$second"
+run 'hello\n' one
+is "persistent: the server answers, as the policy's user" "$suid hello" "$(echo "$out" | tr '\n' ' ' | sed 's/ $//')"
+has "persistent: the jail's own id" "started jid=$(jls -j colibritest jid)" "$err"
+is "persistent: the jail is still there" colibritest "$(jls -j colibritest name)"
+clean "persistent"
+registry "$(entry '"name": "colibritest", "root_path": "/elsewhere", "user": "one"' "$echo_script")" "$second"
+run "" one
+is "persistent: another path is refused" 77 "$rc"
+has "persistent: by its rule" "rule 'root_path'" "$err"
+registry "$(entry '"path": "'$roots/persistent'"' "$echo_script")" "$second"
+run "" one
+is "a root that policy does not list is refused" 77 "$rc"
+jail -q -r colibritest
+registry "$(entry '"name": "colibritest", "user": "one"' "$echo_script")" "$second"
+run "" one
+is "a jail that does not run: try later" 75 "$rc"
+jail -c name=colibritest path="$roots/one" persist ip4=disable ip6=disable >/dev/null
+registry "$(entry "$one" "$echo_script")" "$second"
+run "" one
+is "a live jail with the same root is refused" 77 "$rc"
+jail -q -r colibritest
+
+# --- 2: two instances ---------------------------------------------------------------------------------------------------
+
+echo "# 2 two instances of one entry"
+registry "$(entry "$one" 'echo mine >/tmp/mine; echo ready; while read -r line; do eval "$line"; done')" "$second"
+start a one
+until_true 20 said a ready
+start b one
+until_true 20 said b ready
+is "two jails" 2 "$(our_jails | wc -l | tr -d ' ')"
+is "three mounts each" 6 "$(our_mounts | wc -l | tr -d ' ')"
+finish a
+is "the first one's end" 0 "$(cat "$work/a.rc")"
+echo 'ls /dev/null /tmp/mine && cat /tmp/mine && echo whole' >>"$work/b.in"
+until_true 10 said b whole
+has "the second keeps its own /dev and /tmp" whole "$(cat "$work/b.out")"
+finish b
+clean "two instances"
+is "no jail is left, dying ones included" "" "$(our_jails)"
+
+# --- 3: devfs rules -----------------------------------------------------------------------------------------------------
+
+echo "# 3 devfs rules"
+saved=$(devfs_rules)
+devfs rule -s 4 delset 2>/dev/null
+registry "$(entry "$one" 'ls /dev')" "$second"
+run "" one
+is "without the system's rule set: the six kinds" "fd null random stderr stdin stdout urandom zero" "$(echo "$out" | tr '\n' ' ' | sed 's/ $//')"
+[ -n "$saved" ] && echo "$saved" | sed 's/^[0-9]* /rule -s 4 add /' | while read -r rule; do
+	# shellcheck disable=SC2086 # words of a rule
+	devfs $rule 2>/dev/null
+done
+clean "devfs"
+
+# --- 4: planted files ---------------------------------------------------------------------------------------------------
+
+echo "# 4 planted files"
+registry "$(entry "$one" 'id -u')" "$second"
+for point in tmp dev; do
+	rmdir "$roots/one/$point"
+	ln -s /etc "$roots/one/$point"
+	before=$(mount -p)
+	run "" one
+	is "$point is a link to /etc: refused" 78 "$rc"
+	is "$point is a link to /etc: nothing was mounted" "$before" "$(mount -p)"
+	rm "$roots/one/$point"
+	mkdir "$roots/one/$point"
+done
+printf 'root:*:0:0::0:0:r:/root:/bin/sh\none:*:0:0::0:0:planted:/:/bin/sh\nmcp0:*:0:0::0:0:planted:/:/bin/sh\n' >"$roots/one/etc/master.passwd"
+printf 'root:*:0:0:r:/root:/bin/sh\none:*:0:0:planted:/:/bin/sh\nmcp0:*:0:0:planted:/:/bin/sh\n' >"$roots/one/etc/passwd"
+printf 'passwd: marker\ngroup: marker\n' >"$roots/one/etc/nsswitch.conf"
+mkdir -p "$roots/one/usr/lib"
+echo broken >"$roots/one/usr/lib/nss_marker.so.1"
+registry "$(entry "$one" 'id -u; id -g')" "$second"
+run "" one
+is "a planted user database and nsswitch.conf: no effect" "$suid $suid" "$(echo "$out" | tr '\n' ' ' | sed 's/ $//')"
+rm -rf "$roots/one/etc" "$roots/one/usr/lib/nss_marker.so.1"
+clean "planted files"
+
+# --- 5: descriptors -----------------------------------------------------------------------------------------------------
+
+echo "# 5 descriptors"
+registry "$(entry "$one" 'echo ready; read -r line')" "$second"
+start a one
+until_true 20 said a ready
+pid=$(our_processes | awk '{print $1}' | head -1)
+is "procstat -f of the server: 0, 1, 2 alone" "0 1 2" "$(procstat -hf "$pid" | awk '$3 ~ /^[0-9]+$/ {print $3}' | sort -n | tr '\n' ' ' | sed 's/ $//')"
+supervisor=$(supervisor_of a)
+has "the supervisor is small (KiB)" "" "$(ps -o rss= -p "$supervisor")"
+[ "$(ps -o rss= -p "$supervisor" | tr -d ' ')" -lt 4096 ]
+report $? "the supervisor's resident memory is under 4 MiB" "$(ps -o rss= -p "$supervisor") KiB"
+has "the program's ABI version is known to the kernel" 1[45] "$(procstat -b "$supervisor" | awk 'NR == 2 {print $3}')"
+finish a
+skip "a host server executing helper or mdo is refused" "needs the daemon"
+clean "descriptors"
+
+# --- 6: ptrace from a persistent jail -----------------------------------------------------------------------------------
+
+echo "# 6 a persistent jail's root that traces"
+if [ -x /usr/bin/truss ]; then
+	make_root "$roots/persistent" /usr/bin/truss /bin/pkill /bin/sh
+	jail -c name=colibritest path="$roots/persistent" persist ip4=disable ip6=disable allow.unprivileged_proc_debug >/dev/null
+	registry "$(entry '"name": "colibritest", "user": "one"' 'exit 7')" "$second"
+	mount -t devfs devfs "$roots/persistent/dev"
+	jexec colibritest /bin/sh -c 'while :; do for p in $(pkill -ln . -U '$suid' 2>/dev/null | awk "{print \$1}"); do truss -o /tmp/traced -p $p; done; done' >/dev/null 2>&1 &
+	tracer=$!
+	good=0
+	for _ in $(jot 200); do
+		run "" one
+		[ "$rc" = 7 ] && good=$((good + 1))
+	done
+	kill $tracer 2>/dev/null
+	jail -q -r colibritest
+	is "200 starts under a tracer: all ran to their own end" 200 "$good"
+	is "nothing was traced" "" "$(cat "$roots/persistent/tmp/traced" 2>/dev/null | head -3)"
+	umount "$roots/persistent/dev" 2>/dev/null
+else
+	skip "a persistent jail's root that traces" "no truss here"
+fi
+clean "tracer"
+
+# --- 7: killed ----------------------------------------------------------------------------------------------------------
+
+echo "# 7 killed"
+stubborn='trap "" TERM HUP INT; (trap "" TERM HUP INT; sleep 600 & sleep 600) & sleep 600 & echo ready; while :; do sleep 1; done'
+skip "kill -9 of the daemon" "needs the daemon; the lifeline below is what it comes to"
+registry "$(entry "$one" "$stubborn")" "$second"
+start a one
+until_true 20 said a ready
+finish a
+is "the lifeline's end ends a tree that ignores TERM" 137 "$(cat "$work/a.rc")"
+clean "lifeline"
+for kind in ephemeral persistent; do
+	if [ $kind = persistent ]; then
+		jail -c name=colibritest path="$roots/persistent" persist ip4=disable ip6=disable >/dev/null
+		registry "$(entry '"name": "colibritest", "user": "one"' "$stubborn")" "$second"
+	fi
+	start a one
+	until_true 20 said a ready
+	supervisor=$(supervisor_of a)
+	kill -9 "$supervisor"
+	until_true 10 ended a
+	is "$kind: the supervisor's signal is relayed" 137 "$(cat "$work/a.rc")"
+	[ $kind = ephemeral ] && { until_true 5 test -z "$(our_jails)"; is "ephemeral: the kernel removed the jail" "" "$(our_jails)"; }
+	call "" sweep
+	is "$kind: sweep says that all is clean" 0 "$rc"
+	clean "$kind: supervisor killed, then swept"
+	kill -9 "$(cat "$work/a.feed")" 2>/dev/null
+done
+jail -q -r colibritest
+registry "$(entry "$one" 'echo ready; while read -r line; do echo "$line"; done')" "$second"
+start a one
+until_true 20 said a ready
+outer=$(pgrep -f "colibri-jail-helper run --session $(cat "$work/a.session")" | sort -n | head -1)
+kill -9 "$outer"
+echo "still here" >>"$work/a.in"
+until_true 10 said a "still here"
+has "the outer process killed, as closing a pdfork(2) descriptor does: no effect" "still here" "$(cat "$work/a.out")"
+finish a
+clean "outer killed"
+skip "a pre-set interval timer" "no program of the base system sets one; hostile.rs has it on Linux, the same code"
+
+echo "# sweep while starts run"
+registry "$(entry "$one" 'echo ready; while read -r line; do echo "$line"; done')" "$second"
+for n in $(jot 10); do
+	start "s$n" one
+done
+for n in $(jot 5); do
+	call "" sweep
+	[ "$rc" = 0 ] || break
+done
+is "five sweeps during ten starts" 0 "$rc"
+alive=0
+for n in $(jot 10); do
+	until_true 30 said "s$n" ready
+	echo alive >>"$work/s$n.in"
+	until_true 20 said "s$n" alive && alive=$((alive + 1))
+done
+is "no live instance was swept" 10 "$alive"
+for n in $(jot 10); do finish "s$n"; done
+clean "sweep while starts run"
+
+# --- 8: fork bomb and memory hog ------------------------------------------------------------------------------------------
+
+echo "# 8 fork bomb and memory hog"
+policy 30
+registry "$(entry "$one" 'echo ready; f() { sleep 300 & f; }; f; while read -r line; do :; done')" "$second"
+start a one
+until_true 20 started a
+sleep 3
+[ "$(our_processes | wc -l)" -le 32 ]
+report $? "a fork bomb stays within its limit" "$(our_processes | wc -l) processes"
+run 'hello\n' two
+is "another server answers meanwhile" hello "$out"
+finish a
+clean "fork bomb"
+policy
+if [ "$(sysctl -n kern.racct.enable 2>/dev/null)" = 1 ]; then
+	registry "$(entry "$one, \"limits\": {\"memory\": \"256M\"}" 'x=xxxxxxxxxxxxxxxx; while :; do x=$x$x; done; echo end')" "$second"
+	start a one
+	run 'hello\n' two
+	is "another server answers beside a memory hog" hello "$out"
+	until_true 60 ended a
+	report $? "the hog came to its end" "$(cat "$work/a.rc" 2>/dev/null)"
+	finish a
+else
+	registry "$(entry "$one, \"limits\": {\"memory\": \"256M\"}" 'exit 0')" "$second"
+	run "" one
+	is "a limit of an instance without RACCT is refused" 78 "$rc"
+	has "with the line for loader.conf" kern.racct.enable=1 "$err"
+fi
+clean "memory hog"
+
+# --- 9: mount sources -----------------------------------------------------------------------------------------------------
+
+echo "# 9 mount sources swapped"
+mkdir -p "$roots/shared/project"
+touch "$roots/shared/project/mine"
+chown -R "$suid" "$roots/shared"
+registry "$(entry "$one, \"mounts\": [{\"path\": \"$roots/shared/project\", \"at\": \"/work\", \"write\": true}]" 'ls /work')" "$second"
+run "" one
+is "a shown directory" mine "$out"
+clean "a shown directory"
+(
+	n=0
+	while [ $n -lt 2000 ] || [ ! -e "$work/enough" ]; do
+		mv "$roots/shared/project" "$roots/shared/aside"
+		ln -s /etc "$roots/shared/project"
+		rm "$roots/shared/project"
+		mv "$roots/shared/aside" "$roots/shared/project"
+		n=$((n + 1))
+	done
+	echo $n >"$work/rounds"
+) &
+swapper=$!
+wrong=0
+for _ in $(jot 30); do
+	run "" one
+	case "$rc:$out" in 0:mine | 78:) ;; *) wrong=$((wrong + 1)) && echo "# $rc $out $err" ;; esac
+done
+touch "$work/enough"
+wait $swapper
+is "swapped $(cat "$work/rounds") times during thirty starts: never another directory" 0 "$wrong"
+clean "swapped sources"
+
+# --- 10: ways to root, hostile requests -------------------------------------------------------------------------------------
+
+echo "# 10 requests"
+registry "$(entry "$one" "$echo_script")" "$second"
+for request in "" "--" "run" "plan ../x" "plan 0" "stop --session x" "run --session 0 --digest 0 one"; do
+	# shellcheck disable=SC2086 # words of a request
+	call "" $request
+	is "'$request' is a usage error" 64 "$rc"
+done
+new_session
+call "" run --session "$session" --digest "$(printf '%064d' 0)" one
+is "another digest: try later" 75 "$rc"
+has "it names the way out" "registry changed, run service colibri_mcp reload" "$err"
+chmod 664 "$etc/external-mcp.json"
+call "" plan one
+is "a registry that a group may write" 78 "$rc"
+chmod 640 "$etc/external-mcp.json"
+call "" plan one
+is "plan" 0 "$rc"
+has "plan shows ids and place" '"uid": 7871' "$out"
+call "" check
+is "check" 0 "$rc"
+rc=$(chroot -u nobody -g colibri / "$helper" plan one >/dev/null 2>"$work/err"; echo $?)
+is "a wrong uid in the right group" 77 "$rc"
+rc=$(chroot -u colibri -g nobody / "$helper" plan one >/dev/null 2>&1; echo $?)
+has "a right uid in the wrong group: not started" 12 "$rc"
+if kldload -n mac_do 2>/dev/null && [ -x /usr/bin/mdo ]; then
+	rules=$(sysctl -n security.mac.do.rules)
+	sysctl security.mac.do.rules="uid=$(id -u colibri)>uid=0" >/dev/null
+	chmod u-s "$helper"
+	new_session
+	digest=$(digest_of one)
+	{ printf 'hello\n' | as_caller /usr/bin/mdo -i -u root -- "$helper" run --session "$session" --digest "$digest" one \
+		2>&1 1>&3 3>&- | cat >"$work/err"; } 3>&1 | cat >"$work/out"
+	is "mdo mode: the server answers" hello "$(cat "$work/out")"
+	has "mdo mode: started" "helper: started" "$(cat "$work/err")"
+	chmod u+s "$helper"
+	sysctl security.mac.do.rules="$rules" >/dev/null
+	clean "mdo mode"
+else
+	skip "mdo mode" "no mac_do here"
+fi
+skip "sudo mode" "not in the base system"
+skip "rc script through service(8)" "needs the daemon"
+
+echo "1..$number"
+exit $((failed > 0))
