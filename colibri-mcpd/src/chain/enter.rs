@@ -138,9 +138,10 @@ impl Client {
         matches!(self.flights().get(id), Some(Flight::Cancelled) | None)
     }
 
-    /// The call is over. `deliver` sends its answer, if it is told that somebody waits for it: the call was not
-    /// cancelled. Whoever finds no call in flight finds the last answer sent.
-    pub fn landed(&self, id: &Id, deliver: impl FnOnce(bool)) {
+    /// The call is over: `deliver` hands its answer over, unless it is told `false`: the call was cancelled, so nobody
+    /// waits for an answer. The call counts as in flight until that is done: whoever waits for all to have landed may
+    /// close the connection next.
+    pub fn land(&self, id: &Id, deliver: impl FnOnce(bool)) {
         let mut flights = self.flights();
         let flight = flights.remove(id);
         deliver(!matches!(flight, Some(Flight::Cancelled) | None));
@@ -270,17 +271,17 @@ mod tests {
         )
     }
 
+    fn landed(client: &Client, id: &Id) -> bool {
+        let mut waited_for = None;
+        client.land(id, |waited| waited_for = Some(waited));
+        waited_for.unwrap()
+    }
+
     fn id(text: &str) -> Id {
         Id::of(Json::parse(text.as_bytes()).unwrap())
     }
 
     /// Whether somebody waited for the answer.
-    fn landed(client: &Client, number: &str) -> bool {
-        let mut waited_for = None;
-        client.landed(&id(number), |told| waited_for = Some(told));
-        waited_for.unwrap()
-    }
-
     #[test]
     fn admits_up_to_the_limit_and_each_id_once() {
         let client = client(2);
@@ -288,8 +289,8 @@ mod tests {
         assert_eq!(client.admit(&id("1")), Err(Limit::SameId));
         assert_eq!(client.admit(&id("\"1\"")), Ok(()));
         assert_eq!(client.admit(&id("2")), Err(Limit::InFlight(2)));
-        assert!(landed(&client, "1"));
-        assert!(!landed(&client, "1"));
+        assert!(landed(&client, &id("1")));
+        assert!(!landed(&client, &id("1")));
         assert_eq!(client.admit(&id("2")), Ok(()));
     }
 
@@ -304,7 +305,7 @@ mod tests {
         assert!(client.sent(&id("1"), told.clone(), 10));
         client.cancel(&id("1"), (&frame, 0..1));
         client.cancel(&id("1"), (&frame, 0..1));
-        assert!(!landed(&client, "1"));
+        assert!(!landed(&client, &id("1")));
         client.cancel(&id("2"), (&frame, 0..1));
         assert!(client.is_cancelled(&id("2")));
         assert!(!client.sent(&id("2"), told.clone(), 20));
@@ -312,6 +313,22 @@ mod tests {
         client.disconnect();
         assert_eq!(*told.0.lock().unwrap(), [10, 30]);
         assert!(client.is_gone());
+    }
+
+    #[test]
+    fn a_call_is_in_flight_until_its_answer_is_delivered() {
+        use std::future::Future as _;
+        use std::task::{Context, Poll, Waker};
+        let client = client(9);
+        client.admit(&id("1")).unwrap();
+        let mut all = std::pin::pin!(client.all_landed());
+        let mut context = Context::from_waker(Waker::noop());
+        assert_eq!(all.as_mut().poll(&mut context), Poll::Pending);
+        client.land(&id("1"), |_| {
+            // Nobody is told, and nobody can look either while the answer is handed over.
+            assert!(client.flights.try_lock().is_err());
+        });
+        assert_eq!(all.as_mut().poll(&mut context), Poll::Ready(()));
     }
 
     #[test]

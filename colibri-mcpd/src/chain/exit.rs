@@ -153,7 +153,7 @@ pub fn deliver(call: &Call, answer: &Answer) {
         call.client.end_subscription(&call.id);
     }
     let batch = call.batch.as_ref();
-    call.client.landed(&call.id, |waited_for| match &answer.message {
+    call.client.land(&call.id, |waited_for| match &answer.message {
         Message::Own(message) if waited_for => match batch {
             None => drop(call.client.outbox.push(message)),
             Some(batch) => batch.answer(Some(message)),

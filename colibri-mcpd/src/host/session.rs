@@ -435,29 +435,46 @@ impl Session {
             self.outbox.discard();
             let _ = writer.await;
         }
-        let reason = match &end {
+        let mut log = log;
+        if end.is_none() {
+            // A process that has ended says why: its callers are told too. One that only closed its output may live on
+            // for a while.
+            let _ = timeout(LAST_WORDS, async {
+                if status.is_none() {
+                    status = Some(process.wait().await);
+                }
+                let _ = (&mut log).await;
+            })
+            .await;
+        }
+        let mut reason = match &end {
             Some(End::Wanted(reason)) => (*reason).to_owned(),
             Some(End::Broken(reason)) => reason.clone(),
             None => last.to_owned(),
         };
-        self.fail_all(&reason);
-        let status = match status {
-            Some(status) => status,
-            None => tokio::select! {
-                biased;
-                status = process.wait() => status,
-                () = swallow(&mut reader) => process.wait().await,
-            },
-        };
-        let _ = log.await;
-        let words = first_words
-            .lock()
-            .map(|words| String::from_utf8_lossy(&words).into_owned())
-            .unwrap_or_default();
         let crashed = !matches!(end, Some(End::Wanted(_)));
-        let mut reason = if crashed { format!("{reason}: {status}") } else { reason };
-        if crashed && !words.is_empty() {
-            reason.push_str(&format!("; it wrote: {}", words.trim_end().escape_debug()));
+        if crashed {
+            if let Some(status) = &status {
+                reason = format!("{reason}: {status}");
+            }
+            let words = first_words
+                .lock()
+                .map(|words| String::from_utf8_lossy(&words).into_owned())
+                .unwrap_or_default();
+            if !words.is_empty() {
+                reason.push_str(&format!("; it wrote: {}", words.trim_end().escape_debug()));
+            }
+        }
+        self.fail_all(&reason);
+        if status.is_none() {
+            tokio::select! {
+                biased;
+                _ = process.wait() => {}
+                () = swallow(&mut reader) => drop(process.wait().await),
+            }
+        }
+        if !log.is_finished() {
+            let _ = log.await;
         }
         info!(server = &*self.server, pid = self.pid, reason, "server ended");
         keeper.ended(&self, &reason, crashed);
@@ -524,8 +541,9 @@ impl Session {
                 }
                 None => {}
             }
+            // Only now: a process that has long been idle must not seem to have become so just now.
+            self.rest(&mut state);
         }
-        self.rest(&mut state);
         drop(state);
         self.chain.finish(finished);
     }
