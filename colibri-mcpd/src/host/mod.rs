@@ -58,6 +58,7 @@ pub struct Host {
     next_process: AtomicU64,
     retries: AtomicU64,
     secrets: Arc<Secrets>,
+    registry: String,
 }
 
 /// What a host is made of.
@@ -74,6 +75,8 @@ pub struct Parts {
     pub max_frame: usize,
     /// The secrets of host servers.
     pub secrets: Secrets,
+    /// The registry's path, as refusals name it.
+    pub registry: String,
     /// The call limit of entries that set none.
     pub call_timeout: Duration,
 }
@@ -99,6 +102,7 @@ impl Host {
             next_process: AtomicU64::new(1),
             retries: AtomicU64::new(0),
             secrets: Arc::new(parts.secrets),
+            registry: parts.registry,
         })
     }
 
@@ -163,6 +167,7 @@ impl Host {
                         blocked,
                         known,
                         self.limits(entry),
+                        &self.registry,
                         self.me.clone(),
                     );
                     servers.insert(id.clone(), server);

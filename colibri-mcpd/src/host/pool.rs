@@ -16,7 +16,7 @@ use super::retry::{self, Health};
 use super::session::{Keeper, Limits, Session};
 use super::{Host, handshake};
 use crate::chain::{Call, Outcome};
-use crate::policy::Caller;
+use crate::policy::{Caller, Rules};
 use crate::protocol::{Code, Failure, Version};
 
 /// How long a burst of changes to a server's tools may go on before it is looked at.
@@ -90,6 +90,8 @@ pub struct Server {
     pub id: Arc<str>,
     /// Its entry.
     pub entry: Arc<Entry>,
+    /// The rules on its tools.
+    pub rules: Rules,
     /// Its time limits.
     pub limits: Limits,
     /// Who shares its processes.
@@ -135,6 +137,7 @@ impl Server {
         blocked: Option<String>,
         known: Option<Arc<Catalogue>>,
         limits: Limits,
+        registry: &str,
         host: Weak<Host>,
     ) -> Arc<Server> {
         let catalogue = known.unwrap_or_default();
@@ -148,6 +151,7 @@ impl Server {
         });
         Arc::new(Server {
             id: id.into(),
+            rules: Rules::new(&entry.tools, registry, id),
             entry,
             limits,
             isolation,

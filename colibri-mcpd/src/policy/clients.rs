@@ -75,8 +75,11 @@ pub struct Clients {
     /// What an operator should know although it is no error.
     notes: Vec<String>,
     accounts: Box<dyn Accounts>,
-    kept: Mutex<HashMap<(u32, u32), (Instant, Arc<Rights>)>>,
+    kept: Mutex<HashMap<(u32, u32), Kept>>,
 }
+
+/// Rights as judged at a time.
+type Kept = (Instant, Arc<Rights>);
 
 #[derive(Default)]
 struct Rules {
@@ -130,7 +133,12 @@ impl Clients {
     /// daemon's own user are operators (the latter owns the state directory, so that refusing it would protect nothing),
     /// and nobody approves their own calls.
     pub fn absent(path: PathBuf) -> Clients {
-        Clients::new(path.to_string_lossy().into_owned(), None, Vec::new(), Box::new(SystemAccounts))
+        Clients::new(
+            path.to_string_lossy().into_owned(),
+            None,
+            Vec::new(),
+            Box::new(SystemAccounts),
+        )
     }
 
     fn new(file: String, rules: Option<Rules>, notes: Vec<String>, accounts: Box<dyn Accounts>) -> Clients {
@@ -161,7 +169,9 @@ impl Clients {
                 let id = if member.key.bytes().all(|byte| byte.is_ascii_digit()) {
                     match member.key.parse::<u32>() {
                         Ok(id) if id.to_string() == member.key => Some(id),
-                        _ => return Err(member.key_error("a number must be from 0 to 4294967295, without leading zeros")),
+                        _ => {
+                            return Err(member.key_error("a number must be from 0 to 4294967295, without leading zeros"));
+                        }
                     }
                 } else {
                     look_up(member.key)
@@ -270,10 +280,13 @@ impl Rights {
             return Ok(());
         }
         let denied = |rule: String, why: &str| {
-            Failure::new(Code::PolicyDenied, format!("policy does not allow this user this tool: {why}"))
-                .of_server(server)
-                .by_rule(rule)
-                .advising("do not repeat the call; the operator can change the rule in that file")
+            Failure::new(
+                Code::PolicyDenied,
+                format!("policy does not allow this user this tool: {why}"),
+            )
+            .of_server(server)
+            .by_rule(rule)
+            .advising("do not repeat the call; the operator can change the rule in that file")
         };
         for rule in &self.rules {
             if let Some((of, pattern)) = find(&rule.deny, server, tool) {
@@ -283,7 +296,11 @@ impl Rights {
                 ));
             }
         }
-        if self.rules.iter().any(|rule| find(&rule.servers, server, tool).is_some()) {
+        if self
+            .rules
+            .iter()
+            .any(|rule| find(&rule.servers, server, tool).is_some())
+        {
             return Ok(());
         }
         Err(denied(self.places("servers"), "no rule grants it"))
@@ -295,7 +312,16 @@ impl Rights {
         self.unrestricted
             || (self.gates.is_open(Gate::External)
                 && !self.rules.iter().any(|rule| find(&rule.deny, server, tool).is_some())
-                && self.rules.iter().any(|rule| find(&rule.servers, server, tool).is_some()))
+                && self
+                    .rules
+                    .iter()
+                    .any(|rule| find(&rule.servers, server, tool).is_some()))
+    }
+
+    /// Whether this caller gets to see a server at all.
+    pub fn sees_any(&self, server: &str) -> bool {
+        let grants = |rule: &Arc<Rule>| rule.servers.iter().any(|(of, _)| of.matches(server));
+        self.unrestricted || (self.gates.is_open(Gate::External) && self.rules.iter().any(grants))
     }
 
     fn places(&self, key: &str) -> String {
@@ -328,7 +354,12 @@ fn rule(cursor: &Cursor<'_>) -> Result<Rule, strict::Error> {
     }
     rule.servers = keys.get("servers").map(tools).transpose()?.unwrap_or_default();
     rule.deny = keys.get("deny").map(tools).transpose()?.unwrap_or_default();
-    let truth = |key| keys.get(key).map(Cursor::boolean).transpose().map(Option::unwrap_or_default);
+    let truth = |key| {
+        keys.get(key)
+            .map(Cursor::boolean)
+            .transpose()
+            .map(Option::unwrap_or_default)
+    };
     rule.operator = truth("operator")?;
     rule.self_approve = truth("self_approve")?;
     if rule.self_approve && !rule.operator {
@@ -349,7 +380,9 @@ fn tools(cursor: &Cursor<'_>) -> Result<Vec<(Pattern, Vec<Pattern>)>, strict::Er
             }
             let patterns = member.value.array()?;
             if patterns.is_empty() {
-                return Err(member.value.error("an empty list grants and denies nothing; leave the server out"));
+                return Err(member
+                    .value
+                    .error("an empty list grants and denies nothing; leave the server out"));
             }
             let patterns: Result<_, _> = patterns
                 .into_iter()
@@ -433,7 +466,12 @@ mod tests {
         assert_eq!(bob.closes(Gate::Write).unwrap(), "clients.json: users.bob.gates");
         assert_eq!(bob.closes(Gate::External), None);
         assert!(bob.may("docs", "search").is_ok() && bob.sees("docs", "search"));
-        for (server, tool) in [("docs", "search2"), ("docs", "Search"), ("doc", "search"), ("docs2", "search")] {
+        for (server, tool) in [
+            ("docs", "search2"),
+            ("docs", "Search"),
+            ("doc", "search"),
+            ("docs2", "search"),
+        ] {
             let failure = bob.may(server, tool).unwrap_err();
             assert_eq!(failure.code, Code::PolicyDenied);
             assert_eq!(failure.rule.as_deref(), Some("clients.json: users.bob.servers"));
@@ -493,7 +531,10 @@ mod tests {
         assert_eq!(failure.rule.as_deref(), Some("clients.json: groups.dev.deny.*"));
         assert!(!carol.sees("git", "read_secret"));
         let bob = rights(&clients, 1002);
-        assert!(bob.may("docs", "search").is_err(), "others is for those that no entry names");
+        assert!(
+            bob.may("docs", "search").is_err(),
+            "others is for those that no entry names"
+        );
         assert!(rights(&clients, 4242).may("docs", "search").is_ok());
     }
 
@@ -531,7 +572,10 @@ mod tests {
         for (text, message) in [
             (r#"{"user":{}}"#, "did you mean \"users\"?"),
             (r#"{"users":{"alice":{"gate":[]}}}"#, "did you mean \"gates\"?"),
-            (r#"{"users":{"alice":{"gates":["external"]}}}"#, "must be write or external-call"),
+            (
+                r#"{"users":{"alice":{"gates":["external"]}}}"#,
+                "must be write or external-call",
+            ),
             (r#"{"users":{"alice":{"gates":"write"}}}"#, "must be an array"),
             (r#"{"users":{"alice":{"servers":["*"]}}}"#, "must be an object"),
             (r#"{"users":{"alice":{"servers":{"*":[]}}}}"#, "empty list"),
@@ -559,7 +603,11 @@ mod tests {
         let path = directory.path().join("clients.json");
         assert!(Clients::read(&path).unwrap().rules.is_none());
         let uid = nix::unistd::geteuid().as_raw();
-        std::fs::write(&path, format!(r#"{{"users":{{"{uid}":{{"servers":{{"docs":["*"]}}}}}}}}"#)).unwrap();
+        std::fs::write(
+            &path,
+            format!(r#"{{"users":{{"{uid}":{{"servers":{{"docs":["*"]}}}}}}}}"#),
+        )
+        .unwrap();
         let clients = Clients::read(&path).unwrap();
         let own = rights(&clients, uid);
         assert!(own.may("docs", "x").is_ok() && own.may("git", "x").is_err());

@@ -93,7 +93,13 @@ mod tests {
         let path = directory.path().join("f");
         assert!(read(&path, 10).unwrap().is_none());
         std::fs::write(&path, "0123456789abcdef").unwrap();
-        for (mode, good) in [(0o600, true), (0o640, true), (0o644, true), (0o660, false), (0o602, false)] {
+        for (mode, good) in [
+            (0o600, true),
+            (0o640, true),
+            (0o644, true),
+            (0o660, false),
+            (0o602, false),
+        ] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
             assert_eq!(read(&path, 10).is_ok(), good, "{mode:o}");
         }

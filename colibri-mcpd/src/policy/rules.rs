@@ -101,7 +101,9 @@ fn says_destructive(definition: &[u8]) -> bool {
     let Some(definition) = Json::part(definition, 0..definition.len()) else {
         return false;
     };
-    let annotations = definition.members().filter(|member| member.key.is_string("annotations"));
+    let annotations = definition
+        .members()
+        .filter(|member| member.key.is_string("annotations"));
     annotations
         .flat_map(|member| member.value.members())
         .any(|member| member.key.is_string("destructiveHint") && member.value.as_bool() == Some(true))
@@ -145,14 +147,20 @@ mod tests {
         assert_eq!(rules.judge("get_issue", PLAIN), Verdict::Allow);
         assert!(rules.idempotent("get_issue") && !rules.idempotent("create_issue"));
         let failure = rules.judge("delete_repo", PLAIN).failure("github").unwrap();
-        assert_eq!((failure.code, failure.server.as_deref()), (Code::PolicyDenied, Some("github")));
+        assert_eq!(
+            (failure.code, failure.server.as_deref()),
+            (Code::PolicyDenied, Some("github"))
+        );
         assert_eq!(Verdict::Allow.failure("github"), None);
     }
 
     #[test]
     fn what_is_not_allowed_is_denied_and_no_list_allows_all() {
         let some = rules(&["get_*", "list_*"], &[], &[]);
-        assert_eq!(some.judge("create", PLAIN), denied("reg.json: servers.github.tools.allow"));
+        assert_eq!(
+            some.judge("create", PLAIN),
+            denied("reg.json: servers.github.tools.allow")
+        );
         assert_eq!(some.judge("get_x", PLAIN), Verdict::Allow);
         assert_eq!(rules(&[], &[], &[]).judge("anything", PLAIN), Verdict::Allow);
         // Rules know the server's own names: an exposed one is another name.

@@ -310,12 +310,12 @@ impl Daemon {
         });
         let mut listed: Vec<(String, Bytes)> = own.collect();
         if external {
-            listed.extend(
-                table
-                    .tools
-                    .values()
-                    .map(|tool| (tool.exposed.clone(), tool.definition(call.version))),
-            );
+            let rights = self.chain.rules.rights(&call.client);
+            let seen = table
+                .tools
+                .values()
+                .filter(|tool| rights.sees(&tool.server.id, &tool.tool));
+            listed.extend(seen.map(|tool| (tool.exposed.clone(), tool.definition(call.version))));
         }
         listed.sort_by(|a, b| a.0.cmp(&b.0));
         let servers = self.host.servers();
