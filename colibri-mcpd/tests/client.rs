@@ -110,6 +110,209 @@ fn a_killed_demo_takes_its_daemon_with_it() {
     }
 }
 
+/// A daemon of the test's own, with the demo's server; killed when dropped.
+struct Daemon {
+    process: Child,
+    // Kept open: the daemon goes on writing its log.
+    _log: BufReader<std::process::ChildStderr>,
+}
+
+impl Daemon {
+    fn start(home: &Path, flags: &[&str]) -> Daemon {
+        let registry = home.join("registry.json");
+        let entry = serde_json::json!({ "command": env!("CARGO_BIN_EXE_colibri-mcp"),
+            "args": ["demo-server", "--notes", home.join("notes")] });
+        std::fs::create_dir_all(home.join("notes")).unwrap();
+        std::fs::write(
+            &registry,
+            serde_json::json!({ "servers": { "demo": entry } }).to_string(),
+        )
+        .unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_colibri-mcpd"));
+        command.args(flags).args(["--external-call", "--allow-root"]);
+        for (flag, file) in [
+            ("--socket", "socket"),
+            ("--external-config", "registry.json"),
+            ("--clients", "clients.json"),
+            ("--state-dir", "state"),
+        ] {
+            command.arg(flag).arg(home.join(file));
+        }
+        let mut process = command
+            .env_clear()
+            .env("HOME", home)
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(process.stderr.take().unwrap());
+        let mut said = String::new();
+        while !said.contains("listening") {
+            assert_ne!(log.read_line(&mut said).unwrap(), 0, "{said}");
+        }
+        Daemon { process, _log: log }
+    }
+
+    /// Ends it in order.
+    fn stop(mut self) {
+        kill(Pid::from_raw(self.process.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+        assert_eq!(self.process.wait().unwrap().code(), Some(0));
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Both fail where it has ended, which is what is wanted.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Runs a command against the daemon and the trail in `home`, and returns what it said; its status must be this one.
+fn ask(home: &Path, arguments: &[&str], status: i32) -> String {
+    let output = client(home, arguments)
+        .env("COLIBRI_MCP_SOCKET", home.join("socket"))
+        .env("COLIBRI_STATE_DIR", home.join("state"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(
+        output.status.code(),
+        Some(status),
+        "{arguments:?}: {said}{:?}",
+        output.stderr
+    );
+    said
+}
+
+#[test]
+fn the_trail_of_a_daemon_can_be_shown_verified_proved_and_kept() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    let daemon = Daemon::start(home, &[]);
+    ask(home, &["call", "demo", "echo", "text=hello"], 0);
+    ask(
+        home,
+        &["call", "colibri", "colibri_create_task", "title=x", "description=y"],
+        1,
+    );
+    // The daemon still runs.
+    assert!(ask(home, &["trail", "verify"], 0).contains(": sound\n"));
+    let me = nix::unistd::User::from_uid(nix::unistd::getuid())
+        .unwrap()
+        .unwrap()
+        .name;
+    let shown = ask(home, &["trail", "show", "--user", &me, "--tool", "echo"], 0);
+    assert!(
+        shown.contains(&me) && shown.contains("demo echo") && shown.contains("SUCCESS"),
+        "{shown}"
+    );
+    assert_eq!(shown.lines().count(), 2, "{shown}");
+    let failed = ask(home, &["trail", "show", "--result", "fail", "--json"], 0);
+    let failed: serde_json::Value = serde_json::from_str(&failed).unwrap();
+    assert_eq!(
+        (&failed["operation"], &failed["error_code"]),
+        (&"colibri_create_task".into(), &"GATE_CLOSED".into())
+    );
+    let nobody = ask(home, &["trail", "show", "--user", "4294967294"], 0);
+    assert_eq!(nobody, "");
+    assert!(ask(home, &["trail", "stats", "--server", "demo"], 0).contains("demo echo"));
+
+    // Killed without warning, a second one goes on in a new segment: the first is complete then.
+    assert_eq!(ask(home, &["trail", "segments"], 0), "");
+    drop(daemon);
+    let daemon = Daemon::start(home, &[]);
+    daemon.stop();
+    let state = home.join("state");
+    let state = state.to_str().unwrap();
+    let segments = ask(home, &["trail", "segments", "--state-dir", state], 0);
+    let name = segments.trim();
+    assert_eq!(segments.lines().count(), 1, "{segments}");
+    let archive = home.join("archive");
+    std::fs::create_dir(&archive).unwrap();
+    let segment = ask(home, &["trail", "export", "--state-dir", state, name], 0);
+    assert!(segment.contains("\"echo\""), "{segment}");
+    std::fs::write(archive.join(format!("{name}.jsonl")), &segment).unwrap();
+    let seal = ask(home, &["trail", "export", "--state-dir", state, "--seal", name], 0);
+    assert!(segment.contains(&seal) && seal.lines().count() == 1, "{seal}");
+    std::fs::write(archive.join(format!("{name}.seal")), &seal).unwrap();
+    let archive = archive.to_str().unwrap();
+    ask(
+        home,
+        &[
+            "trail",
+            "verify",
+            "--state-dir",
+            state,
+            "--archive",
+            archive,
+            "--syslog",
+            "-",
+        ],
+        0,
+    );
+    // Of today, so it stays.
+    assert_eq!(
+        ask(home, &["trail", "drop", "--state-dir", state, "--keep-days", "0"], 0),
+        ""
+    );
+
+    let file = home.join("proof");
+    let proof = ask(home, &["trail", "prove", "1"], 0);
+    std::fs::write(&file, &proof).unwrap();
+    let file = file.to_str().unwrap();
+    let root = serde_json::from_str::<serde_json::Value>(&proof).unwrap()["root"].clone();
+    let key = home.join("state/trail.pub");
+    ask(home, &["trail", "check-proof", file], 0);
+    ask(
+        home,
+        &["trail", "check-proof", file, "--root", root.as_str().unwrap()],
+        0,
+    );
+    ask(home, &["trail", "check-proof", file, "--key", key.to_str().unwrap()], 0);
+    for (arguments, status) in [
+        (&["trail", "check-proof", file, "--root", &"1".repeat(64)][..], 1),
+        (&["trail", "check-proof", file, "--root", "1"], 64),
+        (&["trail", "check-proof", key.to_str().unwrap()], 65),
+        (&["trail", "check-proof", "/nonexistent"], 66),
+        (&["trail", "prove", "99999"], 65),
+        (&["trail", "export", "../../etc/passwd"], 65),
+        (&["trail", "show", "--since", "yesterday"], 64),
+        (&["trail", "show", "--user", "no such user"], 64),
+        (&["trail", "show", "--state-dir", "/nonexistent"], 66),
+        (&["trail", "verify", "--syslog", "/nonexistent"], 66),
+    ] {
+        ask(home, arguments, status);
+    }
+
+    let path = Path::new(state).join("trail").join(format!("{name}.jsonl"));
+    std::fs::write(&path, segment.replacen("\"echo\"", "\"ECHO\"", 1)).unwrap();
+    let verdict = ask(home, &["trail", "verify"], 1);
+    assert!(verdict.contains(name), "{verdict}");
+}
+
+#[test]
+fn a_followed_trail_shows_calls_as_they_are_made() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    let _daemon = Daemon::start(home, &[]);
+    let mut follower = client(home, &["trail", "show", "-f", "--tool", "echo"])
+        .env("COLIBRI_STATE_DIR", home.join("state"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    ask(home, &["call", "demo", "echo", "text=hello"], 0);
+    let mut lines = BufReader::new(follower.stdout.take().unwrap());
+    let mut said = String::new();
+    while said.matches('\n').count() < 2 {
+        assert_ne!(lines.read_line(&mut said).unwrap(), 0, "{said}");
+    }
+    follower.kill().unwrap();
+    follower.wait().unwrap();
+    assert!(said.contains("enter") && said.contains("SUCCESS"), "{said}");
+}
+
 #[test]
 fn exit_statuses_are_as_documented() {
     for (arguments, status) in [

@@ -11,6 +11,7 @@ pub mod snapshot;
 pub mod status;
 pub mod tasks;
 pub mod tools;
+pub mod trail;
 
 use std::io;
 use std::path::PathBuf;
@@ -23,6 +24,8 @@ use serde_json::value::RawValue;
 
 use super::connect::{Connection, Gate, RequestError, Unavailable};
 use super::terminal;
+use super::trail::TrailCommandError;
+use crate::trail::ProofError;
 
 /// What `colibri-mcp` can be told to do.
 #[derive(Debug, Subcommand)]
@@ -39,6 +42,8 @@ pub enum Command {
     Tasks(tasks::Arguments),
     /// Shows all that an assistant is told of the daemon in one call
     Snapshot,
+    /// Shows, verifies and keeps the trail: the record of every call
+    Trail(trail::Arguments),
     /// Shows what to put into an editor's settings
     Connect(connect::Arguments),
     /// Starts a private daemon, shows it at work, and cleans up
@@ -74,6 +79,7 @@ impl Command {
             Command::Call(arguments) => call::run(&arguments, context)?,
             Command::Tasks(arguments) => tasks::run(&arguments, context)?,
             Command::Snapshot => snapshot::run(context)?,
+            Command::Trail(arguments) => return trail::run(&arguments, context),
             Command::Connect(arguments) => connect::run(&arguments, context)?,
             Command::Demo => demo::run()?,
             Command::Completions(arguments) => completions::run(&arguments)?,
@@ -122,6 +128,9 @@ pub enum Failure {
     /// A request has no result.
     #[error(transparent)]
     Request(#[from] RequestError),
+    /// The trail cannot be read, or does not hold.
+    #[error(transparent)]
+    Trail(#[from] TrailCommandError),
     /// Something of this machine does not work; the text says what.
     #[error("{0}")]
     Machine(String),
@@ -146,7 +155,25 @@ impl Failure {
             Failure::Unavailable(_) | Failure::Request(RequestError::Lost { .. }) => Self::UNAVAILABLE,
             Failure::Request(RequestError::Unreadable { .. }) | Failure::Machine(_) => 70,
             Failure::Output(_) => 74,
+            Failure::Trail(error) => trail_exit_code(error),
         }
+    }
+}
+
+fn trail_exit_code(error: &TrailCommandError) -> u8 {
+    let io_code = |error: &io::Error| match error.kind() {
+        io::ErrorKind::NotFound => 66,
+        io::ErrorKind::PermissionDenied => 77,
+        _ => 74,
+    };
+    match error {
+        TrailCommandError::Io { source, .. } | TrailCommandError::Proof(ProofError::Io(source)) => io_code(source),
+        TrailCommandError::Output(_) => 74,
+        TrailCommandError::Time(_) | TrailCommandError::Proof(ProofError::NoAnchor) => Failure::USAGE,
+        TrailCommandError::Key { .. }
+        | TrailCommandError::Segment(_)
+        | TrailCommandError::Proof(ProofError::NoRecord(_) | ProofError::NotSealed(_) | ProofError::Form(_)) => 65,
+        TrailCommandError::Proof(ProofError::Damaged { .. } | ProofError::Root(_) | ProofError::Checkpoint(_)) => 1,
     }
 }
 
@@ -155,7 +182,11 @@ pub fn finish(outcome: Result<ExitCode, Failure>) -> ExitCode {
     match outcome {
         Ok(code) => code,
         // `colibri-mcp tools | head` is no failure.
-        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(Failure::Output(error) | Failure::Trail(TrailCommandError::Output(error)))
+            if error.kind() == io::ErrorKind::BrokenPipe =>
+        {
+            ExitCode::SUCCESS
+        }
         Err(failure) => {
             if !matches!(failure, Failure::ToolError) {
                 eprintln!("colibri-mcp: {}", terminal::block(&failure.to_string()));
