@@ -62,6 +62,8 @@ fn the_demo_shows_everything_and_leaves_nothing() {
         "met Colibri",
         "write gate is closed",
         "context_servers",
+        "/trail: sound",
+        "promise      none without a witness",
         "No process and no file of it is left.",
     ] {
         assert!(said.contains(part), "{part}: {said}");

@@ -183,7 +183,7 @@ fn print_report(
         writeln!(out, "root         {root}")?;
     }
     match key {
-        Some(key) => writeln!(out, "checkpoints  {} signed by {key}", report.checkpoints)?,
+        Some(key) => writeln!(out, "checkpoints  {} signed by\n             {key}", report.checkpoints)?,
         None => writeln!(out, "checkpoints  signatures not checked: no key given")?,
     }
     if report.promised_records > 0 {
