@@ -5,7 +5,7 @@
     reason = "helpers of tests, which clippy does not take for tests"
 )]
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -313,6 +313,63 @@ fn a_followed_trail_shows_calls_as_they_are_made() {
     follower.kill().unwrap();
     follower.wait().unwrap();
     assert!(said.contains("enter") && said.contains("SUCCESS"), "{said}");
+}
+
+#[test]
+fn an_ssh_key_gets_the_bridge_and_the_tools_and_nothing_else() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    let _daemon = Daemon::start(home, &[]);
+    let gate = |command: &str, flags: &[&str]| {
+        let mut gate = client(home, &["ssh-gate"]);
+        gate.args(flags)
+            .env("COLIBRI_MCP_SOCKET", home.join("socket"))
+            .env("SSH_ORIGINAL_COMMAND", command);
+        gate
+    };
+    let tools = gate("/opt/x/colibri-mcp tools demo", &[]).output().unwrap();
+    assert_eq!(tools.status.code(), Some(0), "{tools:?}");
+    assert!(String::from_utf8_lossy(&tools.stdout).contains("echo"), "{tools:?}");
+
+    let request = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"demo__echo","arguments":{"text":"hi"},
+        "_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},
+        "io.modelcontextprotocol/clientCapabilities":{}}}}"#
+        .replace('\n', " ");
+    for (command, flags, works) in [
+        ("", &[][..], true),
+        ("colibri-mcp", &[], true),
+        ("colibri-mcp --read-only", &[], false),
+        ("colibri-mcp", &["--read-only"], false),
+    ] {
+        let mut bridge = gate(command, flags)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        writeln!(bridge.stdin.take().unwrap(), "{request}").unwrap();
+        let output = bridge.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{command}: {said}");
+        assert_eq!(said.contains("GATE_CLOSED"), !works, "{command} {flags:?}: {said}");
+        assert_eq!(said.contains("\"hi\""), works, "{command} {flags:?}: {said}");
+    }
+
+    let touched = home.join("touched");
+    for command in [
+        "sh".to_owned(),
+        format!("touch {}", touched.display()),
+        format!("colibri-mcp; touch {}", touched.display()),
+        "colibri-mcp call demo echo text=hi".to_owned(),
+    ] {
+        let refused = gate(&command, &[]).output().unwrap();
+        let why = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(77), "{command}: {why}");
+        assert!(
+            why.contains("may only start the bridge") && refused.stdout.is_empty(),
+            "{why}"
+        );
+    }
+    assert!(!touched.exists());
 }
 
 #[test]

@@ -65,7 +65,7 @@ Exit status:
   69   the daemon cannot be reached
   70   the daemon's answer cannot be understood
   74   stdout or a file cannot be written, or a file not read
-  77   no permission to open the daemon's socket, or a file
+  77   no permission to open the daemon's socket, or a file; refused by ssh-gate
   130  interrupted; the call was cancelled at the server";
 
 /// Runs `colibri-mcp` with these arguments (the program's name first).
@@ -109,15 +109,20 @@ pub fn run_cli(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
                 let socket = socket.clone();
                 std::thread::spawn(move || warn_of_closed_gates(&socket, &wanted));
             }
-            match bridge::run(socket, narrow) {
-                // A client that closes stdout is gone: there is nobody to tell.
-                Ok(Ended::Well) | Err(BridgeError::Output(_)) => ExitCode::SUCCESS,
-                Ok(Ended::WithoutDaemon) => ExitCode::from(Failure::UNAVAILABLE),
-                Err(error @ BridgeError::Replay(_)) => {
-                    eprintln!("colibri-mcp: {}", terminal::line(&error.to_string()));
-                    ExitCode::from(Failure::UNAVAILABLE)
-                }
-            }
+            run_bridge(socket, narrow)
+        }
+    }
+}
+
+/// Bridges until the client or the daemon ends it; says why where that is a failure.
+fn run_bridge(socket: PathBuf, narrow: Vec<Gate>) -> ExitCode {
+    match bridge::run(socket, narrow) {
+        // A client that closes stdout is gone: there is nobody to tell.
+        Ok(Ended::Well) | Err(BridgeError::Output(_)) => ExitCode::SUCCESS,
+        Ok(Ended::WithoutDaemon) => ExitCode::from(Failure::UNAVAILABLE),
+        Err(error @ BridgeError::Replay(_)) => {
+            eprintln!("colibri-mcp: {}", terminal::line(&error.to_string()));
+            ExitCode::from(Failure::UNAVAILABLE)
         }
     }
 }

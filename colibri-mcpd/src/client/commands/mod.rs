@@ -8,6 +8,7 @@ pub mod demo_daemon;
 pub mod demo_server;
 pub mod servers;
 pub mod snapshot;
+pub mod ssh_gate;
 pub mod status;
 pub mod tasks;
 pub mod tools;
@@ -46,6 +47,19 @@ pub enum Command {
     Trail(trail::Arguments),
     /// Shows what to put into an editor's settings
     Connect(connect::Arguments),
+    /// Lets an SSH key start the bridge and list tools, and nothing else
+    ///
+    /// It is the forced command of a key in authorized_keys, so that an editor on another machine can use this
+    /// machine's tools without getting a shell:
+    ///
+    ///   command="/usr/local/bin/colibri-mcp ssh-gate",restrict ssh-ed25519 AAAA... zed
+    ///
+    /// What the other side asks for (SSH_ORIGINAL_COMMAND) may be nothing, `colibri-mcp`, `colibri-mcp --read-only`,
+    /// `colibri-mcp tools [SERVER] [--json]`, the program's name with or without an absolute path. No shell reads it.
+    /// Everything else is refused with exit status 77. `ssh-gate --read-only` keeps both gates closed for the key, and
+    /// `ssh-gate --socket PATH` chooses the daemon; the other side can choose neither.
+    #[command(verbatim_doc_comment)]
+    SshGate,
     /// Starts a private daemon, shows it at work, and cleans up
     Demo,
     /// Prints a completion script for a shell
@@ -81,6 +95,7 @@ impl Command {
             Command::Snapshot => snapshot::run(context)?,
             Command::Trail(arguments) => return trail::run(&arguments, context),
             Command::Connect(arguments) => connect::run(&arguments, context)?,
+            Command::SshGate => return ssh_gate::run(context),
             Command::Demo => demo::run()?,
             Command::Completions(arguments) => completions::run(&arguments)?,
             Command::DemoDaemon(arguments) => return Ok(demo_daemon::run(arguments)),
@@ -131,6 +146,9 @@ pub enum Failure {
     /// The trail cannot be read, or does not hold.
     #[error(transparent)]
     Trail(#[from] TrailCommandError),
+    /// An SSH key asked for more than it may.
+    #[error("{0}")]
+    Refused(String),
     /// Something of this machine does not work; the text says what.
     #[error("{0}")]
     Machine(String),
@@ -151,7 +169,7 @@ impl Failure {
             Failure::ToolError | Failure::Request(RequestError::Tool(_) | RequestError::InputRequired) => 1,
             Failure::Usage(_) => Self::USAGE,
             Failure::Request(RequestError::Refused { .. }) => 65,
-            Failure::Unavailable(Unavailable::Denied { .. }) => 77,
+            Failure::Unavailable(Unavailable::Denied { .. }) | Failure::Refused(_) => 77,
             Failure::Unavailable(_) | Failure::Request(RequestError::Lost { .. }) => Self::UNAVAILABLE,
             Failure::Request(RequestError::Unreadable { .. }) | Failure::Machine(_) => 70,
             Failure::Output(_) => 74,
