@@ -126,13 +126,18 @@ impl Place {
 
     /// `colibri-mcpd` with this place's paths and no environment but what every program needs.
     pub fn command(&self, flags: &[&str]) -> Command {
+        self.command_at(&self.socket(), flags)
+    }
+
+    /// The same on another socket.
+    pub fn command_at(&self, socket: &Path, flags: &[&str]) -> Command {
         let mut command = Command::new(program("colibri-mcpd"));
         command
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("HOME", self.directory.path())
             .arg("--socket")
-            .arg(self.socket())
+            .arg(socket)
             .arg("--external-config")
             .arg(self.path("external-mcp.json"))
             .arg("--clients")
