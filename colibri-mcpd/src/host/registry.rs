@@ -40,6 +40,11 @@ pub struct Server {
 }
 
 impl Server {
+    /// Why it is not served, in words.
+    pub fn blocked(&self) -> Option<String> {
+        self.refusal.as_ref().map(|refusal| refusal.to_string())
+    }
+
     /// Whether it runs in a jail.
     pub fn is_jailed(&self) -> bool {
         matches!(&self.entry.transport, Transport::Stdio(command) if command.jail.is_some())
