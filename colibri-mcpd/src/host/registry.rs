@@ -39,6 +39,13 @@ pub struct Server {
     pub refusal: Option<Refusal>,
 }
 
+impl Server {
+    /// Whether it runs in a jail.
+    pub fn is_jailed(&self) -> bool {
+        matches!(&self.entry.transport, Transport::Stdio(command) if command.jail.is_some())
+    }
+}
+
 /// Why an entry is not served by this daemon, although the file is right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {

@@ -10,7 +10,7 @@ use super::catalogue::Definition;
 use super::names::{Names, Offer};
 use super::pool::{Server, State};
 use crate::chain::{Call, Chain, Described, Failure, Target};
-use crate::policy::Gate;
+use crate::policy::{Gate, Verdict};
 use crate::protocol::Version;
 use crate::protocol::tools::{Exposure, definition_edits};
 use crate::tools;
@@ -30,6 +30,8 @@ pub struct HostTool {
     pub raw: Bytes,
     /// The version that the server speaks.
     version: Version,
+    /// What the entry's rules say of it.
+    verdict: Verdict,
     /// The definition for each version of clients, made when first wanted.
     forms: [OnceLock<Bytes>; Version::ALL.len()],
 }
@@ -90,7 +92,7 @@ impl Target for HostTool {
     }
 
     fn check(&self, _: &mut Call) -> Result<(), Failure> {
-        Ok(())
+        self.verdict.failure(&self.server.id).map_or(Ok(()), Err)
     }
 
     fn send(self: Arc<Self>, _: &Arc<Chain>, call: Call) {
@@ -157,6 +159,7 @@ impl Table {
                         changed: exposed != format!("{}__{name}", server.id),
                         raw: raw.clone(),
                         version,
+                        verdict: server.rules.judge(name, raw),
                         forms: Default::default(),
                     })
                 });
