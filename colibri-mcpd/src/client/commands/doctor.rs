@@ -1,5 +1,6 @@
 //! `colibri-mcp doctor`: what must hold for jailed servers to run, and what to do where it does not.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -16,6 +17,9 @@ pub struct Arguments {
     /// Checks also what only root can see; must be run as root
     #[arg(long)]
     root: bool,
+    /// The daemon's state directory
+    #[arg(long, value_name = "DIR", env = "COLIBRI_STATE_DIR")]
+    state_dir: Option<PathBuf>,
     /// The way to root to check: helper (setuid), mdo or sudo
     #[arg(long, value_name = "MODE", env = "COLIBRI_JAIL_PRIV_MODE", default_value = "helper")]
     priv_mode: PrivMode,
@@ -28,7 +32,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure
     }
     let host = Host::here(
         context.socket.clone(),
-        paths::state_dir(),
+        arguments.state_dir.clone().unwrap_or_else(paths::state_dir),
         arguments.priv_mode,
         arguments.root,
     );

@@ -100,7 +100,7 @@ pub(super) const TABLE: &[Fact] = &[
         name: "the helper's file system lets it become root",
         sight: Sight::Everywhere,
         check: helper_mount,
-        remedy: "mount it without nosuid; or use priv mode mdo, and read what that grants (docs/live-images.md)",
+        remedy: "mount it without nosuid; or use priv mode mdo, and read what that grants: colibri(7)",
     },
     Fact {
         name: "helper and this version speak of the same things",
@@ -112,14 +112,14 @@ pub(super) const TABLE: &[Fact] = &[
         name: "priv mode: the daemon's user reaches root through the helper",
         sight: Sight::FreeBsdRoot,
         check: reaches_root,
-        remedy: "see the facts about the helper; for sudo install etc/sudoers; for mdo see docs/live-images.md",
+        remedy: "see the facts about the helper; for sudo and mdo install the rule of /usr/local/share/examples/colibri",
     },
     Fact {
         name: "priv mode mdo: the module is there, with a rule for the daemon",
         sight: Sight::FreeBsd,
         check: mdo_rule,
-        remedy: "mac_do_load=\"YES\" in /boot/loader.conf, and the rule of etc/mdo-15.conf or etc/mdo-14.conf in \
-                 /etc/sysctl.conf",
+        remedy: "mac_do_load=\"YES\" in /boot/loader.conf, and in /etc/sysctl.conf the rule of \
+                 /usr/local/share/examples/colibri/mdo-15.conf (mdo-14.conf)",
     },
     Fact {
         name: "the registry is root's, and right",

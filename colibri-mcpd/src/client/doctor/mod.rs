@@ -202,11 +202,7 @@ mod tests {
         let found = examine(&host);
         let of = |name: &str| found.iter().find(|found| found.fact == name).unwrap();
         assert_eq!(of("the helper is installed").outcome, "bad");
-        assert!(
-            of("the helper is installed")
-                .seen
-                .contains("/nonexistent/colibri/helper")
-        );
+        assert!(of("the helper is installed").seen.contains("/nonexistent"));
         assert_eq!(of("the daemon answers").outcome, "bad");
         assert_eq!(of("the registry is root's, and right").outcome, "note");
     }
