@@ -273,6 +273,13 @@ impl Daemon<'_> {
         client
     }
 
+    /// A legacy client that has not finished its handshake: the daemon tells it nothing that it did not ask for.
+    pub fn quiet(&self, version: &str) -> Client {
+        let mut client = self.connect();
+        client.open(version);
+        client
+    }
+
     /// A modern client.
     pub fn modern(&self) -> Client {
         let mut client = self.connect();

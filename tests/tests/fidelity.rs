@@ -67,14 +67,12 @@ fn place(version: &str, prefix: bool) -> Place {
     place
 }
 
-/// A client to which nothing is told that it did not ask for.
 fn client(daemon: &Daemon<'_>, version: &str) -> Client {
     if version == MODERN {
-        return daemon.modern();
+        daemon.modern()
+    } else {
+        daemon.quiet(version)
     }
-    let mut client = daemon.connect();
-    client.open(version);
-    client
 }
 
 fn exposed(prefix: bool, tool: &str) -> String {

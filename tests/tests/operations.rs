@@ -139,7 +139,7 @@ fn sigterm_waits_for_calls_in_flight_and_leaves_nothing() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let place = place(&[], json!({}));
         let mut daemon = place.start(&[]);
-        let mut client = daemon.legacy(LEGACY);
+        let mut client = daemon.quiet(LEGACY);
         let id = client.request_tool("fix__wait", json!({ "until": "told" }));
         wait_for("the call", || place.received("fix", "\"wait\"").pop());
         daemon.signal(signal);
@@ -327,7 +327,7 @@ fn open_gates_let_calls_through() {
 fn a_hello_narrows_answers_and_not_lists() {
     let place = place(&[], json!({}));
     let daemon = place.start(&["--write"]);
-    let mut open = daemon.legacy(LEGACY);
+    let mut open = daemon.quiet(LEGACY);
     let listed = open.tools();
     let narrowed = |words: &str| {
         let mut client = daemon.connect();
@@ -645,6 +645,18 @@ fn the_era_of_a_server_is_found_once() {
 }
 
 #[test]
+fn a_legacy_server_may_die_of_being_asked_for_its_era() {
+    let place = place(&["--at-probe", "exit"], json!({}));
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    assert_eq!(text_of(&client.call("fix__count", json!({}))), "counted");
+    assert_eq!(place.started("fix").len(), 2);
+    let server = daemon.server("fix");
+    assert_eq!(server["state"], "ready", "{server}");
+    assert_eq!(server["reason"], Value::Null, "{server}");
+}
+
+#[test]
 fn a_server_that_changes_its_era_is_found_out_again() {
     let place = place(&[], json!({}));
     let link = place.path("server");
@@ -834,7 +846,7 @@ fn progress_comes_in_order_and_before_its_answer() {
     let place = place(&[], json!({}));
     let daemon = place.start(&[]);
     for token in ["\"my token\"", "7", "9007199254740993"] {
-        let mut client = daemon.legacy(LEGACY);
+        let mut client = daemon.quiet(LEGACY);
         client.send(format!(
             r#"{{"jsonrpc":"2.0","id":50,"method":"tools/call","params":{{"_meta":{{"progressToken":{token}}},"name":"fix__progress","arguments":{{"n":500}}}}}}"#
         ));
@@ -852,7 +864,7 @@ fn progress_comes_in_order_and_before_its_answer() {
 fn batches_belong_to_2025_03_26() {
     let place = place(&[], json!({}));
     let daemon = place.start(&[]);
-    let mut client = daemon.legacy("2025-03-26");
+    let mut client = daemon.quiet("2025-03-26");
     client.call("fix__pid", json!({}));
     client.send(concat!(
         r#"[{"jsonrpc":"2.0","id":"a","method":"ping"},{"jsonrpc":"2.0","method":"notifications/whatever"},"#,
@@ -949,6 +961,34 @@ fn the_bridge_passes_bytes_on_and_ends_with_its_input() {
         let answer: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(text_of(&answer["result"]), "counted", "{answer}");
     }
+    assert!(bridge.wait().unwrap().success());
+}
+
+#[test]
+fn a_read_only_bridge_keeps_both_gates_closed() {
+    let place = place(&[], json!({}));
+    let _daemon = place.start(&["--write"]);
+    let mut bridge = place.colibri_mcp(&["--read-only"]);
+    let mut bridge = bridge.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = bridge.stdin.take().unwrap();
+    for tool in ["fix__count", "colibri_create_task"] {
+        let call = format!(
+            r#"{{"jsonrpc":"2.0","id":"{tool}","method":"tools/call","params":{{"name":"{tool}","arguments":{{"title":"x"}},"_meta":{{{}}}}}}}"#,
+            modern_meta()
+        );
+        input.write_all(format!("{call}\n").as_bytes()).unwrap();
+    }
+    drop(input);
+    let lines: Vec<String> = BufReader::new(bridge.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap)
+        .collect();
+    let answers: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let closed = answers
+        .iter()
+        .filter(|answer| code_of(answer) == Some("GATE_CLOSED"))
+        .count();
+    assert_eq!((answers.len(), closed), (2, 2), "{answers:?}");
     assert!(bridge.wait().unwrap().success());
 }
 

@@ -2,7 +2,8 @@
 //! say how it starts:
 //!
 //! ```text
-//! fixture-server --dir DIR --as NAME [--speak VERSION] [--tool NAME]… [--only] [--at-start WHAT] [--at-eof stay]
+//! fixture-server --dir DIR --as NAME [--speak VERSION] [--tool NAME]… [--only] [--at-start exit|silence]
+//!                [--at-probe exit] [--at-eof stay]
 //! ```
 //!
 //! Everything that happens to it goes to `DIR/NAME.record`, a line each: process id, kind (`start`, `line`, `eof`),
@@ -53,6 +54,8 @@ struct Fixture {
     directory: PathBuf,
     name: String,
     version: String,
+    /// A legacy server ends when it is asked for something before the handshake.
+    dies_of_probe: bool,
     state: Mutex<State>,
     out: Mutex<io::Stdout>,
 }
@@ -68,6 +71,7 @@ fn main() {
         directory: PathBuf::from("."),
         name: "fixture".to_owned(),
         version: "2025-11-25".to_owned(),
+        dies_of_probe: false,
         state: Mutex::new(State {
             tools: TOOLS.iter().map(|tool| (*tool).to_owned()).collect(),
             listener: None,
@@ -88,6 +92,7 @@ fn main() {
             }
             "--only" => fixture.state().tools.clear(),
             "--at-start" => at_start = value(),
+            "--at-probe" => fixture.dies_of_probe = value() == "exit",
             "--at-eof" => stay = value() == "stay",
             "--away" => away = Some(value()),
             other => {
@@ -244,6 +249,7 @@ impl Fixture {
                     "_meta": { "io.modelcontextprotocol/serverInfo": info } });
                 self.result(id, &result.to_string());
             }
+            ("server/discover", false) if self.dies_of_probe => exit(9),
             ("ping", false) => self.result(id, "{}"),
             ("tools/list", _) => self.list(id),
             ("subscriptions/listen", true) => {
