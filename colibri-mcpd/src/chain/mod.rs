@@ -8,6 +8,7 @@
 pub mod dispatch;
 pub mod enter;
 pub mod exit;
+pub mod park;
 pub mod record;
 pub mod validate;
 
@@ -21,8 +22,10 @@ use tokio::time::Instant;
 pub use dispatch::{Described, Target};
 pub use enter::{Batch, Client, Limit};
 pub use exit::{Outcome, Relayed};
+pub use park::Parked;
 pub use record::Recorder;
 
+use crate::policy::Approvals;
 pub use crate::protocol::Failure;
 use crate::protocol::{Method, Version};
 use crate::trail::TrailError;
@@ -120,6 +123,8 @@ pub struct Chain {
     pub recorder: Recorder,
     /// What is checked before a call goes on.
     pub rules: validate::Rules,
+    /// The calls that wait for a person.
+    pub approvals: Approvals,
 }
 
 impl Chain {

@@ -1,5 +1,6 @@
 //! The operator's commands, a file each: its arguments, what it asks the daemon, how it shows the answer.
 
+pub mod approvals;
 pub mod call;
 pub mod completions;
 pub mod connect;
@@ -24,7 +25,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::connect::{Connection, Gate, RequestError, Unavailable};
+use super::connect::{Connection, Gate, Params, RequestError, Unavailable};
 use super::terminal;
 use super::trail::TrailCommandError;
 use crate::trail::ProofError;
@@ -46,6 +47,14 @@ pub enum Command {
     Snapshot,
     /// Shows, verifies and keeps the trail: the record of every call
     Trail(trail::Arguments),
+    /// Shows the calls that wait for a person (operators)
+    Approvals,
+    /// Lets a waiting call be made (operators)
+    Approve(approvals::Decide),
+    /// Refuses a waiting call (operators)
+    Deny(approvals::Decide),
+    /// Has the daemon read its registry and client policy again (operators)
+    Reload,
     /// Shows what to put into an editor's settings
     Connect(connect::Arguments),
     /// Lets an SSH key start the bridge and list tools, and nothing else
@@ -97,6 +106,10 @@ impl Command {
             Command::Tasks(arguments) => tasks::run(&arguments, context)?,
             Command::Snapshot => snapshot::run(context)?,
             Command::Trail(arguments) => return trail::run(&arguments, context),
+            Command::Approvals => approvals::list(context)?,
+            Command::Approve(decide) => approvals::decide(&decide, true, context)?,
+            Command::Deny(decide) => approvals::decide(&decide, false, context)?,
+            Command::Reload => approvals::reload(context)?,
             Command::Connect(arguments) => connect::run(&arguments, context)?,
             Command::SshGate => return ssh_gate::run(context),
             Command::Demo => demo::run()?,
@@ -124,6 +137,11 @@ impl Context {
     ) -> Result<(), Failure> {
         let (answer, raw) = self.connect()?.own_tool::<T>(tool, arguments)?;
         self.print(&raw, || show(&answer))
+    }
+
+    /// Sends an operator's request.
+    fn ask(&self, method: &str, params: Params) -> Result<Box<RawValue>, Failure> {
+        Ok(self.connect()?.request(method, params)?)
     }
 
     /// Prints an answer: as it came, or as `show` makes it.
