@@ -153,6 +153,8 @@ impl Host {
                         blocked,
                         known,
                         self.limits(entry),
+                        // Counters go on where an entry only changed.
+                        before.get(id).map(|old| old.metrics.clone()).unwrap_or_default(),
                         self.me.clone(),
                     );
                     servers.insert(id.clone(), server);

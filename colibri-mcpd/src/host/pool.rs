@@ -14,6 +14,7 @@ use super::catalogue::Catalogue;
 use super::retry::{self, Health};
 use super::session::{Keeper, Limits, Session};
 use super::{Host, handshake};
+use crate::chain::metrics::CallMetrics;
 use crate::chain::{Call, Outcome};
 use crate::policy::Caller;
 use crate::protocol::{Code, Failure, Version};
@@ -84,6 +85,8 @@ pub struct Server {
     pub isolation: Isolation,
     /// What tells one executable from the next: path, size, time of change.
     pub executable: String,
+    /// What was counted of its calls.
+    pub metrics: Arc<CallMetrics>,
     host: Weak<Host>,
     inner: Mutex<Inner>,
     /// Whether it failed since it last worked; looked at on each answer without a lock.
@@ -121,6 +124,7 @@ impl Server {
         blocked: Option<String>,
         known: Option<Arc<Catalogue>>,
         limits: Limits,
+        metrics: Arc<CallMetrics>,
         host: Weak<Host>,
     ) -> Arc<Server> {
         let catalogue = known.unwrap_or_default();
@@ -138,6 +142,7 @@ impl Server {
             limits,
             isolation,
             executable,
+            metrics,
             host,
             inner: Mutex::new(Inner {
                 slots: HashMap::new(),

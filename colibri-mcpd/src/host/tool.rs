@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use super::catalogue::Definition;
 use super::names::{Names, Offer};
 use super::pool::{Server, State};
+use crate::chain::metrics::CallMetrics;
 use crate::chain::{Call, Chain, Described, Failure, Target};
 use crate::policy::Gate;
 use crate::protocol::Version;
@@ -76,6 +77,10 @@ impl Target for HostTool {
             operation: &self.tool,
             gate: Gate::External,
         }
+    }
+
+    fn metrics(&self) -> Option<&CallMetrics> {
+        Some(&self.server.metrics)
     }
 
     fn rename(&self) -> Option<&str> {

@@ -21,6 +21,7 @@ use nix::sys::signal::SigSet;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 
+use crate::chain::metrics::CallMetrics;
 use crate::chain::{Chain, Recorder, validate::Rules};
 use crate::config::{Config, Flags};
 use crate::confine::{PrivMode, SystemSpawner, check_contract, harden, keeper};
@@ -187,6 +188,7 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
         rules: Rules {
             gates: ArcSwap::from_pointee(gates),
         },
+        metrics: CallMetrics::default(),
     });
     let budget = Arc::new(Budget::new(MOST_QUEUED / 2));
     let host = Host::new(host::Parts {
