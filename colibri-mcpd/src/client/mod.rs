@@ -3,6 +3,7 @@
 pub mod bridge;
 pub mod commands;
 pub mod connect;
+pub mod doctor;
 pub mod lines;
 pub mod terminal;
 pub mod trail;
@@ -56,8 +57,8 @@ pub struct Cli {
 const EXIT_CODES: &str = "\
 Exit status:
   0    done
-  1    the tool, or the daemon's rules, answered that the call failed;
-       the trail or a proof does not hold
+  1    the tool, or the daemon's rules, answered that the call failed; the trail or a
+       proof does not hold; doctor: a fact does not hold
   64   the command line is wrong
   65   the daemon refused the request: no such server or tool, wrong arguments;
        no such record or segment, not a proof, not a key
@@ -65,7 +66,8 @@ Exit status:
   69   the daemon cannot be reached
   70   the daemon's answer cannot be understood
   74   stdout or a file cannot be written, or a file not read
-  77   no permission to open the daemon's socket, or a file; refused by ssh-gate
+  77   no permission to open the daemon's socket, or a file; refused by ssh-gate;
+       doctor --root without root
   130  interrupted; the call was cancelled at the server";
 
 /// Runs `colibri-mcp` with these arguments (the program's name first).

@@ -11,7 +11,7 @@ use super::names::{Names, Offer};
 use super::pool::{Server, State};
 use crate::chain::metrics::CallMetrics;
 use crate::chain::{Call, Chain, Described, Failure, Target};
-use crate::policy::Gate;
+use crate::policy::{Gate, Verdict};
 use crate::protocol::Version;
 use crate::protocol::tools::{Exposure, definition_edits};
 use crate::tools;
@@ -31,6 +31,8 @@ pub struct HostTool {
     pub raw: Bytes,
     /// The version that the server speaks.
     version: Version,
+    /// What the entry's rules say of it.
+    verdict: Verdict,
     /// The definition for each version of clients, made when first wanted.
     forms: [OnceLock<Bytes>; Version::ALL.len()],
 }
@@ -95,7 +97,7 @@ impl Target for HostTool {
     }
 
     fn check(&self, _: &mut Call) -> Result<(), Failure> {
-        Ok(())
+        self.verdict.failure(&self.server.id).map_or(Ok(()), Err)
     }
 
     fn send(self: Arc<Self>, _: &Arc<Chain>, call: Call) {
@@ -162,6 +164,7 @@ impl Table {
                         changed: exposed != format!("{}__{name}", server.id),
                         raw: raw.clone(),
                         version,
+                        verdict: server.rules.judge(name, raw),
                         forms: Default::default(),
                     })
                 });

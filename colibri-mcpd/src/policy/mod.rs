@@ -1,5 +1,30 @@
-//! Who may call what: gates, clients, tool rules, contracts, pins.
+//! Who may call what: gates, clients, tool rules, contracts, pins, approvals.
+//!
+//! Everything here is synchronous and immutable once built, except for [`Pins`] and [`Approvals`], which keep state; a
+//! reload builds new values and swaps them whole.
 
+mod alike;
+mod approvals;
+mod check;
+mod clients;
+mod contract;
+mod exact;
+mod file;
 mod gates;
+mod hidden;
+mod pattern;
+mod rules;
+mod schema;
 
+pub use alike::{LookAlike, look_alikes, skeleton};
+pub use approvals::{Approvals, DEFAULT_EXPIRY, DecideError, Decision, Pending, Waiting, summary};
+pub use check::ToolCheck;
+pub use clients::{Accounts, Clients, Rights, SystemAccounts};
+pub use contract::Contract;
+pub use exact::{Exact, Inexact};
+pub use file::FileError;
 pub use gates::{Caller, CallerGates, Gate, GateState, Gates};
+pub use hidden::{first_hidden, is_hidden, visible};
+pub use pattern::Pattern;
+pub use rules::{Rules, Verdict};
+pub use schema::{Fit, Schema, SchemaError};

@@ -125,6 +125,9 @@ struct OfServer {
     queued: usize,
 }
 
+/// The name of a gauge, its help, and how it is read.
+type Gauge = (&'static str, &'static str, fn(&OfServer) -> usize);
+
 /// All numbers at one time.
 #[derive(Debug)]
 struct Snapshot {
@@ -208,7 +211,7 @@ impl Snapshot {
                     .encode_gauge(&u64::from(other == *state))?;
             }
         }
-        let gauges: [(&str, &str, fn(&OfServer) -> usize); 3] = [
+        let gauges: [Gauge; 3] = [
             ("colibri_server_processes", "Processes that take calls.", |server| {
                 server.processes
             }),

@@ -30,7 +30,7 @@ use crate::confine::{PrivMode, SystemSpawner, check_contract, harden, keeper};
 use crate::host::registry::{self, Loaded};
 use crate::host::secrets::Secrets;
 use crate::host::{self, Host};
-use crate::policy::Gates;
+use crate::policy::{Clients, Gates};
 use crate::store::Store;
 use crate::trail::{self, Detail, Options, SyslogWitness, Trail};
 use crate::wire::Budget;
@@ -80,6 +80,9 @@ fn fail(status: u8, message: &str) -> ExitCode {
 
 /// `--check`: says what is wrong with the configuration, and does nothing else.
 fn check_configuration(config: &Config) -> ExitCode {
+    if let Err(error) = Clients::read(&config.clients) {
+        return fail(EXIT_CONFIG, &error.to_string());
+    }
     match Loaded::read(&config.registry, rules(config)) {
         Ok(loaded) => {
             for (id, server) in &loaded.servers {
@@ -182,6 +185,8 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
         prepare_helper(&spawner, config.priv_mode).await;
     }
     let gates = Gates::new(config.write, config.external_call);
+    let clients = Clients::read(&config.clients).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
+    note_clients(&clients);
     recorder
         .event("start", &[("version", Detail::Text(env!("CARGO_PKG_VERSION")))])
         .map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
@@ -189,6 +194,7 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
         recorder,
         rules: Rules {
             gates: ArcSwap::from_pointee(gates),
+            clients: ArcSwap::from_pointee(clients),
         },
         metrics: CallMetrics::default(),
     });
@@ -200,6 +206,7 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
         budget: budget.clone(),
         max_frame: config.max_frame,
         secrets: Secrets::beside(&config.registry),
+        registry: config.registry.display().to_string(),
         call_timeout: config.call_timeout,
     });
     apply(&host, &loaded);
@@ -249,8 +256,22 @@ fn apply(host: &Host, loaded: &Loaded) {
     host.load(loaded);
 }
 
-/// Reads the registry again. A bad file changes nothing.
+/// Says what is odd about the client policy.
+fn note_clients(clients: &Clients) {
+    for note in clients.notes() {
+        warn!("{note}");
+    }
+}
+
+/// Reads registry and client policy again. A bad file changes nothing of what it is about.
 fn reload(daemon: &Daemon) {
+    match Clients::read(&daemon.config.clients) {
+        Ok(clients) => {
+            note_clients(&clients);
+            daemon.chain().rules.clients.store(Arc::new(clients));
+        }
+        Err(error) => error!("the client policy stays as it was: {error}"),
+    }
     match Loaded::read(&daemon.config.registry, rules(&daemon.config)) {
         Ok(loaded) => {
             apply(daemon.host(), &loaded);

@@ -62,7 +62,14 @@ pub async fn serve(
     let mut reader = FrameReader::new(reader, daemon.limits.frame);
     let mut written = None;
     let why = loop {
+        // An order to go, and a client that does not read, come before what the client writes.
         tokio::select! {
+            biased;
+            why = guest.told_to_go() => break why,
+            done = &mut write => {
+                written = Some(done);
+                break "it does not read any more";
+            }
             more = reader.fill() => match more {
                 Ok(more) => {
                     if let Some(why) = session.read(&mut reader) {
@@ -77,17 +84,13 @@ pub async fn serve(
                     break "reading failed";
                 }
             },
-            done = &mut write => {
-                written = Some(done);
-                break "it does not read any more";
-            }
-            why = guest.told_to_go() => break why,
         }
     };
     // A client that closed its side still gets the answers that it waits for.
     if why == "it closed its side" {
         daemon.end_subscriptions(&client);
         tokio::select! {
+            biased;
             () = guest.all_answered() => {}
             _ = guest.told_to_go() => {}
             done = &mut write => written = Some(done),

@@ -6,6 +6,7 @@ pub mod connect;
 pub mod demo;
 pub mod demo_daemon;
 pub mod demo_server;
+pub mod doctor;
 pub mod metrics;
 pub mod servers;
 pub mod snapshot;
@@ -65,6 +66,8 @@ pub enum Command {
     SshGate,
     /// Starts a private daemon, shows it at work, and cleans up
     Demo,
+    /// Checks what must hold for jailed servers to run, and says what to do
+    Doctor(doctor::Arguments),
     /// Prints a completion script for a shell
     Completions(completions::Arguments),
     /// The demo's daemon: `colibri-mcpd` that ends with its stdin
@@ -101,6 +104,7 @@ impl Command {
             Command::Connect(arguments) => connect::run(&arguments, context)?,
             Command::SshGate => return ssh_gate::run(context),
             Command::Demo => demo::run()?,
+            Command::Doctor(arguments) => return doctor::run(&arguments, context),
             Command::Completions(arguments) => completions::run(&arguments)?,
             Command::DemoDaemon(arguments) => return Ok(demo_daemon::run(arguments)),
             Command::DemoServer(arguments) => demo_server::run(&arguments).map_err(Failure::Output)?,
@@ -164,6 +168,9 @@ pub enum Failure {
     /// Something of this machine does not work; the text says what.
     #[error("{0}")]
     Machine(String),
+    /// What was asked for is root's to see.
+    #[error("doctor --root must be run as root")]
+    NotRoot,
     /// Writing failed.
     #[error("cannot write: {0}")]
     Output(io::Error),
@@ -181,7 +188,7 @@ impl Failure {
             Failure::ToolError | Failure::Request(RequestError::Tool(_) | RequestError::InputRequired) => 1,
             Failure::Usage(_) => Self::USAGE,
             Failure::Request(RequestError::Refused { .. }) => 65,
-            Failure::Unavailable(Unavailable::Denied { .. }) | Failure::Refused(_) => 77,
+            Failure::Unavailable(Unavailable::Denied { .. }) | Failure::NotRoot | Failure::Refused(_) => 77,
             Failure::Unavailable(_) | Failure::Request(RequestError::Lost { .. }) => Self::UNAVAILABLE,
             Failure::Request(RequestError::Unreadable { .. }) | Failure::Machine(_) => 70,
             Failure::Output(_) => 74,

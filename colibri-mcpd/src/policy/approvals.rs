@@ -1,0 +1,428 @@
+//! Calls that wait for a person.
+//!
+//! Everything but a clear yes is a no: a call whose time runs out, whose queue is full, whose daemon ends or whose caller
+//! cancels is not made. A decision is for one call, which the chain holds: what was approved is what is sent.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use sha2::{Digest as _, Sha256};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::hidden::visible;
+use crate::protocol::{Code, Failure};
+use crate::wire::json::{Json, Kind};
+
+/// How long a call waits, where nothing else is said.
+pub const DEFAULT_EXPIRY: Duration = Duration::from_secs(600);
+
+/// The most calls of one uid that wait at once: one user must not fill the queue for the others.
+const MOST_OF_ONE: usize = 16;
+/// The most calls that wait at once.
+const MOST: usize = 256;
+/// The most bytes of a summary.
+const MAX_SUMMARY: usize = 4 << 10;
+/// Parts of names whose values a summary does not show.
+const SECRET_NAMES: &[&str] = &[
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "token",
+    "apikey",
+    "credential",
+    "authorization",
+    "cookie",
+    "privatekey",
+];
+
+/// What a person decided, or time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// The call may be made.
+    Approved {
+        /// Who said so.
+        by: u32,
+    },
+    /// It may not.
+    Denied {
+        /// Who said so.
+        by: u32,
+    },
+    /// Nobody answered in time, or the daemon is ending.
+    Expired,
+}
+
+/// A call as approvers see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pending {
+    /// What to name when deciding: eight hexadecimal digits.
+    pub id: String,
+    /// The uid that made the call.
+    pub uid: u32,
+    /// The server.
+    pub server: String,
+    /// The server's own name of the tool.
+    pub tool: String,
+    /// The rule that asks for a person.
+    pub rule: String,
+    /// The arguments as [`summary`] shows them.
+    pub arguments: String,
+    /// When it was made.
+    pub asked: SystemTime,
+    /// When it is given up.
+    pub expires: SystemTime,
+}
+
+/// Why a decision was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecideError {
+    /// It was decided, has expired, was cancelled, or never was.
+    #[error("no call {0} is waiting: it was decided, has expired or was cancelled")]
+    NotWaiting(String),
+    /// The approver made the call.
+    #[error("call {0} was made by your own uid; another operator has to approve it (self_approve in clients.json)")]
+    OwnCall(String),
+}
+
+struct Entry {
+    shown: Pending,
+    answer: oneshot::Sender<Decision>,
+}
+
+/// The queue.
+pub struct Approvals {
+    waiting: Arc<Mutex<BTreeMap<String, Entry>>>,
+    expiry: Duration,
+}
+
+/// A call in the queue; dropping it takes the call out.
+pub struct Waiting {
+    /// Its id.
+    pub id: String,
+    answer: oneshot::Receiver<Decision>,
+    until: Instant,
+    waiting: Arc<Mutex<BTreeMap<String, Entry>>>,
+}
+
+fn lock(waiting: &Mutex<BTreeMap<String, Entry>>) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Approvals {
+    /// An empty queue in which calls wait for so long.
+    pub fn new(expiry: Duration) -> Approvals {
+        Approvals {
+            waiting: Arc::default(),
+            expiry,
+        }
+    }
+
+    /// Puts a call into the queue. `arguments` is what approvers get to see: a [`summary`], after the daemon's own secrets
+    /// were taken out of it.
+    ///
+    /// # Errors
+    /// [`Code::ApprovalDenied`] if too many calls wait already.
+    pub fn ask(&self, uid: u32, server: &str, tool: &str, rule: &str, arguments: String) -> Result<Waiting, Failure> {
+        let mut waiting = lock(&self.waiting);
+        let own = waiting.values().filter(|entry| entry.shown.uid == uid).count();
+        if own >= MOST_OF_ONE || waiting.len() >= MOST {
+            let failure = Failure::new(Code::ApprovalDenied, "too many calls wait for approval already");
+            return Err(failure
+                .of_server(server)
+                .by_rule(rule)
+                .advising("wait until an operator has decided about them (colibri-mcp approvals), then call again"));
+        }
+        let mut bytes = [0; 4];
+        let id = loop {
+            if getrandom::fill(&mut bytes).is_err() {
+                let failure = Failure::new(Code::ApprovalDenied, "the call could not be given a number");
+                return Err(failure.of_server(server).by_rule(rule));
+            }
+            // Not counted up: what was decided about a number must never be about another call after a restart.
+            let id = format!("{:08x}", u32::from_be_bytes(bytes));
+            if !waiting.contains_key(&id) {
+                break id;
+            }
+        };
+        let (sender, answer) = oneshot::channel();
+        let asked = SystemTime::now();
+        let shown = Pending {
+            id: id.clone(),
+            uid,
+            server: server.to_owned(),
+            tool: tool.to_owned(),
+            rule: rule.to_owned(),
+            arguments,
+            asked,
+            expires: asked + self.expiry,
+        };
+        waiting.insert(id.clone(), Entry { shown, answer: sender });
+        Ok(Waiting {
+            id,
+            answer,
+            until: Instant::now() + self.expiry,
+            waiting: self.waiting.clone(),
+        })
+    }
+
+    /// The calls that wait, the oldest first.
+    pub fn list(&self) -> Vec<Pending> {
+        let mut list: Vec<Pending> = lock(&self.waiting).values().map(|entry| entry.shown.clone()).collect();
+        list.sort_by(|a, b| (a.asked, &a.id).cmp(&(b.asked, &b.id)));
+        list
+    }
+
+    /// Decides about a call, once. That `by` is an operator at all is for the caller to check.
+    ///
+    /// # Errors
+    /// No such call, or an approver who made it and has no `self_approve`. Denying one's own call is always possible.
+    pub fn decide(&self, id: &str, approve: bool, by: u32, self_approve: bool) -> Result<Pending, DecideError> {
+        let mut waiting = lock(&self.waiting);
+        let shown = id.to_owned();
+        let gone = || DecideError::NotWaiting(visible(&shown.chars().take(20).collect::<String>()));
+        let entry = waiting.get(id).ok_or_else(gone)?;
+        if approve && entry.shown.uid == by && !self_approve {
+            return Err(DecideError::OwnCall(entry.shown.id.clone()));
+        }
+        let entry = waiting.remove(id).ok_or_else(gone)?;
+        let decision = if approve {
+            Decision::Approved { by }
+        } else {
+            Decision::Denied { by }
+        };
+        // The call may just have been cancelled or have expired: then nothing was decided.
+        entry.answer.send(decision).map_err(|_| gone())?;
+        Ok(entry.shown)
+    }
+}
+
+impl Waiting {
+    /// Waits for the decision, or until time is up.
+    pub async fn decision(mut self) -> Decision {
+        let until = self.until;
+        match tokio::time::timeout_at(until, &mut self.answer).await {
+            Ok(Ok(decision)) => decision,
+            Ok(Err(_)) => Decision::Expired,
+            // Closing first: an approver whose answer comes now is told that it is too late.
+            Err(_) => {
+                self.answer.close();
+                self.answer.try_recv().unwrap_or(Decision::Expired)
+            }
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        lock(&self.waiting).remove(&self.id);
+    }
+}
+
+impl Decision {
+    /// The answer to the call; `None` if it may be made.
+    pub fn failure(self, server: &str, rule: &str) -> Option<Failure> {
+        let why = match self {
+            Decision::Approved { .. } => return None,
+            Decision::Denied { by } => format!("the operator with uid {by} refused this call"),
+            Decision::Expired => "nobody approved this call in time".to_owned(),
+        };
+        Some(Failure::new(Code::ApprovalDenied, why).of_server(server).by_rule(rule))
+    }
+}
+
+/// Arguments as an approver sees them: one member a line, values of names that sound like secrets left out, hidden
+/// characters escaped, at most 4 KiB; then the length and the SHA-256 of the whole, so that what is cut off is not
+/// unknown to whoever has it.
+pub fn summary(arguments: &[u8]) -> String {
+    let digest: String = Sha256::digest(arguments)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let mut shown = String::new();
+    if let Some(json) = Json::part(arguments, 0..arguments.len()) {
+        show(&mut shown, json, "", 0);
+    }
+    let mut end = MAX_SUMMARY.min(shown.len());
+    while !shown.is_char_boundary(end) {
+        end -= 1;
+    }
+    let cut = end < shown.len();
+    shown.truncate(end);
+    if cut {
+        shown.push_str("…\n");
+    }
+    shown.push_str(&format!("({} bytes, sha256 {digest})", arguments.len()));
+    shown
+}
+
+/// Shows members of objects by their path, down to a few levels; what is deeper stands as it was written.
+fn show(out: &mut String, json: Json<'_>, path: &str, depth: usize) {
+    const DEEPEST: usize = 8;
+    if out.len() > MAX_SUMMARY {
+        return;
+    }
+    if json.is_object() && depth < DEEPEST {
+        for member in json.members() {
+            let key = member.key.as_str().unwrap_or_else(|| member.key.text().into());
+            let plain: String = key
+                .chars()
+                .filter(|c| c.is_alphanumeric())
+                .flat_map(char::to_lowercase)
+                .collect();
+            let path = format!("{path}/{}", visible(&key.chars().take(100).collect::<String>()));
+            if SECRET_NAMES.iter().any(|name| plain.contains(name)) {
+                out.push_str(&format!("{path}: [not shown]\n"));
+            } else {
+                show(out, member.value, &path, depth + 1);
+            }
+        }
+        return;
+    }
+    if json.kind() == Kind::Array && depth < DEEPEST && json.elements().any(|element| element.is_object()) {
+        for (index, element) in json.elements().enumerate() {
+            show(out, element, &format!("{path}/{index}"), depth + 1);
+        }
+        return;
+    }
+    let text = if json.kind() == Kind::String {
+        json.as_str()
+            .map_or_else(|| json.text().to_owned(), |text| format!("{text:?}"))
+    } else if depth >= DEEPEST {
+        // A secret could stand anywhere in it.
+        "[nested too deep to show]".to_owned()
+    } else {
+        json.text().to_owned()
+    };
+    let cut: String = visible(&text).chars().take(MAX_SUMMARY).collect();
+    out.push_str(&format!("{path}: {cut}\n"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn queue() -> Approvals {
+        Approvals::new(DEFAULT_EXPIRY)
+    }
+
+    fn ask(queue: &Approvals, uid: u32) -> Waiting {
+        queue
+            .ask(uid, "github", "create_issue", "rule", summary(b"{}"))
+            .unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_yes_is_for_one_call_and_once() {
+        let queue = queue();
+        let (first, second) = (ask(&queue, 1001), ask(&queue, 1001));
+        assert_eq!(queue.list().len(), 2);
+        let id = first.id.clone();
+        assert_eq!(queue.decide(&id, true, 1, false).unwrap().tool, "create_issue");
+        assert_eq!(first.decision().await, Decision::Approved { by: 1 });
+        assert_eq!(queue.decide(&id, true, 1, false), Err(DecideError::NotWaiting(id)));
+        assert_eq!(queue.list()[0].id, second.id);
+        let id = second.id.clone();
+        queue.decide(&id, false, 2, false).unwrap();
+        let decision = second.decision().await;
+        assert_eq!(decision, Decision::Denied { by: 2 });
+        let failure = decision.failure("github", "rule").unwrap();
+        assert_eq!(
+            (failure.code, failure.rule.as_deref()),
+            (Code::ApprovalDenied, Some("rule"))
+        );
+        assert!(Decision::Approved { by: 1 }.failure("github", "rule").is_none());
+    }
+
+    #[tokio::test]
+    async fn nobody_approves_their_own_call_unless_the_file_says_so() {
+        let queue = queue();
+        let waiting = ask(&queue, 1001);
+        let id = waiting.id.clone();
+        assert_eq!(
+            queue.decide(&id, true, 1001, false),
+            Err(DecideError::OwnCall(id.clone()))
+        );
+        assert_eq!(queue.list().len(), 1, "it still waits");
+        queue.decide(&id, true, 1001, true).unwrap();
+        assert_eq!(waiting.decision().await, Decision::Approved { by: 1001 });
+        let waiting = ask(&queue, 1001);
+        queue.decide(&waiting.id.clone(), false, 1001, false).unwrap();
+        assert_eq!(waiting.decision().await, Decision::Denied { by: 1001 });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_runs_out_as_a_no() {
+        let queue = queue();
+        let waiting = ask(&queue, 1001);
+        let id = waiting.id.clone();
+        let began = Instant::now();
+        assert_eq!(waiting.decision().await, Decision::Expired);
+        assert_eq!(began.elapsed(), DEFAULT_EXPIRY);
+        assert!(queue.list().is_empty());
+        assert!(queue.decide(&id, true, 1, false).is_err());
+        assert!(Decision::Expired.failure("s", "r").is_some());
+    }
+
+    #[tokio::test]
+    async fn a_cancelled_call_and_an_ending_daemon_are_a_no() {
+        let queue = queue();
+        let waiting = ask(&queue, 1001);
+        let id = waiting.id.clone();
+        drop(waiting);
+        assert!(queue.list().is_empty() && queue.decide(&id, true, 1, false).is_err());
+        let waiting = ask(&queue, 1001);
+        lock(&queue.waiting).clear();
+        assert_eq!(waiting.decision().await, Decision::Expired);
+    }
+
+    #[test]
+    fn the_queue_is_bounded_for_each_and_for_all() {
+        let queue = queue();
+        let mut held: Vec<Waiting> = (0..MOST_OF_ONE).map(|_| ask(&queue, 1)).collect();
+        let full = queue.ask(1, "s", "t", "r", String::new()).err().unwrap();
+        assert_eq!(full.code, Code::ApprovalDenied);
+        for uid in 2..=(MOST / MOST_OF_ONE) as u32 {
+            held.extend((0..MOST_OF_ONE).map(|_| ask(&queue, uid)));
+        }
+        assert!(queue.ask(999, "s", "t", "r", String::new()).is_err());
+        held.pop();
+        assert!(queue.ask(999, "s", "t", "r", String::new()).is_ok());
+    }
+
+    #[test]
+    fn summaries_show_no_secret_and_nothing_hidden() {
+        let shown = summary(
+            br#"{"title":"a\u001b[2Jb","api_key":"s3cret","nested":{"Pass-Word":"s3cret","n":1},"l":[{"token":{"x":"s3cret"}}],"e":[1,2]}"#,
+        );
+        assert!(!shown.contains("s3cret") && !shown.contains('\u{1b}'), "{shown}");
+        for line in [
+            "/api_key: [not shown]\n",
+            "/nested/Pass-Word: [not shown]\n",
+            "/nested/n: 1\n",
+            "/e: [1,2]\n",
+            "bytes, sha256 ",
+        ] {
+            assert!(shown.contains(line), "{shown}");
+        }
+        let long = summary(format!("{{\"a\":\"{}\"}}", "é".repeat(100_000)).as_bytes());
+        assert!(
+            long.len() < MAX_SUMMARY + 200 && long.contains("200008 bytes"),
+            "{}",
+            long.len()
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn summaries_are_bounded_and_visible(text in any::<String>(), key in any::<String>()) {
+            let arguments = serde_json::json!({ key: [text.clone(), {"a": text}] }).to_string();
+            let shown = summary(arguments.as_bytes());
+            prop_assert!(shown.len() <= MAX_SUMMARY + 200);
+            prop_assert!(!shown.chars().any(super::super::hidden::is_hidden));
+        }
+    }
+}

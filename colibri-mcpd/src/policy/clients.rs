@@ -1,0 +1,643 @@
+//! `clients.json`: which user may pass which gate, call which tool of which server, and act as an operator.
+//!
+//! The most specific rule speaks: the user's own entry replaces what the groups would give, the entries of all groups
+//! of the user are added up, and `others` is for whoever no entry names. So that a person can be narrowed below their
+//! group, and so that being in one more group never takes a right away that a deny rule does not take. A `deny` of any
+//! entry that speaks wins over every grant.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use colibri_jail_helper::registry::is_server_id;
+use colibri_jail_helper::strict::{self, Cursor, Document};
+
+use super::file::{self, FileError};
+use super::gates::{Caller, Gate, Gates};
+use super::pattern::Pattern;
+use crate::protocol::{Code, Failure};
+
+/// How long what the user database said of a uid is believed: a look-up may go over the network, and a person who was
+/// taken out of a group must lose it without a reload.
+const GROUPS_KEPT: Duration = Duration::from_secs(30);
+
+/// The most rights that are remembered at once; beyond it the memory starts anew.
+const MOST_KEPT: usize = 1024;
+
+const RULE_KEYS: &[&str] = &["gates", "servers", "deny", "operator", "self_approve"];
+
+/// The user database, as far as policy asks it.
+pub trait Accounts: Send + Sync {
+    /// The uid of a user name.
+    fn uid(&self, name: &str) -> Option<u32>;
+    /// The gid of a group name.
+    fn gid(&self, name: &str) -> Option<u32>;
+    /// The groups of a uid. Credentials of a socket carry only sixteen, so they are not asked.
+    fn groups(&self, uid: u32) -> Vec<u32>;
+}
+
+/// The system's user database (passwd(5), group(5), nsswitch.conf(5)).
+#[derive(Debug, Clone, Copy)]
+pub struct SystemAccounts;
+
+impl Accounts for SystemAccounts {
+    fn uid(&self, name: &str) -> Option<u32> {
+        let user = nix::unistd::User::from_name(name).ok().flatten()?;
+        Some(user.uid.as_raw())
+    }
+
+    fn gid(&self, name: &str) -> Option<u32> {
+        let group = nix::unistd::Group::from_name(name).ok().flatten()?;
+        Some(group.gid.as_raw())
+    }
+
+    fn groups(&self, uid: u32) -> Vec<u32> {
+        let user = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid));
+        let Some(user) = user.ok().flatten() else {
+            return Vec::new();
+        };
+        let Ok(name) = CString::new(user.name) else {
+            return Vec::new();
+        };
+        nix::unistd::getgrouplist(&name, user.gid)
+            .map(|groups| groups.into_iter().map(nix::unistd::Gid::as_raw).collect())
+            .unwrap_or_default()
+    }
+}
+
+/// The client policy: immutable; a reload makes a new one.
+pub struct Clients {
+    file: String,
+    /// `None`: there is no file, and everybody who can open the socket gets the daemon's gates.
+    rules: Option<Rules>,
+    /// What an operator should know although it is no error.
+    notes: Vec<String>,
+    accounts: Box<dyn Accounts>,
+    kept: Mutex<HashMap<(u32, u32), Kept>>,
+}
+
+/// Rights as judged at a time.
+type Kept = (Instant, Arc<Rights>);
+
+#[derive(Default)]
+struct Rules {
+    users: BTreeMap<u32, Arc<Rule>>,
+    groups: BTreeMap<u32, Arc<Rule>>,
+    others: Option<Arc<Rule>>,
+}
+
+/// One entry of the file.
+#[derive(Debug, Default)]
+struct Rule {
+    /// Its place, such as `users.alice`.
+    place: String,
+    write: bool,
+    external: bool,
+    servers: Vec<(Pattern, Vec<Pattern>)>,
+    deny: Vec<(Pattern, Vec<Pattern>)>,
+    operator: bool,
+    self_approve: bool,
+}
+
+/// What one caller may do.
+#[derive(Debug)]
+pub struct Rights {
+    /// The gates that policy opens; a call passes those that the daemon opens too.
+    pub gates: Gates,
+    /// Whether the operator's methods answer.
+    pub operator: bool,
+    /// Whether this operator may approve calls that their own uid made.
+    pub self_approve: bool,
+    file: String,
+    /// No rule restricts this caller.
+    unrestricted: bool,
+    rules: Vec<Arc<Rule>>,
+}
+
+impl Clients {
+    /// Reads the file at `path`. Without one, nobody is restricted.
+    ///
+    /// # Errors
+    /// An unsafe or unreadable file, or wrong contents.
+    pub fn read(path: &Path) -> Result<Clients, FileError> {
+        let name = path.to_string_lossy().into_owned();
+        match file::read(path, strict::MAX_BYTES)? {
+            Some(bytes) => Ok(Clients::parse(&bytes, &name, Box::new(SystemAccounts))?),
+            None => Ok(Clients::absent(path.to_owned())),
+        }
+    }
+
+    /// The policy of a host without the file: everybody who can open the socket gets the daemon's gates, root and the
+    /// daemon's own user are operators (the latter owns the state directory, so that refusing it would protect nothing),
+    /// and nobody approves their own calls.
+    pub fn absent(path: PathBuf) -> Clients {
+        Clients::new(
+            path.to_string_lossy().into_owned(),
+            None,
+            Vec::new(),
+            Box::new(SystemAccounts),
+        )
+    }
+
+    fn new(file: String, rules: Option<Rules>, notes: Vec<String>, accounts: Box<dyn Accounts>) -> Clients {
+        Clients {
+            file,
+            rules,
+            notes,
+            accounts,
+            kept: Mutex::default(),
+        }
+    }
+
+    /// Reads the contents of a file; `file` is the name that errors and rules give.
+    ///
+    /// # Errors
+    /// The first thing that is wrong: whatever [`Document::parse`] refuses, an unknown key, a value of the wrong kind, two
+    /// entries for one user or group.
+    pub fn parse(bytes: &[u8], file: &str, accounts: Box<dyn Accounts>) -> Result<Clients, strict::Error> {
+        let document = Document::parse(bytes, file)?;
+        let root = document.root().object(&["users", "groups", "others"])?;
+        let mut notes = Vec::new();
+        let mut entries = |key: &str, look_up: &dyn Fn(&str) -> Option<u32>| {
+            let mut found = BTreeMap::new();
+            let members = root.get(key).map(Cursor::members).transpose()?.unwrap_or_default();
+            for member in members {
+                let rule = Arc::new(rule(&member.value)?);
+                // A name of digits alone is a number: otherwise an account called "0" could stand for root.
+                let id = if member.key.bytes().all(|byte| byte.is_ascii_digit()) {
+                    match member.key.parse::<u32>() {
+                        Ok(id) if id.to_string() == member.key => Some(id),
+                        _ => {
+                            return Err(
+                                member.key_error("a number must be from 0 to 4294967295, without leading zeros")
+                            );
+                        }
+                    }
+                } else {
+                    look_up(member.key)
+                };
+                let Some(id) = id else {
+                    notes.push(format!(
+                        "{file}: {}: there is no such name in the user database; the entry does nothing",
+                        member.value.path()
+                    ));
+                    continue;
+                };
+                if found.insert(id, rule).is_some() {
+                    return Err(member.key_error(format!("a second entry for id {id}; remove one")));
+                }
+            }
+            Ok(found)
+        };
+        let users = entries("users", &|name| accounts.uid(name))?;
+        let groups = entries("groups", &|name| accounts.gid(name))?;
+        let others = root.get("others").map(rule).transpose()?.map(Arc::new);
+        let rules = Rules { users, groups, others };
+        Ok(Clients::new(file.to_owned(), Some(rules), notes, accounts))
+    }
+
+    /// What an operator should know although it is no error, a sentence each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// What this caller may do. Quick, except for one look-up in the user database per caller and half a minute.
+    pub fn rights(&self, caller: &Caller) -> Arc<Rights> {
+        let key = (caller.uid, caller.gid);
+        let now = Instant::now();
+        if let Some((made, rights)) = self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(&key)
+            && now.duration_since(*made) < GROUPS_KEPT
+        {
+            return rights.clone();
+        }
+        let rights = Arc::new(self.judge(caller));
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= MOST_KEPT {
+            kept.clear();
+        }
+        kept.insert(key, (now, rights.clone()));
+        rights
+    }
+
+    fn judge(&self, caller: &Caller) -> Rights {
+        let root = caller.uid == 0;
+        let all = |operator| Rights {
+            gates: Gates::new(true, true),
+            operator,
+            self_approve: false,
+            file: self.file.clone(),
+            unrestricted: true,
+            rules: Vec::new(),
+        };
+        let Some(rules) = &self.rules else {
+            return all(root || caller.uid == nix::unistd::geteuid().as_raw());
+        };
+        let mut speaking = Vec::new();
+        if let Some(own) = rules.users.get(&caller.uid) {
+            speaking.push(own.clone());
+        } else if !rules.groups.is_empty() {
+            let mut groups = self.accounts.groups(caller.uid);
+            groups.push(caller.gid);
+            speaking.extend(
+                rules
+                    .groups
+                    .iter()
+                    .filter(|(gid, _)| groups.contains(gid))
+                    .map(|(_, rule)| rule.clone()),
+            );
+        }
+        if speaking.is_empty() {
+            // Root could write the file; a rule for others is not meant for it.
+            if root {
+                return all(true);
+            }
+            speaking.extend(rules.others.clone());
+        }
+        let any = |of: fn(&Rule) -> bool| speaking.iter().any(|rule| of(rule));
+        Rights {
+            gates: Gates::new(any(|rule| rule.write), any(|rule| rule.external)),
+            operator: root || any(|rule| rule.operator),
+            self_approve: any(|rule| rule.self_approve),
+            file: self.file.clone(),
+            unrestricted: false,
+            rules: speaking,
+        }
+    }
+}
+
+impl Rights {
+    /// The rule that keeps a gate closed for this caller; `None` where policy opens it.
+    pub fn closes(&self, gate: Gate) -> Option<String> {
+        (!self.gates.is_open(gate)).then(|| self.places("gates"))
+    }
+
+    /// Whether this caller may call a tool, by the server's id and its own name for the tool.
+    ///
+    /// # Errors
+    /// [`Code::PolicyDenied`] with the rule and the file.
+    pub fn may(&self, server: &str, tool: &str) -> Result<(), Failure> {
+        if self.unrestricted {
+            return Ok(());
+        }
+        let denied = |rule: String, why: &str| {
+            Failure::new(
+                Code::PolicyDenied,
+                format!("policy does not allow this user this tool: {why}"),
+            )
+            .of_server(server)
+            .by_rule(rule)
+            .advising("do not repeat the call; the operator can change the rule in that file")
+        };
+        for rule in &self.rules {
+            if let Some((of, pattern)) = find(&rule.deny, server, tool) {
+                return Err(denied(
+                    format!("{}: {}.deny.{of}", self.file, rule.place),
+                    &format!("{} is denied", pattern.as_str()),
+                ));
+            }
+        }
+        if self
+            .rules
+            .iter()
+            .any(|rule| find(&rule.servers, server, tool).is_some())
+        {
+            return Ok(());
+        }
+        Err(denied(self.places("servers"), "no rule grants it"))
+    }
+
+    /// Whether this caller gets to see a tool in lists: what policy does not allow is hidden, while a closed gate of the
+    /// daemon is answered with what to set.
+    pub fn sees(&self, server: &str, tool: &str) -> bool {
+        self.unrestricted
+            || (self.gates.is_open(Gate::External)
+                && !self.rules.iter().any(|rule| find(&rule.deny, server, tool).is_some())
+                && self
+                    .rules
+                    .iter()
+                    .any(|rule| find(&rule.servers, server, tool).is_some()))
+    }
+
+    /// Whether this caller gets to see a server at all.
+    pub fn sees_any(&self, server: &str) -> bool {
+        let grants = |rule: &Arc<Rule>| rule.servers.iter().any(|(of, _)| of.matches(server));
+        self.unrestricted || (self.gates.is_open(Gate::External) && self.rules.iter().any(grants))
+    }
+
+    fn places(&self, key: &str) -> String {
+        if self.rules.is_empty() {
+            return format!("{}: no entry names this user, and there is no \"others\"", self.file);
+        }
+        let places: Vec<String> = self.rules.iter().map(|rule| format!("{}.{key}", rule.place)).collect();
+        format!("{}: {}", self.file, places.join(", "))
+    }
+}
+
+fn find<'r>(list: &'r [(Pattern, Vec<Pattern>)], server: &str, tool: &str) -> Option<(&'r str, &'r Pattern)> {
+    list.iter()
+        .filter(|(of, _)| of.matches(server))
+        .find_map(|(of, tools)| Some((of.as_str(), tools.iter().find(|pattern| pattern.matches(tool))?)))
+}
+
+fn rule(cursor: &Cursor<'_>) -> Result<Rule, strict::Error> {
+    let keys = cursor.object(RULE_KEYS)?;
+    let mut rule = Rule {
+        place: cursor.path().to_owned(),
+        ..Rule::default()
+    };
+    for gate in keys.get("gates").map(Cursor::array).transpose()?.unwrap_or_default() {
+        match gate.text()? {
+            "write" => rule.write = true,
+            "external-call" => rule.external = true,
+            _ => return Err(gate.error("must be write or external-call")),
+        }
+    }
+    rule.servers = keys.get("servers").map(tools).transpose()?.unwrap_or_default();
+    rule.deny = keys.get("deny").map(tools).transpose()?.unwrap_or_default();
+    let truth = |key| {
+        keys.get(key)
+            .map(Cursor::boolean)
+            .transpose()
+            .map(Option::unwrap_or_default)
+    };
+    rule.operator = truth("operator")?;
+    rule.self_approve = truth("self_approve")?;
+    if rule.self_approve && !rule.operator {
+        return Err(cursor.error("self_approve goes with operator, which this entry does not have"));
+    }
+    Ok(rule)
+}
+
+fn tools(cursor: &Cursor<'_>) -> Result<Vec<(Pattern, Vec<Pattern>)>, strict::Error> {
+    cursor
+        .members()?
+        .into_iter()
+        .map(|member| {
+            let id = member.key;
+            // Ids have no other characters, so that a pattern with one would never fit anything.
+            if id.is_empty() || !(is_server_id(id) || id.contains('*') && id.bytes().all(in_pattern)) {
+                return Err(member.key_error("must be a server's id, or a pattern of one with *"));
+            }
+            let patterns = member.value.array()?;
+            if patterns.is_empty() {
+                return Err(member
+                    .value
+                    .error("an empty list grants and denies nothing; leave the server out"));
+            }
+            let patterns: Result<_, _> = patterns
+                .into_iter()
+                .map(|pattern| match pattern.text()? {
+                    "" => Err(pattern.error("an empty pattern fits nothing")),
+                    text if text.len() > 256 => Err(pattern.error("a pattern must have at most 256 bytes")),
+                    text => Ok(Pattern::new(text)),
+                })
+                .collect();
+            Ok((Pattern::new(id), patterns?))
+        })
+        .collect()
+}
+
+fn in_pattern(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    struct Some3;
+
+    impl Accounts for Some3 {
+        fn uid(&self, name: &str) -> Option<u32> {
+            match name {
+                "root" => Some(0),
+                "alice" => Some(1001),
+                "bob" => Some(1002),
+                "carol" => Some(1003),
+                _ => None,
+            }
+        }
+
+        fn gid(&self, name: &str) -> Option<u32> {
+            match name {
+                "dev" => Some(50),
+                "ops" => Some(51),
+                _ => None,
+            }
+        }
+
+        fn groups(&self, uid: u32) -> Vec<u32> {
+            match uid {
+                1002 => vec![50],
+                1003 => vec![50, 51],
+                _ => Vec::new(),
+            }
+        }
+    }
+
+    fn parse(text: &str) -> Result<Clients, strict::Error> {
+        Clients::parse(text.as_bytes(), "clients.json", Box::new(Some3))
+    }
+
+    fn rights(clients: &Clients, uid: u32) -> Arc<Rights> {
+        clients.rights(&Caller {
+            uid,
+            gid: uid,
+            pid: None,
+        })
+    }
+
+    /// As in docs/policy.md.
+    const TWO_USERS: &str = r#"{
+        "users": {
+            "alice": { "gates": ["write", "external-call"], "servers": { "*": ["*"] }, "operator": true },
+            "bob":   { "gates": ["external-call"], "servers": { "docs": ["search"] } } } }"#;
+
+    #[test]
+    fn two_users_one_with_everything_one_with_a_single_tool() {
+        let clients = parse(TWO_USERS).unwrap();
+        let alice = rights(&clients, 1001);
+        assert!(alice.operator && !alice.self_approve);
+        assert_eq!(alice.closes(Gate::Write), None);
+        assert!(alice.may("github", "delete_repo").is_ok() && alice.sees("github", "delete_repo"));
+        let bob = rights(&clients, 1002);
+        assert!(!bob.operator);
+        assert_eq!(bob.closes(Gate::Write).unwrap(), "clients.json: users.bob.gates");
+        assert_eq!(bob.closes(Gate::External), None);
+        assert!(bob.may("docs", "search").is_ok() && bob.sees("docs", "search"));
+        for (server, tool) in [
+            ("docs", "search2"),
+            ("docs", "Search"),
+            ("doc", "search"),
+            ("docs2", "search"),
+        ] {
+            let failure = bob.may(server, tool).unwrap_err();
+            assert_eq!(failure.code, Code::PolicyDenied);
+            assert_eq!(failure.rule.as_deref(), Some("clients.json: users.bob.servers"));
+            assert_eq!(failure.server.as_deref(), Some(server));
+            assert!(!bob.sees(server, tool));
+        }
+    }
+
+    #[test]
+    fn nobody_else_gets_anything_once_there_is_a_file() {
+        let clients = parse(TWO_USERS).unwrap();
+        let eve = rights(&clients, 4242);
+        assert!(!eve.operator && !eve.sees("docs", "search"));
+        let failure = eve.may("docs", "search").unwrap_err();
+        assert!(failure.rule.unwrap().contains("no entry names this user"));
+        assert!(eve.closes(Gate::External).is_some());
+        assert_eq!(eve.closes(Gate::None), None);
+        let clients = parse("{}").unwrap();
+        assert!(rights(&clients, 1001).may("docs", "search").is_err());
+    }
+
+    #[test]
+    fn without_a_file_the_daemons_gates_decide() {
+        let clients = Clients::absent(PathBuf::from("/nowhere"));
+        let anybody = rights(&clients, 4242);
+        assert!(anybody.may("x", "y").is_ok() && anybody.sees("x", "y") && !anybody.operator);
+        assert_eq!(anybody.closes(Gate::Write), None);
+        let root = rights(&clients, 0);
+        assert!(root.operator && !root.self_approve);
+    }
+
+    #[test]
+    fn a_users_entry_replaces_those_of_the_groups() {
+        let clients = parse(
+            r#"{"users":{"bob":{"gates":["external-call"],"servers":{"docs":["search"]}}},
+                "groups":{"dev":{"gates":["write","external-call"],"servers":{"*":["*"]},"operator":true}}}"#,
+        )
+        .unwrap();
+        let bob = rights(&clients, 1002);
+        assert!(!bob.operator && bob.closes(Gate::Write).is_some() && bob.may("git", "log").is_err());
+        assert!(rights(&clients, 1003).operator);
+    }
+
+    #[test]
+    fn groups_add_up_and_deny_wins() {
+        let clients = parse(
+            r#"{"groups":{
+                "dev":{"gates":["external-call"],"servers":{"git*":["*"]},"deny":{"*":["*_secret*"]}},
+                "ops":{"gates":["write"],"servers":{"docs":["*"],"git":["read_secret"]}}},
+               "others":{"gates":["external-call"],"servers":{"docs":["search"]}}}"#,
+        )
+        .unwrap();
+        let carol = rights(&clients, 1003);
+        assert!(carol.closes(Gate::Write).is_none() && carol.closes(Gate::External).is_none());
+        assert!(carol.may("github", "log").is_ok() && carol.may("docs", "anything").is_ok());
+        let failure = carol.may("git", "read_secret").unwrap_err();
+        assert_eq!(failure.rule.as_deref(), Some("clients.json: groups.dev.deny.*"));
+        assert!(!carol.sees("git", "read_secret"));
+        let bob = rights(&clients, 1002);
+        assert!(
+            bob.may("docs", "search").is_err(),
+            "others is for those that no entry names"
+        );
+        assert!(rights(&clients, 4242).may("docs", "search").is_ok());
+    }
+
+    #[test]
+    fn the_peers_own_gid_counts() {
+        let clients = parse(r#"{"groups":{"51":{"gates":["external-call"],"servers":{"*":["*"]}}}}"#).unwrap();
+        let peer = Caller {
+            uid: 7777,
+            gid: 51,
+            pid: None,
+        };
+        assert!(clients.rights(&peer).may("x", "y").is_ok());
+        assert!(rights(&clients, 7777).may("x", "y").is_err());
+    }
+
+    #[test]
+    fn root_is_an_operator_and_unrestricted_unless_named() {
+        let clients = parse(r#"{"others":{}}"#).unwrap();
+        let root = rights(&clients, 0);
+        assert!(root.operator && root.may("x", "y").is_ok());
+        let clients = parse(r#"{"users":{"root":{}}}"#).unwrap();
+        let root = rights(&clients, 0);
+        assert!(root.operator && root.may("x", "y").is_err());
+    }
+
+    #[test]
+    fn unknown_names_are_noted_and_do_nothing() {
+        let clients = parse(r#"{"users":{"mallory":{"servers":{"*":["*"]}}},"groups":{"x y":{}}}"#).unwrap();
+        assert_eq!(clients.notes().len(), 2);
+        assert!(clients.notes()[0].contains("users.mallory"), "{:?}", clients.notes());
+    }
+
+    #[test]
+    fn mistakes_are_named_in_their_place() {
+        for (text, message) in [
+            (r#"{"user":{}}"#, "did you mean \"users\"?"),
+            (r#"{"users":{"alice":{"gate":[]}}}"#, "did you mean \"gates\"?"),
+            (
+                r#"{"users":{"alice":{"gates":["external"]}}}"#,
+                "must be write or external-call",
+            ),
+            (r#"{"users":{"alice":{"gates":"write"}}}"#, "must be an array"),
+            (r#"{"users":{"alice":{"servers":["*"]}}}"#, "must be an object"),
+            (r#"{"users":{"alice":{"servers":{"*":[]}}}}"#, "empty list"),
+            (r#"{"users":{"alice":{"servers":{"Git":["*"]}}}}"#, "server's id"),
+            (r#"{"users":{"alice":{"servers":{"git_*":["*"]}}}}"#, "server's id"),
+            (r#"{"users":{"alice":{"servers":{"":["*"]}}}}"#, "server's id"),
+            (r#"{"users":{"alice":{"servers":{"git":[""]}}}}"#, "empty pattern"),
+            (r#"{"users":{"alice":{"operator":1}}}"#, "must be true or false"),
+            (r#"{"users":{"alice":{"self_approve":true}}}"#, "goes with operator"),
+            (r#"{"users":{"alice":{},"1001":{}}}"#, "a second entry"),
+            (r#"{"users":{"alice":{},"alice":{}}}"#, "stands twice"),
+            (r#"{"users":{"007":{}}}"#, "leading zeros"),
+            (r#"{"users":{"4294967296":{}}}"#, "4294967295"),
+            (r#"{"users":{"":{}}}"#, "from 0"),
+        ] {
+            let error = parse(text).err().unwrap();
+            assert!(error.to_string().contains(message), "{error}");
+            assert!(error.to_string().starts_with("clients.json:1:"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_with_the_system_accounts() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("clients.json");
+        assert!(Clients::read(&path).unwrap().rules.is_none());
+        let uid = nix::unistd::geteuid().as_raw();
+        std::fs::write(
+            &path,
+            format!(r#"{{"users":{{"{uid}":{{"servers":{{"docs":["*"]}}}}}}}}"#),
+        )
+        .unwrap();
+        let clients = Clients::read(&path).unwrap();
+        let own = rights(&clients, uid);
+        assert!(own.may("docs", "x").is_ok() && own.may("git", "x").is_err());
+        assert!(!SystemAccounts.groups(0).is_empty());
+        assert_eq!(SystemAccounts.uid("root"), Some(0));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_seen_may_be_called(
+            granted in prop::collection::vec("[ab*]{1,3}", 1..4), denied in prop::collection::vec("[ab*]{1,3}", 1..4),
+            server in "[ab]{1,3}", tool in "[ab]{1,3}",
+        ) {
+            let list = serde_json::to_string(&granted).unwrap();
+            let not = serde_json::to_string(&denied).unwrap();
+            let clients = parse(&format!(
+                r#"{{"others":{{"gates":["external-call"],"servers":{{"*":{list}}},"deny":{{"a*":{not}}}}}}}"#
+            )).unwrap();
+            let rights = rights(&clients, 5);
+            prop_assert_eq!(rights.sees(&server, &tool), rights.may(&server, &tool).is_ok());
+            if server.starts_with('a') && denied.contains(&"*".to_owned()) {
+                prop_assert!(!rights.sees(&server, &tool));
+            }
+        }
+
+        #[test]
+        fn never_panics(bytes in prop::collection::vec(any::<u8>(), 0..128)) {
+            let _ = Clients::parse(&bytes, "f", Box::new(Some3));
+        }
+    }
+}

@@ -1,0 +1,475 @@
+//! A strict reader of arguments: it reads a value exactly or not at all.
+//!
+//! A checker that sees other arguments than the server does checks nothing: of two equal keys one reader takes the first
+//! and another the last, a large number loses digits, a lone surrogate becomes U+FFFD. What two readers could see
+//! differently is therefore not represented here; the caller decides what that means for the call.
+
+use std::collections::HashSet;
+use std::ops::AddAssign as _;
+
+use serde_json::{Map, Number, Value};
+
+use super::hidden::visible;
+
+/// How deep arguments may be nested.
+pub const MAX_DEPTH: usize = 128;
+
+/// The most bytes of arguments that are read: reading is done between two calls of other clients.
+pub const MAX_BYTES: usize = 4 << 20;
+
+/// The most values (and keys) of arguments that are read.
+const MAX_VALUES: usize = 100_000;
+
+/// Arguments that could be read exactly.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exact {
+    /// The arguments.
+    pub value: Value,
+    /// How much there is to look at on each level, from 0: a unit for each value, key, and 16 bytes of text.
+    pub(super) levels: Vec<u64>,
+}
+
+/// Why arguments cannot be read exactly, and where: a JSON pointer (RFC 6901), shortened, with unusual characters
+/// escaped.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{why} at {at}")]
+pub struct Inexact {
+    /// The place.
+    pub at: String,
+    /// What stands there.
+    pub why: &'static str,
+}
+
+impl Exact {
+    /// Reads arguments.
+    ///
+    /// # Errors
+    /// Not a JSON object; a number that neither `i64`, `u64` nor (with at most 17 digits) `f64` holds; the same key twice
+    /// in an object; a lone surrogate; more than [`MAX_DEPTH`] levels, [`MAX_BYTES`] bytes or a hundred thousand values.
+    pub fn read(arguments: &[u8]) -> Result<Exact, Inexact> {
+        let whole = |why| {
+            Err(Inexact {
+                at: "the arguments".to_owned(),
+                why,
+            })
+        };
+        if arguments.len() > MAX_BYTES {
+            return whole("more than 4 MiB");
+        }
+        let Ok(text) = std::str::from_utf8(arguments) else {
+            return whole("text that is not UTF-8");
+        };
+        let mut reader = Reader {
+            text,
+            at: 0,
+            values: 0,
+            levels: Vec::new(),
+            path: Vec::new(),
+        };
+        reader.space();
+        if reader.peek() != Some(b'{') {
+            return whole("something other than an object");
+        }
+        let value = match reader.value(0) {
+            Ok(value) => value,
+            Err(why) => return Err(reader.inexact(why)),
+        };
+        reader.space();
+        if reader.at != text.len() {
+            return whole("more than one value");
+        }
+        Ok(Exact {
+            value,
+            levels: reader.levels,
+        })
+    }
+
+    /// The first place with two keys in one object that some reader could take for one, although they differ: readers
+    /// without regard to case exist (Go's encoding/json), and so do such as drop a NUL or fold compatibility forms.
+    pub fn ambiguous(&self) -> Option<String> {
+        let mut pointer = Vec::new();
+        find_ambiguous(&self.value, &mut pointer).then(|| shown_pointer(&pointer.concat()))
+    }
+}
+
+fn find_ambiguous(value: &Value, pointer: &mut Vec<String>) -> bool {
+    let mut inside = |step: String, value: &Value| {
+        pointer.push(step);
+        let found = find_ambiguous(value, pointer);
+        if !found {
+            pointer.pop();
+        }
+        found
+    };
+    match value {
+        Value::Object(map) => {
+            let mut seen = HashSet::new();
+            if let Some(key) = map.keys().find(|key| !seen.insert(fold(key))) {
+                pointer.push(step(key));
+                return true;
+            }
+            map.iter().any(|(key, value)| inside(step(key), value))
+        }
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .any(|(index, value)| inside(format!("/{index}"), value)),
+        _ => false,
+    }
+}
+
+fn step(key: &str) -> String {
+    format!("/{}", key.replace('~', "~0").replace('/', "~1"))
+}
+
+enum Step {
+    Key(String),
+    Index(usize),
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+    values: usize,
+    levels: Vec<u64>,
+    path: Vec<Step>,
+}
+
+const BROKEN: &str = "something that is not JSON";
+
+impl Reader<'_> {
+    fn inexact(&self, why: &'static str) -> Inexact {
+        Inexact {
+            at: self.pointer(),
+            why,
+        }
+    }
+
+    fn pointer(&self) -> String {
+        let mut pointer = String::new();
+        for at in &self.path {
+            match at {
+                Step::Key(key) => pointer.push_str(&step(key)),
+                Step::Index(index) => pointer.push_str(&format!("/{index}")),
+            }
+        }
+        shown_pointer(&pointer)
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    /// Counts a value or key of so many bytes of text.
+    fn count(&mut self, depth: usize, bytes: usize) -> Result<(), &'static str> {
+        self.values += 1;
+        if self.values > MAX_VALUES {
+            return Err("more than 100000 values");
+        }
+        if self.levels.len() <= depth {
+            self.levels.resize(depth + 1, 0);
+        }
+        self.levels[depth].add_assign(1 + bytes as u64 / 16);
+        Ok(())
+    }
+
+    fn value(&mut self, depth: usize) -> Result<Value, &'static str> {
+        if depth > MAX_DEPTH {
+            return Err("more than 128 levels");
+        }
+        let start = self.at;
+        let value = match self.peek() {
+            Some(b'{') => self.object(depth)?,
+            Some(b'[') => self.array(depth)?,
+            Some(b'"') => Value::String(self.string()?),
+            Some(b'-' | b'0'..=b'9') => Value::Number(self.number()?),
+            Some(b't') => self.literal("true", Value::Bool(true))?,
+            Some(b'f') => self.literal("false", Value::Bool(false))?,
+            Some(b'n') => self.literal("null", Value::Null)?,
+            _ => return Err(BROKEN),
+        };
+        let bytes = if value.is_string() { self.at - start } else { 0 };
+        self.count(depth, bytes)?;
+        Ok(value)
+    }
+
+    fn object(&mut self, depth: usize) -> Result<Value, &'static str> {
+        self.at += 1;
+        let mut map = Map::new();
+        self.space();
+        if self.peek() == Some(b'}') {
+            self.at += 1;
+            return Ok(Value::Object(map));
+        }
+        loop {
+            self.space();
+            if self.peek() != Some(b'"') {
+                return Err(BROKEN);
+            }
+            let key = self.string()?;
+            self.path.push(Step::Key(key.clone()));
+            // A key is looked at where its object is (names of properties), and is a value one level below.
+            self.count(depth, key.len())?;
+            if map.contains_key(&key) {
+                return Err("a key that stands twice in its object");
+            }
+            self.space();
+            if self.peek() != Some(b':') {
+                return Err(BROKEN);
+            }
+            self.at += 1;
+            self.space();
+            let value = self.value(depth + 1)?;
+            self.path.pop();
+            map.insert(key, value);
+            self.space();
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b'}') => {
+                    self.at += 1;
+                    return Ok(Value::Object(map));
+                }
+                _ => return Err(BROKEN),
+            }
+        }
+    }
+
+    fn array(&mut self, depth: usize) -> Result<Value, &'static str> {
+        self.at += 1;
+        let mut items = Vec::new();
+        self.space();
+        if self.peek() == Some(b']') {
+            self.at += 1;
+            return Ok(Value::Array(items));
+        }
+        loop {
+            self.space();
+            self.path.push(Step::Index(items.len()));
+            items.push(self.value(depth + 1)?);
+            self.path.pop();
+            self.space();
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b']') => {
+                    self.at += 1;
+                    return Ok(Value::Array(items));
+                }
+                _ => return Err(BROKEN),
+            }
+        }
+    }
+
+    fn literal(&mut self, word: &str, value: Value) -> Result<Value, &'static str> {
+        if !self.text[self.at..].starts_with(word) {
+            return Err(BROKEN);
+        }
+        self.at += word.len();
+        Ok(value)
+    }
+
+    fn string(&mut self) -> Result<String, &'static str> {
+        let start = self.at;
+        let bytes = self.text.as_bytes();
+        let mut at = start + 1;
+        let mut escaped = false;
+        loop {
+            let Some(found) = bytes.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) else {
+                return Err(BROKEN);
+            };
+            at += found;
+            if bytes[at] == b'"' {
+                break;
+            }
+            escaped = true;
+            at += 2;
+        }
+        self.at = at + 1;
+        let inner = &self.text[start + 1..at];
+        if !escaped {
+            return if inner.bytes().any(|byte| byte < b' ') {
+                Err(BROKEN)
+            } else {
+                Ok(inner.to_owned())
+            };
+        }
+        // The text was accepted as JSON when its frame was read; what a string cannot hold are lone surrogates.
+        serde_json::from_str(&self.text[start..self.at]).map_err(|_| "text with a lone surrogate or a broken escape")
+    }
+
+    fn number(&mut self) -> Result<Number, &'static str> {
+        const TOO_LARGE: &str = "a number beyond 64 bits or 17 digits";
+        let start = self.at;
+        while matches!(self.peek(), Some(b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9')) {
+            self.at += 1;
+        }
+        let literal = &self.text[start..self.at];
+        let number: Number = serde_json::from_str(literal).map_err(|_| TOO_LARGE)?;
+        if number.is_i64() || number.is_u64() {
+            return Ok(number);
+        }
+        let mantissa = literal.split(['e', 'E']).next().unwrap_or_default();
+        let integer = mantissa.len() == literal.len() && !literal.contains('.');
+        let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+        let digits = digits.trim_matches('0');
+        let zero = number.as_f64() == Some(0.0);
+        // An integer that no integer type holds would be rounded; the one exception is -0.
+        if integer && !zero || digits.len() > 17 || (zero && !digits.is_empty()) {
+            return Err(TOO_LARGE);
+        }
+        Ok(number)
+    }
+}
+
+/// A pointer as messages show it.
+pub(super) fn shown_pointer(pointer: &str) -> String {
+    if pointer.is_empty() {
+        return "the arguments".to_owned();
+    }
+    let cut: String = pointer.chars().take(160).collect();
+    let dots = if cut.len() < pointer.len() { "…" } else { "" };
+    format!("{}{dots}", visible(&cut))
+}
+
+/// A key as readers without regard to case, compatibility forms or NUL see it.
+fn fold(key: &str) -> String {
+    if key.is_ascii() {
+        return key
+            .bytes()
+            .filter(|byte| *byte != 0)
+            .map(|byte| byte.to_ascii_lowercase() as char)
+            .collect();
+    }
+    super::alike::fold(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn read(text: &str) -> Result<Exact, Inexact> {
+        Exact::read(text.as_bytes())
+    }
+
+    #[test]
+    fn reads_what_it_can_hold() {
+        let exact = read(r#" { "a" : [1, -2, 18446744073709551615, 0.30000000000000004, 1e300, -0, 0.0],"b":{"c":"\u00e4\ud83d\ude00"},"d":null,"e":[],"f":{} } "#).unwrap();
+        assert_eq!(exact.value["a"][2], json!(u64::MAX));
+        assert_eq!(exact.value["b"]["c"], json!("ä😀"));
+        assert_eq!(exact.value["a"][3], json!(0.30000000000000004));
+        assert_eq!(exact.ambiguous(), None);
+        assert_eq!(exact.levels.len(), 3);
+    }
+
+    #[test]
+    fn refuses_what_two_readers_could_see_differently() {
+        for (text, at, why) in [
+            (r#"{"a":1,"a":2}"#, "/a", "twice"),
+            (r#"{"x":[{"a":1,"\u0061":2}]}"#, "/x/0/a", "twice"),
+            (r#"{"a":{"n":18446744073709551616}}"#, "/a/n", "beyond 64 bits"),
+            (r#"{"n":-9223372036854775809}"#, "/n", "beyond 64 bits"),
+            (r#"{"n":1e400}"#, "/n", "beyond"),
+            (r#"{"n":1e-400}"#, "/n", "beyond"),
+            (r#"{"n":0.1234567890123456789}"#, "/n", "17 digits"),
+            (r#"{"s":"\ud800"}"#, "/s", "lone surrogate"),
+            (r#"{"\ud800":1}"#, "the arguments", "lone surrogate"),
+            (r#"[1]"#, "the arguments", "other than an object"),
+            ("\"x\"", "the arguments", "other than an object"),
+            ("", "the arguments", "other than an object"),
+            ("{} {}", "the arguments", "more than one"),
+            ("{\"a\":tru}", "/a", "not JSON"),
+            ("{\"a\":01}", "/a", "beyond"),
+            ("{\"a\" 1}", "/a", "not JSON"),
+            ("{\"a", "the arguments", "not JSON"),
+            ("{\"a\\", "the arguments", "not JSON"),
+        ] {
+            let inexact = read(text).unwrap_err();
+            assert_eq!(inexact.at, at, "{text}");
+            assert!(inexact.why.contains(why), "{text}: {inexact}");
+        }
+        assert!(Exact::read(b"{\"a\":\"\xff\"}").is_err());
+    }
+
+    #[test]
+    fn depth_size_and_number_of_values_are_bounded() {
+        let nested = |levels: usize| format!("{{\"a\":{}1{}}}", "[".repeat(levels), "]".repeat(levels));
+        assert!(read(&nested(127)).is_ok());
+        assert!(read(&nested(128)).unwrap_err().why.contains("128 levels"));
+        assert!(read(&nested(100_000)).unwrap_err().at.len() < 300);
+        let many = format!("{{\"a\":[{}1]}}", "1,".repeat(MAX_VALUES));
+        assert!(read(&many).unwrap_err().why.contains("100000"));
+        let long = format!("{{\"a\":\"{}\"}}", "x".repeat(MAX_BYTES));
+        assert!(read(&long).unwrap_err().why.contains("4 MiB"));
+    }
+
+    #[test]
+    fn keys_that_only_look_different_are_remembered() {
+        for text in [
+            r#"{"branch":1,"Branch":2}"#,
+            r#"{"x":{"branch":1,"branch\u0000":2}}"#,
+            r#"{"force":1,"ſorce":2,"forſe":1,"forse":2}"#,
+            r#"{"branch":1,"\uff42ranch":2}"#,
+            r#"{"a":[{"x":1},{"x":1,"X":2}]}"#,
+        ] {
+            assert!(read(text).unwrap().ambiguous().is_some(), "{text}");
+        }
+        assert_eq!(read(r#"{"a":{"b":1},"b":{"a":1}}"#).unwrap().ambiguous(), None);
+    }
+
+    #[test]
+    fn places_show_no_control_characters() {
+        let inexact = read("{\"\\u001b[2Ja\u{202e}\":1e999}").unwrap_err();
+        assert!(
+            !inexact.at.contains('\u{1b}') && !inexact.at.contains('\u{202e}'),
+            "{inexact}"
+        );
+    }
+
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<u64>().prop_map(Value::from),
+            any::<f64>()
+                .prop_filter("finite", |n| n.is_finite())
+                .prop_map(Value::from),
+            any::<String>().prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::hash_map(any::<String>(), inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_is_what_was_written(value in value()) {
+            let whole = json!({ "a": value });
+            prop_assert_eq!(read(&whole.to_string()).unwrap().value, whole);
+        }
+
+        #[test]
+        fn agrees_with_serde_where_it_reads_at_all(text in r#"[{}\[\]",:a0-9.eE\-\\u ]{0,24}"#) {
+            let text = format!("{{\"a\":{text}}}");
+            if let Ok(exact) = read(&text) {
+                prop_assert_eq!(Some(exact.value), serde_json::from_str::<Value>(&text).ok());
+            }
+        }
+
+        #[test]
+        fn never_panics(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            let _ = Exact::read(&bytes);
+        }
+    }
+}

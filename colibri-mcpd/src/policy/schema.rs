@@ -1,0 +1,783 @@
+//! JSON Schemas that strangers wrote, applied within bounds.
+//!
+//! A schema comes from a hosted server and the arguments from a client; together they may be made to cost. A regular
+//! expression can backtrack, a chain of `anyOf` over `$ref` doubles with each link, a recursive `$ref` doubles with each
+//! level of the arguments. No deadline helps in the middle of a synchronous check, so the cost is bounded beforehand:
+//!
+//! * The schema is read as a graph of subschemas. For each level of the arguments, the most work that one value there can
+//!   cause is computed once, when the schema is compiled ([`Schema::compile`]): what applies to the same value is added
+//!   up, what applies to its children is carried one level down.
+//! * A check multiplies that by what the arguments hold on each level, and by nothing else. Over the budget the arguments
+//!   are not checked, and the caller is told so.
+//! * `$ref` stays inside the schema, regular expressions have Rust's semantics (no backtracking), and the sizes of both are
+//!   limited. `format` is an annotation and not checked.
+
+use std::collections::HashMap;
+
+use jsonschema::{Draft, PatternOptions, Validator};
+use serde_json::{Map, Value};
+
+use super::exact::{Exact, shown_pointer};
+use super::hidden::visible;
+
+/// The most bytes of a schema.
+const MAX_BYTES: usize = 256 << 10;
+/// The most levels of a schema's text.
+const MAX_LEVELS: usize = 64;
+/// The most subschemas that can be reached.
+const MAX_SUBSCHEMAS: usize = 2_000;
+/// The most subschemas that are entered one from within the other while compiling.
+const MAX_CHAIN: usize = 256;
+/// The most regular expressions.
+const MAX_PATTERNS: usize = 64;
+/// The most bytes of one regular expression.
+const MAX_PATTERN: usize = 1_024;
+/// Bytes of a compiled regular expression. Far below the size at which regex-automata 0.4 panics (rust-lang/regex#1344).
+const PATTERN_SIZE: usize = 256 << 10;
+/// The most work of one check. A unit is about what comparing a short value takes; measured, all of it takes some tens of
+/// milliseconds.
+const BUDGET: u64 = 4_000_000;
+/// The most subschemas that are entered one from within the other while checking: it bounds the stack.
+const MAX_NESTED: usize = 512;
+/// The stack of the thread that compiles: enough for [`MAX_SUBSCHEMAS`] in a row.
+const COMPILE_STACK: usize = 32 << 20;
+/// The most characters that a message says of what does not fit.
+const MAX_SHOWN: usize = 300;
+
+/// A schema that can be applied within bounds.
+#[derive(Debug)]
+pub struct Schema {
+    validator: Validator,
+    /// The most work that one unit of the arguments causes, by level; levels beyond the last cause none.
+    work: Vec<u64>,
+    /// The longest chain of subschemas that apply to one and the same value.
+    chain: usize,
+    /// Whether arrays are compared item by item, which looks at everything below them again.
+    unique: bool,
+}
+
+/// Why a schema is not applied.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SchemaError(pub(super) String);
+
+/// What a check found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fit {
+    /// The arguments fit.
+    Fits,
+    /// They do not: where and why, in words for whoever made the call, without long values.
+    Unfit(String),
+    /// To find out would cost too much.
+    TooCostly,
+}
+
+fn refuse<T>(why: impl Into<String>) -> Result<T, SchemaError> {
+    Err(SchemaError(why.into()))
+}
+
+impl Schema {
+    /// Compiles a schema. The dialect is the one that `$schema` names, else 2020-12 (MCP 2025-11-25, "JSON Schema Usage").
+    ///
+    /// Takes milliseconds for a schema made to be slow; meant for when definitions are learned, not for calls.
+    ///
+    /// # Errors
+    /// Not an object, more than one reader can agree on, over one of the limits, an unknown dialect, a `$ref` that is not a
+    /// JSON pointer into the same schema, `$dynamicRef`, a schema that applies itself to the same value, a regular expression that
+    /// Rust does not have (look-around, back references), anything the dialect's own schema refuses.
+    pub fn compile(raw: &[u8]) -> Result<Schema, SchemaError> {
+        if raw.len() > MAX_BYTES {
+            return refuse(format!("the schema is longer than {MAX_BYTES} bytes"));
+        }
+        let exact = Exact::read(raw).map_err(|inexact| SchemaError(format!("the schema has {inexact}")))?;
+        if exact.levels.len() > MAX_LEVELS {
+            return refuse(format!("the schema is nested deeper than {MAX_LEVELS} levels"));
+        }
+        Schema::build(exact.value)
+    }
+
+    pub(super) fn build(value: Value) -> Result<Schema, SchemaError> {
+        let draft = dialect(&value)?;
+        scan(&value, true, &mut 0)?;
+        let graph = Graph::of(&value)?;
+        let (work, chain) = graph.work()?;
+        let unique = graph.unique;
+        // Compiling recurses along the references, and a worker's stack is small.
+        let compile = move || {
+            jsonschema::options()
+                .with_draft(draft)
+                .offline()
+                .should_validate_formats(false)
+                .with_pattern_options(
+                    PatternOptions::regex()
+                        .size_limit(PATTERN_SIZE)
+                        .dfa_size_limit(PATTERN_SIZE),
+                )
+                .build(&value)
+                .map_err(|error| SchemaError(format!("not a schema that can be applied: {}", told(&error))))
+        };
+        let thread = std::thread::Builder::new()
+            .name("schema".to_owned())
+            .stack_size(COMPILE_STACK);
+        let compiled = thread
+            .spawn(compile)
+            .map_err(|error| SchemaError(format!("no thread to compile it: {error}")))?;
+        let Ok(validator) = compiled.join() else {
+            return refuse("the schema cannot be compiled");
+        };
+        Ok(Schema {
+            validator: validator?,
+            work,
+            chain,
+            unique,
+        })
+    }
+
+    /// The most work that a check of these arguments can cause, in units.
+    fn cost(&self, arguments: &Exact) -> u64 {
+        let below = |level: usize| {
+            arguments.levels[level..]
+                .iter()
+                .fold(0, |sum: u64, n| sum.saturating_add(*n))
+        };
+        let cost = (0..arguments.levels.len().min(self.work.len())).map(|level| {
+            let units = if self.unique {
+                // Up to fifteen items are compared each with each, more are hashed.
+                below(level).saturating_mul(8)
+            } else {
+                arguments.levels[level]
+            };
+            self.work[level].saturating_mul(units)
+        });
+        cost.fold(0, u64::saturating_add)
+    }
+
+    /// Checks arguments.
+    pub fn check(&self, arguments: &Exact) -> Fit {
+        let cost = self.cost(arguments);
+        if cost > BUDGET || self.chain.saturating_mul(arguments.levels.len()) > MAX_NESTED {
+            return Fit::TooCostly;
+        }
+        if self.validator.is_valid(&arguments.value) {
+            return Fit::Fits;
+        }
+        // Telling why copies the value for each alternative that failed.
+        let units = arguments.levels.iter().fold(0, |sum: u64, n| sum.saturating_add(*n));
+        let why = if cost.saturating_mul(units) > 4 * BUDGET {
+            None
+        } else {
+            self.validator
+                .validate(&arguments.value)
+                .err()
+                .map(|error| told(&error))
+        };
+        Fit::Unfit(why.unwrap_or_else(|| "the arguments are too large to say where".to_owned()))
+    }
+}
+
+/// Where and why, without the value, in bounds, with nothing that moves a cursor.
+fn told(error: &jsonschema::ValidationError<'_>) -> String {
+    let at = shown_pointer(error.instance_path().as_str());
+    let why = visible(&error.masked_with("the value").to_string());
+    let cut: String = why.chars().take(MAX_SHOWN).collect();
+    let dots = if cut.len() < why.len() { "…" } else { "" };
+    format!("{at}: {cut}{dots}")
+}
+
+fn dialect(schema: &Value) -> Result<Draft, SchemaError> {
+    let Some(named) = schema.get("$schema") else {
+        return Ok(Draft::Draft202012);
+    };
+    let named = named.as_str().unwrap_or_default();
+    let plain = named
+        .strip_prefix("https")
+        .or(named.strip_prefix("http"))
+        .unwrap_or_default();
+    match plain.trim_end_matches('#') {
+        "://json-schema.org/draft/2020-12/schema" => Ok(Draft::Draft202012),
+        "://json-schema.org/draft/2019-09/schema" => Ok(Draft::Draft201909),
+        "://json-schema.org/draft-07/schema" => Ok(Draft::Draft7),
+        "://json-schema.org/draft-06/schema" => Ok(Draft::Draft6),
+        "://json-schema.org/draft-04/schema" => Ok(Draft::Draft4),
+        _ => refuse("its dialect ($schema) is not known here"),
+    }
+}
+
+/// Looks through the whole text, reachable or not, for what would make a name mean something else than it says.
+fn scan(value: &Value, top: bool, patterns: &mut usize) -> Result<(), SchemaError> {
+    match value {
+        Value::Array(items) => items.iter().try_for_each(|item| scan(item, false, patterns)),
+        Value::Object(map) => {
+            for (key, value) in map {
+                match key.as_str() {
+                    "$dynamicRef" | "$recursiveRef" if value.is_string() => {
+                        return refuse(format!("{key} is not supported"));
+                    }
+                    "$id" | "id" if !top && value.is_string() => {
+                        return refuse("a part of the schema has an $id of its own, which is not supported");
+                    }
+                    "pattern" if value.is_string() => count_pattern(value.as_str().unwrap_or_default(), patterns)?,
+                    "patternProperties" => {
+                        for pattern in value.as_object().into_iter().flat_map(Map::keys) {
+                            count_pattern(pattern, patterns)?;
+                        }
+                    }
+                    _ => {}
+                }
+                scan(value, false, patterns)?;
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn count_pattern(pattern: &str, patterns: &mut usize) -> Result<(), SchemaError> {
+    *patterns += 1;
+    if *patterns > MAX_PATTERNS || pattern.len() > MAX_PATTERN {
+        return refuse(format!(
+            "more than {MAX_PATTERNS} regular expressions, or one longer than {MAX_PATTERN} bytes"
+        ));
+    }
+    Ok(())
+}
+
+/// Keywords whose value is one schema for the same value (or for the names of its members, which count as part of it).
+const SAME_ONE: &[&str] = &["not", "if", "then", "else", "propertyNames"];
+/// Keywords whose value is a list of schemas for the same value.
+const SAME_LIST: &[&str] = &["allOf", "anyOf", "oneOf"];
+/// Keywords whose value has a schema for the same value in each member (`dependencies` may have lists of names, too).
+const SAME_MAP: &[&str] = &["dependentSchemas", "dependencies"];
+/// Keywords whose value is a schema for every member.
+const MEMBER_ONE: &[&str] = &["additionalProperties", "unevaluatedProperties"];
+/// Keywords whose value is a schema, or before 2020-12 a list of schemas, for items.
+const ITEM_ONE: &[&str] = &["items", "additionalItems", "unevaluatedItems", "contains"];
+/// Keywords that look at the value alone.
+const ASSERTIONS: &[&str] = &[
+    "type",
+    "enum",
+    "const",
+    "multipleOf",
+    "maximum",
+    "exclusiveMaximum",
+    "minimum",
+    "exclusiveMinimum",
+    "maxLength",
+    "minLength",
+    "pattern",
+    "maxItems",
+    "minItems",
+    "uniqueItems",
+    "maxContains",
+    "minContains",
+    "maxProperties",
+    "minProperties",
+    "required",
+    "dependentRequired",
+];
+/// Keywords that only say something, and those that hold or name schemas.
+const OTHERS: &[&str] = &[
+    "$schema",
+    "$id",
+    "$ref",
+    "$defs",
+    "definitions",
+    "$comment",
+    "title",
+    "description",
+    "default",
+    "examples",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "properties",
+    "patternProperties",
+    "prefixItems",
+];
+
+/// A subschema, and where it leads.
+#[derive(Default)]
+struct Node {
+    /// What it costs by itself for a unit of the value.
+    weight: u64,
+    same: Vec<usize>,
+    /// Members' schemas of which only one applies to a member.
+    member_one: Vec<usize>,
+    /// Members' schemas that may apply besides.
+    member_all: Vec<usize>,
+    item_one: Vec<usize>,
+    item_all: Vec<usize>,
+}
+
+/// The subschemas that can be reached from the first.
+struct Graph<'v> {
+    root: &'v Value,
+    nodes: Vec<Node>,
+    known: HashMap<*const Value, usize>,
+    unique: bool,
+    /// `unevaluated…` finds out anew which members were evaluated, and applies branches a second time for it.
+    unevaluated: bool,
+    /// Keywords that are neither applied nor say anything, by the first place of one.
+    unknown: Option<String>,
+}
+
+impl<'v> Graph<'v> {
+    fn of(root: &'v Value) -> Result<Graph<'v>, SchemaError> {
+        let mut graph = Graph {
+            root,
+            nodes: Vec::new(),
+            known: HashMap::new(),
+            unique: false,
+            unevaluated: false,
+            unknown: None,
+        };
+        if !root.is_object() {
+            return refuse("a schema must be an object");
+        }
+        graph.node(root, 0)?;
+        Ok(graph)
+    }
+
+    fn node(&mut self, schema: &'v Value, entered: usize) -> Result<usize, SchemaError> {
+        if let Some(known) = self.known.get(&std::ptr::from_ref(schema)) {
+            return Ok(*known);
+        }
+        if self.nodes.len() >= MAX_SUBSCHEMAS || entered >= MAX_CHAIN {
+            return refuse(format!(
+                "more than {MAX_SUBSCHEMAS} subschemas, or more than {MAX_CHAIN} one inside the other"
+            ));
+        }
+        let index = self.nodes.len();
+        self.nodes.push(Node::default());
+        self.known.insert(std::ptr::from_ref(schema), index);
+        let mut node = Node {
+            weight: 1,
+            ..Node::default()
+        };
+        for (key, value) in schema.as_object().into_iter().flatten() {
+            let name = key.as_str();
+            let is_schema = value.is_object() || value.is_boolean();
+            if SAME_ONE.contains(&name) && is_schema {
+                node.same.push(self.node(value, entered + 1)?);
+            } else if SAME_LIST.contains(&name) {
+                for branch in value.as_array().into_iter().flatten() {
+                    node.same.push(self.node(branch, entered + 1)?);
+                }
+            } else if SAME_MAP.contains(&name) {
+                for branch in value.as_object().into_iter().flat_map(Map::values) {
+                    node.weight += 1 + branch.as_array().map_or(0, Vec::len) as u64;
+                    if !branch.is_array() {
+                        node.same.push(self.node(branch, entered + 1)?);
+                    }
+                }
+            } else if name == "$ref" {
+                let target = self.target(value)?;
+                node.same.push(self.node(target, entered + 1)?);
+            } else if name == "properties" {
+                for member in value.as_object().into_iter().flat_map(Map::values) {
+                    node.weight += 1;
+                    node.member_one.push(self.node(member, entered + 1)?);
+                }
+            } else if name == "patternProperties" {
+                for (pattern, member) in value.as_object().into_iter().flatten() {
+                    node.weight = node.weight.saturating_add(pattern_weight(pattern));
+                    node.member_all.push(self.node(member, entered + 1)?);
+                }
+            } else if MEMBER_ONE.contains(&name) {
+                self.unevaluated |= name == "unevaluatedProperties";
+                node.member_all.push(self.node(value, entered + 1)?);
+            } else if name == "prefixItems" || (name == "items" && value.is_array()) {
+                for item in value.as_array().into_iter().flatten() {
+                    node.item_one.push(self.node(item, entered + 1)?);
+                }
+            } else if ITEM_ONE.contains(&name) {
+                self.unevaluated |= name == "unevaluatedItems";
+                node.item_all.push(self.node(value, entered + 1)?);
+            } else if name == "pattern" {
+                node.weight = node
+                    .weight
+                    .saturating_add(pattern_weight(value.as_str().unwrap_or_default()));
+            } else if ASSERTIONS.contains(&name) {
+                self.unique |= name == "uniqueItems";
+                node.weight = node.weight.saturating_add(values(value));
+            } else if !OTHERS.contains(&name) && self.unknown.is_none() {
+                self.unknown = Some(visible(&name.chars().take(60).collect::<String>()));
+            }
+        }
+        self.nodes[index] = node;
+        Ok(index)
+    }
+
+    fn target(&self, reference: &Value) -> Result<&'v Value, SchemaError> {
+        let text = reference.as_str().unwrap_or_default();
+        let pointer = text
+            .strip_prefix('#')
+            .filter(|rest| rest.is_empty() || rest.starts_with('/'));
+        // A percent sign would have to be decoded the way the validator does.
+        let Some(pointer) = pointer.filter(|pointer| !pointer.contains('%')) else {
+            return refuse(
+                "a $ref leads elsewhere than to a JSON pointer (#/…) of the same schema; nothing is fetched",
+            );
+        };
+        match self.root.pointer(pointer) {
+            Some(target) => Ok(target),
+            None => refuse("a $ref leads nowhere"),
+        }
+    }
+
+    /// The most work that a unit of the value on each level causes, and the longest chain of schemas for one value.
+    fn work(&self) -> Result<(Vec<u64>, usize), SchemaError> {
+        let (order, chains) = self.order()?;
+        // With `unevaluated…` a branch is applied, applied again, and searched for what it evaluated.
+        let again: u64 = if self.unevaluated { 3 } else { 1 };
+        let mut work = Vec::new();
+        let mut above = vec![0_u64; self.nodes.len()];
+        for level in 0..=super::exact::MAX_DEPTH {
+            let mut here = vec![0_u64; self.nodes.len()];
+            for &index in &order {
+                let node = &self.nodes[index];
+                let sum = |list: &[usize], of: &[u64]| list.iter().fold(0, |sum: u64, n| sum.saturating_add(of[*n]));
+                let most = |list: &[usize]| list.iter().map(|n| above[*n]).max().unwrap_or_default();
+                let same = sum(&node.same, &here);
+                let own = if level == 0 {
+                    node.weight
+                } else {
+                    let members = most(&node.member_one).saturating_add(sum(&node.member_all, &above));
+                    let items = most(&node.item_one).saturating_add(sum(&node.item_all, &above));
+                    members.max(items)
+                };
+                here[index] = if level == 0 {
+                    own.saturating_add(same.saturating_mul(again))
+                } else {
+                    own.saturating_add(same).saturating_mul(again)
+                };
+            }
+            if here[0] == 0 {
+                break;
+            }
+            work.push(here[0]);
+            above = here;
+        }
+        if work.first().is_some_and(|first| *first > BUDGET) {
+            return refuse("to apply it even to nothing would cost too much");
+        }
+        Ok((work, chains.into_iter().max().unwrap_or_default() + 1))
+    }
+
+    /// The nodes so that each comes after those that apply to the same value, and the length of the chain below each.
+    fn order(&self) -> Result<(Vec<usize>, Vec<usize>), SchemaError> {
+        #[derive(Clone, Copy, PartialEq)]
+        enum Mark {
+            New,
+            Open,
+            Done,
+        }
+        let mut marks = vec![Mark::New; self.nodes.len()];
+        let mut chains = vec![0; self.nodes.len()];
+        let mut order = Vec::with_capacity(self.nodes.len());
+        for start in 0..self.nodes.len() {
+            let mut open = vec![(start, 0)];
+            while let Some((index, next)) = open.pop() {
+                if next == 0 {
+                    if marks[index] == Mark::Done {
+                        continue;
+                    }
+                    marks[index] = Mark::Open;
+                }
+                let same = &self.nodes[index].same;
+                match same.get(next) {
+                    Some(&inner) if marks[inner] == Mark::Open => {
+                        return refuse("it refers to itself without going into the value");
+                    }
+                    Some(&inner) => {
+                        open.push((index, next + 1));
+                        open.push((inner, 0));
+                    }
+                    None => {
+                        marks[index] = Mark::Done;
+                        chains[index] = same.iter().map(|inner| chains[*inner] + 1).max().unwrap_or_default();
+                        order.push(index);
+                    }
+                }
+            }
+        }
+        Ok((order, chains))
+    }
+}
+
+/// Values in a piece of JSON, with a unit for each 16 bytes of text.
+fn values(value: &Value) -> u64 {
+    match value {
+        Value::String(text) => 1 + text.len() as u64 / 16,
+        Value::Array(items) => 1 + items.iter().map(values).sum::<u64>(),
+        Value::Object(map) => {
+            1 + map
+                .iter()
+                .map(|(key, value)| 1 + key.len() as u64 / 16 + values(value))
+                .sum::<u64>()
+        }
+        _ => 1,
+    }
+}
+
+/// The most states of a regular expression, which at worst are all looked at for each character. Estimated from above:
+/// four for a character (a class of UTF-8 text), times every count in braces; never more than fit into [`PATTERN_SIZE`].
+fn pattern_weight(pattern: &str) -> u64 {
+    let counts = pattern.split('{').skip(1).filter_map(|part| {
+        let inside = part.split('}').next()?;
+        inside
+            .split(',')
+            .filter_map(|count| count.trim().parse::<u64>().ok())
+            .max()
+    });
+    let times = counts.fold(1_u64, |product, count| product.saturating_mul(count.max(1)));
+    (4 * pattern.len() as u64)
+        .saturating_mul(times)
+        .min(PATTERN_SIZE as u64 / 16)
+        + 1
+}
+
+/// Refuses keywords that nothing applies, so that a typing error in a contract cannot make it say less than was meant.
+pub(super) fn every_keyword_applies(schema: &Value) -> Result<(), SchemaError> {
+    match Graph::of(schema)?.unknown {
+        Some(keyword) => refuse(format!("{keyword:?} is not a keyword that is checked here")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn schema(value: Value) -> Schema {
+        Schema::compile(value.to_string().as_bytes()).unwrap()
+    }
+
+    fn fit(schema: &Schema, arguments: &str) -> Fit {
+        schema.check(&Exact::read(arguments.as_bytes()).unwrap())
+    }
+
+    fn refused(value: Value) -> String {
+        Schema::compile(value.to_string().as_bytes()).unwrap_err().0
+    }
+
+    fn unfit(schema: &Schema, arguments: &str) -> String {
+        match fit(schema, arguments) {
+            Fit::Unfit(why) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn names_the_place_and_not_the_value() {
+        let schema = schema(
+            json!({"type":"object","required":["title"],"additionalProperties":false,
+            "properties":{"title":{"type":"string","maxLength":5},"n":{"type":"integer"},"l":{"items":{"enum":["a","b"]}},
+            "p":{"pattern":"^a+$"}}}),
+        );
+        assert_eq!(fit(&schema, r#"{"title":"abc","n":3,"l":["a"]}"#), Fit::Fits);
+        assert!(unfit(&schema, "{}").contains("\"title\" is a required property"));
+        assert!(unfit(&schema, r#"{"title":"x","l":["a","c"]}"#).starts_with("/l/1: "));
+        let secret = format!(r#"{{"title":"hunter2{}"}}"#, "x".repeat(10_000));
+        let why = unfit(&schema, &secret);
+        assert!(
+            why.starts_with("/title: ") && !why.contains("hunter2") && why.len() < 500,
+            "{why}"
+        );
+        let why = unfit(
+            &schema,
+            &format!(r#"{{"title":"x","\u001b[2J{}":1}}"#, "y".repeat(9_000)),
+        );
+        assert!(!why.contains('\u{1b}') && why.len() < 1_000, "{why}");
+    }
+
+    #[test]
+    fn dialects_are_those_that_the_schema_names() {
+        let tuple = json!({"properties":{"a":{"items":[{"type":"string"}]}}});
+        let mut seven = tuple.clone();
+        seven["$schema"] = json!("http://json-schema.org/draft-07/schema#");
+        assert!(matches!(fit(&schema(seven), r#"{"a":[1]}"#), Fit::Unfit(_)));
+        assert!(
+            Schema::compile(tuple.to_string().as_bytes()).is_err(),
+            "2020-12 has no list of items"
+        );
+        assert!(refused(json!({"$schema":"https://example.org/mine"})).contains("dialect"));
+        assert!(refused(json!({"$schema":7})).contains("dialect"));
+    }
+
+    #[test]
+    fn references_stay_inside() {
+        let inside =
+            schema(json!({"$defs":{"s":{"type":"string"}},"properties":{"a":{"$ref":"#/$defs/s"},"b":{"$ref":"#"}}}));
+        assert_eq!(fit(&inside, r#"{"a":"x","b":{"a":"y"}}"#), Fit::Fits);
+        assert!(unfit(&inside, r#"{"b":{"b":{"a":1}}}"#).starts_with("/b/b/a"));
+        for reference in [
+            "http://127.0.0.1:1/s",
+            "https://json-schema.org/draft/2020-12/schema",
+            "file:///etc/passwd",
+            "other.json",
+            "#anchor",
+            "#/%24defs/s",
+            "",
+            "//host/x#/a",
+        ] {
+            assert!(
+                refused(json!({"$defs":{"s":{}},"properties":{"a":{"$ref":reference}}})).contains("$ref"),
+                "{reference}"
+            );
+        }
+        assert!(refused(json!({"properties":{"a":{"$ref":"#/nowhere"}}})).contains("nowhere"));
+        assert!(refused(json!({"$dynamicRef":"#x"})).contains("$dynamicRef"));
+        assert!(refused(json!({"$defs":{"a":{"$id":"http://x/","$ref":"#"}}})).contains("$id"));
+    }
+
+    #[test]
+    fn a_schema_that_never_ends_is_refused() {
+        for endless in [
+            json!({"$ref":"#"}),
+            json!({"allOf":[{"$ref":"#"}]}),
+            json!({"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"not":{"$ref":"#/$defs/a"}}},"$ref":"#/$defs/a"}),
+            json!({"propertyNames":{"$ref":"#"}}),
+        ] {
+            assert!(refused(endless).contains("itself"));
+        }
+    }
+
+    /// `n` links, each of which applies the next one twice to the same value, or to a member of it.
+    fn doubling(n: usize, link: impl Fn(Value) -> Value) -> Value {
+        let mut defs = Map::new();
+        for i in 0..n {
+            defs.insert(format!("d{i}"), link(json!({"$ref":format!("#/$defs/d{}", i + 1)})));
+        }
+        defs.insert(format!("d{n}"), json!({"type":"string"}));
+        json!({"$defs":defs,"properties":{"a":{"$ref":"#/$defs/d0"}}})
+    }
+
+    #[test]
+    fn schemas_that_double_are_not_evaluated() {
+        let bomb = doubling(60, |next| json!({"anyOf":[next, next]}));
+        let compiled = Schema::compile(bomb.to_string().as_bytes());
+        // Whether refused or compiled: no evaluation of 2^60 steps happens.
+        if let Ok(schema) = compiled {
+            assert_eq!(fit(&schema, r#"{"a":1}"#), Fit::TooCostly);
+        }
+        let harmless = schema(doubling(6, |next| json!({"anyOf":[next, next]})));
+        assert_eq!(fit(&harmless, r#"{"a":"x"}"#), Fit::Fits);
+        assert!(matches!(fit(&harmless, r#"{"a":1}"#), Fit::Unfit(_)));
+
+        let deep = schema(
+            json!({"$defs":{"n":{"anyOf":[{"type":"string"},{"properties":{"a":{"$ref":"#/$defs/n"}},"minProperties":9},
+            {"properties":{"a":{"$ref":"#/$defs/n"}},"minProperties":9}]}},"$ref":"#/$defs/n"}),
+        );
+        assert!(matches!(fit(&deep, r#"{"a":{"a":1}}"#), Fit::Unfit(_)));
+        let nested = format!("{}1{}", "{\"a\":".repeat(60), "}".repeat(60));
+        assert_eq!(fit(&deep, &nested), Fit::TooCostly);
+    }
+
+    #[test]
+    fn a_recursive_schema_applies_to_deep_arguments() {
+        let tree = schema(
+            json!({"$defs":{"n":{"type":"object","properties":{"v":{"type":"integer"},"c":{"type":"array","items":{"$ref":"#/$defs/n"}}}}},
+            "$ref":"#/$defs/n"}),
+        );
+        let nested = format!("{}{{\"v\":\"x\"}}{}", "{\"v\":1,\"c\":[".repeat(20), "]}".repeat(20));
+        assert!(unfit(&tree, &nested).contains("/v"));
+    }
+
+    #[test]
+    fn unevaluated_nested_branches_are_within_the_bound() {
+        let mut branch = json!({"properties":{"x":{"type":"string"}},"unevaluatedProperties":false});
+        for _ in 0..18 {
+            branch = json!({"anyOf":[branch.clone()],"unevaluatedProperties":false});
+        }
+        let small = schema(json!({"properties":{"a":{"type":"integer"}},"unevaluatedProperties":false}));
+        assert_eq!(fit(&small, r#"{"a":1}"#), Fit::Fits);
+        assert!(matches!(fit(&small, r#"{"b":1}"#), Fit::Unfit(_)));
+        if let Ok(schema) = Schema::compile(branch.to_string().as_bytes()) {
+            assert_eq!(fit(&schema, r#"{"x":1,"y":2}"#), Fit::TooCostly);
+        }
+    }
+
+    #[test]
+    fn huge_schemas_are_refused() {
+        let many: Vec<Value> = (0..MAX_SUBSCHEMAS).map(|n| json!({"const":n})).collect();
+        assert!(refused(json!({"anyOf":many})).contains("subschemas"));
+        assert!(refused(json!({"description":"x".repeat(MAX_BYTES)})).contains("bytes"));
+        let chain = doubling(MAX_CHAIN, |next| next);
+        assert!(refused(chain).contains("one inside the other"));
+        let mut deep = json!({});
+        for _ in 0..MAX_LEVELS {
+            deep = json!({"not":deep});
+        }
+        assert!(refused(deep).contains("levels"));
+        let patterns: Vec<Value> = (0..=MAX_PATTERNS).map(|n| json!({"pattern":format!("{n}")})).collect();
+        assert!(refused(json!({"anyOf":patterns})).contains("regular expressions"));
+        assert!(Schema::compile(br#"{"type":"object","type":"string"}"#).is_err());
+        assert!(Schema::compile(b"true").is_err() && Schema::compile(b"").is_err());
+        assert!(Schema::compile(br#"{"type":"objekt"}"#).is_err());
+    }
+
+    #[test]
+    fn a_large_enum_against_many_values_is_not_evaluated() {
+        let options: Vec<u32> = (0..20_000).collect();
+        let schema = schema(json!({"properties":{"a":{"items":{"enum":options}}}}));
+        assert_eq!(fit(&schema, r#"{"a":[19999,1]}"#), Fit::Fits);
+        let many: Vec<u32> = vec![19_999; 5_000];
+        assert_eq!(fit(&schema, &json!({"a":many}).to_string()), Fit::TooCostly);
+    }
+
+    #[test]
+    fn regular_expressions_cannot_be_catastrophic() {
+        let classic = schema(json!({"properties":{"a":{"pattern":"^(a+)+$"}}}));
+        let text = format!(r#"{{"a":"{}!"}}"#, "a".repeat(50_000));
+        assert!(matches!(fit(&classic, &text), Fit::Unfit(_)));
+        for pattern in [
+            "(?=a)b",
+            "(a)\\1",
+            "(?<!a)b",
+            "((a{1000}){1000}){1000}",
+            "^.{0,404600}$",
+            "(",
+        ] {
+            assert!(
+                Schema::compile(json!({"pattern":pattern}).to_string().as_bytes()).is_err(),
+                "{pattern}"
+            );
+        }
+        // Such as defeat the lazy DFA are counted with all their states.
+        let states = schema(json!({"properties":{"a":{"pattern":"(x+x+)+y|[ab]*a[ab]{200}$"}}}));
+        let text = format!(r#"{{"a":"{}"}}"#, "ab".repeat(500_000));
+        assert_eq!(fit(&states, &text), Fit::TooCostly);
+        let plain = schema(json!({"properties":{"a":{"pattern":"^feature/[A-Za-z0-9._/-]{1,100}$"}}}));
+        assert_eq!(fit(&plain, r#"{"a":"feature/x"}"#), Fit::Fits);
+    }
+
+    #[test]
+    fn equal_items_deep_down_are_within_the_bound() {
+        let unique = schema(json!({"properties":{"a":{"uniqueItems":true}}}));
+        assert!(matches!(fit(&unique, r#"{"a":[[1],[1]]}"#), Fit::Unfit(_)));
+        assert_eq!(fit(&unique, r#"{"a":[[1],[2]]}"#), Fit::Fits);
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_validator_within_the_bound(
+            kind in prop::sample::select(vec!["string", "integer", "object", "array", "null"]),
+            value in prop_oneof![Just(json!("x")), Just(json!(1)), Just(json!({})), Just(json!([])), Just(json!(null))],
+            negate in any::<bool>(),
+        ) {
+            let inner = json!({"type":kind});
+            let text = json!({"properties":{"a": if negate { json!({"not":inner}) } else { inner }}});
+            let wanted = jsonschema::is_valid(&text, &json!({"a":value}));
+            let found = fit(&schema(text), &json!({"a":value}).to_string());
+            prop_assert_eq!(found == Fit::Fits, wanted);
+        }
+
+        #[test]
+        fn never_panics(bytes in r#"\{("[$a-zO]{1,6}":[\[\]{}",a-z0-9:]{0,12},?){0,3}\}"#) {
+            let _ = Schema::compile(bytes.as_bytes());
+        }
+    }
+}
