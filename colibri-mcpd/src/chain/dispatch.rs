@@ -32,6 +32,11 @@ pub trait Target: Send + Sync {
         None
     }
 
+    /// Whether the operator marked it as one that may be called again although an earlier call may have had an effect.
+    fn is_idempotent(&self) -> bool {
+        false
+    }
+
     /// What stands against this call beyond the gates, if anything.
     fn check(&self, call: &mut Call) -> Result<(), super::Failure>;
 

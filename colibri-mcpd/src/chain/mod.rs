@@ -9,6 +9,7 @@ pub mod dispatch;
 pub mod enter;
 pub mod exit;
 pub mod metrics;
+pub mod park;
 pub mod record;
 pub mod validate;
 
@@ -22,8 +23,10 @@ use tokio::time::Instant;
 pub use dispatch::{Described, Target};
 pub use enter::{Batch, Client, Limit};
 pub use exit::{Outcome, Relayed};
+pub use park::Parked;
 pub use record::Recorder;
 
+use crate::policy::Approvals;
 pub use crate::protocol::Failure;
 use crate::protocol::{Method, Version};
 use crate::trail::TrailError;
@@ -124,6 +127,8 @@ pub struct Chain {
     pub rules: validate::Rules,
     /// What was counted of the calls that the daemon answers itself.
     pub metrics: CallMetrics,
+    /// The calls that wait for a person.
+    pub approvals: Approvals,
 }
 
 impl Chain {

@@ -147,30 +147,21 @@ impl Host {
     pub fn load(&self, loaded: &registry::Loaded) {
         let before = self.servers.load_full();
         let mut servers = BTreeMap::new();
-        for (id, registry::Server { entry, refusal }) in &loaded.servers {
+        for (id, found) in &loaded.servers {
+            let entry = &found.entry;
             if entry.disabled {
                 continue;
             }
-            let blocked = refusal.as_ref().map(|refusal| refusal.to_string());
             let executable = executable(entry);
             match before.get(id) {
-                Some(old) if old.entry == *entry && old.executable == executable => {
-                    old.block(blocked);
+                // A contract is a file of its own, which may have changed.
+                Some(old) if old.entry == *entry && old.executable == executable && entry.contract.is_none() => {
+                    old.block(found.blocked());
                     servers.insert(id.clone(), old.clone());
                 }
                 _ => {
                     let known = self.recall(id, entry, &executable);
-                    let server = Server::new(
-                        id,
-                        entry.clone(),
-                        executable,
-                        known,
-                        self.limits(entry),
-                        &self.registry,
-                        self.me.clone(),
-                    );
-                    server.block(blocked);
-                    servers.insert(id.clone(), server);
+                    servers.insert(id.clone(), Server::new(id, found, executable, known, self));
                 }
             }
         }

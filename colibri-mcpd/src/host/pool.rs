@@ -12,12 +12,13 @@ use tokio::task::AbortHandle;
 use tracing::{debug, info, warn};
 
 use super::catalogue::Catalogue;
+use super::registry;
 use super::retry::{self, Health};
 use super::session::{Keeper, Limits, Session};
 use super::{Host, handshake};
 use crate::chain::metrics::CallMetrics;
 use crate::chain::{Call, Outcome};
-use crate::policy::{Caller, Rules};
+use crate::policy::{Caller, Contract, Rules};
 use crate::protocol::{Code, Failure, Version};
 
 /// How long a burst of changes to a server's tools may go on before it is looked at.
@@ -93,6 +94,8 @@ pub struct Server {
     pub entry: Arc<Entry>,
     /// The rules on its tools.
     pub rules: Rules,
+    /// The contract that narrows their arguments.
+    pub contract: Option<Arc<Contract>>,
     /// Its time limits.
     pub limits: Limits,
     /// Who shares its processes.
@@ -135,35 +138,32 @@ impl Server {
     /// A server without a process.
     pub(super) fn new(
         id: &str,
-        entry: Arc<Entry>,
+        loaded: &registry::Server,
         executable: String,
         known: Option<Arc<Catalogue>>,
-        limits: Limits,
-        registry: &str,
-        host: Weak<Host>,
+        host: &Host,
     ) -> Arc<Server> {
         let catalogue = known.unwrap_or_default();
-        let isolation = entry.isolation.unwrap_or(match &entry.transport {
-            colibri_jail_helper::registry::Transport::Stdio(command)
-                if command.jail.as_ref().is_some_and(|jail| jail.only_root_path) =>
-            {
-                Isolation::Call
-            }
-            _ => Isolation::User,
-        });
+        let entry = loaded.entry.clone();
+        // A contract that cannot be read forbids everything: what it was to forbid is not known.
+        let (contract, blocked) = match entry.contract.as_deref().map(Contract::read).transpose() {
+            Ok(contract) => (contract.map(Arc::new), loaded.blocked()),
+            Err(error) => (None, Some(format!("its contract cannot be used: {error}"))),
+        };
         Arc::new(Server {
             id: id.into(),
-            rules: Rules::new(&entry.tools, registry, id),
+            rules: Rules::new(&entry.tools, &host.registry, id),
+            contract,
+            limits: host.limits(&entry),
+            isolation: loaded.isolation(),
             entry,
-            limits,
-            isolation,
             executable,
             metrics: CallMetrics::default(),
-            host,
+            host: host.me.clone(),
             inner: Mutex::new(Inner {
                 slots: BTreeMap::new(),
                 health: Health::default(),
-                blocked: None,
+                blocked,
                 version: catalogue.version,
                 catalogue,
                 retired: false,
@@ -390,10 +390,15 @@ impl Server {
         });
     }
 
+    /// Text without the values of secrets.
+    pub fn redact(&self, text: &str) -> String {
+        self.host().map_or_else(|_| String::new(), |host| host.redact(text))
+    }
+
     /// JSON without the values of secrets.
     pub fn redacted(&self, json: &[u8]) -> Option<Box<RawValue>> {
         let text = std::str::from_utf8(json).ok()?;
-        RawValue::from_string(self.host().ok()?.redact(text)).ok()
+        RawValue::from_string(self.redact(text)).ok()
     }
 
     /// Its processes.
@@ -510,6 +515,20 @@ impl Keeper for Tie {
         if let Ok(host) = self.server.host() {
             host.process_gone();
         }
+    }
+
+    fn lost(&self, mut call: Box<Call>, failure: Failure) {
+        let Ok(host) = self.server.host() else { return };
+        let again = call.target.is_idempotent() && call.attempt < self.server.entry.attempts;
+        if !again || !call.client.unsent(&call.id) {
+            return host.chain.finish(vec![(*call, Outcome::Failed(failure))]);
+        }
+        host.chain.retry(&mut call, &failure);
+        let (server, share) = (self.server.clone(), self.share);
+        tokio::spawn(async move {
+            tokio::time::sleep(retry::wait_after(call.attempt - 1, host.next_retry())).await;
+            server.call_later(share, call).await;
+        });
     }
 
     fn answered(&self) {

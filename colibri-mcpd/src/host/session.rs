@@ -56,6 +56,9 @@ pub trait Keeper: Send + Sync {
 
     /// A call was answered: the server works.
     fn answered(&self);
+
+    /// A call was lost with the process; whether it had an effect is not known.
+    fn lost(&self, call: Box<Call>, failure: Failure);
 }
 
 /// One running server process.
@@ -470,7 +473,7 @@ impl Session {
                 reason.push_str(&format!("; it wrote: {}", words.trim_end().escape_debug()));
             }
         }
-        self.fail_all(&reason);
+        self.fail_all(&reason, &*keeper);
         if status.is_none() {
             tokio::select! {
                 biased;
@@ -561,20 +564,18 @@ impl Session {
     }
 
     /// Answers everything in flight with the process's end.
-    fn fail_all(&self, reason: &str) {
+    fn fail_all(&self, reason: &str, keeper: &dyn Keeper) {
         let mut state = self.state();
         state.ending.get_or_insert(End::Broken(reason.to_owned()));
         let pending = std::mem::take(&mut state.pending);
         drop(state);
-        let mut finished = Vec::new();
         for pending in pending.into_values() {
             let failure = self.failure(Code::ServerDied, format!("the call was lost: {reason}"));
             match pending {
-                Pending::Call { call, .. } => finished.push((*call, Outcome::Failed(failure))),
+                Pending::Call { call, .. } => keeper.lost(call, failure),
                 Pending::Internal { answer, .. } => drop(answer.send(Err(failure))),
             }
         }
-        self.chain.finish(finished);
     }
 
     /// Handles everything that was read.

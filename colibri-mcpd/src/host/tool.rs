@@ -5,13 +5,14 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
+use tracing::{info, warn};
 
 use super::catalogue::Definition;
 use super::names::{Names, Offer};
 use super::pool::{Server, State};
 use crate::chain::metrics::CallMetrics;
-use crate::chain::{Call, Chain, Described, Failure, Target};
-use crate::policy::{Gate, Verdict};
+use crate::chain::{Call, Chain, Described, Failure, Outcome, Parked, Target};
+use crate::policy::{Gate, ToolCheck, Verdict, summary};
 use crate::protocol::Version;
 use crate::protocol::tools::{Exposure, definition_edits};
 use crate::tools;
@@ -33,6 +34,8 @@ pub struct HostTool {
     version: Version,
     /// What the entry's rules say of it.
     verdict: Verdict,
+    /// What its arguments have to pass, compiled at its first call.
+    check: OnceLock<ToolCheck>,
     /// The definition for each version of clients, made when first wanted.
     forms: [OnceLock<Bytes>; Version::ALL.len()],
 }
@@ -96,13 +99,72 @@ impl Target for HostTool {
         self.server.redacted(bytes)
     }
 
-    fn check(&self, _: &mut Call) -> Result<(), Failure> {
-        self.verdict.failure(&self.server.id).map_or(Ok(()), Err)
+    fn is_idempotent(&self) -> bool {
+        self.server.rules.idempotent(&self.tool)
     }
 
-    fn send(self: Arc<Self>, _: &Arc<Chain>, call: Call) {
-        self.server.call(call);
+    fn check(&self, call: &mut Call) -> Result<(), Failure> {
+        if let Some(failure) = self.verdict.failure(&self.server.id) {
+            return Err(failure);
+        }
+        let check = self.check.get_or_init(|| {
+            let check = ToolCheck::new(&self.server.id, &self.tool, &self.raw, self.server.contract.clone());
+            if let Some(why) = check.unchecked() {
+                info!(
+                    server = &*self.server.id,
+                    tool = self.tool,
+                    "arguments are not checked against its schema: {why}"
+                );
+            }
+            check
+        });
+        call.validated = check.check(call.arguments())?;
+        Ok(())
     }
+
+    fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Call) {
+        match &self.verdict {
+            Verdict::Confirm { rule } => hold(self.server.clone(), chain, call, rule.clone()),
+            Verdict::Allow | Verdict::Deny { .. } => self.server.call(call),
+        }
+    }
+}
+
+/// Holds a call until a person has decided about it.
+fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Call, rule: String) {
+    let described = call.target.describe();
+    let arguments = server.redact(&summary(call.arguments()));
+    let asked = chain.approvals.ask(
+        call.client.caller.uid,
+        described.server,
+        described.operation,
+        &rule,
+        arguments,
+    );
+    let waiting = match asked {
+        Ok(waiting) => waiting,
+        Err(failure) => return chain.finish(vec![(call, Outcome::Failed(failure))]),
+    };
+    warn!(
+        server = described.server,
+        tool = described.operation,
+        id = waiting.id,
+        "a call waits for `colibri-mcp approve`"
+    );
+    let parked = Parked::park(chain, call);
+    let chain = chain.clone();
+    tokio::spawn(async move {
+        let decision = tokio::select! {
+            decision = waiting.decision() => decision,
+            () = parked.cancelled() => return,
+        };
+        let Some(call) = parked.take() else { return };
+        match decision.failure(&server.id, &rule) {
+            Some(failure) => chain.finish(vec![(call, Outcome::Failed(failure))]),
+            None if call.client.unsent(&call.id) => server.call(call),
+            None => chain.finish(vec![(call, Outcome::Cancelled)]),
+        }
+    });
 }
 
 /// All external tools, by exposed name and by origin.
@@ -165,6 +227,7 @@ impl Table {
                         raw: raw.clone(),
                         version,
                         verdict: server.rules.judge(name, raw),
+                        check: OnceLock::new(),
                         forms: Default::default(),
                     })
                 });

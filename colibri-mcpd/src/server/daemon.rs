@@ -12,8 +12,7 @@ use tracing::{debug, info, warn};
 
 use super::facts::CallerFacts;
 use super::own::{Own, Wanted};
-use super::session::Parked;
-use crate::chain::{Arguments, Call, Chain, Client, Outcome, Parts, Target};
+use crate::chain::{Arguments, Call, Chain, Client, Outcome, Parked, Parts, Target};
 use crate::config::Config;
 use crate::host::{Host, Table};
 use crate::policy::Gate;

@@ -5,6 +5,7 @@ mod facts;
 mod listener;
 mod log;
 mod metrics;
+mod operator;
 mod own;
 mod peer;
 pub mod session;
@@ -30,7 +31,7 @@ use crate::confine::{PrivMode, SystemSpawner, check_contract, harden, keeper};
 use crate::host::registry::{self, Loaded};
 use crate::host::secrets::Secrets;
 use crate::host::{self, Host};
-use crate::policy::{Clients, Gates};
+use crate::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates};
 use crate::store::Store;
 use crate::trail::{self, Detail, Options, SyslogWitness, Trail};
 use crate::wire::Budget;
@@ -197,6 +198,7 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
             clients: ArcSwap::from_pointee(clients),
         },
         metrics: CallMetrics::default(),
+        approvals: Approvals::new(DEFAULT_EXPIRY),
     });
     let budget = Arc::new(Budget::new(MOST_QUEUED / 2));
     let host = Host::new(host::Parts {
@@ -264,13 +266,17 @@ fn note_clients(clients: &Clients) {
 }
 
 /// Reads registry and client policy again. A bad file changes nothing of what it is about.
-fn reload(daemon: &Daemon) {
+///
+/// # Errors
+/// What is wrong with them; it is in the log as well.
+fn reload(daemon: &Daemon) -> Result<(), String> {
+    let mut errors = Vec::new();
     match Clients::read(&daemon.config.clients) {
         Ok(clients) => {
             note_clients(&clients);
             daemon.chain().rules.clients.store(Arc::new(clients));
         }
-        Err(error) => error!("the client policy stays as it was: {error}"),
+        Err(error) => errors.push(format!("the client policy stays as it was: {error}")),
     }
     match Loaded::read(&daemon.config.registry, rules(&daemon.config)) {
         Ok(loaded) => {
@@ -279,9 +285,24 @@ fn reload(daemon: &Daemon) {
             info!(servers = loaded.servers.len(), "registry reloaded");
         }
         Err(error) => {
-            error!("the registry stays as it was: {error}");
             daemon.set_registry_error(Some(error.to_string()));
+            errors.push(format!("the registry stays as it was: {error}"));
         }
+    }
+    for error in &errors {
+        error!("{error}");
+    }
+    if let Err(error) = daemon
+        .chain()
+        .recorder
+        .event("reload", &[("good", Detail::Flag(errors.is_empty()))])
+    {
+        error!("the reload was not recorded: {error}");
+    }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(errors.join("; "))
     }
 }
 

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use super::daemon::Daemon;
-use super::session::Parked;
+use super::operator::{self, Order};
 use crate::chain::dispatch::COLIBRI;
-use crate::chain::{Call, Chain, Described, Failure, Outcome, Target};
+use crate::chain::{Call, Chain, Described, Failure, Outcome, Parked, Target};
 use crate::policy::Gate;
 use crate::protocol::request::Listen;
 use crate::protocol::tools::Cursor;
@@ -26,6 +26,7 @@ enum Work {
     Listen(Arc<Daemon>, Id, Listen),
     Tool(Arc<Daemon>, tools::Tool),
     Look(Arc<Daemon>, Wanted),
+    Operator(Arc<Daemon>, Order),
 }
 
 /// A tool that may belong to a server that was never seen.
@@ -81,6 +82,11 @@ impl Own {
         Own::target(&operation, Gate::External, Work::Look(daemon, wanted))
     }
 
+    /// An operator's method.
+    pub fn operator(daemon: Arc<Daemon>, method: &str, order: Order) -> Arc<dyn Target> {
+        Own::target(method, Gate::None, Work::Operator(daemon, order))
+    }
+
     /// A call of a tool of ours.
     pub fn tool(daemon: Arc<Daemon>, definition: &tools::Definition, tool: tools::Tool) -> Arc<dyn Target> {
         Own::target(definition.name, definition.gate, Work::Tool(daemon, tool))
@@ -125,19 +131,17 @@ impl Target for Own {
             }
             Work::Listen(daemon, id, listen) => {
                 let (client, text) = (call.client.clone(), call.id_text.clone());
-                let parked = Parked::new(daemon.clone(), call);
                 client
                     .outbox
                     .push(&answer::subscription_acknowledged(&text, listen.tools_list_changed));
-                daemon.park(&client, parked.clone());
                 if listen.tools_list_changed {
                     client.subscribe(id.clone(), text);
                 }
-                if !client.sent(id, parked.clone(), 0)
-                    && let Some(call) = parked.take()
-                {
-                    chain.finish(vec![(call, Outcome::Cancelled)]);
-                }
+                daemon.park(&client, Parked::park(chain, call));
+            }
+            Work::Operator(daemon, order) => {
+                let outcome = operator::answer(daemon, &call, order);
+                chain.finish(vec![(call, outcome)]);
             }
             Work::Look(daemon, _) => {
                 let (this, daemon, chain) = (self.clone(), daemon.clone(), chain.clone());

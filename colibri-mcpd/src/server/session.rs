@@ -9,8 +9,8 @@ use tokio::time::{Instant, timeout};
 use tracing::{debug, info};
 
 use super::daemon::Daemon;
+use super::operator::{self, Order};
 use super::own::Own;
-use crate::chain::enter::Cancel;
 use crate::chain::{Arguments, Batch, Call, Client, Limit, Parts, Target, Trace};
 use crate::policy::{Caller, Gate};
 use crate::protocol::{
@@ -302,6 +302,19 @@ impl Session {
             ..Parts::default()
         };
         let mut trace = None;
+        if name.starts_with(operator::PREFIX) {
+            let target = match Order::read(&name, params) {
+                Ok(order) => Own::operator(self.daemon.clone(), &name, order),
+                Err(error) => Own::answer(&name, Answer::Error(error)),
+            };
+            return Some(self.call(
+                (key, id_text, frame, batch),
+                (self.version(), None),
+                parts,
+                None,
+                target,
+            ));
+        }
         let (version, known, target) = match protocol::classify(self.agreed, &OFFERED, &name, params) {
             Ok(request) => {
                 trace = request.meta.object.and_then(read_trace);
@@ -317,18 +330,29 @@ impl Session {
                 Own::answer(&name, Answer::Error(error)),
             ),
         };
-        Some(Call {
+        let mut call = self.call((key, id_text, frame, batch), (version, known), parts, trace, target);
+        call.name = params.filter(|_| known == Some(Method::ToolsCall)).and_then(tool_name);
+        Some(call)
+    }
+
+    fn call(
+        &self,
+        (id, id_text, frame, batch): (Id, &str, &Bytes, Option<&Arc<Batch>>),
+        (version, method): (Version, Option<Method>),
+        parts: Parts,
+        trace: Option<Box<Trace>>,
+        target: Arc<dyn Target>,
+    ) -> Call {
+        Call {
             client: self.client.clone(),
-            id: key,
+            id,
             id_text: id_text.into(),
             batch: batch.cloned(),
             version,
-            method: known,
+            method,
             frame: frame.clone(),
             parts,
-            name: params
-                .filter(|_| known == Some(Method::ToolsCall))
-                .and_then(|params| tool_name(params)),
+            name: None,
             trace,
             target,
             entered: Instant::now(),
@@ -336,7 +360,7 @@ impl Session {
             number: 0,
             attempt: 1,
             validated: false,
-        })
+        }
     }
 
     /// Who answers a request.
@@ -411,34 +435,3 @@ fn read_trace(meta: Json<'_>) -> Option<Box<Trace>> {
 
 /// What the daemon offers as a server.
 const OFFERED: [protocol::Capability; 1] = [protocol::Capability::Tools];
-
-/// Lets go of a call that nobody else will end.
-pub struct Parked {
-    daemon: Arc<Daemon>,
-    call: std::sync::Mutex<Option<Call>>,
-}
-
-impl Parked {
-    /// Keeps a call until it is cancelled or taken.
-    pub fn new(daemon: Arc<Daemon>, call: Call) -> Arc<Parked> {
-        Arc::new(Parked {
-            daemon,
-            call: std::sync::Mutex::new(Some(call)),
-        })
-    }
-
-    /// The call, unless it was cancelled.
-    pub fn take(&self) -> Option<Call> {
-        self.call.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take()
-    }
-}
-
-impl Cancel for Parked {
-    fn cancel(&self, _: u64, _: Option<(&Bytes, std::ops::Range<usize>)>) {
-        if let Some(call) = self.take() {
-            self.daemon
-                .chain()
-                .finish(vec![(call, crate::chain::Outcome::Cancelled)]);
-        }
-    }
-}

@@ -43,7 +43,7 @@ use colibri_mcpd::config::{Config, Flags};
 use colibri_mcpd::host::registry::{Loaded, Server as Entry};
 use colibri_mcpd::host::secrets::Secrets;
 use colibri_mcpd::host::{self, Host};
-use colibri_mcpd::policy::Gates;
+use colibri_mcpd::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates};
 use colibri_mcpd::server::daemon::Daemon;
 use colibri_mcpd::store::Store;
 use colibri_mcpd::wire::Budget;
@@ -209,8 +209,10 @@ async fn simulate(seed: u64) -> Arc<World> {
         recorder: Recorder::Off,
         rules: Rules {
             gates: ArcSwap::from_pointee(Gates::new(false, true)),
+            clients: ArcSwap::from_pointee(Clients::absent("/simulated/clients.json".into())),
         },
         metrics: CallMetrics::default(),
+        approvals: Approvals::new(DEFAULT_EXPIRY),
     });
     let budget = Arc::new(Budget::new(1 << 30));
     let spawner = SimulatedSpawner {
@@ -226,6 +228,7 @@ async fn simulate(seed: u64) -> Arc<World> {
         budget: budget.clone(),
         max_frame: 1 << 20,
         secrets: Secrets::beside(Path::new("/simulated/external-mcp.json")),
+        registry: "/simulated/external-mcp.json".to_owned(),
         call_timeout: Duration::from_secs(30),
     });
     let fresh = || REGISTRIES.fetch_add(1, Ordering::Relaxed);

@@ -1,5 +1,6 @@
 //! The operator's commands, a file each: its arguments, what it asks the daemon, how it shows the answer.
 
+pub mod approvals;
 pub mod call;
 pub mod completions;
 pub mod connect;
@@ -25,7 +26,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::connect::{Connection, Gate, RequestError, Unavailable};
+use super::connect::{Connection, Gate, Params, RequestError, Unavailable};
 use super::terminal;
 use super::trail::TrailCommandError;
 use crate::trail::ProofError;
@@ -49,6 +50,14 @@ pub enum Command {
     Trail(trail::Arguments),
     /// Shows the daemon's metrics, as Prometheus reads them
     Metrics(metrics::Arguments),
+    /// Shows the calls that wait for a person (operators)
+    Approvals,
+    /// Lets a waiting call be made (operators)
+    Approve(approvals::Decide),
+    /// Refuses a waiting call (operators)
+    Deny(approvals::Decide),
+    /// Has the daemon read its registry and client policy again (operators)
+    Reload,
     /// Shows what to put into an editor's settings
     Connect(connect::Arguments),
     /// Lets an SSH key start the bridge and list tools, and nothing else
@@ -101,6 +110,10 @@ impl Command {
             Command::Snapshot => snapshot::run(context)?,
             Command::Trail(arguments) => return trail::run(&arguments, context),
             Command::Metrics(arguments) => metrics::run(&arguments, context)?,
+            Command::Approvals => approvals::list(context)?,
+            Command::Approve(decide) => approvals::decide(&decide, true, context)?,
+            Command::Deny(decide) => approvals::decide(&decide, false, context)?,
+            Command::Reload => approvals::reload(context)?,
             Command::Connect(arguments) => connect::run(&arguments, context)?,
             Command::SshGate => return ssh_gate::run(context),
             Command::Demo => demo::run()?,
@@ -128,6 +141,11 @@ impl Context {
     ) -> Result<(), Failure> {
         let (answer, raw) = self.connect()?.own_tool::<T>(tool, arguments)?;
         self.print(&raw, || show(&answer))
+    }
+
+    /// Sends an operator's request.
+    fn ask(&self, method: &str, params: Params) -> Result<Box<RawValue>, Failure> {
+        Ok(self.connect()?.request(method, params)?)
     }
 
     /// Prints an answer: as it came, or as `show` makes it.

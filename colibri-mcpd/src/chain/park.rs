@@ -1,0 +1,51 @@
+//! Calls that wait: for their cancellation, or for a person.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use super::enter::Cancel;
+use super::{Call, Chain, Outcome};
+
+/// A call that waits. Its cancellation ends it, whatever it waits for.
+pub struct Parked {
+    chain: Arc<Chain>,
+    call: Mutex<Option<Call>>,
+    cancelled: Notify,
+}
+
+impl Parked {
+    /// Keeps a call until it is cancelled or taken.
+    pub fn park(chain: &Arc<Chain>, call: Call) -> Arc<Parked> {
+        let (client, id) = (call.client.clone(), call.id.clone());
+        let parked = Arc::new(Parked {
+            chain: chain.clone(),
+            call: Mutex::new(Some(call)),
+            cancelled: Notify::new(),
+        });
+        if !client.sent(&id, parked.clone(), 0) {
+            parked.cancel(0, None);
+        }
+        parked
+    }
+
+    /// The call, unless it was cancelled or taken.
+    pub fn take(&self) -> Option<Call> {
+        self.call.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take()
+    }
+
+    /// Waits until the call is cancelled.
+    pub async fn cancelled(&self) {
+        self.cancelled.notified().await;
+    }
+}
+
+impl Cancel for Parked {
+    fn cancel(&self, _: u64, _: Option<(&Bytes, std::ops::Range<usize>)>) {
+        if let Some(call) = self.take() {
+            self.chain.finish(vec![(call, Outcome::Cancelled)]);
+        }
+        self.cancelled.notify_one();
+    }
+}
