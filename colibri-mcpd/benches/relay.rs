@@ -47,10 +47,9 @@ fn echo_server() {
             Some(r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"e","version":"1"}}"#.to_owned())
         } else if text.contains("\"method\":\"tools/list\"") {
             Some(r#"{"tools":[{"name":"echo","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}}]}"#.to_owned())
-        } else if let Some(said) = between(text, "\"text\":\"", "\"") {
-            Some(format!("{{\"content\":[{{\"type\":\"text\",\"text\":\"{said}\"}}]}}"))
         } else {
-            None
+            between(text, "\"text\":\"", "\"")
+                .map(|said| format!("{{\"content\":[{{\"type\":\"text\",\"text\":\"{said}\"}}]}}"))
         };
         match result {
             Some(result) => answers
@@ -275,14 +274,19 @@ fn compare() {
     ));
     drop(without);
     let daemon_path = env!("CARGO_BIN_EXE_colibri-mcpd").to_owned();
-    let synced = Daemon::start_with(directory.path(), "sync", &[daemon_path.clone()], &["--trail-sync"]);
+    let synced = Daemon::start_with(
+        directory.path(),
+        "sync",
+        std::slice::from_ref(&daemon_path),
+        &["--trail-sync"],
+    );
     rows.push((
         "daemon, --trail-sync",
         Measured::of(socket_way("sync", &synced.socket, "echo__echo")),
     ));
     drop(synced);
 
-    let daemon = Daemon::start(directory.path(), "on", &[daemon_path.clone()]);
+    let daemon = Daemon::start(directory.path(), "on", std::slice::from_ref(&daemon_path));
     let first_answer = daemon.first_answer;
     let first_call = {
         let start = Instant::now();

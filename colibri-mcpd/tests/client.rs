@@ -6,6 +6,8 @@
 )]
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -370,6 +372,77 @@ fn an_ssh_key_gets_the_bridge_and_the_tools_and_nothing_else() {
         );
     }
     assert!(!touched.exists());
+}
+
+#[test]
+fn metrics_count_calls_and_name_no_user_and_no_tool() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    let socket = home.join("metrics.sock");
+    let daemon = Daemon::start(home, &["--metrics-socket", socket.to_str().unwrap()]);
+    let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o660);
+    ask(home, &["call", "demo", "echo", "text=hello"], 0);
+    ask(home, &["call", "demo", "echo", "text=hello"], 0);
+    ask(
+        home,
+        &["call", "colibri", "colibri_create_task", "title=x", "description=y"],
+        1,
+    );
+    let text = ask(home, &["metrics"], 0);
+    for line in [
+        "colibri_calls_total{server=\"demo\"} 2\n",
+        "colibri_call_errors_total{server=\"colibri\",code=\"GATE_CLOSED\"} 1\n",
+        "colibri_call_duration_seconds_bucket{le=\"+Inf\",server=\"demo\"} 2\n",
+        "colibri_call_duration_seconds_count{server=\"demo\"} 2\n",
+        "colibri_server_state{server=\"demo\",state=\"ready\"} 1\n",
+        "colibri_server_state{server=\"demo\",state=\"backing_off\"} 0\n",
+        "colibri_server_processes{server=\"demo\"} 1\n",
+        "colibri_calls_in_flight 0\n",
+        "colibri_queued_bytes ",
+        "colibri_trail_failing 0\n",
+        "# TYPE colibri_trail_records gauge\n",
+        "process_resident_memory_bytes ",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    let me = nix::unistd::User::from_uid(nix::unistd::getuid())
+        .unwrap()
+        .unwrap()
+        .name;
+    for secret in ["echo", "hello", "create_task", "uid", &format!("\"{me}\"")] {
+        assert!(!text.contains(secret), "{secret}: {text}");
+    }
+
+    // Over HTTP; with bytes that are none; and from one who only listens.
+    for (sent, http) in [
+        ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", true),
+        ("POST /\r\n\r\n", false),
+        ("GE", false),
+        ("", false),
+    ] {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        stream.write_all(sent.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let body = match answer.split_once("\r\n\r\n") {
+            Some((head, body)) => {
+                assert!(http && head.starts_with("HTTP/1.0 200 OK\r\n"), "{head}");
+                assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+                body
+            }
+            None => {
+                assert!(!http, "{answer}");
+                &answer
+            }
+        };
+        assert!(body.starts_with("# HELP") && body.ends_with("# EOF\n"), "{body}");
+    }
+    daemon.stop();
+    assert!(!socket.exists());
+    ask(home, &["metrics"], 69);
+    ask(home, &["metrics", "--json"], 64);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
+use super::metrics::CallMetrics;
 use super::{Call, Chain};
 use crate::policy::Gate;
 
@@ -23,6 +24,11 @@ pub trait Target: Send + Sync {
     /// Arguments or a result as they are recorded where the operator asked for all of them: secrets redacted. `None`
     /// where only their digest is wanted.
     fn in_full(&self, _: &[u8]) -> Option<Box<RawValue>> {
+        None
+    }
+
+    /// Where its calls are counted, if not with those that the daemon answers itself.
+    fn metrics(&self) -> Option<&CallMetrics> {
         None
     }
 

@@ -8,6 +8,7 @@
 pub mod dispatch;
 pub mod enter;
 pub mod exit;
+pub mod metrics;
 pub mod park;
 pub mod record;
 pub mod validate;
@@ -30,6 +31,7 @@ pub use crate::protocol::Failure;
 use crate::protocol::{Method, Version};
 use crate::trail::TrailError;
 use crate::wire::Id;
+use metrics::CallMetrics;
 
 /// A request on its way.
 pub struct Call {
@@ -123,6 +125,8 @@ pub struct Chain {
     pub recorder: Recorder,
     /// What is checked before a call goes on.
     pub rules: validate::Rules,
+    /// What was counted of the calls that the daemon answers itself.
+    pub metrics: CallMetrics,
     /// The calls that wait for a person.
     pub approvals: Approvals,
 }
@@ -141,10 +145,14 @@ impl Chain {
         }
         let recorded = record::entered(&self.recorder, &mut sent);
         if let Err(failure) = recorded {
-            for (call, _) in sent {
-                exit::deliver(&call, &exit::shape(&call, Outcome::Failed(failure.clone())));
-            }
-            return;
+            let refused: Vec<_> = sent
+                .into_iter()
+                .map(|(call, _)| {
+                    let answer = exit::shape(&call, Outcome::Failed(failure.clone()));
+                    (call, answer)
+                })
+                .collect();
+            return self.leave(&refused);
         }
         for (call, failure) in sent {
             match failure {
@@ -196,7 +204,15 @@ impl Chain {
                 *answer = exit::shape(call, Outcome::Failed(failure.clone()));
             }
         }
-        for (call, answer) in &answers {
+        self.leave(&answers);
+    }
+
+    /// Counts calls and delivers their answers. Every call passes here once, at its end.
+    fn leave(&self, calls: &[(Call, exit::Answer)]) {
+        let now = Instant::now();
+        for (call, answer) in calls {
+            let metrics = call.target.metrics().unwrap_or(&self.metrics);
+            metrics.count(answer.code.as_deref(), now.duration_since(call.entered));
             exit::deliver(call, answer);
         }
     }

@@ -16,6 +16,7 @@ use super::registry;
 use super::retry::{self, Health};
 use super::session::{Keeper, Limits, Session};
 use super::{Host, handshake};
+use crate::chain::metrics::CallMetrics;
 use crate::chain::{Call, Outcome};
 use crate::policy::{Caller, Contract, Rules};
 use crate::protocol::{Code, Failure, Version};
@@ -101,6 +102,8 @@ pub struct Server {
     pub isolation: Isolation,
     /// What tells one executable from the next: path, size, time of change.
     pub executable: String,
+    /// What was counted of its calls; begins anew where its entry changes.
+    pub metrics: CallMetrics,
     host: Weak<Host>,
     inner: Mutex<Inner>,
     /// Whether it failed since it last worked; looked at on each answer without a lock.
@@ -155,6 +158,7 @@ impl Server {
             isolation: loaded.isolation(),
             entry,
             executable,
+            metrics: CallMetrics::default(),
             host: host.me.clone(),
             inner: Mutex::new(Inner {
                 slots: BTreeMap::new(),

@@ -212,6 +212,11 @@ impl Session {
             .count()
     }
 
+    /// Bytes that wait for the process to read them.
+    pub fn queued(&self) -> usize {
+        self.outbox.queued()
+    }
+
     /// Whether it takes calls.
     pub fn is_open(&self) -> bool {
         let state = self.state();

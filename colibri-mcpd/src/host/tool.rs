@@ -10,6 +10,7 @@ use tracing::{info, warn};
 use super::catalogue::Definition;
 use super::names::{Names, Offer};
 use super::pool::{Server, State};
+use crate::chain::metrics::CallMetrics;
 use crate::chain::{Call, Chain, Described, Failure, Outcome, Parked, Target};
 use crate::policy::{Gate, ToolCheck, Verdict, summary};
 use crate::protocol::Version;
@@ -81,6 +82,10 @@ impl Target for HostTool {
             operation: &self.tool,
             gate: Gate::External,
         }
+    }
+
+    fn metrics(&self) -> Option<&CallMetrics> {
+        Some(&self.server.metrics)
     }
 
     fn rename(&self) -> Option<&str> {

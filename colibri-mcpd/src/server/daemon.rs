@@ -52,6 +52,19 @@ pub struct Limits {
     pub in_flight: usize,
 }
 
+/// What the clients make the daemon hold.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// Connections.
+    pub clients: usize,
+    /// Calls without an answer.
+    pub in_flight: usize,
+    /// Bytes queued for all clients and servers.
+    pub queued: usize,
+    /// Bytes queued for the client that has most.
+    pub most_queued: usize,
+}
+
 /// The daemon.
 pub struct Daemon {
     /// What it runs with.
@@ -177,6 +190,21 @@ impl Daemon {
     /// Clients that are connected.
     pub fn clients(&self) -> usize {
         self.guests().len()
+    }
+
+    /// What the clients make the daemon hold.
+    pub fn load(&self) -> Load {
+        let guests: Vec<_> = self.guests().values().cloned().collect();
+        Load {
+            clients: guests.len(),
+            in_flight: guests.iter().map(|guest| guest.client.in_flight()).sum(),
+            queued: self.budget.queued(),
+            most_queued: guests
+                .iter()
+                .map(|guest| guest.client.outbox.queued())
+                .max()
+                .unwrap_or(0),
+        }
     }
 
     /// A legacy client has finished its handshake and may be told things.

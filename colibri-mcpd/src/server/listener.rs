@@ -139,19 +139,25 @@ impl Listener {
         })
     }
 
-    /// Accepts clients for as long as this is polled.
-    pub async fn accept(&self, daemon: &Arc<Daemon>) {
-        let turned_away = Arc::new(Semaphore::new(MOST_TURNED_AWAY));
+    /// Waits for the next one who connects.
+    pub async fn next(&self) -> UnixStream {
         loop {
-            let stream = match self.socket.accept().await {
-                Ok((stream, _)) => stream,
+            match self.socket.accept().await {
+                Ok((stream, _)) => return stream,
                 Err(error) => {
                     // Out of descriptors, most likely: it goes by when a client leaves.
                     error!("accepting a client failed: {error}");
                     sleep(Duration::from_millis(100)).await;
-                    continue;
                 }
-            };
+            }
+        }
+    }
+
+    /// Accepts clients for as long as this is polled.
+    pub async fn accept(&self, daemon: &Arc<Daemon>) {
+        let turned_away = Arc::new(Semaphore::new(MOST_TURNED_AWAY));
+        loop {
+            let stream = self.next().await;
             let caller = match peer::caller(&stream) {
                 Ok(caller) => caller,
                 Err(error) => {

@@ -4,10 +4,12 @@ pub mod daemon;
 mod facts;
 mod listener;
 mod log;
+mod metrics;
 mod operator;
 mod own;
 mod peer;
 pub mod session;
+mod sys;
 
 use std::ffi::OsString;
 use std::os::unix::fs::DirBuilderExt;
@@ -22,6 +24,7 @@ use nix::sys::signal::SigSet;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 
+use crate::chain::metrics::CallMetrics;
 use crate::chain::{Chain, Recorder, validate::Rules};
 use crate::config::{Config, Flags};
 use crate::confine::{PrivMode, SystemSpawner, check_contract, harden, keeper};
@@ -194,6 +197,7 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
             gates: ArcSwap::from_pointee(gates),
             clients: ArcSwap::from_pointee(clients),
         },
+        metrics: CallMetrics::default(),
         approvals: Approvals::new(DEFAULT_EXPIRY),
     });
     let budget = Arc::new(Budget::new(MOST_QUEUED / 2));
@@ -210,13 +214,18 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
     apply(&host, &loaded);
     let signals = Signals::new().map_err(|error| (EXIT_SYSTEM, format!("signals: {error}")))?;
     let listener = listener::Listener::bind(&config.socket).map_err(|error| (EXIT_UNAVAILABLE, error.to_string()))?;
+    let bound = config.metrics_socket.as_deref().map(listener::Listener::bind);
+    let metrics_listener = bound
+        .transpose()
+        .map_err(|error| (EXIT_UNAVAILABLE, error.to_string()))?;
     info!(socket = %config.socket.display(), write = config.write, external = config.external_call, "listening");
     let daemon = Daemon::new(config, chain, host, store, budget);
     tokio::select! {
         () = listener.accept(&daemon) => {}
+        () = metrics::serve(metrics_listener.as_ref(), &daemon) => {}
         name = signals.wait(&daemon) => info!(signal = name, "told to end"),
     }
-    drop(listener);
+    drop((listener, metrics_listener));
     daemon.end().await;
     if let Err(error) = daemon.chain().close() {
         error!("the trail was not sealed: {error}");

@@ -37,6 +37,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use clap::Parser;
 use colibri_jail_helper::registry::Registry;
+use colibri_mcpd::chain::metrics::CallMetrics;
 use colibri_mcpd::chain::{Chain, Recorder, validate::Rules};
 use colibri_mcpd::config::{Config, Flags};
 use colibri_mcpd::host::registry::{Loaded, Server as Entry};
@@ -210,6 +211,7 @@ async fn simulate(seed: u64) -> Arc<World> {
             gates: ArcSwap::from_pointee(Gates::new(false, true)),
             clients: ArcSwap::from_pointee(Clients::absent("/simulated/clients.json".into())),
         },
+        metrics: CallMetrics::default(),
         approvals: Approvals::new(DEFAULT_EXPIRY),
     });
     let budget = Arc::new(Budget::new(1 << 30));

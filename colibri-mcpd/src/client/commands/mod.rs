@@ -8,6 +8,7 @@ pub mod demo;
 pub mod demo_daemon;
 pub mod demo_server;
 pub mod doctor;
+pub mod metrics;
 pub mod servers;
 pub mod snapshot;
 pub mod ssh_gate;
@@ -47,6 +48,8 @@ pub enum Command {
     Snapshot,
     /// Shows, verifies and keeps the trail: the record of every call
     Trail(trail::Arguments),
+    /// Shows the daemon's metrics, as Prometheus reads them
+    Metrics(metrics::Arguments),
     /// Shows the calls that wait for a person (operators)
     Approvals,
     /// Lets a waiting call be made (operators)
@@ -106,6 +109,7 @@ impl Command {
             Command::Tasks(arguments) => tasks::run(&arguments, context)?,
             Command::Snapshot => snapshot::run(context)?,
             Command::Trail(arguments) => return trail::run(&arguments, context),
+            Command::Metrics(arguments) => metrics::run(&arguments, context)?,
             Command::Approvals => approvals::list(context)?,
             Command::Approve(decide) => approvals::decide(&decide, true, context)?,
             Command::Deny(decide) => approvals::decide(&decide, false, context)?,
@@ -165,6 +169,14 @@ pub enum Failure {
     /// A request has no result.
     #[error(transparent)]
     Request(#[from] RequestError),
+    /// The metrics cannot be read.
+    #[error("{socket}: {source}; the daemon serves metrics there if it is started with --metrics-socket", socket = .socket.display())]
+    Metrics {
+        /// Where they should be.
+        socket: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// The trail cannot be read, or does not hold.
     #[error(transparent)]
     Trail(#[from] TrailCommandError),
@@ -198,6 +210,8 @@ impl Failure {
             Failure::Unavailable(_) | Failure::Request(RequestError::Lost { .. }) => Self::UNAVAILABLE,
             Failure::Request(RequestError::Unreadable { .. }) | Failure::Machine(_) => 70,
             Failure::Output(_) => 74,
+            Failure::Metrics { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
+            Failure::Metrics { .. } => Self::UNAVAILABLE,
             Failure::Trail(error) => trail_exit_code(error),
         }
     }

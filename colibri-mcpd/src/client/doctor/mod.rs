@@ -202,6 +202,7 @@ mod tests {
         let found = examine(&host);
         let of = |name: &str| found.iter().find(|found| found.fact == name).unwrap();
         assert_eq!(of("the helper is installed").outcome, "bad");
+        // The first directory that is not there is what is named.
         assert!(of("the helper is installed").seen.contains("/nonexistent"));
         assert_eq!(of("the daemon answers").outcome, "bad");
         assert_eq!(of("the registry is root's, and right").outcome, "note");

@@ -1,0 +1,133 @@
+//! Counting finished calls: two atomic additions for a call that succeeds, three for one that fails.
+//!
+//! Each server has its own counters, found through the call's target and never looked up by name. What a server or a
+//! client can choose freely, such as the numbers of errors, is counted under names of ours, so that no peer can make
+//! the list of counters longer.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::protocol::Code;
+
+/// Upper bounds of the latency buckets, nanoseconds: from what a warm call adds to the longest usual time limit.
+const BOUNDS: [u64; 18] = [
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
+    10_000_000_000,
+    30_000_000_000,
+    60_000_000_000,
+];
+/// What is counted beside [`Code::ALL`]; the last one is for every code that has no name here.
+const MORE_CODES: [&str; 3] = ["TOOL_ERROR", "CANCELLED", "RPC_ERROR"];
+const CODES: usize = Code::ALL.len() + MORE_CODES.len();
+
+fn codes() -> impl Iterator<Item = &'static str> {
+    Code::ALL.iter().map(|code| code.name()).chain(MORE_CODES)
+}
+
+/// Counters of the calls that one server, or the daemon itself, answered.
+#[derive(Debug)]
+pub struct CallMetrics {
+    buckets: [AtomicU64; BOUNDS.len() + 1],
+    nanoseconds: AtomicU64,
+    errors: [AtomicU64; CODES],
+}
+
+impl Default for CallMetrics {
+    fn default() -> CallMetrics {
+        CallMetrics {
+            buckets: [const { AtomicU64::new(0) }; BOUNDS.len() + 1],
+            nanoseconds: AtomicU64::new(0),
+            errors: [const { AtomicU64::new(0) }; CODES],
+        }
+    }
+}
+
+/// What was counted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Counted {
+    /// Calls by latency: the bucket's upper bound in seconds, the last one infinite, and the calls in it alone.
+    pub buckets: Vec<(f64, u64)>,
+    /// All latencies together, seconds.
+    pub seconds: f64,
+    /// Failed calls by code; codes that did not occur are left out.
+    pub errors: Vec<(&'static str, u64)>,
+}
+
+impl Counted {
+    /// Finished calls.
+    pub fn calls(&self) -> u64 {
+        self.buckets.iter().map(|(_, count)| count).sum()
+    }
+}
+
+impl CallMetrics {
+    /// Counts a finished call. `code` says why it failed, if it did.
+    pub fn count(&self, code: Option<&str>, latency: Duration) {
+        let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        let bucket = BOUNDS.partition_point(|bound| *bound < nanoseconds);
+        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+        if let Some(code) = code {
+            let index = codes().position(|known| known == code).unwrap_or(CODES - 1);
+            self.errors[index].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// What was counted until now. Calls that finish meanwhile may be in one number and not in another.
+    pub fn counted(&self) -> Counted {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let bounds = BOUNDS.iter().map(|bound| *bound as f64 / 1e9).chain([f64::INFINITY]);
+        Counted {
+            buckets: bounds.zip(self.buckets.iter().map(read)).collect(),
+            seconds: read(&self.nanoseconds) as f64 / 1e9,
+            errors: codes()
+                .zip(self.errors.iter().map(read))
+                .filter(|(_, count)| *count > 0)
+                .collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_in_the_bucket_that_ends_at_or_above_its_latency() {
+        let metrics = CallMetrics::default();
+        for nanoseconds in [0, 100_000, 100_001, 60_000_000_000, 60_000_000_001] {
+            metrics.count(None, Duration::from_nanos(nanoseconds));
+        }
+        let counted = metrics.counted();
+        let filled: Vec<_> = counted.buckets.iter().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(filled, [&(0.0001, 2), &(0.00025, 1), &(60.0, 1), &(f64::INFINITY, 1)]);
+        assert_eq!((counted.calls(), counted.errors.len()), (5, 0));
+        assert!((counted.seconds - 120.000_200_002).abs() < 1e-6, "{}", counted.seconds);
+        assert!(BOUNDS.is_sorted());
+    }
+
+    #[test]
+    fn codes_that_others_choose_are_counted_under_one_name() {
+        let metrics = CallMetrics::default();
+        for code in ["GATE_CLOSED", "CANCELLED", "-32603", "-32000", "x\"} 1\n", ""] {
+            metrics.count(Some(code), Duration::ZERO);
+        }
+        let mut errors = metrics.counted().errors;
+        errors.sort_unstable();
+        assert_eq!(errors, [("CANCELLED", 1), ("GATE_CLOSED", 1), ("RPC_ERROR", 4)]);
+    }
+}
