@@ -167,7 +167,9 @@ impl Clients {
                     match member.key.parse::<u32>() {
                         Ok(id) if id.to_string() == member.key => Some(id),
                         _ => {
-                            return Err(member.key_error("a number must be from 0 to 4294967295, without leading zeros"));
+                            return Err(
+                                member.key_error("a number must be from 0 to 4294967295, without leading zeros")
+                            );
                         }
                     }
                 } else {

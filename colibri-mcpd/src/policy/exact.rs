@@ -345,7 +345,7 @@ fn fold(key: &str) -> String {
             .map(|byte| byte.to_ascii_lowercase() as char)
             .collect();
     }
-    super::alike::fold(key)
+    crate::wire::json::fold(key)
 }
 
 #[cfg(test)]

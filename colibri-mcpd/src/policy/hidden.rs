@@ -39,7 +39,7 @@ fn is_symbol(c: char) -> bool {
     matches!(c, '©' | '®' | '\u{203c}'..='\u{3299}' | '\u{1f000}'..='\u{1faff}') && !is_hidden(c)
 }
 
-/// A text with its hidden characters, and the backslashes that could be taken for an escape, written as `\u{…}`.
+/// A text on one line, with its hidden characters written as `\u{…}`.
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {

@@ -54,6 +54,8 @@ pub struct Schema {
     chain: usize,
     /// Whether arrays are compared item by item, which looks at everything below them again.
     unique: bool,
+    /// Whether there are alternatives: an error then tells of each of them, with a copy of the value.
+    alternatives: bool,
 }
 
 /// Why a schema is not applied.
@@ -101,7 +103,7 @@ impl Schema {
         scan(&value, true, &mut 0)?;
         let graph = Graph::of(&value)?;
         let (work, chain) = graph.work()?;
-        let unique = graph.unique;
+        let (unique, alternatives) = (graph.unique, graph.alternatives);
         // Compiling recurses along the references, and a worker's stack is small.
         let compile = move || {
             jsonschema::options()
@@ -130,6 +132,7 @@ impl Schema {
             work,
             chain,
             unique,
+            alternatives,
         })
     }
 
@@ -161,9 +164,8 @@ impl Schema {
         if self.validator.is_valid(&arguments.value) {
             return Fit::Fits;
         }
-        // Telling why copies the value for each alternative that failed.
         let units = arguments.levels.iter().fold(0, |sum: u64, n| sum.saturating_add(*n));
-        let why = if cost.saturating_mul(units) > 4 * BUDGET {
+        let why = if self.alternatives && cost.saturating_mul(units) > 4 * BUDGET {
             None
         } else {
             self.validator
@@ -315,6 +317,8 @@ struct Graph<'v> {
     nodes: Vec<Node>,
     known: HashMap<*const Value, usize>,
     unique: bool,
+    /// `anyOf` or `oneOf` is used.
+    alternatives: bool,
     /// `unevaluated…` finds out anew which members were evaluated, and applies branches a second time for it.
     unevaluated: bool,
     /// Keywords that are neither applied nor say anything, by the first place of one.
@@ -328,6 +332,7 @@ impl<'v> Graph<'v> {
             nodes: Vec::new(),
             known: HashMap::new(),
             unique: false,
+            alternatives: false,
             unevaluated: false,
             unknown: None,
         };
@@ -360,6 +365,7 @@ impl<'v> Graph<'v> {
             if SAME_ONE.contains(&name) && is_schema {
                 node.same.push(self.node(value, entered + 1)?);
             } else if SAME_LIST.contains(&name) {
+                self.alternatives |= name != "allOf";
                 for branch in value.as_array().into_iter().flatten() {
                     node.same.push(self.node(branch, entered + 1)?);
                 }
@@ -684,6 +690,27 @@ mod tests {
         );
         let nested = format!("{}{{\"v\":\"x\"}}{}", "{\"v\":1,\"c\":[".repeat(20), "]}".repeat(20));
         assert!(unfit(&tree, &nested).contains("/v"));
+    }
+
+    #[test]
+    fn the_deepest_check_fits_the_stack() {
+        let chain =
+            schema(json!({"$defs":{"n":{"allOf":[{"properties":{"a":{"$ref":"#/$defs/n"}}}]}},"$ref":"#/$defs/n"}));
+        let four = schema(
+            json!({"$defs":{"n":{"allOf":[{"allOf":[{"properties":{"a":{"$ref":"#/$defs/n"},"b":{"type":"null"}}}]}]}},
+            "$ref":"#/$defs/n"}),
+        );
+        let nested = |levels: usize, last: &str| format!("{}{last}{}", "{\"a\":".repeat(levels), "}".repeat(levels));
+        assert_eq!(fit(&chain, &nested(128, "1")), Fit::Fits);
+        assert_eq!(fit(&four, &nested(128, "1")), Fit::TooCostly);
+        assert!(unfit(&four, &nested(126, "{\"b\":1}")).starts_with("/a/a/"));
+    }
+
+    #[test]
+    fn a_missing_argument_is_named_beside_a_large_one() {
+        let schema = schema(json!({"required":["path"],"properties":{"content":{"type":"string"}}}));
+        let large = json!({"content":"x".repeat(1 << 20)}).to_string();
+        assert!(unfit(&schema, &large).contains("\"path\" is a required property"));
     }
 
     #[test]
