@@ -63,8 +63,8 @@ pub struct CallerGates {
 
 impl CallerGates {
     /// The gates as they stand for a caller: what the daemon was started with, what policy opens, and what is left
-    /// after the connection's own narrowing. Where several keep a gate closed, the one that the caller can do least about
-    /// is named.
+    /// after the connection's own narrowing. Where several keep a gate closed, the one that the caller can do least
+    /// about is named.
     pub fn new(daemon: Gates, rights: &Rights, narrowed: Gates) -> CallerGates {
         let state = |gate| match (daemon.is_open(gate), rights.closes(gate)) {
             (false, _) => GateState::Closed,

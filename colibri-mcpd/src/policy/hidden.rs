@@ -1,8 +1,8 @@
 //! Characters that a person does not see and a model reads: the means of tool poisoning.
 
-/// Whether a character is shown by nothing, or changes how others are shown: controls, bidirectional controls, zero-width
-/// and other default-ignorable characters, tags, variation selectors, blanks that look like nothing, noncharacters and
-/// private use.
+/// Whether a character is shown by nothing, or changes how others are shown: controls, bidirectional controls,
+/// zero-width and other default-ignorable characters, tags, variation selectors, blanks that look like nothing,
+/// noncharacters and private use.
 ///
 /// Sources: Unicode 16, DerivedCoreProperties (Default_Ignorable_Code_Point), PropList (Bidi_Control), UTR 36.
 pub fn is_hidden(c: char) -> bool {

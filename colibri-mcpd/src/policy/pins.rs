@@ -1,15 +1,15 @@
 //! Pins: the definitions of tools and the instructions of servers as first approved.
 //!
 //! A model acts on what a definition says, so a server that changes one changes what its tools do to the person who
-//! approved them ("rug pull"). A pin is a SHA-256 over the whole definition, with its keys sorted and insignificant space
-//! removed and everything else as written. What is not as pinned is blocked, with a readable difference, until an operator
-//! accepts exactly that text.
+//! approved them ("rug pull"). A pin is a SHA-256 over the whole definition, with its keys sorted and insignificant
+//! space removed and everything else as written. What is not as pinned is blocked, with a readable difference, until
+//! an operator accepts exactly that text.
 //!
 //! By default the first definition of a tool is trusted, unless it holds characters that nobody sees. In strict mode
 //! nothing is trusted until accepted, or pinned in a second, read-only file that comes with an image.
 //!
-//! Pins live in a JSON file in the state directory, not in the database: they are few, an operator can read, compare and
-//! copy them with ordinary tools, and the same file serves as an image's.
+//! Pins live in a JSON file in the state directory, not in the database: they are few, an operator can read, compare
+//! and copy them with ordinary tools, and the same file serves as an image's.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -203,8 +203,8 @@ impl Pins {
     /// Opens the pins in a state directory, and those of an image if there are any.
     ///
     /// # Errors
-    /// A file that is unsafe, unreadable or holds something else, or an image's file that is missing: pins that cannot be
-    /// read must not be taken for no pins.
+    /// A file that is unsafe, unreadable or holds something else, or an image's file that is missing: pins that cannot
+    /// be read must not be taken for no pins.
     pub fn open(state_directory: &Path, image: Option<&Path>, trust: Trust) -> Result<Pins, PinError> {
         let path = state_directory.join(FILE);
         let image = match image {
@@ -230,8 +230,8 @@ impl Pins {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compares what a server says with its pins, and pins what is trusted on first use. Call it whenever definitions were
-    /// learned: at a start, after `list_changed`, from the catalogue.
+    /// Compares what a server says with its pins, and pins what is trusted on first use. Call it whenever definitions
+    /// were learned: at a start, after `list_changed`, from the catalogue.
     ///
     /// What cannot be written to the file is not trusted.
     pub fn judge<'d>(
@@ -277,7 +277,8 @@ impl Pins {
             waiting.insert(subject, text);
             standing
         };
-        // No instructions are pinned too, as an empty text: such that come later are a change. Going back to none is not.
+        // No instructions are pinned too, as an empty text: such that come later are a change. Going back to none is
+        // not.
         let text = instructions.map(string).unwrap_or_default();
         let silent = text.is_empty();
         let standing = look(Subject::Instructions, text);
@@ -375,8 +376,8 @@ impl Pins {
         rows.into_values().collect()
     }
 
-    /// What differs between what was approved and what waits, a member a line (`-` as approved, `+` as it is now), hidden
-    /// characters escaped, nothing cut; `None` if nothing waits.
+    /// What differs between what was approved and what waits, a member a line (`-` as approved, `+` as it is now),
+    /// hidden characters escaped, nothing cut; `None` if nothing waits.
     pub fn diff(&self, server: &str, subject: &Subject) -> Option<String> {
         let state = self.state();
         let new = state.waiting.get(server)?.get(subject)?;

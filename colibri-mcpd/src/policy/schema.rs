@@ -1,16 +1,17 @@
 //! JSON Schemas that strangers wrote, applied within bounds.
 //!
 //! A schema comes from a hosted server and the arguments from a client; together they may be made to cost. A regular
-//! expression can backtrack, a chain of `anyOf` over `$ref` doubles with each link, a recursive `$ref` doubles with each
-//! level of the arguments. No deadline helps in the middle of a synchronous check, so the cost is bounded beforehand:
+//! expression can backtrack, a chain of `anyOf` over `$ref` doubles with each link, a recursive `$ref` doubles with
+//! each level of the arguments. No deadline helps in the middle of a synchronous check, so the cost is bounded
+//! beforehand:
 //!
-//! * The schema is read as a graph of subschemas. For each level of the arguments, the most work that one value there can
-//!   cause is computed once, when the schema is compiled ([`Schema::compile`]): what applies to the same value is added
-//!   up, what applies to its children is carried one level down.
-//! * A check multiplies that by what the arguments hold on each level, and by nothing else. Over the budget the arguments
-//!   are not checked, and the caller is told so.
-//! * `$ref` stays inside the schema, regular expressions have Rust's semantics (no backtracking), and the sizes of both are
-//!   limited. `format` is an annotation and not checked.
+//! * The schema is read as a graph of subschemas. For each level of the arguments, the most work that one value there
+//!   can cause is computed once, when the schema is compiled ([`Schema::compile`]): what applies to the same value is
+//!   added up, what applies to its children is carried one level down.
+//! * A check multiplies that by what the arguments hold on each level, and by nothing else. Over the budget the
+//!   arguments are not checked, and the caller is told so.
+//! * `$ref` stays inside the schema, regular expressions have Rust's semantics (no backtracking), and the sizes of
+//!   both are limited. `format` is an annotation and not checked.
 
 use std::collections::HashMap;
 
@@ -32,10 +33,11 @@ const MAX_CHAIN: usize = 256;
 const MAX_PATTERNS: usize = 64;
 /// The most bytes of one regular expression.
 const MAX_PATTERN: usize = 1_024;
-/// Bytes of a compiled regular expression. Far below the size at which regex-automata 0.4 panics (rust-lang/regex#1344).
+/// Bytes of a compiled regular expression. Far below the size at which regex-automata 0.4 panics
+/// (rust-lang/regex#1344).
 const PATTERN_SIZE: usize = 256 << 10;
-/// The most work of one check. A unit is about what comparing a short value takes; measured, all of it takes some tens of
-/// milliseconds.
+/// The most work of one check. A unit is about what comparing a short value takes; measured, all of it takes some tens
+/// of milliseconds.
 const BUDGET: u64 = 4_000_000;
 /// The most subschemas that are entered one from within the other while checking: it bounds the stack.
 const MAX_NESTED: usize = 512;
@@ -79,14 +81,16 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, SchemaError> {
 }
 
 impl Schema {
-    /// Compiles a schema. The dialect is the one that `$schema` names, else 2020-12 (MCP 2025-11-25, "JSON Schema Usage").
+    /// Compiles a schema. The dialect is the one that `$schema` names, else 2020-12 (MCP 2025-11-25, "JSON Schema
+    /// Usage").
     ///
     /// Takes milliseconds for a schema made to be slow; meant for when definitions are learned, not for calls.
     ///
     /// # Errors
-    /// Not an object, more than one reader can agree on, over one of the limits, an unknown dialect, a `$ref` that is not a
-    /// JSON pointer into the same schema, `$dynamicRef`, a schema that applies itself to the same value, a regular expression that
-    /// Rust does not have (look-around, back references), anything the dialect's own schema refuses.
+    /// Not an object, more than one reader can agree on, over one of the limits, an unknown dialect, a `$ref` that is
+    /// not a JSON pointer into the same schema, `$dynamicRef`, a schema that applies itself to the same value, a
+    /// regular expression that Rust does not have (look-around, back references), anything the dialect's own schema
+    /// refuses.
     pub fn compile(raw: &[u8]) -> Result<Schema, SchemaError> {
         if raw.len() > MAX_BYTES {
             return refuse(format!("the schema is longer than {MAX_BYTES} bytes"));
@@ -527,7 +531,8 @@ fn values(value: &Value) -> u64 {
 }
 
 /// The most states of a regular expression, which at worst are all looked at for each character. Estimated from above:
-/// four for a character (a class of UTF-8 text), times every count in braces; never more than fit into [`PATTERN_SIZE`].
+/// four for a character (a class of UTF-8 text), times every count in braces; never more than fit into
+/// [`PATTERN_SIZE`].
 fn pattern_weight(pattern: &str) -> u64 {
     let counts = pattern.split('{').skip(1).filter_map(|part| {
         let inside = part.split('}').next()?;
@@ -704,6 +709,13 @@ mod tests {
         assert_eq!(fit(&chain, &nested(128, "1")), Fit::Fits);
         assert_eq!(fit(&four, &nested(128, "1")), Fit::TooCostly);
         assert!(unfit(&four, &nested(126, "{\"b\":1}")).starts_with("/a/a/"));
+    }
+
+    #[test]
+    fn the_longest_chain_of_references_compiles() {
+        let long = schema(doubling(MAX_CHAIN / 2 - 2, |next| json!({"allOf":[next]})));
+        assert_eq!(fit(&long, r#"{"a":"x"}"#), Fit::Fits);
+        assert!(unfit(&long, r#"{"a":1}"#).starts_with("/a: "));
     }
 
     #[test]
