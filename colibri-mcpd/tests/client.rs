@@ -5,7 +5,7 @@
     reason = "helpers of tests, which clippy does not take for tests"
 )]
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -62,6 +62,8 @@ fn the_demo_shows_everything_and_leaves_nothing() {
         "met Colibri",
         "write gate is closed",
         "context_servers",
+        "/trail: sound",
+        "promise      none without a witness",
         "No process and no file of it is left.",
     ] {
         assert!(said.contains(part), "{part}: {said}");
@@ -108,6 +110,266 @@ fn a_killed_demo_takes_its_daemon_with_it() {
         assert!(std::time::Instant::now() < deadline, "the daemon still listens");
         std::thread::yield_now();
     }
+}
+
+/// A daemon of the test's own, with the demo's server; killed when dropped.
+struct Daemon {
+    process: Child,
+    // Kept open: the daemon goes on writing its log.
+    _log: BufReader<std::process::ChildStderr>,
+}
+
+impl Daemon {
+    fn start(home: &Path, flags: &[&str]) -> Daemon {
+        let registry = home.join("registry.json");
+        let entry = serde_json::json!({ "command": env!("CARGO_BIN_EXE_colibri-mcp"),
+            "args": ["demo-server", "--notes", home.join("notes")] });
+        std::fs::create_dir_all(home.join("notes")).unwrap();
+        std::fs::write(
+            &registry,
+            serde_json::json!({ "servers": { "demo": entry } }).to_string(),
+        )
+        .unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_colibri-mcpd"));
+        command.args(flags).args(["--external-call", "--allow-root"]);
+        for (flag, file) in [
+            ("--socket", "socket"),
+            ("--external-config", "registry.json"),
+            ("--clients", "clients.json"),
+            ("--state-dir", "state"),
+        ] {
+            command.arg(flag).arg(home.join(file));
+        }
+        let mut process = command
+            .env_clear()
+            .env("HOME", home)
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(process.stderr.take().unwrap());
+        let mut said = String::new();
+        while !said.contains("listening") {
+            assert_ne!(log.read_line(&mut said).unwrap(), 0, "{said}");
+        }
+        Daemon { process, _log: log }
+    }
+
+    /// Ends it in order.
+    fn stop(mut self) {
+        kill(Pid::from_raw(self.process.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+        assert_eq!(self.process.wait().unwrap().code(), Some(0));
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Both fail where it has ended, which is what is wanted.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Runs a command against the daemon and the trail in `home`, and returns what it said; its status must be this one.
+fn ask(home: &Path, arguments: &[&str], status: i32) -> String {
+    let output = client(home, arguments)
+        .env("COLIBRI_MCP_SOCKET", home.join("socket"))
+        .env("COLIBRI_STATE_DIR", home.join("state"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(
+        output.status.code(),
+        Some(status),
+        "{arguments:?}: {said}{:?}",
+        output.stderr
+    );
+    said
+}
+
+#[test]
+fn the_trail_of_a_daemon_can_be_shown_verified_proved_and_kept() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    let daemon = Daemon::start(home, &[]);
+    ask(home, &["call", "demo", "echo", "text=hello"], 0);
+    ask(
+        home,
+        &["call", "colibri", "colibri_create_task", "title=x", "description=y"],
+        1,
+    );
+    // The daemon still runs.
+    assert!(ask(home, &["trail", "verify"], 0).contains(": sound\n"));
+    let me = nix::unistd::User::from_uid(nix::unistd::getuid())
+        .unwrap()
+        .unwrap()
+        .name;
+    let shown = ask(home, &["trail", "show", "--user", &me, "--tool", "echo"], 0);
+    assert!(
+        shown.contains(&me) && shown.contains("demo echo") && shown.contains("SUCCESS"),
+        "{shown}"
+    );
+    assert_eq!(shown.lines().count(), 2, "{shown}");
+    let failed = ask(home, &["trail", "show", "--result", "fail", "--json"], 0);
+    let failed: serde_json::Value = serde_json::from_str(&failed).unwrap();
+    assert_eq!(
+        (&failed["operation"], &failed["error_code"]),
+        (&"colibri_create_task".into(), &"GATE_CLOSED".into())
+    );
+    let nobody = ask(home, &["trail", "show", "--user", "4294967294"], 0);
+    assert_eq!(nobody, "");
+    assert!(ask(home, &["trail", "stats", "--server", "demo"], 0).contains("demo echo"));
+
+    // Killed without warning, a second one goes on in a new segment: the first is complete then.
+    assert_eq!(ask(home, &["trail", "segments"], 0), "");
+    drop(daemon);
+    let daemon = Daemon::start(home, &[]);
+    daemon.stop();
+    let state = home.join("state");
+    let state = state.to_str().unwrap();
+    let segments = ask(home, &["trail", "segments", "--state-dir", state], 0);
+    let name = segments.trim();
+    assert_eq!(segments.lines().count(), 1, "{segments}");
+    let archive = home.join("archive");
+    std::fs::create_dir(&archive).unwrap();
+    let segment = ask(home, &["trail", "export", "--state-dir", state, name], 0);
+    assert!(segment.contains("\"echo\""), "{segment}");
+    std::fs::write(archive.join(format!("{name}.jsonl")), &segment).unwrap();
+    let seal = ask(home, &["trail", "export", "--state-dir", state, "--seal", name], 0);
+    assert!(segment.contains(&seal) && seal.lines().count() == 1, "{seal}");
+    std::fs::write(archive.join(format!("{name}.seal")), &seal).unwrap();
+    let archive = archive.to_str().unwrap();
+    ask(
+        home,
+        &[
+            "trail",
+            "verify",
+            "--state-dir",
+            state,
+            "--archive",
+            archive,
+            "--syslog",
+            "-",
+        ],
+        0,
+    );
+    // Of today, so it stays.
+    assert_eq!(
+        ask(home, &["trail", "drop", "--state-dir", state, "--keep-days", "0"], 0),
+        ""
+    );
+
+    let file = home.join("proof");
+    let proof = ask(home, &["trail", "prove", "1"], 0);
+    std::fs::write(&file, &proof).unwrap();
+    let file = file.to_str().unwrap();
+    let root = serde_json::from_str::<serde_json::Value>(&proof).unwrap()["root"].clone();
+    let key = home.join("state/trail.pub");
+    ask(home, &["trail", "check-proof", file], 0);
+    ask(
+        home,
+        &["trail", "check-proof", file, "--root", root.as_str().unwrap()],
+        0,
+    );
+    ask(home, &["trail", "check-proof", file, "--key", key.to_str().unwrap()], 0);
+    for (arguments, status) in [
+        (&["trail", "check-proof", file, "--root", &"1".repeat(64)][..], 1),
+        (&["trail", "check-proof", file, "--root", "1"], 64),
+        (&["trail", "check-proof", key.to_str().unwrap()], 65),
+        (&["trail", "check-proof", "/nonexistent"], 66),
+        (&["trail", "prove", "99999"], 65),
+        (&["trail", "export", "../../etc/passwd"], 65),
+        (&["trail", "show", "--since", "yesterday"], 64),
+        (&["trail", "show", "--user", "no such user"], 64),
+        (&["trail", "show", "--state-dir", "/nonexistent"], 66),
+        (&["trail", "verify", "--syslog", "/nonexistent"], 66),
+    ] {
+        ask(home, arguments, status);
+    }
+
+    let path = Path::new(state).join("trail").join(format!("{name}.jsonl"));
+    std::fs::write(&path, segment.replacen("\"echo\"", "\"ECHO\"", 1)).unwrap();
+    let verdict = ask(home, &["trail", "verify"], 1);
+    assert!(verdict.contains(name), "{verdict}");
+}
+
+#[test]
+fn a_followed_trail_shows_calls_as_they_are_made() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    let _daemon = Daemon::start(home, &[]);
+    let mut follower = client(home, &["trail", "show", "-f", "--tool", "echo"])
+        .env("COLIBRI_STATE_DIR", home.join("state"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    ask(home, &["call", "demo", "echo", "text=hello"], 0);
+    let mut lines = BufReader::new(follower.stdout.take().unwrap());
+    let mut said = String::new();
+    while said.matches('\n').count() < 2 {
+        assert_ne!(lines.read_line(&mut said).unwrap(), 0, "{said}");
+    }
+    follower.kill().unwrap();
+    follower.wait().unwrap();
+    assert!(said.contains("enter") && said.contains("SUCCESS"), "{said}");
+}
+
+#[test]
+fn an_ssh_key_gets_the_bridge_and_the_tools_and_nothing_else() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    let _daemon = Daemon::start(home, &[]);
+    let gate = |command: &str, flags: &[&str]| {
+        let mut gate = client(home, &["ssh-gate"]);
+        gate.args(flags)
+            .env("COLIBRI_MCP_SOCKET", home.join("socket"))
+            .env("SSH_ORIGINAL_COMMAND", command);
+        gate
+    };
+    let tools = gate("/opt/x/colibri-mcp tools demo", &[]).output().unwrap();
+    assert_eq!(tools.status.code(), Some(0), "{tools:?}");
+    assert!(String::from_utf8_lossy(&tools.stdout).contains("echo"), "{tools:?}");
+
+    let request = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"demo__echo","arguments":{"text":"hi"},
+        "_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},
+        "io.modelcontextprotocol/clientCapabilities":{}}}}"#
+        .replace('\n', " ");
+    for (command, flags, works) in [
+        ("", &[][..], true),
+        ("colibri-mcp", &[], true),
+        ("colibri-mcp --read-only", &[], false),
+        ("colibri-mcp", &["--read-only"], false),
+    ] {
+        let mut bridge = gate(command, flags)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        writeln!(bridge.stdin.take().unwrap(), "{request}").unwrap();
+        let output = bridge.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{command}: {said}");
+        assert_eq!(said.contains("GATE_CLOSED"), !works, "{command} {flags:?}: {said}");
+        assert_eq!(said.contains("\"hi\""), works, "{command} {flags:?}: {said}");
+    }
+
+    let touched = home.join("touched");
+    for command in [
+        "sh".to_owned(),
+        format!("touch {}", touched.display()),
+        format!("colibri-mcp; touch {}", touched.display()),
+        "colibri-mcp call demo echo text=hi".to_owned(),
+    ] {
+        let refused = gate(&command, &[]).output().unwrap();
+        let why = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(77), "{command}: {why}");
+        assert!(
+            why.contains("may only start the bridge") && refused.stdout.is_empty(),
+            "{why}"
+        );
+    }
+    assert!(!touched.exists());
 }
 
 #[test]

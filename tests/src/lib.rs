@@ -1,1 +1,50 @@
-//! What the end-to-end tests share: finding the built binaries, private daemons, and the check that nothing is left.
+//! What the end-to-end tests share: finding the built binaries, private daemons, a client that works on raw lines, and
+//! the check that nothing is left behind.
+//!
+//! The tests run the real executables and speak to them over the real socket. They share no code with the daemon: a
+//! mistake would have to be made twice to go unseen.
+
+mod client;
+mod daemon;
+mod processes;
+mod programs;
+
+pub use client::{Client, Era, LEGACY, MODERN, code_of, modern_meta, text_of};
+pub use daemon::{Daemon, Place};
+pub use processes::{is_alive, processes_with};
+pub use programs::program;
+
+use std::time::{Duration, Instant};
+
+/// How long anything may take before a test gives up. Far more than it takes on a busy machine: no test measures time.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until `look` finds what it looks for.
+///
+/// # Panics
+/// After [`PATIENCE`], with `what` it waited for.
+pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < until, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether the tests run as root. Where a test needs it and they do not, it says so and is skipped, or fails if
+/// `COLIBRI_TEST_REQUIRE_ROOT=1`.
+///
+/// # Panics
+/// If root is required and missing.
+pub fn is_root(test: &str) -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        let required = std::env::var("COLIBRI_TEST_REQUIRE_ROOT").is_ok_and(|value| value == "1");
+        assert!(!required, "{test} needs root");
+        println!("{test}: skipped, it needs root");
+    }
+    root
+}

@@ -70,6 +70,7 @@ fn main() {
             let line = vec![b'x'; 1 << 16];
             while std::io::stdout().write_all(&line).is_ok() {}
         }
+        "swap" => swap(rest[0], rest[1]),
         other => {
             eprintln!("inmate: unknown word {other}");
             exit(2)
@@ -111,6 +112,23 @@ fn try_start(word: &str) -> bool {
         }
         Err(_) => false,
     }
+}
+
+/// Swaps a directory against a link to /etc and back, at least 2,000 times and until the file `enough` is there: what the
+/// owner of a shown directory can do to it. Run on the host, by `tests/freebsd/run.sh`.
+fn swap(directory: &str, enough: &str) {
+    let (aside, link) = (format!("{directory}.aside"), format!("{directory}.link"));
+    std::os::unix::fs::symlink("/etc", &link).unwrap();
+    let mut rounds = 0;
+    while rounds < 2000 || !std::path::Path::new(enough).exists() {
+        std::fs::rename(directory, &aside).unwrap();
+        std::fs::rename(&link, directory).unwrap();
+        std::fs::rename(directory, &link).unwrap();
+        std::fs::rename(&aside, directory).unwrap();
+        rounds += 1;
+    }
+    std::fs::remove_file(&link).unwrap();
+    say(&rounds.to_string());
 }
 
 /// What the process was given, one fact a line.

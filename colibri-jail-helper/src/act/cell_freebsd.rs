@@ -348,19 +348,21 @@ fn address_bytes(address: &IpAddr) -> Vec<u8> {
 
 /// Every `allow` parameter that this kernel knows, as itself if the plan has it, else negated: what a kernel will
 /// allow by default tomorrow is then refused today.
+///
+/// `suser` stays: with `allow.nosuser` the child could enter the jail as root and not give up root in it (observed:
+/// setgroups(2) fails with EPERM). No process of the jail is root after that, and none can become it.
 fn allow_parameters(jail: &Ephemeral) -> Result<Vec<String>, Refusal> {
     let known = sys::sysctl_names_below("security.jail.param.allow")
         .map_err(|error| Refusal::system("jail", "list the allow parameters", error))?;
     let mut parameters = Vec::new();
     // A node that is a parameter itself is listed with a dot at its end (`mount.`).
     for name in known.iter().map(|name| name.trim_end_matches('.')) {
-        parameters.push(
-            match (jail.allow.iter().any(|asked| asked == name), name.rsplit_once('.')) {
-                (true, _) => format!("allow.{name}"),
-                (false, Some((above, last))) => format!("allow.{above}.no{last}"),
-                (false, None) => format!("allow.no{name}"),
-            },
-        );
+        let wanted = name == "suser" || jail.allow.iter().any(|asked| asked == name);
+        parameters.push(match (wanted, name.rsplit_once('.')) {
+            (true, _) => format!("allow.{name}"),
+            (false, Some((above, last))) => format!("allow.{above}.no{last}"),
+            (false, None) => format!("allow.no{name}"),
+        });
     }
     if let Some(unknown) = jail.allow.iter().find(|asked| !known.iter().any(|name| name == *asked)) {
         return Err(Refusal::file(

@@ -2,8 +2,13 @@
 
 use std::sync::Arc;
 
+use serde_json::value::RawValue;
+
 use super::{Call, Chain};
 use crate::policy::Gate;
+
+/// The server's name of what the daemon answers itself.
+pub const COLIBRI: &str = "colibri";
 
 /// Who answers a call.
 pub trait Target: Send + Sync {
@@ -12,6 +17,12 @@ pub trait Target: Send + Sync {
 
     /// The name by which the one that answers knows its tool, where the client used another.
     fn rename(&self) -> Option<&str> {
+        None
+    }
+
+    /// Arguments or a result as they are recorded where the operator asked for all of them: secrets redacted. `None`
+    /// where only their digest is wanted.
+    fn in_full(&self, _: &[u8]) -> Option<Box<RawValue>> {
         None
     }
 
@@ -31,6 +42,13 @@ pub struct Described<'a> {
     pub operation: &'a str,
     /// The gate in front of it.
     pub gate: Gate,
+}
+
+impl Described<'_> {
+    /// Whether the daemon answers itself.
+    pub fn is_ours(&self) -> bool {
+        self.server == COLIBRI
+    }
 }
 
 /// Sends a call to its target, unless it was cancelled meanwhile.

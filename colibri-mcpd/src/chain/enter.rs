@@ -1,7 +1,7 @@
 //! The first stage: a request is admitted under its id, with its client's limits.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -20,12 +20,12 @@ pub struct Client {
     pub outbox: Arc<Outbox>,
     /// Calls in flight at once.
     limit: usize,
-    flights: Mutex<HashMap<Id, Flight>>,
+    flights: Mutex<BTreeMap<Id, Flight>>,
     /// Gates that the connection itself closed.
     narrowed: AtomicU8,
     gone: AtomicBool,
     /// The `subscriptions/listen` requests in flight that want to hear of tool changes, as their ids are written.
-    subscriptions: Mutex<HashMap<Id, Box<str>>>,
+    subscriptions: Mutex<BTreeMap<Id, Box<str>>>,
     /// The last call in flight has landed.
     quiet: Notify,
 }
@@ -72,7 +72,7 @@ impl Client {
         }
     }
 
-    fn subscriptions(&self) -> MutexGuard<'_, HashMap<Id, Box<str>>> {
+    fn subscriptions(&self) -> MutexGuard<'_, BTreeMap<Id, Box<str>>> {
         self.subscriptions
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -93,7 +93,7 @@ impl Client {
         self.subscriptions().values().cloned().collect()
     }
 
-    fn flights(&self) -> MutexGuard<'_, HashMap<Id, Flight>> {
+    fn flights(&self) -> MutexGuard<'_, BTreeMap<Id, Flight>> {
         self.flights.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -138,14 +138,16 @@ impl Client {
         matches!(self.flights().get(id), Some(Flight::Cancelled) | None)
     }
 
-    /// The call is over. `false`: it was cancelled, so nobody waits for the answer.
-    pub fn landed(&self, id: &Id) -> bool {
+    /// The call is over: `deliver` hands its answer over, unless it is told `false`: the call was cancelled, so nobody
+    /// waits for an answer. The call counts as in flight until that is done: whoever waits for all to have landed may
+    /// close the connection next.
+    pub fn land(&self, id: &Id, deliver: impl FnOnce(bool)) {
         let mut flights = self.flights();
         let flight = flights.remove(id);
+        deliver(!matches!(flight, Some(Flight::Cancelled) | None));
         if flights.is_empty() {
             self.quiet.notify_waiters();
         }
-        !matches!(flight, Some(Flight::Cancelled) | None)
     }
 
     /// Waits until no call is in flight.
@@ -269,10 +271,17 @@ mod tests {
         )
     }
 
+    fn landed(client: &Client, id: &Id) -> bool {
+        let mut waited_for = None;
+        client.land(id, |waited| waited_for = Some(waited));
+        waited_for.unwrap()
+    }
+
     fn id(text: &str) -> Id {
         Id::of(Json::parse(text.as_bytes()).unwrap())
     }
 
+    /// Whether somebody waited for the answer.
     #[test]
     fn admits_up_to_the_limit_and_each_id_once() {
         let client = client(2);
@@ -280,8 +289,8 @@ mod tests {
         assert_eq!(client.admit(&id("1")), Err(Limit::SameId));
         assert_eq!(client.admit(&id("\"1\"")), Ok(()));
         assert_eq!(client.admit(&id("2")), Err(Limit::InFlight(2)));
-        assert!(client.landed(&id("1")));
-        assert!(!client.landed(&id("1")));
+        assert!(landed(&client, &id("1")));
+        assert!(!landed(&client, &id("1")));
         assert_eq!(client.admit(&id("2")), Ok(()));
     }
 
@@ -296,7 +305,7 @@ mod tests {
         assert!(client.sent(&id("1"), told.clone(), 10));
         client.cancel(&id("1"), (&frame, 0..1));
         client.cancel(&id("1"), (&frame, 0..1));
-        assert!(!client.landed(&id("1")));
+        assert!(!landed(&client, &id("1")));
         client.cancel(&id("2"), (&frame, 0..1));
         assert!(client.is_cancelled(&id("2")));
         assert!(!client.sent(&id("2"), told.clone(), 20));
@@ -304,6 +313,22 @@ mod tests {
         client.disconnect();
         assert_eq!(*told.0.lock().unwrap(), [10, 30]);
         assert!(client.is_gone());
+    }
+
+    #[test]
+    fn a_call_is_in_flight_until_its_answer_is_delivered() {
+        use std::future::Future as _;
+        use std::task::{Context, Poll, Waker};
+        let client = client(9);
+        client.admit(&id("1")).unwrap();
+        let mut all = std::pin::pin!(client.all_landed());
+        let mut context = Context::from_waker(Waker::noop());
+        assert_eq!(all.as_mut().poll(&mut context), Poll::Pending);
+        client.land(&id("1"), |_| {
+            // Nobody is told, and nobody can look either while the answer is handed over.
+            assert!(client.flights.try_lock().is_err());
+        });
+        assert_eq!(all.as_mut().poll(&mut context), Poll::Ready(()));
     }
 
     #[test]

@@ -152,9 +152,8 @@ pub fn deliver(call: &Call, answer: &Answer) {
     if call.method == Some(Method::SubscriptionsListen) {
         call.client.end_subscription(&call.id);
     }
-    let waited_for = call.client.landed(&call.id);
     let batch = call.batch.as_ref();
-    match &answer.message {
+    call.client.land(&call.id, |waited_for| match &answer.message {
         Message::Own(message) if waited_for => match batch {
             None => drop(call.client.outbox.push(message)),
             Some(batch) => batch.answer(Some(message)),
@@ -168,5 +167,5 @@ pub fn deliver(call: &Call, answer: &Answer) {
                 batch.answer(None);
             }
         }
-    }
+    });
 }

@@ -25,6 +25,7 @@ pub use record::Recorder;
 
 pub use crate::protocol::Failure;
 use crate::protocol::{Method, Version};
+use crate::trail::TrailError;
 use crate::wire::Id;
 
 /// A request on its way.
@@ -45,6 +46,10 @@ pub struct Call {
     pub frame: Bytes,
     /// The places in it that the relay changes.
     pub parts: Parts,
+    /// The name of the tool that the client used.
+    pub name: Option<Box<str>>,
+    /// Its W3C trace context.
+    pub trace: Option<Box<Trace>>,
     /// Who answers.
     pub target: Arc<dyn Target>,
     /// When it was read.
@@ -57,6 +62,15 @@ pub struct Call {
     pub attempt: u32,
     /// Whether its arguments were checked against a schema that they fit.
     pub validated: bool,
+}
+
+/// A request's W3C trace context, as its `_meta` has it (<https://www.w3.org/TR/trace-context/>).
+#[derive(Debug, Clone)]
+pub struct Trace {
+    /// `traceparent`.
+    pub parent: Box<str>,
+    /// `tracestate`.
+    pub state: Option<Box<str>>,
 }
 
 /// Places in a request.
@@ -143,6 +157,15 @@ impl Chain {
             Ok(()) => dispatch::dispatch(self, call),
             Err(failure) => self.finish(vec![(call, Outcome::Failed(failure))]),
         }
+    }
+
+    /// Records the end and seals the trail. Nothing is taken in afterwards.
+    pub fn close(&self) -> Result<(), TrailError> {
+        let Recorder::Trail(trail) = &self.recorder else {
+            return Ok(());
+        };
+        self.recorder.event("stop", &[])?;
+        trail.close()
     }
 
     /// Records that an attempt failed and another follows.

@@ -1,81 +1,149 @@
 //! The fifth stage: what entered and what leaves is recorded; what cannot be recorded does not happen.
 
-use tracing::info;
+use std::time::SystemTime;
 
 use super::exit::{Answer, Message};
 use super::{Call, Failure};
+use crate::protocol::{Code, Era};
+use crate::trail::{Attempt, Digest, Enter, Event, Exit, Record, Trail, TrailError};
 
 /// Where records go.
 pub enum Recorder {
-    /// A line of the log for each record.
-    Log,
-    /// Nowhere: for benchmarks and simulations alone.
+    /// To the trail.
+    Trail(Trail),
+    /// Nowhere: for benchmarks and simulations alone. No flag of the daemon leads here.
     Off,
+}
+
+impl Recorder {
+    /// Records something that is not a call.
+    pub fn event(&self, event: &str, details: &[(&str, crate::trail::Detail<'_>)]) -> Result<(), TrailError> {
+        match self {
+            Recorder::Off => Ok(()),
+            Recorder::Trail(trail) => trail
+                .append(&[Record::Event(Event {
+                    time: SystemTime::now(),
+                    event,
+                    details,
+                })])
+                .map(drop),
+        }
+    }
+}
+
+fn unavailable(error: &TrailError) -> Failure {
+    Failure::new(Code::TrailUnavailable, error.to_string())
 }
 
 /// Records that calls entered, before the first byte of any of them goes to a server. Each call learns its number.
 pub fn entered(recorder: &Recorder, calls: &mut [(Call, Option<Failure>)]) -> Result<(), Failure> {
-    match recorder {
-        Recorder::Off => {}
-        Recorder::Log => {
-            for (call, _) in calls {
-                let to = call.target.describe();
-                info!(
-                    connection = call.client.connection,
-                    uid = call.client.caller.uid,
-                    server = to.server,
-                    operation = to.operation,
-                    "enter"
-                );
-            }
-        }
+    let Recorder::Trail(trail) = recorder else {
+        return Ok(());
+    };
+    if calls.is_empty() {
+        return Ok(());
+    }
+    let full: Vec<_> = calls
+        .iter()
+        .map(|(call, _)| call.target.in_full(call.arguments()))
+        .collect();
+    let records: Vec<Record<'_>> = calls
+        .iter()
+        .zip(&full)
+        .map(|((call, _), full)| {
+            let to = call.target.describe();
+            Record::Enter(Enter {
+                time: call.time,
+                uid: call.client.caller.uid,
+                gid: call.client.caller.gid,
+                pid: call.client.caller.pid.and_then(|pid| pid.try_into().ok()),
+                connection: call.client.connection,
+                method: call.method.map_or(to.operation, |method| method.as_str()),
+                server: (!to.is_ours()).then_some(to.server),
+                tool: call.method.map(|_| to.operation),
+                name: call.name.as_deref(),
+                era: match call.version.era() {
+                    Era::Legacy => "legacy",
+                    Era::Modern => "modern",
+                },
+                version: call.version.as_str(),
+                args: Digest::of(call.arguments()),
+                args_full: full.as_deref(),
+                traceparent: call.trace.as_ref().map(|trace| &*trace.parent),
+                tracestate: call.trace.as_ref().and_then(|trace| trace.state.as_deref()),
+                validated: call.validated,
+            })
+        })
+        .collect();
+    let appended = trail.append(&records).map_err(|error| unavailable(&error))?;
+    drop(records);
+    for (number, (call, _)) in (appended.first..).zip(calls) {
+        call.number = number;
     }
     Ok(())
 }
 
 /// Records how calls ended, before their answers leave.
 pub fn left(recorder: &Recorder, calls: &[(Call, Answer)]) -> Result<(), Failure> {
-    match recorder {
-        Recorder::Off => {}
-        Recorder::Log => {
-            for (call, answer) in calls {
-                let to = call.target.describe();
-                let length = match &answer.message {
-                    Message::Own(message) => message.len(),
-                    Message::Edited(_, _, span) => span.len(),
-                    Message::None => 0,
-                };
-                info!(
-                    connection = call.client.connection,
-                    server = to.server,
-                    operation = to.operation,
-                    success = answer.success,
-                    code = answer.code.as_deref(),
-                    attempt = call.attempt,
-                    latency_us = call.entered.elapsed().as_micros() as u64,
-                    length,
-                    "exit"
-                );
-            }
-        }
-    }
+    let Recorder::Trail(trail) = recorder else {
+        return Ok(());
+    };
+    let time = SystemTime::now();
+    let output = |answer: &Answer| match &answer.message {
+        Message::Own(message) => Some(Digest::of(message)),
+        Message::Edited(frame, _, span) => Some(Digest::of(&frame[span.clone()])),
+        Message::None => None,
+    };
+    let full: Vec<_> = calls
+        .iter()
+        .map(|(call, answer)| match &answer.message {
+            Message::Edited(frame, _, span) => call.target.in_full(&frame[span.clone()]),
+            Message::Own(_) | Message::None => None,
+        })
+        .collect();
+    let records: Vec<Record<'_>> = calls
+        .iter()
+        .zip(&full)
+        .map(|((call, answer), full)| {
+            Record::Exit(Exit {
+                attempt: attempt(call, time, answer.code.as_deref()),
+                success: answer.success,
+                output: output(answer),
+                output_full: full.as_deref(),
+            })
+        })
+        .collect();
+    trail.append(&records).map_err(|error| {
+        let failure = unavailable(&error);
+        let message = format!(
+            "the call was made, but its end cannot be recorded, so its answer is held back: {}",
+            failure.message
+        );
+        Failure { message, ..failure }
+    })?;
     Ok(())
 }
 
-/// Records that an attempt failed and that another follows. A record that cannot be written stops the next attempt's
-/// answer, not the attempt: the call has its `enter` record.
+/// Records that an attempt failed and that another follows.
 pub fn retried(recorder: &Recorder, call: &Call, failure: &Failure) {
-    match recorder {
-        Recorder::Off => {}
-        Recorder::Log => {
-            let to = call.target.describe();
-            info!(
-                server = to.server,
-                operation = to.operation,
-                attempt = call.attempt,
-                code = failure.code.name(),
-                "retry"
-            );
+    if let Recorder::Trail(trail) = recorder {
+        let record = Record::Retry(attempt(call, SystemTime::now(), Some(failure.code.name())));
+        if let Err(error) = trail.append(&[record]) {
+            // The next attempt sends nothing that has no `enter` record, and its end is recorded or held back.
+            tracing::error!("a retry was not recorded: {error}");
         }
+    }
+}
+
+fn attempt<'a>(call: &'a Call, time: SystemTime, error_code: Option<&'a str>) -> Attempt<'a> {
+    let to = call.target.describe();
+    Attempt {
+        time,
+        enter: call.number,
+        integration_id: to.server,
+        operation: to.operation,
+        attempt_number: call.attempt,
+        error_code,
+        latency: call.entered.elapsed(),
     }
 }

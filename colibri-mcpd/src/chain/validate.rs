@@ -1,25 +1,36 @@
 //! The second stage: is this caller allowed this call, and does the call say what its target can take.
 
+use std::sync::Arc;
+
 use arc_swap::ArcSwap;
 
 use super::{Call, Client, Failure};
-use crate::policy::{CallerGates, Gate, GateState, Gates};
+use crate::policy::{CallerGates, Clients, Gate, GateState, Gates, Rights};
 
 /// What calls are checked against.
 pub struct Rules {
     /// The daemon's gates.
     pub gates: ArcSwap<Gates>,
+    /// The client policy.
+    pub clients: ArcSwap<Clients>,
 }
 
 impl Rules {
+    /// What policy lets a client do.
+    pub fn rights(&self, client: &Client) -> Arc<Rights> {
+        self.clients.load().rights(&client.caller)
+    }
+
     /// The gates as they stand for a client.
     pub fn gates_for(&self, client: &Client) -> CallerGates {
         let daemon = **self.gates.load();
         let narrowed = client.narrowed(daemon);
-        let state = |gate| match (daemon.is_open(gate), narrowed.is_open(gate)) {
-            (false, _) => GateState::Closed,
-            (true, false) => GateState::Narrowed,
-            (true, true) => GateState::Open,
+        let rights = self.rights(client);
+        let state = |gate| match (daemon.is_open(gate), narrowed.is_open(gate), rights.closes(gate)) {
+            (false, ..) => GateState::Closed,
+            (true, false, _) => GateState::Narrowed,
+            (true, true, Some(rule)) => GateState::Refused { rule },
+            (true, true, None) => GateState::Open,
         };
         CallerGates {
             write: state(Gate::Write),
@@ -35,6 +46,9 @@ pub fn validate(rules: &Rules, call: &mut Call) -> Result<(), Failure> {
     if described.gate != Gate::None {
         let open = rules.gates_for(&call.client).check(described.gate);
         open.map_err(|failure| failure.of_server(described.server))?;
+    }
+    if !described.is_ours() {
+        rules.rights(&call.client).may(described.server, described.operation)?;
     }
     target.check(call)
 }

@@ -3,6 +3,7 @@
 pub mod bridge;
 pub mod commands;
 pub mod connect;
+pub mod doctor;
 pub mod lines;
 pub mod terminal;
 pub mod trail;
@@ -56,13 +57,17 @@ pub struct Cli {
 const EXIT_CODES: &str = "\
 Exit status:
   0    done
-  1    the tool, or the daemon's rules, answered that the call failed
+  1    the tool, or the daemon's rules, answered that the call failed; the trail or a
+       proof does not hold; doctor: a fact does not hold
   64   the command line is wrong
-  65   the daemon refused the request: no such server or tool, wrong arguments
+  65   the daemon refused the request: no such server or tool, wrong arguments;
+       no such record or segment, not a proof, not a key
+  66   a file is not there
   69   the daemon cannot be reached
   70   the daemon's answer cannot be understood
-  74   stdout or a file cannot be written
-  77   no permission to open the daemon's socket
+  74   stdout or a file cannot be written, or a file not read
+  77   no permission to open the daemon's socket, or a file; refused by ssh-gate;
+       doctor --root without root
   130  interrupted; the call was cancelled at the server";
 
 /// Runs `colibri-mcp` with these arguments (the program's name first).
@@ -106,15 +111,20 @@ pub fn run_cli(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
                 let socket = socket.clone();
                 std::thread::spawn(move || warn_of_closed_gates(&socket, &wanted));
             }
-            match bridge::run(socket, narrow) {
-                // A client that closes stdout is gone: there is nobody to tell.
-                Ok(Ended::Well) | Err(BridgeError::Output(_)) => ExitCode::SUCCESS,
-                Ok(Ended::WithoutDaemon) => ExitCode::from(Failure::UNAVAILABLE),
-                Err(error @ BridgeError::Replay(_)) => {
-                    eprintln!("colibri-mcp: {}", terminal::line(&error.to_string()));
-                    ExitCode::from(Failure::UNAVAILABLE)
-                }
-            }
+            run_bridge(socket, narrow)
+        }
+    }
+}
+
+/// Bridges until the client or the daemon ends it; says why where that is a failure.
+fn run_bridge(socket: PathBuf, narrow: Vec<Gate>) -> ExitCode {
+    match bridge::run(socket, narrow) {
+        // A client that closes stdout is gone: there is nobody to tell.
+        Ok(Ended::Well) | Err(BridgeError::Output(_)) => ExitCode::SUCCESS,
+        Ok(Ended::WithoutDaemon) => ExitCode::from(Failure::UNAVAILABLE),
+        Err(error @ BridgeError::Replay(_)) => {
+            eprintln!("colibri-mcp: {}", terminal::line(&error.to_string()));
+            ExitCode::from(Failure::UNAVAILABLE)
         }
     }
 }

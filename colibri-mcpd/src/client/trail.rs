@@ -3,12 +3,15 @@
 //!
 //! These commands read the files of the trail themselves: whoever may read them needs no daemon to verify it.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read as _, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
+
+use nix::unistd::{Uid, User};
 
 use crate::trail::note::{NoteError, Verifier};
 use crate::trail::segment::SegmentName;
@@ -180,7 +183,7 @@ fn print_report(
         writeln!(out, "root         {root}")?;
     }
     match key {
-        Some(key) => writeln!(out, "checkpoints  {} signed by {key}", report.checkpoints)?,
+        Some(key) => writeln!(out, "checkpoints  {} signed by\n             {key}", report.checkpoints)?,
         None => writeln!(out, "checkpoints  signatures not checked: no key given")?,
     }
     if report.promised_records > 0 {
@@ -220,11 +223,12 @@ pub fn print_show(
         return Err(TrailCommandError::Time(time.clone()));
     }
     let mut failed = None;
+    let mut users = Users::default();
     show(dir, filter, follow, &mut |record| {
         let line = if json {
             visible_json(record.rec)
         } else {
-            one_line(&record)
+            one_line(&record, &mut users)
         };
         match writeln!(out, "{line}").and_then(|()| if follow.is_some() { out.flush() } else { Ok(()) }) {
             Ok(()) => ControlFlow::Continue(()),
@@ -242,7 +246,24 @@ pub fn print_show(
     }
 }
 
-fn one_line(record: &Shown<'_>) -> String {
+/// Names of users, looked up once each.
+#[derive(Default)]
+struct Users(HashMap<u32, String>);
+
+impl Users {
+    /// The user's name on this machine, or the number where there is none.
+    fn name(&mut self, uid: u32) -> &str {
+        self.0
+            .entry(uid)
+            .or_insert_with(|| match User::from_uid(Uid::from_raw(uid)) {
+                Ok(Some(user)) => user.name,
+                // The trail may come from another machine, and a lookup that fails is no reason to show nothing.
+                Ok(None) | Err(_) => uid.to_string(),
+            })
+    }
+}
+
+fn one_line(record: &Shown<'_>, users: &mut Users) -> String {
     let Fields {
         timestamp,
         method,
@@ -254,23 +275,23 @@ fn one_line(record: &Shown<'_>) -> String {
         latency_ms,
         ..
     } = &record.fields;
-    let user = record.uid.map_or_else(|| "-".to_owned(), |uid| uid.to_string());
+    let user = record.uid.map_or("-", |uid| users.name(uid));
     let what = match record.kind.as_str() {
-        "enter" => format!("{user:>6}  {}", [server, tool, method].map(String::as_str).join(" ")),
+        "enter" => format!("{user:>8}  {}", [server, tool, method].map(String::as_str).join(" ")),
         "exit" | "retry" => {
             let error = record.fields.error_code.as_deref().unwrap_or_default();
             let attempt = record.fields.attempt_number;
-            format!("{user:>6}  {integration_id} {operation}  {result} {latency_ms:.1} ms, attempt {attempt} {error}")
+            format!("{user:>8}  {integration_id} {operation}  {result} {latency_ms:.1} ms, attempt {attempt} {error}")
         }
         "event" => {
             let details = record.fields.details.iter().map(|(key, value)| match value {
                 serde_json::Value::String(text) => format!(" {key}={text}"),
                 other => format!(" {key}={other}"),
             });
-            format!("{:>6}  {}{}", "", record.fields.event, details.collect::<String>())
+            format!("{:>8}  {}{}", "", record.fields.event, details.collect::<String>())
         }
         _ => format!(
-            "{:>6}  {} records, root {}",
+            "{:>8}  {} records, root {}",
             "", record.fields.tree_size, record.fields.root
         ),
     };

@@ -28,13 +28,33 @@ pub(super) async fn start(host: &Arc<Host>, server: &Arc<Server>, share: Share) 
     })
 }
 
+/// A process that is being opened. Unless it is kept it ends, whatever became of opening it.
+struct Opening {
+    session: Arc<Session>,
+    kept: bool,
+}
+
+impl Opening {
+    fn keep(mut self) -> Arc<Session> {
+        self.kept = true;
+        self.session.clone()
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.session.end("its handshake failed");
+        }
+    }
+}
+
 async fn open(host: &Arc<Host>, server: &Arc<Server>, share: Share) -> Result<Arc<Session>, Failure> {
     if let Some(version) = server.version() {
-        let session = spawn(host, server, share, version).await?;
-        match greet(&session, version).await {
-            Ok(()) => return Ok(session),
+        let opening = spawn(host, server, share, version).await?;
+        match greet(&opening.session, version).await {
+            Ok(()) => return Ok(opening.keep()),
             Err(failure) => {
-                session.end("its handshake failed");
                 info!(
                     server = &*server.id,
                     "what was known of its era does not hold: {}", failure.message
@@ -45,8 +65,8 @@ async fn open(host: &Arc<Host>, server: &Arc<Server>, share: Share) -> Result<Ar
     }
     // The era is found out on a process of its own: a legacy server may exit on the probe, and a process is locked to
     // the era of its first message.
-    let session = spawn(host, server, share, Version::LATEST).await?;
-    let probe = session.ask(upstream::discover, PROBE, Code::TimeoutStart).await;
+    let opening = spawn(host, server, share, Version::LATEST).await?;
+    let probe = opening.session.ask(upstream::discover, PROBE, Code::TimeoutStart).await;
     let legacy = match &probe {
         Ok(answered) => {
             let outcome = match answered.outcome() {
@@ -55,7 +75,7 @@ async fn open(host: &Arc<Host>, server: &Arc<Server>, share: Share) -> Result<Ar
             };
             match upstream::read_probe(outcome).map_err(|error| unusable(server, &error))? {
                 Probe::Modern(says) => {
-                    learn(server, &session, &says);
+                    learn(server, &opening.session, &says);
                     false
                 }
                 Probe::Legacy => true,
@@ -67,17 +87,13 @@ async fn open(host: &Arc<Host>, server: &Arc<Server>, share: Share) -> Result<Ar
         }
     };
     if !legacy {
-        return Ok(session);
+        return Ok(opening.keep());
     }
-    session.end("it was only asked for its era");
-    let session = spawn(host, server, share, Version::LATEST_LEGACY).await?;
-    match greet(&session, Version::LATEST_LEGACY).await {
-        Ok(()) => Ok(session),
-        Err(failure) => {
-            session.end("its handshake failed");
-            Err(failure)
-        }
-    }
+    opening.session.end("it was only asked for its era");
+    drop(opening);
+    let opening = spawn(host, server, share, Version::LATEST_LEGACY).await?;
+    greet(&opening.session, Version::LATEST_LEGACY).await?;
+    Ok(opening.keep())
 }
 
 /// The handshake of a version's era.
@@ -151,12 +167,7 @@ pub struct Said {
     pub instructions: Option<String>,
 }
 
-async fn spawn(
-    host: &Arc<Host>,
-    server: &Arc<Server>,
-    share: Share,
-    version: Version,
-) -> Result<Arc<Session>, Failure> {
+async fn spawn(host: &Arc<Host>, server: &Arc<Server>, share: Share, version: Version) -> Result<Opening, Failure> {
     let order = host.order(server)?;
     let spawned = host.spawner.spawn(order).await.map_err(|error| {
         let code = if error.is_transient() {
@@ -182,7 +193,7 @@ async fn spawn(
         share,
     });
     tokio::spawn(session.clone().run(spawned, host.max_frame, host.secrets.clone(), tie));
-    Ok(session)
+    Ok(Opening { session, kept: false })
 }
 
 fn broken(server: &Server, what: &str) -> Failure {

@@ -14,7 +14,7 @@ mod tool;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -48,13 +48,17 @@ pub struct Host {
     max_frame: usize,
     call_timeout: Duration,
     servers: ArcSwap<BTreeMap<String, Arc<Server>>>,
+    /// Servers that are no longer in the registry and may still have processes.
+    leaving: Mutex<Vec<Weak<Server>>>,
     table: ArcSwap<Table>,
     rebuilding: Mutex<()>,
     changed: watch::Sender<u64>,
     seen: watch::Sender<u64>,
     processes: watch::Sender<usize>,
     next_process: AtomicU64,
+    retries: AtomicU64,
     secrets: Arc<Secrets>,
+    registry: String,
 }
 
 /// What a host is made of.
@@ -71,6 +75,8 @@ pub struct Parts {
     pub max_frame: usize,
     /// The secrets of host servers.
     pub secrets: Secrets,
+    /// The registry's path, as refusals name it.
+    pub registry: String,
     /// The call limit of entries that set none.
     pub call_timeout: Duration,
 }
@@ -87,13 +93,16 @@ impl Host {
             max_frame: parts.max_frame,
             call_timeout: parts.call_timeout,
             servers: ArcSwap::default(),
+            leaving: Mutex::default(),
             table: ArcSwap::default(),
             rebuilding: Mutex::new(()),
             changed: watch::Sender::new(0),
             seen: watch::Sender::new(0),
             processes: watch::Sender::new(0),
             next_process: AtomicU64::new(1),
+            retries: AtomicU64::new(0),
             secrets: Arc::new(parts.secrets),
+            registry: parts.registry,
         })
     }
 
@@ -118,6 +127,11 @@ impl Host {
 
     fn next_process(&self) -> u64 {
         self.next_process.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A number for the wait before another attempt.
+    fn next_retry(&self) -> u64 {
+        self.retries.fetch_add(1, Ordering::Relaxed)
     }
 
     fn process_started(&self) {
@@ -153,6 +167,7 @@ impl Host {
                         blocked,
                         known,
                         self.limits(entry),
+                        &self.registry,
                         self.me.clone(),
                     );
                     servers.insert(id.clone(), server);
@@ -165,6 +180,9 @@ impl Host {
             if !servers.get(id).is_some_and(|server| Arc::ptr_eq(server, old)) {
                 info!(server = id, "server removed or changed: it ends after its calls");
                 old.retire();
+                let mut leaving = self.leaving();
+                leaving.retain(|server| server.upgrade().is_some_and(|server| server.is_running()));
+                leaving.push(Arc::downgrade(old));
             }
         }
         self.rebuild();
@@ -230,16 +248,27 @@ impl Host {
         self.servers.load().values().filter(startable).cloned().collect()
     }
 
+    fn leaving(&self) -> MutexGuard<'_, Vec<Weak<Server>>> {
+        self.leaving.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The servers of the registry, and those that are leaving.
+    fn all(&self) -> Vec<Arc<Server>> {
+        let mut all: Vec<_> = self.servers.load().values().cloned().collect();
+        all.extend(self.leaving().iter().filter_map(Weak::upgrade));
+        all
+    }
+
     /// A connection is gone.
     pub fn disconnected(&self, connection: u64) {
-        for server in self.servers.load().values() {
+        for server in self.all() {
             server.disconnected(connection);
         }
     }
 
     /// Ends all servers and waits until their processes are gone, but not longer than `limit`. `false`: some are not.
     pub async fn end(&self, limit: Duration) -> bool {
-        for server in self.servers.load().values() {
+        for server in self.all() {
             server.end("the daemon is ending");
         }
         let mut processes = self.processes.subscribe();

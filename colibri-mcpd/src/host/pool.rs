@@ -1,12 +1,14 @@
 //! The processes of one server: started at their first use, shared as its isolation says, ended when idle.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, SystemTime};
 
 use colibri_jail_helper::registry::{Entry, Isolation};
+use serde_json::value::RawValue;
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use tracing::{debug, info, warn};
 
 use super::catalogue::Catalogue;
@@ -14,14 +16,14 @@ use super::retry::{self, Health};
 use super::session::{Keeper, Limits, Session};
 use super::{Host, handshake};
 use crate::chain::{Call, Outcome};
-use crate::policy::Caller;
+use crate::policy::{Caller, Rules};
 use crate::protocol::{Code, Failure, Version};
 
 /// How long a burst of changes to a server's tools may go on before it is looked at.
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// Who shares a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Share {
     /// Everybody.
     All,
@@ -67,8 +69,19 @@ impl State {
 type Opened = Option<Result<Arc<Session>, Failure>>;
 
 enum Slot {
-    Starting(watch::Receiver<Opened>),
+    Starting(watch::Receiver<Opened>, AbortHandle),
     Ready(Arc<Session>),
+}
+
+impl Slot {
+    /// Ends its process. `false`: there was none yet, and there will be none.
+    fn end(&self, reason: &'static str) -> bool {
+        match self {
+            Slot::Ready(session) => session.end(reason),
+            Slot::Starting(_, task) => task.abort(),
+        }
+        matches!(self, Slot::Ready(_))
+    }
 }
 
 /// One server of the registry.
@@ -77,6 +90,8 @@ pub struct Server {
     pub id: Arc<str>,
     /// Its entry.
     pub entry: Arc<Entry>,
+    /// The rules on its tools.
+    pub rules: Rules,
     /// Its time limits.
     pub limits: Limits,
     /// Who shares its processes.
@@ -91,13 +106,15 @@ pub struct Server {
 }
 
 struct Inner {
-    slots: HashMap<Share, Slot>,
+    slots: BTreeMap<Share, Slot>,
     health: Health,
     blocked: Option<String>,
     /// The version found out, once it is known.
     version: Option<Version>,
     catalogue: Arc<Catalogue>,
     retired: bool,
+    /// Why no process is wanted any more, not even for calls in flight.
+    ended: Option<&'static str>,
     refresh: Refresh,
     shown: (State, SystemTime),
 }
@@ -120,6 +137,7 @@ impl Server {
         blocked: Option<String>,
         known: Option<Arc<Catalogue>>,
         limits: Limits,
+        registry: &str,
         host: Weak<Host>,
     ) -> Arc<Server> {
         let catalogue = known.unwrap_or_default();
@@ -133,18 +151,20 @@ impl Server {
         });
         Arc::new(Server {
             id: id.into(),
+            rules: Rules::new(&entry.tools, registry, id),
             entry,
             limits,
             isolation,
             executable,
             host,
             inner: Mutex::new(Inner {
-                slots: HashMap::new(),
+                slots: BTreeMap::new(),
                 health: Health::default(),
                 blocked,
                 version: catalogue.version,
                 catalogue,
                 retired: false,
+                ended: None,
                 refresh: Refresh::Idle,
                 shown: (State::Stopped, SystemTime::now()),
             }),
@@ -203,7 +223,7 @@ impl Server {
             }
             match inner.slots.get(&share) {
                 Some(Slot::Ready(session)) if session.is_open() => return Ok(session.clone()),
-                Some(Slot::Starting(opened)) => opened.clone(),
+                Some(Slot::Starting(opened, _)) => opened.clone(),
                 _ => {
                     if let Some(left) = inner.health.backing_off() {
                         let why = inner.health.reason().unwrap_or_default();
@@ -211,8 +231,10 @@ impl Server {
                         return Err(self.unavailable(message));
                     }
                     let (sender, receiver) = watch::channel(None);
-                    inner.slots.insert(share, Slot::Starting(receiver.clone()));
-                    tokio::spawn(self.clone().start(share, sender));
+                    // It takes the lock when it is done, so it cannot be done before its slot is there.
+                    let task = tokio::spawn(self.clone().start(share, sender));
+                    let starting = Slot::Starting(receiver.clone(), task.abort_handle());
+                    inner.slots.insert(share, starting);
                     receiver
                 }
             }
@@ -250,10 +272,12 @@ impl Server {
                     self.ailing.store(true, Ordering::Release);
                 }
             }
-            if inner.retired
-                && let Ok(session) = &result
-            {
-                session.drain();
+            if let Ok(session) = &result {
+                match inner.ended {
+                    Some(reason) => session.end(reason),
+                    None if inner.retired => session.drain(),
+                    None => {}
+                }
             }
         }
         if let Ok(session) = &result {
@@ -332,21 +356,24 @@ impl Server {
         }
     }
 
-    /// Ends all its processes now.
+    /// Ends all its processes now, those that are being started too.
     pub fn end(&self, reason: &'static str) {
         let mut inner = self.inner();
         inner.retired = true;
-        for slot in inner.slots.values() {
-            if let Slot::Ready(session) = slot {
-                session.end(reason);
-            }
-        }
+        inner.ended = Some(reason);
+        inner.slots.retain(|_, slot| slot.end(reason));
     }
 
     /// A connection is gone: a process that was its alone ends.
     pub fn disconnected(&self, connection: u64) {
-        if let Some(Slot::Ready(session)) = self.inner().slots.get(&Share::Connection(connection)) {
-            session.end("its client is gone");
+        let share = Share::Connection(connection);
+        let mut inner = self.inner();
+        if inner
+            .slots
+            .get(&share)
+            .is_some_and(|slot| !slot.end("its client is gone"))
+        {
+            inner.slots.remove(&share);
         }
     }
 
@@ -360,6 +387,12 @@ impl Server {
         });
     }
 
+    /// JSON without the values of secrets.
+    pub fn redacted(&self, json: &[u8]) -> Option<Box<RawValue>> {
+        let text = std::str::from_utf8(json).ok()?;
+        RawValue::from_string(self.host().ok()?.redact(text)).ok()
+    }
+
     /// Its processes.
     pub fn sessions(&self) -> Vec<(Share, Arc<Session>)> {
         self.inner()
@@ -367,7 +400,7 @@ impl Server {
             .iter()
             .filter_map(|(share, slot)| match slot {
                 Slot::Ready(session) => Some((*share, session.clone())),
-                Slot::Starting(_) => None,
+                Slot::Starting(..) => None,
             })
             .collect()
     }
@@ -419,7 +452,7 @@ impl Server {
             if call.client.is_cancelled(&call.id) {
                 return host.chain.finish(vec![(*call, Outcome::Cancelled)]);
             }
-            match self.open(share).await {
+            let failure = match self.open(share).await {
                 Ok(session) => match session.send(*call) {
                     Ok(()) => {
                         if matches!(share, Share::Call(_)) {
@@ -427,17 +460,18 @@ impl Server {
                         }
                         return;
                     }
-                    Err(back) => call = back,
-                },
-                Err(failure) => {
-                    let last = call.attempt >= self.entry.attempts || retry::class(&failure) == retry::Class::Permanent;
-                    if last {
-                        return host.chain.finish(vec![(*call, Outcome::Failed(failure))]);
+                    Err(back) => {
+                        call = back;
+                        self.unavailable("its process ended as soon as it was there")
                     }
-                    host.chain.retry(&mut call, &failure);
-                    tokio::time::sleep(retry::wait_after(call.attempt - 1)).await;
-                }
+                },
+                Err(failure) => failure,
+            };
+            if call.attempt >= self.entry.attempts || retry::class(&failure) == retry::Class::Permanent {
+                return host.chain.finish(vec![(*call, Outcome::Failed(failure))]);
             }
+            host.chain.retry(&mut call, &failure);
+            tokio::time::sleep(retry::wait_after(call.attempt - 1, host.next_retry())).await;
         }
     }
 }

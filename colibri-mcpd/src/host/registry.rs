@@ -1,7 +1,7 @@
 //! The registry as the daemon holds it: read from disk, checked, and compared with the one before at a reload.
 
 use crate::confine::{HELPER, PrivMode};
-use colibri_jail_helper::registry::{Entry, Registry, Transport, Value};
+use colibri_jail_helper::registry::{Entry, Isolation, Registry, Transport, Value};
 use colibri_jail_helper::strict;
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
@@ -37,6 +37,26 @@ pub struct Server {
     pub entry: Arc<Entry>,
     /// Why it is not served: state `blocked`. `None`: it is, unless `entry.disabled`.
     pub refusal: Option<Refusal>,
+}
+
+impl Server {
+    /// Whether it runs in a jail.
+    pub fn is_jailed(&self) -> bool {
+        matches!(&self.entry.transport, Transport::Stdio(command) if command.jail.is_some())
+    }
+
+    /// Which callers share a process: what the entry says, else `user`, or `call` where its jail has only a `root_path`.
+    pub fn isolation(&self) -> Isolation {
+        let only_root_path = match &self.entry.transport {
+            Transport::Stdio(command) => command.jail.as_ref().is_some_and(|jail| jail.only_root_path),
+            Transport::Http { .. } => false,
+        };
+        self.entry.isolation.unwrap_or(if only_root_path {
+            Isolation::Call
+        } else {
+            Isolation::User
+        })
+    }
 }
 
 /// Why an entry is not served by this daemon, although the file is right.
@@ -326,6 +346,24 @@ mod tests {
     fn jailed_entries_are_served_from_the_fixed_path() {
         let registry = Registry::parse(THREE.as_bytes(), "f").unwrap();
         assert_eq!(refusal(&registry.servers["jailed"], Path::new(FIXED_PATH), RULES), None);
+    }
+
+    #[test]
+    fn isolation_has_its_defaults() {
+        let directory = Directory::new();
+        let of = |keys: &str| {
+            directory
+                .read(&format!("{{\"servers\":{{\"a\":{{\"command\":\"/x\"{keys}}}}}}}"))
+                .servers["a"]
+                .isolation()
+        };
+        assert_eq!(of(""), Isolation::User);
+        assert_eq!(of(",\"jail\":{\"root_path\":\"/r\"}"), Isolation::Call);
+        assert_eq!(of(",\"jail\":{\"path\":\"/r\"}"), Isolation::User);
+        assert_eq!(
+            of(",\"jail\":{\"root_path\":\"/r\"},\"isolation\":\"shared\""),
+            Isolation::Shared
+        );
     }
 
     #[test]

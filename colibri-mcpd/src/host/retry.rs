@@ -33,20 +33,20 @@ pub fn class(failure: &Failure) -> Class {
     }
 }
 
-/// How long to wait after this attempt (from 1), up to a quarter more or less so that callers spread.
-pub fn wait_after(attempt: u32) -> Duration {
+/// How long to wait after this attempt (from 1), up to a quarter more or less so that callers spread. `turn` tells the
+/// waits of one daemon apart: it is another one for each.
+pub fn wait_after(attempt: u32, turn: u64) -> Duration {
     let index = (attempt.saturating_sub(1) as usize).min(BETWEEN_ATTEMPTS.len() - 1);
     let base = BETWEEN_ATTEMPTS[index];
     let spread = base / 2;
-    base - spread / 2 + spread.mul_f64(fraction())
+    base - spread / 2 + spread.mul_f64(fraction(turn))
 }
 
-/// A number from 0 to 1, different each time: the clock's nanoseconds are random enough for spreading callers.
-fn fraction() -> f64 {
-    let nanos = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |time| time.subsec_nanos());
-    f64::from(nanos.wrapping_mul(2_654_435_761) >> 8) / f64::from(u32::MAX >> 8)
+/// A number from 0 to 1. Those of turns that follow each other lie as far apart as they can (multiples of the golden
+/// ratio): they spread callers better than chance, and a simulation sees the same each time.
+fn fraction(turn: u64) -> f64 {
+    let whole = turn.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (whole >> 11) as f64 / (1u64 << 53) as f64
 }
 
 /// A server's record of failures.
@@ -117,8 +117,18 @@ mod tests {
     #[test]
     fn waits_are_spread_around_their_base() {
         for (attempt, base) in [(1, 200.0), (2, 1000.0), (9, 1000.0)] {
-            let wait = wait_after(attempt).as_secs_f64() * 1000.0;
-            assert!((base * 0.75..=base * 1.25).contains(&wait), "{attempt}: {wait}");
+            let mut waits: Vec<f64> = (0..64)
+                .map(|turn| wait_after(attempt, turn).as_secs_f64() * 1000.0)
+                .collect();
+            waits.sort_by(f64::total_cmp);
+            assert!(
+                waits.iter().all(|wait| (base * 0.75..=base * 1.25).contains(wait)),
+                "{attempt}: {waits:?}"
+            );
+            assert!(
+                waits.windows(2).all(|pair| pair[1] - pair[0] < base * 0.025),
+                "{attempt}: {waits:?}"
+            );
         }
     }
 }

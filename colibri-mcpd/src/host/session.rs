@@ -1,6 +1,6 @@
 //! One running server process: what is sent to it, what it answers, and how it ends.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
@@ -83,7 +83,7 @@ pub struct Session {
 struct State {
     version: Version,
     next: u64,
-    pending: HashMap<u64, Pending>,
+    pending: BTreeMap<u64, Pending>,
     /// No further calls; the process ends when none is in flight.
     draining: bool,
     /// No further calls, and none is waited for: why.
@@ -159,7 +159,7 @@ impl Session {
             state: Mutex::new(State {
                 version,
                 next: 1,
-                pending: HashMap::new(),
+                pending: BTreeMap::new(),
                 draining: false,
                 ending: None,
                 idle_since: Instant::now(),
@@ -246,6 +246,8 @@ impl Session {
         // The lock is held while the frame is queued: a cancellation that finds the call pending comes after it.
         let queued = self.outbox.push_edited(&call.frame, &edits);
         if !queued {
+            // Its writer has ended, so it takes nothing any more: whoever asks for a process gets another one.
+            state.draining = true;
             call.client.unsent(&call.id);
             return Err(call);
         }
@@ -385,23 +387,32 @@ impl Session {
             first_words.clone(),
         ));
         let outbox = self.outbox.clone();
-        let writer = tokio::spawn(async move { outbox.drive(stdin).await });
+        let mut writer = tokio::spawn(async move { outbox.drive(stdin).await });
+        let mut writing = true;
         let mut reader = FrameReader::new(stdout, max_frame);
         let mut status = None;
+        let mut last = "its process ended";
         let end = loop {
             let wake = self.next_deadline();
+            // Orders and limits come before what the server writes: one that never stops writing is no exception.
             tokio::select! {
+                biased;
+                _ = &mut writer => {
+                    writing = false;
+                    last = "it closed its standard input";
+                    break None;
+                }
+                () = self.attention.notified() => {}
+                () = sleep_until(wake) => self.expire(),
+                ended = process.wait() => {
+                    status = Some(ended);
+                    break None;
+                }
                 more = reader.fill() => match more {
                     Ok(true) => self.read(&mut reader, &keeper),
                     Ok(false) => break None,
                     Err(error) => break Some(End::Broken(format!("reading its standard output failed: {error}"))),
                 },
-                ended = process.wait() => {
-                    status = Some(ended);
-                    break None;
-                }
-                () = sleep_until(wake) => self.expire(),
-                () = self.attention.notified() => {}
             }
             if let Some(end) = self.ending() {
                 break Some(end);
@@ -420,51 +431,66 @@ impl Session {
         }
         // Closing the input is the order to end; one that does not read it must not keep it open.
         self.outbox.close();
-        let mut writer = writer;
-        if timeout(FLUSH, &mut writer).await.is_err() {
+        if writing && timeout(FLUSH, &mut writer).await.is_err() {
             self.outbox.discard();
             let _ = writer.await;
         }
-        let reason = match &end {
+        let mut log = log;
+        if end.is_none() {
+            // A process that has ended says why: its callers are told too. One that only closed its output may live on
+            // for a while.
+            let _ = timeout(LAST_WORDS, async {
+                if status.is_none() {
+                    status = Some(process.wait().await);
+                }
+                let _ = (&mut log).await;
+            })
+            .await;
+        }
+        let mut reason = match &end {
             Some(End::Wanted(reason)) => (*reason).to_owned(),
             Some(End::Broken(reason)) => reason.clone(),
-            None => "its process ended".to_owned(),
+            None => last.to_owned(),
         };
-        self.fail_all(&reason);
-        let status = match status {
-            Some(status) => status,
-            None => tokio::select! {
-                status = process.wait() => status,
-                () = swallow(&mut reader) => process.wait().await,
-            },
-        };
-        let _ = log.await;
-        let words = first_words
-            .lock()
-            .map(|words| String::from_utf8_lossy(&words).into_owned())
-            .unwrap_or_default();
         let crashed = !matches!(end, Some(End::Wanted(_)));
-        let mut reason = if crashed { format!("{reason}: {status}") } else { reason };
-        if crashed && !words.is_empty() {
-            reason.push_str(&format!("; it wrote: {}", words.trim_end().escape_debug()));
+        if crashed {
+            if let Some(status) = &status {
+                reason = format!("{reason}: {status}");
+            }
+            let words = first_words
+                .lock()
+                .map(|words| String::from_utf8_lossy(&words).into_owned())
+                .unwrap_or_default();
+            if !words.is_empty() {
+                reason.push_str(&format!("; it wrote: {}", words.trim_end().escape_debug()));
+            }
+        }
+        self.fail_all(&reason);
+        if status.is_none() {
+            tokio::select! {
+                biased;
+                _ = process.wait() => {}
+                () = swallow(&mut reader) => drop(process.wait().await),
+            }
+        }
+        if !log.is_finished() {
+            let _ = log.await;
         }
         info!(server = &*self.server, pid = self.pid, reason, "server ended");
         keeper.ended(&self, &reason, crashed);
     }
 
-    /// Why to end now, if there is a reason.
+    /// Why to end now, if there is a reason. From then on no call is taken.
     fn ending(&self) -> Option<End> {
-        let state = self.state();
-        if state.ending.is_some() {
-            return state.ending.clone();
+        let mut state = self.state();
+        if state.ending.is_none() && state.pending.is_empty() {
+            if state.draining {
+                state.ending = Some(End::Wanted("it is not needed any more"));
+            } else if state.idle_since + self.limits.idle <= Instant::now() {
+                state.ending = Some(End::Wanted("idle"));
+            }
         }
-        if !state.pending.is_empty() {
-            return None;
-        }
-        if state.draining {
-            return Some(End::Wanted("it is not needed any more"));
-        }
-        (state.idle_since + self.limits.idle <= Instant::now()).then_some(End::Wanted("idle"))
+        state.ending.clone()
     }
 
     /// When to look again if nothing happens until then.
@@ -495,6 +521,9 @@ impl Session {
             .filter(|(_, pending)| pending.deadline() <= now)
             .map(|(number, _)| *number)
             .collect();
+        if late.is_empty() {
+            return;
+        }
         for number in late {
             match state.pending.remove(&number) {
                 Some(Pending::Call { call, total, .. }) => {
@@ -512,8 +541,9 @@ impl Session {
                 }
                 None => {}
             }
+            // Only now: a process that has long been idle must not seem to have become so just now.
+            self.rest(&mut state);
         }
-        self.rest(&mut state);
         drop(state);
         self.chain.finish(finished);
     }
@@ -684,13 +714,14 @@ impl Session {
     /// Answers a call whose answer cannot be relayed.
     fn refuse_answer(&self, number: u64, failure: Failure, finished: &mut Vec<(Call, Outcome)>) {
         let mut state = self.state();
-        let pending = state.pending.remove(&number);
+        let Some(pending) = state.pending.remove(&number) else {
+            return;
+        };
         self.rest(&mut state);
         drop(state);
         match pending {
-            Some(Pending::Call { call, .. }) => finished.push((*call, Outcome::Failed(failure))),
-            Some(Pending::Internal { answer, .. }) => drop(answer.send(Err(failure))),
-            None => {}
+            Pending::Call { call, .. } => finished.push((*call, Outcome::Failed(failure))),
+            Pending::Internal { answer, .. } => drop(answer.send(Err(failure))),
         }
     }
 

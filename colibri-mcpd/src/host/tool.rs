@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use serde_json::value::RawValue;
 
 use super::catalogue::Definition;
 use super::names::{Names, Offer};
 use super::pool::{Server, State};
 use crate::chain::{Call, Chain, Described, Failure, Target};
-use crate::policy::Gate;
+use crate::policy::{Gate, Verdict};
 use crate::protocol::Version;
 use crate::protocol::tools::{Exposure, definition_edits};
 use crate::tools;
@@ -29,6 +30,8 @@ pub struct HostTool {
     pub raw: Bytes,
     /// The version that the server speaks.
     version: Version,
+    /// What the entry's rules say of it.
+    verdict: Verdict,
     /// The definition for each version of clients, made when first wanted.
     forms: [OnceLock<Bytes>; Version::ALL.len()],
 }
@@ -81,8 +84,15 @@ impl Target for HostTool {
         Some(&self.tool)
     }
 
+    fn in_full(&self, bytes: &[u8]) -> Option<Box<RawValue>> {
+        if !self.server.entry.record_full {
+            return None;
+        }
+        self.server.redacted(bytes)
+    }
+
     fn check(&self, _: &mut Call) -> Result<(), Failure> {
-        Ok(())
+        self.verdict.failure(&self.server.id).map_or(Ok(()), Err)
     }
 
     fn send(self: Arc<Self>, _: &Arc<Chain>, call: Call) {
@@ -149,6 +159,7 @@ impl Table {
                         changed: exposed != format!("{}__{name}", server.id),
                         raw: raw.clone(),
                         version,
+                        verdict: server.rules.judge(name, raw),
                         forms: Default::default(),
                     })
                 });

@@ -78,7 +78,7 @@ pub struct Clients {
     kept: Mutex<HashMap<(u32, u32), Kept>>,
 }
 
-/// Rights, and when they were found out.
+/// Rights as judged at a time.
 type Kept = (Instant, Arc<Rights>);
 
 #[derive(Default)]
@@ -318,6 +318,12 @@ impl Rights {
                     .rules
                     .iter()
                     .any(|rule| find(&rule.servers, server, tool).is_some()))
+    }
+
+    /// Whether this caller gets to see a server at all.
+    pub fn sees_any(&self, server: &str) -> bool {
+        let grants = |rule: &Arc<Rule>| rule.servers.iter().any(|(of, _)| of.matches(server));
+        self.unrestricted || (self.gates.is_open(Gate::External) && self.rules.iter().any(grants))
     }
 
     fn places(&self, key: &str) -> String {

@@ -1,6 +1,6 @@
 //! What all connections share.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -67,7 +67,7 @@ pub struct Daemon {
     host: Arc<Host>,
     store: Arc<Store>,
     skills: Skills,
-    guests: Mutex<HashMap<u64, Arc<Guest>>>,
+    guests: Mutex<BTreeMap<u64, Arc<Guest>>>,
     next: AtomicU64,
     registry_error: Mutex<Option<String>>,
 }
@@ -138,7 +138,7 @@ impl Daemon {
         daemon
     }
 
-    fn guests(&self) -> MutexGuard<'_, HashMap<u64, Arc<Guest>>> {
+    fn guests(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Guest>>> {
         self.guests.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -310,12 +310,12 @@ impl Daemon {
         });
         let mut listed: Vec<(String, Bytes)> = own.collect();
         if external {
-            listed.extend(
-                table
-                    .tools
-                    .values()
-                    .map(|tool| (tool.exposed.clone(), tool.definition(call.version))),
-            );
+            let rights = self.chain.rules.rights(&call.client);
+            let seen = table
+                .tools
+                .values()
+                .filter(|tool| rights.sees(&tool.server.id, &tool.tool));
+            listed.extend(seen.map(|tool| (tool.exposed.clone(), tool.definition(call.version))));
         }
         listed.sort_by(|a, b| a.0.cmp(&b.0));
         let servers = self.host.servers();
@@ -371,6 +371,7 @@ impl Daemon {
         };
         loop {
             tokio::select! {
+                biased;
                 () = sleep(ROUND) => {}
                 // Looking again at once would find what was just told to go still there.
                 () = budget.above() => sleep(Duration::from_millis(5)).await,

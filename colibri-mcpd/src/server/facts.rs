@@ -9,8 +9,8 @@ use colibri_jail_helper::registry::{Isolation, Jail, Network, Transport};
 
 use super::daemon::Daemon;
 use crate::chain::Client;
-use crate::host::{Server, Share, State, Table};
-use crate::policy::CallerGates;
+use crate::host::{HostTool, Server, Share, State, Table};
+use crate::policy::{CallerGates, Rights};
 use crate::tools::{ExternalTool, Facts, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport};
 
 /// The facts as one client may see them.
@@ -18,13 +18,20 @@ pub struct CallerFacts {
     daemon: Arc<Daemon>,
     client: Arc<Client>,
     table: Arc<Table>,
+    rights: Arc<Rights>,
 }
 
 impl CallerFacts {
     /// The facts for a client.
     pub fn new(daemon: Arc<Daemon>, client: Arc<Client>) -> CallerFacts {
         let table = daemon.table();
-        CallerFacts { daemon, client, table }
+        let rights = daemon.chain().rules.rights(&client);
+        CallerFacts {
+            daemon,
+            client,
+            table,
+            rights,
+        }
     }
 }
 
@@ -62,10 +69,11 @@ impl Facts for CallerFacts {
     }
 
     fn servers(&self) -> Vec<ServerFacts> {
-        self.daemon
-            .host()
-            .servers()
+        let servers = self.daemon.host().servers();
+        let seen = |server: &&Arc<Server>| self.rights.sees_any(&server.id);
+        servers
             .values()
+            .filter(seen)
             .map(|server| server_facts(server))
             .collect()
     }
@@ -75,7 +83,8 @@ impl Facts for CallerFacts {
     }
 
     fn external_tools(&self) -> Box<dyn Iterator<Item = ExternalTool<'_>> + '_> {
-        Box::new(self.table.tools.values().map(|tool| ExternalTool {
+        let seen = |tool: &&Arc<HostTool>| self.rights.sees(&tool.server.id, &tool.tool);
+        Box::new(self.table.tools.values().filter(seen).map(|tool| ExternalTool {
             name: Cow::Borrowed(&tool.exposed),
             server: Cow::Borrowed(&tool.server.id),
             tool: Cow::Borrowed(&tool.tool),

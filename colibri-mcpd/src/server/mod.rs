@@ -23,12 +23,13 @@ use tracing::{error, info, warn};
 
 use crate::chain::{Chain, Recorder, validate::Rules};
 use crate::config::{Config, Flags};
-use crate::confine::{SystemSpawner, harden, keeper};
+use crate::confine::{PrivMode, SystemSpawner, check_contract, harden, keeper};
 use crate::host::registry::{self, Loaded};
 use crate::host::secrets::Secrets;
 use crate::host::{self, Host};
-use crate::policy::Gates;
+use crate::policy::{Clients, Gates};
 use crate::store::Store;
+use crate::trail::{self, Detail, Options, SyslogWitness, Trail};
 use crate::wire::Budget;
 use daemon::{Daemon, MOST_QUEUED};
 
@@ -76,6 +77,9 @@ fn fail(status: u8, message: &str) -> ExitCode {
 
 /// `--check`: says what is wrong with the configuration, and does nothing else.
 fn check_configuration(config: &Config) -> ExitCode {
+    if let Err(error) = Clients::read(&config.clients) {
+        return fail(EXIT_CONFIG, &error.to_string());
+    }
     match Loaded::read(&config.registry, rules(config)) {
         Ok(loaded) => {
             for (id, server) in &loaded.servers {
@@ -105,7 +109,8 @@ fn rules(config: &Config) -> registry::Rules {
     }
 }
 
-type Failed = (u8, String);
+/// An exit status (sysexits(3)) and what to say with it.
+pub type Failed = (u8, String);
 
 fn serve(config: Config) -> Result<(), Failed> {
     let system = |what: &str| {
@@ -129,13 +134,25 @@ fn serve(config: Config) -> Result<(), Failed> {
     harden::harden().map_err(system("making the process untraceable"))?;
     raise_descriptor_limit();
     make_state_directory(&config.state_dir).map_err(system(&config.state_dir.display().to_string()))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    let trail = Trail::open(Options {
+        state_dir: config.state_dir.clone(),
+        sync: config.trail_sync,
+        witness: Arc::new(SyslogWitness::new()),
+        limits: trail::Limits::default(),
+    })
+    .map_err(|error| (EXIT_CONFIG, error.to_string()))?;
+    runtime()
+        .map_err(system("starting the runtime"))?
+        .block_on(run(config, Recorder::Trail(trail)))
+}
+
+/// The runtime that the daemon runs on.
+pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(16)
         .enable_all()
         .build()
-        .map_err(system("starting the runtime"))?;
-    runtime.block_on(run(config))
 }
 
 /// Each client is a descriptor, each server three.
@@ -151,16 +168,30 @@ fn make_state_directory(path: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-async fn run(config: Config) -> Result<(), Failed> {
+/// Serves until told to end.
+pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
     let loaded = Loaded::read(&config.registry, rules(&config)).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let store = Store::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let store = Arc::new(store);
     let spawner = SystemSpawner::new(config.priv_mode).map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
+    if loaded
+        .servers
+        .values()
+        .any(|server| server.refusal.is_none() && server.is_jailed())
+    {
+        prepare_helper(&spawner, config.priv_mode).await;
+    }
     let gates = Gates::new(config.write, config.external_call);
+    let clients = Clients::read(&config.clients).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
+    note_clients(&clients);
+    recorder
+        .event("start", &[("version", Detail::Text(env!("CARGO_PKG_VERSION")))])
+        .map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
     let chain = Arc::new(Chain {
-        recorder: Recorder::Log,
+        recorder,
         rules: Rules {
             gates: ArcSwap::from_pointee(gates),
+            clients: ArcSwap::from_pointee(clients),
         },
     });
     let budget = Arc::new(Budget::new(MOST_QUEUED / 2));
@@ -171,6 +202,7 @@ async fn run(config: Config) -> Result<(), Failed> {
         budget: budget.clone(),
         max_frame: config.max_frame,
         secrets: Secrets::beside(&config.registry),
+        registry: config.registry.display().to_string(),
         call_timeout: config.call_timeout,
     });
     apply(&host, &loaded);
@@ -184,8 +216,22 @@ async fn run(config: Config) -> Result<(), Failed> {
     }
     drop(listener);
     daemon.end().await;
+    if let Err(error) = daemon.chain().close() {
+        error!("the trail was not sealed: {error}");
+    }
     info!("ended");
     Ok(())
+}
+
+/// Sees to it that the helper is ours, and has it tear down what an earlier daemon left. A helper that cannot be used
+/// stops no other server: its own ones fail with the reason.
+async fn prepare_helper(spawner: &SystemSpawner, mode: PrivMode) {
+    if let Err(error) = check_contract(mode).await {
+        return warn!("jailed servers cannot be started: {error}");
+    }
+    if let Err(error) = spawner.sweep().await {
+        warn!("what an earlier daemon left was not torn down: {error}");
+    }
 }
 
 /// Makes the servers of a registry the daemon's, and says what is odd about it.
@@ -201,8 +247,22 @@ fn apply(host: &Host, loaded: &Loaded) {
     host.load(loaded);
 }
 
-/// Reads the registry again. A bad file changes nothing.
+/// Says what is odd about the client policy.
+fn note_clients(clients: &Clients) {
+    for note in clients.notes() {
+        warn!("{note}");
+    }
+}
+
+/// Reads registry and client policy again. A bad file changes nothing of what it is about.
 fn reload(daemon: &Daemon) {
+    match Clients::read(&daemon.config.clients) {
+        Ok(clients) => {
+            note_clients(&clients);
+            daemon.chain().rules.clients.store(Arc::new(clients));
+        }
+        Err(error) => error!("the client policy stays as it was: {error}"),
+    }
     match Loaded::read(&daemon.config.registry, rules(&daemon.config)) {
         Ok(loaded) => {
             apply(daemon.host(), &loaded);

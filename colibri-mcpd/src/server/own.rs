@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use super::daemon::Daemon;
 use super::session::Parked;
+use crate::chain::dispatch::COLIBRI;
 use crate::chain::{Call, Chain, Described, Failure, Outcome, Target};
 use crate::policy::Gate;
 use crate::protocol::request::Listen;
@@ -11,9 +12,6 @@ use crate::protocol::tools::Cursor;
 use crate::protocol::{Answer, Method, Version, answer, result_edits};
 use crate::tools;
 use crate::wire::{Id, Json};
-
-/// The server's name of what the daemon answers itself.
-pub const COLIBRI: &str = "colibri";
 
 /// A request that the daemon answers itself.
 pub struct Own {

@@ -11,7 +11,7 @@ use tracing::{debug, info};
 use super::daemon::Daemon;
 use super::own::Own;
 use crate::chain::enter::Cancel;
-use crate::chain::{Arguments, Batch, Call, Client, Limit, Parts, Target};
+use crate::chain::{Arguments, Batch, Call, Client, Limit, Parts, Target, Trace};
 use crate::policy::{Caller, Gate};
 use crate::protocol::{
     self, Answer, Code, Failure, Method, Notification, Request, RpcError, Session as Agreed, Version,
@@ -62,7 +62,14 @@ pub async fn serve(
     let mut reader = FrameReader::new(reader, daemon.limits.frame);
     let mut written = None;
     let why = loop {
+        // An order to go, and a client that does not read, come before what the client writes.
         tokio::select! {
+            biased;
+            why = guest.told_to_go() => break why,
+            done = &mut write => {
+                written = Some(done);
+                break "it does not read any more";
+            }
             more = reader.fill() => match more {
                 Ok(more) => {
                     if let Some(why) = session.read(&mut reader) {
@@ -77,17 +84,13 @@ pub async fn serve(
                     break "reading failed";
                 }
             },
-            done = &mut write => {
-                written = Some(done);
-                break "it does not read any more";
-            }
-            why = guest.told_to_go() => break why,
         }
     };
     // A client that closed its side still gets the answers that it waits for.
     if why == "it closed its side" {
         daemon.end_subscriptions(&client);
         tokio::select! {
+            biased;
             () = guest.all_answered() => {}
             _ = guest.told_to_go() => {}
             done = &mut write => written = Some(done),
@@ -298,8 +301,10 @@ impl Session {
             params: params.map(|params| params.span()),
             ..Parts::default()
         };
+        let mut trace = None;
         let (version, known, target) = match protocol::classify(self.agreed, &OFFERED, &name, params) {
             Ok(request) => {
+                trace = request.meta.object.and_then(read_trace);
                 parts.progress_token = request.meta.progress_token.map(|token| token.span());
                 let target = self
                     .target(&request, params, &key, &mut parts)
@@ -321,6 +326,10 @@ impl Session {
             method: known,
             frame: frame.clone(),
             parts,
+            name: params
+                .filter(|_| known == Some(Method::ToolsCall))
+                .and_then(|params| tool_name(params)),
+            trace,
             target,
             entered: Instant::now(),
             time: SystemTime::now(),
@@ -380,6 +389,24 @@ impl Session {
             _ => Err(RpcError::method_not_found(method.as_str(), version)),
         }
     }
+}
+
+/// The name of the tool that is called, as far as a record holds it.
+fn tool_name(params: Json<'_>) -> Option<Box<str>> {
+    let name = params.get("name")?.as_str()?;
+    Some(name.chars().take(200).collect::<String>().into())
+}
+
+/// The trace context of a request. One that is longer than any that the standard allows is left out.
+fn read_trace(meta: Json<'_>) -> Option<Box<Trace>> {
+    let text = |key, longest| {
+        let value = meta.get(key)?.as_str()?;
+        (value.len() <= longest).then(|| Box::from(&*value))
+    };
+    Some(Box::new(Trace {
+        parent: text("traceparent", 100)?,
+        state: text("tracestate", 512),
+    }))
 }
 
 /// What the daemon offers as a server.

@@ -621,3 +621,71 @@ fn records_are_shown_by_what_is_asked_for() {
         "{median}: of 0, 3, 6 … 21 ms the fourth is 9 ms"
     );
 }
+
+#[test]
+fn retention_drops_a_segment_with_a_torn_tail_too() {
+    use std::io::Write as _;
+    let dir = tempfile::tempdir().unwrap();
+    for day in 0..4 {
+        let (trail, memory) = open(dir.path(), Limits::default());
+        trail
+            .append(&[enter(day * 86_400, 1, "a"), enter(day * 86_400, 1, "b")])
+            .unwrap();
+        drop(trail);
+        sound(dir.path(), &memory.heads());
+        let last = segments(dir.path()).pop().unwrap();
+        fs::OpenOptions::new()
+            .append(true)
+            .open(last)
+            .unwrap()
+            .write_all(b"{\"hash\":\"")
+            .unwrap();
+    }
+    let (path, day) = (directory(dir.path()), std::time::Duration::from_secs(86_400));
+    let dropped = drop_segments(&path, day, testing::time(3 * 86_400)).unwrap();
+    assert_eq!(dropped.segments.len(), 1);
+    assert!(
+        fs::read_to_string(&segments(dir.path())[0])
+            .unwrap()
+            .contains("\"kind\":\"recovered\"")
+    );
+    sound(dir.path(), &WitnessedHeads::default());
+    let (trail, memory) = open(dir.path(), Limits::default());
+    calls(&trail, 2);
+    drop(trail);
+    sound(dir.path(), &memory.heads());
+}
+
+#[test]
+fn a_process_killed_between_making_a_segment_and_its_first_record_leaves_a_sound_trail() {
+    use std::io::Write as _;
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, memory) = open(dir.path(), Limits::default());
+    calls(&trail, 2);
+    drop(trail);
+    let first = segments(dir.path()).pop().unwrap();
+    fs::OpenOptions::new()
+        .append(true)
+        .open(&first)
+        .unwrap()
+        .write_all(b"{\"hash")
+        .unwrap();
+    for (ordinal, bytes) in [(2, ""), (3, "{\"hash\":\"00")] {
+        fs::write(
+            first.with_file_name(format!("000000000{ordinal}-20261121.jsonl")),
+            bytes,
+        )
+        .unwrap();
+        let report = sound(dir.path(), &memory.heads());
+        assert!(report.notes[0].contains("interrupted write"), "{report:#?}");
+    }
+    let far = testing::time(999 * 86_400);
+    let dropped = drop_segments(&directory(dir.path()), std::time::Duration::ZERO, far).unwrap();
+    assert!(dropped.segments.is_empty(), "the only records there are");
+    assert!(sealed_segments(&directory(dir.path())).unwrap().is_empty());
+    let (trail, memory) = open(dir.path(), Limits::default());
+    calls(&trail, 2);
+    drop(trail);
+    let report = sound(dir.path(), &memory.heads());
+    assert_eq!((report.segments, report.notes.len()), (4, 0));
+}

@@ -20,19 +20,21 @@ pub struct Dropped {
     pub bytes: u64,
 }
 
-/// The segments that nothing will be appended to any more, oldest first: all but the last.
+/// The segments that nothing will be appended to any more, oldest first: all before the last one that has a record.
 ///
 /// # Errors
 /// Where the directory cannot be read.
 pub fn sealed_segments(dir: &Path) -> io::Result<Vec<SegmentName>> {
-    let mut segments = Listing::read(dir)?.segments;
-    segments.pop();
-    Ok(segments)
+    let mut listing = Listing::read(dir)?;
+    listing
+        .segments
+        .retain(|name| listing.last.is_some_and(|last| *name < last));
+    Ok(listing.segments)
 }
 
 /// Drops the segments whose records are all older than `keep`, counted from `now`: a segment's records end on the day
 /// that the next one was begun. Of each its last seal is kept beside it, written and synced before the segment goes.
-/// The last segment always stays, and a segment without a record to keep ends the dropping.
+/// The last segment with a record always stays, and a segment without a record to keep ends the dropping.
 ///
 /// # Errors
 /// Where a segment cannot be read, its seal not written, or the segment not removed; those before it are gone then.
@@ -41,7 +43,7 @@ pub fn drop_segments(dir: &Path, keep: Duration, now: SystemTime) -> io::Result<
     let listing = Listing::read(dir)?;
     let mut dropped = Dropped::default();
     for (name, next) in listing.segments.iter().zip(listing.segments.iter().skip(1)) {
-        if next.day >= oldest {
+        if next.day >= oldest || listing.last.is_none_or(|last| *name >= last) {
             break;
         }
         let path = name.path(dir);

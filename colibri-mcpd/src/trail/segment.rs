@@ -337,6 +337,8 @@ pub struct Listing {
     pub dropped: Vec<SegmentName>,
     /// What does not count, by segment, as the `recovered` records say.
     pub torn: BTreeMap<SegmentName, Torn>,
+    /// The last segment that has a whole line. One after it was made just before its process was killed.
+    pub last: Option<SegmentName>,
 }
 
 impl Listing {
@@ -359,6 +361,7 @@ impl Listing {
             segments,
             dropped,
             torn,
+            last,
         } = &mut listing;
         dropped.retain(|name| segments.binary_search(name).is_err());
         let mut buffer = Vec::new();
@@ -367,6 +370,7 @@ impl Listing {
             if reader.next(&mut buffer)? != Read::Line {
                 continue;
             }
+            *last = Some(*name);
             let Some(first) = Line::parse(&buffer)
                 .filter(Line::is_intact)
                 .and_then(|l| TreeRecord::parse(&l))

@@ -211,7 +211,7 @@ impl Walk<'_> {
 
     fn run(&mut self, dir: &Path, listing: &Listing) -> io::Result<()> {
         let mut ordinal = self.dropped(dir, listing)?;
-        for (at, name) in listing.segments.iter().enumerate() {
+        for name in &listing.segments {
             self.place = (Some(name.to_string()), None);
             if name.ordinal == ordinal {
                 let what = "two segments have this number".to_owned();
@@ -225,7 +225,7 @@ impl Walk<'_> {
                 self.adopt = true;
             }
             ordinal = name.ordinal;
-            self.segment(dir, listing, *name, at + 1 == listing.segments.len())?;
+            self.segment(dir, listing, *name, listing.last.is_none_or(|last| *name >= last))?;
         }
         Ok(())
     }

@@ -47,6 +47,8 @@ pub struct FrameReader<R> {
 struct Overlong {
     length: u64,
     salvage: Salvage,
+    /// [`Frame::Endless`] was yielded: whoever goes on reading is not told at every look.
+    told: bool,
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
@@ -118,12 +120,14 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
                     part.salvage.feed(&self.buffer);
                     part.length += self.buffer.len() as u64;
                     let length = part.length;
+                    let tell = length > 4 * self.limit as u64 && !part.told;
+                    part.told |= tell;
                     self.buffer = BytesMut::new();
                     self.searched = 0;
                     if self.eof {
                         return self.overlong.take().map(Overlong::finish);
                     }
-                    return (length > 4 * self.limit as u64).then_some(Frame::Endless { length });
+                    return tell.then_some(Frame::Endless { length });
                 }
             }
         }
@@ -234,6 +238,23 @@ mod tests {
             matches!(got[..], [Frame::Endless { length }] if length > 256),
             "{got:?}"
         );
+    }
+
+    #[tokio::test]
+    async fn a_line_that_does_not_end_is_told_of_once() {
+        let (mut near, far) = tokio::io::duplex(1024);
+        let mut reader = FrameReader::new(far, 64);
+        near.write_all(&[b'x'; 1000]).await.unwrap();
+        let mut told = 0;
+        for _ in 0..3 {
+            reader.fill().await.unwrap();
+            while let Some(frame) = reader.pop() {
+                assert!(matches!(frame, Frame::Endless { .. }), "{frame:?}");
+                told += 1;
+            }
+            near.write_all(&[b'x'; 1000]).await.unwrap();
+        }
+        assert_eq!(told, 1);
     }
 
     #[test]

@@ -199,8 +199,9 @@ impl Outbox {
                 .map(|bytes| IoSlice::new(bytes))
                 .collect();
             let written = tokio::select! {
-                written = io.write_vectored(&slices) => written?,
+                biased;
                 () = self.discarded() => return Ok(()),
+                written = io.write_vectored(&slices) => written?,
             };
             if written == 0 {
                 return Err(std::io::ErrorKind::WriteZero.into());

@@ -20,7 +20,8 @@ use super::connect::{Editor, explained, own_path, snippet};
 use super::servers::Servers;
 use super::{Context, Failure, call, tools};
 use crate::client::connect::{Connection, Progress, ToolResult};
-use crate::client::terminal;
+use crate::client::{terminal, trail};
+use crate::trail::Extent;
 
 /// How long the daemon may take to start, and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,11 +34,11 @@ pub fn run() -> Result<(), Failure> {
     let began = Instant::now();
     let stage = Arc::new(Mutex::new(Stage::default()));
     clean_up_on_signals(stage.clone())?;
-    let outcome = show(&stage);
+    let outcome = show(&stage).and_then(|()| verify(&stage));
     let left = lock(&stage).clear();
     outcome?;
     left?;
-    say("8. Everything has ended")?;
+    say("9. Everything has ended")?;
     say("   No process and no file of it is left.")?;
     say(&format!(
         "\nThat was Colibri MCP, in {:.1} s. Next: docs/guide, or `colibri-mcp --help`.",
@@ -118,6 +119,38 @@ fn show(stage: &Mutex<Stage>) -> Result<(), Failure> {
         &snippet(Editor::Zed, &program, None)?,
     )))?;
     say("   (`colibri-mcp connect` also knows cursor, windsurf and claude-code.)\n")
+}
+
+/// Ends the daemon, so that its trail is sealed, and verifies that trail.
+fn verify(stage: &Mutex<Stage>) -> Result<(), Failure> {
+    say("8. All of it was recorded; the daemon ends, and its trail is verified")?;
+    let mut stage = lock(stage);
+    if let Some(mut daemon) = stage.daemon.take() {
+        end(&mut daemon).map_err(Failure::Machine)?;
+    }
+    let Some(directory) = &stage.directory else {
+        return Err(Failure::Machine("the demo's directory is gone".to_owned()));
+    };
+    let state_dir = directory.join("state");
+    let key = trail::verifier(&state_dir, None)?;
+    let mut report = Vec::new();
+    let status = trail::print_verify(
+        &crate::trail::directory(&state_dir),
+        Extent::Whole,
+        None,
+        key.as_ref(),
+        false,
+        &mut report,
+    )?;
+    say(&format!(
+        "   $ colibri-mcp trail verify --state-dir {}",
+        state_dir.display()
+    ))?;
+    say(&format!("{}\n", indented(&String::from_utf8_lossy(&report))))?;
+    match status {
+        0 => Ok(()),
+        _ => Err(Failure::Machine("the demo's own trail does not verify".to_owned())),
+    }
 }
 
 /// Makes a call as `colibri-mcp call` would, and shows both.

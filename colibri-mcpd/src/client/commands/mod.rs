@@ -6,11 +6,14 @@ pub mod connect;
 pub mod demo;
 pub mod demo_daemon;
 pub mod demo_server;
+pub mod doctor;
 pub mod servers;
 pub mod snapshot;
+pub mod ssh_gate;
 pub mod status;
 pub mod tasks;
 pub mod tools;
+pub mod trail;
 
 use std::io;
 use std::path::PathBuf;
@@ -23,6 +26,8 @@ use serde_json::value::RawValue;
 
 use super::connect::{Connection, Gate, RequestError, Unavailable};
 use super::terminal;
+use super::trail::TrailCommandError;
+use crate::trail::ProofError;
 
 /// What `colibri-mcp` can be told to do.
 #[derive(Debug, Subcommand)]
@@ -39,10 +44,27 @@ pub enum Command {
     Tasks(tasks::Arguments),
     /// Shows all that an assistant is told of the daemon in one call
     Snapshot,
+    /// Shows, verifies and keeps the trail: the record of every call
+    Trail(trail::Arguments),
     /// Shows what to put into an editor's settings
     Connect(connect::Arguments),
+    /// Lets an SSH key start the bridge and list tools, and nothing else
+    ///
+    /// It is the forced command of a key in authorized_keys, so that an editor on another machine can use this
+    /// machine's tools without getting a shell:
+    ///
+    ///   command="/usr/local/bin/colibri-mcp ssh-gate",restrict ssh-ed25519 AAAA... zed
+    ///
+    /// What the other side asks for (SSH_ORIGINAL_COMMAND) may be nothing, `colibri-mcp`, `colibri-mcp --read-only`,
+    /// `colibri-mcp tools [SERVER] [--json]`, the program's name with or without an absolute path. No shell reads it.
+    /// Everything else is refused with exit status 77. `ssh-gate --read-only` keeps both gates closed for the key, and
+    /// `ssh-gate --socket PATH` chooses the daemon; the other side can choose neither.
+    #[command(verbatim_doc_comment)]
+    SshGate,
     /// Starts a private daemon, shows it at work, and cleans up
     Demo,
+    /// Checks what must hold for jailed servers to run, and says what to do
+    Doctor(doctor::Arguments),
     /// Prints a completion script for a shell
     Completions(completions::Arguments),
     /// The demo's daemon: `colibri-mcpd` that ends with its stdin
@@ -74,8 +96,11 @@ impl Command {
             Command::Call(arguments) => call::run(&arguments, context)?,
             Command::Tasks(arguments) => tasks::run(&arguments, context)?,
             Command::Snapshot => snapshot::run(context)?,
+            Command::Trail(arguments) => return trail::run(&arguments, context),
             Command::Connect(arguments) => connect::run(&arguments, context)?,
+            Command::SshGate => return ssh_gate::run(context),
             Command::Demo => demo::run()?,
+            Command::Doctor(arguments) => return doctor::run(&arguments, context),
             Command::Completions(arguments) => completions::run(&arguments)?,
             Command::DemoDaemon(arguments) => return Ok(demo_daemon::run(arguments)),
             Command::DemoServer(arguments) => demo_server::run(&arguments).map_err(Failure::Output)?,
@@ -122,9 +147,18 @@ pub enum Failure {
     /// A request has no result.
     #[error(transparent)]
     Request(#[from] RequestError),
+    /// The trail cannot be read, or does not hold.
+    #[error(transparent)]
+    Trail(#[from] TrailCommandError),
+    /// An SSH key asked for more than it may.
+    #[error("{0}")]
+    Refused(String),
     /// Something of this machine does not work; the text says what.
     #[error("{0}")]
     Machine(String),
+    /// What was asked for is root's to see.
+    #[error("doctor --root must be run as root")]
+    NotRoot,
     /// Writing failed.
     #[error("cannot write: {0}")]
     Output(io::Error),
@@ -142,11 +176,29 @@ impl Failure {
             Failure::ToolError | Failure::Request(RequestError::Tool(_) | RequestError::InputRequired) => 1,
             Failure::Usage(_) => Self::USAGE,
             Failure::Request(RequestError::Refused { .. }) => 65,
-            Failure::Unavailable(Unavailable::Denied { .. }) => 77,
+            Failure::Unavailable(Unavailable::Denied { .. }) | Failure::NotRoot | Failure::Refused(_) => 77,
             Failure::Unavailable(_) | Failure::Request(RequestError::Lost { .. }) => Self::UNAVAILABLE,
             Failure::Request(RequestError::Unreadable { .. }) | Failure::Machine(_) => 70,
             Failure::Output(_) => 74,
+            Failure::Trail(error) => trail_exit_code(error),
         }
+    }
+}
+
+fn trail_exit_code(error: &TrailCommandError) -> u8 {
+    let io_code = |error: &io::Error| match error.kind() {
+        io::ErrorKind::NotFound => 66,
+        io::ErrorKind::PermissionDenied => 77,
+        _ => 74,
+    };
+    match error {
+        TrailCommandError::Io { source, .. } | TrailCommandError::Proof(ProofError::Io(source)) => io_code(source),
+        TrailCommandError::Output(_) => 74,
+        TrailCommandError::Time(_) | TrailCommandError::Proof(ProofError::NoAnchor) => Failure::USAGE,
+        TrailCommandError::Key { .. }
+        | TrailCommandError::Segment(_)
+        | TrailCommandError::Proof(ProofError::NoRecord(_) | ProofError::NotSealed(_) | ProofError::Form(_)) => 65,
+        TrailCommandError::Proof(ProofError::Damaged { .. } | ProofError::Root(_) | ProofError::Checkpoint(_)) => 1,
     }
 }
 
@@ -155,7 +207,11 @@ pub fn finish(outcome: Result<ExitCode, Failure>) -> ExitCode {
     match outcome {
         Ok(code) => code,
         // `colibri-mcp tools | head` is no failure.
-        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(Failure::Output(error) | Failure::Trail(TrailCommandError::Output(error)))
+            if error.kind() == io::ErrorKind::BrokenPipe =>
+        {
+            ExitCode::SUCCESS
+        }
         Err(failure) => {
             if !matches!(failure, Failure::ToolError) {
                 eprintln!("colibri-mcp: {}", terminal::block(&failure.to_string()));

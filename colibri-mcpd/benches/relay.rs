@@ -1,0 +1,573 @@
+//! What the daemon costs: one table of ratios, all measured in one run on one machine.
+//!
+//! `cargo bench -p colibri-mcpd --bench relay` compares the same calls over: a server's own pipes (direct), a relay that
+//! does nothing but copy bytes, the daemon's socket, daemon and bridge, and the daemon without its trail. Goals are those
+//! of the design; where one is missed, the table says so. Absolute figures depend on the machine and on what else it
+//! does; the ratios are what counts.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use colibri_mcpd::chain::Recorder;
+use colibri_mcpd::confine::keeper;
+
+const SMALL: usize = 64;
+const LARGE: usize = 64 * 1024;
+/// How long each throughput is measured.
+const SPAN: Duration = Duration::from_millis(1500);
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    match arguments.get(1).map(String::as_str) {
+        Some("echo-server") => echo_server(),
+        Some("relay") => do_nothing_relay(Path::new(&arguments[2])),
+        Some("daemon-without-trail") => daemon_without_trail(&arguments[2..]),
+        Some(first) if first == keeper::ARGUMENT => {
+            let code = keeper::main(std::env::args_os().skip(2));
+            // ExitCode cannot be handed to the caller of a benchmark's main.
+            std::process::exit(if code == std::process::ExitCode::SUCCESS { 0 } else { 1 });
+        }
+        _ => compare(),
+    }
+}
+
+/// An MCP server that answers each call with its text, and does as little else as it can.
+fn echo_server() {
+    let mut input = BufReader::with_capacity(256 * 1024, io::stdin().lock());
+    let mut output = io::stdout().lock();
+    let (mut line, mut answers) = (Vec::new(), Vec::new());
+    while input.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+        let text = std::str::from_utf8(&line).unwrap_or_default();
+        let id = between(text, "\"id\":", ",").unwrap_or("null");
+        let result = if text.contains("\"method\":\"initialize\"") {
+            Some(r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"e","version":"1"}}"#.to_owned())
+        } else if text.contains("\"method\":\"tools/list\"") {
+            Some(r#"{"tools":[{"name":"echo","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}}]}"#.to_owned())
+        } else if let Some(said) = between(text, "\"text\":\"", "\"") {
+            Some(format!("{{\"content\":[{{\"type\":\"text\",\"text\":\"{said}\"}}]}}"))
+        } else {
+            None
+        };
+        match result {
+            Some(result) => answers
+                .extend_from_slice(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n").as_bytes()),
+            None if text.contains("\"id\":") => answers.extend_from_slice(
+                format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{{\"code\":-32601,\"message\":\"no\"}}}}\n")
+                    .as_bytes(),
+            ),
+            None => {}
+        }
+        line.clear();
+        if !input.buffer().contains(&b'\n') {
+            if output.write_all(&answers).and_then(|()| output.flush()).is_err() {
+                return;
+            }
+            answers.clear();
+        }
+    }
+}
+
+fn between<'t>(text: &'t str, before: &str, after: &str) -> Option<&'t str> {
+    let start = text.find(before)? + before.len();
+    let rest = &text[start..];
+    Some(&rest[..rest.find(after)?])
+}
+
+/// Copies bytes between one client and one server: what any relay costs at least.
+fn do_nothing_relay(socket: &Path) {
+    let listener = UnixListener::bind(socket).expect("bind");
+    let (client, _) = listener.accept().expect("accept");
+    let mut server = echo_command().spawn().expect("start the server");
+    let (mut stdin, mut stdout) = (
+        server.stdin.take().expect("stdin"),
+        server.stdout.take().expect("stdout"),
+    );
+    let (mut from, mut to) = (client.try_clone().expect("clone"), client);
+    std::thread::spawn(move || copy(&mut from, &mut stdin));
+    copy(&mut stdout, &mut to);
+    let _ = server.wait();
+}
+
+fn copy(from: &mut impl Read, to: &mut impl Write) {
+    let mut buffer = vec![0; 256 * 1024];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        if to.write_all(&buffer[..read]).is_err() {
+            return;
+        }
+    }
+}
+
+/// The daemon as it is, but with nowhere to record: shows what the trail costs.
+fn daemon_without_trail(arguments: &[String]) {
+    let arguments = std::iter::once("colibri-mcpd").chain(arguments.iter().map(String::as_str));
+    let config = colibri_mcpd::config::Flags::parse_from(arguments)
+        .resolve()
+        .expect("flags");
+    let runtime = colibri_mcpd::server::runtime().expect("runtime");
+    if let Err((_, message)) = runtime.block_on(colibri_mcpd::server::run(config, Recorder::Off)) {
+        eprintln!("{message}");
+    }
+}
+
+fn echo_command() -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("own path"));
+    command.arg("echo-server").stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+}
+
+/// One way to the server.
+struct Way {
+    name: &'static str,
+    to: Box<dyn Write + Send>,
+    from: Box<dyn Read + Send>,
+    tool: &'static str,
+    next: u64,
+    ends: Vec<Child>,
+}
+
+impl Way {
+    fn new(
+        name: &'static str,
+        to: impl Write + Send + 'static,
+        from: impl Read + Send + 'static,
+        tool: &'static str,
+    ) -> Way {
+        let mut way = Way {
+            name,
+            to: Box::new(to),
+            from: Box::new(from),
+            tool,
+            next: 1,
+            ends: Vec::new(),
+        };
+        way.send_line(
+            r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"b","version":"1"}}}"#,
+        );
+        way.read_lines(1);
+        way.send_line(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+        way
+    }
+
+    fn send_line(&mut self, line: &str) {
+        self.to.write_all(format!("{line}\n").as_bytes()).expect("write");
+        self.to.flush().expect("flush");
+    }
+
+    fn request(&mut self, into: &mut Vec<u8>, text: &str) {
+        let (id, tool) = (self.next, self.tool);
+        self.next += 1;
+        into.extend_from_slice(
+            format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\",\"params\":{{\"name\":\"{tool}\",\"arguments\":{{\"text\":\"{text}\"}}}}}}\n")
+                .as_bytes(),
+        );
+    }
+
+    /// Reads until this many answers have come, and tells how many it were.
+    fn read_lines(&mut self, least: usize) -> usize {
+        let mut buffer = vec![0; 256 * 1024];
+        let mut lines = 0;
+        while lines < least {
+            let read = self.from.read(&mut buffer).expect("read");
+            assert!(read > 0, "{} ended", self.name);
+            lines += memchr::memchr_iter(b'\n', &buffer[..read]).count();
+        }
+        lines
+    }
+
+    /// Median time of one call after the other.
+    fn latency(&mut self, size: usize) -> Duration {
+        let text = "x".repeat(size);
+        let mut times = Vec::new();
+        let until = Instant::now() + SPAN;
+        while Instant::now() < until {
+            let mut request = Vec::with_capacity(size + 200);
+            self.request(&mut request, &text);
+            let start = Instant::now();
+            self.to.write_all(&request).expect("write");
+            self.to.flush().expect("flush");
+            self.read_lines(1);
+            times.push(start.elapsed());
+        }
+        times.sort();
+        times[times.len() / 2]
+    }
+
+    /// Calls a second with this many in flight.
+    fn throughput(&mut self, size: usize, in_flight: usize) -> f64 {
+        let text = "x".repeat(size);
+        let mut batch = Vec::new();
+        for _ in 0..in_flight {
+            self.request(&mut batch, &text);
+        }
+        // Requests are written by a thread of their own: with large ones both directions must flow at once.
+        let (mut to, start) = (std::mem::replace(&mut self.to, Box::new(io::sink())), Instant::now());
+        let (orders, order) = std::sync::mpsc::channel::<Vec<u8>>();
+        let writer = std::thread::spawn(move || {
+            while let Ok(batch) = order.recv() {
+                if to.write_all(&batch).and_then(|()| to.flush()).is_err() {
+                    break;
+                }
+            }
+            to
+        });
+        orders.send(batch).expect("writer");
+        let (mut answered, mut waiting) = (0usize, in_flight);
+        while start.elapsed() < SPAN {
+            let lines = self.read_lines(1);
+            answered += lines;
+            let mut batch = Vec::new();
+            for _ in 0..lines {
+                self.request(&mut batch, &text);
+            }
+            orders.send(batch).expect("writer");
+        }
+        let rate = answered as f64 / start.elapsed().as_secs_f64();
+        while waiting > 0 {
+            waiting -= self.read_lines(1).min(waiting);
+        }
+        drop(orders);
+        self.to = writer.join().expect("writer");
+        rate
+    }
+}
+
+fn compare() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let at = |name: &str| directory.path().join(name);
+    let mut rows: Vec<(&str, Measured)> = Vec::new();
+
+    let mut server = echo_command().spawn().expect("start the server");
+    let (stdin, stdout): (ChildStdin, ChildStdout) = (
+        server.stdin.take().expect("stdin"),
+        server.stdout.take().expect("stdout"),
+    );
+    rows.push(("direct", Measured::of(Way::new("direct", stdin, stdout, "echo"))));
+    let _ = server.wait();
+
+    let relay_socket = at("relay.sock");
+    let mut relay = Command::new(std::env::current_exe().expect("own path"))
+        .arg("relay")
+        .arg(&relay_socket)
+        .spawn()
+        .expect("start the relay");
+    rows.push((
+        "do-nothing relay",
+        Measured::of(socket_way("relay", &relay_socket, "echo")),
+    ));
+    let _ = relay.wait();
+
+    std::fs::write(at("registry.json"), registry()).expect("registry");
+    let without = Daemon::start(
+        directory.path(),
+        "off",
+        &[
+            std::env::current_exe().expect("own path").display().to_string(),
+            "daemon-without-trail".to_owned(),
+        ],
+    );
+    rows.push((
+        "daemon, trail off",
+        Measured::of(socket_way("off", &without.socket, "echo__echo")),
+    ));
+    drop(without);
+    let daemon_path = env!("CARGO_BIN_EXE_colibri-mcpd").to_owned();
+    let synced = Daemon::start_with(directory.path(), "sync", &[daemon_path.clone()], &["--trail-sync"]);
+    rows.push((
+        "daemon, --trail-sync",
+        Measured::of(socket_way("sync", &synced.socket, "echo__echo")),
+    ));
+    drop(synced);
+
+    let daemon = Daemon::start(directory.path(), "on", &[daemon_path.clone()]);
+    let first_answer = daemon.first_answer;
+    let first_call = {
+        let start = Instant::now();
+        let mut way = socket_way("first", &daemon.socket, "echo__echo");
+        let mut request = Vec::new();
+        way.request(&mut request, "x");
+        way.to.write_all(&request).expect("write");
+        way.read_lines(1);
+        start.elapsed()
+    };
+    let resident_one = resident(daemon.child.id());
+    rows.push((
+        "daemon",
+        Measured::of(socket_way("daemon", &daemon.socket, "echo__echo")),
+    ));
+    let mut bridge = Command::new(env!("CARGO_BIN_EXE_colibri-mcp"))
+        .arg("--socket")
+        .arg(&daemon.socket)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("start the bridge");
+    let (stdin, stdout) = (
+        bridge.stdin.take().expect("stdin"),
+        bridge.stdout.take().expect("stdout"),
+    );
+    rows.push((
+        "daemon and bridge",
+        Measured::of(Way::new("bridge", stdin, stdout, "echo__echo")),
+    ));
+    let _ = bridge.wait();
+    // What was queued for the last measurements is given back before memory is looked at.
+    let idle: Vec<UnixStream> = (0..1000)
+        .map(|_| UnixStream::connect(&daemon.socket).expect("connect"))
+        .collect();
+    let fresh = Daemon::start(directory.path(), "idle", &[daemon_path]);
+    let crowd: Vec<Way> = (0..1000)
+        .map(|_| socket_way("idle", &fresh.socket, "echo__echo"))
+        .collect();
+    let resident_crowd = resident(fresh.child.id());
+    drop((idle, crowd, fresh));
+
+    let pooled = {
+        let mut way = socket_way("pooled", &daemon.socket, "echo__echo");
+        way.latency(SMALL)
+    };
+    let per_call = {
+        let mut way = socket_way("per call", &daemon.socket, "fresh__echo");
+        way.latency(SMALL)
+    };
+    drop(daemon);
+    print(
+        &rows,
+        &Other {
+            first_answer,
+            first_call,
+            resident_one,
+            resident_crowd,
+            pooled,
+            per_call,
+        },
+    );
+}
+
+fn registry() -> String {
+    let program = std::env::current_exe().expect("own path").display().to_string();
+    format!(
+        "{{\"servers\":{{\"echo\":{{\"command\":\"{program}\",\"args\":[\"echo-server\"]}},\
+         \"fresh\":{{\"command\":\"{program}\",\"args\":[\"echo-server\"],\"isolation\":\"call\"}}}}}}"
+    )
+}
+
+fn socket_way(name: &'static str, socket: &Path, tool: &'static str) -> Way {
+    let stream = connect(socket);
+    let from = stream.try_clone().expect("clone");
+    Way::new(name, stream, from, tool)
+}
+
+fn connect(socket: &Path) -> UnixStream {
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        match UnixStream::connect(socket) {
+            Ok(stream) => return stream,
+            Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_micros(200)),
+            Err(error) => panic!("{}: {error}", socket.display()),
+        }
+    }
+}
+
+struct Daemon {
+    child: Child,
+    socket: PathBuf,
+    first_answer: Duration,
+}
+
+impl Daemon {
+    fn start(directory: &Path, name: &str, command: &[String]) -> Daemon {
+        Daemon::start_with(directory, name, command, &[])
+    }
+
+    fn start_with(directory: &Path, name: &str, command: &[String], more: &[&str]) -> Daemon {
+        let socket = directory.join(format!("{name}.sock"));
+        let start = Instant::now();
+        let child = Command::new(&command[0])
+            .args(&command[1..])
+            .arg("--socket")
+            .arg(&socket)
+            .arg("--external-config")
+            .arg(directory.join("registry.json"))
+            .arg("--state-dir")
+            .arg(directory.join(format!("state-{name}")))
+            .args(["--external-call", "--allow-root", "--log-level", "error"])
+            .args(more)
+            .spawn()
+            .expect("start the daemon");
+        drop(socket_way("start", &socket, ""));
+        let daemon = Daemon {
+            child,
+            socket,
+            first_answer: start.elapsed(),
+        };
+        // Both servers are looked at once, so that calls find them in the catalogue.
+        let mut way = socket_way("list", &daemon.socket, "");
+        way.send_line(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#);
+        way.read_lines(1);
+        daemon
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+        let _ = self.child.wait();
+    }
+}
+
+/// Resident memory in bytes.
+fn resident(pid: u32) -> u64 {
+    let output = Command::new("ps")
+        .args(["-o", "rss=", "-p", &pid.to_string()])
+        .output()
+        .expect("ps");
+    String::from_utf8_lossy(&output.stdout)
+        .trim()
+        .parse::<u64>()
+        .unwrap_or_default()
+        * 1024
+}
+
+struct Measured {
+    small: Duration,
+    large: Duration,
+    rates: [(usize, f64, f64); 3],
+}
+
+impl Measured {
+    fn of(mut way: Way) -> Measured {
+        // The first call starts the server.
+        let mut warm = Vec::new();
+        way.request(&mut warm, "warm");
+        way.to.write_all(&warm).expect("write");
+        way.to.flush().expect("flush");
+        way.read_lines(1);
+        let (small, large) = (way.latency(SMALL), way.latency(LARGE));
+        let rates = [1, 16, 256].map(|n| (n, way.throughput(SMALL, n), way.throughput(LARGE, n.min(64))));
+        for mut child in way.ends.drain(..) {
+            let _ = child.wait();
+        }
+        Measured { small, large, rates }
+    }
+}
+
+struct Other {
+    first_answer: Duration,
+    first_call: Duration,
+    resident_one: u64,
+    resident_crowd: u64,
+    pooled: Duration,
+    per_call: Duration,
+}
+
+fn print(rows: &[(&str, Measured)], other: &Other) {
+    let find = |name: &str| &rows.iter().find(|row| row.0 == name).expect("measured").1;
+    let (direct, nothing) = (find("direct"), find("do-nothing relay"));
+    println!();
+    println!(
+        "{:22} {:>9} {:>9} {:>11} {:>11} {:>11} {:>11} {:>8} {:>8}",
+        "", "p50 64 B", "64 KiB", "1 in flight", "16", "256", "64 KiB, 64", "x direct", "x relay"
+    );
+    for (name, measured) in rows {
+        let [one, some, many] = measured.rates;
+        println!(
+            "{name:22} {:>6.1} us {:>6.1} us {:>9.0}/s {:>9.0}/s {:>9.0}/s {:>9.0}/s {:>8.2} {:>8.2}",
+            micros(measured.small),
+            micros(measured.large),
+            one.1,
+            some.1,
+            many.1,
+            many.2,
+            many.1 / direct.rates[2].1,
+            many.1 / nothing.rates[2].1,
+        );
+    }
+    let (daemon, bridge, off) = (find("daemon"), find("daemon and bridge"), find("daemon, trail off"));
+    let many = daemon.rates[2].1;
+    println!();
+    goal(
+        "added p50 of a warm call, on the socket",
+        micros(daemon.small) - micros(direct.small),
+        60.0,
+        "us",
+        false,
+    );
+    goal(
+        "added p50 of a warm call, through the bridge",
+        micros(bridge.small) - micros(direct.small),
+        120.0,
+        "us",
+        false,
+    );
+    goal("calls/s at 256 in flight, chain on", many / 1000.0, 100.0, "k/s", true);
+    goal(
+        "the same, against the do-nothing relay",
+        many / nothing.rates[2].1,
+        0.2,
+        "x",
+        true,
+    );
+    goal(
+        "trail off, against the do-nothing relay",
+        off.rates[2].1 / nothing.rates[2].1,
+        0.5,
+        "x",
+        true,
+    );
+    goal(
+        "64 KiB answers, against direct",
+        micros(daemon.large) / micros(direct.large),
+        2.5,
+        "x",
+        false,
+    );
+    goal(
+        "call of a pooled server vs. a process per call",
+        other.per_call.as_secs_f64() / other.pooled.as_secs_f64(),
+        100.0,
+        "x",
+        true,
+    );
+    goal(
+        "resident memory, 1 client",
+        other.resident_one as f64 / 1e6,
+        15.0,
+        "MB",
+        false,
+    );
+    goal(
+        "resident memory, 1,000 idle clients",
+        other.resident_crowd as f64 / 1e6,
+        40.0,
+        "MB",
+        false,
+    );
+    goal(
+        "daemon start to first answer",
+        other.first_answer.as_secs_f64() * 1000.0,
+        20.0,
+        "ms",
+        false,
+    );
+    println!(
+        "first call of a server that does not run yet: {:.1} ms",
+        other.first_call.as_secs_f64() * 1000.0
+    );
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+fn goal(what: &str, found: f64, wanted: f64, unit: &str, at_least: bool) {
+    let met = if at_least { found >= wanted } else { found <= wanted };
+    let relation = if at_least { "at least" } else { "at most" };
+    println!(
+        "{:6} {what}: {found:.2} {unit} ({relation} {wanted} {unit})",
+        if met { "ok" } else { "MISSED" }
+    );
+}

@@ -1,0 +1,205 @@
+//! The root of an ephemeral jail: is what a server needs really in it?
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use super::elf;
+
+/// Where the dynamic linkers of FreeBSD and Linux look besides what a program names itself. FreeBSD's hints file may name
+/// more; what is not found here is reported as "not found in", so that nobody takes it for a proof.
+const LIBRARY_DIRECTORIES: &[&str] = &["/lib", "/usr/lib", "/usr/local/lib", "/lib64", "/usr/lib64"];
+
+/// The most symbolic links that are followed for one path (as MAXSYMLINKS), and scripts for one command.
+const MOST_LINKS: usize = 32;
+const MOST_SCRIPTS: usize = 4;
+
+/// The most bytes of a program that are read.
+const MOST_BYTES: u64 = 512 << 20;
+
+/// Checks that `program`, a path as the jail sees it, can start in `root`: it is there and executable, and so is what it
+/// needs itself: the interpreter of a script, the dynamic linker and the libraries of a binary.
+pub fn can_start(root: &Path, program: &Path) -> Result<(), String> {
+    let mut program = program.to_owned();
+    for _ in 0..MOST_SCRIPTS {
+        let place = inside(root, &program)?;
+        let shown = program.display();
+        let facts = place
+            .metadata()
+            .map_err(|error| format!("{shown} in {}: {error}", root.display()))?;
+        if !facts.is_file() || facts.mode() & 0o111 == 0 {
+            return Err(format!("{shown} in {} is no executable file", root.display()));
+        }
+        let mut content = Vec::new();
+        File::open(&place)
+            .and_then(|file| file.take(MOST_BYTES).read_to_end(&mut content))
+            .map_err(|error| format!("{shown} in {}: {error}", root.display()))?;
+        let Some(next) = interpreter(&content) else {
+            return libraries(root, &program, &content);
+        };
+        program = next;
+    }
+    Err(format!("{} is a script of a script of a script", program.display()))
+}
+
+/// The program that runs a script: after `#!`, or, behind env(1), the word that it looks up, where that is a path.
+fn interpreter(content: &[u8]) -> Option<PathBuf> {
+    let line = content.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let words: Vec<_> = line
+        .split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty())
+        .collect();
+    let first = words.first()?;
+    Some(PathBuf::from(OsStr::from_bytes(first)))
+}
+
+fn libraries(root: &Path, program: &Path, content: &[u8]) -> Result<(), String> {
+    let Some(needs) = elf::needs(content) else {
+        return Ok(());
+    };
+    if let Some(linker) = &needs.interpreter {
+        inside(root, Path::new(linker))
+            .ok()
+            .filter(|place| place.is_file())
+            .ok_or_else(|| format!("the dynamic linker {linker} is not in {}", root.display()))?;
+    }
+    let origin = program
+        .parent()
+        .unwrap_or(Path::new("/"))
+        .to_string_lossy()
+        .into_owned();
+    let named: Vec<_> = needs
+        .search
+        .iter()
+        .map(|path| path.replace("$ORIGIN", &origin))
+        .collect();
+    let missing: Vec<_> = needs
+        .libraries
+        .iter()
+        .filter(|name| {
+            let directories = named
+                .iter()
+                .map(String::as_str)
+                .chain(LIBRARY_DIRECTORIES.iter().copied());
+            !directories.into_iter().any(|directory| {
+                let path = Path::new(directory).join(name);
+                inside(root, &path).is_ok_and(|place| place.is_file()) || has_in_subdirectory(root, directory, name)
+            })
+        })
+        .cloned()
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "{} of {} not found in {}",
+        missing.join(", "),
+        program.display(),
+        root.display()
+    ))
+}
+
+/// Linux distributions keep libraries one level further down, by the machine's name.
+fn has_in_subdirectory(root: &Path, directory: &str, name: &str) -> bool {
+    let Ok(place) = inside(root, Path::new(directory)) else {
+        return false;
+    };
+    let Ok(entries) = place.read_dir() else {
+        return false;
+    };
+    entries
+        .flatten()
+        .any(|entry| entry.file_name().as_bytes().ends_with(b"-linux-gnu") && entry.path().join(name).is_file())
+}
+
+/// Where `path` of the jail is on the host: symbolic links are followed as the jail would follow them, absolute ones from
+/// its root, and none leads out of it.
+pub fn inside(root: &Path, path: &Path) -> Result<PathBuf, String> {
+    let mut links = 0;
+    let mut at = PathBuf::new();
+    let mut left: Vec<_> = path
+        .components()
+        .rev()
+        .map(|part| part.as_os_str().to_owned())
+        .collect();
+    while let Some(part) = left.pop() {
+        match Path::new(&part).components().next() {
+            Some(Component::Normal(name)) => at.push(name),
+            Some(Component::ParentDir) => {
+                at.pop();
+                continue;
+            }
+            Some(Component::RootDir) => {
+                at = PathBuf::new();
+                continue;
+            }
+            _ => continue,
+        }
+        let place = root.join(&at);
+        let Ok(target) = place.read_link() else { continue };
+        links += 1;
+        if links > MOST_LINKS {
+            return Err(format!(
+                "{} in {}: too many symbolic links",
+                path.display(),
+                root.display()
+            ));
+        }
+        at.pop();
+        left.extend(target.components().rev().map(|part| part.as_os_str().to_owned()));
+    }
+    Ok(root.join(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    #[test]
+    fn links_are_followed_as_the_jail_would() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        std::fs::create_dir_all(root.join("usr/lib")).unwrap();
+        symlink("/usr/lib", root.join("lib")).unwrap();
+        symlink("../../../../../../etc", root.join("usr/up")).unwrap();
+        symlink("/loop", root.join("loop")).unwrap();
+        let at = |path: &str| inside(root, Path::new(path));
+        assert_eq!(at("/lib/x").unwrap(), root.join("usr/lib/x"));
+        assert_eq!(at("/usr/up/passwd").unwrap(), root.join("etc/passwd"));
+        assert_eq!(at("/../../etc/passwd").unwrap(), root.join("etc/passwd"));
+        assert!(at("/loop/x").unwrap_err().contains("links"));
+    }
+
+    #[test]
+    fn a_missing_command_interpreter_or_library_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        std::fs::create_dir_all(root.join("bin")).unwrap();
+        let put = |name: &str, content: &[u8], mode| {
+            let path = root.join("bin").join(name);
+            std::fs::write(&path, content).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let start = |name: &str| can_start(root, &Path::new("/bin").join(name));
+        assert!(start("none").unwrap_err().contains("/bin/none"));
+        put("plain", b"x", 0o644);
+        assert!(start("plain").unwrap_err().contains("no executable"));
+        put("script", b"#! /bin/shell -e\n", 0o755);
+        assert!(start("script").unwrap_err().contains("/bin/shell"));
+        put("self", b"#!/bin/self\n", 0o755);
+        assert!(start("self").unwrap_err().contains("script of a script"));
+        let this = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        put("shell", &this, 0o755);
+        let wrong = start("script").unwrap_err();
+        assert!(
+            wrong.contains("dynamic linker") || wrong.contains("not found"),
+            "{wrong}"
+        );
+        // On this machine itself it can start, by definition.
+        assert_eq!(can_start(Path::new("/"), &std::env::current_exe().unwrap()), Ok(()));
+    }
+}

@@ -1,0 +1,672 @@
+//! Simulated clients, and the model of what each of them may be answered.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use colibri_mcpd::policy::Caller;
+use colibri_mcpd::server::daemon::Daemon;
+use colibri_mcpd::server::session::serve;
+use serde_json::{Value, json};
+use tokio::io::{AsyncWriteExt, DuplexStream};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::rng::Rng;
+use crate::server::{LEGACY, MODERN};
+use crate::world::{FOREVER, Lines, Made, World, pipe};
+
+const META: &str = "io.modelcontextprotocol/";
+/// No request may take longer: three attempts of which each may wait for a start, and a call.
+const LONGEST: Duration = Duration::from_secs(180);
+/// Bytes under way are read within this time by one that reads.
+const SOON: Duration = Duration::from_millis(100);
+/// How long the daemon waits for calls in flight when it ends.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// A person's client, which connects as often as it likes.
+pub struct Person {
+    pub world: Arc<World>,
+    pub daemon: Arc<Daemon>,
+    pub name: String,
+    pub uid: u32,
+    pub servers: Vec<String>,
+    pub rng: Rng,
+}
+
+impl Person {
+    pub async fn live(mut self) {
+        for number in 0..self.rng.between(1, 3) {
+            sleep(self.rng.millis(4000)).await;
+            if self.world.is_ending() {
+                return;
+            }
+            let mut rng = self.rng.fork();
+            let version = match rng.below(5) {
+                index @ 0..4 => LEGACY[index as usize],
+                _ => MODERN,
+            };
+            let (to_daemon, reader) = pipe(rng.between(32, 4096) as usize);
+            let (writer, from_daemon) = pipe(rng.between(32, 4096) as usize);
+            let caller = Caller {
+                uid: self.uid,
+                gid: self.uid,
+                pid: None,
+            };
+            let served = tokio::spawn(serve(self.daemon.clone(), caller, reader, writer));
+            let connection = Connection {
+                world: self.world.clone(),
+                name: format!("{}.{number}", self.name),
+                uid: self.uid,
+                servers: self.servers.clone(),
+                version,
+                rng,
+                to_daemon: Some(to_daemon),
+                narrow: false,
+                said_hello: false,
+                next: 1,
+                open: BTreeMap::new(),
+                reusable: Vec::new(),
+                batches: Vec::new(),
+                garbage: 0,
+                null_answers: 0,
+                duplicates: BTreeMap::new(),
+                subscribed: BTreeSet::new(),
+                paused_until: Instant::now(),
+            };
+            self.world.count("connection");
+            connection.live(Lines::new(from_daemon)).await;
+            match timeout(FOREVER, served).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => self.world.fail(&self.name, &format!("serving it failed: {error}")),
+                Err(_) => self.world.fail(&self.name, "is still served although it is gone"),
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Initialize,
+    Discover,
+    Ping,
+    List,
+    Call,
+    /// A call of a tool that there is not.
+    NoTool,
+    /// A method that there is not.
+    NoMethod,
+    Subscribe,
+}
+
+/// A request that waits for its answer.
+struct Asked {
+    kind: Kind,
+    tag: String,
+    token: Option<Value>,
+    progress: u64,
+    at: Instant,
+    cancelled: Option<Instant>,
+    batch: Option<usize>,
+}
+
+struct Connection {
+    world: Arc<World>,
+    name: String,
+    uid: u32,
+    servers: Vec<String>,
+    version: &'static str,
+    rng: Rng,
+    to_daemon: Option<DuplexStream>,
+    narrow: bool,
+    said_hello: bool,
+    next: u64,
+    /// By id as it is written.
+    open: BTreeMap<String, Asked>,
+    /// Ids of requests that were answered.
+    reusable: Vec<Value>,
+    /// The ids that an answer to each batch must hold.
+    batches: Vec<BTreeSet<String>>,
+    /// Lines sent that are no message.
+    garbage: u64,
+    null_answers: u64,
+    /// How often each id was used for a second request while the first was open.
+    duplicates: BTreeMap<String, u64>,
+    /// Subscriptions that were acknowledged, as written.
+    subscribed: BTreeSet<String>,
+    paused_until: Instant,
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, PartialEq)]
+enum Farewell {
+    HalfClose,
+    Vanish,
+    /// Stays until the daemon ends, if it does.
+    Stay,
+}
+
+impl Connection {
+    fn note(&self, what: &str) {
+        self.world.note(&self.name, what);
+    }
+
+    fn fail(&self, what: &str) {
+        self.world.fail(&self.name, what);
+    }
+
+    async fn live(mut self, mut lines: Lines<DuplexStream>) {
+        self.note(&format!("connects, speaks {}", self.version));
+        let farewell = match self.rng.below(10) {
+            0..6 => Farewell::HalfClose,
+            6..9 => Farewell::Vanish,
+            _ => Farewell::Stay,
+        };
+        if self.rng.chance(8) {
+            self.narrow = true;
+            self.say("{\"colibri\":1,\"narrow\":[\"external\"]}".to_owned()).await;
+        }
+        if self.version != MODERN {
+            let params = json!({"protocolVersion": self.version, "capabilities": {}, "clientInfo": {"name": "s", "version": "1"}});
+            self.ask(Kind::Initialize, "initialize", params, None).await;
+            self.said_hello = true;
+            self.say("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}".to_owned())
+                .await;
+        }
+        let mut left = self.rng.between(3, 16);
+        let mut next = Instant::now();
+        loop {
+            // What came is read before anything else is done, but not by one that pauses.
+            let now = Instant::now();
+            if self.paused_until > now {
+                sleep_until(self.paused_until).await;
+            }
+            tokio::select! {
+                biased;
+                line = lines.next() => match line {
+                    Some(line) => self.line(&line),
+                    None => return self.cut_off(),
+                },
+                () = sleep_until(next) => {
+                    if left == 0 {
+                        break;
+                    }
+                    left -= 1;
+                    self.act().await;
+                    next = Instant::now() + self.rng.millis(900);
+                }
+            }
+        }
+        match farewell {
+            Farewell::Vanish => {
+                self.world.count("client that vanished");
+                self.note("vanishes");
+                return;
+            }
+            Farewell::HalfClose => {
+                self.world.count("client that closed its side");
+                self.note("closes its side");
+                self.to_daemon = None;
+            }
+            Farewell::Stay => {}
+        }
+        // A subscription ends with the connection, so one that stays open for good is cancelled.
+        let patience = Instant::now()
+            + if farewell == Farewell::Stay {
+                Duration::from_secs(60)
+            } else {
+                FOREVER
+            };
+        loop {
+            tokio::select! {
+                biased;
+                line = lines.next() => match line {
+                    Some(line) => self.line(&line),
+                    None if farewell == Farewell::HalfClose => {
+                        self.note("was served to its end");
+                        return self.all_answered();
+                    }
+                    None => return self.cut_off(),
+                },
+                () = sleep_until(patience) => {
+                    if farewell == Farewell::Stay {
+                        self.note("goes at last");
+                        return;
+                    }
+                    return self.fail(&format!("was never let go; open: {}", self.open_requests()));
+                }
+            }
+        }
+    }
+
+    /// The daemon closed the connection: only one that ends may.
+    fn cut_off(&mut self) {
+        self.note("is cut off");
+        match self.world.is_ending() {
+            true => self.all_answered(),
+            false => self.fail("was cut off for no reason"),
+        }
+    }
+
+    fn open_requests(&self) -> String {
+        self.open
+            .iter()
+            .map(|(id, asked)| format!("{id} ({:?} {})", asked.kind, asked.tag))
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+
+    /// Nothing more will come: what was asked must have been answered, unless it was cancelled, or the daemon ends and
+    /// had no time for it.
+    fn all_answered(&mut self) {
+        let shutdown = self.world.books().shutdown;
+        let given_up = shutdown.is_some_and(|at| at.elapsed() >= DRAIN);
+        self.open.retain(|_, asked| {
+            let too_late = shutdown.is_some_and(|at| asked.at + SOON >= at) || given_up;
+            asked.cancelled.is_none() && !too_late
+        });
+        if !self.open.is_empty() {
+            self.fail(&format!("was never answered: {}", self.open_requests()));
+        }
+        if shutdown.is_none() && self.garbage != self.null_answers {
+            let (sent, got) = (self.garbage, self.null_answers);
+            self.fail(&format!(
+                "sent {sent} lines that are no message and was told so {got} times"
+            ));
+        }
+    }
+
+    async fn say(&mut self, line: String) {
+        self.note(&format!("> {line}"));
+        if let Some(to_daemon) = self.to_daemon.as_mut() {
+            // Whether the daemon is gone is seen when reading.
+            let _ = to_daemon.write_all(format!("{line}\n").as_bytes()).await;
+        }
+    }
+
+    fn new_id(&mut self) -> Value {
+        if self.rng.chance(10)
+            && let Some(id) = self.reusable.pop()
+        {
+            return id;
+        }
+        self.next += 1;
+        if self.rng.chance(50) {
+            json!(self.next)
+        } else {
+            json!(format!("id-{}", self.next))
+        }
+    }
+
+    /// Notes a request and returns its line.
+    fn request(
+        &mut self,
+        kind: Kind,
+        method: &str,
+        mut params: Value,
+        tag: Option<String>,
+        batch: Option<usize>,
+    ) -> String {
+        let id = self.new_id();
+        let mut token = None;
+        let tag = tag.unwrap_or_default();
+        if self.version == MODERN {
+            params["_meta"] = json!({
+                format!("{META}protocolVersion"): MODERN,
+                format!("{META}clientInfo"): {"name": "s", "version": "1"},
+                format!("{META}clientCapabilities"): {},
+            });
+        }
+        if kind == Kind::Call && self.rng.chance(70) {
+            // Everybody uses the same ones, so that a mix-up would be seen.
+            let value = if self.rng.chance(50) {
+                json!(self.next)
+            } else {
+                json!(format!("t{}", self.next))
+            };
+            if !self.open.values().any(|asked| asked.token.as_ref() == Some(&value)) {
+                params["_meta"]["progressToken"] = value.clone();
+                token = Some(value);
+            }
+        }
+        let asked = Asked {
+            kind,
+            tag,
+            token,
+            progress: 0,
+            at: Instant::now(),
+            cancelled: None,
+            batch,
+        };
+        self.world.count("request");
+        if let Some(batch) = batch {
+            self.batches[batch].insert(id.to_string());
+        }
+        self.open.insert(id.to_string(), asked);
+        json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string()
+    }
+
+    async fn ask(&mut self, kind: Kind, method: &str, params: Value, tag: Option<String>) {
+        let line = self.request(kind, method, params, tag, None);
+        self.say(line).await;
+    }
+
+    /// A call of a server's tool, by its exposed name or through our own.
+    fn tool_call(&mut self, batch: Option<usize>) -> String {
+        let server = self.rng.pick(&self.servers).clone();
+        let number = self.world.books().calls.len();
+        let tag = format!("{}-{number}", self.name);
+        let arguments = json!({"tag": tag});
+        let made = Made {
+            uid: self.uid,
+            connection: self.name.clone(),
+            narrow: self.narrow,
+            arrived: 0,
+        };
+        self.world.books().calls.insert(tag.clone(), made);
+        self.world.count("call of a server's tool");
+        let params = if self.rng.chance(75) {
+            json!({"name": format!("{server}__echo"), "arguments": arguments})
+        } else {
+            json!({"name": "colibri_external_mcp_call_tool",
+                   "arguments": {"server": server, "tool": "echo", "arguments": arguments}})
+        };
+        self.request(Kind::Call, "tools/call", params, Some(tag), batch)
+    }
+
+    async fn act(&mut self) {
+        match self.rng.below(100) {
+            0..55 => {
+                let line = self.tool_call(None);
+                self.say(line).await;
+            }
+            55..62 => self.ask(Kind::List, "tools/list", json!({}), None).await,
+            62..66 if self.version == MODERN => self.ask(Kind::Discover, "server/discover", json!({}), None).await,
+            62..66 => self.ask(Kind::Ping, "ping", json!({}), None).await,
+            66..68 => self.ask(Kind::NoMethod, "no/such", json!({}), None).await,
+            68..70 => {
+                self.ask(Kind::NoTool, "tools/call", json!({"name": "colibri_nothing"}), None)
+                    .await
+            }
+            70..80 => self.cancel().await,
+            80..83 => {
+                self.world.count("line that is no message");
+                self.garbage += 1;
+                let garbage = *self.rng.pick(&[
+                    "garbage",
+                    "{\"jsonrpc\":\"2.0\"",
+                    "[]",
+                    "1",
+                    "{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"ping\"}",
+                ]);
+                self.say(garbage.to_owned()).await;
+            }
+            83..86 if !self.subscribed.is_empty() => {
+                // A second request under an id in flight is refused under that id. Only a subscription is in flight for
+                // certain: any other answer may be under way.
+                let ids: Vec<String> = self.subscribed.iter().cloned().collect();
+                let id = self.rng.pick(&ids).clone();
+                if self.open.get(&id).is_some_and(|asked| asked.cancelled.is_none()) {
+                    self.world.count("id used twice at once");
+                    *self.duplicates.entry(id.clone()).or_default() += 1;
+                    self.say(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"no/such\"}}"))
+                        .await;
+                }
+            }
+            86..90 if self.version == MODERN => {
+                let params = json!({"notifications": {"toolsListChanged": self.rng.chance(80)}});
+                self.world.count("subscription");
+                self.ask(Kind::Subscribe, "subscriptions/listen", params, None).await;
+            }
+            86..93 if self.version == LEGACY[1] && self.said_hello => self.batch().await,
+            90..96 => {
+                self.world.count("client that does not read for a while");
+                self.note("pauses");
+                self.paused_until = Instant::now() + self.rng.millis(3000);
+            }
+            _ => {
+                for _ in 0..self.rng.between(2, 6) {
+                    let line = self.tool_call(None);
+                    self.say(line).await;
+                }
+            }
+        }
+    }
+
+    async fn cancel(&mut self) {
+        let ids: Vec<String> = self
+            .open
+            .iter()
+            .filter(|(_, asked)| asked.cancelled.is_none() && asked.kind != Kind::Initialize)
+            .map(|(id, _)| id.clone())
+            .collect();
+        let id = if ids.is_empty() || self.rng.chance(10) {
+            "\"nothing\"".to_owned()
+        } else {
+            self.rng.pick(&ids).clone()
+        };
+        let params = if self.version == MODERN && self.rng.chance(50) {
+            format!("{{\"requestId\":{id},\"reason\":\"changed my mind\"}}")
+        } else {
+            format!("{{\"requestId\":{id}}}")
+        };
+        self.world.count("cancellation");
+        self.say(format!(
+            "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{params}}}"
+        ))
+        .await;
+        if let Some(asked) = self.open.get_mut(&id) {
+            asked.cancelled = Some(Instant::now());
+        }
+    }
+
+    async fn batch(&mut self) {
+        self.world.count("batch");
+        let batch = self.batches.len();
+        self.batches.push(BTreeSet::new());
+        let mut parts = Vec::new();
+        for _ in 0..self.rng.between(1, 5) {
+            parts.push(match self.rng.below(10) {
+                0..6 => self.tool_call(Some(batch)),
+                6..8 => self.request(Kind::Ping, "ping", json!({}), None, Some(batch)),
+                8 => self.request(Kind::NoMethod, "no/such", json!({}), None, Some(batch)),
+                _ => "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/roots/list_changed\"}".to_owned(),
+            });
+        }
+        self.say(format!("[{}]", parts.join(","))).await;
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        self.note(&format!("< {}", String::from_utf8_lossy(line)));
+        match serde_json::from_slice::<Value>(line) {
+            Ok(Value::Array(parts)) => self.batch_answer(&parts),
+            Ok(message) => self.message(&message, None),
+            Err(error) => self.fail(&format!("was sent a line that is no JSON: {error}")),
+        }
+    }
+
+    fn batch_answer(&mut self, parts: &[Value]) {
+        let first = parts.first().map(|part| part["id"].to_string()).unwrap_or_default();
+        let Some(batch) = self.open.get(&first).and_then(|asked| asked.batch) else {
+            return self.fail("was answered in a batch that answers none of its own");
+        };
+        let got: BTreeSet<String> = parts.iter().map(|part| part["id"].to_string()).collect();
+        for id in self.batches[batch].clone() {
+            let cancelled = self.open.get(&id).is_some_and(|asked| asked.cancelled.is_some());
+            if !got.contains(&id) && !cancelled {
+                self.fail(&format!("missed {id} in the answer to its batch"));
+            }
+        }
+        for part in parts {
+            self.message(part, Some(batch));
+        }
+        // What was cancelled and is not in it will never come.
+        self.open.retain(|_, asked| asked.batch != Some(batch));
+    }
+
+    fn message(&mut self, message: &Value, batch: Option<usize>) {
+        if message["jsonrpc"] != "2.0" {
+            return self.fail("was sent a message without its version");
+        }
+        match message["method"].as_str() {
+            Some(method) => self.notified(method, &message["params"]),
+            None => self.answered(message, batch),
+        }
+    }
+
+    fn notified(&mut self, method: &str, params: &Value) {
+        let subscription = params["_meta"]
+            .get(format!("{META}subscriptionId"))
+            .map(Value::to_string);
+        match method {
+            "notifications/progress" => self.progressed(params),
+            "notifications/subscriptions/acknowledged" => {
+                let id = subscription.unwrap_or_default();
+                match self.open.get(&id) {
+                    Some(asked) if asked.kind == Kind::Subscribe => drop(self.subscribed.insert(id)),
+                    _ => self.fail("was told that a subscription is taken that it has not"),
+                }
+            }
+            "notifications/tools/list_changed" => {
+                self.world.count("list_changed to a client");
+                match subscription {
+                    None if self.version == MODERN => self.fail("was told of changed tools outside a subscription"),
+                    None => {}
+                    Some(id) => {
+                        let open = self.open.get(&id).is_some_and(|asked| asked.kind == Kind::Subscribe);
+                        if !open || !self.subscribed.contains(&id) {
+                            self.fail("was told of changed tools under a subscription that it has not");
+                        }
+                    }
+                }
+            }
+            other => self.fail(&format!("was sent {other:?}")),
+        }
+    }
+
+    fn progressed(&mut self, params: &Value) {
+        let now = Instant::now();
+        let token = &params["progressToken"];
+        let found = self.open.values_mut().find(|asked| asked.token.as_ref() == Some(token));
+        let Some(asked) = found else {
+            return self.fail(&format!(
+                "was told of progress under {token}, which is no open request's"
+            ));
+        };
+        self.world.count("progress");
+        asked.progress += 1;
+        let (right, number) = (params["message"] == asked.tag.as_str(), asked.progress);
+        let late = late(asked, now, self.paused_until);
+        if !right {
+            self.fail(&format!("was told of another's progress under {token}"));
+        }
+        if params["progress"] != number {
+            self.fail(&format!(
+                "was told of progress out of order under {token}: not {number}"
+            ));
+        }
+        if late {
+            self.fail(&format!(
+                "was told of progress under {token} long after its cancellation"
+            ));
+        }
+    }
+
+    fn answered(&mut self, message: &Value, batch: Option<usize>) {
+        let id = message["id"].to_string();
+        let (result, error) = (message.get("result"), message.get("error"));
+        if result.is_some() == error.is_some() {
+            return self.fail("was answered with both a result and an error, or with neither");
+        }
+        if message["id"].is_null() {
+            self.null_answers += 1;
+            if error.is_none() {
+                self.fail("was answered with a result under no id");
+            }
+            return;
+        }
+        if let Some(count) = self.duplicates.get_mut(&id)
+            && *count > 0
+            && error.is_some_and(|error| error["code"] == -32600)
+        {
+            *count -= 1;
+            return;
+        }
+        let Some(asked) = self.open.remove(&id) else {
+            return self.fail(&format!("was answered under {id}, which is no open request"));
+        };
+        self.world.count("answer");
+        if asked.batch != batch {
+            self.fail(&format!("was answered {id} outside its batch"));
+        }
+        let now = Instant::now();
+        if late(&asked, now, self.paused_until) {
+            self.fail(&format!("was answered {id} long after its cancellation"));
+        }
+        if asked.kind != Kind::Subscribe && now - asked.at > LONGEST {
+            self.fail(&format!("waited for {id} longer than any limit allows"));
+        }
+        if self.version == MODERN && result.is_some_and(|result| result["resultType"] != "complete") {
+            self.fail(&format!("was answered {id} without resultType"));
+        }
+        if asked.cancelled.is_none() {
+            self.reusable.push(message["id"].clone());
+        }
+        let code = error.and_then(|error| error["code"].as_i64());
+        let right = match asked.kind {
+            Kind::Initialize => result.is_some_and(|result| result["protocolVersion"] == self.version),
+            Kind::Discover => result.is_some_and(|result| result["supportedVersions"].is_array()),
+            Kind::Ping => result.is_some(),
+            Kind::List => result.is_some_and(|result| is_list(&result["tools"])),
+            Kind::NoTool => code == Some(-32602),
+            Kind::NoMethod => code == Some(-32601),
+            Kind::Subscribe => {
+                self.subscribed.remove(&id);
+                result.is_some_and(|result| result["_meta"][format!("{META}subscriptionId")] == message["id"])
+            }
+            Kind::Call => self.call_answered(&asked, result, error),
+        };
+        if !right {
+            self.fail(&format!("was answered {id} wrongly ({:?} {})", asked.kind, asked.tag));
+        }
+    }
+
+    /// The answer to a call is its own tool's with all its progress before it, or an error of ours that says so.
+    fn call_answered(&self, asked: &Asked, result: Option<&Value>, error: Option<&Value>) -> bool {
+        let ours = result
+            .is_some_and(|result| result["isError"] == true && result["_meta"].get("org.colibri/error").is_some());
+        let text = match (result, error) {
+            (Some(result), _) => &result["content"][0]["text"],
+            (None, Some(error)) => &error["message"],
+            (None, None) => return false,
+        };
+        let text = text.as_str().unwrap_or_default();
+        if ours || error.is_some_and(|error| error["code"] != -32000) {
+            self.world.count("call answered with an error of ours");
+            let excused = self.narrow || !self.world.calm;
+            if !excused {
+                self.fail(&format!("was refused {} in a calm world: {text}", asked.tag));
+            }
+            return true;
+        }
+        self.world.count("call answered by its tool");
+        if self.narrow {
+            self.fail("reached a tool behind the gate that it closed");
+        }
+        let progress = if asked.token.is_some() { asked.progress } else { 0 };
+        text == format!("{} progress={progress}", asked.tag)
+    }
+}
+
+/// Whether something about a request comes long after its cancellation was read.
+fn late(asked: &Asked, now: Instant, paused_until: Instant) -> bool {
+    asked
+        .cancelled
+        .is_some_and(|at| now > at + SOON && now > paused_until + SOON)
+}
+
+/// Whether these are tools in a stable order, each once.
+fn is_list(tools: &Value) -> bool {
+    let Some(tools) = tools.as_array() else { return false };
+    let names: Vec<_> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
+    names.len() == tools.len() && names.windows(2).all(|pair| pair[0] < pair[1])
+}

@@ -1,0 +1,129 @@
+//! What everybody in a simulated world can see: the clock, the log, the model's books, and what went wrong.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, DuplexStream};
+use tokio::time::Instant;
+
+/// The world of one seed.
+pub struct World {
+    /// No fault happens in a calm world, so every call must come back with its tool's answer.
+    pub calm: bool,
+    began: Instant,
+    books: Mutex<Books>,
+}
+
+/// What is noted.
+#[derive(Default)]
+pub struct Books {
+    /// Every event, for who has to find out what happened.
+    pub log: String,
+    /// FNV-1a over the log: two runs of one seed have the same.
+    pub hash: u64,
+    /// What must not be.
+    pub failures: Vec<String>,
+    /// Server processes that run.
+    pub processes: usize,
+    /// When the daemon was told to end.
+    pub shutdown: Option<Instant>,
+    /// How often what happened, so that one can see that it does.
+    pub counts: BTreeMap<&'static str, u64>,
+    /// The calls that clients made of servers' tools, by tag.
+    pub calls: BTreeMap<String, Made>,
+    /// How often each server's tools have changed.
+    pub changes: BTreeMap<String, u64>,
+}
+
+/// A call of a server's tool.
+pub struct Made {
+    pub uid: u32,
+    pub connection: String,
+    /// Its connection closed the gate, so no server may see it.
+    pub narrow: bool,
+    /// Processes that it came to.
+    pub arrived: u32,
+}
+
+impl World {
+    pub fn new(calm: bool) -> Arc<World> {
+        Arc::new(World {
+            calm,
+            began: Instant::now(),
+            books: Mutex::new(Books {
+                hash: 0xCBF2_9CE4_8422_2325,
+                ..Books::default()
+            }),
+        })
+    }
+
+    pub fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap()
+    }
+
+    /// Notes an event.
+    pub fn note(&self, who: &str, what: &str) {
+        let at = self.began.elapsed().as_millis();
+        let mut books = self.books();
+        let before = books.log.len();
+        writeln!(books.log, "{at:>7} ms  {who}: {what}").unwrap();
+        let mut hash = books.hash;
+        for byte in &books.log.as_bytes()[before..] {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3);
+        }
+        books.hash = hash;
+    }
+
+    /// Notes what must not be.
+    pub fn fail(&self, who: &str, what: &str) {
+        self.note(who, &format!("VIOLATION: {what}"));
+        self.books().failures.push(format!("{who}: {what}"));
+    }
+
+    pub fn count(&self, what: &'static str) {
+        *self.books().counts.entry(what).or_default() += 1;
+    }
+
+    pub fn is_ending(&self) -> bool {
+        self.books().shutdown.is_some()
+    }
+}
+
+/// A pipe: what is written to the first comes out of the second. Dropping either end is seen at the other.
+pub fn pipe(capacity: usize) -> (DuplexStream, DuplexStream) {
+    tokio::io::duplex(capacity)
+}
+
+/// Lines of a reader, split as simply as can be: the simulation must not share the daemon's codec.
+pub struct Lines<R> {
+    io: R,
+    buffer: Vec<u8>,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    pub fn new(io: R) -> Lines<R> {
+        Lines { io, buffer: Vec::new() }
+    }
+
+    /// The next line; `None` at the end. May be dropped and called again.
+    pub async fn next(&mut self) -> Option<Vec<u8>> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let rest = self.buffer.split_off(end + 1);
+                let mut line = std::mem::replace(&mut self.buffer, rest);
+                line.pop();
+                return Some(line);
+            }
+            let mut chunk = [0; 1024];
+            match self.io.read(&mut chunk).await {
+                Ok(0) | Err(_) => return None,
+                Ok(count) => self.buffer.extend_from_slice(&chunk[..count]),
+            }
+        }
+    }
+}
+
+/// How long the model waits for what must come; by its own clock, so it costs nothing.
+pub const FOREVER: Duration = Duration::from_secs(600);

@@ -1,0 +1,180 @@
+#!/bin/sh
+
+# Builds a root for a jailed MCP server: FreeBSD's base packages, packages, and a server from PyPI or npm if one is named.
+# Says at the end what to put into external-mcp.json and jail-policy.json.
+
+set -eu
+
+usage()
+{
+	cat >&2 <<'USAGE'
+usage: make-root.sh [-b base.txz] [-k package]... [-n npm-package | -p pypi-package] root
+
+  -b base.txz       take the base system from this release set instead of base packages (FreeBSD 14)
+  -k package        install this package as well; may be given more than once
+  -n npm-package    install Node.js and this server from npm, into /usr/local/mcp of the root
+  -p pypi-package   install Python and this server from PyPI, into /usr/local/mcp of the root
+  root              absolute path; must not exist yet, or be empty. /usr/local/colibri/roots/NAME is a good place
+USAGE
+	exit 64
+}
+
+fail()
+{
+	echo "make-root.sh: $*" >&2
+	exit 1
+}
+
+base=""
+packages=""
+npm=""
+pypi=""
+while getopts b:k:n:p: option; do
+	case "${option}" in
+	b) base="${OPTARG}" ;;
+	k) packages="${packages} ${OPTARG}" ;;
+	n) npm="${OPTARG}" ;;
+	p) pypi="${OPTARG}" ;;
+	*) usage ;;
+	esac
+done
+shift $((OPTIND - 1))
+[ $# -eq 1 ] || usage
+root="$1"
+
+case "${root}" in
+*/. | */.. | */./* | */../* | *//* | */ | *[!A-Za-z0-9/._-]*) fail "${root}: use letters, digits, / . _ - and no . or .." ;;
+/*) ;;
+*) fail "${root}: must be an absolute path" ;;
+esac
+for name in "${npm}" "${pypi}"; do
+	case "${name}" in
+	-* | *[!A-Za-z0-9@/._=-]*) fail "${name}: not the name of a package" ;;
+	esac
+done
+if [ -n "${npm}" ] && [ -n "${pypi}" ]; then
+	usage
+fi
+[ "$(uname -s)" = FreeBSD ] || fail "this builds roots on FreeBSD, for FreeBSD"
+[ "$(id -u)" -eq 0 ] || fail "must be run as root: a root's files belong to root"
+if [ -e "${root}" ] && [ -n "$(ls -A "${root}")" ]; then
+	fail "${root} is not empty"
+fi
+
+work=$(mktemp -d -t make-root)
+jail="make-root-$$"
+
+# Whatever happens, no jail and no mount is left; a root that is not finished is, for a look at it.
+finish()
+{
+	jail -r "${jail}" 2>/dev/null || true
+	if mount -p | awk -v at="${root}/dev" '$2 == at { found = 1 } END { exit !found }'; then
+		umount "${root}/dev"
+	fi
+	rm -rf "${work}"
+}
+trap finish EXIT
+trap 'exit 1' HUP INT TERM
+
+umask 022
+mkdir -p "${root}"
+chmod 755 "${root}"
+
+# The helper refuses a root below a directory that others could swap; better to hear it now.
+directory="${root}"
+while :; do
+	owner=$(stat -f %u "${directory}")
+	mode=$(stat -f %Lp "${directory}")
+	if [ "${owner}" -ne 0 ] || [ $((0${mode} & 022)) -ne 0 ]; then
+		fail "${directory} must belong to root and be writable by root alone"
+	fi
+	[ "${directory}" != / ] || break
+	directory=$(dirname "${directory}")
+done
+
+# pkg(8) with the host's repositories, the one of base packages turned on. It looks for their keys in the root.
+mkdir "${work}/repos"
+for file in /etc/pkg/*.conf /usr/local/etc/pkg/repos/*.conf; do
+	[ ! -e "${file}" ] || cp "${file}" "${work}/repos/"
+done
+into_root()
+{
+	pkg --rootdir "${root}" --repo-conf-dir "${work}/repos" -o IGNORE_OSVERSION=yes "$@"
+}
+pkg -N >/dev/null 2>&1 || pkg bootstrap -y
+mkdir -p "${root}/usr/share/keys"
+cp -R /usr/share/keys/ "${root}/usr/share/keys/"
+
+if [ -n "${base}" ]; then
+	tar -xpf "${base}" -C "${root}"
+elif grep -q '^FreeBSD-base' "${work}"/repos/*.conf; then
+	echo 'FreeBSD-base: { enabled: yes }' >"${work}/repos/zz-make-root.conf"
+	into_root install -y -r FreeBSD-base FreeBSD-set-minimal-jail
+else
+	fail "this release has no repository of base packages: fetch base.txz of the release and name it with -b"
+fi
+
+# By origin: names carry versions. The MCP SDK for Python depends on modules in Rust, which PyPI has no binaries of for
+# FreeBSD; the package has them.
+[ -z "${npm}" ] || packages="${packages} www/node www/npm"
+[ -z "${pypi}" ] || packages="${packages} lang/python3 misc/py-mcp"
+if [ -n "${packages}" ]; then
+	# Words on purpose: a list of names.
+	# shellcheck disable=SC2086
+	into_root install -y ${packages}
+fi
+
+# A server's installer is third-party code like the server itself: it runs in a jail, with the network, and without
+# anything of the host but the root that it is building.
+in_jail()
+{
+	jail -c name="${jail}" path="${root}" host.hostname="${jail}" children.max=0 enforce_statfs=2 \
+	    ip4=inherit ip6=inherit command=/usr/bin/env -i HOME=/root \
+	    PATH=/sbin:/bin:/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin "$@"
+}
+
+if [ -n "${npm}${pypi}" ]; then
+	cp /etc/resolv.conf "${root}/etc/resolv.conf"
+	mkdir -p "${root}/dev"
+	mount -t devfs -o ruleset=4 devfs "${root}/dev"
+	# A set of rules that is not loaded shows every device.
+	[ ! -e "${root}/dev/mem" ] || fail "devfs ruleset 4 is not loaded: service devfs restart"
+fi
+if [ -n "${npm}" ]; then
+	in_jail npm install --global --prefix /usr/local/mcp "${npm}"
+fi
+if [ -n "${pypi}" ]; then
+	in_jail python3 -m venv --system-site-packages /usr/local/mcp
+	in_jail /usr/local/mcp/bin/pip install --no-cache-dir "${pypi}"
+fi
+if [ -n "${npm}${pypi}" ]; then
+	umount "${root}/dev"
+fi
+
+# The helper mounts here; a missing mount point refuses the start.
+mkdir -p "${root}/dev" "${root}/tmp"
+chown root:wheel "${root}/dev" "${root}/tmp"
+chmod 755 "${root}/dev"
+chmod 1777 "${root}/tmp"
+
+name=$(basename "${root}")
+command="/usr/local/bin/NAME-OF-THE-SERVER"
+if [ -n "${npm}${pypi}" ]; then
+	echo "Programs of the server, as the jail sees them:"
+	find "${root}/usr/local/mcp/bin" ! -type d ! -name 'python*' ! -name 'pip*' ! -name 'activate*' ! -name 'Activate*' |
+		sed "s|^${root}|  |"
+	command="/usr/local/mcp/bin/ONE-OF-THEM"
+fi
+cat <<END
+
+${root} is ready.
+
+external-mcp.json:
+  "${name}": { "command": "${command}", "jail": { "path": "${root}" } }
+
+jail-policy.json, with a uid and a gid that nothing else on this host has:
+  "ephemeral": ["${root}"], "users": { "${name}": { "uid": 60801, "gid": 60801 } }
+
+Then: service colibri_mcp configtest && service colibri_mcp reload
+To remove the root: chflags -R noschg ${root} && rm -rf ${root}
+END

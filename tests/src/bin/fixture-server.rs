@@ -1,0 +1,409 @@
+//! A server that behaves as badly as a test wants. Its tools are its behaviours, by name; the arguments of a process
+//! say how it starts:
+//!
+//! ```text
+//! fixture-server --dir DIR --as NAME [--speak VERSION] [--tool NAME]… [--only] [--at-start exit|silence]
+//!                [--at-probe exit] [--at-eof stay]
+//! ```
+//!
+//! Everything that happens to it goes to `DIR/NAME.record`, a line each: process id, kind (`start`, `line`, `eof`),
+//! the bytes as received. It shares no code with the daemon, and changes no byte of what it is told to answer.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufRead as _, Write as _};
+use std::path::PathBuf;
+use std::process::{Command, exit};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+/// The version of the modern era.
+const MODERN: &str = "2026-07-28";
+
+/// The behaviours, which are also the names of the tools.
+const TOOLS: &[&str] = &[
+    "answer_twice",
+    "change_tools",
+    "count",
+    "deaf",
+    "die",
+    "die_mid_answer",
+    "echo",
+    "endless_line",
+    "environment",
+    "exit",
+    "flood",
+    "fork_away",
+    "frame",
+    "garbage",
+    "huge",
+    "never",
+    "pid",
+    "progress",
+    "unknown_id",
+    "wait",
+];
+
+/// Raw members of an object, by key.
+type Members<'a> = BTreeMap<String, &'a RawValue>;
+
+struct Fixture {
+    directory: PathBuf,
+    name: String,
+    version: String,
+    /// A legacy server ends when it is asked for something before the handshake.
+    dies_of_probe: bool,
+    state: Mutex<State>,
+    out: Mutex<io::Stdout>,
+}
+
+struct State {
+    tools: Vec<String>,
+    /// The id of the `subscriptions/listen` in flight, as written.
+    listener: Option<String>,
+}
+
+fn main() {
+    let mut fixture = Fixture {
+        directory: PathBuf::from("."),
+        name: "fixture".to_owned(),
+        version: "2025-11-25".to_owned(),
+        dies_of_probe: false,
+        state: Mutex::new(State {
+            tools: TOOLS.iter().map(|tool| (*tool).to_owned()).collect(),
+            listener: None,
+        }),
+        out: Mutex::new(io::stdout()),
+    };
+    let (mut at_start, mut stay, mut away) = (String::new(), false, None);
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().unwrap_or_default();
+        match arg.as_str() {
+            "--dir" => fixture.directory = value().into(),
+            "--as" => fixture.name = value(),
+            "--speak" => fixture.version = value(),
+            "--tool" => {
+                let tool = value();
+                fixture.state().tools.push(tool);
+            }
+            "--only" => fixture.state().tools.clear(),
+            "--at-start" => at_start = value(),
+            "--at-probe" => fixture.dies_of_probe = value() == "exit",
+            "--at-eof" => stay = value() == "stay",
+            "--away" => away = Some(value()),
+            other => {
+                eprintln!("unknown argument {other}");
+                exit(64);
+            }
+        }
+    }
+    match away.as_deref() {
+        Some("first") => fork_away(&fixture, "second"),
+        Some(_) => forever(),
+        None => {}
+    }
+    fixture.record("start", b"");
+    match at_start.as_str() {
+        "" => {}
+        "exit" => {
+            eprintln!("the fixture does not want to start");
+            exit(7);
+        }
+        "silence" => forever(),
+        other => {
+            eprintln!("unknown start {other}");
+            exit(64);
+        }
+    }
+    serve(&Arc::new(fixture));
+    if stay {
+        forever();
+    }
+}
+
+/// Does nothing until it is killed.
+fn forever() -> ! {
+    loop {
+        std::thread::sleep(Duration::from_secs(3600));
+    }
+}
+
+/// Starts another process of this program, the second of them in a session of its own and without a parent.
+fn fork_away(fixture: &Fixture, which: &str) {
+    // The one that is a session's leader already stays in it.
+    let _ = nix::unistd::setsid();
+    let program = std::env::current_exe().unwrap_or_default();
+    let mut command = Command::new(program);
+    command
+        .arg("--dir")
+        .arg(&fixture.directory)
+        .args(["--as", &fixture.name, "--away", which]);
+    match command.spawn() {
+        Ok(mut child) if which == "first" => drop(child.wait()),
+        Ok(_) => exit(0),
+        Err(error) => {
+            eprintln!("cannot fork away: {error}");
+            exit(71);
+        }
+    }
+}
+
+/// Reads and answers until the end of the input.
+fn serve(fixture: &Arc<Fixture>) {
+    let mut input = io::stdin().lock();
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match input.read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return fixture.record("eof", b""),
+            Ok(_) => {}
+        }
+        if line.last() == Some(&b'\n') {
+            line.pop();
+        }
+        fixture.record("line", &line);
+        let Ok(text) = std::str::from_utf8(&line) else { continue };
+        let Ok(message) = serde_json::from_str::<Members<'_>>(text) else {
+            continue;
+        };
+        let method = message.get("method").map(|method| string(method)).unwrap_or_default();
+        let Some(id) = message.get("id").map(|id| id.get()) else {
+            continue;
+        };
+        let params: Members<'_> = members(message.get("params").copied());
+        fixture.request(id, &method, &params);
+    }
+}
+
+fn members(raw: Option<&RawValue>) -> Members<'_> {
+    raw.and_then(|raw| serde_json::from_str(raw.get()).ok())
+        .unwrap_or_default()
+}
+
+fn string(raw: &RawValue) -> String {
+    serde_json::from_str(raw.get()).unwrap_or_default()
+}
+
+impl Fixture {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record(&self, kind: &str, bytes: &[u8]) {
+        let mut line = format!("{} {kind} ", std::process::id()).into_bytes();
+        line.extend_from_slice(bytes);
+        line.push(b'\n');
+        let path = self.directory.join(format!("{}.record", self.name));
+        // One write(2) to a file that is appended to: the lines of several processes do not mix.
+        let file = File::options().create(true).append(true).open(path);
+        if file.and_then(|mut file| file.write_all(&line)).is_err() {
+            exit(74);
+        }
+    }
+
+    fn is_modern(&self) -> bool {
+        self.version == MODERN
+    }
+
+    /// Writes bytes as they are. A daemon that is gone is seen at the input.
+    fn write(&self, bytes: &[u8]) {
+        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = out.write_all(bytes).and_then(|()| out.flush());
+    }
+
+    fn result(&self, id: &str, result: &str) {
+        self.write(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n").as_bytes());
+    }
+
+    fn error(&self, id: &str, code: i64, message: &str) {
+        let error = json!({ "code": code, "message": message });
+        self.write(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}\n").as_bytes());
+    }
+
+    /// A tool's result with one text.
+    fn text(&self, id: &str, text: &str) {
+        let mut result = json!({ "content": [{ "type": "text", "text": text }] });
+        if self.is_modern() {
+            result["resultType"] = json!("complete");
+        }
+        self.result(id, &result.to_string());
+    }
+
+    fn request(self: &Arc<Self>, id: &str, method: &str, params: &Members<'_>) {
+        let info = json!({ "name": self.name, "version": "1" });
+        let capabilities = json!({ "tools": { "listChanged": true } });
+        match (method, self.is_modern()) {
+            ("initialize", false) => {
+                let result = json!({ "protocolVersion": self.version, "capabilities": capabilities,
+                    "serverInfo": info, "instructions": format!("This is {}.", self.name) });
+                self.result(id, &result.to_string());
+            }
+            ("server/discover", true) => {
+                let result = json!({ "resultType": "complete", "supportedVersions": [MODERN],
+                    "capabilities": capabilities, "instructions": format!("This is {}.", self.name),
+                    "ttlMs": 1000, "cacheScope": "private",
+                    "_meta": { "io.modelcontextprotocol/serverInfo": info } });
+                self.result(id, &result.to_string());
+            }
+            ("server/discover", false) if self.dies_of_probe => exit(9),
+            ("ping", false) => self.result(id, "{}"),
+            ("tools/list", _) => self.list(id),
+            ("subscriptions/listen", true) => {
+                self.state().listener = Some(id.to_owned());
+                let meta = format!("\"_meta\":{{\"io.modelcontextprotocol/subscriptionId\":{id}}}");
+                let notification = format!(
+                    "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\",\
+                     \"params\":{{{meta},\"notifications\":{{\"toolsListChanged\":true}}}}}}\n"
+                );
+                self.write(notification.as_bytes());
+            }
+            ("tools/call", _) => self.call(id, params),
+            _ => self.error(id, -32601, "no such method"),
+        }
+    }
+
+    fn list(&self, id: &str) {
+        let tools: Vec<Value> = self
+            .state()
+            .tools
+            .iter()
+            .map(|name| json!({ "name": name, "inputSchema": { "type": "object" } }))
+            .collect();
+        let mut result = json!({ "tools": tools });
+        if self.is_modern() {
+            result["resultType"] = json!("complete");
+            result["ttlMs"] = json!(1000);
+            result["cacheScope"] = json!("private");
+        }
+        self.result(id, &result.to_string());
+    }
+
+    fn call(self: &Arc<Self>, id: &str, params: &Members<'_>) {
+        let name = params.get("name").map(|name| string(name)).unwrap_or_default();
+        let arguments = members(params.get("arguments").copied());
+        let text = |key: &str| arguments.get(key).map(|value| string(value)).unwrap_or_default();
+        let number = |key: &str| arguments.get(key).and_then(|value| value.get().parse::<u64>().ok());
+        match name.as_str() {
+            "echo" => self.text(id, params.get("arguments").map_or("{}", |arguments| arguments.get())),
+            "pid" => self.text(id, &std::process::id().to_string()),
+            "environment" => {
+                let environment: BTreeMap<String, String> = std::env::vars().collect();
+                self.text(id, &json!(environment).to_string());
+            }
+            "frame" => {
+                let path = self.directory.join("frames").join(text("case"));
+                let frame = std::fs::read(path).unwrap_or_default();
+                self.write(&[replaced(&frame, b"@ID@", id.as_bytes()), b"\n".to_vec()].concat());
+            }
+            "count" => {
+                self.record("effect", b"");
+                self.text(id, "counted");
+            }
+            "wait" => {
+                let (fixture, id, until) = (self.clone(), id.to_owned(), text("until"));
+                std::thread::spawn(move || {
+                    let file = fixture.directory.join(format!("release-{until}"));
+                    while !file.exists() {
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
+                    fixture.text(&id, &until);
+                });
+            }
+            "huge" => {
+                let text = "x".repeat(number("bytes").unwrap_or(0) as usize);
+                self.text(id, &text);
+            }
+            "progress" => {
+                let meta = members(params.get("_meta").copied());
+                let token = meta.get("progressToken").map_or("0", |token| token.get());
+                for n in 1..=number("n").unwrap_or(3) {
+                    self.notify("progress", &format!("{{\"progressToken\":{token},\"progress\":{n}}}"));
+                }
+                self.text(id, "done");
+            }
+            "never" => {}
+            "answer_twice" => {
+                self.text(id, "once");
+                self.text(id, "twice");
+            }
+            "unknown_id" => {
+                for other in ["999999999", "\"a\"", "null", "-1", "1.5", "99999999999999999999999999"] {
+                    self.text(other, "to nobody");
+                }
+                self.text(id, "to you");
+            }
+            "garbage" => {
+                self.write(
+                    b"\xff\xfe\x00 no text\n{\n[]\n\n   \nnull\n{}\n\"a\"\n{\"jsonrpc\":\"2.0\"}\n[{\"id\":1}]\n",
+                );
+                self.write(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"roots/list\"}\n");
+                self.text(id, "after garbage");
+            }
+            "die" => {
+                self.text(id, "dying");
+                exit(3);
+            }
+            "die_mid_answer" => {
+                self.write(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[{{\"ty").as_bytes());
+                exit(3);
+            }
+            "exit" => {
+                eprintln!("the last words of the fixture");
+                exit(3);
+            }
+            "endless_line" => loop {
+                self.write(&[b'x'; 65536]);
+            },
+            "flood" => {
+                let line =
+                    "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\"}}\n";
+                let lines = line.repeat(1000);
+                for _ in 0..number("thousands").unwrap_or(0) {
+                    self.write(lines.as_bytes());
+                }
+                self.text(id, "flooded");
+            }
+            "fork_away" => {
+                fork_away(self, "first");
+                self.text(id, "forked");
+            }
+            "deaf" => {
+                self.text(id, "deaf from now on");
+                forever();
+            }
+            "change_tools" => {
+                let tools = arguments
+                    .get("tools")
+                    .and_then(|tools| serde_json::from_str(tools.get()).ok());
+                let listener = {
+                    let mut state = self.state();
+                    state.tools = tools.unwrap_or_default();
+                    state.listener.clone()
+                };
+                let params = listener
+                    .map(|id| format!("{{\"_meta\":{{\"io.modelcontextprotocol/subscriptionId\":{id}}}}}"))
+                    .unwrap_or_else(|| "{}".to_owned());
+                self.notify("tools/list_changed", &params);
+                self.text(id, "changed");
+            }
+            _ => self.text(id, &format!("this is {name}")),
+        }
+    }
+
+    fn notify(&self, method: &str, params: &str) {
+        let line = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/{method}\",\"params\":{params}}}\n");
+        self.write(line.as_bytes());
+    }
+}
+
+/// The bytes with the first `what` replaced.
+fn replaced(bytes: &[u8], what: &[u8], with: &[u8]) -> Vec<u8> {
+    match bytes.windows(what.len()).position(|window| window == what) {
+        Some(at) => [&bytes[..at], with, &bytes[at + what.len()..]].concat(),
+        None => bytes.to_vec(),
+    }
+}
