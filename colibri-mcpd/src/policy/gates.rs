@@ -1,6 +1,5 @@
 //! Callers, and the two gates.
 
-use super::clients::Rights;
 use crate::protocol::{Code, Failure};
 
 /// Who is on the other end of a socket, as the kernel says: never what the peer says of itself.
@@ -62,22 +61,6 @@ pub struct CallerGates {
 }
 
 impl CallerGates {
-    /// The gates as they stand for a caller: what the daemon was started with, what policy opens, and what is left
-    /// after the connection's own narrowing. Where several keep a gate closed, the one that the caller can do least
-    /// about is named.
-    pub fn new(daemon: Gates, rights: &Rights, narrowed: Gates) -> CallerGates {
-        let state = |gate| match (daemon.is_open(gate), rights.closes(gate)) {
-            (false, _) => GateState::Closed,
-            (true, Some(rule)) => GateState::Refused { rule },
-            (true, None) if !narrowed.is_open(gate) => GateState::Narrowed,
-            (true, None) => GateState::Open,
-        };
-        CallerGates {
-            write: state(Gate::Write),
-            external_call: state(Gate::External),
-        }
-    }
-
     /// Whether a call behind this gate passes.
     ///
     /// # Errors
@@ -152,7 +135,6 @@ impl Gates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Clients, SystemAccounts};
 
     #[test]
     fn gates_open_and_close_one_by_one() {
@@ -161,30 +143,6 @@ mod tests {
         let narrowed = both.without(Gate::Write.bit());
         assert!(!narrowed.is_open(Gate::Write) && narrowed.is_open(Gate::External));
         assert_eq!(narrowed.and(Gates::new(true, false)), Gates::default());
-    }
-
-    #[test]
-    fn policy_closes_what_the_daemon_opens_and_opens_nothing() {
-        let caller = Caller {
-            uid: 4242,
-            gid: 4242,
-            pid: None,
-        };
-        let text = br#"{"users":{"4242":{"gates":["external-call"]}}}"#;
-        let clients = Clients::parse(text, "c.json", Box::new(SystemAccounts)).unwrap();
-        let rights = clients.rights(&caller);
-        let both = Gates::new(true, true);
-        let gates = CallerGates::new(both, &rights, both);
-        assert_eq!(gates.external_call, GateState::Open);
-        let rule = "c.json: users.4242.gates".to_owned();
-        assert_eq!(gates.write, GateState::Refused { rule });
-        let gates = CallerGates::new(both, &rights, Gates::default());
-        assert_eq!(gates.external_call, GateState::Narrowed);
-        let gates = CallerGates::new(Gates::default(), &rights, both);
-        assert_eq!(
-            (gates.write, gates.external_call),
-            (GateState::Closed, GateState::Closed)
-        );
     }
 
     #[test]
