@@ -6,20 +6,13 @@ use std::fmt;
 use unicode_normalization::UnicodeNormalization;
 
 use super::hidden::{is_hidden, visible};
-
-/// Case folding, NFKC, no NUL. Folding is upper case and then lower case, which also joins the characters (as `ſ` and
-/// `K`) whose lower case alone differs.
-pub(super) fn fold(text: &str) -> String {
-    let fold_case = |text: String| text.to_uppercase().to_lowercase();
-    let once: String = fold_case(text.chars().filter(|c| *c != '\0').nfkc().collect());
-    fold_case(once.nfkc().collect())
-}
+use crate::wire::json::fold;
 
 /// What a name looks like: equal for two names that a person, or a model, could take for each other. Folded, without
 /// hidden characters and separators, accents dropped, letters that look like another replaced by it.
 ///
-/// A small table instead of all of UTS 39: names of tools are short and nearly always ASCII; what matters is `0` and `o`,
-/// `1` and `l`, `rn` and `m`, and the Cyrillic and Greek letters drawn like Latin ones.
+/// A small table instead of all of UTS 39: names of tools are short and nearly always ASCII; what matters is `0` and
+/// `o`, `1` and `l`, `rn` and `m`, and the Cyrillic and Greek letters drawn like Latin ones.
 pub fn skeleton(name: &str) -> String {
     let folded = fold(&name.chars().filter(|c| !is_hidden(*c)).collect::<String>());
     let drawn: String = folded

@@ -1,7 +1,7 @@
 //! Calls that wait for a person.
 //!
-//! Everything but a clear yes is a no: a call whose time runs out, whose queue is full, whose daemon ends or whose caller
-//! cancels is not made. A decision is for one call, which the chain holds: what was approved is what is sent.
+//! Everything but a clear yes is a no: a call whose time runs out, whose queue is full, whose daemon ends or whose
+//! caller cancels is not made. A decision is for one call, which the chain holds: what was approved is what is sent.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -120,8 +120,8 @@ impl Approvals {
         }
     }
 
-    /// Puts a call into the queue. `arguments` is what approvers get to see: a [`summary`], after the daemon's own secrets
-    /// were taken out of it.
+    /// Puts a call into the queue. `arguments` is what approvers get to see: a [`summary`], after the daemon's own
+    /// secrets were taken out of it.
     ///
     /// # Errors
     /// [`Code::ApprovalDenied`] if too many calls wait already.

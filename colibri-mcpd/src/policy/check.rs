@@ -44,7 +44,8 @@ impl ToolCheck {
     }
 
     /// Checks the arguments of a call, which are JSON text that was validated. `Ok(true)`: they fit the schema;
-    /// `Ok(false)`: there was no way to tell (recorded as `validated: false`), and no contract that would refuse them for it.
+    /// `Ok(false)`: there was no way to tell (recorded as `validated: false`), and no contract that would refuse them
+    /// for it.
     ///
     /// # Errors
     /// [`Code::ContractDenied`] and [`Code::SchemaInvalid`], naming the place in the arguments.

@@ -130,8 +130,8 @@ impl Clients {
     }
 
     /// The policy of a host without the file: everybody who can open the socket gets the daemon's gates, root and the
-    /// daemon's own user are operators (the latter owns the state directory, so that refusing it would protect nothing),
-    /// and nobody approves their own calls.
+    /// daemon's own user are operators (the latter owns the state directory, so that refusing it would protect
+    /// nothing), and nobody approves their own calls.
     pub fn absent(path: PathBuf) -> Clients {
         Clients::new(
             path.to_string_lossy().into_owned(),
@@ -154,8 +154,8 @@ impl Clients {
     /// Reads the contents of a file; `file` is the name that errors and rules give.
     ///
     /// # Errors
-    /// The first thing that is wrong: whatever [`Document::parse`] refuses, an unknown key, a value of the wrong kind, two
-    /// entries for one user or group.
+    /// The first thing that is wrong: whatever [`Document::parse`] refuses, an unknown key, a value of the wrong kind,
+    /// two entries for one user or group.
     pub fn parse(bytes: &[u8], file: &str, accounts: Box<dyn Accounts>) -> Result<Clients, strict::Error> {
         let document = Document::parse(bytes, file)?;
         let root = document.root().object(&["users", "groups", "others"])?;
@@ -308,8 +308,8 @@ impl Rights {
         Err(denied(self.places("servers"), "no rule grants it"))
     }
 
-    /// Whether this caller gets to see a tool in lists: what policy does not allow is hidden, while a closed gate of the
-    /// daemon is answered with what to set.
+    /// Whether this caller gets to see a tool in lists: what policy does not allow is hidden, while a closed gate of
+    /// the daemon is answered with what to set.
     pub fn sees(&self, server: &str, tool: &str) -> bool {
         self.unrestricted
             || (self.gates.is_open(Gate::External)

@@ -1,8 +1,8 @@
 //! Contracts: what the operator narrows the tools of a server to, in a file of their own.
 //!
-//! A contract is a closed list. A tool that it does not name is refused, an argument that it does not name is refused, a
-//! keyword that would not be applied is an error of the file, and arguments that two readers could see differently are
-//! refused whatever the contract says.
+//! A contract is a closed list. A tool that it does not name is refused, an argument that it does not name is refused,
+//! a keyword that would not be applied is an error of the file, and arguments that two readers could see differently
+//! are refused whatever the contract says.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -35,7 +35,8 @@ impl Contract {
     /// Reads the contract at `path`.
     ///
     /// # Errors
-    /// A missing (an entry that names a contract must not run without it), unsafe or unreadable file, or wrong contents.
+    /// A missing (an entry that names a contract must not run without it), unsafe or unreadable file, or wrong
+    /// contents.
     pub fn read(path: &Path) -> Result<Contract, FileError> {
         let bytes = file::read(path, strict::MAX_BYTES)?.ok_or_else(|| FileError::Read {
             path: path.to_owned(),
@@ -157,8 +158,8 @@ fn schema(cursor: &Cursor<'_>) -> Result<Schema, strict::Error> {
     Schema::build(value).map_err(|error| cursor.error(error.to_string()))
 }
 
-/// Closes every object with listed properties against others, unless it says something of them itself. Branches (`anyOf`
-/// and the like) speak of the same value as the schema around them and are left alone.
+/// Closes every object with listed properties against others, unless it says something of them itself. Branches
+/// (`anyOf` and the like) speak of the same value as the schema around them and are left alone.
 fn close(schema: &mut Value) {
     let Value::Object(map) = schema else { return };
     let says = map.contains_key("additionalProperties") || map.contains_key("unevaluatedProperties");

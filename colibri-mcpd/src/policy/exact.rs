@@ -1,8 +1,8 @@
 //! A strict reader of arguments: it reads a value exactly or not at all.
 //!
-//! A checker that sees other arguments than the server does checks nothing: of two equal keys one reader takes the first
-//! and another the last, a large number loses digits, a lone surrogate becomes U+FFFD. What two readers could see
-//! differently is therefore not represented here; the caller decides what that means for the call.
+//! A checker that sees other arguments than the server does checks nothing: of two equal keys one reader takes the
+//! first and another the last, a large number loses digits, a lone surrogate becomes U+FFFD. What two readers could
+//! see differently is therefore not represented here; the caller decides what that means for the call.
 
 use std::collections::HashSet;
 use std::ops::AddAssign as _;
@@ -44,8 +44,9 @@ impl Exact {
     /// Reads arguments.
     ///
     /// # Errors
-    /// Not a JSON object; a number that neither `i64`, `u64` nor (with at most 17 digits) `f64` holds; the same key twice
-    /// in an object; a lone surrogate; more than [`MAX_DEPTH`] levels, [`MAX_BYTES`] bytes or a hundred thousand values.
+    /// Not a JSON object; a number that neither `i64`, `u64` nor (with at most 17 digits) `f64` holds; the same key
+    /// twice in an object; a lone surrogate; more than [`MAX_DEPTH`] levels, [`MAX_BYTES`] bytes or a hundred thousand
+    /// values.
     pub fn read(arguments: &[u8]) -> Result<Exact, Inexact> {
         let whole = |why| {
             Err(Inexact {
@@ -345,7 +346,7 @@ fn fold(key: &str) -> String {
             .map(|byte| byte.to_ascii_lowercase() as char)
             .collect();
     }
-    super::alike::fold(key)
+    crate::wire::json::fold(key)
 }
 
 #[cfg(test)]

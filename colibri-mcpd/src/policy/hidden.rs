@@ -1,8 +1,8 @@
 //! Characters that a person does not see and a model reads: the means of tool poisoning.
 
-/// Whether a character is shown by nothing, or changes how others are shown: controls, bidirectional controls, zero-width
-/// and other default-ignorable characters, tags, variation selectors, blanks that look like nothing, noncharacters and
-/// private use.
+/// Whether a character is shown by nothing, or changes how others are shown: controls, bidirectional controls,
+/// zero-width and other default-ignorable characters, tags, variation selectors, blanks that look like nothing,
+/// noncharacters and private use.
 ///
 /// Sources: Unicode 16, DerivedCoreProperties (Default_Ignorable_Code_Point), PropList (Bidi_Control), UTR 36.
 pub fn is_hidden(c: char) -> bool {
@@ -39,7 +39,7 @@ fn is_symbol(c: char) -> bool {
     matches!(c, '©' | '®' | '\u{203c}'..='\u{3299}' | '\u{1f000}'..='\u{1faff}') && !is_hidden(c)
 }
 
-/// A text with its hidden characters, and the backslashes that could be taken for an escape, written as `\u{…}`.
+/// A text on one line, with its hidden characters written as `\u{…}`.
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {

@@ -13,6 +13,7 @@ mod file;
 mod gates;
 mod hidden;
 mod pattern;
+mod pins;
 mod rules;
 mod schema;
 
@@ -26,5 +27,6 @@ pub use file::FileError;
 pub use gates::{Caller, CallerGates, Gate, GateState, Gates};
 pub use hidden::{first_hidden, is_hidden, visible};
 pub use pattern::Pattern;
+pub use pins::{Judgement, PinError, Pins, Row, Standing, Subject, Trust};
 pub use rules::{Rules, Verdict};
 pub use schema::{Fit, Schema, SchemaError};

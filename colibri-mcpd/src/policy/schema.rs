@@ -1,16 +1,17 @@
 //! JSON Schemas that strangers wrote, applied within bounds.
 //!
 //! A schema comes from a hosted server and the arguments from a client; together they may be made to cost. A regular
-//! expression can backtrack, a chain of `anyOf` over `$ref` doubles with each link, a recursive `$ref` doubles with each
-//! level of the arguments. No deadline helps in the middle of a synchronous check, so the cost is bounded beforehand:
+//! expression can backtrack, a chain of `anyOf` over `$ref` doubles with each link, a recursive `$ref` doubles with
+//! each level of the arguments. No deadline helps in the middle of a synchronous check, so the cost is bounded
+//! beforehand:
 //!
-//! * The schema is read as a graph of subschemas. For each level of the arguments, the most work that one value there can
-//!   cause is computed once, when the schema is compiled ([`Schema::compile`]): what applies to the same value is added
-//!   up, what applies to its children is carried one level down.
-//! * A check multiplies that by what the arguments hold on each level, and by nothing else. Over the budget the arguments
-//!   are not checked, and the caller is told so.
-//! * `$ref` stays inside the schema, regular expressions have Rust's semantics (no backtracking), and the sizes of both are
-//!   limited. `format` is an annotation and not checked.
+//! * The schema is read as a graph of subschemas. For each level of the arguments, the most work that one value there
+//!   can cause is computed once, when the schema is compiled ([`Schema::compile`]): what applies to the same value is
+//!   added up, what applies to its children is carried one level down.
+//! * A check multiplies that by what the arguments hold on each level, and by nothing else. Over the budget the
+//!   arguments are not checked, and the caller is told so.
+//! * `$ref` stays inside the schema, regular expressions have Rust's semantics (no backtracking), and the sizes of
+//!   both are limited. `format` is an annotation and not checked.
 
 use std::collections::HashMap;
 
@@ -32,10 +33,11 @@ const MAX_CHAIN: usize = 256;
 const MAX_PATTERNS: usize = 64;
 /// The most bytes of one regular expression.
 const MAX_PATTERN: usize = 1_024;
-/// Bytes of a compiled regular expression. Far below the size at which regex-automata 0.4 panics (rust-lang/regex#1344).
+/// Bytes of a compiled regular expression. Far below the size at which regex-automata 0.4 panics
+/// (rust-lang/regex#1344).
 const PATTERN_SIZE: usize = 256 << 10;
-/// The most work of one check. A unit is about what comparing a short value takes; measured, all of it takes some tens of
-/// milliseconds.
+/// The most work of one check. A unit is about what comparing a short value takes; measured, all of it takes some tens
+/// of milliseconds.
 const BUDGET: u64 = 4_000_000;
 /// The most subschemas that are entered one from within the other while checking: it bounds the stack.
 const MAX_NESTED: usize = 512;
@@ -54,6 +56,8 @@ pub struct Schema {
     chain: usize,
     /// Whether arrays are compared item by item, which looks at everything below them again.
     unique: bool,
+    /// Whether there are alternatives: an error then tells of each of them, with a copy of the value.
+    alternatives: bool,
 }
 
 /// Why a schema is not applied.
@@ -77,14 +81,16 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, SchemaError> {
 }
 
 impl Schema {
-    /// Compiles a schema. The dialect is the one that `$schema` names, else 2020-12 (MCP 2025-11-25, "JSON Schema Usage").
+    /// Compiles a schema. The dialect is the one that `$schema` names, else 2020-12 (MCP 2025-11-25, "JSON Schema
+    /// Usage").
     ///
     /// Takes milliseconds for a schema made to be slow; meant for when definitions are learned, not for calls.
     ///
     /// # Errors
-    /// Not an object, more than one reader can agree on, over one of the limits, an unknown dialect, a `$ref` that is not a
-    /// JSON pointer into the same schema, `$dynamicRef`, a schema that applies itself to the same value, a regular expression that
-    /// Rust does not have (look-around, back references), anything the dialect's own schema refuses.
+    /// Not an object, more than one reader can agree on, over one of the limits, an unknown dialect, a `$ref` that is
+    /// not a JSON pointer into the same schema, `$dynamicRef`, a schema that applies itself to the same value, a
+    /// regular expression that Rust does not have (look-around, back references), anything the dialect's own schema
+    /// refuses.
     pub fn compile(raw: &[u8]) -> Result<Schema, SchemaError> {
         if raw.len() > MAX_BYTES {
             return refuse(format!("the schema is longer than {MAX_BYTES} bytes"));
@@ -101,7 +107,7 @@ impl Schema {
         scan(&value, true, &mut 0)?;
         let graph = Graph::of(&value)?;
         let (work, chain) = graph.work()?;
-        let unique = graph.unique;
+        let (unique, alternatives) = (graph.unique, graph.alternatives);
         // Compiling recurses along the references, and a worker's stack is small.
         let compile = move || {
             jsonschema::options()
@@ -130,6 +136,7 @@ impl Schema {
             work,
             chain,
             unique,
+            alternatives,
         })
     }
 
@@ -161,9 +168,8 @@ impl Schema {
         if self.validator.is_valid(&arguments.value) {
             return Fit::Fits;
         }
-        // Telling why copies the value for each alternative that failed.
         let units = arguments.levels.iter().fold(0, |sum: u64, n| sum.saturating_add(*n));
-        let why = if cost.saturating_mul(units) > 4 * BUDGET {
+        let why = if self.alternatives && cost.saturating_mul(units) > 4 * BUDGET {
             None
         } else {
             self.validator
@@ -315,6 +321,8 @@ struct Graph<'v> {
     nodes: Vec<Node>,
     known: HashMap<*const Value, usize>,
     unique: bool,
+    /// `anyOf` or `oneOf` is used.
+    alternatives: bool,
     /// `unevaluated…` finds out anew which members were evaluated, and applies branches a second time for it.
     unevaluated: bool,
     /// Keywords that are neither applied nor say anything, by the first place of one.
@@ -328,6 +336,7 @@ impl<'v> Graph<'v> {
             nodes: Vec::new(),
             known: HashMap::new(),
             unique: false,
+            alternatives: false,
             unevaluated: false,
             unknown: None,
         };
@@ -360,6 +369,7 @@ impl<'v> Graph<'v> {
             if SAME_ONE.contains(&name) && is_schema {
                 node.same.push(self.node(value, entered + 1)?);
             } else if SAME_LIST.contains(&name) {
+                self.alternatives |= name != "allOf";
                 for branch in value.as_array().into_iter().flatten() {
                     node.same.push(self.node(branch, entered + 1)?);
                 }
@@ -521,7 +531,8 @@ fn values(value: &Value) -> u64 {
 }
 
 /// The most states of a regular expression, which at worst are all looked at for each character. Estimated from above:
-/// four for a character (a class of UTF-8 text), times every count in braces; never more than fit into [`PATTERN_SIZE`].
+/// four for a character (a class of UTF-8 text), times every count in braces; never more than fit into
+/// [`PATTERN_SIZE`].
 fn pattern_weight(pattern: &str) -> u64 {
     let counts = pattern.split('{').skip(1).filter_map(|part| {
         let inside = part.split('}').next()?;
@@ -684,6 +695,34 @@ mod tests {
         );
         let nested = format!("{}{{\"v\":\"x\"}}{}", "{\"v\":1,\"c\":[".repeat(20), "]}".repeat(20));
         assert!(unfit(&tree, &nested).contains("/v"));
+    }
+
+    #[test]
+    fn the_deepest_check_fits_the_stack() {
+        let chain =
+            schema(json!({"$defs":{"n":{"allOf":[{"properties":{"a":{"$ref":"#/$defs/n"}}}]}},"$ref":"#/$defs/n"}));
+        let four = schema(
+            json!({"$defs":{"n":{"allOf":[{"allOf":[{"properties":{"a":{"$ref":"#/$defs/n"},"b":{"type":"null"}}}]}]}},
+            "$ref":"#/$defs/n"}),
+        );
+        let nested = |levels: usize, last: &str| format!("{}{last}{}", "{\"a\":".repeat(levels), "}".repeat(levels));
+        assert_eq!(fit(&chain, &nested(128, "1")), Fit::Fits);
+        assert_eq!(fit(&four, &nested(128, "1")), Fit::TooCostly);
+        assert!(unfit(&four, &nested(126, "{\"b\":1}")).starts_with("/a/a/"));
+    }
+
+    #[test]
+    fn the_longest_chain_of_references_compiles() {
+        let long = schema(doubling(MAX_CHAIN / 2 - 2, |next| json!({"allOf":[next]})));
+        assert_eq!(fit(&long, r#"{"a":"x"}"#), Fit::Fits);
+        assert!(unfit(&long, r#"{"a":1}"#).starts_with("/a: "));
+    }
+
+    #[test]
+    fn a_missing_argument_is_named_beside_a_large_one() {
+        let schema = schema(json!({"required":["path"],"properties":{"content":{"type":"string"}}}));
+        let large = json!({"content":"x".repeat(1 << 20)}).to_string();
+        assert!(unfit(&schema, &large).contains("\"path\" is a required property"));
     }
 
     #[test]

@@ -197,7 +197,7 @@ fn folded_index(key: &Json<'_>, keys: &[&str]) -> Option<usize> {
 
 /// Case folding, NFKC, no NUL. Folding is upper case and then lower case, which also joins the characters (as `ſ` and
 /// `K`) whose lower case alone differs.
-fn fold(text: &str) -> String {
+pub fn fold(text: &str) -> String {
     let fold_case = |text: String| text.to_uppercase().to_lowercase();
     let once: String = fold_case(text.chars().filter(|c| *c != '\0').nfkc().collect());
     fold_case(once.nfkc().collect())
