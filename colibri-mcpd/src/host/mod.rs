@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use colibri_jail_helper::registry::{Entry, Transport};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
@@ -53,7 +53,7 @@ pub struct Host {
     table: ArcSwap<Table>,
     rebuilding: Mutex<()>,
     changed: watch::Sender<u64>,
-    seen: watch::Sender<u64>,
+    seen: Notify,
     processes: watch::Sender<usize>,
     next_process: AtomicU64,
     retries: AtomicU64,
@@ -97,7 +97,7 @@ impl Host {
             table: ArcSwap::default(),
             rebuilding: Mutex::new(()),
             changed: watch::Sender::new(0),
-            seen: watch::Sender::new(0),
+            seen: Notify::new(),
             processes: watch::Sender::new(0),
             next_process: AtomicU64::new(1),
             retries: AtomicU64::new(0),
@@ -206,7 +206,7 @@ impl Host {
         if changed {
             self.rebuild();
         }
-        self.seen.send_modify(|count| *count += 1);
+        self.seen.notify_waiters();
     }
 
     /// Starts the servers that were never seen, together, and waits for them, but not long: stragglers are told of by
@@ -216,7 +216,6 @@ impl Host {
         if unseen.is_empty() {
             return;
         }
-        let mut seen = self.seen.subscribe();
         for server in &unseen {
             server.make_seen(caller, connection);
         }
@@ -224,8 +223,9 @@ impl Host {
         let settled = |server: &Arc<Server>| {
             server.catalogue().seen || !matches!(server.state().0, State::Starting | State::Ready | State::Stopped)
         };
-        while !unseen.iter().all(settled) {
-            if timeout_at(until, seen.changed()).await.is_err() {
+        loop {
+            let seen = self.seen.notified();
+            if unseen.iter().all(settled) || timeout_at(until, seen).await.is_err() {
                 return;
             }
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use colibri_jail_helper::registry::{Entry, Isolation};
 use serde_json::value::RawValue;
-use tokio::sync::watch;
+use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tracing::{debug, info, warn};
 
@@ -68,10 +68,11 @@ impl State {
     }
 }
 
-type Opened = Option<Result<Arc<Session>, Failure>>;
+type Opened = Result<Arc<Session>, Failure>;
 
 enum Slot {
-    Starting(watch::Receiver<Opened>, AbortHandle),
+    /// Who waits for it, in the order in which they came.
+    Starting(Vec<oneshot::Sender<Opened>>, AbortHandle),
     Ready(Arc<Session>),
 }
 
@@ -216,7 +217,8 @@ impl Server {
 
     /// The process for these callers, started if need be.
     pub async fn open(self: &Arc<Self>, share: Share) -> Result<Arc<Session>, Failure> {
-        let mut opened = {
+        let (sender, receiver) = oneshot::channel();
+        {
             let mut inner = self.inner();
             if let Some(reason) = &inner.blocked {
                 return Err(self.unavailable(reason.clone()));
@@ -224,29 +226,24 @@ impl Server {
             if inner.retired {
                 return Err(self.unavailable("it was removed from the registry"));
             }
-            match inner.slots.get(&share) {
+            match inner.slots.get_mut(&share) {
                 Some(Slot::Ready(session)) if session.is_open() => return Ok(session.clone()),
-                Some(Slot::Starting(opened, _)) => opened.clone(),
+                Some(Slot::Starting(waiting, _)) => waiting.push(sender),
                 _ => {
                     if let Some(left) = inner.health.backing_off() {
                         let why = inner.health.reason().unwrap_or_default();
                         let message = format!("it failed and is left alone for {} ms more: {why}", left.as_millis());
                         return Err(self.unavailable(message));
                     }
-                    let (sender, receiver) = watch::channel(None);
                     // It takes the lock when it is done, so it cannot be done before its slot is there.
-                    let task = tokio::spawn(self.clone().start(share, sender));
-                    let starting = Slot::Starting(receiver.clone(), task.abort_handle());
+                    let task = tokio::spawn(self.clone().start(share));
+                    let starting = Slot::Starting(vec![sender], task.abort_handle());
                     inner.slots.insert(share, starting);
-                    receiver
                 }
             }
-        };
-        let result = match opened.wait_for(Option::is_some).await {
-            Ok(result) => result.clone(),
-            Err(_) => None,
-        };
-        result.unwrap_or_else(|| Err(self.unavailable("starting it was given up")))
+        }
+        let given_up = |_| Err(self.unavailable("starting it was given up"));
+        receiver.await.unwrap_or_else(given_up)
     }
 
     fn unavailable(&self, why: impl Into<String>) -> Failure {
@@ -257,19 +254,22 @@ impl Server {
         .of_server(&*self.id)
     }
 
-    async fn start(self: Arc<Self>, share: Share, opened: watch::Sender<Opened>) {
+    async fn start(self: Arc<Self>, share: Share) {
         let result = match self.host() {
             Ok(host) => handshake::start(&host, &self, share).await,
             Err(failure) => Err(failure),
         };
-        {
+        let waiting = {
             let mut inner = self.inner();
+            let waiting = match inner.slots.remove(&share) {
+                Some(Slot::Starting(waiting, _)) => waiting,
+                Some(Slot::Ready(_)) | None => Vec::new(),
+            };
             match &result {
-                // A process that ended right after its handshake has already taken itself out.
                 Ok(session) if session.is_open() => drop(inner.slots.insert(share, Slot::Ready(session.clone()))),
-                Ok(_) => drop(inner.slots.remove(&share)),
+                // It ended right after its handshake.
+                Ok(_) => {}
                 Err(failure) => {
-                    inner.slots.remove(&share);
                     warn!(server = &*self.id, "could not be started: {}", failure.message);
                     inner.health.failed(&failure.message, retry::class(failure));
                     self.ailing.store(true, Ordering::Release);
@@ -282,7 +282,8 @@ impl Server {
                     None => {}
                 }
             }
-        }
+            waiting
+        };
         if let Ok(session) = &result {
             handshake::listen(session);
             self.refresh(session.clone());
@@ -292,7 +293,10 @@ impl Server {
         {
             host.catalogue_changed(false);
         }
-        opened.send_replace(Some(result));
+        for waiting in waiting {
+            // Who does not wait any more needs no answer.
+            let _ = waiting.send(result.clone());
+        }
     }
 
     /// The version that its processes speak, if it is known.

@@ -439,9 +439,20 @@ impl Session {
         }
         // Closing the input is the order to end; one that does not read it must not keep it open.
         self.outbox.close();
-        if writing && timeout(FLUSH, &mut writer).await.is_err() {
-            self.outbox.discard();
-            let _ = writer.await;
+        if writing {
+            // A server that waits for its output to be read does not read what it is still to be told.
+            let flushed = timeout(FLUSH, async {
+                tokio::select! {
+                    biased;
+                    _ = &mut writer => return,
+                    () = swallow(&mut reader) => {}
+                }
+                let _ = (&mut writer).await;
+            });
+            if flushed.await.is_err() {
+                self.outbox.discard();
+                let _ = writer.await;
+            }
         }
         let mut log = log;
         if end.is_none() {

@@ -153,7 +153,10 @@ impl Target for Own {
                     let Work::Look(_, wanted) = &this.work else { return };
                     match daemon.find(wanted) {
                         Ok(target) => chain.redirect(call, target),
-                        Err(answer) => chain.finish(vec![(call, Outcome::Own { answer, failed: true })]),
+                        Err(answer) => {
+                            let answer = fit(answer, &call);
+                            chain.finish(vec![(call, Outcome::Own { answer, failed: true })]);
+                        }
                     }
                 });
             }

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::rng::Rng;
-use crate::world::{Lines, World, pipe};
+use crate::world::{Lifeline, Lines, World, pipe};
 
 pub const MODERN: &str = "2026-07-28";
 pub const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
@@ -82,12 +82,14 @@ impl Spawner for SimulatedSpawner {
             let (their_stdout, stdout) = pipe(rng.between(16, 4096) as usize);
             let (their_stderr, stderr) = pipe(256);
             let (exit, exited) = watch::channel(None);
+            let (alive, lifeline) = watch::channel(());
             let name = format!("{server}#{pid}");
             self.world.books().processes += 1;
             self.world.count("process");
             self.world.note(&name, &format!("started, speaks {}", profile.version));
             let life = Life {
                 world: self.world.clone(),
+                lifeline,
                 name,
                 server,
                 profile,
@@ -105,7 +107,10 @@ impl Spawner for SimulatedSpawner {
             };
             tokio::spawn(life.live(Some(Lines::new(their_stdin)), exit));
             Ok(Spawned {
-                stdin: Box::new(stdin),
+                stdin: Box::new(Lifeline {
+                    pipe: stdin,
+                    _alive: alive,
+                }),
                 stdout: Box::new(stdout),
                 stderr: Box::new(stderr),
                 process: Box::new(SimulatedProcess { pid, exited }),
@@ -175,6 +180,8 @@ enum Shape {
 /// One process.
 struct Life {
     world: Arc<World>,
+    /// Ends with the daemon's end of its input.
+    lifeline: watch::Receiver<()>,
     name: String,
     server: String,
     profile: Profile,
@@ -199,13 +206,18 @@ impl Life {
         if self.profile.faulty && self.rng.chance(20) {
             self.tell_stderr("a word of warning\n").await;
         }
-        let mut closed_itself = false;
+        let mut deaf = false;
+        let mut lifeline = self.lifeline.clone();
         let status = loop {
             let next = self.plan.first_key_value().map(|((at, _), _)| *at);
             let read = async {
                 match stdin.as_mut() {
                     Some(stdin) => stdin.next().await,
-                    None => std::future::pending().await,
+                    None => {
+                        // Nothing is ever sent, so this is the end.
+                        let _ = lifeline.changed().await;
+                        None
+                    }
                 }
             };
             let due = async {
@@ -224,10 +236,7 @@ impl Life {
                     Some(Step::CloseInput) => {
                         self.world.note(&self.name, "closes its standard input");
                         stdin = None;
-                        closed_itself = true;
-                        // Nothing tells it to end any more; a supervisor would notice the lifeline, this one gives up.
-                        let at = Instant::now() + Duration::from_secs(self.rng.between(1, 40));
-                        self.plan_at(at, Step::Die(None));
+                        deaf = true;
                     }
                     Some(step) => if let Some(status) = self.step(step).await {
                         break status;
@@ -236,8 +245,8 @@ impl Life {
                 },
             }
         };
-        if status == Exit::Status(0) && !closed_itself {
-            self.told_to_end().await;
+        if status == Exit::Status(0) {
+            self.told_to_end(deaf).await;
         }
         self.world.note(&self.name, &format!("ends with {status}"));
         // The end of the process and the end of its output are seen in either order.
@@ -255,7 +264,7 @@ impl Life {
     }
 
     /// Its input was closed: it ends in its own time, perhaps with a last word.
-    async fn told_to_end(&mut self) {
+    async fn told_to_end(&mut self, deaf: bool) {
         let ending = self.world.is_ending();
         let lost: Vec<_> = self
             .calls
@@ -263,7 +272,7 @@ impl Life {
             .filter(|call| !call.answered && !call.cancelled)
             .collect();
         let alone = self.profile.isolation == "client";
-        if !lost.is_empty() && !ending && !alone && self.stdout.is_some() {
+        if !lost.is_empty() && !ending && !alone && !deaf && self.stdout.is_some() {
             let tags: Vec<_> = lost.iter().map(|call| call.tag.as_str()).collect();
             let message = format!("was told to end with calls that nobody cancelled: {}", tags.join(", "));
             self.world.fail(&self.name, &message);
@@ -315,9 +324,7 @@ impl Life {
         match step {
             Step::Write(line) => self.write(&line).await,
             Step::Progress(id) => {
-                let Some(call) = self.calls.get_mut(&id).filter(|call| !call.answered) else {
-                    return None;
-                };
+                let call = self.calls.get_mut(&id).filter(|call| !call.answered)?;
                 let token = call.token.clone()?;
                 call.progress += 1;
                 let params = json!({"progressToken": token, "progress": call.progress, "message": call.tag});
@@ -325,9 +332,7 @@ impl Life {
                 self.write(&line.to_string()).await;
             }
             Step::Answer(id, shape) => {
-                let Some(call) = self.calls.get_mut(&id).filter(|call| !call.answered) else {
-                    return None;
-                };
+                let call = self.calls.get_mut(&id).filter(|call| !call.answered)?;
                 call.answered = true;
                 let text = format!("{} progress={}", call.tag, call.progress);
                 let modern = self.profile.version == MODERN;

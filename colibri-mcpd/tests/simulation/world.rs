@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, DuplexStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, DuplexStream};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// The world of one seed.
@@ -94,6 +98,27 @@ impl World {
 /// A pipe: what is written to the first comes out of the second. Dropping either end is seen at the other.
 pub fn pipe(capacity: usize) -> (DuplexStream, DuplexStream) {
     tokio::io::duplex(capacity)
+}
+
+/// The writing end of a pipe to a process, whose closing is seen even when the process reads no more: the lifeline.
+pub struct Lifeline {
+    pub pipe: DuplexStream,
+    /// Dropped with it.
+    pub _alive: watch::Sender<()>,
+}
+
+impl AsyncWrite for Lifeline {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.pipe).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.pipe).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.pipe).poll_shutdown(context)
+    }
 }
 
 /// Lines of a reader, split as simply as can be: the simulation must not share the daemon's codec.
