@@ -55,9 +55,6 @@ pub struct Flags {
     /// Answer only when the trail's records are on the disk, not just written
     #[arg(long)]
     trail_sync: bool,
-    /// Block every tool whose definition was not accepted with `colibri-mcp pin accept`
-    #[arg(long)]
-    pin_strict: bool,
     /// Serve Prometheus metrics on this Unix socket
     #[arg(long, value_name = "PATH")]
     metrics_socket: Option<PathBuf>,
@@ -106,8 +103,6 @@ pub struct Config {
     pub max_frame: usize,
     /// Records are on the disk before a call goes on.
     pub trail_sync: bool,
-    /// Nothing is trusted on first use.
-    pub pin_strict: bool,
     /// Where metrics are served, if at all.
     pub metrics_socket: Option<PathBuf>,
     /// Log to syslog.
@@ -215,7 +210,6 @@ impl Flags {
             max_in_flight: self.max_in_flight as usize,
             max_frame: self.max_frame as usize,
             trail_sync: self.trail_sync,
-            pin_strict: self.pin_strict,
             metrics_socket: self.metrics_socket,
             syslog: self.syslog,
             log_level: self.log_level,

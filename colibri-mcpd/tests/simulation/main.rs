@@ -186,7 +186,7 @@ async fn simulate(seed: u64) -> Arc<World> {
             },
             tools: rng.below(4),
             pages: rng.chance(30),
-            isolation: rng.pick(&["user", "shared", "client", "call"]),
+            isolation: rng.pick::<&str>(&["user", "shared", "client", "call"]),
             faulty: !calm && rng.chance(85),
         };
         let idle = rng.between(1, MOST_IDLE);
