@@ -157,6 +157,7 @@ impl Host {
                 // A contract is a file of its own, which may have changed.
                 Some(old) if old.entry == *entry && old.executable == executable && entry.contract.is_none() => {
                     old.block(found.blocked());
+                    old.forgive();
                     servers.insert(id.clone(), old.clone());
                 }
                 _ => {
@@ -216,13 +217,16 @@ impl Host {
         if unseen.is_empty() {
             return;
         }
-        for server in &unseen {
+        let unseen: Vec<_> = unseen
+            .into_iter()
+            .map(|server| (server.failed_starts(), server))
+            .collect();
+        for (_, server) in &unseen {
             server.make_seen(caller, connection);
         }
         let until = Instant::now() + FIRST_LOOK;
-        let settled = |server: &Arc<Server>| {
-            server.catalogue().seen || !matches!(server.state().0, State::Starting | State::Ready | State::Stopped)
-        };
+        let settled =
+            |(failed, server): &(u64, Arc<Server>)| server.catalogue().seen || server.failed_starts() > *failed;
         loop {
             let seen = self.seen.notified();
             if unseen.iter().all(settled) || timeout_at(until, seen).await.is_err() {
@@ -231,12 +235,10 @@ impl Host {
         }
     }
 
-    /// The servers whose tools are not known and that could be started.
+    /// The servers whose tools are not known and that can be started now.
     pub fn unseen(&self) -> Vec<Arc<Server>> {
-        let startable = |server: &&Arc<Server>| {
-            !server.catalogue().seen && !matches!(server.state().0, State::Blocked | State::BackingOff | State::Failed)
-        };
-        self.servers.load().values().filter(startable).cloned().collect()
+        let unseen = |server: &&Arc<Server>| !server.catalogue().seen && server.can_start();
+        self.servers.load().values().filter(unseen).cloned().collect()
     }
 
     fn leaving(&self) -> MutexGuard<'_, Vec<Weak<Server>>> {

@@ -123,6 +123,7 @@ struct Inner {
     /// Why no process is wanted any more, not even for calls in flight.
     ended: Option<&'static str>,
     refresh: Refresh,
+    failed_starts: u64,
     shown: (State, SystemTime),
 }
 
@@ -169,6 +170,7 @@ impl Server {
                 catalogue,
                 retired: false,
                 ended: None,
+                failed_starts: 0,
                 refresh: Refresh::Idle,
                 shown: (State::Stopped, SystemTime::now()),
             }),
@@ -200,6 +202,22 @@ impl Server {
     /// What it said of its tools.
     pub fn catalogue(&self) -> Arc<Catalogue> {
         self.inner().catalogue.clone()
+    }
+
+    /// Whether it would be started if somebody called it now.
+    pub fn can_start(&self) -> bool {
+        let inner = self.inner();
+        inner.blocked.is_none() && !inner.retired && inner.health.backing_off().is_none()
+    }
+
+    /// How often starting it failed.
+    pub fn failed_starts(&self) -> u64 {
+        self.inner().failed_starts
+    }
+
+    /// Forgets its failures: what was wrong may have been mended.
+    pub fn forgive(&self) {
+        self.inner().health.worked();
     }
 
     /// Forbids starting it, or allows it again.
@@ -270,6 +288,7 @@ impl Server {
                 // It ended right after its handshake.
                 Ok(_) => {}
                 Err(failure) => {
+                    inner.failed_starts += 1;
                     warn!(server = &*self.id, "could not be started: {}", failure.message);
                     inner.health.failed(&failure.message, retry::class(failure));
                     self.ailing.store(true, Ordering::Release);
