@@ -1,11 +1,10 @@
-//! The registry as the daemon holds it: read from disk, checked, and compared with the one before at a reload.
+//! The registry as the daemon holds it: read from disk, and checked.
 
 use crate::confine::{HELPER, PrivMode};
+use crate::policy::file::{self, FileError};
 use colibri_jail_helper::registry::{Entry, Isolation, Registry, Transport, Value};
 use colibri_jail_helper::strict;
 use std::collections::BTreeMap;
-use std::io::{self, Read as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -84,38 +83,14 @@ pub enum Refusal {
     HostInMdoMode,
 }
 
-/// Why a registry was not read. The one in force stays.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// It could not be opened or read.
-    #[error("cannot read {path}: {error}", path = .path.display())]
-    Read {
-        /// The registry.
-        path: PathBuf,
-        /// What the system says.
-        error: io::Error,
-    },
-    /// It is not a file that only its owner decides about.
-    #[error("refusing {path}: {why}", path = .path.display())]
-    Unsafe {
-        /// The registry.
-        path: PathBuf,
-        /// What is wrong, and what to do.
-        why: String,
-    },
-    /// Its contents are wrong.
-    #[error(transparent)]
-    Content(#[from] strict::Error),
-}
-
 impl Loaded {
     /// Reads the registry at `path`. A missing file is an empty registry with a note.
     ///
     /// # Errors
     /// Not a regular file (a symbolic link is none); owned by somebody other than root, or this user where it is not at
     /// [`FIXED_PATH`]; writable by group or others; wrong contents.
-    pub fn read(path: &Path, rules: Rules) -> Result<Self, LoadError> {
-        let bytes = match read_file(path)? {
+    pub fn read(path: &Path, rules: Rules) -> Result<Self, FileError> {
+        let bytes = match file::read(path, strict::MAX_BYTES, path == Path::new(FIXED_PATH))? {
             Some(bytes) => bytes,
             None => {
                 let note = format!("there is no registry at {}: no external servers", path.display());
@@ -149,44 +124,6 @@ impl Loaded {
             .collect();
         Ok(Self { servers, notes })
     }
-
-    /// What is different in `new`.
-    pub fn difference(&self, new: &Self) -> Difference {
-        let of = |wanted: &dyn Fn(Option<&Server>, Option<&Server>) -> bool| {
-            let ids = self.servers.keys().chain(new.servers.keys());
-            let ids: std::collections::BTreeSet<&String> = ids.collect();
-            ids.into_iter()
-                .filter(|id| wanted(self.servers.get(*id), new.servers.get(*id)))
-                .cloned()
-                .collect()
-        };
-        Difference {
-            added: of(&|old, new| old.is_none() && new.is_some()),
-            removed: of(&|old, new| old.is_some() && new.is_none()),
-            changed: of(&|old, new| match (old, new) {
-                (Some(old), Some(new)) => old.entry.digest != new.entry.digest || old.refusal != new.refusal,
-                _ => false,
-            }),
-        }
-    }
-}
-
-/// What a reload has to do, as ids in alphabetical order.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Difference {
-    /// New servers.
-    pub added: Vec<String>,
-    /// Servers that end after their calls.
-    pub removed: Vec<String>,
-    /// Servers whose entry has other bytes, or that may now be served, or no longer: they restart.
-    pub changed: Vec<String>,
-}
-
-impl Difference {
-    /// Whether nothing changed.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 fn refusal(entry: &Entry, path: &Path, rules: Rules) -> Option<Refusal> {
@@ -207,68 +144,6 @@ fn holds_plain_values(entry: &Entry) -> bool {
         Transport::Http { headers, .. } => headers,
     };
     values.values().any(|value| matches!(value, Value::Plain(_)))
-}
-
-struct File {
-    content: Vec<u8>,
-    mode: u32,
-}
-
-fn read_file(path: &Path) -> Result<Option<File>, LoadError> {
-    let failed = |error| LoadError::Read {
-        path: path.to_owned(),
-        error,
-    };
-    let unsafe_file = |why: String| LoadError::Unsafe {
-        path: path.to_owned(),
-        why,
-    };
-    // Opening a FIFO must not wait for a writer, and a link must not lead elsewhere.
-    let opened = std::fs::File::options()
-        .read(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC)
-        .open(path);
-    let file = match opened {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        // FreeBSD says EMLINK where others say ELOOP (open(2)).
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ELOOP | libc::EMLINK)) => {
-            return Err(unsafe_file("it is a symbolic link; name the file itself".to_owned()));
-        }
-        Err(error) => return Err(failed(error)),
-    };
-    let facts = file.metadata().map_err(failed)?;
-    if !facts.is_file() {
-        return Err(unsafe_file("it is not a regular file".to_owned()));
-    }
-    let own = nix::unistd::geteuid().as_raw();
-    let owner_is_right = facts.uid() == 0 || (facts.uid() == own && path != Path::new(FIXED_PATH));
-    if !owner_is_right {
-        let wanted = if path == Path::new(FIXED_PATH) {
-            "root"
-        } else {
-            "root or the daemon's user"
-        };
-        return Err(unsafe_file(format!(
-            "its owner is uid {}; it must be {wanted}",
-            facts.uid()
-        )));
-    }
-    if facts.mode() & 0o022 != 0 {
-        return Err(unsafe_file(format!(
-            "its mode is {:04o}: group or others could change what runs; chmod 0640",
-            facts.mode() & 0o7777
-        )));
-    }
-    let mut content = Vec::new();
-    // One byte more than allowed is enough for the reader to say that it is too large.
-    file.take(strict::MAX_BYTES as u64 + 1)
-        .read_to_end(&mut content)
-        .map_err(failed)?;
-    Ok(Some(File {
-        content,
-        mode: facts.mode(),
-    }))
 }
 
 #[cfg(test)]
@@ -376,7 +251,7 @@ mod tests {
         let directory = Directory::new();
         for mode in [0o660, 0o602, 0o666, 0o620] {
             let refused = Loaded::read(&directory.file("{}", mode), RULES);
-            assert!(matches!(refused, Err(LoadError::Unsafe { .. })), "{mode:o}");
+            assert!(matches!(refused, Err(FileError::Unsafe { .. })), "{mode:o}");
         }
         for mode in [0o400, 0o440, 0o600, 0o640, 0o644] {
             Loaded::read(&directory.file("{}", mode), RULES).unwrap();
@@ -455,18 +330,5 @@ mod tests {
                 .notes
                 .is_empty()
         );
-    }
-
-    #[test]
-    fn a_reload_knows_what_changed() {
-        let directory = Directory::new();
-        let old = directory.read(r#"{"servers":{"a":{"command":"/a"},"b":{"command":"/b"},"c":{"command":"/c"}}}"#);
-        let new = directory.read(r#"{"servers":{"d":{"command":"/d"},"c":{"command":"/c"},"b":{"command":"/b2"}}}"#);
-        let difference = old.difference(&new);
-        assert_eq!(difference.added, ["d"]);
-        assert_eq!(difference.removed, ["a"]);
-        assert_eq!(difference.changed, ["b"]);
-        assert!(old.difference(&old).is_empty());
-        assert_eq!(Loaded::default().difference(&new).added, ["b", "c", "d"]);
     }
 }

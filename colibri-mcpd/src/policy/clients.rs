@@ -123,8 +123,8 @@ impl Clients {
     /// An unsafe or unreadable file, or wrong contents.
     pub fn read(path: &Path) -> Result<Clients, FileError> {
         let name = path.to_string_lossy().into_owned();
-        match file::read(path, strict::MAX_BYTES)? {
-            Some(bytes) => Ok(Clients::parse(&bytes, &name, Box::new(SystemAccounts))?),
+        match file::read(path, strict::MAX_BYTES, false)? {
+            Some(found) => Ok(Clients::parse(&found.content, &name, Box::new(SystemAccounts))?),
             None => Ok(Clients::absent(path.to_owned())),
         }
     }

@@ -38,11 +38,11 @@ impl Contract {
     /// A missing (an entry that names a contract must not run without it), unsafe or unreadable file, or wrong
     /// contents.
     pub fn read(path: &Path) -> Result<Contract, FileError> {
-        let bytes = file::read(path, strict::MAX_BYTES)?.ok_or_else(|| FileError::Read {
+        let found = file::read(path, strict::MAX_BYTES, false)?.ok_or_else(|| FileError::Read {
             path: path.to_owned(),
             error: std::io::ErrorKind::NotFound.into(),
         })?;
-        Ok(Contract::parse(&bytes, &path.to_string_lossy())?)
+        Ok(Contract::parse(&found.content, &path.to_string_lossy())?)
     }
 
     /// Reads the contents of a contract; `file` is the name that errors and refusals give.

@@ -30,13 +30,22 @@ pub enum FileError {
     Content(#[from] strict::Error),
 }
 
+/// A file that was read.
+#[derive(Debug)]
+pub struct File {
+    /// What is in it.
+    pub content: Vec<u8>,
+    /// Its mode.
+    pub mode: u32,
+}
+
 /// The contents of a file, at most `most` bytes and one more (so that its reader can tell that it is too large); `None`
 /// where there is none.
 ///
 /// # Errors
-/// Not a regular file (a symbolic link is none), owned by neither root nor this process's user, or writable by group or
-/// others.
-pub fn read(path: &Path, most: usize) -> Result<Option<Vec<u8>>, FileError> {
+/// Not a regular file (a symbolic link is none), owned by neither root nor, unless `only_root`, this process's user, or
+/// writable by group or others.
+pub fn read(path: &Path, most: usize, only_root: bool) -> Result<Option<File>, FileError> {
     let failed = |error| FileError::Read {
         path: path.to_owned(),
         error,
@@ -65,11 +74,10 @@ pub fn read(path: &Path, most: usize) -> Result<Option<Vec<u8>>, FileError> {
     if !facts.is_file() {
         return refuse("it is not a regular file".to_owned());
     }
-    if facts.uid() != 0 && facts.uid() != nix::unistd::geteuid().as_raw() {
-        return refuse(format!(
-            "its owner is uid {}; it must be root or the daemon's user",
-            facts.uid()
-        ));
+    let own = !only_root && facts.uid() == nix::unistd::geteuid().as_raw();
+    if facts.uid() != 0 && !own {
+        let wanted = if only_root { "root" } else { "root or the daemon's user" };
+        return refuse(format!("its owner is uid {}; it must be {wanted}", facts.uid()));
     }
     if facts.mode() & 0o022 != 0 {
         return refuse(format!(
@@ -79,7 +87,10 @@ pub fn read(path: &Path, most: usize) -> Result<Option<Vec<u8>>, FileError> {
     }
     let mut content = Vec::new();
     file.take(most as u64 + 1).read_to_end(&mut content).map_err(failed)?;
-    Ok(Some(content))
+    Ok(Some(File {
+        content,
+        mode: facts.mode(),
+    }))
 }
 
 #[cfg(test)]
@@ -91,7 +102,7 @@ mod tests {
     fn only_files_that_others_cannot_change_are_read() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f");
-        assert!(read(&path, 10).unwrap().is_none());
+        assert!(read(&path, 10, false).unwrap().is_none());
         std::fs::write(&path, "0123456789abcdef").unwrap();
         for (mode, good) in [
             (0o600, true),
@@ -101,22 +112,27 @@ mod tests {
             (0o602, false),
         ] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(read(&path, 10).is_ok(), good, "{mode:o}");
+            assert_eq!(read(&path, 10, false).is_ok(), good, "{mode:o}");
         }
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-        assert_eq!(read(&path, 10).unwrap().unwrap().len(), 11);
+        assert_eq!(read(&path, 10, false).unwrap().unwrap().content.len(), 11);
         let link = directory.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        assert!(read(&link, 10).unwrap_err().to_string().contains("symbolic link"));
         assert!(
-            read(directory.path(), 10)
+            read(&link, 10, false)
+                .unwrap_err()
+                .to_string()
+                .contains("symbolic link")
+        );
+        assert!(
+            read(directory.path(), 10, false)
                 .unwrap_err()
                 .to_string()
                 .contains("regular file")
         );
         let fifo = directory.path().join("fifo");
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRUSR).unwrap();
-        assert!(read(&fifo, 10).unwrap_err().to_string().contains("regular file"));
+        assert!(read(&fifo, 10, false).unwrap_err().to_string().contains("regular file"));
     }
 
     #[test]
@@ -133,6 +149,6 @@ mod tests {
         let path = directory.path().join("f");
         std::fs::write(&path, "{}").unwrap();
         std::os::unix::fs::chown(&path, Some(12345), None).unwrap();
-        assert!(read(&path, 10).unwrap_err().to_string().contains("owner"));
+        assert!(read(&path, 10, false).unwrap_err().to_string().contains("owner"));
     }
 }

@@ -9,7 +9,7 @@ mod check;
 mod clients;
 mod contract;
 mod exact;
-mod file;
+pub mod file;
 mod gates;
 mod hidden;
 mod pattern;

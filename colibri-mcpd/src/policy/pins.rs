@@ -628,7 +628,7 @@ fn changed_members(old: &str, new: &str) -> Vec<String> {
 }
 
 fn load(path: &Path) -> Result<Option<File>, PinError> {
-    let Some(bytes) = file::read(path, MAX_FILE)? else {
+    let Some(file::File { content: bytes, .. }) = file::read(path, MAX_FILE, false)? else {
         return Ok(None);
     };
     let content = |why: String| PinError::Content {

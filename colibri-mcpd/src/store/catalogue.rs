@@ -101,19 +101,6 @@ impl Store {
             transaction.commit()
         })
     }
-
-    /// Forgets a server, under any key.
-    ///
-    /// # Errors
-    /// [`Error::Sqlite`].
-    pub fn forget_catalogue(&self, server: &str) -> Result<(), Error> {
-        self.with(|connection| {
-            connection
-                .prepare_cached("DELETE FROM catalogue WHERE server = ?1")?
-                .execute([server])
-                .map(|_| ())
-        })
-    }
 }
 
 #[cfg(test)]
@@ -185,21 +172,5 @@ mod tests {
         assert_eq!(store.catalogue(KEY).unwrap(), None);
         let known = store.catalogue(changed).unwrap().unwrap();
         assert_eq!((known.tools, known.instructions), (vec![b"{}".to_vec()], None));
-    }
-
-    #[test]
-    fn forgetting_leaves_nothing() {
-        let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path()).unwrap();
-        store.put_catalogue(KEY, &entry()).unwrap();
-        store
-            .put_catalogue(CatalogueKey { server: "other", ..KEY }, &entry())
-            .unwrap();
-        store.forget_catalogue("github").unwrap();
-        assert_eq!(store.catalogue(KEY).unwrap(), None);
-        let left: i64 = store
-            .with(|c| c.query_row("SELECT count(DISTINCT server) FROM catalogue_tools", [], |r| r.get(0)))
-            .unwrap();
-        assert_eq!(left, 1);
     }
 }
