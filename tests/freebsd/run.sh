@@ -193,7 +193,8 @@ start() {
 	new_session
 	echo "$session" >"$work/$name.session"
 	: >"$work/$name.in"
-	rm -f "$work/$name.rc" "$work/$name.feed"
+	# What an earlier instance of this name said must not be taken for this one's word.
+	rm -f "$work/$name.rc" "$work/$name.feed" "$work/$name.out" "$work/$name.err"
 	digest=$(digest_of "$server")
 	(
 		{
