@@ -668,6 +668,15 @@ until_true 20 said a ready
 finish a
 is "the lifeline's end ends a tree that ignores TERM" 137 "$(cat "$work/a.rc")"
 clean "lifeline"
+section_helper_killed
+section_callers_means
+section_sweep
+}
+
+section_helper_killed() {
+echo "# the helper killed"
+stubborn='trap "" TERM HUP INT; (trap "" TERM HUP INT; sleep 600 & sleep 600) & sleep 600 & echo ready; while :; do sleep 1; done'
+registry "$(entry "$one" "$stubborn")" "$second"
 for kind in ephemeral persistent; do
 	if [ $kind = persistent ]; then
 		jail -c name=colibritest path="$roots/persistent" persist ip4=disable ip6=disable >/dev/null
@@ -686,6 +695,10 @@ for kind in ephemeral persistent; do
 	kill -9 "$(cat "$work/a.feed")" 2>/dev/null
 done
 jail -q -r colibritest
+}
+
+section_callers_means() {
+echo "# what a caller can do without kill(2)"
 registry "$(entry "$one" 'echo ready; while read -r line; do echo "$line"; done')" "$second"
 start a one
 until_true 20 said a ready
@@ -721,7 +734,9 @@ has "a pdfork(2) descriptor closed: the server serves on" "still here" "$(cat "$
 finish a
 rm -f "$roots/bin/now"
 clean "pdfork"
+}
 
+section_sweep() {
 echo "# sweep while starts run"
 registry "$(entry "$one" 'echo ready; while read -r line; do echo "$line"; done')" "$second"
 for n in $(jot 10); do
