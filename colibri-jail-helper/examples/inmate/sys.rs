@@ -135,10 +135,8 @@ pub fn set_timer(seconds: i64) {
         it_value: every,
     };
     // SAFETY: an initialised timer, and no room for the old one.
-    assert_eq!(
-        unsafe { libc::setitimer(libc::ITIMER_REAL as _, &timer, std::ptr::null_mut()) },
-        0
-    );
+    let done = unsafe { libc::setitimer(libc::ITIMER_REAL as _, &timer, std::ptr::null_mut()) };
+    assert_eq!(done, 0);
 }
 
 /// What only FreeBSD has.
