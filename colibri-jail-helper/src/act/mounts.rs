@@ -130,8 +130,8 @@ pub fn undo(facts: &[Fact]) -> Vec<String> {
 /// Unmounts one file system: with patience while it is busy, then by force, again and again. One that is not there is
 /// unmounted.
 ///
-/// Force alone does not end it: while the kernel is still taking apart what lay on the file system, it answers EBUSY to
-/// force too (observed on 15.1, sweep beside a jail whose processes were still dying).
+/// Force alone does not end it: the kernel can answer EBUSY to force too, and the same unmount succeeds later (observed
+/// once on 15.1, in a sweep right after the supervisor of an ephemeral jail was killed; the cause was not found).
 pub fn unmount(fsid: [i32; 2]) -> Result<(), Errno> {
     let begun = Instant::now();
     loop {
