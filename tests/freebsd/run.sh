@@ -3,10 +3,11 @@
 #
 # usage: run.sh [--live] BINDIR [SECTION…]
 #
-# BINDIR holds the built binaries, the example program inmate among them. Needs root and the base system alone; changes /usr/local/etc/colibri and
-# /usr/local/libexec/colibri-jail-helper, and puts back what was there. Output is TAP 13, each check with what it saw.
+# BINDIR holds the built binaries: colibri-jail-helper, colibri-mcpd, colibri-mcp, and the helper's example program
+# inmate. Needs root and the base system alone; changes /usr/local/etc/colibri, the installed binaries, the rc script and
+# its rc.conf.d(5) file, and puts back what was there. Output is TAP 13, each check with what it saw.
 # A SECTION is a number from 1 to 10; all of them run if none is named.
-# --live: the essentials, as a live image has them (nosuid /usr/local, mdo mode).
+# --live: the essentials, as a live image has them (nosuid file system for the helper, state on tmpfs, mdo mode).
 
 # shellcheck disable=SC2317 # functions are called by until_true and traps
 set -u
@@ -20,11 +21,24 @@ shift
 [ "$(id -u)" = 0 ] || { echo "Bail out! needs root"; exit 1; }
 [ "$(uname -s)" = FreeBSD ] || { echo "Bail out! needs FreeBSD"; exit 1; }
 
+tree=$(cd "$(dirname "$0")/../.." && pwd)
+for program in colibri-jail-helper colibri-mcpd colibri-mcp inmate; do
+	[ -x "$bin/$program" ] || { echo "Bail out! there is no $bin/$program"; exit 1; }
+done
+
 work=$(mktemp -d /var/tmp/colibri-test.XXXXXX)
 etc=/usr/local/etc/colibri
 helper=/usr/local/libexec/colibri-jail-helper
 state=/var/run/colibri-jail
 roots=/usr/local/colibri-test
+daemon=/usr/local/sbin/colibri-mcpd
+client=/usr/local/bin/colibri-mcp
+script=/usr/local/etc/rc.d/colibri_mcp
+rc_conf=/etc/rc.conf.d/colibri_mcp
+dir=/var/run/colibri-proof
+socket=$dir/colibri.sock
+inmate=$roots/bin/inmate
+through=
 suid=7871
 duid=7872
 
@@ -179,7 +193,8 @@ start() {
 	new_session
 	echo "$session" >"$work/$name.session"
 	: >"$work/$name.in"
-	rm -f "$work/$name.rc" "$work/$name.feed"
+	# What an earlier instance of this name said must not be taken for this one's word.
+	rm -f "$work/$name.rc" "$work/$name.feed" "$work/$name.out" "$work/$name.err"
 	digest=$(digest_of "$server")
 	(
 		{
@@ -188,7 +203,8 @@ start() {
 			wait
 		} | {
 			{
-				as_caller "$helper" run --session "$(cat "$work/$name.session")" --digest "$digest" "$server"
+				# shellcheck disable=SC2086 # a program and its words
+				as_caller $through "$helper" run --session "$(cat "$work/$name.session")" --digest "$digest" "$server"
 				echo $? >"$work/$name.rc"
 			} 2>&1 1>&3 3>&- | cat >"$work/$name.err"
 		} 3>&1 | cat >"$work/$name.out"
@@ -232,6 +248,15 @@ our_records() {
 	find "$state" -mindepth 1 -maxdepth 1 -type d 2>/dev/null | sed 's|.*/||'
 }
 
+# Without -d: a jail that the kernel has removed is listed as dying for as long as something refers to it.
+live_jails() {
+	jls name 2>/dev/null | grep '^colibri-' || true
+}
+
+no_live_jail() {
+	[ -z "$(live_jails)$(our_processes)" ]
+}
+
 nothing_left() {
 	[ -z "$(our_mounts)$(our_processes)$(our_records)" ]
 }
@@ -249,8 +274,67 @@ supervisor_of() {
 	pgrep -P "$(pgrep -f "colibri-jail-helper run --session $(cat "$work/$1.session")" | sort -n | head -1)" -f colibri-jail-helper
 }
 
+# The daemon, started as the service's user; what it logs is in daemon.log.
+daemon_start() {
+	install -d -o colibri -g colibri -m 750 "$dir" "$dir/state"
+	rm -f "$socket"
+	as_caller "$daemon" --socket "$socket" --state-dir "$dir/state" --external-call "$@" </dev/null \
+		>>"$work/daemon.log" 2>&1 &
+	until_true 60 test -S "$socket" || { echo "# the daemon did not start:"; sed 's/^/# /' "$work/daemon.log"; }
+	daemon_pid=$(pgrep -f "^$daemon --socket $socket")
+}
+
+daemon_stop() {
+	kill -TERM "$daemon_pid"
+	until_true 60 daemon_gone || echo "# the daemon does not end"
+}
+
+daemon_gone() {
+	! ps -p "$daemon_pid" >/dev/null
+}
+
+# ask SERVER: a tool call through the daemon, as any client makes it; again while the server is starting.
+ask() {
+	for _ in $(jot "${2:-15}"); do
+		answer=$(timeout 60 "$client" --socket "$socket" call "$1" echo text=hello-there 2>&1)
+		case "$answer" in *hello-there*) break ;; esac
+		sleep 1
+	done
+	echo "$answer"
+}
+
+servers() {
+	timeout 60 "$client" --socket "$socket" servers 2>&1
+}
+
+demo_servers() {
+	pgrep -f demo-server
+}
+
+no_server() {
+	[ -z "$(demo_servers)$(pgrep -u colibri -x sleep)" ] && nothing_left
+}
+
+host_entry() {
+	printf '{"command": "/bin/sh", "args": ["-c", "%s"]}' "$(json "$1")"
+}
+
+# aside FILE: what the test is going to replace.
+aside() {
+	[ -e "$1" ] && mv "$1" "$1.before-test"
+	return 0
+}
+
+back() {
+	rm -rf "$1"
+	[ -e "$1.before-test" ] && mv "$1.before-test" "$1"
+	return 0
+}
+
 restore() {
 	trap - EXIT INT TERM
+	[ -x "$script" ] && [ -f "$rc_conf" ] && service colibri_mcp stop >/dev/null 2>&1
+	pgrep -f "^$daemon --socket $dir" | xargs kill -9 2>/dev/null
 	for feed in "$work"/*.feed; do
 		[ -f "$feed" ] && kill -9 "$(cat "$feed")" 2>/dev/null
 	done
@@ -258,10 +342,11 @@ restore() {
 	"$helper" sweep >/dev/null 2>&1
 	jail -q -r colibritest >/dev/null 2>&1
 	umount "$roots/persistent/dev" 2>/dev/null
-	rm -rf "$etc" "$roots" "$work"
-	[ -d "$etc.before-test" ] && mv "$etc.before-test" "$etc"
-	rm -f "$helper"
-	[ -f "$helper.before-test" ] && mv "$helper.before-test" "$helper"
+	umount "$dir/state" /usr/local/libexec 2>/dev/null
+	rm -rf "$roots" "$work" "$dir"
+	for file in "$etc" "$helper" "$daemon" "$client" "$script" "$rc_conf"; do
+		back "$file"
+	done
 }
 
 # --- installation -----------------------------------------------------------------------------------------------------
@@ -274,52 +359,72 @@ trap 'restore; exit 1' INT TERM
 trap restore EXIT
 pw groupshow colibri >/dev/null 2>&1 || pw groupadd colibri
 pw usershow colibri >/dev/null 2>&1 || pw useradd colibri -g colibri -d /nonexistent -s /usr/sbin/nologin
-[ -d "$etc" ] && mv "$etc" "$etc.before-test"
-[ -f "$helper" ] && mv "$helper" "$helper.before-test"
-mkdir -p /usr/local/libexec /usr/local/etc "$roots/shared"
+for file in "$etc" "$helper" "$daemon" "$client" "$script" "$rc_conf"; do
+	aside "$file"
+done
+mkdir -p /usr/local/libexec /usr/local/sbin /usr/local/bin /usr/local/etc/rc.d /etc/rc.conf.d "$roots/shared" "$roots/bin"
+install -m 755 "$bin/inmate" "$inmate"
+install -m 755 "$bin/colibri-mcpd" "$daemon"
+install -m 755 "$bin/colibri-mcp" "$client"
 install -d -m 755 "$etc"
 install -d -m 700 "$etc/secrets"
 install -o root -g colibri -m 4550 "$bin/colibri-jail-helper" "$helper"
 kldload -n nullfs tmpfs 2>/dev/null
-make_root "$roots/one" /bin/sh /bin/cat /bin/ls /bin/sleep /bin/ps /usr/bin/nc /usr/bin/id /sbin/mount /usr/bin/procstat
+make_root "$roots/one" /bin/sh /bin/cat /bin/ls /bin/sleep /bin/ps /usr/bin/nc /usr/bin/id /sbin/mount /usr/bin/procstat "$inmate" "$client"
 make_root "$roots/two" /bin/sh /bin/cat /bin/ls /bin/sleep
-make_root "$roots/persistent" /bin/sh /bin/cat /bin/ls /bin/sleep /usr/bin/id
+make_root "$roots/persistent" /bin/sh /bin/cat /bin/ls /bin/sleep /usr/bin/id "$inmate"
 policy
 
 one='"path": "'$roots/one'"'
 two='"path": "'$roots/two'"'
 echo_script='while read -r line; do echo "$line"; done'
 second=$(entry "$two" "$echo_script")
+served=$(entry "$one" "exec $client demo-server --notes /tmp")
+hosted=$(host_entry "exec $client demo-server --notes /tmp")
 
 # --- live image -------------------------------------------------------------------------------------------------------
 
 if [ "$live" = yes ]; then
+	echo "# live image: nosuid file system under the helper, state on tmpfs, mdo mode"
 	registry "$(entry "$one" "$echo_script")" "$second"
-	mkdir -p "$work/nosuid"
-	mount -t tmpfs -o nosuid tmpfs "$work/nosuid"
-	install -o root -g colibri -m 4550 "$bin/colibri-jail-helper" "$work/nosuid/colibri-jail-helper"
-	kept=$helper
-	helper=$work/nosuid/colibri-jail-helper
+	mount -t tmpfs -o nosuid tmpfs /usr/local/libexec
+	install -o root -g colibri -m 4550 "$bin/colibri-jail-helper" "$helper"
 	run "" one
 	is "nosuid: refused as a matter of the system" 71 "$rc"
 	has "nosuid: the message says so" nosuid "$err"
 	if kldload -n mac_do 2>/dev/null && [ -x /usr/bin/mdo ]; then
 		rules=$(sysctl -n security.mac.do.rules)
-		uid=$(id -u colibri)
-		sysctl security.mac.do.rules="uid=$uid>uid=0" >/dev/null
-		new_session
-		digest=$(digest_of one)
-		printf 'hello\n' | as_caller /usr/bin/mdo -i -u root -- "$helper" run --session "$session" --digest "$digest" one \
-			2>"$work/mdo.err" | cat >"$work/mdo.out"
+		sysctl security.mac.do.rules="uid=$(id -u colibri)>uid=0" >/dev/null
+		install -d -o colibri -g colibri -m 750 "$dir"
+		mkdir -p "$dir/state"
+		mount -t tmpfs -o size=64m tmpfs "$dir/state"
+		registry "$served" "$hosted"
+		daemon_start --priv-mode mdo
+		out=$(ask one)
+		has "mdo: a call is answered from a jail" hello-there "$out"
+		out=$(servers)
+		has "mdo: the server has a jail" "jid" "$out"
+		is "mdo: three mounts" 3 "$(our_mounts | wc -l | tr -d ' ')"
+		lacks "mdo: a server on the host does not answer" hello-there "$(ask two 2)"
+		has "mdo: it is refused, with the reason" "mdo refuses servers" "$(servers)"
+		kill -9 "$daemon_pid"
+		until_true 30 no_server
+		is "mdo: nothing is left after kill -9 of the daemon" "" "$(demo_servers)$(our_mounts)$(our_processes)$(our_records)"
+		daemon_start --priv-mode mdo
+		has "mdo: the next daemon serves" hello-there "$(ask one)"
+		daemon_stop
 		sysctl security.mac.do.rules="$rules" >/dev/null
-		is "mdo: a file as stderr is no pipe, and refused" "" "$(cat "$work/mdo.out")"
-		has "mdo: it says so" "not a pipe" "$(cat "$work/mdo.err")"
+		daemon_start --priv-mode mdo
+		out=$(ask one 2)
+		lacks "mdo without its rule: no server" hello-there "$out"
+		daemon_stop
+		umount "$dir/state"
 	else
 		skip "mdo mode" "no mac_do here"
 	fi
-	umount "$work/nosuid"
-	helper=$kept
 	clean "live"
+	umount /usr/local/libexec
+	is "no jail is left, dying ones included" "" "$(our_jails)"
 	echo "1..$number"
 	exit $((failed > 0))
 fi
@@ -358,7 +463,7 @@ lacks "the host's files and the daemon's socket are not there" SAW "$out"
 lacks "the root is read-only" WROTE "$out"
 has "/tmp is writable" tmp "$out"
 has "it came to the end" end "$out"
-kill $listener $listener2 2>/dev/null
+kill "$listener" "$listener2" 2>/dev/null
 rm -rf /var/run/colibri-test
 registry "$(entry "$one" 'ls /dev')" "$second"
 run "" one
@@ -467,7 +572,29 @@ supervisor=$(supervisor_of a)
 report $? "the supervisor's resident memory is under 4 MiB" "$(ps -o rss= -p "$supervisor") KiB"
 has "the program's ABI version is known to the kernel" 1[45] "$(procstat -b "$supervisor" | awk 'NR == 2 {print $3}')"
 finish a
-skip "a host server executing helper or mdo is refused" "needs the daemon"
+sleep 1
+# Nothing of the helper's may be in the way of a host server's try but its own rules: it is of the right user and group.
+mkdir -p "$dir" && install -d -o colibri -g colibri -m 750 "$dir/told"
+kldload -n mac_do 2>/dev/null
+registry "$served" "$(host_entry "for try in '$helper plan one' '/usr/bin/mdo -i -u root -- /usr/bin/id -u' '/usr/bin/id -un'; do \$try >$dir/told/out 2>&1; echo \"\$? \$(cat $dir/told/out)\" >>$dir/told/all; done; exec $client demo-server --notes /tmp")"
+daemon_start
+out=$(ask two)
+has "a host server answers through the daemon" hello-there "$out"
+told=$(cat "$dir/told/all" 2>/dev/null)
+has "it runs as the daemon's user" "0 colibri" "$told"
+has "a host server executing the helper is refused, which says why" "71 *no_new_privs" "$told"
+has "a host server executing mdo is refused" "mdo: " "$told"
+lacks "a host server executing mdo does not become root" "0 0" "$told"
+server=$(pgrep -f "^$client demo-server" | head -1)
+is "descriptors of a host server: 0, 1, 2 alone" "0 1 2" "$(procstat -hf "$server" | awk '$3 ~ /^[0-9]+$/ {print $3}' | sort -n | tr '\n' ' ' | sed 's/ $//')"
+as_caller /usr/bin/truss -p "$daemon_pid" >"$work/truss" 2>&1 </dev/null &
+tracer=$!
+until_true 10 test -s "$work/truss"
+kill "$tracer" 2>/dev/null
+has "the daemon cannot be traced by its own user" "Operation not permitted" "$(cat "$work/truss")"
+daemon_stop
+until_true 10 no_server
+is "the daemon's end is its servers' end" "" "$(demo_servers)"
 clean "descriptors"
 }
 
@@ -475,7 +602,32 @@ clean "descriptors"
 
 section_6() {
 echo "# 6 a persistent jail's root that traces"
-skip "200 starts under a tracer in a persistent jail" "needs a program that attaches to each new process; truss(1) in a shell loop is too slow"
+jail -c name=colibritest path="$roots/persistent" persist ip4=disable ip6=disable >/dev/null
+registry "$(entry '"name": "colibritest", "user": "one"' 'exit 7')" "$second"
+jexec -l colibritest "$inmate" trace /tmp/enough >"$work/trace" 2>&1 &
+tracer=$!
+until_true 30 grep -q tracing "$work/trace"
+for _ in $(jot 5); do jexec -l colibritest /bin/sleep 0.5; done
+digest=$(digest_of one)
+for n in $(jot 200); do
+	: | {
+		as_caller "$helper" run --session "$(printf '%016x' $((counter * 65536 + n)))" --digest "$digest" one
+		echo $? >>"$work/traced.rc"
+	} 2>&1 | cat >>"$work/traced.err"
+done
+touch "$roots/persistent/tmp/enough"
+until_true 30 grep -q '^end' "$work/trace"
+kill "$tracer" 2>/dev/null
+wait "$tracer" 2>/dev/null
+is "200 starts beside a tracer: every one ends as it should" "200 7" "$(sort "$work/traced.rc" | uniq -c | awk '{print $1, $2}')"
+has "the tracer works: what root starts there by jexec(8) is traced" "attached *sleep" "$(cat "$work/trace")"
+refused=$(sed -n 's/^refused //p' "$work/trace")
+[ "${refused:-0}" -ge 100 ]
+report $? "the tracer saw the instances' processes, and was refused" "$refused processes"
+is "no process of an instance was ever traced" "" "$(grep '^attached' "$work/trace" | grep -v -e '/bin/sleep$' -e '/usr/sbin/jexec$')"
+rm -f "$roots/persistent/tmp/enough"
+jail -q -r colibritest
+clean "traced"
 }
 
 # --- 7: killed ----------------------------------------------------------------------------------------------------------
@@ -483,13 +635,53 @@ skip "200 starts under a tracer in a persistent jail" "needs a program that atta
 section_7() {
 echo "# 7 killed"
 stubborn='trap "" TERM HUP INT; (trap "" TERM HUP INT; sleep 600 & sleep 600) & sleep 600 & echo ready; while :; do sleep 1; done'
-skip "kill -9 of the daemon" "needs the daemon; the lifeline below is what it comes to"
+for kind in willing stubborn; do
+	before='' && [ $kind = stubborn ] && before='trap "" TERM HUP INT; (trap "" TERM HUP INT; sleep 600 & sleep 600) & '
+	registry "$(entry "$one" "$before exec $client demo-server --notes /tmp")" "$(host_entry "$before exec $client demo-server --notes /tmp")"
+	daemon_start
+	has "daemon, $kind servers: the jailed one answers" hello-there "$(ask one)"
+	has "daemon, $kind servers: the one on the host answers" hello-there "$(ask two)"
+	[ $kind = willing ] && { out=$(servers); has "colibri-mcp servers shows jail, jid and network" "jid" "$out"; }
+	seen=$(demo_servers | wc -l | tr -d ' ')
+	before=$(date +%s.%N)
+	kill -9 "$daemon_pid"
+	until_true 30 no_server
+	report $? "kill -9 of the daemon: its $kind servers, $seen processes, are gone" \
+		"after $(echo "$(date +%s.%N) - $before" | bc) s (emulated)$(demo_servers)$(pgrep -u colibri -x sleep)"
+	clean "daemon killed, $kind servers"
+done
+registry "$(entry "$one" "(sleep 600 & sleep 600) & exec $client demo-server --notes /tmp")" "$hosted"
+daemon_start
+has "daemon: the jailed server answers" hello-there "$(ask one)"
+supervisor=$(pgrep -f 'colibri-jail-helper run --session' | sort -n | tail -1)
+kill -9 "$supervisor"
+until_true 30 nothing_left
+clean "helper killed under the daemon, which sweeps by itself"
+has "daemon: the server answers again" hello-there "$(ask one)"
+supervisor=$(pgrep -f 'colibri-jail-helper run --session' | sort -n | tail -1)
+kill -STOP "$daemon_pid"
+kill -9 "$supervisor" "$daemon_pid"
+sleep 1
+echo "# both killed, left: $(our_mounts | wc -l) mounts, $(our_processes | wc -l) processes, $(our_records | wc -l) records"
+daemon_start
+until_true 30 nothing_left
+clean "daemon and helper killed: the next daemon's sweep"
+daemon_stop
 registry "$(entry "$one" "$stubborn")" "$second"
 start a one
 until_true 20 said a ready
 finish a
 is "the lifeline's end ends a tree that ignores TERM" 137 "$(cat "$work/a.rc")"
 clean "lifeline"
+section_helper_killed
+section_callers_means
+section_sweep
+}
+
+section_helper_killed() {
+echo "# the helper killed"
+stubborn='trap "" TERM HUP INT; (trap "" TERM HUP INT; sleep 600 & sleep 600) & sleep 600 & echo ready; while :; do sleep 1; done'
+registry "$(entry "$one" "$stubborn")" "$second"
 for kind in ephemeral persistent; do
 	if [ $kind = persistent ]; then
 		jail -c name=colibritest path="$roots/persistent" persist ip4=disable ip6=disable >/dev/null
@@ -501,13 +693,20 @@ for kind in ephemeral persistent; do
 	kill -9 "$supervisor"
 	until_true 10 ended a
 	is "$kind: the supervisor's signal is relayed" 137 "$(cat "$work/a.rc")"
-	[ $kind = ephemeral ] && { until_true 5 test -z "$(our_jails)"; is "ephemeral: the kernel removed the jail" "" "$(our_jails)"; }
+	if [ $kind = ephemeral ]; then
+		until_true 10 no_live_jail
+		is "ephemeral: the kernel removed the jail, and its processes" "" "$(live_jails)$(our_processes)"
+	fi
 	call "" sweep
-	is "$kind: sweep says that all is clean" 0 "$rc"
+	is "$kind: sweep says that all is clean" "0 " "$rc $err"
 	clean "$kind: supervisor killed, then swept"
 	kill -9 "$(cat "$work/a.feed")" 2>/dev/null
 done
 jail -q -r colibritest
+}
+
+section_callers_means() {
+echo "# what a caller can do without kill(2)"
 registry "$(entry "$one" 'echo ready; while read -r line; do echo "$line"; done')" "$second"
 start a one
 until_true 20 said a ready
@@ -518,8 +717,34 @@ until_true 10 said a "still here"
 has "the outer process killed, as closing a pdfork(2) descriptor does: no effect" "still here" "$(cat "$work/a.out")"
 finish a
 clean "outer killed"
-skip "a pre-set interval timer" "no program of the base system sets one; hostile.rs has it on Linux, the same code"
+through="$inmate timer 4"
+start a one
+through=
+until_true 20 said a ready
+sleep 6
+echo "still here" >>"$work/a.in"
+until_true 10 said a "still here"
+has "an interval timer of 4 s, set before: no effect after 6 s" "still here" "$(cat "$work/a.out")"
+finish a
+clean "interval timer"
+through="$inmate pdfork $roots/bin/now"
+start a one
+through=
+until_true 20 said a ready
+outer=$(pgrep -f "^$helper run --session $(cat "$work/a.session")" | sort -n | head -1)
+touch "$roots/bin/now"
+until_true 10 test -z "$(ps -o pid= -p "$outer")"
+sleep 2
+is "a pdfork(2) descriptor closed: the outer process is gone" "" "$(ps -o pid= -p "$outer")"
+echo "still here" >>"$work/a.in"
+until_true 10 said a "still here"
+has "a pdfork(2) descriptor closed: the server serves on" "still here" "$(cat "$work/a.out")"
+finish a
+rm -f "$roots/bin/now"
+clean "pdfork"
+}
 
+section_sweep() {
 echo "# sweep while starts run"
 registry "$(entry "$one" 'echo ready; while read -r line; do echo "$line"; done')" "$second"
 for n in $(jot 10); do
@@ -546,24 +771,26 @@ clean "sweep while starts run"
 section_8() {
 echo "# 8 fork bomb and memory hog"
 policy 30
-registry "$(entry "$one" 'echo ready; f() { sleep 300 & f; }; f; while read -r line; do :; done')" "$second"
+registry "$(entry "$one" "exec $inmate forkbomb")" "$second"
 start a one
-until_true 20 started a
-sleep 3
-[ "$(our_processes | wc -l)" -le 32 ]
-report $? "a fork bomb stays within its limit" "$(our_processes | wc -l) processes"
+until_true 60 said a children
+count=$(our_processes | wc -l | tr -d ' ')
+[ "$count" -ge 20 ] && [ "$count" -le 30 ]
+report $? "a fork bomb gets no further than its limit of 30" "$count processes; it says: $(cat "$work/a.out")"
 run 'hello\n' two
 is "another server answers meanwhile" hello "$out"
 finish a
 clean "fork bomb"
 policy
 if [ "$(sysctl -n kern.racct.enable 2>/dev/null)" = 1 ]; then
-	registry "$(entry "$one, \"limits\": {\"memory\": \"256M\"}" 'x=xxxxxxxxxxxxxxxx; while :; do x=$x$x; done; echo end')" "$second"
+	registry "$(entry "$one, \"limits\": {\"memory\": \"256M\"}" "exec $inmate hog")" "$second"
 	start a one
+	until_true 60 said a held
+	held=$(sed -n 's/^held //p' "$work/a.out")
+	[ "${held:-9999}" -lt 256 ]
+	report $? "a memory hog gets less than its limit of 256 MiB" "$held MiB"
 	run 'hello\n' two
 	is "another server answers beside a memory hog" hello "$out"
-	until_true 60 ended a
-	report $? "the hog came to its end" "$(cat "$work/a.rc" 2>/dev/null)"
 	finish a
 else
 	registry "$(entry "$one, \"limits\": {\"memory\": \"256M\"}" 'exit 0')" "$second"
@@ -578,7 +805,6 @@ clean "memory hog"
 
 section_9() {
 echo "# 9 mount sources swapped"
-[ -x "$bin/inmate" ] || { skip "mount sources swapped" "BINDIR has no inmate (cargo build --example inmate)"; return; }
 mkdir -p "$roots/shared/project"
 touch "$roots/shared/project/mine"
 chown -R "$suid" "$roots/shared"
@@ -586,7 +812,7 @@ registry "$(entry "$one, \"mounts\": [{\"path\": \"$roots/shared/project\", \"at
 run "" one
 is "a shown directory" mine "$out"
 clean "a shown directory"
-"$bin/inmate" swap "$roots/shared/project" "$work/enough" >"$work/rounds" &
+"$inmate" swap "$roots/shared/project" "$work/enough" >"$work/rounds" &
 swapper=$!
 wrong=0
 for _ in $(jot 30); do
@@ -647,7 +873,80 @@ else
 	skip "mdo mode" "no mac_do here"
 fi
 skip "sudo mode" "not in the base system"
-skip "rc script through service(8)" "needs the daemon"
+section_service
+}
+
+section_service() {
+echo "# the service"
+pw groupshow mcpusers >/dev/null 2>&1 || pw groupadd mcpusers
+install -m 555 "$tree/rc.d/colibri_mcp" "$script"
+cat >"$rc_conf" <<-CONF
+	colibri_mcp_enable=YES
+	colibri_mcp_external_call=YES
+	colibri_mcp_host_servers=YES
+	colibri_mcp_socket=$socket
+	colibri_mcp_state_dir=$dir/state
+	CONF
+rm -rf "$dir"
+rm -f "$etc/clients.json"
+registry "$served" "$hosted"
+out=$(service colibri_mcp status 2>&1)
+is "service status before: not running" 1 $?
+out=$(service colibri_mcp start 2>&1)
+report $? "service start" "$out"
+out=$(service colibri_mcp status 2>&1)
+report $? "service status" "$out"
+is "pid files belong to root alone" "root 600 root 600" "$(stat -f '%Su %Lp' /var/run/colibri_mcp.pid /var/run/colibri_mcpd.pid | tr '\n' ' ' | sed 's/ $//')"
+is "the daemon is not root" colibri "$(ps -o user= -p "$(cat /var/run/colibri_mcpd.pid)")"
+is "the socket's directory is for the group" "colibri mcpusers 750" "$(stat -f '%Su %Sg %Lp' "$dir")"
+has "service: a call is answered from a jail" hello-there "$(ask one)"
+has "service: a call is answered from the host" hello-there "$(ask two)"
+out=$(service colibri_mcp configtest 2>&1)
+report $? "service configtest" "$out"
+pid=$(cat /var/run/colibri_mcpd.pid)
+registry "$served" "$second"
+out=$(service colibri_mcp reload 2>&1)
+report $? "service reload" "$out"
+reloaded() { servers | grep '^ *two' | grep -q jail; }
+until_true 20 reloaded
+report $? "reload: the new registry is in force" "$(servers)"
+is "reload: the same daemon" "$pid" "$(cat /var/run/colibri_mcpd.pid)"
+good=$(cat "$etc/external-mcp.json")
+echo '{"servers": {"one": {"comand": "/bin/sh"}}}' >"$etc/external-mcp.json"
+out=$(service colibri_mcp configtest 2>&1)
+[ $? -ne 0 ]
+report $? "configtest with a bad file fails" "$out"
+out=$(service colibri_mcp reload 2>&1)
+[ $? -ne 0 ]
+report $? "reload with a bad file is refused" "$out"
+out=$(service colibri_mcp restart 2>&1)
+[ $? -ne 0 ]
+report $? "restart with a bad file is refused" "$out"
+is "the daemon goes on" "$pid" "$(cat /var/run/colibri_mcpd.pid)"
+has "and serves" hello-there "$(ask one)"
+echo "$good" >"$etc/external-mcp.json"
+out=$(service colibri_mcp restart 2>&1)
+report $? "service restart" "$out"
+[ "$pid" != "$(cat /var/run/colibri_mcpd.pid)" ]
+report $? "restart: another daemon" "$pid, $(cat /var/run/colibri_mcpd.pid)"
+has "restart: it serves" hello-there "$(ask one)"
+pid=$(cat /var/run/colibri_mcpd.pid)
+kill -9 "$pid"
+another() { now=$(cat /var/run/colibri_mcpd.pid 2>/dev/null) && [ -n "$now" ] && [ "$now" != "$pid" ] && [ -S "$socket" ] && ask one | grep -q hello-there; }
+until_true 40 another
+report $? "the daemon killed: daemon(8) starts it again, and it serves" "$pid, $(cat /var/run/colibri_mcpd.pid 2>/dev/null)"
+echo 'colibri_mcp_svcj=YES' >>"$rc_conf"
+out=$(service colibri_mcp restart 2>&1)
+has "a service jail is refused" "service jail" "$out"
+sed -i '' '/svcj/d' "$rc_conf"
+out=$(service colibri_mcp stop 2>&1)
+report $? "service stop" "$out"
+clean "service stop"
+is "stop leaves no daemon" "" "$(pgrep -f "$daemon")"
+is "stop leaves no jail" "" "$(our_jails)"
+trail=$("$client" trail verify --state-dir "$dir/state" 2>&1)
+report $? "the trail of all of it verifies" "$trail"
+rm -f "$rc_conf"
 }
 
 # --- all ----------------------------------------------------------------------------------------------------------------

@@ -71,6 +71,14 @@ fn main() {
             while std::io::stdout().write_all(&line).is_ok() {}
         }
         "swap" => swap(rest[0], rest[1]),
+        "timer" => {
+            sys::set_timer(rest[0].parse().unwrap());
+            become_program(&rest[1..])
+        }
+        #[cfg(target_os = "freebsd")]
+        "pdfork" => pdfork(rest[0], &rest[1..]),
+        #[cfg(target_os = "freebsd")]
+        "trace" => trace(rest[0]),
         other => {
             eprintln!("inmate: unknown word {other}");
             exit(2)
@@ -129,6 +137,58 @@ fn swap(directory: &str, enough: &str) {
     }
     std::fs::remove_file(&link).unwrap();
     say(&rounds.to_string());
+}
+
+/// Executes a program in the place of this one.
+fn become_program(words: &[&str]) -> ! {
+    use std::os::unix::process::CommandExt;
+    eprintln!("inmate: {}", Command::new(words[0]).args(&words[1..]).exec());
+    exit(2)
+}
+
+/// Starts a program with pdfork(2) and, once the file `now` is there, closes the descriptor, at which the kernel kills
+/// the child: what a compromised daemon can do to a helper that it may not signal. Run on the host.
+#[cfg(target_os = "freebsd")]
+fn pdfork(now: &str, words: &[&str]) {
+    let Some(descriptor) = sys::freebsd::fork_with_descriptor() else {
+        become_program(words)
+    };
+    while !std::path::Path::new(now).exists() {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    drop(descriptor);
+}
+
+/// As root of a persistent jail, tries to trace every process that appears there, until the file `enough` is there. Says
+/// how many were seen, how many refused, and what each that could be traced was running.
+#[cfg(target_os = "freebsd")]
+fn trace(enough: &str) {
+    use std::collections::BTreeSet;
+    use sys::freebsd::{Traced, last_pid};
+    let me = std::process::id() as i32;
+    let (mut refused, mut attached) = (BTreeSet::new(), BTreeSet::new());
+    say("tracing");
+    while !std::path::Path::new(enough).exists() {
+        for _ in 0..500 {
+            let last = last_pid();
+            for pid in (last - 8..=last + 1).filter(|pid| *pid > 1 && *pid != me) {
+                match sys::freebsd::trace(pid) {
+                    Traced::Nobody => {}
+                    Traced::Refused => {
+                        refused.insert(pid);
+                    }
+                    Traced::Attached(program) => {
+                        attached.insert((pid, program));
+                    }
+                }
+            }
+        }
+    }
+    say(&format!("refused {}", refused.len()));
+    for (pid, program) in &attached {
+        say(&format!("attached {pid} {program}"));
+    }
+    say("end");
 }
 
 /// What the process was given, one fact a line.

@@ -123,3 +123,102 @@ pub fn attacks() -> Vec<(&'static str, bool)> {
         ]
     }
 }
+
+/// Sets a timer of the real clock that raises SIGALRM every so many seconds, and which outlives execve(2).
+pub fn set_timer(seconds: i64) {
+    let every = libc::timeval {
+        tv_sec: seconds,
+        tv_usec: 0,
+    };
+    let timer = libc::itimerval {
+        it_interval: every,
+        it_value: every,
+    };
+    // SAFETY: an initialised timer, and no room for the old one.
+    let done = unsafe { libc::setitimer(libc::ITIMER_REAL as _, &timer, std::ptr::null_mut()) };
+    assert_eq!(done, 0);
+}
+
+/// What only FreeBSD has.
+#[cfg(target_os = "freebsd")]
+pub mod freebsd {
+    use std::os::fd::{FromRawFd, OwnedFd};
+
+    /// pdfork(2): a child that is killed when its descriptor is closed. `None` in the child.
+    pub fn fork_with_descriptor() -> Option<OwnedFd> {
+        let mut fd = -1;
+        // SAFETY: one thread; the kernel writes the descriptor, which is then owned here alone.
+        unsafe {
+            let pid = libc::pdfork(&mut fd, 0);
+            assert!(pid >= 0, "{}", std::io::Error::last_os_error());
+            (pid > 0).then(|| OwnedFd::from_raw_fd(fd))
+        }
+    }
+
+    /// The number that a process was last given (sysctl kern.lastpid).
+    pub fn last_pid() -> i32 {
+        let mut pid: libc::c_int = 0;
+        let mut size = size_of_val(&pid);
+        // SAFETY: room for the number, and its size.
+        let done = unsafe {
+            libc::sysctlbyname(
+                c"kern.lastpid".as_ptr(),
+                (&raw mut pid).cast(),
+                &mut size,
+                std::ptr::null(),
+                0,
+            )
+        };
+        assert_eq!(done, 0);
+        pid
+    }
+
+    /// The program of a process (sysctl kern.proc.pathname), if it may be known.
+    fn program(pid: i32) -> String {
+        let name = [libc::CTL_KERN, libc::KERN_PROC, libc::KERN_PROC_PATHNAME, pid];
+        let mut path = [0u8; 1024];
+        let mut size = path.len();
+        // SAFETY: four numbers, room for the path, and its size.
+        let done = unsafe {
+            libc::sysctl(
+                name.as_ptr(),
+                4,
+                path.as_mut_ptr().cast(),
+                &mut size,
+                std::ptr::null(),
+                0,
+            )
+        };
+        let path = &path[..if done == 0 { size.saturating_sub(1) } else { 0 }];
+        String::from_utf8_lossy(path).into_owned()
+    }
+
+    /// What came of trying to trace a process.
+    pub enum Traced {
+        /// It is not there, or not to be seen from here.
+        Nobody,
+        /// It is there, and the kernel refused.
+        Refused,
+        /// It was traced, while it ran this program.
+        Attached(String),
+    }
+
+    /// Tries to trace a process (ptrace(2)), and lets go of it again.
+    pub fn trace(pid: i32) -> Traced {
+        // SAFETY: PT_ATTACH, PT_DETACH and waitpid(2) with a null status touch no memory of ours.
+        unsafe {
+            if libc::ptrace(libc::PT_ATTACH, pid, std::ptr::null_mut(), 0) == -1 {
+                let error = std::io::Error::last_os_error().raw_os_error();
+                return if error == Some(libc::ESRCH) {
+                    Traced::Nobody
+                } else {
+                    Traced::Refused
+                };
+            }
+            libc::waitpid(pid, std::ptr::null_mut(), 0);
+            let program = program(pid);
+            libc::ptrace(libc::PT_DETACH, pid, std::ptr::without_provenance_mut(1), 0);
+            Traced::Attached(program)
+        }
+    }
+}

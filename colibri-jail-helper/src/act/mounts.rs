@@ -18,6 +18,9 @@ use crate::sys::{self, Parameters};
 /// How long an unmount is tried before it is forced: a dying process holds its nodes for a moment.
 const BUSY: Duration = Duration::from_secs(2);
 
+/// How long force is tried after that.
+const FORCED: Duration = Duration::from_secs(10);
+
 /// Mounts everything of an ephemeral root below the instance's staging directory.
 ///
 /// # Errors
@@ -124,13 +127,17 @@ pub fn undo(facts: &[Fact]) -> Vec<String> {
     left
 }
 
-/// Unmounts one file system: with patience while it is busy, then by force. One that is not there is unmounted.
+/// Unmounts one file system: with patience while it is busy, then by force, again and again. One that is not there is
+/// unmounted.
+///
+/// Force alone does not end it: the kernel can answer EBUSY to force too, and the same unmount succeeds later (observed
+/// once on 15.1, in a sweep right after the supervisor of an ephemeral jail was killed; the cause was not found).
 pub fn unmount(fsid: [i32; 2]) -> Result<(), Errno> {
-    let deadline = Instant::now() + BUSY;
+    let begun = Instant::now();
     loop {
-        match sys::unmount(fsid, Instant::now() >= deadline) {
+        match sys::unmount(fsid, begun.elapsed() >= BUSY) {
             Ok(()) | Err(Errno::ENOENT | Errno::EINVAL) => return Ok(()),
-            Err(Errno::EBUSY) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
+            Err(Errno::EBUSY) if begun.elapsed() < BUSY + FORCED => std::thread::sleep(Duration::from_millis(20)),
             Err(error) => return Err(error),
         }
     }
