@@ -294,8 +294,10 @@ fn a_removed_directory_refuses_until_it_is_back() {
 }
 
 /// A small file system of its own, unmounted when dropped. `None`, said aloud, where the test does not run as root.
+#[cfg(target_os = "linux")]
 struct Mounted(tempfile::TempDir);
 
+#[cfg(target_os = "linux")]
 impl Mounted {
     fn new() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
@@ -326,6 +328,7 @@ impl Mounted {
     }
 }
 
+#[cfg(target_os = "linux")]
 impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = std::process::Command::new("umount")
