@@ -647,11 +647,12 @@ fn group_09_policy_and_registry_files() {
                 }
             }
         });
-        for _ in 0..200 {
-            let outcome = system.call(&["plan", "one"]).finish();
+        let outcomes: Vec<_> = (0..200).map(|_| system.call(&["plan", "one"]).finish()).collect();
+        // Before anything is asserted: a scope waits for its threads even when it panics.
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        for outcome in outcomes {
             assert!([Some(0), Some(POLICY)].contains(&outcome.code()), "{outcome:?}");
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     // Secrets: only root's, only 0400.
     system.write_policy(&good_policy);
@@ -751,15 +752,15 @@ fn group_10_jail_paths() {
             }
             rounds
         });
-        for _ in 0..40 {
-            let outcome = system.run("one").0.finish();
+        let outcomes: Vec<_> = (0..40).map(|_| system.run("one").0.finish()).collect();
+        enough.store(true, std::sync::atomic::Ordering::Relaxed);
+        for outcome in outcomes {
             assert!(
                 !String::from_utf8_lossy(&outcome.stdout).contains("see /passwd: WORKED"),
                 "{outcome:?}"
             );
             assert!([Some(0), Some(FILE)].contains(&outcome.code()), "{outcome:?}");
         }
-        enough.store(true, std::sync::atomic::Ordering::Relaxed);
         swapper.join().unwrap()
     });
     assert!(rounds >= 10_000);
