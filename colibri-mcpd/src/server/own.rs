@@ -30,6 +30,7 @@ enum Work {
 }
 
 /// A tool that may belong to a server that was never seen.
+#[derive(Clone)]
 pub enum Wanted {
     /// The tool that clients see under this name.
     Exposed(String),
@@ -118,15 +119,9 @@ impl Target for Own {
                 if !daemon.wants_a_first_look(&call) {
                     return answer_list(daemon, chain, call, cursor.as_ref());
                 }
-                let (this, daemon, chain) = (self.clone(), daemon.clone(), chain.clone());
-                tokio::spawn(async move {
-                    daemon
-                        .host()
-                        .first_look(&call.client.caller, call.client.connection)
-                        .await;
-                    if let Work::List(_, cursor) = &this.work {
-                        answer_list(&daemon, &chain, call, cursor.as_ref());
-                    }
+                let (cursor, daemon, chain) = (cursor.clone(), daemon.clone(), chain.clone());
+                after_first_look(daemon.clone(), call, move |call| {
+                    answer_list(&daemon, &chain, call, cursor.as_ref());
                 });
             }
             Work::Listen(daemon, id, listen) => {
@@ -143,38 +138,36 @@ impl Target for Own {
                 let outcome = operator::answer(daemon, &call, order);
                 chain.finish(vec![(call, outcome)]);
             }
-            Work::Look(daemon, _) => {
-                let (this, daemon, chain) = (self.clone(), daemon.clone(), chain.clone());
-                tokio::spawn(async move {
-                    daemon
-                        .host()
-                        .first_look(&call.client.caller, call.client.connection)
-                        .await;
-                    let Work::Look(_, wanted) = &this.work else { return };
-                    match daemon.find(wanted) {
-                        Ok(target) => chain.redirect(call, target),
-                        Err(answer) => {
-                            let answer = fit(answer, &call);
-                            chain.finish(vec![(call, Outcome::Own { answer, failed: true })]);
-                        }
+            Work::Look(daemon, wanted) => {
+                let (wanted, daemon, chain) = (wanted.clone(), daemon.clone(), chain.clone());
+                after_first_look(daemon.clone(), call, move |call| match daemon.find(&wanted) {
+                    Ok(target) => chain.redirect(call, target),
+                    Err(answer) => {
+                        let answer = fit(answer, &call);
+                        chain.finish(vec![(call, Outcome::Own { answer, failed: true })]);
                     }
                 });
             }
-            Work::Tool(daemon, tools::Tool::ExternalListTools) if daemon.wants_a_first_look(&call) => {
-                let (this, daemon, chain) = (self.clone(), daemon.clone(), chain.clone());
-                tokio::spawn(async move {
-                    daemon
-                        .host()
-                        .first_look(&call.client.caller, call.client.connection)
-                        .await;
-                    if let Work::Tool(daemon, tool) = &this.work {
-                        answer_tool(daemon.clone(), *tool, chain, call);
-                    }
+            Work::Tool(daemon, tool @ tools::Tool::ExternalListTools) if daemon.wants_a_first_look(&call) => {
+                let (tool, daemon, chain) = (*tool, daemon.clone(), chain.clone());
+                after_first_look(daemon.clone(), call, move |call| {
+                    answer_tool(daemon, tool, chain, call);
                 });
             }
             Work::Tool(daemon, tool) => answer_tool(daemon.clone(), *tool, chain.clone(), call),
         }
     }
+}
+
+/// Goes on with a call once servers that were never seen have been looked at.
+fn after_first_look(daemon: Arc<Daemon>, call: Call, then: impl FnOnce(Call) + Send + 'static) {
+    tokio::spawn(async move {
+        daemon
+            .host()
+            .first_look(&call.client.caller, call.client.connection)
+            .await;
+        then(call);
+    });
 }
 
 fn answer_tool(daemon: Arc<Daemon>, tool: tools::Tool, chain: Arc<Chain>, call: Call) {
