@@ -38,8 +38,8 @@ fn build() -> PathBuf {
         .args(["--test", "fidelity"])
         .args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml")])
         .args(["--profile", &profile(&name(directory))]);
-    // Cargo marks its target directory; one level more is there when a target was named.
-    if !target.join("CACHEDIR.TAG").exists() {
+    // One level more is there when a target was named.
+    if name(target).starts_with(&format!("{}-", std::env::consts::ARCH)) {
         build.args(["--target", &name(target)]);
         target = target.parent().expect("target/TRIPLE/PROFILE");
     }
