@@ -7,9 +7,10 @@
 # inmate. Needs root and the base system alone; changes /usr/local/etc/colibri, the installed binaries, the rc script and
 # its rc.conf.d(5) file, and puts back what was there. Output is TAP 13, each check with what it saw.
 # A SECTION is a number from 1 to 10; all of them run if none is named.
-# --live: the essentials, as a live image has them (nosuid file system for the helper, state on tmpfs, mdo mode).
+# --live: the essentials, as a live image has them: all of /usr/local on a read-only nosuid file system, state on tmpfs, mdo
+# mode. With RAISE_SECURELEVEL=yes in the environment at securelevel 3, too, from which only a reboot leads back.
 
-# shellcheck disable=SC2317 # functions are called by until_true and traps
+# shellcheck disable=SC2317,SC2329 # functions are called by until_true and traps
 set -u
 umask 022
 export PATH=/sbin:/bin:/usr/sbin:/usr/bin
@@ -56,7 +57,7 @@ report() {
 		echo "not ok $number - $1"
 		failed=$((failed + 1))
 	fi
-	[ -n "${2:-}" ] && printf '%s\n' "$2" | sed 's/^/# saw: /' | head -20
+	[ $# -gt 1 ] && printf '%s\n' "${2:-(nothing)}" | sed 's/^/# saw: /' | head -40
 	return 0
 }
 
@@ -253,6 +254,14 @@ live_jails() {
 	jls name 2>/dev/null | grep '^colibri-' || true
 }
 
+# What an operator would ask whether all is as it was.
+host_state() {
+	mount -p | sed 's/^/mount: /'
+	jls -d jid name path | sed 's/^/jls -d: /'
+	rctl 2>/dev/null | sed 's/^/rctl: /'
+	ps -axo jid,class | awk 'NR > 1 && ($1 != 0 || $2 ~ /^colibri-/) {print "ps:", $1, $2}'
+}
+
 no_live_jail() {
 	[ -z "$(live_jails)$(our_processes)" ]
 }
@@ -261,13 +270,16 @@ nothing_left() {
 	[ -z "$(our_mounts)$(our_processes)$(our_records)" ]
 }
 
+has_racct() {
+	[ "$(sysctl -n kern.racct.enable 2>/dev/null)" = 1 ]
+}
+
 # clean WHAT: waits for the end of all, and says what is left.
 clean() {
 	until_true 5 nothing_left
 	is "$1: no mount, process or record is left" "" "$(our_mounts)$(our_processes)$(our_records)"
-	if [ "$(sysctl -n kern.racct.enable 2>/dev/null)" = 1 ]; then
-		is "$1: no resource rule is left" "" "$(rctl 2>/dev/null | grep colibri-)"
-	fi
+	has_racct && is "$1: no resource rule is left" "" "$(rctl 2>/dev/null | grep colibri-)"
+	return 0
 }
 
 supervisor_of() {
@@ -319,16 +331,19 @@ host_entry() {
 	printf '{"command": "/bin/sh", "args": ["-c", "%s"]}' "$(json "$1")"
 }
 
-# aside FILE: what the test is going to replace.
+# aside FILE: what the test is going to replace, until its end.
+replaced=
 aside() {
+	replaced="$replaced $1"
 	[ -e "$1" ] && mv "$1" "$1.before-test"
 	return 0
 }
 
-back() {
-	rm -rf "$1"
-	[ -e "$1.before-test" ] && mv "$1.before-test" "$1"
-	return 0
+put_back() {
+	for file in $replaced; do
+		rm -rf "$file"
+		[ -e "$file.before-test" ] && mv "$file.before-test" "$file"
+	done
 }
 
 restore() {
@@ -342,11 +357,15 @@ restore() {
 	"$helper" sweep >/dev/null 2>&1
 	jail -q -r colibritest >/dev/null 2>&1
 	umount "$roots/persistent/dev" 2>/dev/null
-	umount "$dir/state" /usr/local/libexec 2>/dev/null
-	rm -rf "$roots" "$work" "$dir"
-	for file in "$etc" "$helper" "$daemon" "$client" "$script" "$rc_conf"; do
-		back "$file"
-	done
+	umount "$dir/state" 2>/dev/null
+	umount "$dir" 2>/dev/null
+	if [ "$live" = yes ]; then
+		umount /usr/local
+	else
+		rm -rf "$roots"
+	fi
+	rm -rf "$work" "$dir"
+	put_back
 }
 
 # --- installation -----------------------------------------------------------------------------------------------------
@@ -359,9 +378,17 @@ trap 'restore; exit 1' INT TERM
 trap restore EXIT
 pw groupshow colibri >/dev/null 2>&1 || pw groupadd colibri
 pw usershow colibri >/dev/null 2>&1 || pw useradd colibri -g colibri -d /nonexistent -s /usr/sbin/nologin
-for file in "$etc" "$helper" "$daemon" "$client" "$script" "$rc_conf"; do
-	aside "$file"
-done
+aside "$rc_conf"
+if [ "$live" = yes ]; then
+	# Over what is installed: the medium of a live image, written now and read-only later.
+	mkdir -p /usr/local
+	kldload -n tmpfs 2>/dev/null
+	mount -t tmpfs -o nosuid,size=512m tmpfs /usr/local || { echo "Bail out! no tmpfs"; exit 1; }
+else
+	for file in "$etc" "$helper" "$daemon" "$client" "$script"; do
+		aside "$file"
+	done
+fi
 mkdir -p /usr/local/libexec /usr/local/sbin /usr/local/bin /usr/local/etc/rc.d /etc/rc.conf.d "$roots/shared" "$roots/bin"
 install -m 755 "$bin/inmate" "$inmate"
 install -m 755 "$bin/colibri-mcpd" "$daemon"
@@ -370,7 +397,7 @@ install -d -m 755 "$etc"
 install -d -m 700 "$etc/secrets"
 install -o root -g colibri -m 4550 "$bin/colibri-jail-helper" "$helper"
 kldload -n nullfs tmpfs 2>/dev/null
-make_root "$roots/one" /bin/sh /bin/cat /bin/ls /bin/sleep /bin/ps /usr/bin/nc /usr/bin/id /sbin/mount /usr/bin/procstat "$inmate" "$client"
+make_root "$roots/one" /bin/sh /bin/cat /bin/ls /bin/sleep /bin/ps /bin/dd /bin/rm /usr/bin/nc /usr/bin/id /sbin/mount /usr/bin/procstat "$inmate" "$client"
 make_root "$roots/two" /bin/sh /bin/cat /bin/ls /bin/sleep
 make_root "$roots/persistent" /bin/sh /bin/cat /bin/ls /bin/sleep /usr/bin/id "$inmate"
 policy
@@ -384,47 +411,107 @@ hosted=$(host_entry "exec $client demo-server --notes /tmp")
 
 # --- live image -------------------------------------------------------------------------------------------------------
 
+live_image() {
+echo "# live image: /usr/local read-only and nosuid, state on tmpfs, mdo mode"
+before=$(host_state)
+install -m 555 "$tree/rc.d/colibri_mcp" "$script"
+registry "$served" "$hosted"
+mount -u -o ro /usr/local
+is "/usr/local is a read-only nosuid file system" "ro,nosuid" "$(mount -p | awk '$2 == "/usr/local" {print $4}')"
+out=$(touch /usr/local/written 2>&1)
+has "nothing can be written there" "Read-only file system" "$out"
+if [ "${RAISE_SECURELEVEL:-no}" = yes ]; then
+	kldload -n mac_do 2>/dev/null
+	sysctl kern.securelevel=3 >/dev/null
+	is "securelevel" 3 "$(sysctl -n kern.securelevel)"
+	out=$(kldload fdescfs 2>&1)
+	has "no module can be loaded any more" "Operation not permitted" "$out"
+else
+	skip "securelevel 3" "only with RAISE_SECURELEVEL=yes: it stays until a reboot"
+fi
+run "" one
+is "nosuid: refused as a matter of the system" 71 "$rc"
+has "nosuid: the message says so" nosuid "$err"
+if kldload -n mac_do 2>/dev/null && [ -x /usr/bin/mdo ]; then
+	live_mdo
+else
+	skip "mdo mode" "no mac_do here"
+fi
+clean "live"
+is "no jail is left, dying ones included" "" "$(our_jails)"
+mount -u -o rw /usr/local
+is "mount -p, jls -d, rctl, ps -axo jid,class say what they said before" "$before" "$(host_state)"
+}
+
+live_mdo() {
+rules=$(sysctl -n security.mac.do.rules)
+sysctl security.mac.do.rules="uid=$(id -u colibri)>uid=0" >/dev/null
+install -d -o colibri -g colibri -m 750 "$dir"
+mkdir -p "$dir/state"
+mount -t tmpfs -o size=64m tmpfs "$dir/state"
+daemon_start --priv-mode mdo
+out=$(ask one)
+has "mdo: a call is answered from a jail" hello-there "$out"
+out=$(servers)
+has "mdo: the server has a jail" "jid" "$out"
+is "mdo: three mounts" 3 "$(our_mounts | wc -l | tr -d ' ')"
+lacks "mdo: a server on the host does not answer" hello-there "$(ask two 2)"
+has "mdo: it is refused, with the reason" "mdo refuses servers" "$(servers)"
+kill -9 "$daemon_pid"
+until_true 30 no_server
+is "mdo: nothing is left after kill -9 of the daemon" "" "$(demo_servers)$(our_mounts)$(our_processes)$(our_records)"
+daemon_start --priv-mode mdo
+has "mdo: the next daemon serves" hello-there "$(ask one)"
+supervisor=$(pgrep -f 'colibri-jail-helper run --session' | sort -n | tail -1)
+kill -9 "$supervisor"
+until_true 30 nothing_left
+clean "mdo: the helper killed, which the daemon sweeps"
+daemon_stop
+sysctl security.mac.do.rules="$rules" >/dev/null
+daemon_start --priv-mode mdo
+out=$(ask one 2)
+lacks "mdo without its rule: no server" hello-there "$out"
+daemon_stop
+umount "$dir/state"
+rm -rf "$dir"
+
+# As after a boot: what is in /var is a new tmpfs, and nothing is in it.
+echo "# the service, with nothing in /var"
+mkdir -p "$dir"
+mount -t tmpfs -o size=64m tmpfs "$dir"
+socket=$dir/run/colibri.sock
+pw groupshow mcpusers >/dev/null 2>&1 || pw groupadd mcpusers
+cat >"$rc_conf" <<-CONF
+	colibri_mcp_enable=YES
+	colibri_mcp_external_call=YES
+	colibri_mcp_priv_mode=mdo
+	colibri_mcp_socket=$socket
+	colibri_mcp_state_dir=$dir/state
+	CONF
+sysctl security.mac.do.rules="uid=$(id -u colibri)>uid=0" >/dev/null
+out=$(service colibri_mcp start 2>&1)
+report $? "service start" "$out"
+is "it made its directories" "colibri mcpusers 750 colibri colibri 750" \
+	"$(stat -f '%Su %Sg %Lp' "$dir/run" "$dir/state" | tr '\n' ' ' | sed 's/ $//')"
+has "service: a call is answered from a jail" hello-there "$(ask one)"
+out=$("$client" --socket "$socket" doctor --root --priv-mode mdo --state-dir "$dir/state" 2>&1)
+is "doctor --root --priv-mode mdo finds nothing bad" 0 $?
+report 0 "doctor says" "$out"
+has "doctor: the state will not outlive the boot" "is on a tmpfs" "$(echo "$out" | tr -s '\n ' '  ')"
+out=$("$client" --socket "$socket" doctor --root --state-dir "$dir/state" 2>&1)
+is "doctor --root for priv mode helper finds something bad" 1 $?
+has "doctor: nosuid" "mounted nosuid" "$(echo "$out" | grep '^bad')"
+out=$(service colibri_mcp restart 2>&1)
+report $? "service restart" "$out"
+has "service: a call is answered after it" hello-there "$(ask one)"
+out=$(service colibri_mcp stop 2>&1)
+report $? "service stop" "$out"
+sysctl security.mac.do.rules="$rules" >/dev/null
+umount "$dir"
+}
+
 if [ "$live" = yes ]; then
-	echo "# live image: nosuid file system under the helper, state on tmpfs, mdo mode"
-	registry "$(entry "$one" "$echo_script")" "$second"
-	mount -t tmpfs -o nosuid tmpfs /usr/local/libexec
-	install -o root -g colibri -m 4550 "$bin/colibri-jail-helper" "$helper"
-	run "" one
-	is "nosuid: refused as a matter of the system" 71 "$rc"
-	has "nosuid: the message says so" nosuid "$err"
-	if kldload -n mac_do 2>/dev/null && [ -x /usr/bin/mdo ]; then
-		rules=$(sysctl -n security.mac.do.rules)
-		sysctl security.mac.do.rules="uid=$(id -u colibri)>uid=0" >/dev/null
-		install -d -o colibri -g colibri -m 750 "$dir"
-		mkdir -p "$dir/state"
-		mount -t tmpfs -o size=64m tmpfs "$dir/state"
-		registry "$served" "$hosted"
-		daemon_start --priv-mode mdo
-		out=$(ask one)
-		has "mdo: a call is answered from a jail" hello-there "$out"
-		out=$(servers)
-		has "mdo: the server has a jail" "jid" "$out"
-		is "mdo: three mounts" 3 "$(our_mounts | wc -l | tr -d ' ')"
-		lacks "mdo: a server on the host does not answer" hello-there "$(ask two 2)"
-		has "mdo: it is refused, with the reason" "mdo refuses servers" "$(servers)"
-		kill -9 "$daemon_pid"
-		until_true 30 no_server
-		is "mdo: nothing is left after kill -9 of the daemon" "" "$(demo_servers)$(our_mounts)$(our_processes)$(our_records)"
-		daemon_start --priv-mode mdo
-		has "mdo: the next daemon serves" hello-there "$(ask one)"
-		daemon_stop
-		sysctl security.mac.do.rules="$rules" >/dev/null
-		daemon_start --priv-mode mdo
-		out=$(ask one 2)
-		lacks "mdo without its rule: no server" hello-there "$out"
-		daemon_stop
-		umount "$dir/state"
-	else
-		skip "mdo mode" "no mac_do here"
-	fi
-	clean "live"
-	umount /usr/local/libexec
-	is "no jail is left, dying ones included" "" "$(our_jails)"
+	live_image
 	echo "1..$number"
 	exit $((failed > 0))
 fi
@@ -446,24 +533,43 @@ for pair in "exit 0:0" "exit 1:1" "exit 77:77" "exit 127:127" "exit 255:255" 'ki
 	is "exact status of '${pair%:*}'" "${pair##*:}" "$rc"
 done
 
-(echo listening | nc -l 127.0.0.1 47871 >/dev/null 2>&1) &
-listener=$!
+# Listeners that anybody may reach, and a look at them that the host passes and the jail must not.
 mkdir -p /var/run/colibri-test
-nc -lU /var/run/colibri-test/colibri.sock >/dev/null 2>&1 &
-listener2=$!
-sleep 1
-registry "$(entry "$one" 'id -u; id -g; id -G; for a in 127.0.0.1 ::1 '"$(ifconfig 2>/dev/null | awk '$1 == "inet" {print $2}' | tr '\n' ' ')"'; do nc -z -w 2 $a 47871 && echo "REACHED $a"; done; ls /var/run/colibri-test /usr/local/etc /root && echo SAW; mount; ls /dev; ls /dev/fd; echo x >/written && echo WROTE; echo x >/tmp/t && echo tmp; echo end; read -r line')" "$second"
+nc -4kl 47871 >/dev/null 2>&1 &
+listeners=$!
+nc -6kl 47871 >/dev/null 2>&1 &
+listeners="$listeners $!"
+nc -klU /var/run/colibri-test/colibri.sock >/dev/null 2>&1 &
+listeners="$listeners $!"
+addresses="127.0.0.1 ::1 $(ifconfig | awk '($1 == "inet" && $2 !~ /^127/) || ($1 == "inet6" && $2 !~ /^(::1|fe80)/) {print $2}' | tr '\n' ' ')"
+knock='for a in '$addresses'; do nc -z -w 2 $a 47871 && echo "REACHED $a"; done'
+look='for p in /var/run/colibri-test/colibri.sock /usr/local/etc/colibri /root /etc/rc.conf; do [ -e $p ] && echo "SAW $p"; done'
+on_host() { chroot -u "$suid" -g "$suid" / /bin/sh -c "$knock; $look" 2>&1; }
+reachable() { [ "$(on_host | grep -c -e REACHED -e SAW)" = $(($(echo "$addresses" | wc -w) + 4)) ]; }
+until_true 20 reachable
+report $? "the same user on the host reaches and sees all that the next checks are about" "$(on_host)"
+registry "$(entry "$one" "id -u; id -g; id -G; $knock; $look; "'mount; ls /dev; ls /dev/fd; echo x >/written && echo WROTE; echo x >/tmp/t && echo tmp; dd if=/dev/zero of=/tmp/big bs=64k count=64 2>&1; rm /tmp/big; echo end; read -r line')" "$second"
 start a one
 until_true 60 said a '^end'
 out=$(cat "$work/a.out")
+mounted=$(our_mounts | sed "s|$state/[0-9a-f]*|…|")
 finish a
 is "the user is the policy's, and has no other group" "$suid $suid" "$(echo "$out" | head -3 | tr '\n' ' ' | sed 's/ *$//')"
-lacks "no network: 127.0.0.1, ::1, the host's addresses" REACHED "$out"
-lacks "the host's files and the daemon's socket are not there" SAW "$out"
-lacks "the root is read-only" WROTE "$out"
-has "/tmp is writable" tmp "$out"
+is "no network: 127.0.0.1, ::1, the host's addresses" "" "$(echo "$out" | grep REACHED)"
+is "the host's files and the daemon's socket are not there" "" "$(echo "$out" | grep SAW)"
+has "mounts, seen from inside: a read-only, nosuid root" "on / (nullfs, local, nosuid, read-only" "$(echo "$out" | grep ' on ')"
+has "mounts, seen from the host: nullfs" "nullfs ro,nosuid" "$(echo "$mounted" | tr -s '\t' ' ' | sort)"
+is "mounts, seen from the host: nullfs, devfs, tmpfs, and no other" "devfs nullfs tmpfs" "$(echo "$mounted" | awk '{print $3}' | sort | tr '\n' ' ' | sed 's/ $//')"
+lacks "the root is read-only" WROTE "$(echo "$out" | grep -e WROTE -e written)"
+has "/tmp is writable" tmp "$(echo "$out" | grep '^tmp')"
+has "/tmp is no larger than the policy's 2 MiB" "No space left" "$(echo "$out" | grep -e space -e transferred)"
 has "it came to the end" end "$out"
-kill "$listener" "$listener2" 2>/dev/null
+registry "$(entry "$one, \"ip4\": [\"127.0.0.1\"]" "$knock; echo end")" "$second"
+run "" one
+is "an address that entry and policy agree on is there: what listens on it is reached" "REACHED 127.0.0.1" "$(echo "$out" | head -1)"
+lacks "and no address of the other family" "::" "$out"
+# shellcheck disable=SC2086 # process ids
+kill $listeners 2>/dev/null
 rm -rf /var/run/colibri-test
 registry "$(entry "$one" 'ls /dev')" "$second"
 run "" one
@@ -492,12 +598,22 @@ registry "$(entry "$one" "$echo_script")" "$second"
 run "" one
 is "a live jail with the same root is refused" 77 "$rc"
 jail -q -r colibritest
+if kldload -n mac_do 2>/dev/null; then
+	jail -c name=colibritest path="$roots/persistent" persist ip4=disable ip6=disable mac.do=inherit >/dev/null
+	registry "$(entry '"name": "colibritest", "user": "one"' "$echo_script")" "$second"
+	run "" one
+	has "a persistent jail that inherits the host's mac.do is refused" "77 helper: refused by rule 'mac.do'" "$rc $err"
+	jail -q -r colibritest
+else
+	skip "a persistent jail that inherits mac.do" "no mac_do here"
+fi
 }
 
 # --- 2: two instances ---------------------------------------------------------------------------------------------------
 
 section_2() {
 echo "# 2 two instances of one entry"
+before=$(host_state)
 registry "$(entry "$one" 'echo mine >/tmp/mine; echo ready; while read -r line; do eval "$line"; done')" "$second"
 start a one
 until_true 20 said a ready
@@ -505,6 +621,11 @@ start b one
 until_true 20 said b ready
 is "two jails" 2 "$(our_jails | wc -l | tr -d ' ')"
 is "three mounts each" 6 "$(our_mounts | wc -l | tr -d ' ')"
+meanwhile=$(host_state)
+for tool in "mount" "jls -d" "ps"; do
+	has "$tool shows both while they run" "$(cat "$work/b.session" | head -c 9)" "$(echo "$meanwhile" | grep "^$tool: .*$(head -c 9 "$work/b.session")")"
+done
+has_racct && has "rctl shows both while they run" "maxproc:deny=60" "$(echo "$meanwhile" | grep '^rctl: .*colibri-')"
 finish a
 is "the first one's end" 0 "$(cat "$work/a.rc")"
 echo 'ls /dev/null /tmp/mine && cat /tmp/mine && echo whole' >>"$work/b.in"
@@ -513,6 +634,7 @@ has "the second keeps its own /dev and /tmp" whole "$(cat "$work/b.out")"
 finish b
 clean "two instances"
 is "no jail is left, dying ones included" "" "$(our_jails)"
+is "mount -p, jls -d, rctl, ps -axo jid,class say what they said before" "$before" "$(host_state)"
 }
 
 # --- 3: devfs rules -----------------------------------------------------------------------------------------------------
@@ -521,6 +643,7 @@ section_3() {
 echo "# 3 devfs rules"
 saved=$(devfs_rules)
 devfs rule -s 4 delset 2>/dev/null
+is "the system's rule set 4 is empty" "" "$(devfs_rules)"
 registry "$(entry "$one" 'ls /dev')" "$second"
 run "" one
 is "without the system's rule set: the six kinds" "fd null random stderr stdin stdout urandom zero" "$(echo "$out" | tr '\n' ' ' | sed 's/ $//')"
@@ -528,6 +651,7 @@ is "without the system's rule set: the six kinds" "fd null random stderr stdin s
 	# shellcheck disable=SC2086 # words of a rule
 	devfs $rule 2>/dev/null
 done
+is "the system's rule set is there again" "$saved" "$(devfs_rules)"
 clean "devfs"
 }
 
@@ -663,10 +787,28 @@ kill -STOP "$daemon_pid"
 kill -9 "$supervisor" "$daemon_pid"
 sleep 1
 echo "# both killed, left: $(our_mounts | wc -l) mounts, $(our_processes | wc -l) processes, $(our_records | wc -l) records"
+before=$(date +%s.%N)
 daemon_start
 until_true 30 nothing_left
+report $? "daemon and helper killed: the next daemon sweeps" "after $(echo "$(date +%s.%N) - $before" | bc) s (emulated), its start included"
 clean "daemon and helper killed: the next daemon's sweep"
 daemon_stop
+jail -c name=colibritest path="$roots/persistent" persist ip4=disable ip6=disable >/dev/null
+registry "$(entry '"name": "colibritest", "user": "one"' "(sleep 600 & sleep 600) & exec $client demo-server --notes /tmp")" "$second"
+daemon_start
+has "daemon: a server in a persistent jail answers" hello-there "$(ask one)"
+has "colibri-mcp servers shows the persistent jail's name and jid" "colibritest*jid $(jls -j colibritest jid)" "$(servers)"
+supervisor=$(pgrep -f 'colibri-jail-helper run --session' | sort -n | tail -1)
+inside=$(our_processes)
+before=$(date +%s.%N)
+kill -9 "$supervisor"
+until_true 30 nothing_left
+report $? "helper killed in a persistent jail with detached grandchildren: the daemon's sweep ends them" \
+	"after $(echo "$(date +%s.%N) - $before" | bc) s (emulated); were there: $inside"
+is "the persistent jail itself stays" colibritest "$(jls -j colibritest name)"
+clean "helper killed in a persistent jail"
+daemon_stop
+jail -q -r colibritest
 registry "$(entry "$one" "$stubborn")" "$second"
 start a one
 until_true 20 said a ready
@@ -746,23 +888,41 @@ clean "pdfork"
 
 section_sweep() {
 echo "# sweep while starts run"
-registry "$(entry "$one" 'echo ready; while read -r line; do echo "$line"; done')" "$second"
-for n in $(jot 10); do
-	start "s$n" one
+registry "$(entry "$one" '(sleep 600 & sleep 600) & echo ready; while read -r line; do echo "$line"; done')" "$second"
+for n in $(jot 5); do
+	start "d$n" one
 done
 for n in $(jot 5); do
+	until_true 60 said "d$n" ready
+done
+for n in $(jot 20); do
+	start "s$n" one
+done
+# Five of those that are there die while twenty others are being made.
+for n in $(jot 5); do
+	kill -9 "$(supervisor_of "d$n")"
 	call "" sweep
 	[ "$rc" = 0 ] || break
 done
-is "five sweeps during ten starts" 0 "$rc"
+is "five sweeps during twenty starts, each after a supervisor was killed" "0 " "$rc $err"
+dead=
+for n in $(jot 5); do
+	dead="$dead$(mount -p | grep "$(cat "$work/d$n.session")")$(jls name | grep "$(cat "$work/d$n.session")")"
+	dead="$dead$(our_processes | grep "colibri-$(head -c 9 "$work/d$n.session") ")"
+	dead="$dead$(our_records | grep "$(cat "$work/d$n.session")")"
+done
+is "the dead are gone" "" "$dead"
 alive=0
-for n in $(jot 10); do
-	until_true 30 said "s$n" ready
+for n in $(jot 20); do
+	until_true 60 said "s$n" ready
 	echo alive >>"$work/s$n.in"
 	until_true 20 said "s$n" alive && alive=$((alive + 1))
 done
-is "no live instance was swept" 10 "$alive"
-for n in $(jot 10); do finish "s$n"; done
+is "no live instance was swept" 20 "$alive"
+for n in $(jot 20); do kill -9 "$(cat "$work/s$n.feed")"; done
+for n in $(jot 20); do until_true 60 ended "s$n"; done
+is "each ended as it should" "20 0" "$(cat "$work"/s*.rc | sort | uniq -c | awk '{print $1, $2}')"
+for n in $(jot 5); do kill -9 "$(cat "$work/d$n.feed")" 2>/dev/null; done
 clean "sweep while starts run"
 }
 
@@ -782,7 +942,7 @@ is "another server answers meanwhile" hello "$out"
 finish a
 clean "fork bomb"
 policy
-if [ "$(sysctl -n kern.racct.enable 2>/dev/null)" = 1 ]; then
+if has_racct; then
 	registry "$(entry "$one, \"limits\": {\"memory\": \"256M\"}" "exec $inmate hog")" "$second"
 	start a one
 	until_true 60 said a held
@@ -848,6 +1008,25 @@ is "plan" 0 "$rc"
 has "plan shows ids and place" '"uid": 7871' "$out"
 call "" check
 is "check" 0 "$rc"
+for refusal in \
+	'ephemeral:"path": "'"$roots"'/persistent"' \
+	'persistent:"name": "notlisted"' \
+	'users:'"$one"', "user": "nobody"' \
+	'network:'"$one"', "ip4": "inherit"' \
+	'network:'"$one"', "ip4": ["10.0.2.15"]' \
+	'mounts:'"$one"', "mounts": [{"path": "/etc", "at": "/work"}]' \
+	'allow:'"$one"', "allow": ["raw_sockets"]'; do
+	registry "$(entry "${refusal#*:}" "$echo_script")" "$second"
+	run "" one
+	is "policy refuses '${refusal#*:}' by its rule alone" "77 helper: refused by rule '${refusal%%:*}'" "$rc $err"
+done
+for bad in '"exec.prestart": "/bin/sh"' '"ip4": ["em0|127.0.0.1"]' '"path": "/usr/local/../etc"' '"user": "0:0"'; do
+	registry "$(entry "$one, $bad" "$echo_script")" "$second"
+	call "" plan one
+	is "a registry with '$bad' is a bad file" 78 "$rc"
+	report 0 "and it says" "$err"
+done
+registry "$(entry "$one" "$echo_script")" "$second"
 rc=$(chroot -u nobody -g colibri / "$helper" plan one >/dev/null 2>"$work/err"; echo $?)
 is "a wrong uid in the right group" 77 "$rc"
 err=$(chroot -u colibri -g nobody / "$helper" plan one 2>&1)
@@ -872,8 +1051,74 @@ if kldload -n mac_do 2>/dev/null && [ -x /usr/bin/mdo ]; then
 else
 	skip "mdo mode" "no mac_do here"
 fi
-skip "sudo mode" "not in the base system"
+section_sudo
 section_service
+}
+
+section_sudo() {
+echo "# sudo mode"
+if [ ! -x /usr/local/bin/sudo ]; then
+	skip "sudo mode" "there is no /usr/local/bin/sudo: it is not in the base system"
+	return
+fi
+report 0 "a sudo is installed" "$(/usr/local/bin/sudo --version 2>&1 | head -1)"
+aside /usr/local/etc/sudoers
+aside /usr/local/etc/sudoers.d
+mkdir -p /usr/local/etc/sudoers.d
+install -m 440 "$tree/etc/sudoers" /usr/local/etc/sudoers.d/colibri
+echo '@includedir /usr/local/etc/sudoers.d' >/usr/local/etc/sudoers
+chmod 440 /usr/local/etc/sudoers
+registry "$served" "$hosted"
+chmod 550 "$helper"
+new_session
+digest=$(digest_of one)
+err=$(as_caller /usr/local/bin/sudo -n -- /usr/bin/id 2>&1)
+report $((! $?)) "sudo: the line that ships lets the caller run nothing else" "$err"
+err=$(as_caller /usr/local/bin/sudo -n -- "$helper" check 2>&1)
+is "sudo: the helper reaches root" 0 $?
+is "sudo: it is silent about the line that ships" "one: good two: no jail" "$(echo "$err" | tr '\n' ' ' | sed 's/ $//')"
+for mode in sudo helper; do
+	daemon_start --priv-mode $mode
+	has "priv mode $mode, a helper that is not setuid: a call is answered from a jail through sudo" hello-there "$(ask one)"
+	has "priv mode $mode: a sudo stands above the helper" "/usr/local/bin/sudo -n -- $helper run" "$(ps -axww -o user,command | grep "[s]udo -n")"
+	has "priv mode $mode: it has a jail" "jid" "$(servers)"
+	has "priv mode $mode: a server on the host answers" hello-there "$(ask two)"
+	before=$(date +%s.%N)
+	kill -9 "$daemon_pid"
+	until_true 30 no_server
+	report $? "priv mode $mode: kill -9 of the daemon ends all of it" \
+		"after $(echo "$(date +%s.%N) - $before" | bc) s (emulated)$(demo_servers)$(pgrep -f 'sudo -n')"
+	clean "priv mode $mode"
+done
+has "priv mode helper: the log says that it falls back" "trying sudo -n instead" "$(grep 'instead' "$work/daemon.log" | head -2)"
+out=$("$client" --socket "$socket" doctor --root --priv-mode sudo --state-dir "$dir/state" 2>&1 | grep -A 3 'reaches root')
+has "doctor --root --priv-mode sudo reaches root" "good *priv mode" "$out"
+rm -f /usr/local/etc/sudoers.d/colibri
+daemon_start --priv-mode sudo
+has "sudo without its line: no server, and why" "no root in priv mode sudo" "$(ask one 2)"
+daemon_stop
+chmod 4550 "$helper"
+clean "sudo mode"
+}
+
+# doctor on a host where everything is as it must be, and where one thing is not. Needs the running service.
+section_doctor() {
+doctor() { "$client" --socket "$socket" doctor --root --state-dir "$dir/state" 2>&1; }
+out=$(doctor)
+is "doctor --root on a prepared host finds nothing bad" 0 $?
+report 0 "doctor --root says" "$out"
+chmod 4555 "$helper"
+out=$(doctor)
+is "doctor --root: a helper that others may execute" 1 $?
+has "doctor --root: it says what to do" "chmod 4550" "$(echo "$out" | tr -s '\n ' '  ')"
+chmod 4550 "$helper"
+rmdir "$roots/one/tmp"
+out=$(doctor)
+is "doctor --root: a root without tmp" 1 $?
+has "doctor --root: it says what to do" "mkdir dev tmp" "$(echo "$out" | tr -s '\n ' '  ')"
+mkdir "$roots/one/tmp"
+out=$("$client" --socket "$socket" --json doctor --root --state-dir "$dir/state" 2>&1)
+is "doctor --json: no fact is bad" 0 "$(echo "$out" | grep -c '"outcome": "bad"')"
 }
 
 section_service() {
@@ -901,6 +1146,7 @@ is "the daemon is not root" colibri "$(ps -o user= -p "$(cat /var/run/colibri_mc
 is "the socket's directory is for the group" "colibri mcpusers 750" "$(stat -f '%Su %Sg %Lp' "$dir")"
 has "service: a call is answered from a jail" hello-there "$(ask one)"
 has "service: a call is answered from the host" hello-there "$(ask two)"
+section_doctor
 out=$(service colibri_mcp configtest 2>&1)
 report $? "service configtest" "$out"
 pid=$(cat /var/run/colibri_mcpd.pid)
