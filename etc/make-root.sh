@@ -92,18 +92,26 @@ while :; do
 	directory=$(dirname "${directory}")
 done
 
+# By origin: names carry versions. The MCP SDK for Python depends on modules in Rust, which PyPI has no binaries of for
+# FreeBSD; the package has them.
+[ -z "${npm}" ] || packages="${packages} www/node www/npm"
+[ -z "${pypi}" ] || packages="${packages} lang/python3 misc/py-mcp"
+
 # pkg(8) with the host's repositories, the one of base packages turned on. It looks for their keys in the root.
-mkdir "${work}/repos"
-for file in /etc/pkg/*.conf /usr/local/etc/pkg/repos/*.conf; do
-	[ ! -e "${file}" ] || cp "${file}" "${work}/repos/"
-done
 into_root()
 {
 	pkg --rootdir "${root}" --repo-conf-dir "${work}/repos" -o IGNORE_OSVERSION=yes "$@"
 }
-pkg -N >/dev/null 2>&1 || pkg bootstrap -y
-mkdir -p "${root}/usr/share/keys"
-cp -R /usr/share/keys/ "${root}/usr/share/keys/"
+# A release set and nothing else needs no package, and so no network.
+if [ -z "${base}" ] || [ -n "${packages}" ]; then
+	mkdir "${work}/repos"
+	for file in /etc/pkg/*.conf /usr/local/etc/pkg/repos/*.conf; do
+		[ ! -e "${file}" ] || cp "${file}" "${work}/repos/"
+	done
+	pkg -N >/dev/null 2>&1 || pkg bootstrap -y
+	mkdir -p "${root}/usr/share/keys"
+	cp -R /usr/share/keys/ "${root}/usr/share/keys/"
+fi
 
 if [ -n "${base}" ]; then
 	tar -xpf "${base}" -C "${root}"
@@ -113,11 +121,6 @@ elif grep -q '^FreeBSD-base' "${work}"/repos/*.conf; then
 else
 	fail "this release has no repository of base packages: fetch base.txz of the release and name it with -b"
 fi
-
-# By origin: names carry versions. The MCP SDK for Python depends on modules in Rust, which PyPI has no binaries of for
-# FreeBSD; the package has them.
-[ -z "${npm}" ] || packages="${packages} www/node www/npm"
-[ -z "${pypi}" ] || packages="${packages} lang/python3 misc/py-mcp"
 if [ -n "${packages}" ]; then
 	# Words on purpose: a list of names.
 	# shellcheck disable=SC2086
