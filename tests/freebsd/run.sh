@@ -3,8 +3,8 @@
 #
 # usage: run.sh [--live] BINDIR [SECTION…]
 #
-# BINDIR holds the built binaries: colibri-jail-helper, colibri-mcpd, colibri-mcp, and the helper's example program
-# inmate. Needs root and the base system alone; changes /usr/local/etc/colibri, the installed binaries, the rc script and
+# BINDIR holds the built binaries: colibri-jail-helper, colibri-mcpd, colibri-mcp, and, there or in examples/, the helper's
+# example program inmate. Needs root and the base system alone; changes /usr/local/etc/colibri, the installed binaries, the rc script and
 # its rc.conf.d(5) file, and puts back what was there. Output is TAP 13, each check with what it saw.
 # A SECTION is a number from 1 to 10; all of them run if none is named.
 # --live: the essentials, as a live image has them: all of /usr/local on a read-only nosuid file system, state on tmpfs, mdo
@@ -23,7 +23,9 @@ shift
 [ "$(uname -s)" = FreeBSD ] || { echo "Bail out! needs FreeBSD"; exit 1; }
 
 tree=$(cd "$(dirname "$0")/../.." && pwd)
-for program in colibri-jail-helper colibri-mcpd colibri-mcp inmate; do
+inmate_built=$bin/inmate
+[ -x "$inmate_built" ] || inmate_built=$bin/examples/inmate
+for program in colibri-jail-helper colibri-mcpd colibri-mcp "${inmate_built#"$bin"/}"; do
 	[ -x "$bin/$program" ] || { echo "Bail out! there is no $bin/$program"; exit 1; }
 done
 
@@ -43,59 +45,7 @@ through=
 suid=7871
 duid=7872
 
-number=0
-failed=0
-
-# ok TEXT SAW: the check before it, by its status.
-report() {
-	status=$1
-	shift
-	number=$((number + 1))
-	if [ "$status" -eq 0 ]; then
-		echo "ok $number - $1"
-	else
-		echo "not ok $number - $1"
-		failed=$((failed + 1))
-	fi
-	[ $# -gt 1 ] && printf '%s\n' "${2:-(nothing)}" | sed 's/^/# saw: /' | head -150
-	return 0
-}
-
-skip() {
-	number=$((number + 1))
-	echo "ok $number - $1 # SKIP $2"
-}
-
-# is WHAT EXPECTED SEEN
-is() {
-	[ "$2" = "$3" ]
-	report $? "$1" "$3"
-}
-
-# has WHAT PATTERN SEEN (a pattern of case)
-has() {
-	# shellcheck disable=SC2254 # the second argument is a pattern
-	case "$3" in *$2*) r=0 ;; *) r=1 ;; esac
-	report $r "$1" "$3"
-}
-
-lacks() {
-	# shellcheck disable=SC2254 # the second argument is a pattern
-	case "$3" in *$2*) r=1 ;; *) r=0 ;; esac
-	report $r "$1" "$3"
-}
-
-# until SECONDS COMMAND: looks again every tenth of a second.
-until_true() {
-	tries=$(($1 * 10))
-	shift
-	while [ $tries -gt 0 ]; do
-		"$@" && return 0
-		sleep 0.1
-		tries=$((tries - 1))
-	done
-	return 1
-}
+. "$tree/tests/freebsd/tap.sh"
 
 counter=0
 new_session() {
@@ -391,7 +341,7 @@ else
 	done
 fi
 mkdir -p /usr/local/libexec /usr/local/sbin /usr/local/bin /usr/local/etc/rc.d /etc/rc.conf.d "$roots/shared" "$roots/bin"
-install -m 755 "$bin/inmate" "$inmate"
+install -m 755 "$inmate_built" "$inmate"
 install -m 755 "$bin/colibri-mcpd" "$daemon"
 install -m 755 "$bin/colibri-mcp" "$client"
 install -d -m 755 "$etc"
@@ -400,7 +350,7 @@ install -o root -g colibri -m 4550 "$bin/colibri-jail-helper" "$helper"
 kldload -n nullfs tmpfs 2>/dev/null
 make_root "$roots/one" /bin/sh /bin/cat /bin/ls /bin/sleep /bin/ps /bin/dd /bin/rm /usr/bin/nc /usr/bin/id /sbin/mount /usr/bin/procstat "$inmate" "$client"
 make_root "$roots/two" /bin/sh /bin/cat /bin/ls /bin/sleep
-make_root "$roots/persistent" /bin/sh /bin/cat /bin/ls /bin/sleep /usr/bin/id "$inmate"
+make_root "$roots/persistent" /bin/sh /bin/cat /bin/ls /bin/sleep /usr/bin/id "$inmate" "$client"
 policy
 
 one='"path": "'$roots/one'"'
@@ -794,6 +744,7 @@ until_true 30 nothing_left
 report $? "daemon and helper killed: the next daemon sweeps" "after $(echo "$(date +%s.%N) - $before" | bc) s (emulated), its start included"
 clean "daemon and helper killed: the next daemon's sweep"
 daemon_stop
+mount -t devfs -o ruleset=4 devfs "$roots/persistent/dev"
 jail -c name=colibritest path="$roots/persistent" persist ip4=disable ip6=disable >/dev/null
 registry "$(entry '"name": "colibritest", "user": "one"' "(sleep 600 & sleep 600) & exec $client demo-server --notes /tmp")" "$second"
 daemon_start
@@ -810,6 +761,7 @@ is "the persistent jail itself stays" colibritest "$(jls -j colibritest name)"
 clean "helper killed in a persistent jail"
 daemon_stop
 jail -q -r colibritest
+umount "$roots/persistent/dev"
 registry "$(entry "$one" "$stubborn")" "$second"
 start a one
 until_true 20 said a ready
