@@ -1114,3 +1114,33 @@ fn a_client_that_says_nothing_is_no_trouble() {
     drop(clients);
     daemon.assert_serves("colibri_status");
 }
+
+#[test]
+fn nobody_starts_what_is_hidden_from_them() {
+    let place = Place::new();
+    place.registry(&json!({
+        "seen": place.fixture("seen", &[], json!({})), "hidden": place.fixture("hidden", &[], json!({})) }));
+    let me = nix::unistd::geteuid().to_string();
+    let rule = json!({ "users": { me: { "gates": ["write", "external-call"], "servers": { "seen": ["*"] } } } });
+    fs::write(place.path("clients.json"), rule.to_string()).unwrap();
+    fs::set_permissions(place.path("clients.json"), fs::Permissions::from_mode(0o600)).unwrap();
+    let try_all = |daemon: &Daemon<'_>| {
+        let mut client = daemon.legacy(LEGACY);
+        client.tools();
+        client.ask("tools/call", json!({ "name": "hidden__echo", "arguments": {} }));
+        client.ask("tools/call", json!({ "name": "nonsense", "arguments": {} }));
+        let inner = json!({ "server": "hidden", "tool": "echo", "arguments": {} });
+        client.call("colibri_external_mcp_call_tool", inner);
+        client.call("colibri_external_mcp_list_tools", json!({}));
+    };
+    // With a closed gate nothing is started at all.
+    let daemon = place.start_plain(&[]);
+    try_all(&daemon);
+    daemon.stop();
+    assert!(place.started("seen").is_empty());
+    let daemon = place.start(&[]);
+    try_all(&daemon);
+    daemon.stop();
+    assert!(!place.started("seen").is_empty());
+    assert!(place.started("hidden").is_empty());
+}
