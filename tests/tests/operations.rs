@@ -1115,8 +1115,8 @@ fn a_client_that_says_nothing_is_no_trouble() {
     daemon.assert_serves("colibri_status");
 }
 
-#[test]
-fn nobody_starts_what_is_hidden_from_them() {
+/// A place with the fixture servers `seen` and `hidden`, of which the user of this test may see the first alone.
+fn place_with_a_hidden_server() -> Place {
     let place = Place::new();
     place.registry(&json!({
         "seen": place.fixture("seen", &[], json!({})), "hidden": place.fixture("hidden", &[], json!({})) }));
@@ -1124,6 +1124,12 @@ fn nobody_starts_what_is_hidden_from_them() {
     let rule = json!({ "users": { me: { "gates": ["write", "external-call"], "servers": { "seen": ["*"] } } } });
     fs::write(place.path("clients.json"), rule.to_string()).unwrap();
     fs::set_permissions(place.path("clients.json"), fs::Permissions::from_mode(0o600)).unwrap();
+    place
+}
+
+#[test]
+fn nobody_starts_what_is_hidden_from_them() {
+    let place = place_with_a_hidden_server();
     let try_all = |daemon: &Daemon<'_>| {
         let mut client = daemon.legacy(LEGACY);
         client.tools();
@@ -1143,4 +1149,38 @@ fn nobody_starts_what_is_hidden_from_them() {
     daemon.stop();
     assert!(!place.started("seen").is_empty());
     assert!(place.started("hidden").is_empty());
+}
+
+#[test]
+fn nobody_is_told_the_instructions_of_what_is_hidden_from_them() {
+    let place = place_with_a_hidden_server();
+    let aside = place.path("aside.json");
+    fs::rename(place.path("clients.json"), &aside).unwrap();
+    let instructions = |daemon: &Daemon<'_>| {
+        let client = json!({ "name": "e2e", "version": "1" });
+        let params = json!({ "protocolVersion": LEGACY, "capabilities": {}, "clientInfo": client });
+        let legacy = daemon.connect().ask("initialize", params);
+        let modern = daemon.modern().ask("server/discover", json!({}));
+        [legacy, modern].map(|answer| answer["result"]["instructions"].as_str().unwrap().to_owned())
+    };
+    let daemon = place.start(&[]);
+    wait_for("both servers' tools", || {
+        let tools = daemon.legacy(LEGACY).tools();
+        ["seen__echo", "hidden__echo"]
+            .iter()
+            .all(|tool| tools.contains(&(*tool).to_owned()))
+            .then_some(())
+    });
+    for text in instructions(&daemon) {
+        assert!(
+            text.contains("This is seen.") && text.contains("This is hidden."),
+            "{text}"
+        );
+    }
+    daemon.stop();
+    fs::rename(&aside, place.path("clients.json")).unwrap();
+    let daemon = place.start(&[]);
+    for text in instructions(&daemon) {
+        assert!(text.contains("This is seen.") && !text.contains("hidden"), "{text}");
+    }
 }

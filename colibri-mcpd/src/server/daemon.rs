@@ -238,11 +238,13 @@ impl Daemon {
         self.chain.finish(closed.collect());
     }
 
-    /// Our instructions and the servers'.
-    pub fn instructions(&self) -> String {
+    /// Our instructions, and those of the servers that the client may see.
+    pub fn instructions(&self, client: &Client) -> String {
+        let rights = self.chain.rules.rights(client);
         let servers = self.host.servers();
         let texts: Vec<_> = servers
             .iter()
+            .filter(|(id, _)| rights.sees_any(id))
             .filter_map(|(id, server)| Some((id, server.catalogue().instructions.clone()?)))
             .collect();
         join_instructions(
