@@ -6,6 +6,11 @@
 
 mod installed;
 
+/// Where the helper was built, for [`installed`].
+fn built_helper() -> std::path::PathBuf {
+    env!("CARGO_BIN_EXE_colibri-jail-helper").into()
+}
+
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixListener;

@@ -1,6 +1,9 @@
 //! A real installation for the tests: user and groups, the binary set-user-ID root, policy and registry at the paths
 //! that the helper trusts, a syslog socket. The paths are the machine's own, so one test at a time has them, across all
 //! test programs; what was there before comes back afterwards.
+//!
+//! A test program that includes this has a function `built_helper`, which says where the helper was built: Cargo tells only
+//! the tests of its own package. Another such program is `tests/tests/jailed.rs`, with the daemon as the caller.
 
 // Each test program uses a part of this.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
@@ -100,12 +103,7 @@ impl Installed {
             moved.push((PathBuf::from(path), aside));
         }
         fs::create_dir_all("/usr/local/libexec").unwrap();
-        install(
-            Path::new(env!("CARGO_BIN_EXE_colibri-jail-helper")),
-            Path::new(HELPER),
-            group,
-            0o4550,
-        );
+        install(&crate::built_helper(), Path::new(HELPER), group, 0o4550);
         fs::DirBuilder::new().mode(0o755).create(CONFIG).unwrap();
         let secrets = format!("{CONFIG}/secrets");
         fs::DirBuilder::new().mode(0o700).create(secrets).unwrap();
@@ -542,9 +540,14 @@ fn inmate() -> PathBuf {
     let profile = here.parent().unwrap().parent().unwrap();
     BUILT.call_once(|| {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .args(["build", "--quiet", "--example", "inmate"]);
+        cargo.current_dir(env!("CARGO_MANIFEST_DIR")).args([
+            "build",
+            "--quiet",
+            "--package",
+            "colibri-jail-helper",
+            "--example",
+            "inmate",
+        ]);
         if profile.ends_with("release") {
             cargo.arg("--release");
         }
