@@ -270,6 +270,10 @@ servers() {
 	timeout 60 "$client" --socket "$socket" servers 2>&1
 }
 
+servers_json() {
+	timeout 60 "$client" --socket "$socket" --json servers 2>&1 | tr -d ' \n'
+}
+
 demo_servers() {
 	pgrep -f demo-server
 }
@@ -716,7 +720,12 @@ for kind in willing stubborn; do
 	daemon_start
 	has "daemon, $kind servers: the jailed one answers" hello-there "$(ask one)"
 	has "daemon, $kind servers: the one on the host answers" hello-there "$(ask two)"
-	[ $kind = willing ] && { out=$(servers); has "colibri-mcp servers shows jail, jid and network" "jid" "$out"; }
+	if [ $kind = willing ]; then
+		has "colibri-mcp servers shows the network of a jail" "network none" "$(servers | tr -s ' \n' '  ')"
+		out=$(servers_json)
+		has "the same in JSON: its name and jid" "\"jail\":\"$(our_jails)\"" "$out"
+		has "and its number of processes" '"count":1' "$out"
+	fi
 	seen=$(demo_servers | wc -l | tr -d ' ')
 	before=$(date +%s.%N)
 	kill -9 "$daemon_pid"
@@ -750,6 +759,7 @@ registry "$(entry '"name": "colibritest", "user": "one"' "(sleep 600 & sleep 600
 daemon_start
 has "daemon: a server in a persistent jail answers" hello-there "$(ask one)"
 has "colibri-mcp servers shows the persistent jail's name and jid" "colibritest*jid $(jls -j colibritest jid)" "$(servers)"
+has "colibri-mcp servers counts the processes of one server in it" '"count":3' "$(servers_json)"
 supervisor=$(pgrep -f 'colibri-jail-helper run --session' | sort -n | tail -1)
 inside=$(our_processes)
 before=$(date +%s.%N)
@@ -841,6 +851,8 @@ clean "pdfork"
 
 section_sweep() {
 echo "# sweep while starts run"
+# The limit is also one of all processes of the uid: five and twenty instances with three each.
+policy 200
 registry "$(entry "$one" '(sleep 600 & sleep 600) & echo ready; while read -r line; do echo "$line"; done')" "$second"
 for n in $(jot 5); do
 	start "d$n" one
@@ -877,6 +889,7 @@ for n in $(jot 20); do until_true 60 ended "s$n"; done
 is "each ended as it should" "20 0" "$(cat "$work"/s*.rc | sort | uniq -c | awk '{print $1, $2}')"
 for n in $(jot 5); do kill -9 "$(cat "$work/d$n.feed")" 2>/dev/null; done
 clean "sweep while starts run"
+policy
 }
 
 # --- 8: fork bomb and memory hog ------------------------------------------------------------------------------------------
@@ -928,13 +941,18 @@ clean "a shown directory"
 "$inmate" swap "$roots/shared/project" "$work/enough" >"$work/rounds" &
 swapper=$!
 wrong=0
+refused=0
 for _ in $(jot 30); do
 	run "" one
-	case "$rc:$out" in 0:mine | 78:) ;; *) wrong=$((wrong + 1)) && echo "# $rc $out $err" ;; esac
+	case "$rc:$out" in
+	0:mine) ;;
+	78:) refused=$((refused + 1)) ;;
+	*) wrong=$((wrong + 1)) && echo "# $rc $out $err" ;;
+	esac
 done
 touch "$work/enough"
 wait $swapper
-is "swapped $(cat "$work/rounds") times during thirty starts: never another directory" 0 "$wrong"
+is "swapped $(cat "$work/rounds") times during thirty starts, $refused of them refused: never another directory" 0 "$wrong"
 clean "swapped sources"
 }
 
@@ -973,11 +991,10 @@ for refusal in \
 	run "" one
 	is "policy refuses '${refusal#*:}' by its rule alone" "77 helper: refused by rule '${refusal%%:*}'" "$rc $err"
 done
-for bad in '"exec.prestart": "/bin/sh"' '"ip4": ["em0|127.0.0.1"]' '"path": "/usr/local/../etc"' '"user": "0:0"'; do
-	registry "$(entry "$one, $bad" "$echo_script")" "$second"
+for bad in "$one"', "exec.prestart": "/bin/sh"' "$one"', "ip4": ["em0|127.0.0.1"]' '"path": "/usr/local/../etc"' "$one"', "user": "0:0"'; do
+	registry "$(entry "$bad" "$echo_script")" "$second"
 	call "" plan one
-	is "a registry with '$bad' is a bad file" 78 "$rc"
-	report 0 "and it says" "$err"
+	has "a registry with '$bad' is a bad file" "78 helper: refused by rule 'registry'" "$rc $err"
 done
 registry "$(entry "$one" "$echo_script")" "$second"
 rc=$(chroot -u nobody -g colibri / "$helper" plan one >/dev/null 2>"$work/err"; echo $?)
