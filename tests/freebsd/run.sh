@@ -221,6 +221,11 @@ nothing_left() {
 	[ -z "$(our_mounts)$(our_processes)$(our_records)" ]
 }
 
+# At a raised securelevel kldload(8) fails even for what is loaded.
+has_mac_do() {
+	[ -x /usr/bin/mdo ] && { sysctl -n security.mac.do.enabled || kldload -n mac_do; } >/dev/null 2>&1
+}
+
 has_racct() {
 	[ "$(sysctl -n kern.racct.enable 2>/dev/null)" = 1 ]
 }
@@ -387,7 +392,7 @@ fi
 run "" one
 is "nosuid: refused as a matter of the system" 71 "$rc"
 has "nosuid: the message says so" nosuid "$err"
-if kldload -n mac_do 2>/dev/null && [ -x /usr/bin/mdo ]; then
+if has_mac_do; then
 	live_mdo
 else
 	skip "mdo mode" "no mac_do here"
@@ -553,7 +558,7 @@ registry "$(entry "$one" "$echo_script")" "$second"
 run "" one
 is "a live jail with the same root is refused" 77 "$rc"
 jail -q -r colibritest
-if kldload -n mac_do 2>/dev/null; then
+if has_mac_do; then
 	jail -c name=colibritest path="$roots/persistent" persist ip4=disable ip6=disable mac.do=inherit >/dev/null
 	registry "$(entry '"name": "colibritest", "user": "one"' "$echo_script")" "$second"
 	run "" one
@@ -1005,7 +1010,7 @@ if [ -x /usr/bin/limits ]; then
 	out=$(as_caller /usr/bin/limits -H -f 0 -t 1 -n 16 "$helper" plan one 2>&1)
 	has "limits on file size, CPU time and descriptors, set before: no effect" '"uid": 7871' "$out"
 fi
-if kldload -n mac_do 2>/dev/null && [ -x /usr/bin/mdo ]; then
+if has_mac_do; then
 	rules=$(sysctl -n security.mac.do.rules)
 	sysctl security.mac.do.rules="uid=$(id -u colibri)>uid=0" >/dev/null
 	chmod u-s "$helper"
