@@ -184,12 +184,13 @@ else
 fi
 
 echo "# logs"
-service syslogd restart >/dev/null 2>&1
-newsyslog -CN >/dev/null 2>&1
-service colibri_mcp restart >/dev/null 2>&1
+out=$(newsyslog -CN 2>&1 && service syslogd reload 2>&1)
+report $? "newsyslog -CN && service syslogd reload" "$out"
+out=$(service colibri_mcp reload 2>&1)
+report $? "service colibri_mcp reload, with the daemon that was there before" "$out"
 "$helper" sweep
 until_true 20 test -s /var/log/colibri-mcp.log
-has "the daemon's log has a file of its own" "colibri-mcpd" "$(tail -5 /var/log/colibri-mcp.log 2>&1)"
+has "the daemon's log has a file of its own" "colibri-mcpd\[" "$(tail -5 /var/log/colibri-mcp.log 2>&1)"
 until_true 20 test -s /var/log/colibri-audit.log
 has "so has the audit log" "event=" "$(tail -5 /var/log/colibri-audit.log 2>&1)"
 has "newsyslog knows both" "colibri-audit" "$(newsyslog -nv 2>&1 | grep colibri)"
@@ -201,7 +202,8 @@ cat >/etc/periodic.conf.port <<-'END'
 	END
 [ -e /etc/periodic.conf ] || { mv /etc/periodic.conf.port /etc/periodic.conf; made_periodic=yes; }
 out=$(sh /usr/local/etc/periodic/daily/490.colibri-trail 2>&1)
-report $? "periodic(8): the trail verifies against the heads in the log, and is archived" "$out"
+report $? "periodic(8): the trail verifies, and is archived" "$out"
+has "it verifies against heads in the log" "promise *witnessed" "$out"
 [ "${made_periodic:-}" = yes ] && rm -f /etc/periodic.conf
 rm -f /etc/periodic.conf.port
 
@@ -216,7 +218,9 @@ is "of the files, changed configuration alone is left" \
 is "the state is left" "colibri colibri 750" "$(stat -f '%Su %Sg %Lp' /var/db/colibri)"
 
 echo "# what the message at removal says"
-out=$( (chflags -R noschg "$root" && rm -rf "$root"; rm -r /var/db/colibri /usr/local/etc/colibri; pw userdel colibri; pw groupdel mcpusers) 2>&1)
+out=$( (rm -r /var/db/colibri /usr/local/etc/colibri
+	pw userdel colibri; pw groupdel mcpusers
+	[ ! -e /usr/local/colibri ] || { chflags -R noschg /usr/local/colibri && rm -r /usr/local/colibri; }) 2>&1)
 is "it works as written" "" "$out"
 is "nothing of the name is left" "" "$(find /usr/local /var/db -iname '*colibri*' ! -name colibri-trail 2>/dev/null | tr '\n' ' ')$(pw usershow colibri 2>/dev/null)"
 sysrc -x colibri_mcp_enable colibri_mcp_external_call >/dev/null 2>&1
