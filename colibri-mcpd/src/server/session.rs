@@ -47,7 +47,11 @@ impl Reading for OwnedReadHalf {
     async fn hung_up(&self) {
         // The system reports that the other side is closed with what it reports of writing (EPOLLHUP, EV_EOF). As a
         // rule writing is possible all the time, so there is no change to be woken by.
-        while !self.ready(Interest::WRITABLE).await.is_ok_and(|ready| ready.is_write_closed()) {
+        while !self
+            .ready(Interest::WRITABLE)
+            .await
+            .is_ok_and(|ready| ready.is_write_closed())
+        {
             sleep(LOOK_AGAIN).await;
         }
     }
