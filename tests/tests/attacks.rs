@@ -985,3 +985,37 @@ fn replay_by_retry_of_the_bridge() {
     drop(input);
     bridge.wait().unwrap();
 }
+
+// The page about all this.
+
+#[test]
+fn the_page_names_tests_that_exist() {
+    let page = include_str!("../../docs/attacks.md");
+    let sources = [
+        ("attacks", include_str!("attacks.rs")),
+        ("failures", include_str!("failures.rs")),
+        ("hostile_clients", include_str!("hostile_clients.rs")),
+        ("hostile_servers", include_str!("hostile_servers.rs")),
+        ("operations", include_str!("operations.rs")),
+        ("trail", include_str!("trail.rs")),
+    ];
+    let named: Vec<(&str, &str)> = page.split('`').filter_map(|text| text.split_once(": ")).collect();
+    let named: Vec<_> = named
+        .into_iter()
+        .filter(|(file, _)| sources.iter().any(|(name, _)| name == file))
+        .collect();
+    assert!(named.len() > 30, "{named:?}");
+    for (file, test) in &named {
+        let (_, source) = sources.iter().find(|(name, _)| name == file).unwrap();
+        assert!(source.contains(&format!("]\nfn {test}()")), "{file} has no {test}");
+    }
+    // And what is tested here is on the page.
+    let here = sources[0]
+        .1
+        .split("#[test]\nfn ")
+        .skip(1)
+        .filter_map(|rest| rest.split_once("()"));
+    for (test, _) in here.filter(|(test, _)| test.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')) {
+        assert!(named.contains(&("attacks", test)), "{test} is not on the page");
+    }
+}

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -827,4 +827,231 @@ fn a_killed_daemon_leaves_a_trail_that_verifies_and_goes_on() {
     place.start(&[]).stop();
     assert!(place.records().last().unwrap().is("seal"));
     place.assert_trail_is_sound();
+}
+
+// What root does with it once a day.
+
+const SCRIPT: &str = include_str!("../../etc/periodic/daily/490.colibri-trail");
+const CLIENT: &str = "/usr/local/bin/colibri-mcp";
+const SYSLOG: &str = "/dev/log";
+
+/// The paths of an installed Colibri that the script uses, and a syslogd. What was there before comes back at the end.
+#[cfg(target_os = "linux")]
+struct Installed {
+    _lock: File,
+    aside: Vec<(PathBuf, PathBuf)>,
+}
+
+#[cfg(target_os = "linux")]
+impl Installed {
+    /// Installs the client; every head that a daemon logs is appended to `log`.
+    fn new(log: PathBuf) -> Installed {
+        let lock = File::options()
+            .create(true)
+            .append(true)
+            .open("/tmp/colibri-installed.lock");
+        let lock = lock.unwrap();
+        lock.lock().unwrap();
+        // That they are there already is what is wanted.
+        let _ = Command::new("groupadd").args(["-r", "colibri"]).output();
+        let user = [
+            "-r",
+            "-M",
+            "-d",
+            "/nonexistent",
+            "-s",
+            "/usr/sbin/nologin",
+            "-g",
+            "colibri",
+            "colibri",
+        ];
+        let _ = Command::new("useradd").args(user).output();
+        let mut aside = Vec::new();
+        for path in [CLIENT, SYSLOG].map(PathBuf::from) {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            let kept = path.with_file_name(format!("{name}.before-trail-test"));
+            if fs::symlink_metadata(&path).is_ok() {
+                fs::rename(&path, &kept).unwrap();
+            }
+            aside.push((path, kept));
+        }
+        fs::copy(colibri_tests::program("colibri-mcp"), CLIENT).unwrap();
+        let socket = std::os::unix::net::UnixDatagram::bind(SYSLOG).unwrap();
+        let mut log = File::options().create(true).append(true).open(log).unwrap();
+        // Ends with the test's process; nobody writes to its socket once that is taken away.
+        std::thread::spawn(move || {
+            let mut line = [0; 8192];
+            while let Ok(length) = socket.recv(&mut line) {
+                let _ = log.write_all(&[&line[..length], b"\n"].concat());
+            }
+        });
+        Installed { _lock: lock, aside }
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for Installed {
+    fn drop(&mut self) {
+        for (path, kept) in &self.aside {
+            let _ = fs::remove_file(path);
+            let _ = fs::rename(kept, path);
+        }
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_daily_script_verifies_archives_and_says_what_is_wrong() {
+    use std::os::unix::fs::MetadataExt as _;
+    if !is_root("the_daily_script_verifies_archives_and_says_what_is_wrong") {
+        return;
+    }
+    let place = place();
+    let auth_log = place.path("auth.log");
+    let _installed = Installed::new(auth_log.clone());
+    let script = place.path("490.colibri-trail");
+    fs::write(&script, SCRIPT).unwrap();
+    // The tools of FreeBSD that Linux has not.
+    let (tools, flagged) = (place.path("tools"), place.path("flagged"));
+    fs::create_dir(&tools).unwrap();
+    if !Path::new("/bin/chflags").exists() {
+        println!("SKIPPED: there is no chflags(1) here, so that copies get the flag sappnd is only noted");
+        let chflags = format!("#!/bin/sh\necho \"$@\" >> {}\n", flagged.display());
+        fs::write(tools.join("chflags"), chflags).unwrap();
+        fs::set_permissions(tools.join("chflags"), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    // The daemon's user has to get there.
+    fs::set_permissions(place.directory(), fs::Permissions::from_mode(0o755)).unwrap();
+    // Two complete segments, since a killed daemon's is not gone on with, and the one in use.
+    for kill in [true, true, false] {
+        let daemon = place.start(&[]);
+        let mut caller = Caller::new(&daemon);
+        for _ in 0..20 {
+            caller.call().unwrap();
+        }
+        if kill { daemon.kill() } else { daemon.stop() }
+    }
+    let heads = || fs::read_to_string(&auth_log).unwrap_or_default();
+    wait_for("the last head", || {
+        heads().contains("trail-head records=").then_some(())
+    });
+    let owned = |path: &Path| {
+        let status = Command::new("chown").args(["-R", "colibri:colibri"]).arg(path).status();
+        assert!(status.unwrap().success());
+    };
+    owned(&place.path("state"));
+    let archive = place.path("archive");
+    let run = |settings: &[(&str, &str)]| {
+        let path = format!("{}:/usr/bin:/bin:/usr/sbin:/sbin", tools.display());
+        let mut command = Command::new("/bin/sh");
+        command
+            .arg(&script)
+            .env_clear()
+            .env("PATH", path)
+            .env("SHELL", "/bin/sh")
+            .env("LC_ALL", "C.UTF-8");
+        command
+            .env("daily_colibri_trail_enable", "YES")
+            .env("daily_colibri_trail_state", place.path("state"))
+            .env(
+                "daily_colibri_trail_logs",
+                format!("{} /nowhere.bz2", auth_log.display()),
+            )
+            .env("daily_colibri_trail_archive", &archive);
+        for (name, value) in settings {
+            command.env(format!("daily_colibri_trail_{name}"), value);
+        }
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status.code(), text)
+    };
+    let archived = || {
+        let names = fs::read_dir(&archive).into_iter().flatten().flatten();
+        let mut names: Vec<String> = names.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        names.sort();
+        names.retain(|name| !name.starts_with('.'));
+        names
+    };
+
+    assert_eq!(run(&[("enable", "NO")]), (Some(0), String::new()));
+    let state = place.path("state/archive");
+    assert_eq!(
+        run(&[("archive", state.to_str().unwrap())]).0,
+        Some(2),
+        "an archive where the daemon can write"
+    );
+    assert_eq!(run(&[("keep_days", "7; touch pwned")]).0, Some(2));
+    assert_eq!(archived(), Vec::<String>::new());
+
+    let (status, text) = run(&[("keep_days", "7")]);
+    assert_eq!(status, Some(0), "{text}");
+    assert!(
+        text.contains("promise") && !text.contains("none without a witness"),
+        "{text}"
+    );
+    let names = archived();
+    assert_eq!(names.len(), 4, "{names:?}: {text}");
+    for name in &names {
+        let facts = fs::metadata(archive.join(name)).unwrap();
+        assert_eq!((facts.uid(), facts.mode() & 0o7777), (0, 0o440), "{name}");
+        if name.ends_with(".jsonl") {
+            let original = fs::read(place.trail().join(name)).unwrap();
+            assert_eq!(fs::read(archive.join(name)).unwrap(), original, "{name}");
+        }
+        if flagged.exists() {
+            let wanted = format!("sappnd {}", archive.join(name).display());
+            assert!(fs::read_to_string(&flagged).unwrap().contains(&wanted), "{name}");
+        }
+    }
+    assert_eq!(place.records().len(), colibri_tests::records_in(&place.trail()).len());
+    // Nothing new, nothing copied.
+    let (status, text) = run(&[]);
+    assert_eq!((status, text.contains("\narchived ")), (Some(0), false), "{text}");
+    // Old copies go; copies that are younger stay.
+    let old = archive.join(names.iter().find(|name| name.ends_with(".jsonl")).unwrap());
+    let aged = Command::new("touch").args(["-d", "2020-01-01"]).arg(&old).status();
+    assert!(aged.unwrap().success());
+    let (status, text) = run(&[("archive_keep_days", "30")]);
+    assert_eq!(status, Some(0), "{text}");
+    assert!(
+        !old.exists() && text.contains("removed ") && archived().len() == 3,
+        "{text}"
+    );
+
+    // What colibri leads to by links, root does not follow: the copy is made with colibri's rights.
+    let secret = place.path("secret-of-root");
+    fs::write(&secret, "root's alone\n").unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    let last = fs::read_dir(place.trail()).unwrap().flatten().map(|entry| entry.path());
+    let last = last
+        .filter(|path| path.extension().is_some_and(|end| end == "jsonl"))
+        .max()
+        .unwrap();
+    let planted = place.trail().join("0000000000-20200101.jsonl");
+    std::os::unix::fs::symlink(&secret, &planted).unwrap();
+    let (status, text) = run(&[("keep_days", "7")]);
+    assert_eq!(status, Some(3), "{text}");
+    assert!(text.contains("none is dropped"), "{text}");
+    for name in archived() {
+        assert!(
+            !fs::read_to_string(archive.join(&name))
+                .unwrap()
+                .contains("root's alone"),
+            "{name}"
+        );
+    }
+    fs::remove_file(&planted).unwrap();
+    assert_eq!(run(&[]).0, Some(0));
+
+    // A record that is not what it was is found, by the chain and by the heads that root has.
+    let whole = fs::read_to_string(&last).unwrap();
+    fs::write(&last, whole.replacen("\"uid\":0", "\"uid\":7", 1)).unwrap();
+    let (status, text) = run(&[]);
+    assert_eq!(status, Some(3), "{text}");
+    assert!(text.contains("edited record"), "{text}");
+    let lines: Vec<&str> = whole.lines().collect();
+    fs::write(&last, format!("{}\n", lines[..3].join("\n"))).unwrap();
+    let (status, text) = run(&[]);
+    assert_eq!(status, Some(3), "{text}");
+    assert!(text.contains("truncated"), "{text}");
 }
