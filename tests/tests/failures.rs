@@ -346,7 +346,7 @@ fn relayed(number: i64, server_is_modern: bool, client_is_modern: bool) -> Resul
         (-32002, _, true) => Ok(-32602),
         (-32042, _, true) => Err("NOT_SUPPORTED_YET"),
         (-32020 | -32022, true, _) => Err("SERVER_ANSWER_INVALID"),
-        (-32020 | -32021 | -32022, false, true) => Ok(-32603),
+        (-32022..=-32020, false, true) => Ok(-32603),
         _ => Ok(number),
     }
 }

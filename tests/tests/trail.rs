@@ -4,6 +4,14 @@
 //! What is done to its bytes afterwards is `trail/campaign.rs` in the daemon's own tests.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+#![cfg_attr(
+    not(target_os = "linux"),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "mounts, and paths of an installation, are changed on Linux alone"
+    )
+)]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
