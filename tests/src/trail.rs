@@ -8,6 +8,16 @@ use serde_json::Value;
 
 use crate::Place;
 
+/// What the daemon says to a server on its own account, or about a call.
+const OWN_WORDS: &[&str] = &[
+    "initialize",
+    "notifications/cancelled",
+    "notifications/initialized",
+    "server/discover",
+    "subscriptions/listen",
+    "tools/list",
+];
+
 /// One record, and where it stands.
 #[derive(Debug, Clone)]
 pub struct Record {
@@ -91,9 +101,10 @@ impl Place {
     }
 
     /// Holds the calls that the fixture of this name received against the trail. Each must have its `enter` record,
-    /// told by the arguments, which therefore must not repeat and must be recorded in full; and if the fixture was told
-    /// where the trail is, that record must have been written when the call arrived (unless the directory was not in its
-    /// place then: the record went with it). Returns how many calls there were.
+    /// told by the arguments (or, where it is no tool that is called, by the parameter `mark`), which therefore must not
+    /// repeat and must be recorded in full; and if the fixture was told where the trail is, that record must have been
+    /// written when the call arrived (unless the directory was not in its place then: the record went with it). Returns
+    /// how many calls there were.
     ///
     /// # Panics
     /// If a call came without its record.
@@ -109,17 +120,22 @@ impl Place {
                     let Ok(line) = serde_json::from_slice::<Value>(&bytes) else {
                         continue;
                     };
-                    if line["method"] != "tools/call" {
+                    let method = line["method"].as_str().unwrap_or_default();
+                    if OWN_WORDS.contains(&method) {
                         continue;
                     }
                     calls += 1;
                     let params = &line["params"];
-                    let entered = records.iter().find(|record| {
-                        record.is("enter")
-                            && record.rec["server"] == fixture
-                            && record.rec["tool"] == params["name"]
-                            && record.rec["args_full"] == params["arguments"]
-                    });
+                    let is_call = |record: &Record| match method {
+                        "tools/call" => {
+                            record.rec["tool"] == params["name"] && record.rec["args_full"] == params["arguments"]
+                        }
+                        // What the daemon adds to such parameters is told from what the client wrote by the mark.
+                        _ => record.rec["method"] == method && record.rec["args_full"]["mark"] == params["mark"],
+                    };
+                    let entered = records
+                        .iter()
+                        .find(|record| record.is("enter") && record.rec["server"] == fixture && is_call(record));
                     let Some(entered) = entered else {
                         panic!("{fixture} received a call that never entered: {line}");
                     };

@@ -205,14 +205,18 @@ fn busy_place() -> Place {
     let definitions = json!([
         { "name": "strict", "inputSchema": { "type": "object", "properties": { "n": { "type": "integer" } } } },
         { "name": "count", "inputSchema": { "type": "object" } },
+        { "name": "other", "inputSchema": { "type": "object" } },
     ]);
     let definitions = trusted(&place, "definitions.json", &definitions);
-    let contract = json!({ "tools": { "count": { "reason": "n is small", "when": { "properties": {
-        "n": { "maximum": 9 }, "mark": { "type": "string" } } } } } });
+    let contract = json!({ "tools": {
+        "count": { "reason": "n is small", "when": { "properties": {
+            "n": { "maximum": 9 }, "mark": { "type": "string" } } } },
+        "strict": { "allow": "its schema is strict enough" },
+    } });
     let contract = trusted(&place, "contract.json", &contract);
     let own = nix::unistd::geteuid().to_string();
     let rights = json!({ "gates": ["write", "external-call"], "servers": { "*": ["*"] },
-        "deny": { "fix": ["forbidden"] }, "operator": true, "self_approve": true });
+        "deny": { "fix": ["forbidden", "fixture/forbidden"] }, "operator": true, "self_approve": true });
     trusted(&place, "clients.json", &json!({ "users": { own: rights } }));
     // Fails once, then serves.
     let mut shy = watched(&place, "shy", &[], json!({}));
@@ -226,7 +230,8 @@ fn busy_place() -> Place {
     (shy["command"], shy["args"]) = (json!("/bin/sh"), json!(args));
     let tools = json!({ "deny": ["die"], "confirm": ["pid"], "idempotent": ["exit"] });
     place.registry(&json!({
-        "fix": watched(&place, "fix", &["--tool", "forbidden"], json!({ "tools": tools })),
+        "fix": watched(&place, "fix", &["--tool", "forbidden"],
+            json!({ "tools": tools, "methods": ["fixture/method", "fixture/unknown", "fixture/forbidden"] })),
         "modern": watched(&place, "modern", &["--speak", MODERN], json!({})),
         "slow": watched(&place, "slow", &[], json!({ "timeout_ms": 300 })),
         "small": watched(&place, "small", &[], json!({ "result_limit": 1000 })),
@@ -288,6 +293,35 @@ fn every_way_a_call_can_go_leaves_its_records() {
             });
         }
     }
+    // Methods that are not MCP's, and that the entry lists.
+    for client in [&mut legacy, &mut modern] {
+        let mark = format!("method {:?}", client.era);
+        expect("a method", &["SUCCESS fix:fixture/method"], &mut || {
+            client.ask("fixture/method", json!({ "mark": mark }));
+        });
+        expect(
+            "a method unknown to the server",
+            &["FAIL fix:fixture/unknown -32601"],
+            &mut || {
+                client.ask("fixture/unknown", json!({ "mark": mark }));
+            },
+        );
+        expect(
+            "a method that is forbidden",
+            &["FAIL fix:fixture/forbidden POLICY_DENIED"],
+            &mut || {
+                client.ask("fixture/forbidden", json!({ "mark": mark }));
+            },
+        );
+        expect(
+            "a method that is not listed",
+            &["FAIL colibri:fixture/other -32601"],
+            &mut || {
+                client.ask("fixture/other", json!({ "mark": mark }));
+            },
+        );
+    }
+    assert_eq!(place.received("fix", "\"fixture/").len(), 4);
     let mut old = daemon.quiet("2025-03-26");
     expect(
         "a batch",
@@ -380,11 +414,14 @@ fn every_way_a_call_can_go_leaves_its_records() {
     expect("a contract", &["FAIL strict:count CONTRACT_DENIED"], &mut || {
         legacy.call("strict__count", json!({ "n": 10, "mark": "contract" }));
     });
+    expect("a schema", &["FAIL strict:strict SCHEMA_INVALID"], &mut || {
+        legacy.call("strict__strict", json!({ "n": "none" }));
+    });
     expect(
         "a contract that names other tools",
-        &["FAIL strict:strict CONTRACT_DENIED"],
+        &["FAIL strict:other CONTRACT_DENIED"],
         &mut || {
-            legacy.call("strict__strict", json!({ "mark": "contract" }));
+            legacy.call("strict__other", json!({ "mark": "contract" }));
         },
     );
     for (what, decision, ends) in [
@@ -479,16 +516,16 @@ fn every_way_a_call_can_go_leaves_its_records() {
         for (_, kind, line) in place.record(server) {
             let message: Value = serde_json::from_slice(&line).unwrap_or_default();
             let method = message["method"].as_str().unwrap_or_default();
-            let known = [
+            let own = [
                 "initialize",
                 "server/discover",
                 "notifications/initialized",
                 "tools/list",
-                "tools/call",
                 "notifications/cancelled",
                 "subscriptions/listen",
             ];
-            assert!(kind != "line" || known.contains(&method), "{server} received {message}");
+            let known = own.contains(&method) || ["tools/call", "fixture/method", "fixture/unknown"].contains(&method);
+            assert!(kind != "line" || known, "{server} received {message}");
         }
     }
     drop((legacy, modern, old));
@@ -694,8 +731,18 @@ fn a_full_and_a_read_only_disk_refuse_calls_until_they_are_not() {
         small.make_room();
         caller.until_served(&place);
 
+        // A call that was on its way when the disk became full has been made; its answer is held back, since what became
+        // of it cannot be recorded.
+        let mut early = daemon.quiet(LEGACY);
+        let until = format!("full {}", flags.len());
+        let id = early.request_tool("fix__wait", json!({ "until": until }));
+        wait_for("the call", || place.received("fix", &until).pop());
         small.fill();
         caller.until_refused(&place, &daemon, "No space left on device");
+        place.release(&until);
+        let held = early.answer(id);
+        assert_eq!(code_of(&held), Some("TRAIL_UNAVAILABLE"), "{held}");
+        assert!(held.to_string().contains("the call was made"), "{held}");
         // What was partly written is left behind, and closed as soon as it is on the disk.
         wait_for("a read-only file system", || small.remount("ro").then_some(()));
         caller.until_refused(&place, &daemon, "Read-only file system");
