@@ -220,7 +220,8 @@ impl Installed {
             .unwrap_or("0".repeat(64))
     }
 
-    /// The audit lines that came since the last look. A marker goes through the same socket, so that all are here.
+    /// The audit lines that came since the last look. A marker goes through the same socket, so that all are here. What
+    /// others have to say to the machine's syslogd, daemons for one, is left out.
     pub fn audit(&mut self) -> Vec<String> {
         self.markers += 1;
         let marker = format!("marker {}", self.markers);
@@ -234,7 +235,9 @@ impl Installed {
             if line == marker {
                 return lines;
             }
-            lines.push(line);
+            if line.contains(">colibri-jail-helper[") {
+                lines.push(line);
+            }
         }
     }
 
