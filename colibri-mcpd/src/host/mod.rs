@@ -211,13 +211,9 @@ impl Host {
         self.seen.notify_waiters();
     }
 
-    /// Starts the servers that were never seen, together, and waits for them, but not long: stragglers are told of by
+    /// Starts servers that were never seen, together, and waits for them, but not long: stragglers are told of by
     /// list_changed.
-    pub async fn first_look(&self, caller: &Caller, connection: u64) {
-        let unseen = self.unseen();
-        if unseen.is_empty() {
-            return;
-        }
+    pub async fn first_look(&self, unseen: Vec<Arc<Server>>, caller: &Caller, connection: u64) {
         let unseen: Vec<_> = unseen
             .into_iter()
             .map(|server| (server.failed_starts(), server))

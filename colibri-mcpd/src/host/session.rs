@@ -73,6 +73,8 @@ pub struct Session {
     pub pid: u32,
     /// The jail's id, for a jailed one.
     pub jid: Option<u32>,
+    /// The helper's session id, for a jailed one.
+    pub instance: Option<String>,
     /// When it was started.
     pub started: SystemTime,
     limits: Limits,
@@ -157,6 +159,7 @@ impl Session {
             number,
             pid: process.pid(),
             jid: process.jid(),
+            instance: process.instance().map(str::to_owned),
             started: SystemTime::now(),
             outbox,
             state: Mutex::new(State {

@@ -5,10 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use colibri_jail_helper::names::MARK_PREFIX;
 use colibri_jail_helper::registry::{Isolation, Jail, Network, Transport};
 
 use super::daemon::Daemon;
 use crate::chain::Client;
+use crate::confine::Processes;
 use crate::host::{HostTool, Server, Share, State, Table};
 use crate::policy::{CallerGates, Rights};
 use crate::tools::{ExternalTool, Facts, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport};
@@ -71,10 +73,11 @@ impl Facts for CallerFacts {
     fn servers(&self) -> Vec<ServerFacts> {
         let servers = self.daemon.host().servers();
         let seen = |server: &&Arc<Server>| self.rights.sees_any(&server.id);
+        let processes = Processes::look();
         servers
             .values()
             .filter(seen)
-            .map(|server| server_facts(server))
+            .map(|server| server_facts(server, &processes))
             .collect()
     }
 
@@ -98,7 +101,7 @@ fn milliseconds(time: SystemTime) -> i64 {
         .map_or(0, |since| since.as_millis() as i64)
 }
 
-fn server_facts(server: &Server) -> ServerFacts {
+fn server_facts(server: &Server, all: &Processes) -> ServerFacts {
     let (state, reason, since) = server.state();
     let jail = match &server.entry.transport {
         Transport::Stdio(command) => command.jail.as_ref(),
@@ -140,7 +143,13 @@ fn server_facts(server: &Server) -> ServerFacts {
                 in_flight: session.in_flight() as u64,
                 version: Some(session.version().as_str().to_owned()),
                 started: milliseconds(session.started),
-                jid: session.jid.map(|jid| jid as i32),
+                count: all.count(session.pid, jail.is_some()),
+                jail: jail.zip(session.instance.as_deref()).map(|(jail, instance)| {
+                    let own = || format!("{MARK_PREFIX}{instance}");
+                    jail.name.clone().unwrap_or_else(own)
+                }),
+                // Linux's sandbox is no jail, and has no number.
+                jid: session.jid.filter(|jid| *jid > 0).map(|jid| jid as i32),
             })
             .collect(),
         jail: jail.map(jail_facts),

@@ -162,10 +162,7 @@ impl Target for Own {
 /// Goes on with a call once servers that were never seen have been looked at.
 fn after_first_look(daemon: Arc<Daemon>, call: Call, then: impl FnOnce(Call) + Send + 'static) {
     tokio::spawn(async move {
-        daemon
-            .host()
-            .first_look(&call.client.caller, call.client.connection)
-            .await;
+        daemon.first_look(&call).await;
         then(call);
     });
 }

@@ -461,13 +461,16 @@ fn snapshot() -> Value {
 fn servers() -> Value {
     let nullable = |kind: &str| json!({"type": [kind, "null"]});
     let process = object(
-        &["pid", "uid", "in_flight", "version", "started", "jid"],
+        &["pid", "uid", "in_flight", "version", "started", "count", "jail", "jid"],
         json!({
             "pid": nullable("integer"),
             "uid": nullable("integer"),
             "in_flight": count(),
             "version": {"type": ["string", "null"], "description": "The MCP version agreed with it."},
             "started": milliseconds(),
+            "count": {"type": ["integer", "null"],
+                "description": "How many processes it consists of; null where the system does not show them."},
+            "jail": nullable("string"),
             "jid": nullable("integer"),
         }),
     );

@@ -73,7 +73,11 @@ pub struct ProcessFacts {
     pub version: Option<String>,
     /// When it was started, in milliseconds since the epoch.
     pub started: i64,
-    /// The jail it runs in.
+    /// How many processes it consists of, itself included; `None` where the system does not show them.
+    pub count: Option<usize>,
+    /// The jail it runs in, by name: a persistent one, or its own.
+    pub jail: Option<String>,
+    /// The number of that jail.
     pub jid: Option<i32>,
 }
 

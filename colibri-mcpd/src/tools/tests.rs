@@ -52,6 +52,8 @@ impl Facts for Fake {
                 in_flight: 1,
                 version: Some("2025-11-25".to_owned()),
                 started: 1_795_000_000_000,
+                count: Some(2),
+                jail: Some("colibri-0123456789abcdef".to_owned()),
                 jid: Some(4),
             }],
             jail: Some(JailFacts {

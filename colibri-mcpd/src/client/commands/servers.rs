@@ -40,6 +40,9 @@ pub struct Process {
     pub pid: Option<i32>,
     uid: Option<u32>,
     in_flight: Option<u64>,
+    /// Processes of which it consists.
+    pub count: Option<u64>,
+    jail: Option<String>,
     jid: Option<i64>,
 }
 
@@ -111,7 +114,7 @@ fn jail_text(jail: &Value) -> String {
         .or_else(|| jail["name"].as_str())
         .or_else(|| jail["path"].as_str());
     match (name, jail["network"].as_str()) {
-        (Some(name), Some(network)) => format!("jail {name}, {network}"),
+        (Some(name), Some(network)) => format!("jail {name}, network {network}"),
         (Some(name), None) => format!("jail {name}"),
         (None, _) => "a jail".to_owned(),
     }
@@ -119,8 +122,16 @@ fn jail_text(jail: &Value) -> String {
 
 fn process_text(process: &Process) -> String {
     let mut text = process.pid.map_or("?".to_owned(), |pid| pid.to_string());
+    if let Some(jail) = &process.jail {
+        text.push_str(&format!(" in {jail}"));
+    }
     if let Some(jid) = process.jid {
         text.push_str(&format!(" jid {jid}"));
+    }
+    match process.count {
+        Some(1) => text.push_str(", 1 process"),
+        Some(count) => text.push_str(&format!(", {count} processes")),
+        None => text.push_str(", processes unknown"),
     }
     if let Some(uid) = process.uid {
         text.push_str(&format!(" for uid {uid}"));
@@ -140,7 +151,11 @@ mod tests {
         let answer: Servers = serde_json::from_value(json!({"servers": [
             {"id": "git", "transport": "host", "state": "ready", "reason": null, "since": 0, "isolation": "user",
              "tools": 12, "jail": null,
-             "processes": [{"pid": 41, "uid": 1001, "in_flight": 2, "version": "2025-11-25", "jid": null}]},
+             "processes": [{"pid": 41, "uid": 1001, "in_flight": 2, "version": "2025-11-25", "count": 3,
+                "jail": null, "jid": null}]},
+            {"id": "one", "transport": "jail", "state": "ready", "since": 0, "tools": 1,
+             "jail": {"name": "ephemeral", "network": "none"},
+             "processes": [{"pid": 7, "count": 1, "jail": "colibri-0123456789abcdef", "jid": 4}, {"pid": 8}]},
             {"id": "mcp0", "transport": "jail", "state": "failed", "reason": "exit 127: \u{9b}31m no such file",
              "since": 0, "isolation": "call", "tools": 0, "processes": [], "jail": {"name": "build0"}},
         ]}))
@@ -148,13 +163,23 @@ mod tests {
         let text = show(&answer);
         for part in [
             "git",
-            "41 for uid 1001, 2",
+            "41, 3",
+            "jail ephemeral",
             "on the host",
             "jail build0",
             "mcp0: exit 127: \\u{9b}31m no such file",
         ] {
             assert!(text.replace("\n", " ").contains(part), "{part}: {text}");
         }
+        let processes: Vec<_> = answer.servers.iter().flat_map(|server| &server.processes).collect();
+        assert_eq!(
+            processes.into_iter().map(process_text).collect::<Vec<_>>(),
+            [
+                "41, 3 processes for uid 1001, 2 in flight",
+                "7 in colibri-0123456789abcdef jid 4, 1 process",
+                "8, processes unknown",
+            ]
+        );
         assert!(show(&Servers { servers: Vec::new() }).contains("No servers"));
     }
 }
