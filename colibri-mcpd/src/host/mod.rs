@@ -1,6 +1,7 @@
 //! External servers: registry, names, pool, session, relay, retry, secrets.
 
 pub mod catalogue;
+mod definitions;
 mod handshake;
 pub mod names;
 pub mod pool;
@@ -28,7 +29,7 @@ pub use tool::{HostTool, Table};
 
 use crate::chain::Chain;
 use crate::confine::{JailConfig, Order, Spawner};
-use crate::policy::Caller;
+use crate::policy::{Caller, Judgement, Pins};
 use crate::protocol::{Code, Failure};
 use crate::store::Store;
 use crate::wire::Budget;
@@ -59,6 +60,7 @@ pub struct Host {
     retries: AtomicU64,
     secrets: Arc<Secrets>,
     registry: String,
+    pins: Option<Arc<Pins>>,
 }
 
 /// What a host is made of.
@@ -79,6 +81,8 @@ pub struct Parts {
     pub registry: String,
     /// The call limit of entries that set none.
     pub call_timeout: Duration,
+    /// What definitions are judged by. `None`: they are not, for simulations alone. No flag of the daemon leads here.
+    pub pins: Option<Arc<Pins>>,
 }
 
 impl Host {
@@ -103,6 +107,7 @@ impl Host {
             retries: AtomicU64::new(0),
             secrets: Arc::new(parts.secrets),
             registry: parts.registry,
+            pins: parts.pins,
         })
     }
 
@@ -119,6 +124,22 @@ impl Host {
     /// Tells when the tools that are offered have changed.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
+    }
+
+    /// What definitions are judged by.
+    pub fn pins(&self) -> Option<&Pins> {
+        self.pins.as_deref()
+    }
+
+    /// How what a server says stands to its pins. What was never said is nothing.
+    fn judge(&self, id: &str, said: &Catalogue) -> Judgement {
+        match &self.pins {
+            Some(pins) if said.seen => {
+                let tools = said.tools.iter().map(|tool| (&*tool.name, &*tool.raw));
+                pins.judge(id, said.instructions.as_deref(), tools)
+            }
+            _ => Judgement::NOTHING,
+        }
     }
 
     fn chain(&self) -> Arc<Chain> {
@@ -190,12 +211,10 @@ impl Host {
                 warn!("{collision}");
             }
         }
-        let same = table.tools.len() == before.tools.len()
-            && table
-                .tools
-                .iter()
-                .zip(before.tools.iter())
-                .all(|(new, old)| Arc::ptr_eq(new.1, old.1));
+        for warning in table.look_alikes.iter().filter(|new| !before.look_alikes.contains(new)) {
+            warn!("{warning}");
+        }
+        let same = table.offered().map(Arc::as_ptr).eq(before.offered().map(Arc::as_ptr));
         self.table.store(Arc::new(table));
         if !same {
             self.changed.send_modify(|generation| *generation += 1);

@@ -11,6 +11,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
+use super::definitions::Definitions;
 use super::handshake::Said;
 use super::pool::Server;
 use super::relay;
@@ -75,6 +76,8 @@ pub struct Session {
     pub jid: Option<u32>,
     /// When it was started.
     pub started: SystemTime,
+    /// What it says of its tools.
+    pub definitions: Definitions,
     limits: Limits,
     outbox: Arc<Outbox>,
     state: Mutex<State>,
@@ -158,6 +161,7 @@ impl Session {
             pid: process.pid(),
             jid: process.jid(),
             started: SystemTime::now(),
+            definitions: Definitions::unread(),
             outbox,
             state: Mutex::new(State {
                 version,
