@@ -27,6 +27,10 @@ pub struct Server {
     since: i64,
     isolation: Option<String>,
     tools: Option<u64>,
+    #[serde(default)]
+    tools_blocked: u64,
+    #[serde(default)]
+    instructions_blocked: bool,
     /// Its running processes.
     #[serde(default)]
     pub processes: Vec<Process>,
@@ -67,12 +71,26 @@ fn show(answer: &Servers) -> String {
             (None, other) => other.to_owned(),
         };
         let state = format!("{} {}", server.state, since(server.since));
-        let tools = server.tools.map_or("?".to_owned(), |tools| tools.to_string());
+        let mut tools = server.tools.map_or("?".to_owned(), |tools| tools.to_string());
+        let mut tools_mood = Mood::Plain;
+        if server.tools_blocked > 0 || server.instructions_blocked {
+            let instructions = if server.instructions_blocked {
+                " + instructions"
+            } else {
+                ""
+            };
+            tools.push_str(&format!(", {}{instructions} blocked", server.tools_blocked));
+            tools_mood = Mood::Bad;
+            let id = crate::client::terminal::line(&server.id);
+            reasons.push_str(&format!(
+                "\n{id}: definitions are not as approved: colibri-mcp pin diff {id}"
+            ));
+        }
         let processes: Vec<_> = server.processes.iter().map(process_text).collect();
         table.row(&[
             (&server.id, Mood::Plain),
             (&state, mood),
-            (&tools, Mood::Plain),
+            (&tools, tools_mood),
             (&place, Mood::Plain),
             (server.isolation.as_deref().unwrap_or("-"), Mood::Plain),
             (
@@ -139,7 +157,7 @@ mod tests {
     fn shows_states_places_processes_and_reasons() {
         let answer: Servers = serde_json::from_value(json!({"servers": [
             {"id": "git", "transport": "host", "state": "ready", "reason": null, "since": 0, "isolation": "user",
-             "tools": 12, "jail": null,
+             "tools": 12, "tools_blocked": 2, "instructions_blocked": true, "jail": null,
              "processes": [{"pid": 41, "uid": 1001, "in_flight": 2, "version": "2025-11-25", "jid": null}]},
             {"id": "mcp0", "transport": "jail", "state": "failed", "reason": "exit 127: \u{9b}31m no such file",
              "since": 0, "isolation": "call", "tools": 0, "processes": [], "jail": {"name": "build0"}},
@@ -148,6 +166,7 @@ mod tests {
         let text = show(&answer);
         for part in [
             "git",
+            "pin diff git",
             "41 for uid 1001, 2",
             "on the host",
             "jail build0",
