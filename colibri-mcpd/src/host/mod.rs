@@ -3,6 +3,7 @@
 pub mod catalogue;
 mod definitions;
 mod handshake;
+mod method;
 pub mod names;
 pub mod pool;
 pub mod registry;

@@ -20,7 +20,7 @@ use super::{Host, handshake};
 use crate::chain::metrics::CallMetrics;
 use crate::chain::{Call, Outcome};
 use crate::policy::{Caller, Contract, Judgement, Rules, visible};
-use crate::protocol::{Code, Failure, Version};
+use crate::protocol::{Code, Failure, Method, Version};
 use crate::trail::Detail;
 
 /// How long a burst of changes to a server's tools may go on before it is looked at.
@@ -485,8 +485,11 @@ impl Server {
         self.host().map_or_else(|_| String::new(), |host| host.redact(text))
     }
 
-    /// JSON without the values of secrets.
-    pub fn redacted(&self, json: &[u8]) -> Option<Box<RawValue>> {
+    /// JSON as it is recorded where the entry asks for all of it: without the values of secrets.
+    pub fn in_full(&self, json: &[u8]) -> Option<Box<RawValue>> {
+        if !self.entry.record_full {
+            return None;
+        }
         let text = std::str::from_utf8(json).ok()?;
         RawValue::from_string(self.redact(text)).ok()
     }
@@ -548,7 +551,9 @@ impl Server {
     /// back if the process takes no more.
     fn give(&self, session: &Arc<Session>, call: Call) -> Result<(), Box<Call>> {
         let tool = call.target.describe().operation;
-        let Some(failure) = session.definitions.against(&self.id, tool) else {
+        let is_tool = call.method == Some(Method::ToolsCall);
+        let against = is_tool.then(|| session.definitions.against(&self.id, tool)).flatten();
+        let Some(failure) = against else {
             return session.send(call);
         };
         // A process asked later says what is approved: this one has fallen behind, and the next call is not for it.

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use tracing::{info, warn};
 
 use super::catalogue::Definition;
+use super::method::{self, HostMethod};
 use super::names::{Names, Offer};
 use super::pool::{Server, State};
 use crate::chain::metrics::CallMetrics;
@@ -95,10 +96,7 @@ impl Target for HostTool {
     }
 
     fn in_full(&self, bytes: &[u8]) -> Option<Box<RawValue>> {
-        if !self.server.entry.record_full {
-            return None;
-        }
-        self.server.redacted(bytes)
+        self.server.in_full(bytes)
     }
 
     fn is_idempotent(&self) -> bool {
@@ -178,6 +176,8 @@ pub struct Table {
     /// By exposed name, with those that are not offered: their names are taken, and calls of them say why.
     tools: BTreeMap<String, Arc<HostTool>>,
     origins: HashMap<(Arc<str>, String), Arc<HostTool>>,
+    /// Methods beyond MCP's, by name.
+    methods: BTreeMap<String, Arc<HostMethod>>,
     /// What is not offered because its name was taken, a sentence each.
     pub collisions: Vec<String>,
     /// Names that could be taken for others, the first [`MOST_LOOK_ALIKES`].
@@ -210,14 +210,12 @@ impl Table {
             .collect();
         let own: Vec<&str> = tools::definitions().iter().map(|definition| definition.name).collect();
         let names = Names::build(&own, &offers);
-        let collisions = names
-            .collisions()
-            .iter()
-            .map(|collision| collision.to_string())
-            .collect();
+        let (methods, mut collisions) = method::offered(servers);
+        collisions.extend(names.collisions().iter().map(|collision| collision.to_string()));
         let mut look_alikes = look_alikes(&own_names);
         look_alikes.truncate(MOST_LOOK_ALIKES);
         let mut table = Table {
+            methods,
             collisions,
             look_alikes,
             ..Table::default()
@@ -266,6 +264,11 @@ impl Table {
     /// The tool with this exposed name.
     pub fn by_name(&self, exposed: &str) -> Option<&Arc<HostTool>> {
         self.tools.get(exposed)
+    }
+
+    /// The method beyond MCP's that a server has under this name.
+    pub fn method(&self, name: &str) -> Option<&Arc<HostMethod>> {
+        self.methods.get(name)
     }
 
     /// The tool of a server with this name of its own.
