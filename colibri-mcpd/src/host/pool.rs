@@ -10,6 +10,7 @@ use colibri_jail_helper::registry::{Entry, Isolation};
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::catalogue::Catalogue;
@@ -27,6 +28,10 @@ use crate::trail::Detail;
 const SETTLE: Duration = Duration::from_millis(200);
 /// The most names of one line of the log, or of one record.
 const MOST_NAMED: usize = 10;
+/// Changes of one server's definitions that are logged and recorded as they come.
+const MOST_NOTES: u32 = 50;
+/// After these, one in this time.
+const BETWEEN_NOTES: Duration = Duration::from_secs(60);
 
 /// Who shares a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,6 +137,8 @@ struct Inner {
     /// Why no process is wanted any more, not even for calls in flight.
     ended: Option<&'static str>,
     failed_starts: u64,
+    /// How often something was newly blocked, and when last.
+    noted: (u32, Instant),
     shown: (State, SystemTime),
 }
 
@@ -146,12 +153,9 @@ impl Server {
     ) -> Arc<Server> {
         let catalogue = known.unwrap_or_default();
         let judgement = host.judge(id, &catalogue);
-        note_blocked(
-            host,
-            id,
-            (&Catalogue::default(), &Judgement::NOTHING),
-            (&catalogue, &judgement),
-        );
+        if let Some(blocked) = newly_blocked((&Catalogue::default(), &Judgement::NOTHING), (&catalogue, &judgement)) {
+            note_blocked(host, id, blocked);
+        }
         let entry = loaded.entry.clone();
         let (contract, blocked) = match loaded.contract() {
             Ok(contract) => (contract.map(Arc::new), loaded.blocked()),
@@ -177,6 +181,7 @@ impl Server {
                 retired: false,
                 ended: None,
                 failed_starts: 0,
+                noted: (0, Instant::now()),
                 shown: (State::Stopped, SystemTime::now()),
             }),
             judging: tokio::sync::Mutex::new(()),
@@ -420,6 +425,18 @@ impl Server {
         self.offer(&host, known, judgement);
     }
 
+    /// Whether what is newly blocked is to be logged and recorded: a server that changes its definitions without end must
+    /// not fill log and trail.
+    fn may_note(&self) -> bool {
+        let mut inner = self.inner();
+        let (count, last) = inner.noted;
+        let may = count < MOST_NOTES || last.elapsed() >= BETWEEN_NOTES;
+        if may {
+            inner.noted = (count.saturating_add(1), Instant::now());
+        }
+        may
+    }
+
     /// Makes this what the server offers, and tells everybody if it is something else than before.
     fn offer(&self, host: &Host, said: Arc<Catalogue>, judgement: Arc<Judgement>) {
         let (before, judged_before) = {
@@ -434,7 +451,11 @@ impl Server {
             info!(server = &*self.id, tools = said.tools.len(), "tools changed");
             host.remember(self, &said);
         }
-        note_blocked(host, &self.id, (&before, &judged_before), (&said, &judgement));
+        if let Some(blocked) = newly_blocked((&before, &judged_before), (&said, &judgement))
+            && self.may_note()
+        {
+            note_blocked(host, &self.id, blocked);
+        }
         host.catalogue_changed(changed || *judged_before != *judgement);
     }
 
@@ -556,6 +577,9 @@ impl Server {
         let Some(failure) = against else {
             return session.send(call);
         };
+        if !session.is_open() {
+            return Err(Box::new(call));
+        }
         // A process asked later says what is approved: this one has fallen behind, and the next call is not for it.
         if self.definitions().1.tool(tool).is_approved() {
             session.drain();
@@ -596,13 +620,11 @@ impl Server {
     }
 }
 
-/// Says in log and trail what of a server's definitions is blocked that was not before.
-fn note_blocked(
-    host: &Host,
-    id: &str,
+/// What of a server's definitions is blocked that was not before: tools, and whether the instructions are.
+fn newly_blocked<'s>(
     (before, judged_before): (&Catalogue, &Judgement),
-    (said, judgement): (&Catalogue, &Judgement),
-) {
+    (said, judgement): (&'s Catalogue, &Judgement),
+) -> Option<(Vec<&'s str>, bool)> {
     let blocked: BTreeSet<(&str, &Bytes)> = before
         .tools
         .iter()
@@ -617,9 +639,11 @@ fn note_blocked(
         .collect();
     let instructions = !judgement.instructions.is_approved()
         && (judged_before.instructions.is_approved() || before.instructions != said.instructions);
-    if tools.is_empty() && !instructions {
-        return;
-    }
+    (!tools.is_empty() || instructions).then_some((tools, instructions))
+}
+
+/// Says in log and trail what of a server's definitions is blocked.
+fn note_blocked(host: &Host, id: &str, (tools, instructions): (Vec<&str>, bool)) {
     let shown = |name: &&str| visible(&name.chars().take(100).collect::<String>());
     let mut names = tools.iter().take(MOST_NAMED).map(shown).collect::<Vec<_>>().join(", ");
     if tools.len() > MOST_NAMED {

@@ -273,11 +273,11 @@ fn server_lines(servers: &[ServerFacts]) -> String {
             counted(server.tools, "tool"),
             counted(server.processes.len() as u64, "process"),
         ));
-        if let Some(blocked) = blocked(server) {
-            line.push_str(&format!(", {blocked}"));
-        }
         if let Some(jail) = &server.jail {
             line.push_str(&format!(", jail {}, network {}", jail.name, jail.network));
+        }
+        if let Some(blocked) = blocked(server) {
+            line.push_str(&format!(", {blocked}"));
         }
         line
     });

@@ -266,7 +266,10 @@ fn a_server_cannot_forge_lines_of_a_summary() {
     );
     assert!(!text.lines().any(|line| line.starts_with("Gates")), "{text}");
     assert!(
-        text.contains("github: ready, 2 tools, 1 process, jail ephemeral, network none"),
+        text.contains(
+            "github: ready, 2 tools, 1 process, jail ephemeral, network none, 1 tool is blocked, not as approved: \
+             colibri-mcp pin diff github"
+        ),
         "{text}"
     );
 }

@@ -73,17 +73,19 @@ fn show(answer: &Servers) -> String {
         let state = format!("{} {}", server.state, since(server.since));
         let mut tools = server.tools.map_or("?".to_owned(), |tools| tools.to_string());
         let mut tools_mood = Mood::Plain;
-        if server.tools_blocked > 0 || server.instructions_blocked {
-            let instructions = if server.instructions_blocked {
-                " + instructions"
-            } else {
-                ""
-            };
-            tools.push_str(&format!(", {}{instructions} blocked", server.tools_blocked));
+        if server.tools_blocked > 0 {
+            tools.push_str(&format!(", {} blocked", server.tools_blocked));
             tools_mood = Mood::Bad;
+        }
+        if server.tools_blocked > 0 || server.instructions_blocked {
+            let what = match (server.tools_blocked, server.instructions_blocked) {
+                (0, _) => "its instructions".to_owned(),
+                (tools, true) => format!("{tools} of its tools and its instructions"),
+                (tools, false) => format!("{tools} of its tools"),
+            };
             let id = crate::client::terminal::line(&server.id);
             reasons.push_str(&format!(
-                "\n{id}: definitions are not as approved: colibri-mcp pin diff {id}"
+                "\n{id}: blocked, not as approved: {what}; colibri-mcp pin diff {id}"
             ));
         }
         let processes: Vec<_> = server.processes.iter().map(process_text).collect();
@@ -166,7 +168,8 @@ mod tests {
         let text = show(&answer);
         for part in [
             "git",
-            "pin diff git",
+            "12, 2 blocked",
+            "git: blocked, not as approved: 2 of its tools and its instructions; colibri-mcp pin diff git",
             "41 for uid 1001, 2",
             "on the host",
             "jail build0",
