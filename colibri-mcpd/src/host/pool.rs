@@ -365,8 +365,8 @@ impl Server {
         });
     }
 
-    /// Takes over what one of its processes says of its tools. It is judged first: nobody is shown what is not approved,
-    /// and no call is given to a process that says it.
+    /// Takes over what one of its processes says of its tools. It is judged first: nobody is shown what is not
+    /// approved, and no call is given to a process that says it.
     pub(super) async fn learned(self: &Arc<Self>, session: &Arc<Session>, said: Catalogue) -> Result<(), Failure> {
         let _one_at_a_time = self.judging.lock().await;
         let host = self.host()?;
@@ -394,8 +394,8 @@ impl Server {
         self.offer(host, said, judgement);
     }
 
-    /// Judges again what it and its processes said: other definitions are approved than before. Takes a while: not to be
-    /// called on a thread that serves clients.
+    /// Judges again what it and its processes said: other definitions are approved than before. Takes a while: not to
+    /// be called on a thread that serves clients.
     pub fn judge_again(&self) {
         let Ok(host) = self.host() else { return };
         let _one_at_a_time = self.judging.blocking_lock();
@@ -425,8 +425,8 @@ impl Server {
         self.offer(&host, known, judgement);
     }
 
-    /// Whether what is newly blocked is to be logged and recorded: a server that changes its definitions without end must
-    /// not fill log and trail.
+    /// Whether what is newly blocked is to be logged and recorded: a server that changes its definitions without end
+    /// must not fill log and trail.
     fn may_note(&self) -> bool {
         let mut inner = self.inner();
         let (count, last) = inner.noted;

@@ -540,8 +540,8 @@ impl Standing {
         *self == Standing::Approved
     }
 
-    /// Why it is not approved, in the daemon's words alone: who reads this is to be kept from the server's. `None` if it
-    /// is.
+    /// Why it is not approved, in the daemon's words alone: who reads this is to be kept from the server's. `None` if
+    /// it is.
     pub fn reason(&self) -> Option<String> {
         match self {
             Standing::Approved => None,
@@ -570,7 +570,8 @@ impl Standing {
             .of_server(server)
             .by_rule(format!("pin:{server}/{}", shortened(tool)))
             .advising(format!(
-                "do not repeat the call; the operator reads colibri-mcp pin diff {server} and accepts the definition, or does not"
+                "do not repeat the call; the operator reads colibri-mcp pin diff {server} and accepts the definition, \
+                 or does not"
             ));
         Some(failure)
     }

@@ -32,8 +32,8 @@ pub enum Order {
         /// Of this server alone.
         server: Option<String>,
     },
-    /// `colibri/pin-diff`, with `{"server": …}` and `"tool"` or `"instructions": true` for one: what waits, against what
-    /// is approved.
+    /// `colibri/pin-diff`, with `{"server": …}` and `"tool"` or `"instructions": true` for one: what waits, against
+    /// what is approved.
     PinDiff {
         /// The server.
         server: String,
@@ -85,7 +85,8 @@ impl Order {
                     server: server(params)?,
                     seen: seen.filter(|seen| !seen.is_empty()).ok_or_else(|| {
                         RpcError::invalid_params(
-                            "params.accept must be a list of {\"tool\": NAME or \"instructions\": true, \"sha256\": HASH}",
+                            "params.accept must be a list of {\"tool\": NAME or \"instructions\": true, \
+                             \"sha256\": HASH}",
                         )
                     })?,
                 })

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! `DIR/NAME.definitions`, a JSON array, is its list of tools where it is there, read anew for each answer; so are
-//! `DIR/NAME.instructions` its instructions. With `--turn-after N` the file is `DIR/NAME.turned` from the Nth call on, and
-//! the server says with that call that its list has changed.
+//! `DIR/NAME.instructions` its instructions. With `--turn-after N` the file is `DIR/NAME.turned` from the Nth call on,
+//! and the server says with that call that its list has changed.
 //!
 //! Everything that happens to it goes to `DIR/NAME.record`, a line each: process id, kind (`start`, `line`, `eof`),
 //! the bytes as received. It shares no code with the daemon, and changes no byte of what it is told to answer.

@@ -180,8 +180,8 @@ fn accept(server: &str, what: &What<'_>, sha256: Option<&str>, context: &Context
             let now = hash_of_all(&diffs);
             if now != sha256 {
                 let message = format!(
-                    "what waits of {server} is {now} by now, which is not what was to be accepted; nothing was accepted. \
-                     Look at it again with colibri-mcp pin diff"
+                    "what waits of {server} is {now} by now, which is not what was to be accepted; nothing was \
+                     accepted. Look at it again with colibri-mcp pin diff"
                 );
                 return Err(RequestError::Refused { code: -32602, message }.into());
             }
@@ -190,8 +190,8 @@ fn accept(server: &str, what: &What<'_>, sha256: Option<&str>, context: &Context
         (_, None) => {
             if context.json || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
                 return Err(Failure::Usage(
-                    "name what you have seen with --sha256, as colibri-mcp pin diff shows it; on a terminal you would be \
-                     asked instead"
+                    "name what you have seen with --sha256, as colibri-mcp pin diff shows it; on a terminal you would \
+                     be asked instead"
                         .to_owned(),
                 ));
             }
