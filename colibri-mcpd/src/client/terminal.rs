@@ -108,7 +108,8 @@ impl Table {
         if std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) {
             table.force_no_tty();
         }
-        if !io::stdout().is_terminal() || table.width().is_none() {
+        // A terminal that does not say how wide it is has a width of 0 (ioctl_tty(2), ssh -tt without a terminal).
+        if !io::stdout().is_terminal() || table.width().is_none_or(|width| width == 0) {
             let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
             table.set_width(columns.unwrap_or(WIDTH).max(40));
         }
