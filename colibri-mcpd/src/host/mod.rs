@@ -40,6 +40,9 @@ use secrets::Secrets;
 /// How long a list waits for servers that were never seen.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
 
+/// Warnings about names that are logged: servers can invent names without end.
+const MOST_WARNINGS: u64 = 500;
+
 /// The external servers.
 pub struct Host {
     me: Weak<Host>,
@@ -62,6 +65,8 @@ pub struct Host {
     secrets: Arc<Secrets>,
     registry: String,
     pins: Option<Arc<Pins>>,
+    /// Warnings about names that were logged.
+    warned: AtomicU64,
 }
 
 /// What a host is made of.
@@ -109,6 +114,7 @@ impl Host {
             secrets: Arc::new(parts.secrets),
             registry: parts.registry,
             pins: parts.pins,
+            warned: AtomicU64::new(0),
         })
     }
 
@@ -207,13 +213,17 @@ impl Host {
         let _one_at_a_time = self.rebuilding.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let before = self.table.load_full();
         let table = Table::build(&self.servers.load(), &before);
-        for collision in &table.collisions {
-            if !before.collisions.contains(collision) {
-                warn!("{collision}");
+        let collisions = table.collisions.iter().filter(|new| !before.collisions.contains(new));
+        let look_alikes = table.look_alikes.iter().filter(|new| !before.look_alikes.contains(new));
+        for warning in collisions
+            .cloned()
+            .chain(look_alikes.map(|warning| warning.to_string()))
+        {
+            match self.warned.fetch_add(1, Ordering::Relaxed) {
+                0..MOST_WARNINGS => warn!("{warning}"),
+                MOST_WARNINGS => warn!("{warning}; further ones are in colibri-mcp status alone"),
+                _ => break,
             }
-        }
-        for warning in table.look_alikes.iter().filter(|new| !before.look_alikes.contains(new)) {
-            warn!("{warning}");
         }
         let same = table.offered().map(Arc::as_ptr).eq(before.offered().map(Arc::as_ptr));
         self.table.store(Arc::new(table));

@@ -721,3 +721,55 @@ impl Keeper for Tie {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::catalogue::Definition;
+    use crate::policy::Standing;
+
+    fn said(tools: &[(&str, &str)], instructions: &str) -> Catalogue {
+        Catalogue {
+            tools: tools
+                .iter()
+                .map(|(name, raw)| Definition {
+                    name: (*name).to_owned(),
+                    raw: Bytes::copy_from_slice(raw.as_bytes()),
+                })
+                .collect(),
+            instructions: Some(instructions.to_owned()),
+            ..Catalogue::default()
+        }
+    }
+
+    fn judgement(blocked: &[&str], instructions: bool) -> Judgement {
+        let new = || Standing::New { why: "x".to_owned() };
+        Judgement {
+            instructions: if instructions { new() } else { Standing::Approved },
+            tools: blocked.iter().map(|name| ((*name).to_owned(), new())).collect(),
+        }
+    }
+
+    #[test]
+    fn what_was_blocked_before_is_not_told_again() {
+        let (good, bad) = (
+            said(&[("a", "1"), ("b", "1")], "i"),
+            said(&[("a", "1"), ("b", "2")], "i"),
+        );
+        let (none, b) = (Judgement::NOTHING, judgement(&["b"], false));
+        assert_eq!(newly_blocked((&good, &none), (&good, &none)), None);
+        assert_eq!(newly_blocked((&good, &none), (&bad, &b)), Some((vec!["b"], false)));
+        assert_eq!(newly_blocked((&bad, &b), (&bad, &b)), None);
+        // Another text of it, one more, the instructions.
+        let worse = said(&[("a", "1"), ("b", "3")], "i");
+        assert_eq!(newly_blocked((&bad, &b), (&worse, &b)), Some((vec!["b"], false)));
+        let both = judgement(&["a", "b"], false);
+        assert_eq!(newly_blocked((&bad, &b), (&bad, &both)), Some((vec!["a"], false)));
+        let other = said(&[("a", "1"), ("b", "2")], "j");
+        let all = judgement(&["b"], true);
+        assert_eq!(newly_blocked((&bad, &b), (&other, &all)), Some((vec![], true)));
+        assert_eq!(newly_blocked((&other, &all), (&other, &all)), None);
+        assert_eq!(newly_blocked((&bad, &all), (&other, &all)), Some((vec![], true)));
+        assert_eq!(newly_blocked((&bad, &b), (&good, &none)), None);
+    }
+}

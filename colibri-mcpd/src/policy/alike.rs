@@ -108,7 +108,7 @@ pub fn look_alikes(offers: &BTreeMap<String, Vec<String>>) -> Vec<LookAlike> {
     for (server, tools) in offers {
         let own = skeleton(server);
         let mut seen: BTreeMap<String, &String> = BTreeMap::new();
-        for tool in tools {
+        for tool in tools.iter().take(MOST_TOOLS) {
             // A server may write a name without end; who reads it sees its beginning.
             let name: String = tool.chars().take(MOST_READ).collect();
             let drawn = skeleton(&name);
@@ -137,6 +137,8 @@ pub fn look_alikes(offers: &BTreeMap<String, Vec<String>>) -> Vec<LookAlike> {
     found
 }
 
+/// The most tools of one server that are compared: all of this is done again whenever a list changes.
+const MOST_TOOLS: usize = 1_000;
 /// The most characters of a name that are compared.
 const MOST_READ: usize = 100;
 
