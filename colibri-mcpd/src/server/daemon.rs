@@ -245,7 +245,11 @@ impl Daemon {
         let texts: Vec<_> = servers
             .iter()
             .filter(|(id, _)| rights.sees_any(id))
-            .filter_map(|(id, server)| Some((id, server.catalogue().instructions.clone()?)))
+            .filter_map(|(id, server)| {
+                let (catalogue, judgement) = server.definitions();
+                let text = catalogue.instructions.clone()?;
+                judgement.instructions.is_approved().then_some((id, text))
+            })
             .collect();
         join_instructions(
             INSTRUCTIONS,
@@ -373,10 +377,7 @@ impl Daemon {
         let mut listed: Vec<(String, Bytes)> = own.collect();
         if external {
             let rights = self.chain.rules.rights(&call.client);
-            let seen = table
-                .tools
-                .values()
-                .filter(|tool| rights.sees(&tool.server.id, &tool.tool));
+            let seen = table.offered().filter(|tool| rights.sees(&tool.server.id, &tool.tool));
             listed.extend(seen.map(|tool| (tool.exposed.clone(), tool.definition(call.version))));
         }
         listed.sort_by(|a, b| a.0.cmp(&b.0));
