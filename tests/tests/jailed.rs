@@ -606,6 +606,82 @@ fn refusals_of_the_helper_say_what_to_do_and_which_state_follows() {
 }
 
 #[test]
+fn the_demo_is_confined_where_root_has_prepared_it_and_says_why_not_elsewhere() {
+    let test = "the_demo_is_confined_where_root_has_prepared_it_and_says_why_not_elsewhere";
+    let Some(mut system) = install(test, "mcp") else {
+        return;
+    };
+    let directory = tempfile::Builder::new().prefix("colibri-jailed-").tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let client = directory.path().join("colibri-mcp");
+    installed::install(&program("colibri-mcp"), &client, 0, 0o755);
+    let demo = |uid: u32, gid: u32| {
+        let output = Command::new(&client)
+            .arg("demo")
+            .env_clear()
+            .current_dir("/")
+            .uid(uid)
+            .gid(gid)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        let complaints = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), complaints.as_str()), (Some(0), ""), "{said}");
+        assert!(said.contains("met Colibri") && said.contains("/trail: sound"), "{said}");
+        said
+    };
+    let on_the_host = "The server runs as a process of this host, not in a jail:\n";
+    let (stranger, caller, group) = (12345, system.caller, system.group);
+
+    let said = demo(0, 0);
+    assert!(said.contains(&format!(
+        "{on_the_host}   {CONFIG}/external-mcp.json has no jailed server called demo\n"
+    )));
+    let said = demo(stranger, stranger);
+    assert!(
+        said.contains(on_the_host) && said.contains("Permission denied"),
+        "{said}"
+    );
+
+    // With a second server, which would leave a trace in the audit if the demo started it.
+    installed::put_program(&client, &Path::new(ROOTS).join("one"), "bin/colibri-mcp");
+    let mut servers: Value = serde_json::from_str(&registry("mcp")).unwrap();
+    servers["servers"]["one"]["disabled"] = json!(true);
+    servers["servers"]["demo"] = json!({
+        "command": "/bin/colibri-mcp", "args": ["demo-server", "--notes", "/tmp"],
+        "jail": { "path": format!("{ROOTS}/one"), "user": "demo" } });
+    system.write_registry(&servers.to_string());
+    let said = demo(0, 0);
+    assert!(said.contains(on_the_host) && said.contains("rule 'servers'"), "{said}");
+
+    let demo_uid = SERVER_UID + 10;
+    let user = format!(r#""users":{{"demo":{{"uid":{demo_uid},"gid":{demo_uid}}},"#);
+    let policy = system
+        .policy()
+        .replace(r#""servers":["one","two"]"#, r#""servers":["two","demo"]"#);
+    system.write_policy(&policy.replace(r#""users":{"#, &user));
+    system.audit();
+    for (uid, gid) in [(0, 0), (caller, group)] {
+        let said = demo(uid, gid);
+        assert!(
+            said.contains("in the helper's development sandbox, which is no jail"),
+            "{said}"
+        );
+        system.assert_nothing_left("the demo");
+        assert_eq!(installed::processes_of(&[demo_uid]), Vec::<i32>::new());
+    }
+    let audit = system.audit();
+    assert!(
+        audit.iter().any(|line| line.contains("event=start entry=demo")),
+        "{audit:?}"
+    );
+    assert!(!audit.iter().any(|line| line.contains("entry=two")), "{audit:?}");
+    // Who may read the registry and not run the helper, or the reverse, gets no jail either.
+    let said = demo(stranger, group);
+    assert!(said.contains(on_the_host) && said.contains("caller"), "{said}");
+}
+
+#[test]
 fn a_daemon_for_jailed_servers_alone_starts_no_other() {
     let Some(system) = install("a_daemon_for_jailed_servers_alone_starts_no_other", "mcp") else {
         return;

@@ -1115,6 +1115,58 @@ fn a_client_that_says_nothing_is_no_trouble() {
     daemon.assert_serves("colibri_status");
 }
 
+// Contracts.
+
+#[test]
+fn an_entry_whose_contract_cannot_be_read_is_blocked() {
+    let place = Place::new();
+    let contract = place.path("contract.json");
+    let write = |text: &str| {
+        fs::write(&contract, text).unwrap();
+        fs::set_permissions(&contract, fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    let good = r#"{ "tools": { "echo": { "allow": "it is harmless" } } }"#;
+    write(good);
+    let entry = place.fixture("fix", &[], json!({ "contract": contract }));
+    place.registry(&json!({ "fix": entry }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    assert_eq!(text_of(&client.call("fix__echo", json!({ "a": 1 }))), "{\"a\":1}");
+    let arrived = place.received("fix", "\"echo\"").len();
+    for (what, why) in [
+        ("missing", "cannot read"),
+        ("open to all", "group or others"),
+        ("garbage", "contract.json:1:"),
+    ] {
+        match what {
+            "missing" => fs::remove_file(&contract).unwrap(),
+            "garbage" => write("{ \"tools\": "),
+            _ => {
+                write(good);
+                fs::set_permissions(&contract, fs::Permissions::from_mode(0o666)).unwrap();
+            }
+        }
+        let (status, text) = place.refused(&["--check"]);
+        assert_eq!(status, Some(0), "{text}");
+        assert!(
+            text.contains("would be blocked: its contract") && text.contains(why),
+            "{text}"
+        );
+        daemon.reload();
+        let servers = client.call("colibri_external_mcp_servers", json!({}));
+        let fix = &servers["structuredContent"]["servers"][0];
+        assert_eq!(fix["state"], "blocked", "{what}: {servers}");
+        assert!(fix["reason"].as_str().unwrap().contains(why), "{what}: {servers}");
+        let result = client.call("fix__echo", json!({ "a": 1 }));
+        assert_eq!(code_of(&result), Some("INTEGRATION_UNAVAILABLE"), "{result}");
+        assert!(text_of(&result).contains("its contract cannot be used"), "{result}");
+        assert_eq!(place.received("fix", "\"echo\"").len(), arrived);
+    }
+    write(good);
+    daemon.reload();
+    assert_eq!(text_of(&client.call("fix__echo", json!({ "a": 1 }))), "{\"a\":1}");
+}
+
 // Methods beyond MCP's.
 
 #[test]

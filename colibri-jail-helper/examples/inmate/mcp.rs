@@ -1,5 +1,5 @@
 //! The inmate as an MCP server, so that its words can be tried through a daemon: each call of its tool `run` starts it
-//! again with these words, below itself and with the same rights.
+//! again with these words, below itself and with the same rights. Its tool `echo` answers with its text, and is measured.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -21,9 +21,16 @@ pub fn serve() {
                 "protocolVersion": "2025-11-25",
                 "capabilities": { "tools": {} },
                 "serverInfo": { "name": "inmate", "version": "1" } } }),
-            "tools/list" => json!({ "result": { "tools": [{ "name": "run", "inputSchema": { "type": "object" } }] } }),
+            "tools/list" => {
+                let tool = |name: &str| json!({ "name": name, "inputSchema": { "type": "object" } });
+                json!({ "result": { "tools": [tool("run"), tool("echo")] } })
+            }
             "tools/call" => {
-                let text = run(&message["params"]["arguments"]);
+                let arguments = &message["params"]["arguments"];
+                let text = match message["params"]["name"].as_str().unwrap() {
+                    "echo" => arguments["text"].as_str().unwrap().to_owned(),
+                    _ => run(arguments),
+                };
                 json!({ "result": { "content": [{ "type": "text", "text": text }] } })
             }
             _ => json!({ "error": { "code": -32601, "message": "no such method" } }),

@@ -137,16 +137,7 @@ impl Installed {
         for directory in ["bin", "dev", "tmp", "work"] {
             fs::create_dir_all(root.join(directory)).unwrap();
         }
-        let inmate = inmate();
-        copy(&inmate, &root.join("bin/inmate"));
-        let listed = Command::new("ldd").arg(&inmate).output().unwrap();
-        for word in String::from_utf8(listed.stdout)
-            .unwrap()
-            .split_whitespace()
-            .filter(|w| w.starts_with('/'))
-        {
-            copy(Path::new(word), &root.join(&word[1..]));
-        }
+        put_program(&inmate(), &root, "bin/inmate");
         root
     }
 
@@ -229,7 +220,8 @@ impl Installed {
             .unwrap_or("0".repeat(64))
     }
 
-    /// The audit lines that came since the last look. A marker goes through the same socket, so that all are here.
+    /// The audit lines that came since the last look. A marker goes through the same socket, so that all are here. What
+    /// others have to say to the machine's syslogd, daemons for one, is left out.
     pub fn audit(&mut self) -> Vec<String> {
         self.markers += 1;
         let marker = format!("marker {}", self.markers);
@@ -243,7 +235,9 @@ impl Installed {
             if line == marker {
                 return lines;
             }
-            lines.push(line);
+            if line.contains(">colibri-jail-helper[") {
+                lines.push(line);
+            }
         }
     }
 
@@ -525,6 +519,19 @@ pub fn install(from: &Path, to: &Path, group: u32, mode: u32) {
     fs::copy(from, to).unwrap();
     chown(to, Some(0), Some(group)).unwrap();
     fs::set_permissions(to, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// Copies a program into a root, with its libraries.
+pub fn put_program(program: &Path, root: &Path, at: &str) {
+    copy(program, &root.join(at));
+    let listed = Command::new("ldd").arg(program).output().unwrap();
+    for word in String::from_utf8(listed.stdout)
+        .unwrap()
+        .split_whitespace()
+        .filter(|w| w.starts_with('/'))
+    {
+        copy(Path::new(word), &root.join(&word[1..]));
+    }
 }
 
 fn copy(from: &Path, to: &Path) {

@@ -11,6 +11,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
+use super::definitions::Definitions;
 use super::handshake::Said;
 use super::pool::Server;
 use super::relay;
@@ -77,6 +78,8 @@ pub struct Session {
     pub instance: Option<String>,
     /// When it was started.
     pub started: SystemTime,
+    /// What it says of its tools.
+    pub definitions: Definitions,
     limits: Limits,
     outbox: Arc<Outbox>,
     state: Mutex<State>,
@@ -161,6 +164,7 @@ impl Session {
             jid: process.jid(),
             instance: process.instance().map(str::to_owned),
             started: SystemTime::now(),
+            definitions: Definitions::unread(),
             outbox,
             state: Mutex::new(State {
                 version,

@@ -18,7 +18,7 @@ use crate::host::{Host, Server, Table};
 use crate::policy::Gate;
 use crate::protocol::answer::{join_instructions, subscription_closed, tools_list_changed};
 use crate::protocol::tools::{Cursor, definition_edits, least_ttl, tools_page};
-use crate::protocol::{Answer, RpcError, Version};
+use crate::protocol::{Answer, Method, RpcError, Version};
 use crate::store::Store;
 use crate::tools::{self, Route, Skills, ToolOutcome};
 use crate::wire::{Budget, Json};
@@ -245,7 +245,11 @@ impl Daemon {
         let texts: Vec<_> = servers
             .iter()
             .filter(|(id, _)| rights.sees_any(id))
-            .filter_map(|(id, server)| Some((id, server.catalogue().instructions.clone()?)))
+            .filter_map(|(id, server)| {
+                let (catalogue, judgement) = server.definitions();
+                let text = catalogue.instructions.clone()?;
+                judgement.instructions.is_approved().then_some((id, text))
+            })
             .collect();
         join_instructions(
             INSTRUCTIONS,
@@ -291,8 +295,16 @@ impl Daemon {
             Wanted::Origin(server, name) => match table.by_origin(server, name) {
                 Some(tool) => Ok(tool.clone()),
                 None => {
-                    let known = self.host.servers().contains_key(server);
-                    Err(Answer::Result(tools::no_such_tool(server, name, known).result))
+                    let servers = self.host.servers();
+                    let found = servers.get(server);
+                    // Which tools a server has that was never seen nobody can say, only why it was not.
+                    match found.and_then(|server| server.unseen_because()) {
+                        Some(failure) => Err(failure.answer(Some(Method::ToolsCall), Version::LATEST_LEGACY)),
+                        None => {
+                            let outcome = tools::no_such_tool(server, name, found.is_some());
+                            Err(Answer::Result(outcome.result))
+                        }
+                    }
                 }
             },
         }
@@ -365,10 +377,7 @@ impl Daemon {
         let mut listed: Vec<(String, Bytes)> = own.collect();
         if external {
             let rights = self.chain.rules.rights(&call.client);
-            let seen = table
-                .tools
-                .values()
-                .filter(|tool| rights.sees(&tool.server.id, &tool.tool));
+            let seen = table.offered().filter(|tool| rights.sees(&tool.server.id, &tool.tool));
             listed.extend(seen.map(|tool| (tool.exposed.clone(), tool.definition(call.version))));
         }
         listed.sort_by(|a, b| a.0.cmp(&b.0));

@@ -10,9 +10,10 @@ use colibri_jail_helper::registry::{Isolation, Jail, Network, Transport};
 
 use super::daemon::Daemon;
 use crate::chain::Client;
+use crate::chain::dispatch::COLIBRI;
 use crate::confine::Processes;
 use crate::host::{HostTool, Server, Share, State, Table};
-use crate::policy::{CallerGates, Rights};
+use crate::policy::{CallerGates, LookAlike, Rights};
 use crate::tools::{ExternalTool, Facts, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport};
 
 /// The facts as one client may see them.
@@ -85,9 +86,30 @@ impl Facts for CallerFacts {
         self.table.collisions.clone()
     }
 
+    fn look_alikes(&self) -> Vec<String> {
+        // Names that are blocked are not offered here either; operators see them with their pins.
+        let offered = |server: &str, tool: &str| {
+            let found = self.table.by_origin(server, tool);
+            self.rights.sees(server, tool) && found.is_some_and(|tool| tool.standing.is_approved())
+        };
+        let seen = |warning: &&LookAlike| match warning {
+            LookAlike::Servers(one, other) => self.rights.sees_any(one) && self.rights.sees_any(other),
+            LookAlike::Tools { server, tools } => offered(server, &tools.0) && offered(server, &tools.1),
+            LookAlike::Shadow { server, tool, other } => {
+                offered(server, tool) && (other == COLIBRI || self.rights.sees_any(other))
+            }
+        };
+        self.table
+            .look_alikes
+            .iter()
+            .filter(seen)
+            .map(ToString::to_string)
+            .collect()
+    }
+
     fn external_tools(&self) -> Box<dyn Iterator<Item = ExternalTool<'_>> + '_> {
         let seen = |tool: &&Arc<HostTool>| self.rights.sees(&tool.server.id, &tool.tool);
-        Box::new(self.table.tools.values().filter(seen).map(|tool| ExternalTool {
+        Box::new(self.table.offered().filter(seen).map(|tool| ExternalTool {
             name: Cow::Borrowed(&tool.exposed),
             server: Cow::Borrowed(&tool.server.id),
             tool: Cow::Borrowed(&tool.tool),
@@ -103,6 +125,7 @@ fn milliseconds(time: SystemTime) -> i64 {
 
 fn server_facts(server: &Server, all: &Processes) -> ServerFacts {
     let (state, reason, since) = server.state();
+    let (catalogue, judgement) = server.definitions();
     let jail = match &server.entry.transport {
         Transport::Stdio(command) => command.jail.as_ref(),
         Transport::Http { .. } => None,
@@ -130,7 +153,9 @@ fn server_facts(server: &Server, all: &Processes) -> ServerFacts {
             Isolation::Client => "client",
             Isolation::Call => "call",
         },
-        tools: server.catalogue().tools.len() as u64,
+        tools: catalogue.tools.len() as u64,
+        tools_blocked: judgement.blocked().count() as u64,
+        instructions_blocked: !judgement.instructions.is_approved(),
         processes: server
             .sessions()
             .into_iter()

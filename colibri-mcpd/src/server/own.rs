@@ -135,8 +135,12 @@ impl Target for Own {
                 daemon.park(&client, Parked::park(chain, call));
             }
             Work::Operator(daemon, order) => {
-                let outcome = operator::answer(daemon, &call, order);
-                chain.finish(vec![(call, outcome)]);
+                let (order, daemon, chain) = (order.clone(), daemon.clone(), chain.clone());
+                // Files are read and written: not on a thread that serves clients.
+                tokio::task::spawn_blocking(move || {
+                    let outcome = operator::answer(&daemon, &call, &order);
+                    chain.finish(vec![(call, outcome)]);
+                });
             }
             Work::Look(daemon, wanted) => {
                 let (wanted, daemon, chain) = (wanted.clone(), daemon.clone(), chain.clone());

@@ -27,6 +27,10 @@ pub struct Server {
     since: i64,
     isolation: Option<String>,
     tools: Option<u64>,
+    #[serde(default)]
+    tools_blocked: u64,
+    #[serde(default)]
+    instructions_blocked: bool,
     /// Its running processes.
     #[serde(default)]
     pub processes: Vec<Process>,
@@ -70,12 +74,28 @@ fn show(answer: &Servers) -> String {
             (None, other) => other.to_owned(),
         };
         let state = format!("{} {}", server.state, since(server.since));
-        let tools = server.tools.map_or("?".to_owned(), |tools| tools.to_string());
+        let mut tools = server.tools.map_or("?".to_owned(), |tools| tools.to_string());
+        let mut tools_mood = Mood::Plain;
+        if server.tools_blocked > 0 {
+            tools.push_str(&format!(", {} blocked", server.tools_blocked));
+            tools_mood = Mood::Bad;
+        }
+        if server.tools_blocked > 0 || server.instructions_blocked {
+            let what = match (server.tools_blocked, server.instructions_blocked) {
+                (0, _) => "its instructions".to_owned(),
+                (tools, true) => format!("{tools} of its tools and its instructions"),
+                (tools, false) => format!("{tools} of its tools"),
+            };
+            let id = crate::client::terminal::line(&server.id);
+            reasons.push_str(&format!(
+                "\n{id}: blocked, not as approved: {what}; colibri-mcp pin diff {id}"
+            ));
+        }
         let processes: Vec<_> = server.processes.iter().map(process_text).collect();
         table.row(&[
             (&server.id, Mood::Plain),
             (&state, mood),
-            (&tools, Mood::Plain),
+            (&tools, tools_mood),
             (&place, Mood::Plain),
             (server.isolation.as_deref().unwrap_or("-"), Mood::Plain),
             (
@@ -150,7 +170,7 @@ mod tests {
     fn shows_states_places_processes_and_reasons() {
         let answer: Servers = serde_json::from_value(json!({"servers": [
             {"id": "git", "transport": "host", "state": "ready", "reason": null, "since": 0, "isolation": "user",
-             "tools": 12, "jail": null,
+             "tools": 12, "tools_blocked": 2, "instructions_blocked": true, "jail": null,
              "processes": [{"pid": 41, "uid": 1001, "in_flight": 2, "version": "2025-11-25", "count": 3,
                 "jail": null, "jid": null}]},
             {"id": "one", "transport": "jail", "state": "ready", "since": 0, "tools": 1,
@@ -165,6 +185,8 @@ mod tests {
             "git",
             "41, 3",
             "jail ephemeral",
+            "12, 2 blocked",
+            "git: blocked, not as approved: 2 of its tools and its instructions; colibri-mcp pin diff git",
             "on the host",
             "jail build0",
             "mcp0: exit 127: \\u{9b}31m no such file",
