@@ -179,6 +179,9 @@ else
 	out=$(alice colibri-mcp call demo echo text=from-a-jail)
 	has "alice: colibri-mcp call demo echo" from-a-jail "$out"
 	has "it runs in a jail" "colibri-" "$(jls)"
+	out=$(colibri-mcp demo 2>&1)
+	report $? "colibri-mcp demo, as root" "$out"
+	has "the demo ran its server in a jail" "jail" "$out"
 	out=$(colibri-mcp doctor --root 2>&1)
 	report $? "colibri-mcp doctor --root finds nothing bad" "$out"
 fi
