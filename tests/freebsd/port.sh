@@ -1,14 +1,14 @@
 #!/bin/sh
-# Walks through the manual's first steps with what the port stages, on a host that has none of it: installs by pkg-plist as
-# pkg(8) would, starts the service with the samples alone, builds a root, serves from it, and deinstalls.
+# Walks through the manual's first steps with what the port stages, on a host that has none of it: installs by pkg-plist
+# as pkg(8) would, starts the service with the samples alone, builds a root, serves from it, and deinstalls.
 #
 # usage: port.sh STAGE [BASE.TXZ]
 #
 # STAGE is what the port's recipe stages; on Linux, over the stub that .ci/lint uses:
 #   bmake -r -C port -m .ci/lint.d WRKSRC=$PWD STAGEDIR=STAGE BINARIES=DIRECTORY -s stage
 # BASE.TXZ is the base system of this release, for make-root.sh; without it the steps that need a root are skipped.
-# Needs root, the base system alone, and a host without Colibri MCP, to which it leaves users, state and configuration, as
-# the package does. Output is TAP 13, each check with what it saw.
+# Needs root, the base system alone, and a host without Colibri MCP. It leaves the user alice, the logs, and the archive of
+# the trail in /var/db/colibri-trail. Output is TAP 13, each check with what it saw.
 
 set -u
 umask 022
