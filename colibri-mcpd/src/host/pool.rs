@@ -15,6 +15,7 @@ use super::catalogue::Catalogue;
 use super::registry;
 use super::retry::{self, Health};
 use super::session::{Keeper, Limits, Session};
+use super::tap::Taps;
 use super::{Host, handshake};
 use crate::chain::metrics::CallMetrics;
 use crate::chain::{Call, Outcome};
@@ -105,6 +106,8 @@ pub struct Server {
     pub executable: String,
     /// What was counted of its calls; begins anew where its entry changes.
     pub metrics: CallMetrics,
+    /// Who watches what it and the daemon say to each other.
+    pub taps: Arc<Taps>,
     host: Weak<Host>,
     inner: Mutex<Inner>,
     /// Whether it failed since it last worked; looked at on each answer without a lock.
@@ -144,7 +147,7 @@ impl Server {
         executable: String,
         known: Option<Arc<Catalogue>>,
         host: &Host,
-    ) -> Arc<Server> {
+    ) -> Server {
         let catalogue = known.unwrap_or_default();
         let entry = loaded.entry.clone();
         // A contract that cannot be read forbids everything: what it was to forbid is not known.
@@ -152,7 +155,7 @@ impl Server {
             Ok(contract) => (contract.map(Arc::new), loaded.blocked()),
             Err(error) => (None, Some(format!("its contract cannot be used: {error}"))),
         };
-        Arc::new(Server {
+        Server {
             id: id.into(),
             rules: Rules::new(&entry.tools, &host.registry, id),
             contract,
@@ -161,6 +164,7 @@ impl Server {
             entry,
             executable,
             metrics: CallMetrics::default(),
+            taps: Arc::default(),
             host: host.me.clone(),
             inner: Mutex::new(Inner {
                 slots: BTreeMap::new(),
@@ -176,7 +180,13 @@ impl Server {
             }),
             ailing: AtomicBool::new(false),
             calls: AtomicU64::new(0),
-        })
+        }
+    }
+
+    /// The same, watched by whoever watches `old`, in whose place it comes.
+    pub(super) fn tapped_as(mut self, old: &Server) -> Server {
+        self.taps = old.taps.clone();
+        self
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
