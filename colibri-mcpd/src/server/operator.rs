@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::daemon::Daemon;
-use crate::chain::{Call, Outcome};
-use crate::policy::Pending;
+use crate::chain::{Call, Client, Outcome};
+use crate::policy::{Pending, Rights};
 use crate::protocol::{Answer, Code, Failure, RpcError, Version};
 use crate::trail::Detail;
 use crate::wire::Json;
@@ -53,15 +53,26 @@ impl Order {
     }
 }
 
+/// What an operator may do, if the caller is one.
+///
+/// # Errors
+/// [`Code::PolicyDenied`], for everybody else.
+pub fn check(daemon: &Daemon, client: &Client) -> Result<Arc<Rights>, Failure> {
+    let rights = daemon.chain().rules.rights(client);
+    if rights.operator {
+        return Ok(rights);
+    }
+    Err(Failure::new(Code::PolicyDenied, "this method is for operators")
+        .by_rule(format!("{}: operator", daemon.config.clients.display()))
+        .advising("ask an operator, or root, to do it"))
+}
+
 /// Answers an operator's request, if it is an operator's.
 pub fn answer(daemon: &Arc<Daemon>, call: &Call, order: &Order) -> Outcome {
-    let rights = daemon.chain().rules.rights(&call.client);
-    if !rights.operator {
-        let failure = Failure::new(Code::PolicyDenied, "this method is for operators")
-            .by_rule(format!("{}: operator", daemon.config.clients.display()))
-            .advising("ask an operator, or root, to do it");
-        return Outcome::Failed(failure);
-    }
+    let rights = match check(daemon, &call.client) {
+        Ok(rights) => rights,
+        Err(failure) => return Outcome::Failed(failure),
+    };
     let result = match order {
         Order::Approvals => {
             let waiting: Vec<Value> = daemon.chain().approvals.list().iter().map(shown).collect();
@@ -103,7 +114,8 @@ fn error_of(message: &str) -> Outcome {
     }
 }
 
-fn shown(pending: &Pending) -> Value {
+/// A waiting call as operators are shown it.
+pub fn shown(pending: &Pending) -> Value {
     let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     json!({
         "id": pending.id,
