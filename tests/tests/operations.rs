@@ -1114,3 +1114,63 @@ fn a_client_that_says_nothing_is_no_trouble() {
     drop(clients);
     daemon.assert_serves("colibri_status");
 }
+
+// Methods beyond MCP's.
+
+#[test]
+fn a_method_that_is_not_mcps_reaches_only_the_server_whose_entry_lists_it() {
+    let listed = json!({ "methods": ["fixture/method", "fixture/unknown"] });
+    let place = Place::new();
+    place.registry(&json!({
+        "legacy": place.fixture("legacy", &[], listed.clone()),
+        "other": place.fixture("other", &[], listed),
+    }));
+    let daemon = place.start(&[]);
+    for (mut client, complete) in [(daemon.legacy(LEGACY), false), (daemon.modern(), true)] {
+        let answer = client.ask("fixture/method", json!({ "value": [1, { "isError": "no" }] }));
+        assert_eq!(answer["result"]["value"], json!([1, { "isError": "no" }]), "{answer}");
+        assert_eq!(answer["result"]["resultType"] == "complete", complete, "{answer}");
+        let error = client.ask("fixture/unknown", json!({}));
+        assert_eq!(error["error"]["message"], "no such method", "{error}");
+        let unlisted = client.ask("fixture/other", json!({}));
+        assert_eq!(unlisted["error"]["code"], -32601, "{unlisted}");
+    }
+    assert_eq!(place.received("legacy", "fixture/method").len(), 2);
+    assert!(place.received("legacy", "fixture/other").is_empty());
+    // The first by id has it, which is said.
+    assert!(place.received("other", "fixture/method").is_empty());
+    daemon.wait_for_log("method fixture/method of other: legacy lists it too");
+    // It is in the trail as any other call, and succeeded.
+    let shown = place
+        .colibri_mcp(&["trail", "show", "--json", "--server", "legacy", "--state-dir"])
+        .arg(place.path("state"))
+        .output()
+        .unwrap();
+    let records = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert_eq!(records.matches("\"method\":\"fixture/method\"").count(), 2, "{records}");
+}
+
+#[test]
+fn a_method_without_params_reaches_a_modern_server_with_those_it_wants() {
+    let place = place(&["--speak", MODERN], json!({ "methods": ["fixture/method"] }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    client.send("{\"jsonrpc\":\"2.0\",\"id\":\"x\",\"method\":\"fixture/method\"}");
+    let answer = client.message();
+    assert_eq!(
+        (&answer["id"], &answer["result"]["value"]),
+        (&json!("x"), &Value::Null),
+        "{answer}"
+    );
+    let sent = place.received("fix", "fixture/method");
+    assert!(sent[0].contains("io.modelcontextprotocol/protocolVersion"), "{sent:?}");
+}
+
+#[test]
+fn a_method_beyond_mcps_is_behind_the_gate() {
+    let place = place(&[], json!({ "methods": ["fixture/method"] }));
+    let daemon = place.start_plain(&[]);
+    let answer = daemon.legacy(LEGACY).ask("fixture/method", json!({}));
+    assert_eq!(code_of(&answer), Some("GATE_CLOSED"), "{answer}");
+    assert!(place.started("fix").is_empty());
+}

@@ -2,6 +2,7 @@
 
 pub mod catalogue;
 mod handshake;
+mod method;
 pub mod names;
 pub mod pool;
 pub mod registry;

@@ -428,8 +428,11 @@ impl Server {
         self.host().map_or_else(|_| String::new(), |host| host.redact(text))
     }
 
-    /// JSON without the values of secrets.
-    pub fn redacted(&self, json: &[u8]) -> Option<Box<RawValue>> {
+    /// JSON as it is recorded where the entry asks for all of it: without the values of secrets.
+    pub fn in_full(&self, json: &[u8]) -> Option<Box<RawValue>> {
+        if !self.entry.record_full {
+            return None;
+        }
         let text = std::str::from_utf8(json).ok()?;
         RawValue::from_string(self.redact(text)).ok()
     }

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use tracing::{info, warn};
 
 use super::catalogue::Definition;
+use super::method::{self, HostMethod};
 use super::names::{Names, Offer};
 use super::pool::{Server, State};
 use crate::chain::metrics::CallMetrics;
@@ -93,10 +94,7 @@ impl Target for HostTool {
     }
 
     fn in_full(&self, bytes: &[u8]) -> Option<Box<RawValue>> {
-        if !self.server.entry.record_full {
-            return None;
-        }
-        self.server.redacted(bytes)
+        self.server.in_full(bytes)
     }
 
     fn is_idempotent(&self) -> bool {
@@ -173,6 +171,8 @@ pub struct Table {
     /// By exposed name.
     pub tools: BTreeMap<String, Arc<HostTool>>,
     origins: HashMap<(Arc<str>, String), Arc<HostTool>>,
+    /// Methods beyond MCP's, by name.
+    methods: BTreeMap<String, Arc<HostMethod>>,
     /// What is not offered because its name was taken, a sentence each.
     pub collisions: Vec<String>,
 }
@@ -196,12 +196,10 @@ impl Table {
             .collect();
         let own: Vec<&str> = tools::definitions().iter().map(|definition| definition.name).collect();
         let names = Names::build(&own, &offers);
-        let collisions = names
-            .collisions()
-            .iter()
-            .map(|collision| collision.to_string())
-            .collect();
+        let (methods, mut collisions) = method::offered(servers);
+        collisions.extend(names.collisions().iter().map(|collision| collision.to_string()));
         let mut table = Table {
+            methods,
             collisions,
             ..Table::default()
         };
@@ -241,6 +239,11 @@ impl Table {
     /// The tool that clients see under this name.
     pub fn by_name(&self, exposed: &str) -> Option<&Arc<HostTool>> {
         self.tools.get(exposed)
+    }
+
+    /// The method beyond MCP's that a server has under this name.
+    pub fn method(&self, name: &str) -> Option<&Arc<HostMethod>> {
+        self.methods.get(name)
     }
 
     /// The tool of a server under its own name.

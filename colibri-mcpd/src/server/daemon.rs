@@ -275,6 +275,13 @@ impl Daemon {
         }
     }
 
+    /// Who answers a method that MCP does not know: the server whose entry lists it.
+    pub fn method(&self, name: &str) -> Option<Arc<dyn Target>> {
+        let table = self.host.table();
+        let method = table.method(name)?;
+        Some(method.clone())
+    }
+
     /// The tool that is wanted, or the answer that there is none.
     pub fn find(&self, wanted: &Wanted) -> Result<Arc<dyn Target>, Answer> {
         let table = self.host.table();

@@ -12,9 +12,6 @@ use crate::protocol::{Answer, Code, Failure, RpcError, Version};
 use crate::trail::Detail;
 use crate::wire::Json;
 
-/// What begins the names of operators' methods.
-pub const PREFIX: &str = "colibri/";
-
 /// What an operator asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Order {

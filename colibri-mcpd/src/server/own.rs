@@ -205,7 +205,7 @@ fn fit(answer: Answer, call: &Call) -> Answer {
     let Some(json) = Json::part(result, 0..result.len()) else {
         return answer;
     };
-    match result_edits(Method::ToolsCall, Version::LATEST_LEGACY, call.version, json) {
+    match result_edits(call.method, Version::LATEST_LEGACY, call.version, json) {
         Ok(edits) => Answer::Result(edits.apply(result)),
         Err(failure) => failure.answer(call.method, call.version),
     }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 use tracing::{debug, info};
 
 use super::daemon::Daemon;
-use super::operator::{self, Order};
+use super::operator::Order;
 use super::own::Own;
 use super::watch::Watch;
 use crate::chain::{Arguments, Batch, Call, Client, Limit, Parts, Target, Trace};
@@ -17,7 +17,7 @@ use crate::policy::{Caller, Gate};
 use crate::protocol::{
     self, Answer, Code, Failure, Method, Notification, Request, RpcError, Session as Agreed, Version,
 };
-use crate::wire::envelope::{INVALID_REQUEST, METHOD_NOT_FOUND, Refusal};
+use crate::wire::envelope::{INVALID_REQUEST, Refusal};
 use crate::wire::{Envelope, Frame, FrameReader, Id, Json, Kind, Outbox};
 
 /// How long a client that closed its side waits for the answers in flight before it is let go.
@@ -303,7 +303,7 @@ impl Session {
             ..Parts::default()
         };
         let mut trace = None;
-        if name.starts_with(operator::PREFIX) {
+        if name.starts_with(protocol::method::OPERATORS) {
             let daemon = self.daemon.clone();
             let target = match Watch::read(&name, params) {
                 Some(watch) => watch.map(|watch| Own::watch(daemon, &name, watch)),
@@ -323,7 +323,7 @@ impl Session {
                 trace = request.meta.object.and_then(read_trace);
                 parts.progress_token = request.meta.progress_token.map(|token| token.span());
                 let target = self
-                    .target(&request, params, &key, &mut parts)
+                    .target((&request, &name), params, &key, &mut parts)
                     .unwrap_or_else(|error| Own::answer(&name, Answer::Error(error)));
                 (request.version, request.method, target)
             }
@@ -369,14 +369,21 @@ impl Session {
     /// Who answers a request.
     fn target(
         &mut self,
-        request: &Request<'_>,
+        (request, name): (&Request<'_>, &str),
         params: Option<Json<'_>>,
         id: &Id,
         parts: &mut Parts,
     ) -> Result<Arc<dyn Target>, RpcError> {
         let version = request.version;
         let Some(method) = request.method else {
-            return Err(RpcError::new(METHOD_NOT_FOUND, "no such method"));
+            let target = self
+                .daemon
+                .method(name)
+                .ok_or_else(|| RpcError::method_not_found(name, version))?;
+            if let Some(params) = params {
+                parts.arguments = Arguments::At(params.span());
+            }
+            return Ok(target);
         };
         match method {
             Method::Initialize => {

@@ -265,6 +265,16 @@ impl Fixture {
                 self.write(notification.as_bytes());
             }
             ("tools/call", _) => self.call(id, params),
+            // Beyond MCP's. What it says would be a failed tool's, if it were a tool's.
+            ("fixture/method", _) => {
+                let value = params.get("value").map_or("null", |value| value.get());
+                let complete = if self.is_modern() {
+                    "\"resultType\":\"complete\","
+                } else {
+                    ""
+                };
+                self.result(id, &format!("{{{complete}\"isError\":true,\"value\":{value}}}"));
+            }
             _ => self.error(id, -32601, "no such method"),
         }
     }
