@@ -45,8 +45,10 @@ pub struct Asker {
     pub pid: Option<i32>,
     /// The client's id of the call, as JSON.
     pub id: Box<str>,
-    /// The method, and the server's own name of the tool.
-    pub called: (String, String),
+    /// The method.
+    pub method: String,
+    /// The server's own name of the tool.
+    pub tool: Option<String>,
 }
 
 impl Asker {
@@ -58,10 +60,8 @@ impl Asker {
             uid: call.client.caller.uid,
             pid: call.client.caller.pid,
             id: call.id_text.clone(),
-            called: (
-                call.method.map_or("", |method| method.as_str()).to_owned(),
-                to.operation.to_owned(),
-            ),
+            method: call.method.map_or(to.operation, |method| method.as_str()).to_owned(),
+            tool: call.method.map(|_| to.operation.to_owned()),
         }
     }
 }

@@ -191,11 +191,11 @@ impl Describer {
 }
 
 fn known(asker: Asker) -> Known {
-    let (method, tool) = asker.called.clone();
+    let shown = |name: &str| limited(name, MOST_NAME).0;
     Known {
+        method: shown(&asker.method),
+        tool: asker.tool.as_deref().map(shown),
         client: Some(asker),
-        method,
-        tool: Some(limited(&tool, MOST_NAME).0),
     }
 }
 
@@ -377,7 +377,8 @@ mod tests {
             uid: 1001,
             pid: None,
             id: id.into(),
-            called: ("tools/call".to_owned(), "echo".to_owned()),
+            method: "tools/call".to_owned(),
+            tool: Some("echo".to_owned()),
         }
     }
 

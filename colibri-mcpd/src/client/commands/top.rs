@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -15,7 +16,7 @@ use ratatui::crossterm::execute;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{Context, Failure};
-use crate::client::connect::{Connection, Params, RequestError};
+use crate::client::connect::{Connection, Gate, Params, RequestError};
 use crate::client::top::view::{View, draw, plain};
 use crate::client::top::{Model, Overview};
 use crate::protocol::Code;
@@ -70,6 +71,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure
     let (sender, news) = channel();
     let feed = Feed {
         socket: context.socket.clone(),
+        narrow: context.narrow.clone(),
         every: Duration::from_secs(arguments.interval.into()),
     };
     std::thread::spawn(move || feed.run(&sender));
@@ -179,7 +181,8 @@ fn pressed(key: KeyEvent, view: &mut View) -> ControlFlow<()> {
 
 /// Listens to the daemon, and connects again when it is gone.
 struct Feed {
-    socket: std::path::PathBuf,
+    socket: PathBuf,
+    narrow: Vec<Gate>,
     every: Duration,
 }
 
@@ -200,7 +203,7 @@ impl Feed {
 
     /// Until the connection ends, which is a failure, or nobody wants news any more.
     fn listen(&self, news: &Sender<News>) -> Result<(), Failure> {
-        let mut connection = Connection::open(&self.socket, &[])?;
+        let mut connection = Connection::open(&self.socket, &self.narrow)?;
         let params = params(TAIL, Some(self.every))?;
         let mut unreadable = None;
         let ended = connection.listen("colibri/overview", params, &mut |_, name, params| {

@@ -98,7 +98,7 @@ impl Drawn {
     }
 
     fn draw(&self, area: Rect, y: u16, buffer: &mut Buffer) {
-        if y >= area.bottom() {
+        if area.y + y >= area.bottom() {
             return;
         }
         let width = usize::from(area.width);
