@@ -14,6 +14,8 @@ use crate::client::terminal::{duration, line as escaped};
 const FEW: usize = 4;
 /// Lines of the trail that are drawn where there is little space.
 const LITTLE: u16 = 4;
+/// The most lines of one reason, where it is told in full.
+const MOST_TOLD: usize = 4;
 /// The most characters of one text that are looked at.
 const LONGEST: usize = 500;
 
@@ -140,12 +142,55 @@ fn fitted(text: &str, room: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}…", &text[..end]))
 }
 
+/// Text in lines of at most so many columns, broken at spaces where that is possible.
+fn wrapped(text: &str, room: usize) -> Vec<String> {
+    let room = room.max(1);
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let mut word = word;
+        while let Some(line) = lines.last_mut() {
+            let glue = if line.is_empty() { "" } else { " " };
+            if Span::raw(line.as_str()).width() + glue.len() + Span::raw(word).width() <= room {
+                line.push_str(glue);
+                line.push_str(word);
+                break;
+            }
+            if line.is_empty() {
+                // Longer than a line: as much of it as there is room for, and at least one character.
+                let mut end = word.chars().next().map_or(0, char::len_utf8);
+                for (at, c) in word.char_indices() {
+                    if Span::raw(&word[..at + c.len_utf8()]).width() > room {
+                        break;
+                    }
+                    end = end.max(at + c.len_utf8());
+                }
+                line.push_str(&word[..end]);
+                word = &word[end..];
+            }
+            lines.push(String::new());
+        }
+    }
+    if lines.last().is_some_and(String::is_empty) {
+        lines.pop();
+    }
+    lines
+}
+
+/// Text in lines that are indented, at most so many.
+fn indented(text: &str, indent: usize, style: Style, width: u16, most: usize) -> impl Iterator<Item = Drawn> {
+    let lines = wrapped(text, usize::from(width).saturating_sub(indent));
+    lines
+        .into_iter()
+        .take(most)
+        .map(move |line| Drawn::new(format!("{:indent$}{line}", ""), style))
+}
+
 /// Draws everything into `area`.
 pub fn draw(model: &Model, view: &mut View, area: Rect, buffer: &mut Buffer) {
-    let head = head(model, view);
+    let head = head(model, view, area.width);
     let servers = servers(model, view, area.width);
-    let approvals = approvals(model, view, if view.keys { FEW } else { usize::MAX });
-    let detail = detail(model, view);
+    let approvals = approvals(model, view, area.width, if view.keys { FEW } else { usize::MAX });
+    let detail = detail(model, view, area.width);
     let footer = u16::from(view.keys);
     let height = area.height.saturating_sub(footer);
 
@@ -194,9 +239,9 @@ pub fn plain(model: &Model, width: u16) -> String {
         .as_ref()
         .and_then(|now| now.trail.as_ref())
         .map_or(0, |trail| trail.tail.len());
-    let height = head(model, &view).len()
+    let height = head(model, &view, width).len()
         + servers(model, &mut view, width).lines.len()
-        + approvals(model, &view, usize::MAX).len()
+        + approvals(model, &view, width, usize::MAX).len()
         + records
         + 8;
     let area = Rect::new(0, 0, width, u16::try_from(height).unwrap_or(u16::MAX));
@@ -219,8 +264,9 @@ pub fn row(buffer: &Buffer, area: Rect, y: u16) -> String {
     row.trim_end().to_owned()
 }
 
-fn head(model: &Model, view: &View) -> Vec<Drawn> {
+fn head(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
     let mut lines = Vec::new();
+    let bad = |lines: &mut Vec<Drawn>, what: String| lines.extend(indented(&what, 0, view.bad(), width, MOST_TOLD));
     if let Some(now) = &model.now {
         let memory = now
             .resident
@@ -247,17 +293,14 @@ fn head(model: &Model, view: &View) -> Vec<Drawn> {
         }
         lines.push(Drawn::new(second, Style::new()));
         if let Some(why) = now.trail.as_ref().and_then(|trail| trail.failing.as_ref()) {
-            lines.push(Drawn::new(
-                format!("TRAIL FAILING, calls are refused: {}", text(why)),
-                view.bad(),
-            ));
+            bad(&mut lines, format!("TRAIL FAILING, calls are refused: {}", text(why)));
         }
         if let Some(why) = &now.registry_error {
-            lines.push(Drawn::new(format!("REGISTRY NOT RELOADED: {}", text(why)), view.bad()));
+            bad(&mut lines, format!("REGISTRY NOT RELOADED: {}", text(why)));
         }
     }
     if let Some(why) = &model.trouble {
-        lines.push(Drawn::new(format!("NO NEWS: {}", text(why)), view.bad()));
+        bad(&mut lines, format!("NO NEWS: {}", text(why)));
     }
     lines
 }
@@ -315,9 +358,15 @@ fn servers(model: &Model, view: &mut View, width: u16) -> Servers {
         let drawn = drawn.and(state_at, text(state), view.of_state(state));
         servers.lines.push(columns(numbers_of(line), style, drawn));
         if let Some(reason) = server.reason.as_deref().filter(|reason| !reason.is_empty()) {
-            servers
-                .lines
-                .push(Drawn::new(format!("    {}", text(reason)), Style::new()));
+            if view.keys {
+                // All of it is shown for the chosen one.
+                let line = format!("    {}", text(reason));
+                servers.lines.push(Drawn::new(line, Style::new()));
+            } else {
+                servers
+                    .lines
+                    .extend(indented(&text(reason), 4, Style::new(), width, usize::MAX));
+            }
         }
         if selected {
             servers.selected = Some(servers.lines.len() - 1);
@@ -377,7 +426,7 @@ fn latency(latency: Option<Latency>) -> String {
 }
 
 /// More about the chosen server; without a choice, what the numbers mean.
-fn detail(model: &Model, view: &View) -> Vec<Drawn> {
+fn detail(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
     let Some(now) = &model.now else { return Vec::new() };
     let server = now
         .servers
@@ -413,10 +462,15 @@ fn detail(model: &Model, view: &View) -> Vec<Drawn> {
             said + &errors
         }
     };
-    vec![Drawn::new(said, Style::new().add_modifier(Modifier::DIM))]
+    let style = Style::new().add_modifier(Modifier::DIM);
+    let mut lines = vec![Drawn::new(said, style)];
+    if let Some(reason) = server.and_then(|server| server.reason.as_deref()) {
+        lines.extend(indented(&text(reason), 4, style, width, MOST_TOLD));
+    }
+    lines
 }
 
-fn approvals(model: &Model, view: &View, most: usize) -> Vec<Drawn> {
+fn approvals(model: &Model, view: &View, width: u16, most: usize) -> Vec<Drawn> {
     let Some(now) = &model.now else { return Vec::new() };
     let heading = Style::new().add_modifier(Modifier::BOLD);
     if now.approvals.is_empty() {
@@ -428,18 +482,20 @@ fn approvals(model: &Model, view: &View, most: usize) -> Vec<Drawn> {
         style,
     )];
     for approval in now.approvals.iter().take(most) {
-        lines.push(Drawn::new(
-            format!(
-                "  {}  {} {} by {}, {} s left: {}",
-                text(&approval.id),
-                text(&approval.server),
-                text(&approval.tool),
-                text(model.user(Some(approval.uid))),
-                approval.expires.saturating_sub(now.time / 1000),
-                text(&approval.rule)
-            ),
-            Style::new(),
-        ));
+        let said = format!(
+            "{}  {} {} by {}, {} s left: {}",
+            text(&approval.id),
+            text(&approval.server),
+            text(&approval.tool),
+            text(model.user(Some(approval.uid))),
+            approval.expires.saturating_sub(now.time / 1000),
+            text(&approval.rule)
+        );
+        if view.keys {
+            lines.push(Drawn::new(format!("  {said}"), Style::new()));
+        } else {
+            lines.extend(indented(&said, 2, Style::new(), width, usize::MAX));
+        }
     }
     if now.approvals.len() > most {
         lines.push(Drawn::new(
@@ -657,6 +713,10 @@ mod tests {
         view.choose(isize::MAX);
         view.sort = view.sort.next();
         let all = screen(&model, &mut view, 80, 24).join("\n");
+        assert!(
+            all.contains("long long\n    long"),
+            "the chosen one's reason in full: {all}"
+        );
         assert!(all.contains("> server-2") && all.contains("sort (by calls/s)"), "{all}");
     }
 
@@ -706,6 +766,7 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(!text.contains("q quit"));
+        assert_eq!(text.matches(" long").count() % 60, 0, "reasons are whole: {text}");
         assert!(text.lines().all(|line| Span::raw(line).width() <= 80), "{text}");
         assert!(plain(&Model::default(), 80).contains("SERVER"));
     }
@@ -718,5 +779,20 @@ mod tests {
         assert_eq!(latencies, ["100 us", "2.5 ms", "250 ms", "2.5 s", "60 s"]);
         assert_eq!(latency(Some(Latency::Beyond(60.0))), ">60 s");
         assert_eq!(fitted("日本語日本語", 5), "日本…");
+    }
+
+    #[test]
+    fn long_texts_are_broken_where_they_can_be() {
+        assert_eq!(wrapped("one two three", 8), ["one two", "three"]);
+        assert_eq!(wrapped("a longest-word b", 5), ["a", "longe", "st-wo", "rd b"]);
+        assert_eq!(wrapped("日本語", 5), ["日本", "語"]);
+        assert_eq!(wrapped("日本", 1), ["日", "本"]);
+        assert!(wrapped("", 5).is_empty());
+        for room in 0..10 {
+            assert_eq!(
+                wrapped("some words here", room).concat().replace(' ', ""),
+                "somewordshere"
+            );
+        }
     }
 }
