@@ -579,6 +579,14 @@ fn top_takes_keys_shows_changes_and_gives_the_terminal_back() {
         terminal.written().contains("\u{1b}[38;5;"),
         "colours, where nobody forbids them"
     );
+    // A larger window: its last line is further down.
+    let mut stty = Command::new("stty");
+    stty.args(["rows", "40", "cols", "120"]);
+    let resized = stty.stdin(terminal.slave.try_clone().unwrap()).status().unwrap();
+    assert!(resized.success());
+    wait_for("the last line of 40", || {
+        terminal.written().contains("\u{1b}[40;1H").then_some(())
+    });
     terminal.press(b"q");
     assert_eq!(terminal.end(), Some(0));
     // Ctrl-C is a key like another.
