@@ -174,6 +174,14 @@ impl Place {
     /// # Panics
     /// If it ends instead.
     pub fn start_plain(&self, flags: &[&str]) -> Daemon<'_> {
+        self.start_in(&[], flags)
+    }
+
+    /// The same, with these variables in its environment too.
+    ///
+    /// # Panics
+    /// If it ends instead.
+    pub fn start_in(&self, environment: &[(&str, &str)], flags: &[&str]) -> Daemon<'_> {
         let log = self.path("log");
         let from = fs::metadata(&log).map_or(0, |log| log.len() as usize);
         let mut options = File::options();
@@ -182,7 +190,10 @@ impl Place {
         if nix::unistd::geteuid().is_root() {
             command.arg("--allow-root");
         }
-        command.stdout(Stdio::null()).stderr(log);
+        command
+            .envs(environment.iter().copied())
+            .stdout(Stdio::null())
+            .stderr(log);
         let child = command.spawn().expect("colibri-mcpd can be started");
         let mut daemon = Daemon {
             place: self,

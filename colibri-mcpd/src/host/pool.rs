@@ -220,6 +220,24 @@ impl Server {
         inner.blocked.is_none() && !inner.retired && inner.health.backing_off().is_none()
     }
 
+    /// Why its tools are not known, unless they are.
+    pub fn unseen_because(&self) -> Option<Failure> {
+        if self.catalogue().seen {
+            return None;
+        }
+        let (state, reason, _) = self.state();
+        let failure = match (state, reason) {
+            (State::Failed, Some(reason)) => {
+                let message = format!("{} cannot be started: {reason}", self.id);
+                Failure::new(Code::ServerUnstartable, message).of_server(&*self.id)
+            }
+            (State::BackingOff, Some(reason)) => self.unavailable(self.inner().health.left_alone(&reason)),
+            (_, Some(reason)) => self.unavailable(reason),
+            (_, None) => self.unavailable("its tools are not known yet"),
+        };
+        Some(failure)
+    }
+
     /// How often starting it failed.
     pub fn failed_starts(&self) -> u64 {
         self.inner().failed_starts
@@ -258,10 +276,9 @@ impl Server {
                 Some(Slot::Ready(session)) if session.is_open() => return Ok(session.clone()),
                 Some(Slot::Starting(waiting, _)) => waiting.push(sender),
                 _ => {
-                    if let Some(left) = inner.health.backing_off() {
+                    if inner.health.backing_off().is_some() {
                         let why = inner.health.reason().unwrap_or_default();
-                        let message = format!("it failed and is left alone for {} ms more: {why}", left.as_millis());
-                        return Err(self.unavailable(message));
+                        return Err(self.unavailable(inner.health.left_alone(why)));
                     }
                     // It takes the lock when it is done, so it cannot be done before its slot is there.
                     let task = tokio::spawn(self.clone().start(share));

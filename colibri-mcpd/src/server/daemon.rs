@@ -293,8 +293,16 @@ impl Daemon {
             Wanted::Origin(server, name) => match table.by_origin(server, name) {
                 Some(tool) => Ok(tool.clone()),
                 None => {
-                    let known = self.host.servers().contains_key(server);
-                    Err(Answer::Result(tools::no_such_tool(server, name, known).result))
+                    let servers = self.host.servers();
+                    let found = servers.get(server);
+                    // Which tools a server has that was never seen nobody can say, only why it was not.
+                    match found.and_then(|server| server.unseen_because()) {
+                        Some(failure) => Err(failure.answer(Some(Method::ToolsCall), Version::LATEST_LEGACY)),
+                        None => {
+                            let outcome = tools::no_such_tool(server, name, found.is_some());
+                            Err(Answer::Result(outcome.result))
+                        }
+                    }
                 }
             },
         }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{Instant, timeout};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, Interest};
+use tokio::net::unix::OwnedReadHalf;
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info};
 
 use super::daemon::Daemon;
@@ -24,6 +25,8 @@ use crate::wire::{Envelope, Frame, FrameReader, Id, Json, Kind, Outbox};
 const LINGER: Duration = Duration::from_secs(3600);
 /// How long what is queued for a client may take to be written once it is to go.
 const FLUSH: Duration = Duration::from_secs(2);
+/// How often it is looked whether such a client is still there.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// The most requests of one batch.
 const MOST_IN_BATCH: usize = 1000;
 
@@ -35,11 +38,38 @@ pub struct Session {
     first: bool,
 }
 
+/// The reading side of a connection. At its end the client may still read, or be gone: only the transport knows.
+pub trait Reading: AsyncRead + Unpin + Sync {
+    /// Waits until the client has closed both directions. Asked only after the end of what it writes.
+    fn hung_up(&self) -> impl Future<Output = ()> + Send;
+}
+
+impl Reading for OwnedReadHalf {
+    async fn hung_up(&self) {
+        // The system reports that the other side is closed with what it reports of writing (EPOLLHUP, EV_EOF). As a
+        // rule writing is possible all the time, so there is no change to be woken by.
+        while !self
+            .ready(Interest::WRITABLE)
+            .await
+            .is_ok_and(|ready| ready.is_write_closed())
+        {
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+}
+
+/// An in-memory pipe, which has one direction.
+impl Reading for DuplexStream {
+    async fn hung_up(&self) {
+        std::future::pending().await
+    }
+}
+
 /// Serves a connection until the client is gone or told to go.
 pub async fn serve(
     daemon: Arc<Daemon>,
     caller: Caller,
-    reader: impl AsyncRead + Unpin,
+    reader: impl Reading,
     writer: impl AsyncWrite + Unpin + Send + 'static,
 ) {
     let outbox = Arc::new(Outbox::new(
@@ -95,7 +125,8 @@ pub async fn serve(
             () = guest.all_answered() => {}
             _ = guest.told_to_go() => {}
             done = &mut write => written = Some(done),
-            () = tokio::time::sleep(LINGER) => {}
+            () = reader.get_ref().hung_up() => {}
+            () = sleep(LINGER) => {}
         }
     }
     client.disconnect();

@@ -2,17 +2,20 @@
 //! say how it starts:
 //!
 //! ```text
-//! fixture-server --dir DIR --as NAME [--speak VERSION] [--tool NAME]… [--only] [--at-start exit|silence]
-//!                [--at-probe exit] [--at-eof stay]
+//! fixture-server --dir DIR --as NAME [--speak VERSION] [--tool NAME]… [--only] [--define FILE]
+//!                [--at-start exit|silence] [--at-probe exit] [--at-eof stay] [--trail DIR]
 //! ```
 //!
-//! Everything that happens to it goes to `DIR/NAME.record`, a line each: process id, kind (`start`, `line`, `eof`),
-//! the bytes as received. It shares no code with the daemon, and changes no byte of what it is told to answer.
+//! Everything that happens to it goes to `DIR/NAME.record`, a line each: process id, kind (`start`, `line`, `eof`,
+//! `effect`, …), the bytes as received. With `--trail` a line of kind `trail` stands before each `line`: the newest
+//! segment in that directory and its length, as they were when the line had been received. With `--define` the tools
+//! are listed as the file defines them, a JSON array that is read anew for each list, as bytes. It shares no code with
+//! the daemon, and changes no byte of what it is told to answer.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -43,6 +46,8 @@ const TOOLS: &[&str] = &[
     "never",
     "pid",
     "progress",
+    "stderr",
+    "step",
     "unknown_id",
     "wait",
 ];
@@ -56,6 +61,10 @@ struct Fixture {
     version: String,
     /// A legacy server ends when it is asked for something before the handshake.
     dies_of_probe: bool,
+    /// Where its tools are defined, if not here.
+    definitions: Option<PathBuf>,
+    /// The trail's directory, if it is to be looked at.
+    trail: Option<PathBuf>,
     state: Mutex<State>,
     out: Mutex<io::Stdout>,
 }
@@ -72,6 +81,8 @@ fn main() {
         name: "fixture".to_owned(),
         version: "2025-11-25".to_owned(),
         dies_of_probe: false,
+        definitions: None,
+        trail: None,
         state: Mutex::new(State {
             tools: TOOLS.iter().map(|tool| (*tool).to_owned()).collect(),
             listener: None,
@@ -90,6 +101,8 @@ fn main() {
                 let tool = value();
                 fixture.state().tools.push(tool);
             }
+            "--define" => fixture.definitions = Some(value().into()),
+            "--trail" => fixture.trail = Some(value().into()),
             "--only" => fixture.state().tools.clear(),
             "--at-start" => at_start = value(),
             "--at-probe" => fixture.dies_of_probe = value() == "exit",
@@ -165,6 +178,9 @@ fn serve(fixture: &Arc<Fixture>) {
         if line.last() == Some(&b'\n') {
             line.pop();
         }
+        if let Some(trail) = &fixture.trail {
+            fixture.record("trail", newest_segment(trail).as_bytes());
+        }
         fixture.record("line", &line);
         let Ok(text) = std::str::from_utf8(&line) else { continue };
         let Ok(message) = serde_json::from_str::<Members<'_>>(text) else {
@@ -180,6 +196,17 @@ fn serve(fixture: &Arc<Fixture>) {
         let params: Members<'_> = members(message.get("params").copied());
         fixture.request(id, &method, &params);
     }
+}
+
+/// The name and length of the newest segment of a trail, or `none`.
+fn newest_segment(trail: &Path) -> String {
+    let entries = std::fs::read_dir(trail).into_iter().flatten().flatten();
+    let segments = entries.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let length = entry.metadata().ok()?.len();
+        name.ends_with(".jsonl").then(|| format!("{name} {length}"))
+    });
+    segments.max().unwrap_or_else(|| "none".to_owned())
 }
 
 fn members(raw: Option<&RawValue>) -> Members<'_> {
@@ -280,19 +307,19 @@ impl Fixture {
     }
 
     fn list(&self, id: &str) {
-        let tools: Vec<Value> = self
-            .state()
-            .tools
-            .iter()
-            .map(|name| json!({ "name": name, "inputSchema": { "type": "object" } }))
-            .collect();
-        let mut result = json!({ "tools": tools });
-        if self.is_modern() {
-            result["resultType"] = json!("complete");
-            result["ttlMs"] = json!(1000);
-            result["cacheScope"] = json!("private");
-        }
-        self.result(id, &result.to_string());
+        let defined = self
+            .definitions
+            .as_ref()
+            .and_then(|path| std::fs::read_to_string(path).ok());
+        let tools = defined.unwrap_or_else(|| {
+            let state = self.state();
+            let tools = state.tools.iter();
+            let tools = tools.map(|name| json!({ "name": name, "inputSchema": { "type": "object" } }));
+            Value::from_iter(tools).to_string()
+        });
+        let modern = ",\"resultType\":\"complete\",\"ttlMs\":1000,\"cacheScope\":\"private\"";
+        let rest = if self.is_modern() { modern } else { "" };
+        self.result(id, &format!("{{\"tools\":{tools}{rest}}}"));
     }
 
     fn call(self: &Arc<Self>, id: &str, params: &Members<'_>) {
@@ -315,6 +342,30 @@ impl Fixture {
             "count" => {
                 self.record("effect", b"");
                 self.text(id, "counted");
+            }
+            // A call in five steps, of which it takes as many as it is told and then waits to be killed.
+            "step" => {
+                let last = text("last");
+                if last != "before" {
+                    self.record("effect", b"");
+                }
+                let result = json!({ "content": [{ "type": "text", "text": "stepped" }] }).to_string();
+                let answer = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n");
+                match &*last {
+                    "before" | "effect" => {}
+                    "half" => self.write(&answer.as_bytes()[..answer.len() / 2]),
+                    _ => self.write(answer.as_bytes()),
+                }
+                self.record("step", last.as_bytes());
+                if last != "done" {
+                    forever();
+                }
+            }
+            "stderr" => {
+                let bytes = std::fs::read(self.directory.join("frames").join(text("case"))).unwrap_or_default();
+                // Nobody reads it any more where this fails.
+                let _ = io::stderr().write_all(&bytes);
+                self.text(id, "said");
             }
             "wait" => {
                 let (fixture, id, until) = (self.clone(), id.to_owned(), text("until"));
