@@ -185,7 +185,7 @@ mod tests {
         let text = show(&answer);
         for part in [
             "git",
-            "41, 3",
+            "41,",
             "jail ephemeral",
             "12, 2 blocked",
             "git: blocked, not as approved: 2 of its tools and its instructions; colibri-mcp pin diff git",
