@@ -86,6 +86,34 @@ impl Place {
         fs::write(self.path("frames").join(case), bytes).expect("writing a frame");
     }
 
+    /// Writes what a fixture of this name lists from now on, whenever it is asked: a JSON array of tools. `which` is
+    /// `definitions`, or `turned` for one that turns (see the fixture).
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn defines(&self, name: &str, which: &str, tools: &str) {
+        // Replaced as a whole: the fixture may be reading it.
+        let new = self.path(&format!("{name}.{which}.new"));
+        fs::write(&new, tools).expect("writing definitions");
+        fs::rename(new, self.path(&format!("{name}.{which}"))).expect("replacing definitions");
+    }
+
+    /// The records of the trail, oldest first.
+    pub fn trail(&self) -> Vec<Value> {
+        let directory = fs::read_dir(self.path("state/trail")).into_iter().flatten().flatten();
+        let mut segments: Vec<PathBuf> = directory
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"))
+            .collect();
+        segments.sort();
+        let text: String = segments
+            .iter()
+            .filter_map(|segment| fs::read_to_string(segment).ok())
+            .collect();
+        let lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+        lines.map(|mut line: Value| line["rec"].take()).collect()
+    }
+
     /// Lets calls of the fixture's tool `wait` go on whose argument `until` is this.
     ///
     /// # Panics

@@ -31,9 +31,8 @@ fn write(path: &Path, content: impl AsRef<[u8]>, mode: u32) {
 
 /// The entry of a fixture server whose tools are defined like this.
 fn defining(place: &Place, name: &str, definitions: &Value, more: Value) -> Value {
-    let path = place.path(&format!("{name}.definitions"));
-    fs::write(&path, definitions.to_string()).unwrap();
-    place.fixture(name, &["--define", path.to_str().unwrap()], more)
+    place.defines(name, "definitions", &definitions.to_string());
+    place.fixture(name, &[], more)
 }
 
 /// Files, recursively, but for those that the daemon and the fixtures are meant to write.

@@ -185,9 +185,8 @@ fn bring_about(code: &str) -> Shown {
             let place = Place::new();
             let schema = json!({ "type": "object", "required": ["n"] });
             let definitions = json!([{ "name": "count", "inputSchema": schema }]).to_string();
-            fs::write(place.path("definitions"), definitions).unwrap();
-            let file = place.path("definitions");
-            place.registry(&json!({ "fix": place.fixture("fix", &["--define", file.to_str().unwrap()], json!({})) }));
+            place.defines("fix", "definitions", &definitions);
+            place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
             called(&place, &[], "count", json!({}))
         }
         "CONTRACT_DENIED" => {

@@ -207,7 +207,7 @@ fn busy_place() -> Place {
         { "name": "count", "inputSchema": { "type": "object" } },
         { "name": "other", "inputSchema": { "type": "object" } },
     ]);
-    let definitions = trusted(&place, "definitions.json", &definitions);
+    place.defines("strict", "definitions", &definitions.to_string());
     let contract = json!({ "tools": {
         "count": { "reason": "n is small", "when": { "properties": {
             "n": { "maximum": 9 }, "mark": { "type": "string" } } } },
@@ -235,8 +235,7 @@ fn busy_place() -> Place {
         "modern": watched(&place, "modern", &["--speak", MODERN], json!({})),
         "slow": watched(&place, "slow", &[], json!({ "timeout_ms": 300 })),
         "small": watched(&place, "small", &[], json!({ "result_limit": 1000 })),
-        "strict": watched(&place, "strict", &["--define", definitions.to_str().unwrap()],
-            json!({ "contract": contract })),
+        "strict": watched(&place, "strict", &[], json!({ "contract": contract })),
         "shy": shy,
     }));
     place

@@ -1,6 +1,7 @@
 //! External servers: registry, names, pool, session, relay, retry, secrets.
 
 pub mod catalogue;
+mod definitions;
 mod handshake;
 mod method;
 pub mod names;
@@ -29,7 +30,7 @@ pub use tool::{HostTool, Table};
 
 use crate::chain::Chain;
 use crate::confine::{JailConfig, Order, Spawner};
-use crate::policy::Caller;
+use crate::policy::{Caller, Judgement, Pins};
 use crate::protocol::{Code, Failure};
 use crate::store::Store;
 use crate::wire::Budget;
@@ -38,6 +39,9 @@ use secrets::Secrets;
 
 /// How long a list waits for servers that were never seen.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
+
+/// Warnings about names that are logged: servers can invent names without end.
+const MOST_WARNINGS: u64 = 500;
 
 /// The external servers.
 pub struct Host {
@@ -60,6 +64,9 @@ pub struct Host {
     retries: AtomicU64,
     secrets: Arc<Secrets>,
     registry: String,
+    pins: Option<Arc<Pins>>,
+    /// Warnings about names that were logged.
+    warned: AtomicU64,
 }
 
 /// What a host is made of.
@@ -80,6 +87,8 @@ pub struct Parts {
     pub registry: String,
     /// The call limit of entries that set none.
     pub call_timeout: Duration,
+    /// What definitions are judged by. `None`: they are not, for simulations alone. No flag of the daemon leads here.
+    pub pins: Option<Arc<Pins>>,
 }
 
 impl Host {
@@ -104,6 +113,8 @@ impl Host {
             retries: AtomicU64::new(0),
             secrets: Arc::new(parts.secrets),
             registry: parts.registry,
+            pins: parts.pins,
+            warned: AtomicU64::new(0),
         })
     }
 
@@ -120,6 +131,22 @@ impl Host {
     /// Tells when the tools that are offered have changed.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
+    }
+
+    /// What definitions are judged by.
+    pub fn pins(&self) -> Option<&Pins> {
+        self.pins.as_deref()
+    }
+
+    /// How what a server says stands to its pins. What was never said is nothing.
+    fn judge(&self, id: &str, said: &Catalogue) -> Judgement {
+        match &self.pins {
+            Some(pins) if said.seen => {
+                let tools = said.tools.iter().map(|tool| (&*tool.name, &*tool.raw));
+                pins.judge(id, said.instructions.as_deref(), tools)
+            }
+            _ => Judgement::NOTHING,
+        }
     }
 
     fn chain(&self) -> Arc<Chain> {
@@ -186,17 +213,19 @@ impl Host {
         let _one_at_a_time = self.rebuilding.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let before = self.table.load_full();
         let table = Table::build(&self.servers.load(), &before);
-        for collision in &table.collisions {
-            if !before.collisions.contains(collision) {
-                warn!("{collision}");
+        let collisions = table.collisions.iter().filter(|new| !before.collisions.contains(new));
+        let look_alikes = table.look_alikes.iter().filter(|new| !before.look_alikes.contains(new));
+        for warning in collisions
+            .cloned()
+            .chain(look_alikes.map(|warning| warning.to_string()))
+        {
+            match self.warned.fetch_add(1, Ordering::Relaxed) {
+                0..MOST_WARNINGS => warn!("{warning}"),
+                MOST_WARNINGS => warn!("{warning}; further ones are in colibri-mcp status alone"),
+                _ => break,
             }
         }
-        let same = table.tools.len() == before.tools.len()
-            && table
-                .tools
-                .iter()
-                .zip(before.tools.iter())
-                .all(|(new, old)| Arc::ptr_eq(new.1, old.1));
+        let same = table.offered().map(Arc::as_ptr).eq(before.offered().map(Arc::as_ptr));
         self.table.store(Arc::new(table));
         if !same {
             self.changed.send_modify(|generation| *generation += 1);
@@ -211,13 +240,9 @@ impl Host {
         self.seen.notify_waiters();
     }
 
-    /// Starts the servers that were never seen, together, and waits for them, but not long: stragglers are told of by
+    /// Starts servers that were never seen, together, and waits for them, but not long: stragglers are told of by
     /// list_changed.
-    pub async fn first_look(&self, caller: &Caller, connection: u64) {
-        let unseen = self.unseen();
-        if unseen.is_empty() {
-            return;
-        }
+    pub async fn first_look(&self, unseen: Vec<Arc<Server>>, caller: &Caller, connection: u64) {
         let unseen: Vec<_> = unseen
             .into_iter()
             .map(|server| (server.failed_starts(), server))

@@ -1,6 +1,7 @@
 //! The registry as the daemon holds it: read from disk, and checked.
 
 use crate::confine::{HELPER, PrivMode};
+use crate::policy::Contract;
 use crate::policy::file::{self, FileError};
 use crate::protocol::Method;
 use crate::protocol::method::OPERATORS;
@@ -44,6 +45,15 @@ impl Server {
     /// Why it is not served, in words.
     pub fn blocked(&self) -> Option<String> {
         self.refusal.as_ref().map(|refusal| refusal.to_string())
+    }
+
+    /// The contract that the entry names.
+    ///
+    /// # Errors
+    /// Why it cannot be used. What it was to forbid is not known then, so the server is not served.
+    pub fn contract(&self) -> Result<Option<Contract>, String> {
+        let read = self.entry.contract.as_deref().map(Contract::read).transpose();
+        read.map_err(|error| format!("its contract cannot be used: {error}"))
     }
 
     /// Whether it runs in a jail.

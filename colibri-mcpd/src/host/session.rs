@@ -11,6 +11,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
+use super::definitions::Definitions;
 use super::handshake::Said;
 use super::pool::Server;
 use super::relay;
@@ -73,8 +74,12 @@ pub struct Session {
     pub pid: u32,
     /// The jail's id, for a jailed one.
     pub jid: Option<u32>,
+    /// The helper's session id, for a jailed one.
+    pub instance: Option<String>,
     /// When it was started.
     pub started: SystemTime,
+    /// What it says of its tools.
+    pub definitions: Definitions,
     limits: Limits,
     outbox: Arc<Outbox>,
     state: Mutex<State>,
@@ -157,7 +162,9 @@ impl Session {
             number,
             pid: process.pid(),
             jid: process.jid(),
+            instance: process.instance().map(str::to_owned),
             started: SystemTime::now(),
+            definitions: Definitions::unread(),
             outbox,
             state: Mutex::new(State {
                 version,

@@ -14,7 +14,7 @@ use super::facts::CallerFacts;
 use super::own::{Own, Wanted};
 use crate::chain::{Arguments, Call, Chain, Client, Outcome, Parked, Parts, Target};
 use crate::config::Config;
-use crate::host::{Host, Table};
+use crate::host::{Host, Server, Table};
 use crate::policy::Gate;
 use crate::protocol::answer::{join_instructions, subscription_closed, tools_list_changed};
 use crate::protocol::tools::{Cursor, definition_edits, least_ttl, tools_page};
@@ -238,12 +238,18 @@ impl Daemon {
         self.chain.finish(closed.collect());
     }
 
-    /// Our instructions and the servers'.
-    pub fn instructions(&self) -> String {
+    /// Our instructions, and those of the servers that the client may see.
+    pub fn instructions(&self, client: &Client) -> String {
+        let rights = self.chain.rules.rights(client);
         let servers = self.host.servers();
         let texts: Vec<_> = servers
             .iter()
-            .filter_map(|(id, server)| Some((id, server.catalogue().instructions.clone()?)))
+            .filter(|(id, _)| rights.sees_any(id))
+            .filter_map(|(id, server)| {
+                let (catalogue, judgement) = server.definitions();
+                let text = catalogue.instructions.clone()?;
+                judgement.instructions.is_approved().then_some((id, text))
+            })
             .collect();
         join_instructions(
             INSTRUCTIONS,
@@ -335,9 +341,27 @@ impl Daemon {
         Ok(target)
     }
 
+    /// The servers that were never seen and that this client may see: nobody starts what is hidden from them.
+    fn unseen_by(&self, client: &Client) -> Vec<Arc<Server>> {
+        if self.chain.rules.gates_for(client).check(Gate::External).is_err() {
+            return Vec::new();
+        }
+        let rights = self.chain.rules.rights(client);
+        let mut unseen = self.host.unseen();
+        unseen.retain(|server| rights.sees_any(&server.id));
+        unseen
+    }
+
     /// Whether a list should wait for servers that were never seen.
     pub fn wants_a_first_look(&self, call: &Call) -> bool {
-        self.chain.rules.gates_for(&call.client).check(Gate::External).is_ok() && !self.host.unseen().is_empty()
+        !self.unseen_by(&call.client).is_empty()
+    }
+
+    /// Starts the servers that a call is about and that were never seen, and waits for them, but not long.
+    pub async fn first_look(&self, call: &Call) {
+        let unseen = self.unseen_by(&call.client);
+        let (caller, connection) = (&call.client.caller, call.client.connection);
+        self.host.first_look(unseen, caller, connection).await;
     }
 
     /// The result of `tools/list` for a caller.
@@ -353,10 +377,7 @@ impl Daemon {
         let mut listed: Vec<(String, Bytes)> = own.collect();
         if external {
             let rights = self.chain.rules.rights(&call.client);
-            let seen = table
-                .tools
-                .values()
-                .filter(|tool| rights.sees(&tool.server.id, &tool.tool));
+            let seen = table.offered().filter(|tool| rights.sees(&tool.server.id, &tool.tool));
             listed.extend(seen.map(|tool| (tool.exposed.clone(), tool.definition(call.version))));
         }
         listed.sort_by(|a, b| a.0.cmp(&b.0));

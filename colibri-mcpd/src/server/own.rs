@@ -135,8 +135,12 @@ impl Target for Own {
                 daemon.park(&client, Parked::park(chain, call));
             }
             Work::Operator(daemon, order) => {
-                let outcome = operator::answer(daemon, &call, order);
-                chain.finish(vec![(call, outcome)]);
+                let (order, daemon, chain) = (order.clone(), daemon.clone(), chain.clone());
+                // Files are read and written: not on a thread that serves clients.
+                tokio::task::spawn_blocking(move || {
+                    let outcome = operator::answer(&daemon, &call, &order);
+                    chain.finish(vec![(call, outcome)]);
+                });
             }
             Work::Look(daemon, wanted) => {
                 let (wanted, daemon, chain) = (wanted.clone(), daemon.clone(), chain.clone());
@@ -162,10 +166,7 @@ impl Target for Own {
 /// Goes on with a call once servers that were never seen have been looked at.
 fn after_first_look(daemon: Arc<Daemon>, call: Call, then: impl FnOnce(Call) + Send + 'static) {
     tokio::spawn(async move {
-        daemon
-            .host()
-            .first_look(&call.client.caller, call.client.connection)
-            .await;
+        daemon.first_look(&call).await;
         then(call);
     });
 }

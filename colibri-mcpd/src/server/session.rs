@@ -417,11 +417,12 @@ impl Session {
             Method::Initialize => {
                 let asked = protocol::read_initialize(params)?;
                 self.agreed = Agreed::Legacy(asked.version);
-                let answer = protocol::initialize_result(asked.version, &OFFERED, &self.daemon.instructions());
+                let answer =
+                    protocol::initialize_result(asked.version, &OFFERED, &self.daemon.instructions(&self.client));
                 Ok(Own::answer(method.as_str(), Answer::Result(answer)))
             }
             Method::Discover => {
-                let answer = protocol::discover_result(version, &OFFERED, &self.daemon.instructions());
+                let answer = protocol::discover_result(version, &OFFERED, &self.daemon.instructions(&self.client));
                 Ok(Own::answer(method.as_str(), Answer::Result(answer)))
             }
             Method::Ping => Ok(Own::answer(

@@ -9,6 +9,7 @@ pub mod demo_daemon;
 pub mod demo_server;
 pub mod doctor;
 pub mod metrics;
+pub mod pin;
 pub mod servers;
 pub mod snapshot;
 pub mod ssh_gate;
@@ -56,6 +57,8 @@ pub enum Command {
     Approve(approvals::Decide),
     /// Refuses a waiting call (operators)
     Deny(approvals::Decide),
+    /// Shows and approves what servers say of their tools (operators)
+    Pin(pin::Arguments),
     /// Has the daemon read its registry and client policy again (operators)
     Reload,
     /// Shows what to put into an editor's settings
@@ -113,6 +116,7 @@ impl Command {
             Command::Approvals => approvals::list(context)?,
             Command::Approve(decide) => approvals::decide(&decide, true, context)?,
             Command::Deny(decide) => approvals::decide(&decide, false, context)?,
+            Command::Pin(arguments) => return pin::run(&arguments, context),
             Command::Reload => approvals::reload(context)?,
             Command::Connect(arguments) => connect::run(&arguments, context)?,
             Command::SshGate => return ssh_gate::run(context),
