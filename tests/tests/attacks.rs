@@ -55,6 +55,7 @@ fn unexpected_files(place: &Place) -> BTreeSet<String> {
             "/colibri.sock",
             "/external-mcp.json",
             "/frames",
+            "/pins.json",
             ".definitions",
         ]
         .iter()
@@ -1004,7 +1005,9 @@ fn the_page_names_tests_that_exist() {
         ("failures", include_str!("failures.rs")),
         ("hostile_clients", include_str!("hostile_clients.rs")),
         ("hostile_servers", include_str!("hostile_servers.rs")),
+        ("jailed", include_str!("jailed.rs")),
         ("operations", include_str!("operations.rs")),
+        ("pins", include_str!("pins.rs")),
         ("trail", include_str!("trail.rs")),
     ];
     let named: Vec<(&str, &str)> = page.split('`').filter_map(|text| text.split_once(": ")).collect();

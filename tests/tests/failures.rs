@@ -143,7 +143,7 @@ fn bring_about(code: &str) -> Shown {
             let place = place(&[], json!({}));
             let daemon = place.start(&[]);
             let mut client = daemon.quiet(LEGACY);
-            fs::remove_dir_all(place.trail()).unwrap();
+            fs::remove_dir_all(place.trail_directory()).unwrap();
             client.ask("tools/call", json!({ "name": "fix__count", "arguments": {} }))
         }
         "STORE_UNAVAILABLE" => {
