@@ -11,6 +11,7 @@ mod relay;
 mod retry;
 pub mod secrets;
 pub mod session;
+pub mod tap;
 mod tool;
 
 use std::collections::BTreeMap;
@@ -35,7 +36,7 @@ use crate::protocol::{Code, Failure};
 use crate::store::Store;
 use crate::wire::Budget;
 use catalogue::Catalogue;
-use secrets::Secrets;
+use secrets::{Redactor, Secrets};
 
 /// How long a list waits for servers that were never seen.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
@@ -188,9 +189,15 @@ impl Host {
                     old.forgive();
                     servers.insert(id.clone(), old.clone());
                 }
-                _ => {
+                old => {
                     let known = self.recall(id, entry, &executable);
-                    servers.insert(id.clone(), Server::new(id, found, executable, known, self));
+                    let server = Server::new(id, found, executable, known, self);
+                    // Who watches a server watches what its id stands for.
+                    let server = match old {
+                        Some(old) => server.tapped_as(old),
+                        None => server,
+                    };
+                    servers.insert(id.clone(), Arc::new(server));
                 }
             }
         }
@@ -199,6 +206,9 @@ impl Host {
         for (id, old) in before.iter() {
             if !servers.get(id).is_some_and(|server| Arc::ptr_eq(server, old)) {
                 info!(server = id, "server removed or changed: it ends after its calls");
+                if !servers.contains_key(id) {
+                    old.taps.close("the server was removed from the registry");
+                }
                 old.retire();
                 let mut leaving = self.leaving();
                 leaving.retain(|server| server.upgrade().is_some_and(|server| server.is_running()));
@@ -364,6 +374,11 @@ impl Host {
             environment,
             directory: command.cwd.clone(),
         })
+    }
+
+    /// What takes the values of secrets out of text.
+    pub fn redactor(&self) -> Arc<Redactor> {
+        self.secrets.redactor()
     }
 
     /// The text without the values of secrets.

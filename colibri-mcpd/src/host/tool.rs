@@ -159,7 +159,7 @@ fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Call, rule: String) {
     tokio::spawn(async move {
         let decision = tokio::select! {
             decision = waiting.decision() => decision,
-            () = parked.cancelled() => return,
+            () = parked.over() => return,
         };
         let Some(call) = parked.take() else { return };
         match decision.failure(&server.id, &rule) {

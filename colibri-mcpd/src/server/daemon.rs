@@ -12,6 +12,7 @@ use tracing::{debug, info, warn};
 
 use super::facts::CallerFacts;
 use super::own::{Own, Wanted};
+use super::watch::ended;
 use crate::chain::{Arguments, Call, Chain, Client, Outcome, Parked, Parts, Target};
 use crate::config::Config;
 use crate::host::{Host, Server, Table};
@@ -232,7 +233,10 @@ impl Daemon {
 
     fn close_subscriptions(&self, calls: Vec<Call>) {
         let closed = calls.into_iter().map(|call| {
-            let answer = Answer::Result(subscription_closed(&call.id_text, call.version));
+            let answer = match call.method {
+                Some(Method::SubscriptionsListen) => Answer::Result(subscription_closed(&call.id_text, call.version)),
+                _ => ended("the connection or the daemon is ending"),
+            };
             (call, Outcome::Own { answer, failed: false })
         });
         self.chain.finish(closed.collect());

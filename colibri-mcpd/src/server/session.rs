@@ -12,6 +12,7 @@ use tracing::{debug, info};
 use super::daemon::Daemon;
 use super::operator::Order;
 use super::own::Own;
+use super::watch::Watch;
 use crate::chain::{Arguments, Batch, Call, Client, Limit, Parts, Target, Trace};
 use crate::policy::{Caller, Gate};
 use crate::protocol::{
@@ -334,10 +335,12 @@ impl Session {
         };
         let mut trace = None;
         if name.starts_with(protocol::method::OPERATORS) {
-            let target = match Order::read(&name, params) {
-                Ok(order) => Own::operator(self.daemon.clone(), &name, order),
-                Err(error) => Own::answer(&name, Answer::Error(error)),
+            let daemon = self.daemon.clone();
+            let target = match Watch::read(&name, params) {
+                Some(watch) => watch.map(|watch| Own::watch(daemon, &name, watch)),
+                None => Order::read(&name, params).map(|order| Own::operator(daemon, &name, order)),
             };
+            let target = target.unwrap_or_else(|error| Own::answer(&name, Answer::Error(error)));
             return Some(self.call(
                 (key, id_text, frame, batch),
                 (self.version(), None),

@@ -21,8 +21,10 @@ pub struct Server {
     /// Its id in the registry.
     pub id: String,
     transport: String,
-    state: String,
-    reason: Option<String>,
+    /// What it is doing: `ready`, `blocked` and so on.
+    pub state: String,
+    /// Why, where there is something to say.
+    pub reason: Option<String>,
     /// Milliseconds since the epoch.
     since: i64,
     isolation: Option<String>,
