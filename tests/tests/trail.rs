@@ -128,10 +128,14 @@ fn methods() -> Vec<&'static str> {
     names
 }
 
-/// The operator's methods, from the source that answers them.
+/// The operator's methods, from the sources that answer them, with names of notifications among them: no methods, those.
 fn operator_methods() -> Vec<&'static str> {
-    let source = include_str!("../../colibri-mcpd/src/server/operator.rs");
-    let mut names: Vec<_> = source.split('"').filter(|text| text.starts_with("colibri/")).collect();
+    let sources = [
+        include_str!("../../colibri-mcpd/src/server/operator.rs"),
+        include_str!("../../colibri-mcpd/src/server/watch.rs"),
+    ];
+    let texts = sources.into_iter().flat_map(|source| source.split('"'));
+    let mut names: Vec<_> = texts.filter(|text| text.starts_with("colibri/")).collect();
     names.sort_unstable();
     names.dedup();
     names.retain(|name| *name != "colibri/");
