@@ -43,7 +43,7 @@ enum Flight {
 /// A target that can be told that a call is cancelled.
 pub trait Cancel: Send + Sync {
     /// The call with this number of the target's is cancelled. `notification` is the client's message with the place
-    /// of its `requestId` value; without one the client is gone.
+    /// of its `params`; without one the client is gone.
     fn cancel(&self, number: u64, notification: Option<(&bytes::Bytes, std::ops::Range<usize>)>);
 }
 

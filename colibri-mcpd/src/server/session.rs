@@ -236,10 +236,8 @@ impl Session {
                     Some(Notification::Cancelled { request }) => {
                         // Calls of the same read come first: a cancellation never overtakes its request.
                         self.daemon.chain().accept(std::mem::take(calls));
-                        let Some(span) = params.and_then(|params| params.get("requestId")).map(|id| id.span()) else {
-                            return;
-                        };
-                        self.client.cancel(&Id::of(request), (&frame, span));
+                        let params = params.map(|params| params.span()).unwrap_or_default();
+                        self.client.cancel(&Id::of(request), (&frame, params));
                     }
                     Some(Notification::Initialized) => self.daemon.initialized(&self.client),
                     _ => debug!(connection = self.client.connection, "notification passed over"),
