@@ -273,6 +273,7 @@ impl Session {
                     Code::LimitInFlight,
                     format!("{limit} calls of this client are in flight already (--max-in-flight)"),
                 ),
+                Limit::Closed => Failure::new(Code::DaemonStopping, "the daemon is ending and takes no new calls"),
                 Limit::SameId => {
                     self.refuse(
                         Refusal {
