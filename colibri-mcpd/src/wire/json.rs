@@ -488,6 +488,21 @@ mod tests {
         }
 
         #[test]
+        fn picking_is_getting_each_and_looking_for_look_alikes(
+            keys in proptest::collection::vec(
+                proptest::sample::select(vec!["name", "Name", "n\\u0061me", "\\uff4eame", "_meta", "other", "\\ud800"]), 0..6),
+        ) {
+            let members: Vec<_> = keys.iter().enumerate().map(|(value, key)| format!("\"{key}\":{value}")).collect();
+            let text = format!("{{{}}}", members.join(","));
+            let wanted = ["name", "_meta"];
+            let picked = json(&text).pick(&wanted);
+            for (key, value) in wanted.iter().zip(picked.values) {
+                prop_assert_eq!(value.map(|value| value.text()), json(&text).get(key).map(|value| value.text()));
+            }
+            prop_assert_eq!(picked.ambiguous, json(&text).ambiguous(&wanted));
+        }
+
+        #[test]
         fn written_strings_read_back(text in ".*") {
             let written = string(&text);
             prop_assert_eq!(json(&written).as_str().unwrap().into_owned(), text);
@@ -524,6 +539,7 @@ mod tests {
             any::<bool>().prop_map(|b| b.to_string()),
             any::<i64>().prop_map(|n| n.to_string()),
             ".{0,8}".prop_map(|s| string(&s)),
+            "[a\"\\\\]{0,70}".prop_map(|s| string(&s)),
             Just(r#""\"\\\u00e9{[,:""#.to_owned()),
         ];
         leaf.prop_recursive(4, 40, 5, |inner| {
