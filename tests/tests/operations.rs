@@ -176,7 +176,11 @@ fn sigterm_gives_up_calls_that_never_end() {
     assert!(daemon.wait().success());
     assert!(!place.socket().exists());
     let cancelled = place.received("fix", "notifications/cancelled");
-    assert_eq!(cancelled.len(), 1, "the server was told before its input was closed: {cancelled:?}");
+    assert_eq!(
+        cancelled.len(),
+        1,
+        "the server was told before its input was closed: {cancelled:?}"
+    );
 }
 
 #[test]
