@@ -9,6 +9,11 @@
 
 mod installed;
 
+/// Where the helper was built, for [`installed`].
+fn built_helper() -> std::path::PathBuf {
+    env!("CARGO_BIN_EXE_colibri-jail-helper").into()
+}
+
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;

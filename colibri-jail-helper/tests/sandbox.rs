@@ -6,6 +6,11 @@
 
 mod installed;
 
+/// Where the helper was built, for [`installed`].
+fn built_helper() -> std::path::PathBuf {
+    env!("CARGO_BIN_EXE_colibri-jail-helper").into()
+}
+
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
@@ -166,6 +171,29 @@ fn what_does_not_want_to_end_is_ended() {
             "{audit:?}"
         );
     }
+}
+
+#[test]
+fn the_end_of_the_caller_is_told_from_its_order() {
+    let Some(mut system) = Installed::new() else { return };
+    // That nobody reads stderr is no order to end.
+    let mut running = system.run("one").0.start();
+    running.send("a\n");
+    running.await_output("a\n");
+    drop(running.child.as_mut().unwrap().stderr.take());
+    running.send("b\n");
+    running.await_output("b\n");
+    running.end();
+    // With the end of stdin it means that the daemon is gone, and what does not want to end has less time for it.
+    system.write_registry(&default_registry(r#"["stubborn"]"#));
+    let mut running = system.run("one").0.start();
+    running.await_output("ready");
+    system.audit();
+    drop(running.child.as_mut().unwrap().stderr.take());
+    assert_eq!(running.end().code(), Some(137));
+    let audit = system.audit();
+    assert!(audit[0].contains("cause=abandoned"), "{audit:?}");
+    system.assert_nothing_left("abandoned");
 }
 
 #[test]

@@ -64,6 +64,10 @@ impl Process for Forever {
         None
     }
 
+    fn instance(&self) -> Option<&str> {
+        None
+    }
+
     fn wait(&mut self) -> BoxFuture<'_, Exit> {
         Box::pin(std::future::pending())
     }
@@ -158,6 +162,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         secrets: Secrets::beside(&directory.path().join("external-mcp.json")),
         registry: "bench".to_owned(),
         call_timeout: Duration::from_secs(30),
+        pins: None,
     });
     let registry = Registry::parse(br#"{"servers":{"echo":{"command":"/bench/echo"}}}"#, "bench")?;
     host.load(&Loaded {
@@ -176,7 +181,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         gid: 1001,
         pid: Some(4242),
     };
-    host.first_look(&caller, 1).await;
+    host.first_look(host.unseen(), &caller, 1).await;
     let target: Arc<dyn Target> = host
         .table()
         .by_name("echo__echo")

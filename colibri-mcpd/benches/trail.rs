@@ -23,6 +23,7 @@ fn enter(args: Digest) -> Record<'static> {
         gid: 1001,
         pid: Some(4242),
         connection: 7,
+        continues: None,
         method: "tools/call",
         server: Some("github"),
         tool: Some("create_issue"),

@@ -35,6 +35,12 @@ pub struct Flags {
     /// Refuse to start servers outside a jail [env: COLIBRI_MCP_REQUIRE_JAIL=1]
     #[arg(long)]
     require_jail: bool,
+    /// Trust no definition of a tool until an operator has accepted it [env: COLIBRI_MCP_PIN_STRICT=1]
+    #[arg(long)]
+    pin_strict: bool,
+    /// Read from this file, which is never written, pins that come with an image
+    #[arg(long, value_name = "PATH", env = "COLIBRI_MCP_PINS")]
+    pins: Option<PathBuf>,
     /// End a call after this many milliseconds without an answer or progress
     #[arg(long, value_name = "MS", env = "COLIBRI_MCP_TIMEOUT", default_value_t = 30_000,
           value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
@@ -91,6 +97,10 @@ pub struct Config {
     pub external_call: bool,
     /// Only jailed servers.
     pub require_jail: bool,
+    /// No definition is trusted on first use.
+    pub pin_strict: bool,
+    /// Pins that come with an image, if any do.
+    pub pins: Option<PathBuf>,
     /// Of a call, restarted by progress.
     pub call_timeout: Duration,
     /// How root is reached.
@@ -204,6 +214,8 @@ impl Flags {
             write: self.write || switch("COLIBRI_MCP_WRITE")?,
             external_call: self.external_call || switch("COLIBRI_MCP_EXTERNAL_CALL")?,
             require_jail: self.require_jail || switch("COLIBRI_MCP_REQUIRE_JAIL")?,
+            pin_strict: self.pin_strict || switch("COLIBRI_MCP_PIN_STRICT")?,
+            pins: self.pins,
             call_timeout: Duration::from_millis(self.timeout),
             priv_mode: self.priv_mode,
             max_clients: self.max_clients as usize,

@@ -91,7 +91,7 @@ fuzz_target!(|data: &[u8]| {
         }
         1 => {
             let method = methods[usize::from(options) % methods.len()];
-            let Ok(edits) = result_edits(method, server, client, json) else {
+            let Ok(edits) = result_edits(Some(method), server, client, json) else {
                 return;
             };
             let edited = apply(text, &edits);

@@ -86,6 +86,18 @@ impl Place {
         fs::write(self.path("frames").join(case), bytes).expect("writing a frame");
     }
 
+    /// Writes what a fixture of this name lists from now on, whenever it is asked: a JSON array of tools. `which` is
+    /// `definitions`, or `turned` for one that turns (see the fixture).
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn defines(&self, name: &str, which: &str, tools: &str) {
+        // Replaced as a whole: the fixture may be reading it.
+        let new = self.path(&format!("{name}.{which}.new"));
+        fs::write(&new, tools).expect("writing definitions");
+        fs::rename(new, self.path(&format!("{name}.{which}"))).expect("replacing definitions");
+    }
+
     /// Lets calls of the fixture's tool `wait` go on whose argument `until` is this.
     ///
     /// # Panics
@@ -174,6 +186,14 @@ impl Place {
     /// # Panics
     /// If it ends instead.
     pub fn start_plain(&self, flags: &[&str]) -> Daemon<'_> {
+        self.start_in(&[], flags)
+    }
+
+    /// The same, with these variables in its environment too.
+    ///
+    /// # Panics
+    /// If it ends instead.
+    pub fn start_in(&self, environment: &[(&str, &str)], flags: &[&str]) -> Daemon<'_> {
         let log = self.path("log");
         let from = fs::metadata(&log).map_or(0, |log| log.len() as usize);
         let mut options = File::options();
@@ -182,7 +202,10 @@ impl Place {
         if nix::unistd::geteuid().is_root() {
             command.arg("--allow-root");
         }
-        command.stdout(Stdio::null()).stderr(log);
+        command
+            .envs(environment.iter().copied())
+            .stdout(Stdio::null())
+            .stderr(log);
         let child = command.spawn().expect("colibri-mcpd can be started");
         let mut daemon = Daemon {
             place: self,

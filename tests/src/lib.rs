@@ -8,11 +8,13 @@ mod client;
 mod daemon;
 mod processes;
 mod programs;
+mod trail;
 
 pub use client::{Client, Era, LEGACY, MODERN, code_of, modern_meta, text_of};
 pub use daemon::{Daemon, Place};
 pub use processes::{is_alive, processes_with};
 pub use programs::program;
+pub use trail::{Record, records_in};
 
 use std::time::{Duration, Instant};
 

@@ -117,6 +117,21 @@ fn one_that_leaves_with_a_hundred_calls_in_flight() {
     );
 }
 
+/// It has read all that it was sent, so the system reports its end like that of a client which only closed its side.
+#[test]
+fn one_that_leaves_quietly_with_a_call_in_flight() {
+    let place = place(json!({}));
+    let daemon = place.start(&[]);
+    let mut client = daemon.quiet(LEGACY);
+    client.request_tool("fix__never", json!({}));
+    wait_for("the call", || place.received("fix", "\"never\"").pop());
+    drop(client);
+    wait_for("the cancellation", || {
+        place.received("fix", "notifications/cancelled").pop()
+    });
+    assert_well(&daemon);
+}
+
 #[test]
 fn one_that_repeats_ids() {
     let place = place(json!({}));

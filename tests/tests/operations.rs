@@ -1126,3 +1126,185 @@ fn a_client_that_says_nothing_is_no_trouble() {
     drop(clients);
     daemon.assert_serves("colibri_status");
 }
+
+// Contracts.
+
+#[test]
+fn an_entry_whose_contract_cannot_be_read_is_blocked() {
+    let place = Place::new();
+    let contract = place.path("contract.json");
+    let write = |text: &str| {
+        fs::write(&contract, text).unwrap();
+        fs::set_permissions(&contract, fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    let good = r#"{ "tools": { "echo": { "allow": "it is harmless" } } }"#;
+    write(good);
+    let entry = place.fixture("fix", &[], json!({ "contract": contract }));
+    place.registry(&json!({ "fix": entry }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    assert_eq!(text_of(&client.call("fix__echo", json!({ "a": 1 }))), "{\"a\":1}");
+    let arrived = place.received("fix", "\"echo\"").len();
+    for (what, why) in [
+        ("missing", "cannot read"),
+        ("open to all", "group or others"),
+        ("garbage", "contract.json:1:"),
+    ] {
+        match what {
+            "missing" => fs::remove_file(&contract).unwrap(),
+            "garbage" => write("{ \"tools\": "),
+            _ => {
+                write(good);
+                fs::set_permissions(&contract, fs::Permissions::from_mode(0o666)).unwrap();
+            }
+        }
+        let (status, text) = place.refused(&["--check"]);
+        assert_eq!(status, Some(0), "{text}");
+        assert!(
+            text.contains("would be blocked: its contract") && text.contains(why),
+            "{text}"
+        );
+        daemon.reload();
+        let servers = client.call("colibri_external_mcp_servers", json!({}));
+        let fix = &servers["structuredContent"]["servers"][0];
+        assert_eq!(fix["state"], "blocked", "{what}: {servers}");
+        assert!(fix["reason"].as_str().unwrap().contains(why), "{what}: {servers}");
+        let result = client.call("fix__echo", json!({ "a": 1 }));
+        assert_eq!(code_of(&result), Some("INTEGRATION_UNAVAILABLE"), "{result}");
+        assert!(text_of(&result).contains("its contract cannot be used"), "{result}");
+        assert_eq!(place.received("fix", "\"echo\"").len(), arrived);
+    }
+    write(good);
+    daemon.reload();
+    assert_eq!(text_of(&client.call("fix__echo", json!({ "a": 1 }))), "{\"a\":1}");
+}
+
+// Methods beyond MCP's.
+
+#[test]
+fn a_method_that_is_not_mcps_reaches_only_the_server_whose_entry_lists_it() {
+    let listed = json!({ "methods": ["fixture/method", "fixture/unknown"] });
+    let place = Place::new();
+    place.registry(&json!({
+        "legacy": place.fixture("legacy", &[], listed.clone()),
+        "other": place.fixture("other", &[], listed),
+    }));
+    let daemon = place.start(&[]);
+    for (mut client, complete) in [(daemon.legacy(LEGACY), false), (daemon.modern(), true)] {
+        let answer = client.ask("fixture/method", json!({ "value": [1, { "isError": "no" }] }));
+        assert_eq!(answer["result"]["value"], json!([1, { "isError": "no" }]), "{answer}");
+        assert_eq!(answer["result"]["resultType"] == "complete", complete, "{answer}");
+        let error = client.ask("fixture/unknown", json!({}));
+        assert_eq!(error["error"]["message"], "no such method", "{error}");
+        let unlisted = client.ask("fixture/other", json!({}));
+        assert_eq!(unlisted["error"]["code"], -32601, "{unlisted}");
+    }
+    assert_eq!(place.received("legacy", "fixture/method").len(), 2);
+    assert!(place.received("legacy", "fixture/other").is_empty());
+    // The first by id has it, which is said.
+    assert!(place.received("other", "fixture/method").is_empty());
+    daemon.wait_for_log("method fixture/method of other: legacy lists it too");
+    // It is in the trail as any other call, and succeeded.
+    let shown = place
+        .colibri_mcp(&["trail", "show", "--json", "--server", "legacy", "--state-dir"])
+        .arg(place.path("state"))
+        .output()
+        .unwrap();
+    let records = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert_eq!(records.matches("\"method\":\"fixture/method\"").count(), 2, "{records}");
+}
+
+#[test]
+fn a_method_without_params_reaches_a_modern_server_with_those_it_wants() {
+    let place = place(&["--speak", MODERN], json!({ "methods": ["fixture/method"] }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    client.send("{\"jsonrpc\":\"2.0\",\"id\":\"x\",\"method\":\"fixture/method\"}");
+    let answer = client.message();
+    assert_eq!(
+        (&answer["id"], &answer["result"]["value"]),
+        (&json!("x"), &Value::Null),
+        "{answer}"
+    );
+    let sent = place.received("fix", "fixture/method");
+    assert!(sent[0].contains("io.modelcontextprotocol/protocolVersion"), "{sent:?}");
+}
+
+#[test]
+fn a_method_beyond_mcps_is_behind_the_gate() {
+    let place = place(&[], json!({ "methods": ["fixture/method"] }));
+    let daemon = place.start_plain(&[]);
+    let answer = daemon.legacy(LEGACY).ask("fixture/method", json!({}));
+    assert_eq!(code_of(&answer), Some("GATE_CLOSED"), "{answer}");
+    assert!(place.started("fix").is_empty());
+}
+
+/// A place with the fixture servers `seen` and `hidden`, of which the user of this test may see the first alone.
+fn place_with_a_hidden_server() -> Place {
+    let place = Place::new();
+    place.registry(&json!({
+        "seen": place.fixture("seen", &[], json!({})), "hidden": place.fixture("hidden", &[], json!({})) }));
+    let me = nix::unistd::geteuid().to_string();
+    let rule = json!({ "users": { me: { "gates": ["write", "external-call"], "servers": { "seen": ["*"] } } } });
+    fs::write(place.path("clients.json"), rule.to_string()).unwrap();
+    fs::set_permissions(place.path("clients.json"), fs::Permissions::from_mode(0o600)).unwrap();
+    place
+}
+
+#[test]
+fn nobody_starts_what_is_hidden_from_them() {
+    let place = place_with_a_hidden_server();
+    let try_all = |daemon: &Daemon<'_>| {
+        let mut client = daemon.legacy(LEGACY);
+        client.tools();
+        client.ask("tools/call", json!({ "name": "hidden__echo", "arguments": {} }));
+        client.ask("tools/call", json!({ "name": "nonsense", "arguments": {} }));
+        let inner = json!({ "server": "hidden", "tool": "echo", "arguments": {} });
+        client.call("colibri_external_mcp_call_tool", inner);
+        client.call("colibri_external_mcp_list_tools", json!({}));
+    };
+    // With a closed gate nothing is started at all.
+    let daemon = place.start_plain(&[]);
+    try_all(&daemon);
+    daemon.stop();
+    assert!(place.started("seen").is_empty());
+    let daemon = place.start(&[]);
+    try_all(&daemon);
+    daemon.stop();
+    assert!(!place.started("seen").is_empty());
+    assert!(place.started("hidden").is_empty());
+}
+
+#[test]
+fn nobody_is_told_the_instructions_of_what_is_hidden_from_them() {
+    let place = place_with_a_hidden_server();
+    let aside = place.path("aside.json");
+    fs::rename(place.path("clients.json"), &aside).unwrap();
+    let instructions = |daemon: &Daemon<'_>| {
+        let client = json!({ "name": "e2e", "version": "1" });
+        let params = json!({ "protocolVersion": LEGACY, "capabilities": {}, "clientInfo": client });
+        let legacy = daemon.connect().ask("initialize", params);
+        let modern = daemon.modern().ask("server/discover", json!({}));
+        [legacy, modern].map(|answer| answer["result"]["instructions"].as_str().unwrap().to_owned())
+    };
+    let daemon = place.start(&[]);
+    wait_for("both servers' tools", || {
+        let tools = daemon.legacy(LEGACY).tools();
+        ["seen__echo", "hidden__echo"]
+            .iter()
+            .all(|tool| tools.contains(&(*tool).to_owned()))
+            .then_some(())
+    });
+    for text in instructions(&daemon) {
+        assert!(
+            text.contains("This is seen.") && text.contains("This is hidden."),
+            "{text}"
+        );
+    }
+    daemon.stop();
+    fs::rename(&aside, place.path("clients.json")).unwrap();
+    let daemon = place.start(&[]);
+    for text in instructions(&daemon) {
+        assert!(text.contains("This is seen.") && !text.contains("hidden"), "{text}");
+    }
+}

@@ -4,6 +4,7 @@
 // A part of the tests: what fails here fails them.
 #![allow(clippy::unwrap_used)]
 
+mod mcp;
 mod sys;
 
 use std::io::{BufRead, Read, Write};
@@ -16,6 +17,16 @@ fn main() {
     let rest: Vec<&str> = args.iter().skip(2).map(String::as_str).collect();
     match args.get(1).map(String::as_str).unwrap_or("echo") {
         "echo" => echo(),
+        "mcp" => mcp::serve(),
+        "mcp-deaf" => {
+            mcp::serve();
+            sys::block_signals();
+            sys::wait_forever()
+        }
+        "kill-all" => {
+            sys::kill_all();
+            sys::wait_forever()
+        }
         "exit" => exit(rest[0].parse().unwrap()),
         "signal" => sys::raise(rest[0].parse().unwrap()),
         "hang" => {
@@ -225,6 +236,18 @@ fn attack(paths: &[&str]) {
     for path in paths.iter().filter(|t| t.starts_with('/')) {
         tell(&format!("see {path}"), std::fs::symlink_metadata(path).is_ok());
         tell(&format!("talk to {path}"), UnixStream::connect(path).is_ok());
+    }
+    #[cfg(target_os = "linux")]
+    for name in paths.iter().filter_map(|t| t.strip_prefix('@')) {
+        use std::os::linux::net::SocketAddrExt;
+        let address = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
+        tell(&format!("talk to @{name}"), UnixStream::connect_addr(&address).is_ok());
+    }
+    for pid in paths.iter().filter_map(|t| t.strip_prefix("pid ")) {
+        let pid = pid.parse().unwrap();
+        tell(&format!("signal {pid}"), sys::kill(pid));
+        #[cfg(target_os = "linux")]
+        tell(&format!("trace {pid}"), sys::trace(pid));
     }
     tell("write to /", std::fs::write("/written", b"x").is_ok());
     tell("write to /dev", std::fs::write("/dev/written", b"x").is_ok());

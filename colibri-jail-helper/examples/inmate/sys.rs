@@ -27,6 +27,24 @@ pub fn wait_forever() -> ! {
     }
 }
 
+/// Sends SIGKILL to every process that this one may signal.
+pub fn kill_all() {
+    kill(-1);
+}
+
+/// Sends SIGKILL; whether there was somebody to get it.
+pub fn kill(pid: i32) -> bool {
+    // SAFETY: touches no memory.
+    unsafe { libc::kill(pid, libc::SIGKILL) == 0 }
+}
+
+/// Attaches to a process as a debugger does.
+#[cfg(target_os = "linux")]
+pub fn trace(pid: i32) -> bool {
+    // SAFETY: this request takes neither an address nor data.
+    unsafe { libc::ptrace(libc::PTRACE_ATTACH, pid, 0, 0) == 0 }
+}
+
 /// Begins a session.
 pub fn setsid() {
     // SAFETY: touches no memory.

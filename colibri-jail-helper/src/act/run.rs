@@ -1,6 +1,7 @@
 //! `run`: from the request to the last trace of the instance.
 
 use std::fs::OpenOptions;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use colibri_jail_helper::REGISTRY;
@@ -128,9 +129,14 @@ impl Run<'_> {
         }
         let mut cell = Cell::create(plan, &environment, record)?;
         drop(environment);
-        // No copy of the server's stdout and stderr may stay here: their end is how the daemon sees the server's.
+        // No copy of the server's stdout may stay here: its end is how the daemon sees the server's. One of stderr does,
+        // only to see whether there is still somebody who reads it.
+        let heard = std::io::stderr()
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|error| Refusal::system("run", "keep an eye on stderr", error))?;
         detach_output()?;
-        let watched = supervise::watch(&mut cell, &stop);
+        let watched = supervise::watch(&mut cell, &stop, &heard);
         cell.kill();
         watched.map(|end| (end, cell.jid()))
     }

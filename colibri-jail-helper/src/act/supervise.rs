@@ -18,6 +18,10 @@ const GRACE: Duration = Duration::from_secs(2);
 /// From SIGTERM to SIGKILL.
 const TERM_GRACE: Duration = Duration::from_secs(1);
 
+/// The most of each of the two once nobody reads the server's stderr any more: the daemon does for as long as it lives, so
+/// it was killed, and within two seconds of that nothing may be left.
+const GRACE_ABANDONED: Duration = Duration::from_millis(500);
+
 /// Between two attempts to kill what is still there.
 const KILL_AGAIN: Duration = Duration::from_millis(50);
 
@@ -40,8 +44,10 @@ pub struct End {
 pub enum Cause {
     /// The server ended by itself.
     Server,
-    /// The other end of its stdin was closed: by the daemon, or by the daemon's death.
+    /// The other end of its stdin was closed by somebody who lives on.
     Lifeline,
+    /// The other ends of its stdin and of its stderr are both closed: the daemon is gone.
+    Abandoned,
     /// `stop`, or SIGTERM to the supervisor.
     Order,
 }
@@ -52,6 +58,7 @@ impl Cause {
         match self {
             Self::Server => "server",
             Self::Lifeline => "lifeline",
+            Self::Abandoned => "abandoned",
             Self::Order => "order",
         }
     }
@@ -65,11 +72,12 @@ enum Phase {
 }
 
 /// Watches until no process is left, and ends what does not end by itself. Nothing is ever read from the server's
-/// stdin: with no events asked for, poll(2) reports its hang-up alone, whatever bytes are still in it.
+/// stdin: with no events asked for, poll(2) reports its hang-up alone, whatever bytes are still in it. `heard` is a copy
+/// of the server's stderr, which reports in the same way that its last reader is gone.
 ///
 /// # Errors
 /// The system refused to wait or to poll; the caller tears down all the same.
-pub fn watch(cell: &mut Cell, stop: &OwnedFd) -> Result<End, Refusal> {
+pub fn watch(cell: &mut Cell, stop: &OwnedFd, heard: &OwnedFd) -> Result<End, Refusal> {
     let failed = |tried| move |error| Refusal::system("supervise", tried, error);
     let stdin = std::io::stdin();
     let mut phase = Phase::Serving;
@@ -81,8 +89,8 @@ pub fn watch(cell: &mut Cell, stop: &OwnedFd) -> Result<End, Refusal> {
         }
         let now = Instant::now();
         phase = match phase {
-            Phase::Serving | Phase::Grace { .. } if cell.main_code().is_some() => terminate(cell, now),
-            Phase::Grace { until } if until <= now => terminate(cell, now),
+            Phase::Serving | Phase::Grace { .. } if cell.main_code().is_some() => terminate(cell, now, cause),
+            Phase::Grace { until } if until <= now => terminate(cell, now, cause),
             Phase::Terminating { until } if until <= now => Phase::Killing { since: now },
             Phase::Killing { since } if now.duration_since(since) > KILL_LIMIT => break,
             phase => phase,
@@ -99,8 +107,13 @@ pub fn watch(cell: &mut Cell, stop: &OwnedFd) -> Result<End, Refusal> {
         if matches!(phase, Phase::Serving | Phase::Grace { .. }) {
             fds.push(PollFd::new(stop.as_fd(), PollFlags::POLLIN));
         }
-        if matches!(phase, Phase::Serving) {
-            fds.push(PollFd::new(stdin.as_fd(), PollFlags::empty()));
+        match phase {
+            Phase::Serving => fds.push(PollFd::new(stdin.as_fd(), PollFlags::empty())),
+            // Once it has come it would come at once every time.
+            Phase::Grace { .. } if cause == Cause::Lifeline => {
+                fds.push(PollFd::new(heard.as_fd(), PollFlags::empty()));
+            }
+            _ => {}
         }
         if let Some(wake) = cell.wake() {
             fds.push(PollFd::new(wake, PollFlags::POLLIN));
@@ -111,16 +124,24 @@ pub fn watch(cell: &mut Cell, stop: &OwnedFd) -> Result<End, Refusal> {
             Err(error) => return Err(failed("poll")(error)),
         }
         let happened = |at: usize| fds.get(at).and_then(PollFd::any).unwrap_or(false);
-        let serving = matches!(phase, Phase::Serving);
-        if matches!(phase, Phase::Serving | Phase::Grace { .. }) && (happened(0) || sys::asked_to_end()) {
-            cause = Cause::Order;
-            phase = terminate(cell, Instant::now());
-        } else if serving && happened(1) {
-            cause = Cause::Lifeline;
-            phase = Phase::Grace {
-                until: Instant::now() + GRACE,
-            };
-        }
+        let now = Instant::now();
+        phase = match phase {
+            Phase::Serving | Phase::Grace { .. } if happened(0) || sys::asked_to_end() => {
+                cause = Cause::Order;
+                terminate(cell, now, cause)
+            }
+            Phase::Serving if happened(1) => {
+                cause = Cause::Lifeline;
+                Phase::Grace { until: now + GRACE }
+            }
+            // A process that is killed loses its pipes one by one, so this comes after the other, or never.
+            Phase::Grace { until } if cause == Cause::Lifeline && happened(1) => {
+                cause = Cause::Abandoned;
+                let soon = now + GRACE_ABANDONED;
+                Phase::Grace { until: until.min(soon) }
+            }
+            phase => phase,
+        };
     }
     let code = cell.main_code().unwrap_or(128 + Signal::SIGKILL as i32);
     Ok(End {
@@ -130,9 +151,11 @@ pub fn watch(cell: &mut Cell, stop: &OwnedFd) -> Result<End, Refusal> {
     })
 }
 
-fn terminate(cell: &Cell, now: Instant) -> Phase {
+fn terminate(cell: &Cell, now: Instant, cause: Cause) -> Phase {
     cell.terminate();
-    Phase::Terminating {
-        until: now + TERM_GRACE,
-    }
+    let grace = match cause {
+        Cause::Abandoned => GRACE_ABANDONED,
+        Cause::Server | Cause::Lifeline | Cause::Order => TERM_GRACE,
+    };
+    Phase::Terminating { until: now + grace }
 }

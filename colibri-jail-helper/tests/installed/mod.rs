@@ -1,6 +1,9 @@
 //! A real installation for the tests: user and groups, the binary set-user-ID root, policy and registry at the paths
 //! that the helper trusts, a syslog socket. The paths are the machine's own, so one test at a time has them, across all
 //! test programs; what was there before comes back afterwards.
+//!
+//! A test program that includes this has a function `built_helper`, which says where the helper was built: Cargo tells only
+//! the tests of its own package. Another such program is `tests/tests/jailed.rs`, with the daemon as the caller.
 
 // Each test program uses a part of this.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
@@ -100,12 +103,7 @@ impl Installed {
             moved.push((PathBuf::from(path), aside));
         }
         fs::create_dir_all("/usr/local/libexec").unwrap();
-        install(
-            Path::new(env!("CARGO_BIN_EXE_colibri-jail-helper")),
-            Path::new(HELPER),
-            group,
-            0o4550,
-        );
+        install(&crate::built_helper(), Path::new(HELPER), group, 0o4550);
         fs::DirBuilder::new().mode(0o755).create(CONFIG).unwrap();
         let secrets = format!("{CONFIG}/secrets");
         fs::DirBuilder::new().mode(0o700).create(secrets).unwrap();
@@ -139,16 +137,7 @@ impl Installed {
         for directory in ["bin", "dev", "tmp", "work"] {
             fs::create_dir_all(root.join(directory)).unwrap();
         }
-        let inmate = inmate();
-        copy(&inmate, &root.join("bin/inmate"));
-        let listed = Command::new("ldd").arg(&inmate).output().unwrap();
-        for word in String::from_utf8(listed.stdout)
-            .unwrap()
-            .split_whitespace()
-            .filter(|w| w.starts_with('/'))
-        {
-            copy(Path::new(word), &root.join(&word[1..]));
-        }
+        put_program(&inmate(), &root, "bin/inmate");
         root
     }
 
@@ -231,7 +220,8 @@ impl Installed {
             .unwrap_or("0".repeat(64))
     }
 
-    /// The audit lines that came since the last look. A marker goes through the same socket, so that all are here.
+    /// The audit lines that came since the last look. A marker goes through the same socket, so that all are here. What
+    /// others have to say to the machine's syslogd, daemons for one, is left out.
     pub fn audit(&mut self) -> Vec<String> {
         self.markers += 1;
         let marker = format!("marker {}", self.markers);
@@ -245,7 +235,9 @@ impl Installed {
             if line == marker {
                 return lines;
             }
-            lines.push(line);
+            if line.contains(">colibri-jail-helper[") {
+                lines.push(line);
+            }
         }
     }
 
@@ -529,6 +521,19 @@ pub fn install(from: &Path, to: &Path, group: u32, mode: u32) {
     fs::set_permissions(to, fs::Permissions::from_mode(mode)).unwrap();
 }
 
+/// Copies a program into a root, with its libraries.
+pub fn put_program(program: &Path, root: &Path, at: &str) {
+    copy(program, &root.join(at));
+    let listed = Command::new("ldd").arg(program).output().unwrap();
+    for word in String::from_utf8(listed.stdout)
+        .unwrap()
+        .split_whitespace()
+        .filter(|w| w.starts_with('/'))
+    {
+        copy(Path::new(word), &root.join(&word[1..]));
+    }
+}
+
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to.parent().unwrap()).unwrap();
     fs::copy(from, to).unwrap();
@@ -542,9 +547,14 @@ fn inmate() -> PathBuf {
     let profile = here.parent().unwrap().parent().unwrap();
     BUILT.call_once(|| {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .args(["build", "--quiet", "--example", "inmate"]);
+        cargo.current_dir(env!("CARGO_MANIFEST_DIR")).args([
+            "build",
+            "--quiet",
+            "--package",
+            "colibri-jail-helper",
+            "--example",
+            "inmate",
+        ]);
         if profile.ends_with("release") {
             cargo.arg("--release");
         }

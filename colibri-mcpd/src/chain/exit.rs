@@ -104,12 +104,12 @@ fn shape_relayed(call: &Call, relayed: &Relayed) -> Result<Answer, Failure> {
                 return Err(too_large(&relayed.frame[span.clone()], limit, call.number));
             }
             let result = part(&relayed.frame, span)?;
-            let method = call.method.unwrap_or(Method::ToolsCall);
             edits.append_at(
                 span.start,
-                protocol::result_edits(method, relayed.version, call.version, result)?,
+                protocol::result_edits(call.method, relayed.version, call.version, result)?,
             );
-            let failed = result.get("isError").and_then(|value| value.as_bool()) == Some(true);
+            let failed = call.method == Some(Method::ToolsCall)
+                && result.get("isError").and_then(|value| value.as_bool()) == Some(true);
             (span, !failed, failed.then_some(Cow::Borrowed("TOOL_ERROR")))
         }
         Err(span) => {

@@ -61,7 +61,7 @@ pub struct Call {
     pub entered: Instant,
     /// The same, by the clock on the wall.
     pub time: SystemTime,
-    /// The number of its `enter` record.
+    /// The number of its last `enter` record; 0, which is never one, before it has entered.
     pub number: u64,
     /// Attempts made so far, the current one included.
     pub attempt: u32,
@@ -135,17 +135,14 @@ impl Chain {
     /// Takes calls in that arrived together: each is checked and recorded, then sent to its target or answered with
     /// what stands against it.
     pub fn accept(self: &Arc<Chain>, calls: Vec<Call>) {
-        let mut sent = Vec::with_capacity(calls.len());
-        let mut refused = Vec::new();
+        let mut checked = Vec::with_capacity(calls.len());
         for mut call in calls {
-            match validate::validate(&self.rules, &mut call) {
-                Ok(()) => sent.push((call, None)),
-                Err(failure) => sent.push((call, Some(failure))),
-            }
+            let failure = validate::validate(&self.rules, &mut call).err();
+            checked.push((call, failure));
         }
-        let recorded = record::entered(&self.recorder, &mut sent);
+        let recorded = record::entered(&self.recorder, &mut checked);
         if let Err(failure) = recorded {
-            let refused: Vec<_> = sent
+            let refused: Vec<_> = checked
                 .into_iter()
                 .map(|(call, _)| {
                     let answer = exit::shape(&call, Outcome::Failed(failure.clone()));
@@ -154,7 +151,8 @@ impl Chain {
                 .collect();
             return self.leave(&refused);
         }
-        for (call, failure) in sent {
+        let mut refused = Vec::new();
+        for (call, failure) in checked {
             match failure {
                 None => dispatch::dispatch(self, call),
                 Some(failure) => refused.push((call, Outcome::Failed(failure))),
@@ -163,13 +161,11 @@ impl Chain {
         self.finish(refused);
     }
 
-    /// Sends a call that has entered to another target than it was entered for: what it named is known only now.
+    /// Sends a call that has entered to another target than it was entered for: what it named is known only now. It
+    /// enters again, under the name of the one that gets it, in a record that says which one it continues.
     pub fn redirect(self: &Arc<Chain>, mut call: Call, target: Arc<dyn Target>) {
         call.target = target;
-        match validate::validate(&self.rules, &mut call) {
-            Ok(()) => dispatch::dispatch(self, call),
-            Err(failure) => self.finish(vec![(call, Outcome::Failed(failure))]),
-        }
+        self.accept(vec![call]);
     }
 
     /// Records the end and seals the trail. Nothing is taken in afterwards.

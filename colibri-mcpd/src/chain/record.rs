@@ -58,6 +58,7 @@ pub fn entered(recorder: &Recorder, calls: &mut [(Call, Option<Failure>)]) -> Re
                 gid: call.client.caller.gid,
                 pid: call.client.caller.pid.and_then(|pid| pid.try_into().ok()),
                 connection: call.client.connection,
+                continues: (call.number > 0).then_some(call.number),
                 method: call.method.map_or(to.operation, |method| method.as_str()),
                 server: (!to.is_ours()).then_some(to.server),
                 tool: call.method.map(|_| to.operation),

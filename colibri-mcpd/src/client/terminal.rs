@@ -7,6 +7,7 @@ use comfy_table::{Cell, Color, ContentArrangement};
 use serde_json::value::RawValue;
 
 use super::commands::Failure;
+use crate::policy::is_hidden;
 
 /// Columns of a table when nothing says how wide the terminal is.
 const WIDTH: u16 = 80;
@@ -45,12 +46,12 @@ fn escaped(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// JSON of others: the same value, with unsafe characters (which JSON has only in strings) as `\u` escapes.
+/// JSON of others: the same value, with unsafe and hidden characters (which JSON has only in strings) as `\u` escapes.
 pub fn json(raw: &RawValue) -> String {
     let mut out = String::with_capacity(raw.get().len());
     let mut units = [0; 2];
     for character in raw.get().chars() {
-        if is_unsafe(character) && !matches!(character, '\n' | '\t' | '\r') {
+        if (is_unsafe(character) || is_hidden(character)) && !matches!(character, '\n' | '\t' | '\r') {
             out.extend(
                 character
                     .encode_utf16(&mut units)
@@ -107,7 +108,8 @@ impl Table {
         if std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) {
             table.force_no_tty();
         }
-        if !io::stdout().is_terminal() || table.width().is_none() {
+        // A terminal that does not say how wide it is has a width of 0 (ioctl_tty(2), ssh -tt without a terminal).
+        if !io::stdout().is_terminal() || table.width().is_none_or(|width| width == 0) {
             let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
             table.set_width(columns.unwrap_or(WIDTH).max(40));
         }
@@ -193,7 +195,7 @@ mod tests {
             let value = serde_json::json!({ "k": text, "esc": "\u{7f}\u{9b}\u{e0041}" });
             let raw = RawValue::from_string(value.to_string()).unwrap();
             let shown = json(&raw);
-            prop_assert!(!shown.chars().any(is_unsafe));
+            prop_assert!(!shown.chars().any(|c| is_unsafe(c) || is_hidden(c)));
             prop_assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
         }
     }

@@ -500,6 +500,7 @@ mod tests {
                 gid: 1001,
                 pid: None,
                 connection: 1,
+                continues: None,
                 method: "tools/call",
                 server: Some("github"),
                 tool: Some(tool),

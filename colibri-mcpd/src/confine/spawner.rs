@@ -83,6 +83,9 @@ pub trait Process: Send + Sync {
     /// The jail's number; `None` for a host server.
     fn jid(&self) -> Option<u32>;
 
+    /// The helper's session id, after which it names an ephemeral jail; `None` for a host server.
+    fn instance(&self) -> Option<&str>;
+
     /// Waits until the server and everything it started have ended. May be dropped and called again.
     fn wait(&mut self) -> BoxFuture<'_, Exit>;
 }
@@ -318,7 +321,8 @@ impl SystemSpawner {
             Order::Jailed(_) => session_id().map_err(|error| supervisor_error(super::HELPER.into(), error))?,
             Order::Host { .. } => String::new(),
         };
-        supervise(&prepare_spawn_command(&self.settings, &order, &session)?).await
+        let command = prepare_spawn_command(&self.settings, &order, &session)?;
+        supervise(&command, session).await
     }
 }
 
@@ -329,7 +333,7 @@ impl Spawner for SystemSpawner {
 }
 
 /// Starts a supervisor and waits until it says that the server runs.
-async fn supervise(command: &CommandLine) -> Result<Spawned, SpawnError> {
+async fn supervise(command: &CommandLine, session: String) -> Result<Spawned, SpawnError> {
     let Pipes {
         mut child,
         stdin,
@@ -363,6 +367,7 @@ async fn supervise(command: &CommandLine) -> Result<Spawned, SpawnError> {
     let process = Supervised {
         pid: child.id().unwrap_or_default(),
         jid: mode.and_then(|_| rest.parse().ok()),
+        instance: mode.map(|_| session),
         sweep_after_kill: mode,
         child,
     };
@@ -378,6 +383,7 @@ struct Supervised {
     child: Child,
     pid: u32,
     jid: Option<u32>,
+    instance: Option<String>,
     sweep_after_kill: Option<PrivMode>,
 }
 
@@ -388,6 +394,10 @@ impl Process for Supervised {
 
     fn jid(&self) -> Option<u32> {
         self.jid
+    }
+
+    fn instance(&self) -> Option<&str> {
+        self.instance.as_deref()
     }
 
     fn wait(&mut self) -> BoxFuture<'_, Exit> {
@@ -608,7 +618,7 @@ mod tests {
             directory: "/".into(),
             privilege: Some(PrivMode::Helper),
         };
-        supervise(&command).await
+        supervise(&command, String::new()).await
     }
 
     #[tokio::test]

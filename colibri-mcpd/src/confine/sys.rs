@@ -260,6 +260,68 @@ mod platform {
         control::<libc::c_void>(libc::PROC_REAP_ACQUIRE, std::ptr::null_mut())
     }
 
+    /// A process and its parent.
+    #[derive(Debug, Clone, Copy)]
+    pub struct Relation {
+        /// Its id.
+        pub pid: i32,
+        /// Its parent's.
+        pub parent: i32,
+        /// Its real user id.
+        pub uid: u32,
+    }
+
+    /// Every process that this user may see, zombies left out (sysctl(3) `kern.proc.proc`).
+    ///
+    /// # Errors
+    /// The kernel refused, or its processes do not look as this program was built to know them.
+    pub fn relations() -> io::Result<Vec<Relation>> {
+        /// `KERN_PROC_PROC` of sys/sysctl.h, and `SZOMB` of sys/proc.h.
+        const PROCESSES: libc::c_int = 8;
+        const ZOMBIE: libc::c_char = 5;
+        let name = [libc::CTL_KERN, libc::KERN_PROC, PROCESSES];
+        let stride = size_of::<libc::kinfo_proc>();
+        let mut room = 1 << 18;
+        let mut buffer: Vec<u8> = Vec::new();
+        let size = loop {
+            buffer.resize(room, 0);
+            let mut size = buffer.len();
+            // SAFETY: name and buffer live through the call, and their lengths are passed with them.
+            let done = unsafe {
+                libc::sysctl(
+                    name.as_ptr(),
+                    name.len() as libc::c_uint,
+                    buffer.as_mut_ptr().cast(),
+                    &mut size,
+                    std::ptr::null(),
+                    0,
+                )
+            };
+            let error = io::Error::last_os_error();
+            match (done, error.raw_os_error()) {
+                (0, _) => break size,
+                (_, Some(libc::ENOMEM)) if room < 1 << 28 => room *= 2,
+                _ => return Err(error),
+            }
+        };
+        let mut found = Vec::new();
+        for bytes in buffer[..size.min(buffer.len())].chunks_exact(stride) {
+            // SAFETY: kinfo_proc is plain data, and the slice is as long as one; it may lie at any address.
+            let process: libc::kinfo_proc = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
+            if process.ki_structsize as usize != stride {
+                return Err(io::Error::other("processes of another size than this program knows"));
+            }
+            if process.ki_stat != ZOMBIE {
+                found.push(Relation {
+                    pid: process.ki_pid,
+                    parent: process.ki_ppid,
+                    uid: process.ki_ruid,
+                });
+            }
+        }
+        Ok(found)
+    }
+
     /// Sends a signal to every descendant of this reaper (`PROC_REAP_KILL`).
     ///
     /// # Errors

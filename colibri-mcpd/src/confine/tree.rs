@@ -61,6 +61,75 @@ pub fn check() -> std::io::Result<()> {
     Ok(())
 }
 
+/// A look at the processes of this machine, to count those of servers.
+pub struct Processes {
+    #[cfg(target_os = "freebsd")]
+    all: Vec<super::sys::Relation>,
+}
+
+impl Processes {
+    /// How many processes a server consists of: all below its supervisor, which may be several processes itself. Of a
+    /// jailed one those count that are not root's: no policy lets a server be root, and all of the helper, and of
+    /// sudo(8), is.
+    ///
+    /// `None`: the system does not show them (`hidepid` of proc(5), `security.bsd.see_jail_proc`), or none is left.
+    pub fn count(&self, supervisor: u32, jailed: bool) -> Option<usize> {
+        let mut family = vec![i32::try_from(supervisor).ok()?];
+        let mut count = 0;
+        let mut next = 0;
+        while let Some(parent) = family.get(next).copied() {
+            next += 1;
+            for (pid, uid) in self.children(parent) {
+                // A moving picture: a number that is used again must not lead in a circle.
+                if !family.contains(&pid) {
+                    family.push(pid);
+                    count += usize::from(!jailed || uid != 0);
+                }
+            }
+        }
+        (count > 0).then_some(count)
+    }
+}
+
+#[cfg(target_os = "freebsd")]
+impl Processes {
+    /// Looks at all processes at once (sysctl `kern.proc`); empty where the kernel refuses.
+    pub fn look() -> Self {
+        Self {
+            all: super::sys::relations().unwrap_or_default(),
+        }
+    }
+
+    /// Process ids and real user ids.
+    fn children(&self, parent: i32) -> impl Iterator<Item = (i32, u32)> {
+        let children = self.all.iter().filter(move |process| process.parent == parent);
+        children.map(|process| (process.pid, process.uid))
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Processes {
+    /// Looks at each process when it is asked for.
+    pub fn look() -> Self {
+        Self {}
+    }
+
+    /// Process ids and real user ids (`Uid:` of proc_pid_status(5)), zombies left out.
+    fn children(&self, parent: i32) -> impl Iterator<Item = (i32, u32)> {
+        children(parent).into_iter().filter_map(|pid| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+            let field = |name: &str| {
+                let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+                line.split_ascii_whitespace().next()
+            };
+            if field("State:")? == "Z" {
+                return None;
+            }
+            Some((pid, field("Uid:")?.parse().ok()?))
+        })
+    }
+}
+
 #[cfg(target_os = "linux")]
 fn children(pid: i32) -> Vec<i32> {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
@@ -111,5 +180,23 @@ mod tests {
         child.wait().unwrap();
         assert!(!children(own).contains(&pid));
         assert_eq!(parent_of(pid), None);
+    }
+
+    #[test]
+    fn counts_what_is_below_a_supervisor() {
+        let mut shell = Command::new("/bin/sh")
+            .args(["-c", "cat | cat | cat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while Processes::look().count(shell.id(), false) != Some(3) {
+            assert!(std::time::Instant::now() < until, "three programs in a pipeline");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        drop(shell.stdin.take());
+        shell.wait().unwrap();
+        assert_eq!(Processes::look().count(shell.id(), false), None);
     }
 }

@@ -18,11 +18,25 @@ use crate::wire::Outbox;
 /// How long a server may take to answer the probe before it counts as legacy.
 const PROBE: Duration = Duration::from_secs(5);
 
-/// Starts a process of a server and opens it in the era that it speaks.
+/// Starts a process of a server, opens it in the era that it speaks, and asks it for its tools: a process whose
+/// definitions were not judged is given to nobody.
 pub(super) async fn start(host: &Arc<Host>, server: &Arc<Server>, share: Share) -> Result<Arc<Session>, Failure> {
     let until = Instant::now() + server.limits.start;
     let limit = server.limits.start.as_millis();
-    timeout_at(until, open(host, server, share)).await.unwrap_or_else(|_| {
+    let start = async {
+        let opening = open(host, server, share).await?;
+        let session = &opening.session;
+        listen(session);
+        let walked = walk_tools(session, server.limits.start).await;
+        // No call is lost with a process that has none yet.
+        let catalogue = walked.map_err(|failure| match failure.code {
+            Code::ServerDied => broken(server, &failure.message),
+            _ => failure,
+        })?;
+        server.learned(session, catalogue).await?;
+        Ok(opening.keep())
+    };
+    timeout_at(until, start).await.unwrap_or_else(|_| {
         let message = format!("{}: not ready within {limit} ms (start_timeout_ms)", server.id);
         Err(Failure::new(Code::TimeoutStart, message).of_server(&*server.id))
     })
@@ -49,11 +63,11 @@ impl Drop for Opening {
     }
 }
 
-async fn open(host: &Arc<Host>, server: &Arc<Server>, share: Share) -> Result<Arc<Session>, Failure> {
+async fn open(host: &Arc<Host>, server: &Arc<Server>, share: Share) -> Result<Opening, Failure> {
     if let Some(version) = server.version() {
         let opening = spawn(host, server, share, version).await?;
         match greet(&opening.session, version).await {
-            Ok(()) => return Ok(opening.keep()),
+            Ok(()) => return Ok(opening),
             Err(failure) => {
                 info!(
                     server = &*server.id,
@@ -87,13 +101,13 @@ async fn open(host: &Arc<Host>, server: &Arc<Server>, share: Share) -> Result<Ar
         }
     };
     if !legacy {
-        return Ok(opening.keep());
+        return Ok(opening);
     }
     opening.session.end("it was only asked for its era");
     drop(opening);
     let opening = spawn(host, server, share, Version::LATEST_LEGACY).await?;
     greet(&opening.session, Version::LATEST_LEGACY).await?;
-    Ok(opening.keep())
+    Ok(opening)
 }
 
 /// The handshake of a version's era.
@@ -263,7 +277,7 @@ pub(super) async fn walk_tools(session: &Arc<Session>, limit: Duration) -> Resul
 }
 
 /// Asks a modern server to tell when its tools change.
-pub(super) fn listen(session: &Session) {
+fn listen(session: &Session) {
     let said = session.says();
     if session.version().is_modern() && said.tools_list_changed {
         session.ask_without_answer(upstream::listen_to_tools);

@@ -1,7 +1,9 @@
 //! External servers: registry, names, pool, session, relay, retry, secrets.
 
 pub mod catalogue;
+mod definitions;
 mod handshake;
+mod method;
 pub mod names;
 pub mod pool;
 pub mod registry;
@@ -9,6 +11,7 @@ mod relay;
 mod retry;
 pub mod secrets;
 pub mod session;
+pub mod tap;
 mod tool;
 
 use std::collections::BTreeMap;
@@ -28,15 +31,18 @@ pub use tool::{HostTool, Table};
 
 use crate::chain::Chain;
 use crate::confine::{JailConfig, Order, Spawner};
-use crate::policy::Caller;
+use crate::policy::{Caller, Judgement, Pins};
 use crate::protocol::{Code, Failure};
 use crate::store::Store;
 use crate::wire::Budget;
 use catalogue::Catalogue;
-use secrets::Secrets;
+use secrets::{Redactor, Secrets};
 
 /// How long a list waits for servers that were never seen.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
+
+/// Warnings about names that are logged: servers can invent names without end.
+const MOST_WARNINGS: u64 = 500;
 
 /// The external servers.
 pub struct Host {
@@ -59,6 +65,9 @@ pub struct Host {
     retries: AtomicU64,
     secrets: Arc<Secrets>,
     registry: String,
+    pins: Option<Arc<Pins>>,
+    /// Warnings about names that were logged.
+    warned: AtomicU64,
 }
 
 /// What a host is made of.
@@ -79,6 +88,8 @@ pub struct Parts {
     pub registry: String,
     /// The call limit of entries that set none.
     pub call_timeout: Duration,
+    /// What definitions are judged by. `None`: they are not, for simulations alone. No flag of the daemon leads here.
+    pub pins: Option<Arc<Pins>>,
 }
 
 impl Host {
@@ -103,6 +114,8 @@ impl Host {
             retries: AtomicU64::new(0),
             secrets: Arc::new(parts.secrets),
             registry: parts.registry,
+            pins: parts.pins,
+            warned: AtomicU64::new(0),
         })
     }
 
@@ -119,6 +132,22 @@ impl Host {
     /// Tells when the tools that are offered have changed.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
+    }
+
+    /// What definitions are judged by.
+    pub fn pins(&self) -> Option<&Pins> {
+        self.pins.as_deref()
+    }
+
+    /// How what a server says stands to its pins. What was never said is nothing.
+    fn judge(&self, id: &str, said: &Catalogue) -> Judgement {
+        match &self.pins {
+            Some(pins) if said.seen => {
+                let tools = said.tools.iter().map(|tool| (&*tool.name, &*tool.raw));
+                pins.judge(id, said.instructions.as_deref(), tools)
+            }
+            _ => Judgement::NOTHING,
+        }
     }
 
     fn chain(&self) -> Arc<Chain> {
@@ -160,9 +189,15 @@ impl Host {
                     old.forgive();
                     servers.insert(id.clone(), old.clone());
                 }
-                _ => {
+                old => {
                     let known = self.recall(id, entry, &executable);
-                    servers.insert(id.clone(), Server::new(id, found, executable, known, self));
+                    let server = Server::new(id, found, executable, known, self);
+                    // Who watches a server watches what its id stands for.
+                    let server = match old {
+                        Some(old) => server.tapped_as(old),
+                        None => server,
+                    };
+                    servers.insert(id.clone(), Arc::new(server));
                 }
             }
         }
@@ -171,6 +206,9 @@ impl Host {
         for (id, old) in before.iter() {
             if !servers.get(id).is_some_and(|server| Arc::ptr_eq(server, old)) {
                 info!(server = id, "server removed or changed: it ends after its calls");
+                if !servers.contains_key(id) {
+                    old.taps.close("the server was removed from the registry");
+                }
                 old.retire();
                 let mut leaving = self.leaving();
                 leaving.retain(|server| server.upgrade().is_some_and(|server| server.is_running()));
@@ -185,17 +223,19 @@ impl Host {
         let _one_at_a_time = self.rebuilding.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let before = self.table.load_full();
         let table = Table::build(&self.servers.load(), &before);
-        for collision in &table.collisions {
-            if !before.collisions.contains(collision) {
-                warn!("{collision}");
+        let collisions = table.collisions.iter().filter(|new| !before.collisions.contains(new));
+        let look_alikes = table.look_alikes.iter().filter(|new| !before.look_alikes.contains(new));
+        for warning in collisions
+            .cloned()
+            .chain(look_alikes.map(|warning| warning.to_string()))
+        {
+            match self.warned.fetch_add(1, Ordering::Relaxed) {
+                0..MOST_WARNINGS => warn!("{warning}"),
+                MOST_WARNINGS => warn!("{warning}; further ones are in colibri-mcp status alone"),
+                _ => break,
             }
         }
-        let same = table.tools.len() == before.tools.len()
-            && table
-                .tools
-                .iter()
-                .zip(before.tools.iter())
-                .all(|(new, old)| Arc::ptr_eq(new.1, old.1));
+        let same = table.offered().map(Arc::as_ptr).eq(before.offered().map(Arc::as_ptr));
         self.table.store(Arc::new(table));
         if !same {
             self.changed.send_modify(|generation| *generation += 1);
@@ -210,13 +250,9 @@ impl Host {
         self.seen.notify_waiters();
     }
 
-    /// Starts the servers that were never seen, together, and waits for them, but not long: stragglers are told of by
+    /// Starts servers that were never seen, together, and waits for them, but not long: stragglers are told of by
     /// list_changed.
-    pub async fn first_look(&self, caller: &Caller, connection: u64) {
-        let unseen = self.unseen();
-        if unseen.is_empty() {
-            return;
-        }
+    pub async fn first_look(&self, unseen: Vec<Arc<Server>>, caller: &Caller, connection: u64) {
         let unseen: Vec<_> = unseen
             .into_iter()
             .map(|server| (server.failed_starts(), server))
@@ -338,6 +374,11 @@ impl Host {
             environment,
             directory: command.cwd.clone(),
         })
+    }
+
+    /// What takes the values of secrets out of text.
+    pub fn redactor(&self) -> Arc<Redactor> {
+        self.secrets.redactor()
     }
 
     /// The text without the values of secrets.

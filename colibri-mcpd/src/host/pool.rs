@@ -1,28 +1,38 @@
 //! The processes of one server: started at their first use, shared as its isolation says, ended when idle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use colibri_jail_helper::registry::{Entry, Isolation};
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::catalogue::Catalogue;
 use super::registry;
 use super::retry::{self, Health};
 use super::session::{Keeper, Limits, Session};
+use super::tap::Taps;
 use super::{Host, handshake};
 use crate::chain::metrics::CallMetrics;
 use crate::chain::{Call, Outcome};
-use crate::policy::{Caller, Contract, Rules};
-use crate::protocol::{Code, Failure, Version};
+use crate::policy::{Caller, Contract, Judgement, Rules, visible};
+use crate::protocol::{Code, Failure, Method, Version};
+use crate::trail::Detail;
 
 /// How long a burst of changes to a server's tools may go on before it is looked at.
 const SETTLE: Duration = Duration::from_millis(200);
+/// The most names of one line of the log, or of one record.
+const MOST_NAMED: usize = 10;
+/// Changes of one server's definitions that are logged and recorded as they come.
+const MOST_NOTES: u32 = 50;
+/// After these, one in this time.
+const BETWEEN_NOTES: Duration = Duration::from_secs(60);
 
 /// Who shares a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,8 +115,12 @@ pub struct Server {
     pub executable: String,
     /// What was counted of its calls; begins anew where its entry changes.
     pub metrics: CallMetrics,
+    /// Who watches what it and the daemon say to each other.
+    pub taps: Arc<Taps>,
     host: Weak<Host>,
     inner: Mutex<Inner>,
+    /// Held while definitions are judged: what was judged last is also what counts.
+    judging: tokio::sync::Mutex<()>,
     /// Whether it failed since it last worked; looked at on each answer without a lock.
     ailing: AtomicBool,
     calls: AtomicU64,
@@ -118,22 +132,17 @@ struct Inner {
     blocked: Option<String>,
     /// The version found out, once it is known.
     version: Option<Version>,
+    /// What the process said that was asked last.
     catalogue: Arc<Catalogue>,
+    /// How that stands to the pins.
+    judgement: Arc<Judgement>,
     retired: bool,
     /// Why no process is wanted any more, not even for calls in flight.
     ended: Option<&'static str>,
-    refresh: Refresh,
     failed_starts: u64,
+    /// How often something was newly blocked, and when last.
+    noted: (u32, Instant),
     shown: (State, SystemTime),
-}
-
-/// Whether the list of tools is being read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refresh {
-    Idle,
-    Running,
-    /// It is, and it changed meanwhile.
-    Again,
 }
 
 impl Server {
@@ -144,15 +153,18 @@ impl Server {
         executable: String,
         known: Option<Arc<Catalogue>>,
         host: &Host,
-    ) -> Arc<Server> {
+    ) -> Server {
         let catalogue = known.unwrap_or_default();
+        let judgement = host.judge(id, &catalogue);
+        if let Some(blocked) = newly_blocked((&Catalogue::default(), &Judgement::NOTHING), (&catalogue, &judgement)) {
+            note_blocked(host, id, blocked);
+        }
         let entry = loaded.entry.clone();
-        // A contract that cannot be read forbids everything: what it was to forbid is not known.
-        let (contract, blocked) = match entry.contract.as_deref().map(Contract::read).transpose() {
+        let (contract, blocked) = match loaded.contract() {
             Ok(contract) => (contract.map(Arc::new), loaded.blocked()),
-            Err(error) => (None, Some(format!("its contract cannot be used: {error}"))),
+            Err(why) => (None, Some(why)),
         };
-        Arc::new(Server {
+        Server {
             id: id.into(),
             rules: Rules::new(&entry.tools, &host.registry, id),
             contract,
@@ -161,6 +173,7 @@ impl Server {
             entry,
             executable,
             metrics: CallMetrics::default(),
+            taps: Arc::default(),
             host: host.me.clone(),
             inner: Mutex::new(Inner {
                 slots: BTreeMap::new(),
@@ -168,15 +181,23 @@ impl Server {
                 blocked,
                 version: catalogue.version,
                 catalogue,
+                judgement: Arc::new(judgement),
                 retired: false,
                 ended: None,
                 failed_starts: 0,
-                refresh: Refresh::Idle,
+                noted: (0, Instant::now()),
                 shown: (State::Stopped, SystemTime::now()),
             }),
+            judging: tokio::sync::Mutex::new(()),
             ailing: AtomicBool::new(false),
             calls: AtomicU64::new(0),
-        })
+        }
+    }
+
+    /// The same, watched by whoever watches `old`, in whose place it comes.
+    pub(super) fn tapped_as(mut self, old: &Server) -> Server {
+        self.taps = old.taps.clone();
+        self
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -204,10 +225,34 @@ impl Server {
         self.inner().catalogue.clone()
     }
 
+    /// What it said of its tools, and how that stands to the pins.
+    pub fn definitions(&self) -> (Arc<Catalogue>, Arc<Judgement>) {
+        let inner = self.inner();
+        (inner.catalogue.clone(), inner.judgement.clone())
+    }
+
     /// Whether it would be started if somebody called it now.
     pub fn can_start(&self) -> bool {
         let inner = self.inner();
         inner.blocked.is_none() && !inner.retired && inner.health.backing_off().is_none()
+    }
+
+    /// Why its tools are not known, unless they are.
+    pub fn unseen_because(&self) -> Option<Failure> {
+        if self.catalogue().seen {
+            return None;
+        }
+        let (state, reason, _) = self.state();
+        let failure = match (state, reason) {
+            (State::Failed, Some(reason)) => {
+                let message = format!("{} cannot be started: {reason}", self.id);
+                Failure::new(Code::ServerUnstartable, message).of_server(&*self.id)
+            }
+            (State::BackingOff, Some(reason)) => self.unavailable(self.inner().health.left_alone(&reason)),
+            (_, Some(reason)) => self.unavailable(reason),
+            (_, None) => self.unavailable("its tools are not known yet"),
+        };
+        Some(failure)
     }
 
     /// How often starting it failed.
@@ -248,10 +293,9 @@ impl Server {
                 Some(Slot::Ready(session)) if session.is_open() => return Ok(session.clone()),
                 Some(Slot::Starting(waiting, _)) => waiting.push(sender),
                 _ => {
-                    if let Some(left) = inner.health.backing_off() {
+                    if inner.health.backing_off().is_some() {
                         let why = inner.health.reason().unwrap_or_default();
-                        let message = format!("it failed and is left alone for {} ms more: {why}", left.as_millis());
-                        return Err(self.unavailable(message));
+                        return Err(self.unavailable(inner.health.left_alone(why)));
                     }
                     // It takes the lock when it is done, so it cannot be done before its slot is there.
                     let task = tokio::spawn(self.clone().start(share));
@@ -303,14 +347,14 @@ impl Server {
             }
             waiting
         };
-        if let Ok(session) = &result {
-            handshake::listen(session);
-            self.refresh(session.clone());
-        }
-        if result.is_err()
-            && let Ok(host) = self.host()
-        {
-            host.catalogue_changed(false);
+        match &result {
+            Ok(session) if session.definitions.was_read() => self.read_tools(session.clone()),
+            Ok(_) => {}
+            Err(_) => {
+                if let Ok(host) = self.host() {
+                    host.catalogue_changed(false);
+                }
+            }
         }
         for waiting in waiting {
             // Who does not wait any more needs no answer.
@@ -328,47 +372,118 @@ impl Server {
         self.inner().version = version;
     }
 
-    /// Reads the tools of a process that runs, and tells everybody if they are not as last seen.
-    fn refresh(self: &Arc<Self>, session: Arc<Session>) {
-        {
-            let mut inner = self.inner();
-            let idle = inner.refresh == Refresh::Idle;
-            inner.refresh = if idle { Refresh::Running } else { Refresh::Again };
-            if !idle {
-                return;
-            }
-        }
+    /// Reads the tools of a process that runs until they are as it says them now.
+    fn read_tools(self: &Arc<Self>, session: Arc<Session>) {
         let server = self.clone();
         tokio::spawn(async move {
             loop {
-                match handshake::walk_tools(&session, server.limits.start).await {
-                    Err(failure) => warn!(server = &*server.id, "could not read the list of its tools: {failure}"),
-                    Ok(catalogue) => server.learned(catalogue),
+                let read = handshake::walk_tools(&session, server.limits.start).await;
+                let learned = match read {
+                    Ok(catalogue) => server.learned(&session, catalogue).await,
+                    Err(failure) => Err(failure),
+                };
+                if let Err(failure) = learned {
+                    warn!(server = &*server.id, "could not read the list of its tools: {failure}");
                 }
-                let mut inner = server.inner();
-                if inner.refresh == Refresh::Running || !session.is_open() {
-                    inner.refresh = Refresh::Idle;
+                if !session.definitions.was_read() || !session.is_open() {
                     return;
                 }
-                inner.refresh = Refresh::Running;
             }
         });
     }
 
-    fn learned(&self, catalogue: Catalogue) {
-        let catalogue = Arc::new(catalogue);
-        let changed = {
-            let mut inner = self.inner();
-            let changed = *inner.catalogue != *catalogue;
-            inner.catalogue = catalogue.clone();
-            changed
-        };
-        let Ok(host) = self.host() else { return };
-        if changed {
-            info!(server = &*self.id, tools = catalogue.tools.len(), "tools changed");
-            host.remember(self, &catalogue);
+    /// Takes over what one of its processes says of its tools. It is judged first: nobody is shown what is not
+    /// approved, and no call is given to a process that says it.
+    pub(super) async fn learned(self: &Arc<Self>, session: &Arc<Session>, said: Catalogue) -> Result<(), Failure> {
+        let _one_at_a_time = self.judging.lock().await;
+        let host = self.host()?;
+        let judges = host.pins.is_some();
+        let (server, session) = (self.clone(), session.clone());
+        let take_over = move || server.take_over(&host, &session, said);
+        if !judges {
+            take_over();
+            return Ok(());
         }
-        host.catalogue_changed(changed);
+        // A long list takes a while, and pins wait for the disk: not on a thread that serves clients.
+        let judged = tokio::task::spawn_blocking(take_over).await;
+        judged.map_err(|_| Failure::new(Code::DaemonStopping, "the daemon is ending"))
+    }
+
+    fn take_over(&self, host: &Host, session: &Session, said: Catalogue) {
+        if self.inner().retired {
+            // Another entry of its name may be there, whose definitions are the ones that count.
+            return;
+        }
+        let known = self.catalogue();
+        let said = if *known == said { known } else { Arc::new(said) };
+        let judgement = Arc::new(host.judge(&self.id, &said));
+        session.definitions.judged(said.clone(), judgement.clone());
+        self.offer(host, said, judgement);
+    }
+
+    /// Judges again what it and its processes said: other definitions are approved than before. Takes a while: not to
+    /// be called on a thread that serves clients.
+    pub fn judge_again(&self) {
+        let Ok(host) = self.host() else { return };
+        let _one_at_a_time = self.judging.blocking_lock();
+        let (known, _) = self.definitions();
+        let sessions = self.sessions();
+        let others = sessions.iter().filter_map(|(_, session)| {
+            let said = session.definitions.said()?;
+            (!Arc::ptr_eq(&said, &known)).then_some((session, said))
+        });
+        for (session, said) in others {
+            let judgement = Arc::new(host.judge(&self.id, &said));
+            session.definitions.judged(said, judgement);
+        }
+        // Last: what waits to be accepted is what is shown.
+        let judgement = Arc::new(host.judge(&self.id, &known));
+        for (_, session) in &sessions {
+            if session
+                .definitions
+                .said()
+                .is_some_and(|said| Arc::ptr_eq(&said, &known))
+            {
+                session.definitions.judged(known.clone(), judgement.clone());
+            } else if session.definitions.fall_behind(&judgement) {
+                session.drain();
+            }
+        }
+        self.offer(&host, known, judgement);
+    }
+
+    /// Whether what is newly blocked is to be logged and recorded: a server that changes its definitions without end
+    /// must not fill log and trail.
+    fn may_note(&self) -> bool {
+        let mut inner = self.inner();
+        let (count, last) = inner.noted;
+        let may = count < MOST_NOTES || last.elapsed() >= BETWEEN_NOTES;
+        if may {
+            inner.noted = (count.saturating_add(1), Instant::now());
+        }
+        may
+    }
+
+    /// Makes this what the server offers, and tells everybody if it is something else than before.
+    fn offer(&self, host: &Host, said: Arc<Catalogue>, judgement: Arc<Judgement>) {
+        let (before, judged_before) = {
+            let mut inner = self.inner();
+            (
+                std::mem::replace(&mut inner.catalogue, said.clone()),
+                std::mem::replace(&mut inner.judgement, judgement.clone()),
+            )
+        };
+        let changed = *before != *said;
+        if changed {
+            info!(server = &*self.id, tools = said.tools.len(), "tools changed");
+            host.remember(self, &said);
+        }
+        if let Some(blocked) = newly_blocked((&before, &judged_before), (&said, &judgement))
+            && self.may_note()
+        {
+            note_blocked(host, &self.id, blocked);
+        }
+        host.catalogue_changed(changed || *judged_before != *judgement);
     }
 
     /// No further calls; its processes end after those in flight.
@@ -418,8 +533,11 @@ impl Server {
         self.host().map_or_else(|_| String::new(), |host| host.redact(text))
     }
 
-    /// JSON without the values of secrets.
-    pub fn redacted(&self, json: &[u8]) -> Option<Box<RawValue>> {
+    /// JSON as it is recorded where the entry asks for all of it: without the values of secrets.
+    pub fn in_full(&self, json: &[u8]) -> Option<Box<RawValue>> {
+        if !self.entry.record_full {
+            return None;
+        }
         let text = std::str::from_utf8(json).ok()?;
         RawValue::from_string(self.redact(text)).ok()
     }
@@ -469,12 +587,34 @@ impl Server {
         let share = self.share(&call.client.caller, call.client.connection);
         let call = match self.ready(share) {
             None => Box::new(call),
-            Some(session) => match session.send(call) {
+            Some(session) => match self.give(&session, call) {
                 Ok(()) => return,
                 Err(call) => call,
             },
         };
         tokio::spawn(self.clone().call_later(share, call));
+    }
+
+    /// Gives a call to a process, unless the process says something of the tool that is not approved. The call is given
+    /// back if the process takes no more.
+    fn give(&self, session: &Arc<Session>, call: Call) -> Result<(), Box<Call>> {
+        let tool = call.target.describe().operation;
+        let is_tool = call.method == Some(Method::ToolsCall);
+        let against = is_tool.then(|| session.definitions.against(&self.id, tool)).flatten();
+        let Some(failure) = against else {
+            return session.send(call);
+        };
+        if !session.is_open() {
+            return Err(Box::new(call));
+        }
+        // A process asked later says what is approved: this one has fallen behind, and the next call is not for it.
+        if self.definitions().1.tool(tool).is_approved() {
+            session.drain();
+        }
+        if let Ok(host) = self.host() {
+            host.chain.finish(vec![(call, Outcome::Failed(failure))]);
+        }
+        Ok(())
     }
 
     async fn call_later(self: Arc<Self>, share: Share, mut call: Box<Call>) {
@@ -484,7 +624,7 @@ impl Server {
                 return host.chain.finish(vec![(*call, Outcome::Cancelled)]);
             }
             let failure = match self.open(share).await {
-                Ok(session) => match session.send(*call) {
+                Ok(session) => match self.give(&session, *call) {
                     Ok(()) => {
                         if matches!(share, Share::Call(_)) {
                             session.drain();
@@ -507,6 +647,52 @@ impl Server {
     }
 }
 
+/// What of a server's definitions is blocked that was not before: tools, and whether the instructions are.
+fn newly_blocked<'s>(
+    (before, judged_before): (&Catalogue, &Judgement),
+    (said, judgement): (&'s Catalogue, &Judgement),
+) -> Option<(Vec<&'s str>, bool)> {
+    let blocked: BTreeSet<(&str, &Bytes)> = before
+        .tools
+        .iter()
+        .filter(|tool| !judged_before.tool(&tool.name).is_approved())
+        .map(|tool| (&*tool.name, &tool.raw))
+        .collect();
+    let tools: Vec<&str> = said
+        .tools
+        .iter()
+        .filter(|tool| !judgement.tool(&tool.name).is_approved() && !blocked.contains(&(&*tool.name, &tool.raw)))
+        .map(|tool| tool.name.as_str())
+        .collect();
+    let instructions = !judgement.instructions.is_approved()
+        && (judged_before.instructions.is_approved() || before.instructions != said.instructions);
+    (!tools.is_empty() || instructions).then_some((tools, instructions))
+}
+
+/// Says in log and trail what of a server's definitions is blocked.
+fn note_blocked(host: &Host, id: &str, (tools, instructions): (Vec<&str>, bool)) {
+    let shown = |name: &&str| visible(&name.chars().take(100).collect::<String>());
+    let mut names = tools.iter().take(MOST_NAMED).map(shown).collect::<Vec<_>>().join(", ");
+    if tools.len() > MOST_NAMED {
+        names.push_str(", …");
+    }
+    warn!(
+        server = id,
+        tools = tools.len(),
+        instructions,
+        "definitions that are not as approved are blocked: {names}; see colibri-mcp pin diff {id}"
+    );
+    let details = [
+        ("server", Detail::Text(id)),
+        ("tools", Detail::Number(tools.len() as u64)),
+        ("names", Detail::Text(&names)),
+        ("instructions", Detail::Flag(instructions)),
+    ];
+    if let Err(error) = host.chain.recorder.event("pins-blocked", &details) {
+        tracing::error!("what was blocked was not recorded: {error}");
+    }
+}
+
 /// One process's tie to its server.
 pub(super) struct Tie {
     /// The server.
@@ -520,7 +706,9 @@ impl Keeper for Tie {
         let (server, session) = (self.server.clone(), session.clone());
         tokio::spawn(async move {
             tokio::time::sleep(SETTLE).await;
-            server.refresh(session);
+            if session.definitions.read_again() {
+                server.read_tools(session);
+            }
         });
     }
 
@@ -558,5 +746,57 @@ impl Keeper for Tie {
         if self.server.ailing.swap(false, Ordering::AcqRel) {
             self.server.inner().health.worked();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::catalogue::Definition;
+    use crate::policy::Standing;
+
+    fn said(tools: &[(&str, &str)], instructions: &str) -> Catalogue {
+        Catalogue {
+            tools: tools
+                .iter()
+                .map(|(name, raw)| Definition {
+                    name: (*name).to_owned(),
+                    raw: Bytes::copy_from_slice(raw.as_bytes()),
+                })
+                .collect(),
+            instructions: Some(instructions.to_owned()),
+            ..Catalogue::default()
+        }
+    }
+
+    fn judgement(blocked: &[&str], instructions: bool) -> Judgement {
+        let new = || Standing::New { why: "x".to_owned() };
+        Judgement {
+            instructions: if instructions { new() } else { Standing::Approved },
+            tools: blocked.iter().map(|name| ((*name).to_owned(), new())).collect(),
+        }
+    }
+
+    #[test]
+    fn what_was_blocked_before_is_not_told_again() {
+        let (good, bad) = (
+            said(&[("a", "1"), ("b", "1")], "i"),
+            said(&[("a", "1"), ("b", "2")], "i"),
+        );
+        let (none, b) = (Judgement::NOTHING, judgement(&["b"], false));
+        assert_eq!(newly_blocked((&good, &none), (&good, &none)), None);
+        assert_eq!(newly_blocked((&good, &none), (&bad, &b)), Some((vec!["b"], false)));
+        assert_eq!(newly_blocked((&bad, &b), (&bad, &b)), None);
+        // Another text of it, one more, the instructions.
+        let worse = said(&[("a", "1"), ("b", "3")], "i");
+        assert_eq!(newly_blocked((&bad, &b), (&worse, &b)), Some((vec!["b"], false)));
+        let both = judgement(&["a", "b"], false);
+        assert_eq!(newly_blocked((&bad, &b), (&bad, &both)), Some((vec!["a"], false)));
+        let other = said(&[("a", "1"), ("b", "2")], "j");
+        let all = judgement(&["b"], true);
+        assert_eq!(newly_blocked((&bad, &b), (&other, &all)), Some((vec![], true)));
+        assert_eq!(newly_blocked((&other, &all), (&other, &all)), None);
+        assert_eq!(newly_blocked((&bad, &all), (&other, &all)), Some((vec![], true)));
+        assert_eq!(newly_blocked((&bad, &b), (&good, &none)), None);
     }
 }

@@ -1,7 +1,10 @@
 //! The registry as the daemon holds it: read from disk, and checked.
 
 use crate::confine::{HELPER, PrivMode};
+use crate::policy::Contract;
 use crate::policy::file::{self, FileError};
+use crate::protocol::Method;
+use crate::protocol::method::OPERATORS;
 use colibri_jail_helper::registry::{Entry, Isolation, Registry, Transport, Value};
 use colibri_jail_helper::strict;
 use std::collections::BTreeMap;
@@ -44,6 +47,15 @@ impl Server {
         self.refusal.as_ref().map(|refusal| refusal.to_string())
     }
 
+    /// The contract that the entry names.
+    ///
+    /// # Errors
+    /// Why it cannot be used. What it was to forbid is not known then, so the server is not served.
+    pub fn contract(&self) -> Result<Option<Contract>, String> {
+        let read = self.entry.contract.as_deref().map(Contract::read).transpose();
+        read.map_err(|error| format!("its contract cannot be used: {error}"))
+    }
+
     /// Whether it runs in a jail.
     pub fn is_jailed(&self) -> bool {
         matches!(&self.entry.transport, Transport::Stdio(command) if command.jail.is_some())
@@ -75,6 +87,12 @@ pub enum Refusal {
     /// The transport is not there yet.
     #[error("servers with a url are not supported yet")]
     Http,
+    /// A method that is not the server's to have.
+    #[error("\"methods\" lists {method}, which is MCP's or Colibri's own: take it out")]
+    OwnMethod {
+        /// The method.
+        method: String,
+    },
     /// `--require-jail`.
     #[error("this daemon serves jailed servers only (--require-jail): give the entry a jail")]
     HostNotAllowed,
@@ -127,6 +145,12 @@ impl Loaded {
 }
 
 fn refusal(entry: &Entry, path: &Path, rules: Rules) -> Option<Refusal> {
+    let is_own = |method: &&String| {
+        Method::parse(method).is_some() || method.starts_with("notifications/") || method.starts_with(OPERATORS)
+    };
+    if let Some(method) = entry.methods.iter().find(is_own) {
+        return Some(Refusal::OwnMethod { method: method.clone() });
+    }
     match &entry.transport {
         Transport::Http { .. } => Some(Refusal::Http),
         Transport::Stdio(command) if command.jail.is_some() => {
@@ -220,6 +244,26 @@ mod tests {
         )
         .unwrap();
         assert_eq!(mdo.servers["host"].refusal, Some(Refusal::HostInMdoMode));
+    }
+
+    #[test]
+    fn methods_of_the_protocol_are_nobodys_to_list() {
+        let directory = Directory::new();
+        let refusal = |method: &str| {
+            let entry = format!("{{\"servers\":{{\"a\":{{\"command\":\"/x\",\"methods\":[\"ok/x\",\"{method}\"]}}}}}}");
+            directory.read(&entry).servers["a"].blocked()
+        };
+        for own in [
+            "tools/call",
+            "resources/read",
+            "initialize",
+            "notifications/cancelled",
+            "colibri/approve",
+        ] {
+            let refusal = refusal(own).unwrap_or_else(|| panic!("{own} is let pass"));
+            assert!(refusal.contains(own) && refusal.contains("take it out"), "{refusal}");
+        }
+        assert_eq!(refusal("files/watch"), None);
     }
 
     #[test]

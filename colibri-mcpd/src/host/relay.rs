@@ -21,6 +21,11 @@ pub fn request(call: &Call, number: u64, version: Version, name: Option<&str>) -
             progress_token: Some(number),
         };
         edits.append_at(params.start, protocol::params_edits(object, &towards));
+    } else if version.is_modern() && call.parts.params.is_none() {
+        edits.insert(
+            call.parts.id.end,
+            format!(",\"params\":{}", protocol::required_params(version)),
+        );
     }
     if let Arguments::Within { outer, .. } = &call.parts.arguments {
         edits.replace(outer.clone(), call.arguments());

@@ -79,6 +79,14 @@ impl Health {
         (!left.is_zero()).then_some(left)
     }
 
+    /// What callers are told who get no process; `why` it failed.
+    pub fn left_alone(&self, why: &str) -> String {
+        match self.backing_off() {
+            Some(left) => format!("it failed and is left alone for {} ms more: {why}", left.as_millis()),
+            None => format!("it failed: {why}"),
+        }
+    }
+
     /// Why it failed last, unless it worked since.
     pub fn reason(&self) -> Option<&str> {
         self.reason.as_deref()

@@ -11,10 +11,12 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
+use super::definitions::Definitions;
 use super::handshake::Said;
 use super::pool::Server;
 use super::relay;
 use super::secrets::Secrets;
+use super::tap::{Asker, Direction, Seen, Taps};
 use crate::chain::enter::Cancel;
 use crate::chain::{Call, Chain, Outcome, Relayed};
 use crate::confine::{Process, Spawned};
@@ -73,10 +75,15 @@ pub struct Session {
     pub pid: u32,
     /// The jail's id, for a jailed one.
     pub jid: Option<u32>,
+    /// The helper's session id, for a jailed one.
+    pub instance: Option<String>,
     /// When it was started.
     pub started: SystemTime,
+    /// What it says of its tools.
+    pub definitions: Definitions,
     limits: Limits,
     outbox: Arc<Outbox>,
+    taps: Arc<Taps>,
     state: Mutex<State>,
     /// Something happened that the watch has to look at: a first call, an order to end.
     attention: Notify,
@@ -153,11 +160,14 @@ impl Session {
         Arc::new(Session {
             server: owner.id.clone(),
             limits: owner.limits,
+            taps: owner.taps.clone(),
             owner,
             number,
             pid: process.pid(),
             jid: process.jid(),
+            instance: process.instance().map(str::to_owned),
             started: SystemTime::now(),
+            definitions: Definitions::unread(),
             outbox,
             state: Mutex::new(State {
                 version,
@@ -217,6 +227,43 @@ impl Session {
         self.outbox.queued()
     }
 
+    /// The calls in flight by our numbers, and whose they are.
+    pub fn asked(&self) -> Vec<(u64, Asker)> {
+        let state = self.state();
+        let calls = state.pending.iter().filter_map(|(number, pending)| match pending {
+            Pending::Call { call, .. } => Some((*number, Asker::of(call))),
+            Pending::Internal { .. } => None,
+        });
+        calls.collect()
+    }
+
+    /// Shows a frame to those who tap the server.
+    fn show(&self, direction: Direction, frame: impl FnOnce() -> Bytes, call: Option<(u64, &Call)>) {
+        if self.taps.is_watched() {
+            let frame = frame();
+            let length = frame.len() as u64;
+            self.see(direction, frame, length, call);
+        }
+    }
+
+    fn see(&self, direction: Direction, frame: Bytes, length: u64, call: Option<(u64, &Call)>) {
+        self.taps.see(Seen {
+            time: SystemTime::now(),
+            direction,
+            process: self.number,
+            pid: self.pid,
+            frame,
+            length,
+            call: call.map(|(number, call)| (number, Asker::of(call))),
+        });
+    }
+
+    /// Queues a message of our own. It is shown first: an answer must not seem to come before its question.
+    fn push(&self, message: &[u8]) {
+        self.show(Direction::ToServer, || Bytes::copy_from_slice(message), None);
+        self.outbox.push(message);
+    }
+
     /// Whether it takes calls.
     pub fn is_open(&self) -> bool {
         let state = self.state();
@@ -252,6 +299,8 @@ impl Session {
         let now = Instant::now();
         let first = state.pending.is_empty();
         // The lock is held while the frame is queued: a cancellation that finds the call pending comes after it.
+        let whole = || edits.apply(&call.frame).into();
+        self.show(Direction::ToServer, whole, Some((number, &call)));
         let queued = self.outbox.push_edited(&call.frame, &edits);
         if !queued {
             // Its writer has ended, so it takes nothing any more: whoever asks for a process gets another one.
@@ -284,7 +333,7 @@ impl Session {
             }
             let number = state.next;
             state.next += 1;
-            self.outbox.push(&message(number));
+            self.push(&message(number));
             state.pending.insert(
                 number,
                 Pending::Internal {
@@ -310,12 +359,12 @@ impl Session {
         let mut state = self.state();
         let number = state.next;
         state.next += 1;
-        self.outbox.push(&message(number));
+        self.push(&message(number));
     }
 
     /// Tells the server something.
     pub fn tell(&self, message: &[u8]) {
-        self.outbox.push(message);
+        self.push(message);
     }
 
     fn failure(&self, code: Code, message: impl Into<String>) -> Failure {
@@ -552,7 +601,7 @@ impl Session {
                         (Code::TimeoutCall, self.limits.call, "timeout_ms")
                     };
                     let message = format!("no answer within {} ms ({name})", limit.as_millis());
-                    self.outbox.push(&upstream::cancelled(number, &message));
+                    self.push(&upstream::cancelled(number, &message));
                     finished.push((*call, Outcome::Failed(self.failure(code, message))));
                 }
                 Some(Pending::Internal { answer, .. }) => {
@@ -594,8 +643,12 @@ impl Session {
         let mut finished = Vec::new();
         while let Some(frame) = reader.pop() {
             match frame {
-                Frame::Line(line) => self.line(line, keeper, &mut finished),
+                Frame::Line(line) => {
+                    self.show(Direction::FromServer, || line.clone(), None);
+                    self.line(line, keeper, &mut finished);
+                }
                 Frame::TooLong { length, id, request } => {
+                    self.see(Direction::FromServer, Bytes::new(), length, None);
                     self.complain(&format!(
                         "a line of {length} bytes is over the limit and was passed over"
                     ));
@@ -605,6 +658,7 @@ impl Session {
                     }
                 }
                 Frame::Endless { length } => {
+                    self.see(Direction::FromServer, Bytes::new(), length, None);
                     self.broken(format!("it wrote a line of over {length} bytes that does not end"));
                     break;
                 }
@@ -680,8 +734,7 @@ impl Session {
                 if method != "ping" {
                     self.complain(&format!("asked for {method:?}, which is not passed on to clients yet"));
                 }
-                self.outbox
-                    .push(&upstream::answer_server(id.text(), &method, self.version()));
+                self.push(&upstream::answer_server(id.text(), &method, self.version()));
             }
         }
     }
@@ -776,11 +829,12 @@ impl Cancel for Session {
                 if let Some(params) = Json::part(frame, span.clone()) {
                     let mut edits = Edits::new();
                     edits.append_at(span.start, protocol::cancelled_edits(params, number));
+                    self.show(Direction::ToServer, || edits.apply(frame).into(), None);
                     self.outbox.push_edited(frame, &edits);
                 }
             }
             None => {
-                self.outbox.push(&upstream::cancelled(number, "the client is gone"));
+                self.push(&upstream::cancelled(number, "the client is gone"));
             }
         }
         self.rest(&mut state);

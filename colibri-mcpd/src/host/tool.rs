@@ -9,11 +9,12 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tracing::{info, warn};
 
 use super::catalogue::Definition;
+use super::method::{self, HostMethod};
 use super::names::{Names, Offer};
 use super::pool::{Server, State};
 use crate::chain::metrics::CallMetrics;
 use crate::chain::{Call, Chain, Described, Failure, Outcome, Parked, Target};
-use crate::policy::{Gate, ToolCheck, Verdict, summary};
+use crate::policy::{Gate, LookAlike, Standing, ToolCheck, Verdict, look_alikes, summary};
 use crate::protocol::Version;
 use crate::protocol::tools::{Exposure, definition_edits};
 use crate::tools;
@@ -35,6 +36,8 @@ pub struct HostTool {
     version: Version,
     /// What the entry's rules say of it.
     verdict: Verdict,
+    /// How its definition stands to its pin.
+    pub standing: Standing,
     /// What its arguments have to pass, compiled at its first call.
     check: OnceLock<ToolCheck>,
     /// The definition for each version of clients, made when first wanted.
@@ -106,10 +109,7 @@ impl Target for HostTool {
     }
 
     fn in_full(&self, bytes: &[u8]) -> Option<Box<RawValue>> {
-        if !self.server.entry.record_full {
-            return None;
-        }
-        self.server.redacted(bytes)
+        self.server.in_full(bytes)
     }
 
     fn is_idempotent(&self) -> bool {
@@ -118,6 +118,9 @@ impl Target for HostTool {
 
     fn check(&self, call: &mut Call) -> Result<(), Failure> {
         if let Some(failure) = self.verdict.failure(&self.server.id) {
+            return Err(failure);
+        }
+        if let Some(failure) = self.standing.failure(&self.server.id, &self.tool) {
             return Err(failure);
         }
         let check = match self.check.get() {
@@ -172,7 +175,7 @@ fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Call, rule: String) {
     tokio::spawn(async move {
         let decision = tokio::select! {
             decision = waiting.decision() => decision,
-            () = parked.cancelled() => return,
+            () = parked.over() => return,
         };
         let Some(call) = parked.take() else { return };
         match decision.failure(&server.id, &rule) {
@@ -186,52 +189,66 @@ fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Call, rule: String) {
 /// All external tools, by exposed name and by origin.
 #[derive(Default)]
 pub struct Table {
-    /// By exposed name.
-    pub tools: BTreeMap<String, Arc<HostTool>>,
+    /// By exposed name, with those that are not offered: their names are taken, and calls of them say why.
+    tools: BTreeMap<String, Arc<HostTool>>,
     origins: HashMap<(Arc<str>, String), Arc<HostTool>>,
+    /// Methods beyond MCP's, by name.
+    methods: BTreeMap<String, Arc<HostMethod>>,
     /// What is not offered because its name was taken, a sentence each.
     pub collisions: Vec<String>,
+    /// Names that could be taken for others, the first [`MOST_LOOK_ALIKES`].
+    pub look_alikes: Vec<LookAlike>,
 }
+
+/// The most look-alikes that are told of: a server can invent them without end.
+const MOST_LOOK_ALIKES: usize = 50;
 
 impl Table {
     /// The tools of these servers. Tools that have not changed since `before` keep what was made for them.
     pub(super) fn build(servers: &BTreeMap<String, Arc<Server>>, before: &Table) -> Table {
-        let catalogues: Vec<_> = servers.values().map(|server| (server, server.catalogue())).collect();
-        let offered: Vec<Vec<String>> = catalogues
+        let definitions: Vec<_> = servers.values().map(|server| (server, server.definitions())).collect();
+        let own_names: BTreeMap<String, Vec<String>> = definitions
             .iter()
-            .map(|(_, catalogue)| catalogue.tools.iter().map(|tool| tool.name.clone()).collect())
+            .map(|(server, (catalogue, _))| {
+                let names = catalogue.tools.iter().map(|tool| tool.name.clone());
+                (server.id.to_string(), names.collect())
+            })
             .collect();
-        let offers: Vec<Offer<'_>> = catalogues
-            .iter()
-            .zip(&offered)
-            .map(|((server, _), names)| Offer {
-                server: &server.id,
-                prefix: server.entry.prefix,
-                names,
+        let offers: Vec<Offer<'_>> = servers
+            .values()
+            .filter_map(|server| {
+                Some(Offer {
+                    server: &server.id,
+                    prefix: server.entry.prefix,
+                    names: own_names.get(&*server.id)?,
+                })
             })
             .collect();
         let own: Vec<&str> = tools::definitions().iter().map(|definition| definition.name).collect();
         let names = Names::build(&own, &offers);
-        let collisions = names
-            .collisions()
-            .iter()
-            .map(|collision| collision.to_string())
-            .collect();
+        let (methods, mut collisions) = method::offered(servers);
+        collisions.extend(names.collisions().iter().map(|collision| collision.to_string()));
+        let mut look_alikes = look_alikes(&own_names);
+        look_alikes.truncate(MOST_LOOK_ALIKES);
         let mut table = Table {
+            methods,
             collisions,
+            look_alikes,
             ..Table::default()
         };
-        for (server, catalogue) in &catalogues {
+        for (server, (catalogue, judgement)) in &definitions {
             let version = catalogue.version.unwrap_or(Version::LATEST_LEGACY);
             for Definition { name, raw } in &catalogue.tools {
                 let Some(exposed) = names.exposed(&server.id, name) else {
                     continue;
                 };
+                let standing = judgement.tool(name);
                 let origin = (server.id.clone(), name.clone());
                 let kept = before.origins.get(&origin).filter(|old| {
                     Arc::ptr_eq(&old.server, server)
                         && old.raw == *raw
                         && old.exposed == exposed
+                        && old.standing == *standing
                         && old.version == version
                 });
                 let tool = kept.cloned().unwrap_or_else(|| {
@@ -243,6 +260,7 @@ impl Table {
                         raw: raw.clone(),
                         version,
                         verdict: server.rules.judge(name, raw),
+                        standing: standing.clone(),
                         check: OnceLock::new(),
                         forms: Default::default(),
                     })
@@ -254,12 +272,22 @@ impl Table {
         table
     }
 
-    /// The tool that clients see under this name.
+    /// The tools that clients see, in the order of their exposed names.
+    pub fn offered(&self) -> impl Iterator<Item = &Arc<HostTool>> {
+        self.tools.values().filter(|tool| tool.standing.is_approved())
+    }
+
+    /// The tool with this exposed name.
     pub fn by_name(&self, exposed: &str) -> Option<&Arc<HostTool>> {
         self.tools.get(exposed)
     }
 
-    /// The tool of a server under its own name.
+    /// The method beyond MCP's that a server has under this name.
+    pub fn method(&self, name: &str) -> Option<&Arc<HostMethod>> {
+        self.methods.get(name)
+    }
+
+    /// The tool of a server with this name of its own.
     pub fn by_origin(&self, server: &str, tool: &str) -> Option<&Arc<HostTool>> {
         self.origins.get(&(Arc::from(server), tool.to_owned()))
     }

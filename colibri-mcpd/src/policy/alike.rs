@@ -104,23 +104,27 @@ pub fn look_alikes(offers: &BTreeMap<String, Vec<String>>) -> Vec<LookAlike> {
         }
     }
     let colibri = "colibri".to_owned();
+    let own_tools = skeleton(&colibri);
     for (server, tools) in offers {
         let own = skeleton(server);
         let mut seen: BTreeMap<String, &String> = BTreeMap::new();
-        for tool in tools {
-            let drawn = skeleton(tool);
+        for tool in tools.iter().take(MOST_TOOLS) {
+            // A server may write a name without end; who reads it sees its beginning.
+            let name: String = tool.chars().take(MOST_READ).collect();
+            let drawn = skeleton(&name);
             if let Some(other) = seen.get(&drawn).filter(|other| **other != tool) {
                 found.push(LookAlike::Tools {
                     server: server.clone(),
                     tools: ((*other).clone(), tool.clone()),
                 });
             }
-            let shadowed = servers
-                .iter()
-                .map(|(drawn, id)| (drawn.clone(), *id))
-                .chain([(skeleton(&colibri), &colibri)])
-                .find(|(id, _)| *id != own && id.len() > 2 && begins_like(tool, id));
-            if let Some((_, other)) = shadowed {
+            let shadowed = beginnings(&name)
+                .filter(|beginning| *beginning != own && beginning.len() > 2)
+                .find_map(|beginning| {
+                    let ours = (beginning == own_tools).then_some(&colibri);
+                    servers.get(&beginning).copied().or(ours)
+                });
+            if let Some(other) = shadowed {
                 found.push(LookAlike::Shadow {
                     server: server.clone(),
                     tool: tool.clone(),
@@ -133,12 +137,17 @@ pub fn look_alikes(offers: &BTreeMap<String, Vec<String>>) -> Vec<LookAlike> {
     found
 }
 
-/// Whether a name, up to one of its separators, looks like an id.
-fn begins_like(name: &str, id: &str) -> bool {
-    name.char_indices()
-        .filter(|(_, c)| matches!(c, '_' | '-' | '.' | '/' | ':'))
-        .take(8)
-        .any(|(at, _)| skeleton(&name[..at]) == id)
+/// The most tools of one server that are compared: all of this is done again whenever a list changes.
+const MOST_TOOLS: usize = 1_000;
+/// The most characters of a name that are compared.
+const MOST_READ: usize = 100;
+
+/// What a name looks like up to each of its first separators.
+fn beginnings(name: &str) -> impl Iterator<Item = String> {
+    let separators = name
+        .char_indices()
+        .filter(|(_, c)| matches!(c, '_' | '-' | '.' | '/' | ':'));
+    separators.take(8).map(|(at, _)| skeleton(&name[..at]))
 }
 
 #[cfg(test)]

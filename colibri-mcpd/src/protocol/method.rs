@@ -3,6 +3,9 @@
 use super::answer::Capability;
 use super::version::Version;
 
+/// What begins the names of operators' methods, which are Colibri's alone.
+pub const OPERATORS: &str = "colibri/";
+
 /// A request that a client sends to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Method {

@@ -143,6 +143,11 @@ pub fn params_edits(params: Json<'_>, towards: &Towards<'_>) -> Edits {
     edits
 }
 
+/// The `params` of a request without any to a server of this modern version, which wants `_meta` in each.
+pub fn required_params(server: Version) -> String {
+    format!("{{\"_meta\":{{{}}}}}", modern_meta(server))
+}
+
 /// The members that `_meta` of every request to a server of this modern version has. No capability is declared: what
 /// the person behind a legacy client can be asked comes with bridging.
 pub(super) fn modern_meta(version: Version) -> String {
@@ -188,14 +193,19 @@ pub fn progress_edits(params: Json<'_>, token: &str) -> Edits {
     edits
 }
 
-/// The edits to a server's `result` on its way to a client.
+/// The edits to a server's `result` on its way to a client; `method` is `None` for one that MCP does not know.
 ///
 /// # Errors
 /// What to answer instead, where the client's version has no way to say it.
-pub fn result_edits(method: Method, server: Version, client: Version, result: Json<'_>) -> Result<Edits, Failure> {
+pub fn result_edits(
+    method: Option<Method>,
+    server: Version,
+    client: Version,
+    result: Json<'_>,
+) -> Result<Edits, Failure> {
     if server == client {
         return match method {
-            Method::ResourcesRead if client.is_modern() && result.is_object() => Ok(keep_private(result)),
+            Some(Method::ResourcesRead) if client.is_modern() && result.is_object() => Ok(keep_private(result)),
             _ => Ok(Edits::new()),
         };
     }
@@ -205,7 +215,10 @@ pub fn result_edits(method: Method, server: Version, client: Version, result: Js
     if !result.is_object() {
         return Err(Failure::new(
             Code::ServerAnswerInvalid,
-            format!("the result of {} is no object", method.as_str()),
+            format!(
+                "the result of {} is no object",
+                method.map_or("the method", Method::as_str)
+            ),
         ));
     }
     if client.is_modern() {
@@ -217,14 +230,19 @@ pub fn result_edits(method: Method, server: Version, client: Version, result: Js
 
 /// How long a modern client may keep a legacy server's answer: a list as long as ours, anything else not at all, which
 /// is what its silence means (2026-07-28, server/utilities/caching, "If `ttlMs` is absent").
-fn legacy_ttl(method: Method) -> u64 {
-    if method == Method::ResourcesRead { 0 } else { TTL_MS }
+fn legacy_ttl(method: Option<Method>) -> u64 {
+    if method == Some(Method::ResourcesRead) {
+        0
+    } else {
+        TTL_MS
+    }
 }
 
 /// A legacy server's result for a modern client.
-fn to_modern(method: Method, result: Json<'_>) -> Edits {
+fn to_modern(method: Option<Method>, result: Json<'_>) -> Edits {
     let mut edits = Edits::new();
-    let insert = if method.is_cacheable() {
+    let is_cacheable = method.is_some_and(Method::is_cacheable);
+    let insert = if is_cacheable {
         format!(
             "\"resultType\":\"complete\",\"ttlMs\":{},\"cacheScope\":\"private\"",
             legacy_ttl(method)
@@ -235,7 +253,7 @@ fn to_modern(method: Method, result: Json<'_>) -> Edits {
     rewrite(&mut edits, result, &insert, |member, _| {
         // To a legacy server these are words of its own; to the client they would be the protocol's.
         let is_ours = member.key.is_string("resultType")
-            || method.is_cacheable() && (member.key.is_string("ttlMs") || member.key.is_string("cacheScope"));
+            || is_cacheable && (member.key.is_string("ttlMs") || member.key.is_string("cacheScope"));
         if is_ours { Change::Remove } else { Change::Keep }
     });
     edits
@@ -268,14 +286,14 @@ fn keep_private(result: Json<'_>) -> Edits {
 }
 
 /// A newer server's result for an older, legacy client.
-fn to_older(method: Method, server: Version, client: Version, result: Json<'_>) -> Result<Edits, Failure> {
+fn to_older(method: Option<Method>, server: Version, client: Version, result: Json<'_>) -> Result<Edits, Failure> {
     if server.is_modern() {
         for member in result.members().filter(|member| member.key.is_string("resultType")) {
             refuse_unless_complete(member.value, client)?;
         }
     }
     let mut edits = Edits::new();
-    if method != Method::ToolsCall {
+    if method != Some(Method::ToolsCall) {
         return Ok(edits);
     }
     // A result whose content says nothing would say nothing at all without its structured content.
@@ -433,11 +451,11 @@ mod tests {
     }
 
     fn shaped(method: Method, server: Version, client: Version, text: &str) -> String {
-        apply(text, &result_edits(method, server, client, json(text)).unwrap())
+        apply(text, &result_edits(Some(method), server, client, json(text)).unwrap())
     }
 
     fn refused(method: Method, server: Version, client: Version, text: &str) -> Code {
-        result_edits(method, server, client, json(text)).unwrap_err().code
+        result_edits(Some(method), server, client, json(text)).unwrap_err().code
     }
 
     fn call(server: Version, client: Version, text: &str) -> String {
@@ -793,7 +811,7 @@ mod tests {
         else {
             panic!()
         };
-        let mut edits = result_edits(Method::ToolsCall, V2025_11_25, V2026_07_28, result).unwrap();
+        let mut edits = result_edits(Some(Method::ToolsCall), V2025_11_25, V2026_07_28, result).unwrap();
         id_edit(&mut edits, id.span(), r#""\u0061""#);
         assert_eq!(
             apply(frame, &edits),
@@ -882,8 +900,16 @@ mod tests {
         }
         assert_eq!(
             apply("{}", &params_edits(json("{}"), &towards(V2025_11_25, V2026_07_28))),
-            format!("{{\"_meta\":{{{}}}}}", modern_meta(V2026_07_28))
+            required_params(V2026_07_28)
         );
+    }
+
+    #[test]
+    fn a_request_without_params_gets_those_that_a_modern_server_wants() {
+        let params = required_params(V2026_07_28);
+        let (session, params) = (super::super::Session::Fresh, Some(json(&params)));
+        let read = super::super::request::classify(session, &[], "files/watch", params).unwrap();
+        assert_eq!((read.version, read.method), (V2026_07_28, None));
     }
 
     #[test]
@@ -952,7 +978,7 @@ mod tests {
             let read = Json::parse(padded.as_bytes()).unwrap();
             let towards = Towards { client, server, name: Some("n"), progress_token: Some(1) };
             let all = [
-                result_edits(method, server, client, read).ok(),
+                result_edits(Some(method), server, client, read).ok(),
                 error_edits(server, client, read).ok(),
                 read.is_object().then(|| params_edits(read, &towards)),
                 read.is_object().then(|| cancelled_edits(read, 1)),

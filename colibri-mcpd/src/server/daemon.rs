@@ -12,13 +12,14 @@ use tracing::{debug, info, warn};
 
 use super::facts::CallerFacts;
 use super::own::{Own, Wanted};
+use super::watch::ended;
 use crate::chain::{Arguments, Call, Chain, Client, Outcome, Parked, Parts, Target};
 use crate::config::Config;
-use crate::host::{Host, Table};
+use crate::host::{Host, Server, Table};
 use crate::policy::Gate;
 use crate::protocol::answer::{join_instructions, subscription_closed, tools_list_changed};
 use crate::protocol::tools::{Cursor, definition_edits, least_ttl, tools_page};
-use crate::protocol::{Answer, RpcError, Version};
+use crate::protocol::{Answer, Method, RpcError, Version};
 use crate::store::Store;
 use crate::tools::{self, Route, Skills, ToolOutcome};
 use crate::wire::{Budget, Json};
@@ -244,18 +245,27 @@ impl Daemon {
 
     fn close_subscriptions(&self, calls: Vec<Call>) {
         let closed = calls.into_iter().map(|call| {
-            let answer = Answer::Result(subscription_closed(&call.id_text, call.version));
+            let answer = match call.method {
+                Some(Method::SubscriptionsListen) => Answer::Result(subscription_closed(&call.id_text, call.version)),
+                _ => ended("the connection or the daemon is ending"),
+            };
             (call, Outcome::Own { answer, failed: false })
         });
         self.chain.finish(closed.collect());
     }
 
-    /// Our instructions and the servers'.
-    pub fn instructions(&self) -> String {
+    /// Our instructions, and those of the servers that the client may see.
+    pub fn instructions(&self, client: &Client) -> String {
+        let rights = self.chain.rules.rights(client);
         let servers = self.host.servers();
         let texts: Vec<_> = servers
             .iter()
-            .filter_map(|(id, server)| Some((id, server.catalogue().instructions.clone()?)))
+            .filter(|(id, _)| rights.sees_any(id))
+            .filter_map(|(id, server)| {
+                let (catalogue, judgement) = server.definitions();
+                let text = catalogue.instructions.clone()?;
+                judgement.instructions.is_approved().then_some((id, text))
+            })
             .collect();
         join_instructions(
             INSTRUCTIONS,
@@ -283,6 +293,13 @@ impl Daemon {
         }
     }
 
+    /// Who answers a method that MCP does not know: the server whose entry lists it.
+    pub fn method(&self, name: &str) -> Option<Arc<dyn Target>> {
+        let table = self.host.table();
+        let method = table.method(name)?;
+        Some(method.clone())
+    }
+
     /// The tool that is wanted, or the answer that there is none.
     pub fn find(&self, wanted: &Wanted) -> Result<Arc<dyn Target>, Answer> {
         let table = self.host.table();
@@ -294,8 +311,16 @@ impl Daemon {
             Wanted::Origin(server, name) => match table.by_origin(server, name) {
                 Some(tool) => Ok(tool.clone()),
                 None => {
-                    let known = self.host.servers().contains_key(server);
-                    Err(Answer::Result(tools::no_such_tool(server, name, known).result))
+                    let servers = self.host.servers();
+                    let found = servers.get(server);
+                    // Which tools a server has that was never seen nobody can say, only why it was not.
+                    match found.and_then(|server| server.unseen_because()) {
+                        Some(failure) => Err(failure.answer(Some(Method::ToolsCall), Version::LATEST_LEGACY)),
+                        None => {
+                            let outcome = tools::no_such_tool(server, name, found.is_some());
+                            Err(Answer::Result(outcome.result))
+                        }
+                    }
                 }
             },
         }
@@ -332,9 +357,27 @@ impl Daemon {
         Ok(target)
     }
 
+    /// The servers that were never seen and that this client may see: nobody starts what is hidden from them.
+    fn unseen_by(&self, client: &Client) -> Vec<Arc<Server>> {
+        if self.chain.rules.gates_for(client).check(Gate::External).is_err() {
+            return Vec::new();
+        }
+        let rights = self.chain.rules.rights(client);
+        let mut unseen = self.host.unseen();
+        unseen.retain(|server| rights.sees_any(&server.id));
+        unseen
+    }
+
     /// Whether a list should wait for servers that were never seen.
     pub fn wants_a_first_look(&self, call: &Call) -> bool {
-        self.chain.rules.gates_for(&call.client).check(Gate::External).is_ok() && !self.host.unseen().is_empty()
+        !self.unseen_by(&call.client).is_empty()
+    }
+
+    /// Starts the servers that a call is about and that were never seen, and waits for them, but not long.
+    pub async fn first_look(&self, call: &Call) {
+        let unseen = self.unseen_by(&call.client);
+        let (caller, connection) = (&call.client.caller, call.client.connection);
+        self.host.first_look(unseen, caller, connection).await;
     }
 
     /// The result of `tools/list` for a caller.
@@ -350,10 +393,7 @@ impl Daemon {
         let mut listed: Vec<(String, Bytes)> = own.collect();
         if external {
             let rights = self.chain.rules.rights(&call.client);
-            let seen = table
-                .tools
-                .values()
-                .filter(|tool| rights.sees(&tool.server.id, &tool.tool));
+            let seen = table.offered().filter(|tool| rights.sees(&tool.server.id, &tool.tool));
             listed.extend(seen.map(|tool| (tool.exposed.clone(), tool.definition(call.version))));
         }
         listed.sort_by(|a, b| a.0.cmp(&b.0));

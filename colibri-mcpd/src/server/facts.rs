@@ -5,12 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use colibri_jail_helper::names::MARK_PREFIX;
 use colibri_jail_helper::registry::{Isolation, Jail, Network, Transport};
 
 use super::daemon::Daemon;
 use crate::chain::Client;
+use crate::chain::dispatch::COLIBRI;
+use crate::confine::Processes;
 use crate::host::{HostTool, Server, Share, State, Table};
-use crate::policy::{CallerGates, Rights};
+use crate::policy::{CallerGates, LookAlike, Rights};
 use crate::tools::{ExternalTool, Facts, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport};
 
 /// The facts as one client may see them.
@@ -71,10 +74,11 @@ impl Facts for CallerFacts {
     fn servers(&self) -> Vec<ServerFacts> {
         let servers = self.daemon.host().servers();
         let seen = |server: &&Arc<Server>| self.rights.sees_any(&server.id);
+        let processes = Processes::look();
         servers
             .values()
             .filter(seen)
-            .map(|server| server_facts(server))
+            .map(|server| server_facts(server, &processes))
             .collect()
     }
 
@@ -82,9 +86,30 @@ impl Facts for CallerFacts {
         self.table.collisions.clone()
     }
 
+    fn look_alikes(&self) -> Vec<String> {
+        // Names that are blocked are not offered here either; operators see them with their pins.
+        let offered = |server: &str, tool: &str| {
+            let found = self.table.by_origin(server, tool);
+            self.rights.sees(server, tool) && found.is_some_and(|tool| tool.standing.is_approved())
+        };
+        let seen = |warning: &&LookAlike| match warning {
+            LookAlike::Servers(one, other) => self.rights.sees_any(one) && self.rights.sees_any(other),
+            LookAlike::Tools { server, tools } => offered(server, &tools.0) && offered(server, &tools.1),
+            LookAlike::Shadow { server, tool, other } => {
+                offered(server, tool) && (other == COLIBRI || self.rights.sees_any(other))
+            }
+        };
+        self.table
+            .look_alikes
+            .iter()
+            .filter(seen)
+            .map(ToString::to_string)
+            .collect()
+    }
+
     fn external_tools(&self) -> Box<dyn Iterator<Item = ExternalTool<'_>> + '_> {
         let seen = |tool: &&Arc<HostTool>| self.rights.sees(&tool.server.id, &tool.tool);
-        Box::new(self.table.tools.values().filter(seen).map(|tool| ExternalTool {
+        Box::new(self.table.offered().filter(seen).map(|tool| ExternalTool {
             name: Cow::Borrowed(&tool.exposed),
             server: Cow::Borrowed(&tool.server.id),
             tool: Cow::Borrowed(&tool.tool),
@@ -98,8 +123,9 @@ fn milliseconds(time: SystemTime) -> i64 {
         .map_or(0, |since| since.as_millis() as i64)
 }
 
-fn server_facts(server: &Server) -> ServerFacts {
+fn server_facts(server: &Server, all: &Processes) -> ServerFacts {
     let (state, reason, since) = server.state();
+    let (catalogue, judgement) = server.definitions();
     let jail = match &server.entry.transport {
         Transport::Stdio(command) => command.jail.as_ref(),
         Transport::Http { .. } => None,
@@ -127,7 +153,9 @@ fn server_facts(server: &Server) -> ServerFacts {
             Isolation::Client => "client",
             Isolation::Call => "call",
         },
-        tools: server.catalogue().tools.len() as u64,
+        tools: catalogue.tools.len() as u64,
+        tools_blocked: judgement.blocked().count() as u64,
+        instructions_blocked: !judgement.instructions.is_approved(),
         processes: server
             .sessions()
             .into_iter()
@@ -140,7 +168,13 @@ fn server_facts(server: &Server) -> ServerFacts {
                 in_flight: session.in_flight() as u64,
                 version: Some(session.version().as_str().to_owned()),
                 started: milliseconds(session.started),
-                jid: session.jid.map(|jid| jid as i32),
+                count: all.count(session.pid, jail.is_some()),
+                jail: jail.zip(session.instance.as_deref()).map(|(jail, instance)| {
+                    let own = || format!("{MARK_PREFIX}{instance}");
+                    jail.name.clone().unwrap_or_else(own)
+                }),
+                // Linux's sandbox is no jail, and has no number.
+                jid: session.jid.filter(|jid| *jid > 0).map(|jid| jid as i32),
             })
             .collect(),
         jail: jail.map(jail_facts),

@@ -2,14 +2,17 @@
 
 pub mod daemon;
 mod facts;
+mod frames;
 mod listener;
 mod log;
 mod metrics;
 mod operator;
+mod overview;
 mod own;
 mod peer;
 pub mod session;
 mod sys;
+mod watch;
 
 use std::ffi::OsString;
 use std::os::unix::fs::DirBuilderExt;
@@ -31,7 +34,7 @@ use crate::confine::{PrivMode, SystemSpawner, check_contract, harden, keeper};
 use crate::host::registry::{self, Loaded};
 use crate::host::secrets::Secrets;
 use crate::host::{self, Host};
-use crate::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates};
+use crate::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates, PinError, Pins, Trust};
 use crate::store::Store;
 use crate::trail::{self, Detail, Options, SyslogWitness, Trail};
 use crate::wire::Budget;
@@ -84,11 +87,14 @@ fn check_configuration(config: &Config) -> ExitCode {
     if let Err(error) = Clients::read(&config.clients) {
         return fail(EXIT_CONFIG, &error.to_string());
     }
+    if let Err(error) = open_pins(config) {
+        return fail(EXIT_CONFIG, &error.to_string());
+    }
     match Loaded::read(&config.registry, rules(config)) {
         Ok(loaded) => {
             for (id, server) in &loaded.servers {
-                if let Some(refusal) = &server.refusal {
-                    eprintln!("colibri-mcpd: server {id} would be blocked: {refusal}");
+                if let Some(reason) = server.blocked().or_else(|| server.contract().err()) {
+                    eprintln!("colibri-mcpd: server {id} would be blocked: {reason}");
                 }
             }
             for note in &loaded.notes {
@@ -103,6 +109,16 @@ fn check_configuration(config: &Config) -> ExitCode {
         }
         Err(error) => fail(EXIT_CONFIG, &error.to_string()),
     }
+}
+
+/// What definitions are judged by.
+fn open_pins(config: &Config) -> Result<Pins, PinError> {
+    let trust = if config.pin_strict {
+        Trust::Strict
+    } else {
+        Trust::FirstUse
+    };
+    Pins::open(&config.state_dir, config.pins.as_deref(), trust)
 }
 
 /// What decides which entries may be served.
@@ -177,6 +193,7 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
     let loaded = Loaded::read(&config.registry, rules(&config)).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let store = Store::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let store = Arc::new(store);
+    let pins = open_pins(&config).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let spawner = SystemSpawner::new(config.priv_mode).map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
     if loaded
         .servers
@@ -210,6 +227,7 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
         secrets: Secrets::beside(&config.registry),
         registry: config.registry.display().to_string(),
         call_timeout: config.call_timeout,
+        pins: Some(Arc::new(pins)),
     });
     apply(&host, &loaded);
     let signals = Signals::new().map_err(|error| (EXIT_SYSTEM, format!("signals: {error}")))?;
@@ -251,8 +269,8 @@ fn apply(host: &Host, loaded: &Loaded) {
         info!("{note}");
     }
     for (id, server) in &loaded.servers {
-        if let Some(refusal) = &server.refusal {
-            warn!(server = id, "blocked: {refusal}");
+        if let Some(reason) = server.blocked().or_else(|| server.contract().err()) {
+            warn!(server = id, "blocked: {reason}");
         }
     }
     host.load(loaded);

@@ -4,25 +4,29 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{Instant, timeout};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, Interest};
+use tokio::net::unix::OwnedReadHalf;
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info};
 
 use super::daemon::Daemon;
-use super::operator::{self, Order};
+use super::operator::Order;
 use super::own::Own;
+use super::watch::Watch;
 use crate::chain::{Arguments, Batch, Call, Client, Limit, Parts, Target, Trace};
 use crate::policy::{Caller, Gate};
 use crate::protocol::{
     self, Answer, Code, Failure, Method, Notification, Request, RpcError, Session as Agreed, Version,
 };
-use crate::wire::envelope::{INVALID_REQUEST, METHOD_NOT_FOUND, Refusal};
+use crate::wire::envelope::{INVALID_REQUEST, Refusal};
 use crate::wire::{Envelope, Frame, FrameReader, Id, Json, Kind, Outbox};
 
 /// How long a client that closed its side waits for the answers in flight before it is let go.
 const LINGER: Duration = Duration::from_secs(3600);
 /// How long what is queued for a client may take to be written once it is to go.
 const FLUSH: Duration = Duration::from_secs(2);
+/// How often it is looked whether such a client is still there.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// The most requests of one batch.
 const MOST_IN_BATCH: usize = 1000;
 
@@ -34,11 +38,38 @@ pub struct Session {
     first: bool,
 }
 
+/// The reading side of a connection. At its end the client may still read, or be gone: only the transport knows.
+pub trait Reading: AsyncRead + Unpin + Sync {
+    /// Waits until the client has closed both directions. Asked only after the end of what it writes.
+    fn hung_up(&self) -> impl Future<Output = ()> + Send;
+}
+
+impl Reading for OwnedReadHalf {
+    async fn hung_up(&self) {
+        // The system reports that the other side is closed with what it reports of writing (EPOLLHUP, EV_EOF). As a
+        // rule writing is possible all the time, so there is no change to be woken by.
+        while !self
+            .ready(Interest::WRITABLE)
+            .await
+            .is_ok_and(|ready| ready.is_write_closed())
+        {
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+}
+
+/// An in-memory pipe, which has one direction.
+impl Reading for DuplexStream {
+    async fn hung_up(&self) {
+        std::future::pending().await
+    }
+}
+
 /// Serves a connection until the client is gone or told to go.
 pub async fn serve(
     daemon: Arc<Daemon>,
     caller: Caller,
-    reader: impl AsyncRead + Unpin,
+    reader: impl Reading,
     writer: impl AsyncWrite + Unpin + Send + 'static,
 ) {
     let outbox = Arc::new(Outbox::new(
@@ -94,7 +125,8 @@ pub async fn serve(
             () = guest.all_answered() => {}
             _ = guest.told_to_go() => {}
             done = &mut write => written = Some(done),
-            () = tokio::time::sleep(LINGER) => {}
+            () = reader.get_ref().hung_up() => {}
+            () = sleep(LINGER) => {}
         }
     }
     client.disconnect();
@@ -301,11 +333,13 @@ impl Session {
             ..Parts::default()
         };
         let mut trace = None;
-        if name.starts_with(operator::PREFIX) {
-            let target = match Order::read(&name, params) {
-                Ok(order) => Own::operator(self.daemon.clone(), &name, order),
-                Err(error) => Own::answer(&name, Answer::Error(error)),
+        if name.starts_with(protocol::method::OPERATORS) {
+            let daemon = self.daemon.clone();
+            let target = match Watch::read(&name, params) {
+                Some(watch) => watch.map(|watch| Own::watch(daemon, &name, watch)),
+                None => Order::read(&name, params).map(|order| Own::operator(daemon, &name, order)),
             };
+            let target = target.unwrap_or_else(|error| Own::answer(&name, Answer::Error(error)));
             return Some(self.call(
                 (key, id_text, frame, batch),
                 (self.version(), None),
@@ -321,7 +355,7 @@ impl Session {
                 used = request.name;
                 parts.progress_token = request.meta.progress_token.map(|token| token.span());
                 let target = self
-                    .target(&request, params, &key, &mut parts)
+                    .target((&request, &name), params, &key, &mut parts)
                     .unwrap_or_else(|error| Own::answer(&name, Answer::Error(error)));
                 (request.version, request.method, target)
             }
@@ -367,24 +401,32 @@ impl Session {
     /// Who answers a request.
     fn target(
         &mut self,
-        request: &Request<'_>,
+        (request, name): (&Request<'_>, &str),
         params: Option<Json<'_>>,
         id: &Id,
         parts: &mut Parts,
     ) -> Result<Arc<dyn Target>, RpcError> {
         let version = request.version;
         let Some(method) = request.method else {
-            return Err(RpcError::new(METHOD_NOT_FOUND, "no such method"));
+            let target = self
+                .daemon
+                .method(name)
+                .ok_or_else(|| RpcError::method_not_found(name, version))?;
+            if let Some(params) = params {
+                parts.arguments = Arguments::At(params.span());
+            }
+            return Ok(target);
         };
         match method {
             Method::Initialize => {
                 let asked = protocol::read_initialize(params)?;
                 self.agreed = Agreed::Legacy(asked.version);
-                let answer = protocol::initialize_result(asked.version, &OFFERED, &self.daemon.instructions());
+                let answer =
+                    protocol::initialize_result(asked.version, &OFFERED, &self.daemon.instructions(&self.client));
                 Ok(Own::answer(method.as_str(), Answer::Result(answer)))
             }
             Method::Discover => {
-                let answer = protocol::discover_result(version, &OFFERED, &self.daemon.instructions());
+                let answer = protocol::discover_result(version, &OFFERED, &self.daemon.instructions(&self.client));
                 Ok(Own::answer(method.as_str(), Answer::Result(answer)))
             }
             Method::Ping => Ok(Own::answer(

@@ -86,6 +86,7 @@ struct Daemon<'a> {
     budgets: Budgets,
     registry: Registry<'a>,
     collisions: Vec<String>,
+    look_alikes: Vec<String>,
 }
 
 /// Which gates are open.
@@ -121,6 +122,7 @@ impl<'a> Daemon<'a> {
                 error: facts.registry_error(),
             },
             collisions: facts.collisions(),
+            look_alikes: facts.look_alikes(),
         }
     }
 
@@ -150,6 +152,7 @@ impl<'a> Daemon<'a> {
             );
         }
         push_list(&mut text, &self.collisions, |collision| cut(collision));
+        push_list(&mut text, &self.look_alikes, |warning| cut(warning));
         text
     }
 }
@@ -166,6 +169,8 @@ pub(super) fn status(facts: &dyn Facts, cost_mode: CostMode) -> Result<ToolOutco
     struct Servers {
         total: usize,
         by_state: Counts,
+        tools_blocked: u64,
+        instructions_blocked: u64,
     }
     let servers = facts.servers();
     let count = |state| servers.iter().filter(|server| server.state == state).count() as u64;
@@ -175,14 +180,21 @@ pub(super) fn status(facts: &dyn Facts, cost_mode: CostMode) -> Result<ToolOutco
         servers: Servers {
             total: servers.len(),
             by_state,
+            tools_blocked: servers.iter().map(|server| server.tools_blocked).sum(),
+            instructions_blocked: servers.iter().filter(|server| server.instructions_blocked).count() as u64,
         },
     };
-    let summary = format!(
+    let mut summary = format!(
         "{}Servers: {}{}\n",
         status.daemon.summary(),
         servers.len(),
         status.servers.by_state.summary()
     );
+    for server in &servers {
+        if let Some(blocked) = blocked(server) {
+            push_line(&mut summary, &format!("- {}: {blocked}", server.id));
+        }
+    }
     outcome(&summary, &status)
 }
 
@@ -264,9 +276,29 @@ fn server_lines(servers: &[ServerFacts]) -> String {
         if let Some(jail) = &server.jail {
             line.push_str(&format!(", jail {}, network {}", jail.name, jail.network));
         }
+        if let Some(blocked) = blocked(server) {
+            line.push_str(&format!(", {blocked}"));
+        }
         line
     });
     text
+}
+
+/// What of a server is blocked by its pins, if anything is.
+fn blocked(server: &ServerFacts) -> Option<String> {
+    let what = match (server.tools_blocked, server.instructions_blocked) {
+        (0, false) => return None,
+        (0, true) => "its instructions are".to_owned(),
+        (tools, instructions) => {
+            let more = if instructions { " and its instructions" } else { "" };
+            let are = if tools == 1 && !instructions { "is" } else { "are" };
+            format!("{}{more} {are}", counted(tools, "tool"))
+        }
+    };
+    Some(format!(
+        "{what} blocked, not as approved: colibri-mcp pin diff {}",
+        server.id
+    ))
 }
 
 /// The answer of `colibri_external_mcp_list_tools`.

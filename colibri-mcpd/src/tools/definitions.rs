@@ -386,6 +386,11 @@ fn collisions() -> Value {
         "description": "What is not offered because its name was taken."})
 }
 
+fn look_alikes() -> Value {
+    json!({"type": "array", "items": string(),
+        "description": "Names of servers and tools that could be taken for others."})
+}
+
 /// One count a name.
 fn counts(names: &[&str]) -> Value {
     object(names, Value::from_iter(names.iter().map(|name| (*name, count()))))
@@ -405,6 +410,7 @@ fn status() -> Value {
             "servers",
             "registry",
             "collisions",
+            "look_alikes",
         ],
         json!({
             "version": string(),
@@ -415,12 +421,15 @@ fn status() -> Value {
             "clients": count(),
             "cost_mode": cost_mode(),
             "budgets": budgets(),
-            "servers": object(&["total", "by_state"], json!({
+            "servers": object(&["total", "by_state", "tools_blocked", "instructions_blocked"], json!({
                 "total": count(),
                 "by_state": counts(&ServerState::ALL.map(ServerState::name)),
+                "tools_blocked": count(),
+                "instructions_blocked": count(),
             })),
             "registry": registry(),
             "collisions": collisions(),
+            "look_alikes": look_alikes(),
         }),
     )
 }
@@ -439,6 +448,7 @@ fn snapshot() -> Value {
             "servers",
             "registry",
             "collisions",
+            "look_alikes",
             "tasks_by_status",
         ],
         json!({
@@ -453,6 +463,7 @@ fn snapshot() -> Value {
             "servers": servers(),
             "registry": registry(),
             "collisions": collisions(),
+            "look_alikes": look_alikes(),
             "tasks_by_status": counts(&TaskStatus::ALL.map(TaskStatus::name)),
         }),
     )
@@ -461,13 +472,16 @@ fn snapshot() -> Value {
 fn servers() -> Value {
     let nullable = |kind: &str| json!({"type": [kind, "null"]});
     let process = object(
-        &["pid", "uid", "in_flight", "version", "started", "jid"],
+        &["pid", "uid", "in_flight", "version", "started", "count", "jail", "jid"],
         json!({
             "pid": nullable("integer"),
             "uid": nullable("integer"),
             "in_flight": count(),
             "version": {"type": ["string", "null"], "description": "The MCP version agreed with it."},
             "started": milliseconds(),
+            "count": {"type": ["integer", "null"],
+                "description": "How many processes it consists of; null where the system does not show them."},
+            "jail": nullable("string"),
             "jid": nullable("integer"),
         }),
     );
@@ -480,6 +494,8 @@ fn servers() -> Value {
             "since",
             "isolation",
             "tools",
+            "tools_blocked",
+            "instructions_blocked",
             "processes",
             "jail",
         ],
@@ -491,6 +507,9 @@ fn servers() -> Value {
             "since": milliseconds(),
             "isolation": {"type": "string", "enum": ["user", "shared", "client", "call"]},
             "tools": count(),
+            "tools_blocked": {"type": "integer", "minimum": 0,
+                "description": "Tools that are not offered: their definitions are not as approved."},
+            "instructions_blocked": {"type": "boolean", "description": "Its instructions are not as approved."},
             "processes": {"type": "array", "items": process},
             "jail": {"type": ["object", "null"], "required": ["name", "network"], "additionalProperties": false,
                 "properties": {"name": string(), "network": string()}},

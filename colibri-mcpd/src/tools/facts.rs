@@ -73,7 +73,11 @@ pub struct ProcessFacts {
     pub version: Option<String>,
     /// When it was started, in milliseconds since the epoch.
     pub started: i64,
-    /// The jail it runs in.
+    /// How many processes it consists of, itself included; `None` where the system does not show them.
+    pub count: Option<usize>,
+    /// The jail it runs in, by name: a persistent one, or its own.
+    pub jail: Option<String>,
+    /// The number of that jail.
     pub jid: Option<i32>,
 }
 
@@ -101,8 +105,12 @@ pub struct ServerFacts {
     pub since: i64,
     /// `user`, `shared`, `client` or `call`.
     pub isolation: &'static str,
-    /// How many tools it offers, as last seen.
+    /// How many tools it has, as last seen.
     pub tools: u64,
+    /// How many of them are not offered, because their definitions are not as approved.
+    pub tools_blocked: u64,
+    /// Whether its instructions are left out for the same reason.
+    pub instructions_blocked: bool,
     /// Its running processes.
     pub processes: Vec<ProcessFacts>,
     /// Its jail.
@@ -145,6 +153,8 @@ pub trait Facts {
     fn servers(&self) -> Vec<ServerFacts>;
     /// Name collisions: what is not offered because its name was taken, a sentence each.
     fn collisions(&self) -> Vec<String>;
+    /// Names that could be taken for others, a sentence each.
+    fn look_alikes(&self) -> Vec<String>;
     /// The external tools in the order of `tools/list`.
     fn external_tools(&self) -> Box<dyn Iterator<Item = ExternalTool<'_>> + '_>;
 }

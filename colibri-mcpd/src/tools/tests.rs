@@ -46,12 +46,16 @@ impl Facts for Fake {
             since: 1_795_000_000_000,
             isolation: "user",
             tools: 2,
+            tools_blocked: 1,
+            instructions_blocked: false,
             processes: vec![ProcessFacts {
                 pid: Some(77),
                 uid: Some(1001),
                 in_flight: 1,
                 version: Some("2025-11-25".to_owned()),
                 started: 1_795_000_000_000,
+                count: Some(2),
+                jail: Some("colibri-0123456789abcdef".to_owned()),
                 jid: Some(4),
             }],
             jail: Some(JailFacts {
@@ -72,6 +76,9 @@ impl Facts for Fake {
     }
     fn collisions(&self) -> Vec<String> {
         vec!["build: tool git__status is offered by git already".to_owned()]
+    }
+    fn look_alikes(&self) -> Vec<String> {
+        vec!["servers docs and d0cs could be taken for each other".to_owned()]
     }
     fn external_tools(&self) -> Box<dyn Iterator<Item = ExternalTool<'_>> + '_> {
         Box::new(self.external.iter().map(|(server, tool, definition)| ExternalTool {
@@ -261,7 +268,10 @@ fn a_server_cannot_forge_lines_of_a_summary() {
     );
     assert!(!text.lines().any(|line| line.starts_with("Gates")), "{text}");
     assert!(
-        text.contains("github: ready, 2 tools, 1 process, jail ephemeral, network none"),
+        text.contains(
+            "github: ready, 2 tools, 1 process, jail ephemeral, network none, 1 tool is blocked, not as approved: \
+             colibri-mcp pin diff github"
+        ),
         "{text}"
     );
 }

@@ -56,6 +56,9 @@ pub struct Enter<'a> {
     pub pid: Option<u32>,
     /// The daemon's number of the connection.
     pub connection: u64,
+    /// The `enter` record that this one takes the place of: the call named a tool of a server that was only looked at
+    /// then.
+    pub continues: Option<u64>,
     /// The MCP method.
     pub method: &'a str,
     /// The server it is for; `None` for what Colibri answers itself.
@@ -194,6 +197,9 @@ impl Enter<'_> {
             number(out, "pid", pid.into());
         }
         number(out, "connection", self.connection);
+        if let Some(continues) = self.continues {
+            number(out, "continues", continues);
+        }
         text(out, "method", self.method);
         optional(out, "server", self.server);
         optional(out, "tool", self.tool);
@@ -429,6 +435,7 @@ mod tests {
             gid: 1002,
             pid: Some(77),
             connection: 3,
+            continues: None,
             method: "tools/call",
             server: Some("github"),
             tool: Some("create_issue"),
@@ -447,6 +454,7 @@ mod tests {
     fn an_enter_record_has_all_that_was_given() {
         let args: Box<RawValue> = serde_json::from_str("{\n\"a\":1e400,\r\n\"b\":\"\\ud800\"}").unwrap();
         let record = Enter {
+            continues: Some(5),
             args_full: Some(&args),
             traceparent: Some("00-a-b-01"),
             ..enter()
@@ -457,7 +465,7 @@ mod tests {
         let expected = format!(
             concat!(
                 r#"{{"n":7,"kind":"enter","timestamp":"2026-11-21T22:30:00.000042Z","uid":1001,"gid":1002,"pid":77,"#,
-                r#""connection":3,"method":"tools/call","server":"github","tool":"create_issue","#,
+                r#""connection":3,"continues":5,"method":"tools/call","server":"github","tool":"create_issue","#,
                 r#""name":"github__create_issue","era":"legacy","version":"2025-11-25","#,
                 r#""args":{{"sha256":"{}","length":2}},"args_full":{{ "a":1e400,  "b":"\ud800"}},"#,
                 r#""traceparent":"00-a-b-01","validated":true}}"#

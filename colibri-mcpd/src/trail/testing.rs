@@ -85,6 +85,7 @@ pub(super) fn enter(seconds: u64, uid: u32, tool: &str) -> Record<'_> {
         gid: 1000,
         pid: Some(4242),
         connection: 1,
+        continues: None,
         method: "tools/call",
         server: Some("demo"),
         tool: Some(tool),

@@ -65,6 +65,11 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         }
     }
 
+    /// What it reads from.
+    pub fn get_ref(&self) -> &R {
+        &self.io
+    }
+
     /// Reads more; `false` at the end of the stream. Frames are then taken with [`FrameReader::pop`] until it yields
     /// none. Cancel-safe.
     pub async fn fill(&mut self) -> std::io::Result<bool> {

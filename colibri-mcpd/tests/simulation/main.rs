@@ -230,6 +230,8 @@ async fn simulate(seed: u64) -> Arc<World> {
         secrets: Secrets::beside(Path::new("/simulated/external-mcp.json")),
         registry: "/simulated/external-mcp.json".to_owned(),
         call_timeout: Duration::from_secs(30),
+        // Pins wait for the disk, on a thread of their own.
+        pins: None,
     });
     let fresh = || REGISTRIES.fetch_add(1, Ordering::Relaxed);
     let mut entries: BTreeMap<String, u64> = profiles.keys().map(|id| (id.clone(), fresh())).collect();

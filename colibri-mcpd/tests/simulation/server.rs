@@ -133,6 +133,10 @@ impl Process for SimulatedProcess {
         None
     }
 
+    fn instance(&self) -> Option<&str> {
+        None
+    }
+
     fn wait(&mut self) -> BoxFuture<'_, Exit> {
         Box::pin(async {
             match self.exited.wait_for(Option::is_some).await {

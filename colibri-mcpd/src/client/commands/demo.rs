@@ -21,6 +21,8 @@ use super::servers::Servers;
 use super::{Context, Failure, call, tools};
 use crate::client::connect::{Connection, Progress, ToolResult};
 use crate::client::{terminal, trail};
+use crate::confine::{HELPER, PrivMode};
+use crate::host::registry::{FIXED_PATH, Loaded, Rules};
 use crate::trail::Extent;
 
 /// How long the daemon may take to start, and to end.
@@ -32,7 +34,7 @@ const SERVER: &str = "demo";
 /// Runs the command.
 pub fn run() -> Result<(), Failure> {
     let began = Instant::now();
-    let stage = Arc::new(Mutex::new(Stage::default()));
+    let stage = Arc::new(Mutex::new(Stage::new()));
     clean_up_on_signals(stage.clone())?;
     let outcome = show(&stage).and_then(|()| verify(&stage));
     let left = lock(&stage).clear();
@@ -59,7 +61,16 @@ fn show(stage: &Mutex<Stage>) -> Result<(), Failure> {
     say(&format!("   It listens on {}", context.socket.display()))?;
     say("   Gates: external calls open, changing Colibri itself closed (the default).\n")?;
 
-    say("2. It hosts one MCP server, and every editor sees these tools")?;
+    match &lock(stage).place {
+        Place::Jail => say(&format!(
+            "2. It hosts one MCP server, {JAIL}, and every editor sees these tools"
+        ))?,
+        Place::Host { why } => {
+            say("2. It hosts one MCP server, and every editor sees these tools")?;
+            say("   The server runs as a process of this host, not in a jail:")?;
+            say(&format!("   {}", terminal::line(why)))?;
+        }
+    }
     let (all, _) = tools::exposed(&mut connection, false)?;
     let prefix = format!("{SERVER}__");
     let hosted: Vec<_> = all.iter().filter(|tool| tool.name.starts_with(&prefix)).collect();
@@ -225,9 +236,74 @@ fn note_processes(stage: &Mutex<Stage>, connection: &mut Connection) -> Result<(
     Ok(())
 }
 
+/// What the helper gives a server here.
+const JAIL: &str = if cfg!(target_os = "freebsd") {
+    "in a jail"
+} else {
+    "in the helper's development sandbox, which is no jail"
+};
+
+/// Where the demo's server runs.
+#[derive(Debug)]
+enum Place {
+    /// Confined by the helper, as the registry's own entry for it says.
+    Jail,
+    /// As a process of this user's.
+    Host {
+        /// What is missing for a jail.
+        why: String,
+    },
+}
+
+impl Place {
+    /// In a jail wherever root has prepared one: the helper does only what registry and policy at their fixed paths both
+    /// say, for the service's user and for root.
+    fn find() -> Place {
+        match confined() {
+            Ok(()) => Place::Jail,
+            Err(why) => Place::Host { why },
+        }
+    }
+}
+
+/// # Errors
+/// What is missing.
+fn confined() -> Result<(), String> {
+    if let Err(error) = fs::symlink_metadata(HELPER)
+        && error.kind() == io::ErrorKind::NotFound
+    {
+        return Err("colibri-jail-helper is not installed".to_owned());
+    }
+    let rules = Rules {
+        require_jail: true,
+        priv_mode: PrivMode::Helper,
+    };
+    let loaded = Loaded::read(Path::new(FIXED_PATH), rules).map_err(|error| error.to_string())?;
+    let prepared = loaded.servers.get(SERVER);
+    if !prepared.is_some_and(|server| server.is_jailed() && !server.entry.disabled) {
+        return Err(format!("{FIXED_PATH} has no jailed server called {SERVER}"));
+    }
+    let output = Command::new(HELPER)
+        .args(["plan", SERVER])
+        .env_clear()
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("{HELPER} cannot be executed: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(said
+        .lines()
+        .next()
+        .unwrap_or("the helper refused without a word")
+        .to_owned())
+}
+
 /// All that the demo has started or made, and must take away again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Stage {
+    place: Place,
     directory: Option<PathBuf>,
     daemon: Option<Child>,
     /// Process ids of hosted servers that were seen.
@@ -239,6 +315,15 @@ fn lock(stage: &Mutex<Stage>) -> MutexGuard<'_, Stage> {
 }
 
 impl Stage {
+    fn new() -> Stage {
+        Stage {
+            place: Place::find(),
+            directory: None,
+            daemon: None,
+            processes: Vec::new(),
+        }
+    }
+
     /// Makes a private directory and starts the daemon in it.
     fn start(&mut self) -> Result<Context, Failure> {
         let machine = |what: &str| {
@@ -256,9 +341,22 @@ impl Stage {
         let program = own_path()?;
         let notes = directory.join("notes");
         let entry = json!({ "command": program, "args": ["demo-server", "--notes", notes] });
-        let registry = directory.join("external-mcp.json");
-        write_private(&registry, &json!({ "servers": { SERVER: entry } }).to_string())
-            .map_err(machine("cannot write the demo's registry"))?;
+        let registry = match self.place {
+            Place::Jail => {
+                // What else stands in the machine's registry is none of the demo's business.
+                let rule = json!({ "gates": ["write", "external-call"], "servers": { SERVER: ["*"] } });
+                let clients = json!({ "users": { getuid().to_string(): rule } });
+                write_private(&directory.join("clients.json"), &clients.to_string())
+                    .map_err(machine("cannot write the demo's rules"))?;
+                PathBuf::from(FIXED_PATH)
+            }
+            Place::Host { .. } => {
+                let registry = directory.join("external-mcp.json");
+                write_private(&registry, &json!({ "servers": { SERVER: entry } }).to_string())
+                    .map_err(machine("cannot write the demo's registry"))?;
+                registry
+            }
+        };
         let socket = directory.join("colibri.sock");
         let log = File::create(directory.join("log")).map_err(machine("cannot make the daemon's log"))?;
         let mut arguments: Vec<OsString> = vec!["demo-daemon".into(), "--".into(), "--external-call".into()];
@@ -270,6 +368,9 @@ impl Stage {
             ("--skills", &directory.join("skills")),
         ] {
             arguments.extend([flag.into(), path.into()]);
+        }
+        if matches!(self.place, Place::Jail) {
+            arguments.push("--require-jail".into());
         }
         if getuid().is_root() {
             arguments.push("--allow-root".into());

@@ -21,12 +21,18 @@ pub struct Server {
     /// Its id in the registry.
     pub id: String,
     transport: String,
-    state: String,
-    reason: Option<String>,
+    /// What it is doing: `ready`, `blocked` and so on.
+    pub state: String,
+    /// Why, where there is something to say.
+    pub reason: Option<String>,
     /// Milliseconds since the epoch.
     since: i64,
     isolation: Option<String>,
     tools: Option<u64>,
+    #[serde(default)]
+    tools_blocked: u64,
+    #[serde(default)]
+    instructions_blocked: bool,
     /// Its running processes.
     #[serde(default)]
     pub processes: Vec<Process>,
@@ -40,6 +46,9 @@ pub struct Process {
     pub pid: Option<i32>,
     uid: Option<u32>,
     in_flight: Option<u64>,
+    /// Processes of which it consists.
+    pub count: Option<u64>,
+    jail: Option<String>,
     jid: Option<i64>,
 }
 
@@ -67,12 +76,28 @@ fn show(answer: &Servers) -> String {
             (None, other) => other.to_owned(),
         };
         let state = format!("{} {}", server.state, since(server.since));
-        let tools = server.tools.map_or("?".to_owned(), |tools| tools.to_string());
+        let mut tools = server.tools.map_or("?".to_owned(), |tools| tools.to_string());
+        let mut tools_mood = Mood::Plain;
+        if server.tools_blocked > 0 {
+            tools.push_str(&format!(", {} blocked", server.tools_blocked));
+            tools_mood = Mood::Bad;
+        }
+        if server.tools_blocked > 0 || server.instructions_blocked {
+            let what = match (server.tools_blocked, server.instructions_blocked) {
+                (0, _) => "its instructions".to_owned(),
+                (tools, true) => format!("{tools} of its tools and its instructions"),
+                (tools, false) => format!("{tools} of its tools"),
+            };
+            let id = crate::client::terminal::line(&server.id);
+            reasons.push_str(&format!(
+                "\n{id}: blocked, not as approved: {what}; colibri-mcp pin diff {id}"
+            ));
+        }
         let processes: Vec<_> = server.processes.iter().map(process_text).collect();
         table.row(&[
             (&server.id, Mood::Plain),
             (&state, mood),
-            (&tools, Mood::Plain),
+            (&tools, tools_mood),
             (&place, Mood::Plain),
             (server.isolation.as_deref().unwrap_or("-"), Mood::Plain),
             (
@@ -111,7 +136,7 @@ fn jail_text(jail: &Value) -> String {
         .or_else(|| jail["name"].as_str())
         .or_else(|| jail["path"].as_str());
     match (name, jail["network"].as_str()) {
-        (Some(name), Some(network)) => format!("jail {name}, {network}"),
+        (Some(name), Some(network)) => format!("jail {name}, network {network}"),
         (Some(name), None) => format!("jail {name}"),
         (None, _) => "a jail".to_owned(),
     }
@@ -119,8 +144,16 @@ fn jail_text(jail: &Value) -> String {
 
 fn process_text(process: &Process) -> String {
     let mut text = process.pid.map_or("?".to_owned(), |pid| pid.to_string());
+    if let Some(jail) = &process.jail {
+        text.push_str(&format!(" in {jail}"));
+    }
     if let Some(jid) = process.jid {
         text.push_str(&format!(" jid {jid}"));
+    }
+    match process.count {
+        Some(1) => text.push_str(", 1 process"),
+        Some(count) => text.push_str(&format!(", {count} processes")),
+        None => text.push_str(", processes unknown"),
     }
     if let Some(uid) = process.uid {
         text.push_str(&format!(" for uid {uid}"));
@@ -139,8 +172,12 @@ mod tests {
     fn shows_states_places_processes_and_reasons() {
         let answer: Servers = serde_json::from_value(json!({"servers": [
             {"id": "git", "transport": "host", "state": "ready", "reason": null, "since": 0, "isolation": "user",
-             "tools": 12, "jail": null,
-             "processes": [{"pid": 41, "uid": 1001, "in_flight": 2, "version": "2025-11-25", "jid": null}]},
+             "tools": 12, "tools_blocked": 2, "instructions_blocked": true, "jail": null,
+             "processes": [{"pid": 41, "uid": 1001, "in_flight": 2, "version": "2025-11-25", "count": 3,
+                "jail": null, "jid": null}]},
+            {"id": "one", "transport": "jail", "state": "ready", "since": 0, "tools": 1,
+             "jail": {"name": "ephemeral", "network": "none"},
+             "processes": [{"pid": 7, "count": 1, "jail": "colibri-0123456789abcdef", "jid": 4}, {"pid": 8}]},
             {"id": "mcp0", "transport": "jail", "state": "failed", "reason": "exit 127: \u{9b}31m no such file",
              "since": 0, "isolation": "call", "tools": 0, "processes": [], "jail": {"name": "build0"}},
         ]}))
@@ -148,13 +185,25 @@ mod tests {
         let text = show(&answer);
         for part in [
             "git",
-            "41 for uid 1001, 2",
+            "41, 3",
+            "jail ephemeral",
+            "12, 2 blocked",
+            "git: blocked, not as approved: 2 of its tools and its instructions; colibri-mcp pin diff git",
             "on the host",
             "jail build0",
             "mcp0: exit 127: \\u{9b}31m no such file",
         ] {
             assert!(text.replace("\n", " ").contains(part), "{part}: {text}");
         }
+        let processes: Vec<_> = answer.servers.iter().flat_map(|server| &server.processes).collect();
+        assert_eq!(
+            processes.into_iter().map(process_text).collect::<Vec<_>>(),
+            [
+                "41, 3 processes for uid 1001, 2 in flight",
+                "7 in colibri-0123456789abcdef jid 4, 1 process",
+                "8, processes unknown",
+            ]
+        );
         assert!(show(&Servers { servers: Vec::new() }).contains("No servers"));
     }
 }

@@ -24,6 +24,8 @@ pub struct Status {
     registry: Registry,
     #[serde(default)]
     collisions: Vec<String>,
+    #[serde(default)]
+    look_alikes: Vec<String>,
 }
 
 /// Which gates are open.
@@ -46,6 +48,10 @@ struct Budgets {
 struct Servers {
     total: u64,
     by_state: BTreeMap<String, u64>,
+    #[serde(default)]
+    tools_blocked: u64,
+    #[serde(default)]
+    instructions_blocked: u64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -103,6 +109,16 @@ fn show(status: &Status) -> String {
     if let Some(error) = &status.registry.error {
         table.row(&[("registry error", Mood::Bad), (error, Mood::Bad)]);
     }
+    if status.servers.tools_blocked + status.servers.instructions_blocked > 0 {
+        let blocked = format!(
+            "{} tools, instructions of {} servers: colibri-mcp pin list --waiting",
+            status.servers.tools_blocked, status.servers.instructions_blocked
+        );
+        table.row(&[("blocked by pins", Mood::Bad), (&blocked, Mood::Bad)]);
+    }
+    for warning in &status.look_alikes {
+        table.row(&[("look-alike", Mood::Odd), (warning, Mood::Odd)]);
+    }
     for collision in &status.collisions {
         table.row(&[("name collision", Mood::Bad), (collision, Mood::Bad)]);
     }
@@ -119,7 +135,9 @@ mod tests {
             "version": "0.1.0", "uptime_s": 240, "socket": "/s", "gates": {"write": false, "external_call": true},
             "require_jail": false, "clients": 2, "cost_mode": "max", "future": {"field": 1},
             "budgets": {"session_bytes": 8_000_000, "uncompacted_turns": 100, "tool_result_bytes": null},
-            "servers": {"total": 3, "by_state": {"ready": 2, "failed": 1, "stopped": 0}},
+            "servers": {"total": 3, "by_state": {"ready": 2, "failed": 1, "stopped": 0}, "tools_blocked": 4,
+                        "instructions_blocked": 0},
+            "look_alikes": ["servers docs and d0cs"],
             "registry": {"path": "/r", "error": "line 3: \u{1b}[31munknown key"}, "collisions": ["a__b"],
         }))
         .unwrap();
@@ -133,6 +151,8 @@ mod tests {
             "unlimited",
             "\\u{1b}",
             "a__b",
+            "4 tools",
+            "d0cs",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }

@@ -1,0 +1,70 @@
+//! Methods beyond MCP's that an entry lists: they go to its server as they are.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::pool::Server;
+use crate::chain::metrics::CallMetrics;
+use crate::chain::{Call, Chain, Described, Failure, Target};
+use crate::policy::Gate;
+
+/// A method that a server has beyond MCP's, because its entry says so.
+pub struct HostMethod {
+    /// Whose it is.
+    pub server: Arc<Server>,
+    /// Its name.
+    pub method: String,
+}
+
+impl Target for HostMethod {
+    fn describe(&self) -> Described<'_> {
+        Described {
+            server: &self.server.id,
+            operation: &self.method,
+            gate: Gate::External,
+        }
+    }
+
+    fn metrics(&self) -> Option<&CallMetrics> {
+        Some(&self.server.metrics)
+    }
+
+    fn in_full(&self, bytes: &[u8]) -> Option<Box<RawValue>> {
+        self.server.in_full(bytes)
+    }
+
+    fn check(&self, _: &mut Call) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn send(self: Arc<Self>, _: &Arc<Chain>, call: Call) {
+        self.server.call(call);
+    }
+}
+
+/// The methods of these servers, and what is not offered because two servers list it, a sentence each: the first by id
+/// has it.
+pub(super) fn offered(servers: &BTreeMap<String, Arc<Server>>) -> (BTreeMap<String, Arc<HostMethod>>, Vec<String>) {
+    let mut methods: BTreeMap<String, Arc<HostMethod>> = BTreeMap::new();
+    let mut collisions = Vec::new();
+    for server in servers.values() {
+        for method in &server.entry.methods {
+            if let Some(first) = methods.get(method) {
+                let first = &first.server.id;
+                collisions.push(format!(
+                    "method {method} of {}: {first} lists it too and has it; take it out of one of the two entries",
+                    server.id
+                ));
+                continue;
+            }
+            let target = HostMethod {
+                server: server.clone(),
+                method: method.clone(),
+            };
+            methods.insert(method.clone(), Arc::new(target));
+        }
+    }
+    (methods, collisions)
+}
