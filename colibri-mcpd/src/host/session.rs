@@ -20,8 +20,8 @@ use super::tap::{Asker, Direction, Seen, Taps};
 use crate::chain::enter::Cancel;
 use crate::chain::{Call, Chain, Outcome, Relayed};
 use crate::confine::{Process, Spawned};
-use crate::protocol::upstream;
-use crate::protocol::{Code, Failure, Version};
+use crate::protocol::upstream::{self, Notification};
+use crate::protocol::{self, Code, Failure, Version};
 use crate::wire::{Edits, Envelope, Frame, FrameReader, Json, Kind, Outbox};
 
 /// How long a server whose process has ended may take to be read to its end.
@@ -713,10 +713,10 @@ impl Session {
             }
             Kind::Notification { method, params } => {
                 let method = method.as_str().unwrap_or_default();
-                match &*method {
-                    "notifications/progress" => self.progress(&frame, params),
-                    "notifications/tools/list_changed" => keeper.tools_changed(self),
-                    "notifications/message" => {
+                match upstream::read_notification(&method, params) {
+                    Some(Notification::Progress { token }) => self.progress(&frame, params, token),
+                    Some(Notification::ToolsListChanged) => keeper.tools_changed(self),
+                    Some(Notification::Message) => {
                         let text = params.map(|params| params.text()).unwrap_or_default();
                         let text: String = text.chars().take(500).collect();
                         debug!(
@@ -726,7 +726,7 @@ impl Session {
                             text.escape_debug()
                         );
                     }
-                    _ => debug!(server = &*self.server, method = %method.escape_debug(), "notification not relayed"),
+                    None => debug!(server = &*self.server, method = %method.escape_debug(), "notification not relayed"),
                 }
             }
             Kind::Request { id, method, .. } => {
@@ -796,12 +796,10 @@ impl Session {
     }
 
     /// Passes progress on to the client whose call it is about, and restarts the call's clock.
-    fn progress(&self, frame: &Bytes, params: Option<Json<'_>>) {
-        let Some((span, number)) = relay::progress_token(params) else {
-            return;
-        };
+    fn progress(&self, frame: &Bytes, params: Option<Json<'_>>, number: u64) {
         let mut state = self.state();
-        let Some(Pending::Call { call, deadline, .. }) = state.pending.get_mut(&number) else {
+        let (Some(params), Some(Pending::Call { call, deadline, .. })) = (params, state.pending.get_mut(&number))
+        else {
             return;
         };
         let Some(token) = call.parts.progress_token.clone() else {
@@ -812,8 +810,10 @@ impl Session {
         if call.client.outbox.over_since().is_some() {
             return;
         }
-        let mut edits = Edits::new();
-        edits.replace(span, &call.frame[token]);
+        let Some(token) = Json::part(&call.frame, token) else {
+            return;
+        };
+        let edits = protocol::progress_edits(params, token.text());
         call.client.outbox.push_edited(frame, &edits);
     }
 }
@@ -826,10 +826,12 @@ impl Cancel for Session {
         };
         match notification {
             Some((frame, span)) => {
-                let mut edits = Edits::new();
-                edits.replace(span, number.to_string());
-                self.show(Direction::ToServer, || edits.apply(frame).into(), None);
-                self.outbox.push_edited(frame, &edits);
+                if let Some(params) = Json::part(frame, span.clone()) {
+                    let mut edits = Edits::new();
+                    edits.append_at(span.start, protocol::cancelled_edits(params, number));
+                    self.show(Direction::ToServer, || edits.apply(frame).into(), None);
+                    self.outbox.push_edited(frame, &edits);
+                }
             }
             None => {
                 self.push(&upstream::cancelled(number, "the client is gone"));
