@@ -222,7 +222,9 @@ impl Host {
     fn rebuild(&self) {
         let _one_at_a_time = self.rebuilding.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let before = self.table.load_full();
-        let table = Table::build(&self.servers.load(), &before);
+        let servers = self.servers.load_full();
+        let seen: Vec<_> = servers.values().filter(|server| server.catalogue().seen).collect();
+        let table = Table::build(&servers, &before);
         let collisions = table.collisions.iter().filter(|new| !before.collisions.contains(new));
         let look_alikes = table.look_alikes.iter().filter(|new| !before.look_alikes.contains(new));
         for warning in collisions
@@ -237,6 +239,9 @@ impl Host {
         }
         let same = table.offered().map(Arc::as_ptr).eq(before.offered().map(Arc::as_ptr));
         self.table.store(Arc::new(table));
+        for server in seen {
+            server.set_offered();
+        }
         if !same {
             self.changed.send_modify(|generation| *generation += 1);
         }
@@ -261,8 +266,7 @@ impl Host {
             server.make_seen(caller, connection);
         }
         let until = Instant::now() + FIRST_LOOK;
-        let settled =
-            |(failed, server): &(u64, Arc<Server>)| server.catalogue().seen || server.failed_starts() > *failed;
+        let settled = |(failed, server): &(u64, Arc<Server>)| server.is_offered() || server.failed_starts() > *failed;
         loop {
             let seen = self.seen.notified();
             if unseen.iter().all(settled) || timeout_at(until, seen).await.is_err() {
@@ -273,7 +277,7 @@ impl Host {
 
     /// The servers whose tools are not known and that can be started now.
     pub fn unseen(&self) -> Vec<Arc<Server>> {
-        let unseen = |server: &&Arc<Server>| !server.catalogue().seen && server.can_start();
+        let unseen = |server: &&Arc<Server>| !server.is_offered() && server.can_start();
         self.servers.load().values().filter(unseen).cloned().collect()
     }
 

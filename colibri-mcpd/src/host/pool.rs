@@ -123,6 +123,8 @@ pub struct Server {
     judging: tokio::sync::Mutex<()>,
     /// Whether it failed since it last worked; looked at on each answer without a lock.
     ailing: AtomicBool,
+    /// Whether what it said of its tools is in the host's table.
+    offered: AtomicBool,
     calls: AtomicU64,
 }
 
@@ -190,6 +192,7 @@ impl Server {
             }),
             judging: tokio::sync::Mutex::new(()),
             ailing: AtomicBool::new(false),
+            offered: AtomicBool::new(false),
             calls: AtomicU64::new(0),
         }
     }
@@ -462,6 +465,16 @@ impl Server {
             inner.noted = (count.saturating_add(1), Instant::now());
         }
         may
+    }
+
+    /// Whether its tools are known, and in the host's table.
+    pub fn is_offered(&self) -> bool {
+        self.offered.load(Ordering::Acquire)
+    }
+
+    /// What it said of its tools is in the host's table.
+    pub(super) fn set_offered(&self) {
+        self.offered.store(true, Ordering::Release);
     }
 
     /// Makes this what the server offers, and tells everybody if it is something else than before.
