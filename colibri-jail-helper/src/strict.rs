@@ -363,13 +363,16 @@ fn join(path: &str, key: &str) -> String {
 }
 
 fn unknown_key(key: &str, known: &[&str]) -> String {
-    let nearest = known.iter().min_by_key(|name| distance(key, name));
-    match nearest {
-        Some(name) if distance(key, name) <= name.len().max(2) / 2 => {
-            format!("unknown key; did you mean {name:?}?")
-        }
-        _ => format!("unknown key; known here: {}", known.join(", ")),
+    match nearest(key, known) {
+        Some(name) => format!("unknown key; did you mean {name:?}?"),
+        None => format!("unknown key; known here: {}", known.join(", ")),
     }
+}
+
+/// The known name that may have been meant, if one is near enough.
+pub fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    let nearest = known.iter().min_by_key(|known| distance(name, known))?;
+    (distance(name, nearest) <= nearest.len().max(2) / 2).then_some(nearest)
 }
 
 /// Edits (insert, delete, replace, swap of neighbours) that turn `a` into `b`, without regard to ASCII case.

@@ -98,22 +98,6 @@ impl Place {
         fs::rename(new, self.path(&format!("{name}.{which}"))).expect("replacing definitions");
     }
 
-    /// The records of the trail, oldest first.
-    pub fn trail(&self) -> Vec<Value> {
-        let directory = fs::read_dir(self.path("state/trail")).into_iter().flatten().flatten();
-        let mut segments: Vec<PathBuf> = directory
-            .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"))
-            .collect();
-        segments.sort();
-        let text: String = segments
-            .iter()
-            .filter_map(|segment| fs::read_to_string(segment).ok())
-            .collect();
-        let lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
-        lines.map(|mut line: Value| line["rec"].take()).collect()
-    }
-
     /// Lets calls of the fixture's tool `wait` go on whose argument `until` is this.
     ///
     /// # Panics

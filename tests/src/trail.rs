@@ -70,14 +70,19 @@ pub fn records_in(directory: &Path) -> Vec<Record> {
 }
 
 impl Place {
-    /// Where the daemon's trail is.
-    pub fn trail(&self) -> PathBuf {
+    /// The directory of the daemon's trail.
+    pub fn trail_directory(&self) -> PathBuf {
         self.path("state/trail")
     }
 
     /// All whole records of the daemon's trail, in order.
     pub fn records(&self) -> Vec<Record> {
-        records_in(&self.trail())
+        records_in(&self.trail_directory())
+    }
+
+    /// The same without their places.
+    pub fn trail(&self) -> Vec<Value> {
+        self.records().into_iter().map(|record| record.rec).collect()
     }
 
     /// Runs `colibri-mcp trail …` on this place's trail.

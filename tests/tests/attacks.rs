@@ -55,6 +55,7 @@ fn unexpected_files(place: &Place) -> BTreeSet<String> {
             "/colibri.sock",
             "/external-mcp.json",
             "/frames",
+            "/pins.json",
             ".definitions",
         ]
         .iter()
@@ -167,9 +168,18 @@ fn command_injection_by_what_the_registry_refuses() {
 
 // Shadowing.
 
-/// Calls every tool that is listed and checks that each reaches the server and the tool that its `_meta` names.
-fn assert_each_name_has_one_meaning(place: &Place, client: &mut Client) -> BTreeMap<String, (String, String)> {
-    let answer = client.ask("tools/list", json!({}));
+/// Calls each of so many tools of servers and checks that it reaches the server and the tool that its `_meta` names.
+fn assert_each_name_has_one_meaning(
+    place: &Place,
+    client: &mut Client,
+    tools: usize,
+) -> BTreeMap<String, (String, String)> {
+    let answer = wait_for("the tools of all servers", || {
+        let answer = client.ask("tools/list", json!({}));
+        let listed = answer["result"]["tools"].as_array()?.iter();
+        let external = listed.filter(|tool| tool["_meta"]["org.colibri/server"].is_string());
+        (external.count() == tools).then_some(answer)
+    });
     let mut meanings = BTreeMap::new();
     for tool in answer["result"]["tools"].as_array().unwrap() {
         let text = |key: &str| tool["_meta"][key].as_str().map(str::to_owned);
@@ -224,13 +234,12 @@ fn shadowing_by_ambiguous_names() {
     }));
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
-    let meanings = assert_each_name_has_one_meaning(&place, &mut client);
+    let meanings = assert_each_name_has_one_meaning(&place, &mut client, 2 + imitations.len() + 2);
     assert_eq!(meanings["good__read"], ("good".to_owned(), "read".to_owned()));
     assert_eq!(
         meanings["evil__good__read"],
         ("evil".to_owned(), "good__read".to_owned())
     );
-    assert_eq!(meanings.len(), 2 + imitations.len() + 2, "{meanings:?}");
     // A server without a prefix gets neither another's names nor Colibri's own, whichever comes first in the file.
     let imitations = ["good__read", "colibri_status", "colibri_anything", "evil__x", "free"];
     place.registry(&json!({
@@ -907,8 +916,11 @@ fn replay_by_retry() {
                 Err(code) => assert_eq!(code_of(&answer), Some(code), "{step}: {answer}"),
             }
             wait_for("the server's end", || (!is_alive(pid.as_raw())).then_some(()));
-            // The next process gets the next call, and not that one.
-            assert_ne!(client.call("fix__pid", json!({}))["isError"], true);
+            // The next process gets the next call, and not that one. Until the daemon has seen the end, calls still go to
+            // the dead one, and are lost.
+            wait_for("the next process", || {
+                (client.call("fix__pid", json!({}))["isError"] != true).then_some(())
+            });
             assert_eq!(place.received("fix", "\"step\"").len(), usize::from(reads), "{step}");
             assert_eq!(effects(&place), effect, "{step}");
             let records = place.records();
@@ -993,7 +1005,9 @@ fn the_page_names_tests_that_exist() {
         ("failures", include_str!("failures.rs")),
         ("hostile_clients", include_str!("hostile_clients.rs")),
         ("hostile_servers", include_str!("hostile_servers.rs")),
+        ("jailed", include_str!("jailed.rs")),
         ("operations", include_str!("operations.rs")),
+        ("pins", include_str!("pins.rs")),
         ("trail", include_str!("trail.rs")),
     ];
     let named: Vec<(&str, &str)> = page.split('`').filter_map(|text| text.split_once(": ")).collect();

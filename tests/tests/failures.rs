@@ -123,7 +123,11 @@ fn bring_about(code: &str) -> Shown {
         "DAEMON_BUSY" => {
             let place = Place::new();
             let daemon = place.start(&["--max-clients", "1"]);
-            let _first = daemon.legacy(LEGACY);
+            // The connection that waited for the daemon's start may count for a moment still.
+            let _first = wait_for("room for one", || {
+                let mut first = daemon.connect();
+                first.ask("ping", json!({})).get("result").map(|_| first)
+            });
             daemon.connect().ask("ping", json!({}))
         }
         "DAEMON_UNREACHABLE" => bridged(&Place::new(), "count", || {}),
@@ -139,7 +143,7 @@ fn bring_about(code: &str) -> Shown {
             let place = place(&[], json!({}));
             let daemon = place.start(&[]);
             let mut client = daemon.quiet(LEGACY);
-            fs::remove_dir_all(place.trail()).unwrap();
+            fs::remove_dir_all(place.trail_directory()).unwrap();
             client.ask("tools/call", json!({ "name": "fix__count", "arguments": {} }))
         }
         "STORE_UNAVAILABLE" => {

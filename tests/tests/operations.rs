@@ -148,7 +148,13 @@ fn sigterm_waits_for_calls_in_flight_and_leaves_nothing() {
         let id = client.request_tool("fix__wait", json!({ "until": "told" }));
         wait_for("the call", || place.received("fix", "\"wait\"").pop());
         daemon.signal(signal);
-        daemon.wait_for_log("told to end");
+        daemon.wait_for_log("ending clients=");
+        // Whoever asks now is told why not, whatever it is.
+        for (method, params) in [("ping", json!({})), ("tools/call", json!({ "name": "fix__pid" }))] {
+            let late = client.request(method, params);
+            let answer = client.answer(late);
+            assert_eq!(answer["error"]["data"]["code"], "DAEMON_STOPPING", "{answer}");
+        }
         place.release("told");
         let answer = client.answer(id);
         assert_eq!(text_of(&answer["result"]), "told", "{answer}");
@@ -169,6 +175,12 @@ fn sigterm_gives_up_calls_that_never_end() {
     while client.read().is_some() {}
     assert!(daemon.wait().success());
     assert!(!place.socket().exists());
+    let cancelled = place.received("fix", "notifications/cancelled");
+    assert_eq!(
+        cancelled.len(),
+        1,
+        "the server was told before its input was closed: {cancelled:?}"
+    );
 }
 
 #[test]

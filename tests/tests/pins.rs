@@ -124,7 +124,7 @@ fn assert_shown_blocked(client: &mut Client, count: u64) {
 }
 
 fn events(place: &Place, event: &str) -> Vec<Value> {
-    let records = place.trail().into_iter();
+    let records = place.records().into_iter().map(|record| record.rec);
     records.filter(|record| record["event"] == event).collect()
 }
 
@@ -215,9 +215,9 @@ fn a_change_that_is_told_is_blocked_until_it_is_accepted() {
         assert_shown_blocked(&mut client, 0);
 
         let refused = place
-            .trail()
+            .records()
             .into_iter()
-            .filter(|record| record["error_code"] == "PIN_CHANGED");
+            .filter(|record| record.rec["error_code"] == "PIN_CHANGED");
         assert!(refused.count() >= 3);
         let event = events(&place, "pins-blocked").remove(0);
         assert_eq!(event["details"]["server"], "fix");

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 /// A fixture server whose calls are recorded in full, and which looks at the trail whenever it receives something.
 fn watched(place: &Place, name: &str, args: &[&str], mut more: Value) -> Value {
-    let trail = place.trail();
+    let trail = place.trail_directory();
     let mut all = vec!["--trail", trail.to_str().unwrap()];
     all.extend(args);
     more["record"] = json!("full");
@@ -128,10 +128,14 @@ fn methods() -> Vec<&'static str> {
     names
 }
 
-/// The operator's methods, from the source that answers them.
+/// The operator's methods, from the sources that answer them, with names of notifications among them: no methods, those.
 fn operator_methods() -> Vec<&'static str> {
-    let source = include_str!("../../colibri-mcpd/src/server/operator.rs");
-    let mut names: Vec<_> = source.split('"').filter(|text| text.starts_with("colibri/")).collect();
+    let sources = [
+        include_str!("../../colibri-mcpd/src/server/operator.rs"),
+        include_str!("../../colibri-mcpd/src/server/watch.rs"),
+    ];
+    let texts = sources.into_iter().flat_map(|source| source.split('"'));
+    let mut names: Vec<_> = texts.filter(|text| text.starts_with("colibri/")).collect();
     names.sort_unstable();
     names.dedup();
     names.retain(|name| *name != "colibri/");
@@ -585,7 +589,7 @@ struct Small(PathBuf);
 
 impl Small {
     fn mount(place: &Place) -> Small {
-        let trail = place.trail();
+        let trail = place.trail_directory();
         fs::create_dir_all(&trail).unwrap();
         fs::set_permissions(place.path("state"), fs::Permissions::from_mode(0o700)).unwrap();
         let small = Small(trail);
@@ -760,7 +764,7 @@ fn a_removed_and_a_moved_directory_refuse_calls_until_they_are_back() {
         let daemon = start(&place, flags);
         let mut caller = Caller::new(&daemon);
         caller.call().unwrap();
-        let (trail, aside) = (place.trail(), place.path("aside"));
+        let (trail, aside) = (place.trail_directory(), place.path("aside"));
         fs::rename(&trail, &aside).unwrap();
         // That it is gone is seen after a moment; until then records are written where it went.
         wait_for("a refusal", || caller.call().err());
@@ -815,7 +819,7 @@ fn a_daemon_without_a_trail_does_not_start() {
     let place = place();
     fs::create_dir(place.path("state")).unwrap();
     fs::set_permissions(place.path("state"), fs::Permissions::from_mode(0o700)).unwrap();
-    fs::write(place.trail(), "no directory").unwrap();
+    fs::write(place.trail_directory(), "no directory").unwrap();
     let (status, text) = place.refused(&["--allow-root"]);
     assert_eq!(status, Some(78), "{text}");
     assert!(text.contains("trail"), "{text}");
@@ -1049,7 +1053,7 @@ fn the_daily_script_verifies_archives_and_says_what_is_wrong() {
         let facts = fs::metadata(archive.join(name)).unwrap();
         assert_eq!((facts.uid(), facts.mode() & 0o7777), (0, 0o440), "{name}");
         if name.ends_with(".jsonl") {
-            let original = fs::read(place.trail().join(name)).unwrap();
+            let original = fs::read(place.trail_directory().join(name)).unwrap();
             assert_eq!(fs::read(archive.join(name)).unwrap(), original, "{name}");
         }
         if flagged.exists() {
@@ -1057,7 +1061,10 @@ fn the_daily_script_verifies_archives_and_says_what_is_wrong() {
             assert!(fs::read_to_string(&flagged).unwrap().contains(&wanted), "{name}");
         }
     }
-    assert_eq!(place.records().len(), colibri_tests::records_in(&place.trail()).len());
+    assert_eq!(
+        place.records().len(),
+        colibri_tests::records_in(&place.trail_directory()).len()
+    );
     // Nothing new, nothing copied.
     let (status, text) = run(&[]);
     assert_eq!((status, text.contains("\narchived ")), (Some(0), false), "{text}");
@@ -1076,12 +1083,15 @@ fn the_daily_script_verifies_archives_and_says_what_is_wrong() {
     let secret = place.path("secret-of-root");
     fs::write(&secret, "root's alone\n").unwrap();
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
-    let last = fs::read_dir(place.trail()).unwrap().flatten().map(|entry| entry.path());
+    let last = fs::read_dir(place.trail_directory())
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path());
     let last = last
         .filter(|path| path.extension().is_some_and(|end| end == "jsonl"))
         .max()
         .unwrap();
-    let planted = place.trail().join("0000000000-20200101.jsonl");
+    let planted = place.trail_directory().join("0000000000-20200101.jsonl");
     std::os::unix::fs::symlink(&secret, &planted).unwrap();
     let (status, text) = run(&[("keep_days", "7")]);
     assert_eq!(status, Some(3), "{text}");

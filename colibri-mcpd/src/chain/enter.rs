@@ -24,6 +24,8 @@ pub struct Client {
     /// Gates that the connection itself closed.
     narrowed: AtomicU8,
     gone: AtomicBool,
+    /// The daemon is ending: no further request is admitted.
+    closed: AtomicBool,
     /// The `subscriptions/listen` requests in flight that want to hear of tool changes, as their ids are written.
     subscriptions: Mutex<BTreeMap<Id, Box<str>>>,
     /// The last call in flight has landed.
@@ -43,7 +45,7 @@ enum Flight {
 /// A target that can be told that a call is cancelled.
 pub trait Cancel: Send + Sync {
     /// The call with this number of the target's is cancelled. `notification` is the client's message with the place
-    /// of its `requestId` value; without one the client is gone.
+    /// of its `params`; without one the client is gone.
     fn cancel(&self, number: u64, notification: Option<(&bytes::Bytes, std::ops::Range<usize>)>);
 }
 
@@ -54,6 +56,8 @@ pub enum Limit {
     InFlight(usize),
     /// A call with the same id is still in flight.
     SameId,
+    /// The daemon is ending.
+    Closed,
 }
 
 impl Client {
@@ -67,6 +71,7 @@ impl Client {
             flights: Mutex::default(),
             narrowed: AtomicU8::new(0),
             gone: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             subscriptions: Mutex::default(),
             quiet: Notify::new(),
         }
@@ -103,12 +108,20 @@ impl Client {
         let count = flights.len();
         match flights.entry(id.clone()) {
             Entry::Occupied(_) => Err(Limit::SameId),
+            Entry::Vacant(_) if self.closed.load(Ordering::Relaxed) => Err(Limit::Closed),
             Entry::Vacant(_) if count >= self.limit => Err(Limit::InFlight(self.limit)),
             Entry::Vacant(place) => {
                 place.insert(Flight::Admitted);
                 Ok(())
             }
         }
+    }
+
+    /// Admits no further request; those in flight go on.
+    pub fn close_admission(&self) {
+        // Under the lock, so that nothing is in flight any more once somebody has seen that nothing is.
+        let _flights = self.flights();
+        self.closed.store(true, Ordering::Relaxed);
     }
 
     /// Notes who is to be told if the call is cancelled. `false`: it was cancelled already.
@@ -292,6 +305,17 @@ mod tests {
         assert!(landed(&client, &id("1")));
         assert!(!landed(&client, &id("1")));
         assert_eq!(client.admit(&id("2")), Ok(()));
+    }
+
+    #[test]
+    fn a_closed_client_admits_nothing_and_what_is_in_flight_goes_on() {
+        let client = client(9);
+        client.admit(&id("1")).unwrap();
+        client.close_admission();
+        assert_eq!(client.admit(&id("2")), Err(Limit::Closed));
+        assert_eq!(client.admit(&id("1")), Err(Limit::SameId));
+        assert!(landed(&client, &id("1")));
+        assert_eq!(client.admit(&id("1")), Err(Limit::Closed));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::{Call, Chain, Outcome};
 pub struct Parked {
     chain: Arc<Chain>,
     call: Mutex<Option<Call>>,
-    cancelled: Notify,
+    over: Notify,
 }
 
 impl Parked {
@@ -22,7 +22,7 @@ impl Parked {
         let parked = Arc::new(Parked {
             chain: chain.clone(),
             call: Mutex::new(Some(call)),
-            cancelled: Notify::new(),
+            over: Notify::new(),
         });
         if !client.sent(&id, parked.clone(), 0) {
             parked.cancel(0, None);
@@ -32,12 +32,14 @@ impl Parked {
 
     /// The call, unless it was cancelled or taken.
     pub fn take(&self) -> Option<Call> {
-        self.call.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take()
+        let call = self.call.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        self.over.notify_one();
+        call
     }
 
-    /// Waits until the call is cancelled.
-    pub async fn cancelled(&self) {
-        self.cancelled.notified().await;
+    /// Waits until the call is cancelled or taken.
+    pub async fn over(&self) {
+        self.over.notified().await;
     }
 }
 
@@ -46,6 +48,5 @@ impl Cancel for Parked {
         if let Some(call) = self.take() {
             self.chain.finish(vec![(call, Outcome::Cancelled)]);
         }
-        self.cancelled.notify_one();
     }
 }

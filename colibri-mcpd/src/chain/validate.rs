@@ -23,9 +23,12 @@ impl Rules {
 
     /// The gates as they stand for a client.
     pub fn gates_for(&self, client: &Client) -> CallerGates {
+        self.gates_under(client, &self.rights(client))
+    }
+
+    fn gates_under(&self, client: &Client, rights: &Rights) -> CallerGates {
         let daemon = **self.gates.load();
         let narrowed = client.narrowed(daemon);
-        let rights = self.rights(client);
         let state = |gate| match (daemon.is_open(gate), narrowed.is_open(gate), rights.closes(gate)) {
             (false, ..) => GateState::Closed,
             (true, false, _) => GateState::Narrowed,
@@ -43,12 +46,13 @@ impl Rules {
 pub fn validate(rules: &Rules, call: &mut Call) -> Result<(), Failure> {
     let target = call.target.clone();
     let described = target.describe();
-    if described.gate != Gate::None {
-        let open = rules.gates_for(&call.client).check(described.gate);
+    if described.gate != Gate::None || !described.is_ours() {
+        let rights = rules.rights(&call.client);
+        let open = rules.gates_under(&call.client, &rights).check(described.gate);
         open.map_err(|failure| failure.of_server(described.server))?;
-    }
-    if !described.is_ours() {
-        rules.rights(&call.client).may(described.server, described.operation)?;
+        if !described.is_ours() {
+            rights.may(described.server, described.operation)?;
+        }
     }
     target.check(call)
 }

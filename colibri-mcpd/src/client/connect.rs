@@ -3,8 +3,11 @@
 //! Commands speak protocol 2026-07-28: every request carries its version, so there is no handshake, and a command is
 //! one line out and one line back.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::net::Shutdown;
+use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -159,11 +162,18 @@ pub struct ToolResult {
     pub is_error: bool,
     /// What people read of it, one piece a content item.
     pub texts: Vec<String>,
+    /// What the daemon's own errors are called, if it says that it is one.
+    own_code: Option<String>,
     /// What programs read of it.
     pub structured: Option<Box<RawValue>>,
 }
 
 impl ToolResult {
+    /// The code of the daemon's own error, if it is one.
+    pub fn own_code(&self) -> Option<&str> {
+        self.own_code.as_deref()
+    }
+
     /// What a person reads: the texts, without the copy of the structured content that many tools add for old clients.
     pub fn readable(&self) -> String {
         let structured = self.structured.as_ref().map(|structured| structured.get());
@@ -202,6 +212,12 @@ impl Canceller {
         });
         self.stream.write_all(format!("{cancelled}\n").as_bytes())
     }
+
+    /// Closes the connection: who waits for an answer is told that it is lost.
+    pub fn hang_up(&self) {
+        // A connection that is closed already is as it should be.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
 }
 
 impl Connection {
@@ -234,6 +250,25 @@ impl Connection {
         params: Params,
         on_progress: &mut dyn FnMut(&Progress),
     ) -> Result<Box<RawValue>, RequestError> {
+        let answer = self.listen(method, params, &mut |id, name, params| {
+            if name == "notifications/progress"
+                && let Some(progress) = progress_of(id, params)
+            {
+                on_progress(&progress);
+            }
+            ControlFlow::Continue(())
+        })?;
+        answer.ok_or_else(|| unreadable(method, "there is none"))
+    }
+
+    /// Sends a request, hands over what the daemon tells meanwhile (the request's id, the notification's name and
+    /// parameters), and waits for its result. `None`: whoever was told has had enough.
+    pub fn listen(
+        &mut self,
+        method: &str,
+        params: Params,
+        on_notification: &mut dyn FnMut(u64, &str, &RawValue) -> ControlFlow<()>,
+    ) -> Result<Option<Box<RawValue>>, RequestError> {
         let id = self.current.fetch_add(1, Ordering::SeqCst) + 1;
         let line = request_line(id, method, params).map_err(|error| unreadable(method, error))?;
         let lost = |source| RequestError::Lost {
@@ -247,7 +282,14 @@ impl Connection {
                 Piece::Lines(piece) => {
                     let mut answer = None;
                     for (_, line) in super::lines::each_line(piece) {
-                        answer = answer.or(read_line(line, id, method, on_progress).transpose());
+                        answer = match read_line(line, id, method)? {
+                            Said::Notification(name, params) => match on_notification(id, &name, params) {
+                                ControlFlow::Continue(()) => answer,
+                                ControlFlow::Break(()) => return Ok(None),
+                            },
+                            Said::Answer(result) => answer.or(Some(result.to_owned())),
+                            Said::Nothing => answer,
+                        };
                     }
                     (piece.len(), answer)
                 }
@@ -257,8 +299,8 @@ impl Connection {
                 Piece::End(_) => return Err(lost(io::ErrorKind::UnexpectedEof.into())),
             };
             self.buffer.consume(done);
-            if let Some(answer) = answer {
-                return answer;
+            if answer.is_some() {
+                return Ok(answer);
             }
         }
     }
@@ -335,19 +377,37 @@ fn request_line(id: u64, method: &str, mut params: Params) -> Result<Vec<u8>, se
     Ok(line)
 }
 
-/// Reads one line from the daemon: `Some` if it answers `id`.
-fn read_line(
-    line: &[u8],
-    id: u64,
-    method: &str,
-    on_progress: &mut dyn FnMut(&Progress),
-) -> Result<Option<Box<RawValue>>, RequestError> {
+/// The progress that a notification tells, if it is about the request with this id.
+fn progress_of(id: u64, params: &RawValue) -> Option<Progress> {
+    #[derive(Deserialize)]
+    struct Token {
+        #[serde(rename = "progressToken")]
+        token: u64,
+    }
+    let token: Token = serde_json::from_str(params.get()).ok()?;
+    (token.token == id)
+        .then(|| serde_json::from_str(params.get()).ok())
+        .flatten()
+}
+
+/// What one line from the daemon is.
+enum Said<'a> {
+    /// A notification: its name and parameters.
+    Notification(Cow<'a, str>, &'a RawValue),
+    /// The result that was asked for.
+    Answer(&'a RawValue),
+    /// Nothing of interest.
+    Nothing,
+}
+
+/// Reads one line from the daemon while the answer to the request `id` is awaited.
+fn read_line<'a>(line: &'a [u8], id: u64, method: &str) -> Result<Said<'a>, RequestError> {
     #[derive(Deserialize)]
     struct Line<'a> {
         #[serde(borrow)]
         id: Option<&'a RawValue>,
         #[serde(borrow)]
-        method: Option<std::borrow::Cow<'a, str>>,
+        method: Option<Cow<'a, str>>,
         #[serde(borrow)]
         params: Option<&'a RawValue>,
         #[serde(borrow)]
@@ -359,20 +419,9 @@ fn read_line(
         code: i64,
         message: String,
     }
-    let line: Line<'_> = serde_json::from_slice(line).map_err(|error| unreadable(method, error))?;
-    if line.method.as_deref() == Some("notifications/progress") {
-        #[derive(Deserialize)]
-        struct Token {
-            #[serde(rename = "progressToken")]
-            token: u64,
-        }
-        if let Some(params) = line.params
-            && serde_json::from_str::<Token>(params.get()).is_ok_and(|params| params.token == id)
-            && let Ok(progress) = serde_json::from_str::<Progress>(params.get())
-        {
-            on_progress(&progress);
-        }
-        return Ok(None);
+    let line: Line<'a> = serde_json::from_slice(line).map_err(|error| unreadable(method, error))?;
+    if let (Some(name), Some(params), None) = (&line.method, line.params, line.id) {
+        return Ok(Said::Notification(name.clone(), params));
     }
     if let Some(error) = line.error {
         // An error without an id can only be about the one request in flight.
@@ -385,7 +434,7 @@ fn read_line(
                 message: error.message,
             });
         }
-        return Ok(None);
+        return Ok(Said::Nothing);
     }
     match (line.id, line.result) {
         (Some(given), Some(result)) if given.get() == id.to_string() => {
@@ -396,12 +445,12 @@ fn read_line(
             }
             let kind: Kind = serde_json::from_str(result.get()).map_err(|error| unreadable(method, error))?;
             match kind.kind.as_deref() {
-                None | Some("complete") => Ok(Some(result.to_owned())),
+                None | Some("complete") => Ok(Said::Answer(result)),
                 Some("input_required") => Err(RequestError::InputRequired),
                 Some(other) => Err(unreadable(method, format!("its resultType is {other:?}"))),
             }
         }
-        _ => Ok(None),
+        _ => Ok(Said::Nothing),
     }
 }
 
@@ -414,14 +463,29 @@ fn read_tool_result(raw: Box<RawValue>) -> Result<ToolResult, RequestError> {
         is_error: bool,
         #[serde(borrow, rename = "structuredContent")]
         structured: Option<&'a RawValue>,
+        #[serde(borrow, rename = "_meta")]
+        meta: Option<&'a RawValue>,
+    }
+    #[derive(Deserialize)]
+    struct Meta {
+        #[serde(rename = "org.colibri/error")]
+        error: OwnError,
+    }
+    #[derive(Deserialize)]
+    struct OwnError {
+        code: String,
     }
     let shape: Shape<'_> = serde_json::from_str(raw.get()).map_err(|error| unreadable("tools/call", error))?;
     let (is_error, structured) = (shape.is_error, shape.structured.map(ToOwned::to_owned));
+    let meta = shape
+        .meta
+        .and_then(|meta| serde_json::from_str::<Meta>(meta.get()).ok());
     let texts = shape.content.iter().map(|item| readable_content(item)).collect();
     Ok(ToolResult {
         is_error,
         structured,
         texts,
+        own_code: meta.map(|meta| meta.error.code),
         raw,
     })
 }
@@ -540,6 +604,7 @@ mod tests {
             raw: to_raw_value(&0).unwrap(),
             is_error: false,
             texts: texts.iter().map(|text| text.to_string()).collect(),
+            own_code: None,
             structured: Some(RawValue::from_string(r#"{"a":1}"#.to_owned()).unwrap()),
         };
         assert_eq!(result(&["one", r#"{"a":1}"#, "two"]).readable(), "one\ntwo");

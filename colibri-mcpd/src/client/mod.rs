@@ -6,6 +6,7 @@ pub mod connect;
 pub mod doctor;
 pub mod lines;
 pub mod terminal;
+pub mod top;
 pub mod trail;
 
 use crate::config::paths;
@@ -57,10 +58,11 @@ pub struct Cli {
 const EXIT_CODES: &str = "\
 Exit status:
   0    done
-  1    the tool, or the daemon's rules, answered that the call failed; the trail or a
+  1    the tool, or the daemon's rules, answered that the call failed: a closed gate,
+       policy, the tool's schema, a server that is not there now; the trail or a
        proof does not hold; doctor: a fact does not hold
   64   the command line is wrong
-  65   the daemon refused the request: no such server or tool, wrong arguments;
+  65   the daemon refused the request: no such server or tool, not for this user;
        no such record or segment, not a proof, not a key
   66   a file is not there
   69   the daemon cannot be reached

@@ -11,6 +11,7 @@ mod relay;
 mod retry;
 pub mod secrets;
 pub mod session;
+pub mod tap;
 mod tool;
 
 use std::collections::BTreeMap;
@@ -35,7 +36,7 @@ use crate::protocol::{Code, Failure};
 use crate::store::Store;
 use crate::wire::Budget;
 use catalogue::Catalogue;
-use secrets::Secrets;
+use secrets::{Redactor, Secrets};
 
 /// How long a list waits for servers that were never seen.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
@@ -188,9 +189,15 @@ impl Host {
                     old.forgive();
                     servers.insert(id.clone(), old.clone());
                 }
-                _ => {
+                old => {
                     let known = self.recall(id, entry, &executable);
-                    servers.insert(id.clone(), Server::new(id, found, executable, known, self));
+                    let server = Server::new(id, found, executable, known, self);
+                    // Who watches a server watches what its id stands for.
+                    let server = match old {
+                        Some(old) => server.tapped_as(old),
+                        None => server,
+                    };
+                    servers.insert(id.clone(), Arc::new(server));
                 }
             }
         }
@@ -199,6 +206,9 @@ impl Host {
         for (id, old) in before.iter() {
             if !servers.get(id).is_some_and(|server| Arc::ptr_eq(server, old)) {
                 info!(server = id, "server removed or changed: it ends after its calls");
+                if !servers.contains_key(id) {
+                    old.taps.close("the server was removed from the registry");
+                }
                 old.retire();
                 let mut leaving = self.leaving();
                 leaving.retain(|server| server.upgrade().is_some_and(|server| server.is_running()));
@@ -212,7 +222,9 @@ impl Host {
     fn rebuild(&self) {
         let _one_at_a_time = self.rebuilding.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let before = self.table.load_full();
-        let table = Table::build(&self.servers.load(), &before);
+        let servers = self.servers.load_full();
+        let seen: Vec<_> = servers.values().filter(|server| server.catalogue().seen).collect();
+        let table = Table::build(&servers, &before);
         let collisions = table.collisions.iter().filter(|new| !before.collisions.contains(new));
         let look_alikes = table.look_alikes.iter().filter(|new| !before.look_alikes.contains(new));
         for warning in collisions
@@ -227,6 +239,9 @@ impl Host {
         }
         let same = table.offered().map(Arc::as_ptr).eq(before.offered().map(Arc::as_ptr));
         self.table.store(Arc::new(table));
+        for server in seen {
+            server.set_offered();
+        }
         if !same {
             self.changed.send_modify(|generation| *generation += 1);
         }
@@ -251,8 +266,7 @@ impl Host {
             server.make_seen(caller, connection);
         }
         let until = Instant::now() + FIRST_LOOK;
-        let settled =
-            |(failed, server): &(u64, Arc<Server>)| server.catalogue().seen || server.failed_starts() > *failed;
+        let settled = |(failed, server): &(u64, Arc<Server>)| server.is_offered() || server.failed_starts() > *failed;
         loop {
             let seen = self.seen.notified();
             if unseen.iter().all(settled) || timeout_at(until, seen).await.is_err() {
@@ -263,7 +277,7 @@ impl Host {
 
     /// The servers whose tools are not known and that can be started now.
     pub fn unseen(&self) -> Vec<Arc<Server>> {
-        let unseen = |server: &&Arc<Server>| !server.catalogue().seen && server.can_start();
+        let unseen = |server: &&Arc<Server>| !server.is_offered() && server.can_start();
         self.servers.load().values().filter(unseen).cloned().collect()
     }
 
@@ -364,6 +378,11 @@ impl Host {
             environment,
             directory: command.cwd.clone(),
         })
+    }
+
+    /// What takes the values of secrets out of text.
+    pub fn redactor(&self) -> Arc<Redactor> {
+        self.secrets.redactor()
     }
 
     /// The text without the values of secrets.

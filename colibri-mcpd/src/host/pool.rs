@@ -17,6 +17,7 @@ use super::catalogue::Catalogue;
 use super::registry;
 use super::retry::{self, Health};
 use super::session::{Keeper, Limits, Session};
+use super::tap::Taps;
 use super::{Host, handshake};
 use crate::chain::metrics::CallMetrics;
 use crate::chain::{Call, Outcome};
@@ -114,12 +115,16 @@ pub struct Server {
     pub executable: String,
     /// What was counted of its calls; begins anew where its entry changes.
     pub metrics: CallMetrics,
+    /// Who watches what it and the daemon say to each other.
+    pub taps: Arc<Taps>,
     host: Weak<Host>,
     inner: Mutex<Inner>,
     /// Held while definitions are judged: what was judged last is also what counts.
     judging: tokio::sync::Mutex<()>,
     /// Whether it failed since it last worked; looked at on each answer without a lock.
     ailing: AtomicBool,
+    /// Whether what it said of its tools is in the host's table.
+    offered: AtomicBool,
     calls: AtomicU64,
 }
 
@@ -150,7 +155,7 @@ impl Server {
         executable: String,
         known: Option<Arc<Catalogue>>,
         host: &Host,
-    ) -> Arc<Server> {
+    ) -> Server {
         let catalogue = known.unwrap_or_default();
         let judgement = host.judge(id, &catalogue);
         if let Some(blocked) = newly_blocked((&Catalogue::default(), &Judgement::NOTHING), (&catalogue, &judgement)) {
@@ -161,7 +166,7 @@ impl Server {
             Ok(contract) => (contract.map(Arc::new), loaded.blocked()),
             Err(why) => (None, Some(why)),
         };
-        Arc::new(Server {
+        Server {
             id: id.into(),
             rules: Rules::new(&entry.tools, &host.registry, id),
             contract,
@@ -170,6 +175,7 @@ impl Server {
             entry,
             executable,
             metrics: CallMetrics::default(),
+            taps: Arc::default(),
             host: host.me.clone(),
             inner: Mutex::new(Inner {
                 slots: BTreeMap::new(),
@@ -186,8 +192,15 @@ impl Server {
             }),
             judging: tokio::sync::Mutex::new(()),
             ailing: AtomicBool::new(false),
+            offered: AtomicBool::new(false),
             calls: AtomicU64::new(0),
-        })
+        }
+    }
+
+    /// The same, watched by whoever watches `old`, in whose place it comes.
+    pub(super) fn tapped_as(mut self, old: &Server) -> Server {
+        self.taps = old.taps.clone();
+        self
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -452,6 +465,16 @@ impl Server {
             inner.noted = (count.saturating_add(1), Instant::now());
         }
         may
+    }
+
+    /// Whether its tools are known, and in the host's table.
+    pub fn is_offered(&self) -> bool {
+        self.offered.load(Ordering::Acquire)
+    }
+
+    /// What it said of its tools is in the host's table.
+    pub(super) fn set_offered(&self) {
+        self.offered.store(true, Ordering::Release);
     }
 
     /// Makes this what the server offers, and tells everybody if it is something else than before.

@@ -1,7 +1,6 @@
-//! What is changed in a message between a client and a server: ids and tokens always, names and `_meta` where they
-//! differ. Everything else stays byte for byte. `docs/rewrites.md` lists every rule.
-
-use std::ops::Range;
+//! What is changed in a call on its way to a server: its id and token always, names and `_meta` where they differ.
+//! Everything else stays byte for byte. `docs/rewrites.md` lists every rule; the rules themselves are
+//! [`crate::protocol::shape`]'s.
 
 use crate::chain::{Arguments, Call};
 use crate::protocol::{self, Towards, Version};
@@ -11,7 +10,7 @@ use crate::wire::{Edits, Json};
 /// `name` is the server's own name of the tool, where the client used another.
 pub fn request(call: &Call, number: u64, version: Version, name: Option<&str>) -> Edits {
     let mut edits = Edits::new();
-    edits.replace(call.parts.id.clone(), number.to_string());
+    protocol::id_edit(&mut edits, call.parts.id.clone(), number.to_string());
     if let Some(params) = call.parts.params.clone()
         && let Some(object) = Json::part(&call.frame, params.clone())
     {
@@ -32,10 +31,4 @@ pub fn request(call: &Call, number: u64, version: Version, name: Option<&str>) -
         edits.replace(outer.clone(), call.arguments());
     }
     edits
-}
-
-/// The place of the progress token in the parameters of a `notifications/progress`, and our number if it is one.
-pub fn progress_token(params: Option<Json<'_>>) -> Option<(Range<usize>, u64)> {
-    let token = params?.get("progressToken")?;
-    Some((token.span(), token.as_u64()?))
 }

@@ -16,11 +16,12 @@ use super::handshake::Said;
 use super::pool::Server;
 use super::relay;
 use super::secrets::Secrets;
+use super::tap::{Asker, Direction, Seen, Taps};
 use crate::chain::enter::Cancel;
 use crate::chain::{Call, Chain, Outcome, Relayed};
 use crate::confine::{Process, Spawned};
-use crate::protocol::upstream;
-use crate::protocol::{Code, Failure, Version};
+use crate::protocol::upstream::{self, Notification};
+use crate::protocol::{self, Code, Failure, Version};
 use crate::wire::{Edits, Envelope, Frame, FrameReader, Json, Kind, Outbox};
 
 /// How long a server whose process has ended may take to be read to its end.
@@ -82,6 +83,7 @@ pub struct Session {
     pub definitions: Definitions,
     limits: Limits,
     outbox: Arc<Outbox>,
+    taps: Arc<Taps>,
     state: Mutex<State>,
     /// Something happened that the watch has to look at: a first call, an order to end.
     attention: Notify,
@@ -158,6 +160,7 @@ impl Session {
         Arc::new(Session {
             server: owner.id.clone(),
             limits: owner.limits,
+            taps: owner.taps.clone(),
             owner,
             number,
             pid: process.pid(),
@@ -224,6 +227,43 @@ impl Session {
         self.outbox.queued()
     }
 
+    /// The calls in flight by our numbers, and whose they are.
+    pub fn asked(&self) -> Vec<(u64, Asker)> {
+        let state = self.state();
+        let calls = state.pending.iter().filter_map(|(number, pending)| match pending {
+            Pending::Call { call, .. } => Some((*number, Asker::of(call))),
+            Pending::Internal { .. } => None,
+        });
+        calls.collect()
+    }
+
+    /// Shows a frame to those who tap the server.
+    fn show(&self, direction: Direction, frame: impl FnOnce() -> Bytes, call: Option<(u64, &Call)>) {
+        if self.taps.is_watched() {
+            let frame = frame();
+            let length = frame.len() as u64;
+            self.see(direction, frame, length, call);
+        }
+    }
+
+    fn see(&self, direction: Direction, frame: Bytes, length: u64, call: Option<(u64, &Call)>) {
+        self.taps.see(Seen {
+            time: SystemTime::now(),
+            direction,
+            process: self.number,
+            pid: self.pid,
+            frame,
+            length,
+            call: call.map(|(number, call)| (number, Asker::of(call))),
+        });
+    }
+
+    /// Queues a message of our own. It is shown first: an answer must not seem to come before its question.
+    fn push(&self, message: &[u8]) {
+        self.show(Direction::ToServer, || Bytes::copy_from_slice(message), None);
+        self.outbox.push(message);
+    }
+
     /// Whether it takes calls.
     pub fn is_open(&self) -> bool {
         let state = self.state();
@@ -259,6 +299,8 @@ impl Session {
         let now = Instant::now();
         let first = state.pending.is_empty();
         // The lock is held while the frame is queued: a cancellation that finds the call pending comes after it.
+        let whole = || edits.apply(&call.frame).into();
+        self.show(Direction::ToServer, whole, Some((number, &call)));
         let queued = self.outbox.push_edited(&call.frame, &edits);
         if !queued {
             // Its writer has ended, so it takes nothing any more: whoever asks for a process gets another one.
@@ -291,7 +333,7 @@ impl Session {
             }
             let number = state.next;
             state.next += 1;
-            self.outbox.push(&message(number));
+            self.push(&message(number));
             state.pending.insert(
                 number,
                 Pending::Internal {
@@ -317,12 +359,12 @@ impl Session {
         let mut state = self.state();
         let number = state.next;
         state.next += 1;
-        self.outbox.push(&message(number));
+        self.push(&message(number));
     }
 
     /// Tells the server something.
     pub fn tell(&self, message: &[u8]) {
-        self.outbox.push(message);
+        self.push(message);
     }
 
     fn failure(&self, code: Code, message: impl Into<String>) -> Failure {
@@ -559,7 +601,7 @@ impl Session {
                         (Code::TimeoutCall, self.limits.call, "timeout_ms")
                     };
                     let message = format!("no answer within {} ms ({name})", limit.as_millis());
-                    self.outbox.push(&upstream::cancelled(number, &message));
+                    self.push(&upstream::cancelled(number, &message));
                     finished.push((*call, Outcome::Failed(self.failure(code, message))));
                 }
                 Some(Pending::Internal { answer, .. }) => {
@@ -601,8 +643,12 @@ impl Session {
         let mut finished = Vec::new();
         while let Some(frame) = reader.pop() {
             match frame {
-                Frame::Line(line) => self.line(line, keeper, &mut finished),
+                Frame::Line(line) => {
+                    self.show(Direction::FromServer, || line.clone(), None);
+                    self.line(line, keeper, &mut finished);
+                }
                 Frame::TooLong { length, id, request } => {
+                    self.see(Direction::FromServer, Bytes::new(), length, None);
                     self.complain(&format!(
                         "a line of {length} bytes is over the limit and was passed over"
                     ));
@@ -612,6 +658,7 @@ impl Session {
                     }
                 }
                 Frame::Endless { length } => {
+                    self.see(Direction::FromServer, Bytes::new(), length, None);
                     self.broken(format!("it wrote a line of over {length} bytes that does not end"));
                     break;
                 }
@@ -666,10 +713,10 @@ impl Session {
             }
             Kind::Notification { method, params } => {
                 let method = method.as_str().unwrap_or_default();
-                match &*method {
-                    "notifications/progress" => self.progress(&frame, params),
-                    "notifications/tools/list_changed" => keeper.tools_changed(self),
-                    "notifications/message" => {
+                match upstream::read_notification(&method, params) {
+                    Some(Notification::Progress { token }) => self.progress(&frame, params, token),
+                    Some(Notification::ToolsListChanged) => keeper.tools_changed(self),
+                    Some(Notification::Message) => {
                         let text = params.map(|params| params.text()).unwrap_or_default();
                         let text: String = text.chars().take(500).collect();
                         debug!(
@@ -679,7 +726,7 @@ impl Session {
                             text.escape_debug()
                         );
                     }
-                    _ => debug!(server = &*self.server, method = %method.escape_debug(), "notification not relayed"),
+                    None => debug!(server = &*self.server, method = %method.escape_debug(), "notification not relayed"),
                 }
             }
             Kind::Request { id, method, .. } => {
@@ -687,8 +734,7 @@ impl Session {
                 if method != "ping" {
                     self.complain(&format!("asked for {method:?}, which is not passed on to clients yet"));
                 }
-                self.outbox
-                    .push(&upstream::answer_server(id.text(), &method, self.version()));
+                self.push(&upstream::answer_server(id.text(), &method, self.version()));
             }
         }
     }
@@ -750,12 +796,10 @@ impl Session {
     }
 
     /// Passes progress on to the client whose call it is about, and restarts the call's clock.
-    fn progress(&self, frame: &Bytes, params: Option<Json<'_>>) {
-        let Some((span, number)) = relay::progress_token(params) else {
-            return;
-        };
+    fn progress(&self, frame: &Bytes, params: Option<Json<'_>>, number: u64) {
         let mut state = self.state();
-        let Some(Pending::Call { call, deadline, .. }) = state.pending.get_mut(&number) else {
+        let (Some(params), Some(Pending::Call { call, deadline, .. })) = (params, state.pending.get_mut(&number))
+        else {
             return;
         };
         let Some(token) = call.parts.progress_token.clone() else {
@@ -766,8 +810,10 @@ impl Session {
         if call.client.outbox.over_since().is_some() {
             return;
         }
-        let mut edits = Edits::new();
-        edits.replace(span, &call.frame[token]);
+        let Some(token) = Json::part(&call.frame, token) else {
+            return;
+        };
+        let edits = protocol::progress_edits(params, token.text());
         call.client.outbox.push_edited(frame, &edits);
     }
 }
@@ -780,12 +826,15 @@ impl Cancel for Session {
         };
         match notification {
             Some((frame, span)) => {
-                let mut edits = Edits::new();
-                edits.replace(span, number.to_string());
-                self.outbox.push_edited(frame, &edits);
+                if let Some(params) = Json::part(frame, span.clone()) {
+                    let mut edits = Edits::new();
+                    edits.append_at(span.start, protocol::cancelled_edits(params, number));
+                    self.show(Direction::ToServer, || edits.apply(frame).into(), None);
+                    self.outbox.push_edited(frame, &edits);
+                }
             }
             None => {
-                self.outbox.push(&upstream::cancelled(number, "the client is gone"));
+                self.push(&upstream::cancelled(number, "the client is gone"));
             }
         }
         self.rest(&mut state);

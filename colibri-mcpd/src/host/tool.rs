@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tracing::{info, warn};
 
 use super::catalogue::Definition;
@@ -44,6 +45,18 @@ pub struct HostTool {
 }
 
 impl HostTool {
+    fn compile(&self) -> ToolCheck {
+        let check = ToolCheck::new(&self.server.id, &self.tool, &self.raw, self.server.contract.clone());
+        if let Some(why) = check.unchecked() {
+            info!(
+                server = &*self.server.id,
+                tool = self.tool,
+                "arguments are not checked against its schema: {why}"
+            );
+        }
+        check
+    }
+
     /// The definition for clients of a version.
     pub fn definition(&self, client: Version) -> Bytes {
         let (state, _, _) = self.server.state();
@@ -110,17 +123,11 @@ impl Target for HostTool {
         if let Some(failure) = self.standing.failure(&self.server.id, &self.tool) {
             return Err(failure);
         }
-        let check = self.check.get_or_init(|| {
-            let check = ToolCheck::new(&self.server.id, &self.tool, &self.raw, self.server.contract.clone());
-            if let Some(why) = check.unchecked() {
-                info!(
-                    server = &*self.server.id,
-                    tool = self.tool,
-                    "arguments are not checked against its schema: {why}"
-                );
-            }
-            check
-        });
+        let check = match self.check.get() {
+            Some(check) => check,
+            // A schema made to be slow takes tenths of a second; who calls another tool does not wait for it.
+            None => aside(|| self.check.get_or_init(|| self.compile())),
+        };
         call.validated = check.check(call.arguments())?;
         Ok(())
     }
@@ -130,6 +137,15 @@ impl Target for HostTool {
             Verdict::Confirm { rule } => hold(self.server.clone(), chain, call, rule.clone()),
             Verdict::Allow | Verdict::Deny { .. } => self.server.call(call),
         }
+    }
+}
+
+/// Does work that takes long. On the daemon's runtime the other tasks of this thread go on elsewhere meanwhile; a runtime
+/// with a single thread, as simulations have, has nowhere else.
+fn aside<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
     }
 }
 
@@ -159,7 +175,7 @@ fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Call, rule: String) {
     tokio::spawn(async move {
         let decision = tokio::select! {
             decision = waiting.decision() => decision,
-            () = parked.cancelled() => return,
+            () = parked.over() => return,
         };
         let Some(call) = parked.take() else { return };
         match decision.failure(&server.id, &rule) {
@@ -274,5 +290,29 @@ impl Table {
     /// The tool of a server with this name of its own.
     pub fn by_origin(&self, server: &str, tool: &str) -> Option<&Arc<HostTool>> {
         self.origins.get(&(Arc::from(server), tool.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::aside;
+
+    #[test]
+    fn long_work_leaves_its_thread_to_other_tasks() {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .build()
+            .unwrap();
+        let (done, wait) = std::sync::mpsc::channel();
+        let worked = runtime.block_on(async {
+            tokio::spawn(async move {
+                // The only worker's next task: it never runs if this one keeps the worker.
+                tokio::spawn(async move { done.send("done").unwrap() });
+                aside(|| wait.recv_timeout(std::time::Duration::from_secs(60)))
+            })
+            .await
+            .unwrap()
+        });
+        assert_eq!(worked, Ok("done"));
     }
 }

@@ -258,6 +258,16 @@ pub fn summary(arguments: &[u8]) -> String {
     shown
 }
 
+/// Whether a member of this name may hold what nobody else is to read.
+pub fn sounds_secret(name: &str) -> bool {
+    let plain: String = name
+        .chars()
+        .filter(|c| c.is_alphanumeric())
+        .flat_map(char::to_lowercase)
+        .collect();
+    SECRET_NAMES.iter().any(|part| plain.contains(part))
+}
+
 /// Shows members of objects by their path, down to a few levels; what is deeper stands as it was written.
 fn show(out: &mut String, json: Json<'_>, path: &str, depth: usize) {
     const DEEPEST: usize = 8;
@@ -267,13 +277,8 @@ fn show(out: &mut String, json: Json<'_>, path: &str, depth: usize) {
     if json.is_object() && depth < DEEPEST {
         for member in json.members() {
             let key = member.key.as_str().unwrap_or_else(|| member.key.text().into());
-            let plain: String = key
-                .chars()
-                .filter(|c| c.is_alphanumeric())
-                .flat_map(char::to_lowercase)
-                .collect();
             let path = format!("{path}/{}", visible(&key.chars().take(100).collect::<String>()));
-            if SECRET_NAMES.iter().any(|name| plain.contains(name)) {
+            if sounds_secret(&key) {
                 out.push_str(&format!("{path}: [not shown]\n"));
             } else {
                 show(out, member.value, &path, depth + 1);

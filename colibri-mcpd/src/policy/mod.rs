@@ -18,7 +18,7 @@ mod rules;
 mod schema;
 
 pub use alike::{LookAlike, look_alikes, skeleton};
-pub use approvals::{Approvals, DEFAULT_EXPIRY, DecideError, Decision, Pending, Waiting, summary};
+pub use approvals::{Approvals, DEFAULT_EXPIRY, DecideError, Decision, Pending, Waiting, sounds_secret, summary};
 pub use check::ToolCheck;
 pub use clients::{Accounts, Clients, Rights, SystemAccounts};
 pub use contract::Contract;

@@ -24,7 +24,9 @@ pub use answer::{Answer, Capability, discover_result, empty_result, initialize_r
 pub use error::{Code, Failure, RpcError};
 pub use method::Method;
 pub use request::{Notification, Request, Session, classify, read_initialize, read_listen, read_notification};
-pub use shape::{Towards, error_edits, params_edits, required_params, result_edits};
+pub use shape::{
+    Towards, cancelled_edits, error_edits, id_edit, params_edits, progress_edits, required_params, result_edits,
+};
 pub use version::{Era, Version};
 
 /// At most the first `longest` bytes, without cutting a character.

@@ -102,6 +102,10 @@ pub struct Request<'a> {
     pub method: Option<Method>,
     /// Its `_meta`.
     pub meta: Meta<'a>,
+    /// `params.name`, whatever it is.
+    pub name: Option<Json<'a>>,
+    /// `params.arguments`, whatever they are.
+    pub arguments: Option<Json<'a>>,
 }
 
 /// Reads a request on a connection. `offered` is what [`super::answer::capabilities`] told clients.
@@ -117,7 +121,7 @@ pub fn classify<'a>(
     params: Option<Json<'a>>,
 ) -> Result<Request<'a>, RpcError> {
     let known = Method::parse(method);
-    let meta_object = read_meta_object(params)?;
+    let [meta_object, name, arguments] = read_params(params)?;
     let declared = match meta_object.and_then(|meta| meta.get(META_PROTOCOL_VERSION)) {
         Some(value) => Some(
             value
@@ -153,6 +157,8 @@ pub fn classify<'a>(
             version,
             method: known,
             meta,
+            name,
+            arguments,
         }),
     }
 }
@@ -254,21 +260,26 @@ pub(super) fn is_id(value: &Json<'_>) -> bool {
     matches!(value.kind(), Kind::String | Kind::Number)
 }
 
-fn read_meta_object(params: Option<Json<'_>>) -> Result<Option<Json<'_>>, RpcError> {
+/// `_meta`, which is an object, `name` and `arguments`: the first of [`PARAMS_KEYS`].
+fn read_params(params: Option<Json<'_>>) -> Result<[Option<Json<'_>>; 3], RpcError> {
     let Some(params) = params else {
-        return Ok(None);
+        return Ok([None; 3]);
     };
     if !params.is_object() {
         return Err(must_be("params", "an object"));
     }
-    if let Some(key) = params.ambiguous(&PARAMS_KEYS) {
+    let picked = params.pick(&PARAMS_KEYS);
+    if let Some(key) = picked.ambiguous {
         return Err(ambiguous("params", key));
     }
-    let meta = object(params, "_meta")?;
+    let [meta, name, arguments, ..] = picked.values;
+    if meta.is_some_and(|meta| !meta.is_object()) {
+        return Err(must_be("_meta", "an object"));
+    }
     if let Some(key) = meta.and_then(|meta| meta.ambiguous(&META_KEYS)) {
         return Err(ambiguous("params._meta", key));
     }
-    Ok(meta)
+    Ok([meta, name, arguments])
 }
 
 fn read_meta(object: Option<Json<'_>>, version: Version) -> Result<Meta<'_>, RpcError> {

@@ -5,6 +5,8 @@
 //! know does no harm (results and definitions are open objects in every version); a *value* it cannot parse does, since
 //! its reader then drops the whole message, so those, and only those, are changed or taken out.
 
+use std::ops::Range;
+
 use super::answer::{NAME, TTL_MS, VERSION};
 use super::error::{
     Code, Failure, HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION,
@@ -158,10 +160,10 @@ pub(super) fn modern_meta(version: Version) -> String {
     )
 }
 
-/// The edit to the `id` of a message: a request's becomes the daemon's own on its way to the server, and its answer's
-/// the client's again, as the client wrote it.
-pub fn id_edit(edits: &mut Edits, id: Json<'_>, becomes: &str) {
-    edits.replace(id.span(), becomes);
+/// The edit to the `id` of a message, which stands at `id`: a request's becomes the daemon's own on its way to the
+/// server, and its answer's the client's again, as the client wrote it.
+pub fn id_edit(edits: &mut Edits, id: Range<usize>, becomes: impl Into<Vec<u8>>) {
+    edits.replace(id, becomes);
 }
 
 /// The edits to the `params` of a client's `notifications/cancelled`: its request's id becomes the daemon's own.
@@ -796,7 +798,7 @@ mod tests {
             panic!()
         };
         let mut edits = params_edits(params.unwrap(), &towards(V2025_11_25, V2025_11_25));
-        id_edit(&mut edits, id, "7");
+        id_edit(&mut edits, id.span(), "7");
         assert_eq!(
             apply(frame, &edits),
             r#" {"method":"tools/call" ,"params":{"name":"own name","id":1,"_meta":{"progressToken":42}},"id": 7,"jsonrpc":"2.0"} "#
@@ -810,7 +812,7 @@ mod tests {
             panic!()
         };
         let mut edits = result_edits(Some(Method::ToolsCall), V2025_11_25, V2026_07_28, result).unwrap();
-        id_edit(&mut edits, id, r#""\u0061""#);
+        id_edit(&mut edits, id.span(), r#""\u0061""#);
         assert_eq!(
             apply(frame, &edits),
             r#"{"id":"\u0061","jsonrpc":"2.0","result":{"resultType":"complete","id":7,"content":[]}}"#

@@ -73,11 +73,6 @@ pub fn listen_to_tools(id: u64) -> Vec<u8> {
     )
 }
 
-/// `ping`, of the legacy era.
-pub fn ping(id: u64) -> Vec<u8> {
-    request(id, "ping", Version::LATEST_LEGACY, "")
-}
-
 /// `notifications/cancelled` for a request of the daemon's. `initialize` must never be cancelled.
 pub fn cancelled(id: u64, reason: &str) -> Vec<u8> {
     format!(
@@ -543,7 +538,6 @@ mod tests {
             value(&tools_list(3, V2026_07_28, Some("\"a\"")))["params"]["cursor"],
             "a"
         );
-        assert_eq!(value(&ping(4)), json!({"jsonrpc": "2.0", "id": 4, "method": "ping"}));
         assert_eq!(value(&initialize(0))["params"]["capabilities"], json!({}));
         assert_eq!(value(&initialized())["method"], "notifications/initialized");
     }

@@ -12,6 +12,7 @@ use tracing::{debug, info, warn};
 
 use super::facts::CallerFacts;
 use super::own::{Own, Wanted};
+use super::watch::ended;
 use crate::chain::{Arguments, Call, Chain, Client, Outcome, Parked, Parts, Target};
 use crate::config::Config;
 use crate::host::{Host, Server, Table};
@@ -35,6 +36,9 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 const DRAIN: Duration = Duration::from_secs(5);
 /// How long servers may take to end after that: grace, TERM and KILL of the one that watches them, and a little more.
 const SERVERS_END: Duration = Duration::from_secs(10);
+
+/// Why clients and servers go when the daemon does.
+const ENDING: &str = "the daemon is ending";
 
 /// What we say of ourselves to models.
 const INSTRUCTIONS: &str = "Colibri MCP hosts the MCP servers of this machine. Tools called colibri_* are its own; \
@@ -81,6 +85,8 @@ pub struct Daemon {
     skills: Skills,
     guests: Mutex<BTreeMap<u64, Arc<Guest>>>,
     next: AtomicU64,
+    /// Set with `guests` locked: whoever comes later is told to go.
+    ending: AtomicBool,
     registry_error: Mutex<Option<String>>,
 }
 
@@ -98,7 +104,7 @@ impl Guest {
         let mut told = self.told_to_go.subscribe();
         match told.wait_for(Option::is_some).await {
             Ok(why) => why.unwrap_or_default(),
-            Err(_) => "the daemon is ending",
+            Err(_) => ENDING,
         }
     }
 
@@ -143,6 +149,7 @@ impl Daemon {
             skills,
             guests: Mutex::default(),
             next: AtomicU64::new(1),
+            ending: AtomicBool::new(false),
             registry_error: Mutex::default(),
         });
         tokio::spawn(Daemon::watch_budgets(Arc::downgrade(&daemon)));
@@ -177,7 +184,13 @@ impl Daemon {
             initialized: AtomicBool::new(false),
             parked: Mutex::default(),
         });
-        self.guests().insert(client.connection, guest.clone());
+        let mut guests = self.guests();
+        if self.ending.load(Ordering::Relaxed) {
+            client.close_admission();
+            guest.tell_to_go(ENDING);
+        }
+        guests.insert(client.connection, guest.clone());
+        drop(guests);
         guest
     }
 
@@ -232,7 +245,10 @@ impl Daemon {
 
     fn close_subscriptions(&self, calls: Vec<Call>) {
         let closed = calls.into_iter().map(|call| {
-            let answer = Answer::Result(subscription_closed(&call.id_text, call.version));
+            let answer = match call.method {
+                Some(Method::SubscriptionsListen) => Answer::Result(subscription_closed(&call.id_text, call.version)),
+                _ => ended("the connection or the daemon is ending"),
+            };
             (call, Outcome::Own { answer, failed: false })
         });
         self.chain.finish(closed.collect());
@@ -496,9 +512,16 @@ impl Daemon {
         }
     }
 
-    /// Ends everything: calls in flight get a while, then clients go and servers end.
+    /// Ends everything: calls in flight get a while and further ones are refused, then clients go and servers end.
     pub async fn end(&self) {
-        let guests: Vec<_> = self.guests().values().cloned().collect();
+        let guests: Vec<_> = {
+            let guests = self.guests();
+            self.ending.store(true, Ordering::Relaxed);
+            guests.values().cloned().collect()
+        };
+        for guest in &guests {
+            guest.client.close_admission();
+        }
         info!(clients = guests.len(), servers = self.host.running(), "ending");
         for guest in &guests {
             self.close_subscriptions(guest.take_parked());
@@ -515,7 +538,10 @@ impl Daemon {
             );
         }
         for guest in &guests {
-            guest.tell_to_go("the daemon is ending");
+            // Here and not when the connection's own task gets to it: servers are told of calls that are given up
+            // before their input is closed.
+            guest.client.disconnect();
+            guest.tell_to_go(ENDING);
         }
         if !self.host.end(SERVERS_END).await {
             warn!(servers = self.host.running(), "servers have not ended in time");

@@ -2,14 +2,17 @@
 
 pub mod daemon;
 mod facts;
+mod frames;
 mod listener;
 mod log;
 mod metrics;
 mod operator;
+mod overview;
 mod own;
 mod peer;
 pub mod session;
 mod sys;
+mod watch;
 
 use std::ffi::OsString;
 use std::os::unix::fs::DirBuilderExt;

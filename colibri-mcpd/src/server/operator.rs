@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tracing::{error, info};
 
 use super::daemon::Daemon;
-use crate::chain::{Call, Outcome};
-use crate::policy::{Pending, Pins, Row, Standing, Subject, visible};
+use crate::chain::{Call, Client, Outcome};
+use crate::policy::{Pending, Pins, Rights, Row, Standing, Subject, visible};
 use crate::protocol::{Answer, Code, Failure, RpcError, Version};
 use crate::trail::Detail;
 use crate::wire::Json;
@@ -114,15 +114,26 @@ fn subject(params: Json<'_>) -> Option<Subject> {
     }
 }
 
+/// What an operator may do, if the caller is one.
+///
+/// # Errors
+/// [`Code::PolicyDenied`], for everybody else.
+pub fn check(daemon: &Daemon, client: &Client) -> Result<Arc<Rights>, Failure> {
+    let rights = daemon.chain().rules.rights(client);
+    if rights.operator {
+        return Ok(rights);
+    }
+    Err(Failure::new(Code::PolicyDenied, "this method is for operators")
+        .by_rule(format!("{}: operator", daemon.config.clients.display()))
+        .advising("ask an operator, or root, to do it"))
+}
+
 /// Answers an operator's request, if it is an operator's.
 pub fn answer(daemon: &Arc<Daemon>, call: &Call, order: &Order) -> Outcome {
-    let rights = daemon.chain().rules.rights(&call.client);
-    if !rights.operator {
-        let failure = Failure::new(Code::PolicyDenied, "this method is for operators")
-            .by_rule(format!("{}: operator", daemon.config.clients.display()))
-            .advising("ask an operator, or root, to do it");
-        return Outcome::Failed(failure);
-    }
+    let rights = match check(daemon, &call.client) {
+        Ok(rights) => rights,
+        Err(failure) => return Outcome::Failed(failure),
+    };
     let by = call.client.caller.uid;
     let result = match order {
         Order::Approvals => {
@@ -287,7 +298,8 @@ fn shown_pin(row: &Row) -> Value {
     })
 }
 
-fn shown(pending: &Pending) -> Value {
+/// A waiting call as operators are shown it.
+pub fn shown(pending: &Pending) -> Value {
     let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     json!({
         "id": pending.id,

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use super::daemon::Daemon;
 use super::operator::{self, Order};
+use super::watch::{self, Watch};
 use crate::chain::dispatch::COLIBRI;
 use crate::chain::{Call, Chain, Described, Failure, Outcome, Parked, Target};
 use crate::policy::Gate;
@@ -27,6 +28,7 @@ enum Work {
     Tool(Arc<Daemon>, tools::Tool),
     Look(Arc<Daemon>, Wanted),
     Operator(Arc<Daemon>, Order),
+    Watch(Arc<Daemon>, Watch),
 }
 
 /// A tool that may belong to a server that was never seen.
@@ -88,6 +90,11 @@ impl Own {
         Own::target(method, Gate::None, Work::Operator(daemon, order))
     }
 
+    /// An operator's method whose answer is a stream.
+    pub fn watch(daemon: Arc<Daemon>, method: &str, watch: Watch) -> Arc<dyn Target> {
+        Own::target(method, Gate::None, Work::Watch(daemon, watch))
+    }
+
     /// A call of a tool of ours.
     pub fn tool(daemon: Arc<Daemon>, definition: &tools::Definition, tool: tools::Tool) -> Arc<dyn Target> {
         Own::target(definition.name, definition.gate, Work::Tool(daemon, tool))
@@ -136,12 +143,13 @@ impl Target for Own {
             }
             Work::Operator(daemon, order) => {
                 let (order, daemon, chain) = (order.clone(), daemon.clone(), chain.clone());
-                // Files are read and written: not on a thread that serves clients.
+                // Files are read and the disk is waited for: not on a thread that serves clients.
                 tokio::task::spawn_blocking(move || {
                     let outcome = operator::answer(&daemon, &call, &order);
                     chain.finish(vec![(call, outcome)]);
                 });
             }
+            Work::Watch(daemon, watch) => watch::start(daemon, chain, call, watch),
             Work::Look(daemon, wanted) => {
                 let (wanted, daemon, chain) = (wanted.clone(), daemon.clone(), chain.clone());
                 after_first_look(daemon.clone(), call, move |call| match daemon.find(&wanted) {

@@ -12,6 +12,7 @@ use tracing::{debug, info};
 use super::daemon::Daemon;
 use super::operator::Order;
 use super::own::Own;
+use super::watch::Watch;
 use crate::chain::{Arguments, Batch, Call, Client, Limit, Parts, Target, Trace};
 use crate::policy::{Caller, Gate};
 use crate::protocol::{
@@ -267,10 +268,8 @@ impl Session {
                     Some(Notification::Cancelled { request }) => {
                         // Calls of the same read come first: a cancellation never overtakes its request.
                         self.daemon.chain().accept(std::mem::take(calls));
-                        let Some(span) = params.and_then(|params| params.get("requestId")).map(|id| id.span()) else {
-                            return;
-                        };
-                        self.client.cancel(&Id::of(request), (&frame, span));
+                        let params = params.map(|params| params.span()).unwrap_or_default();
+                        self.client.cancel(&Id::of(request), (&frame, params));
                     }
                     Some(Notification::Initialized) => self.daemon.initialized(&self.client),
                     _ => debug!(connection = self.client.connection, "notification passed over"),
@@ -306,6 +305,7 @@ impl Session {
                     Code::LimitInFlight,
                     format!("{limit} calls of this client are in flight already (--max-in-flight)"),
                 ),
+                Limit::Closed => Failure::new(Code::DaemonStopping, "the daemon is ending and takes no new calls"),
                 Limit::SameId => {
                     self.refuse(
                         Refusal {
@@ -334,10 +334,12 @@ impl Session {
         };
         let mut trace = None;
         if name.starts_with(protocol::method::OPERATORS) {
-            let target = match Order::read(&name, params) {
-                Ok(order) => Own::operator(self.daemon.clone(), &name, order),
-                Err(error) => Own::answer(&name, Answer::Error(error)),
+            let daemon = self.daemon.clone();
+            let target = match Watch::read(&name, params) {
+                Some(watch) => watch.map(|watch| Own::watch(daemon, &name, watch)),
+                None => Order::read(&name, params).map(|order| Own::operator(daemon, &name, order)),
             };
+            let target = target.unwrap_or_else(|error| Own::answer(&name, Answer::Error(error)));
             return Some(self.call(
                 (key, id_text, frame, batch),
                 (self.version(), None),
@@ -346,23 +348,25 @@ impl Session {
                 target,
             ));
         }
+        let used;
         let (version, known, target) = match protocol::classify(self.agreed, &OFFERED, &name, params) {
             Ok(request) => {
                 trace = request.meta.object.and_then(read_trace);
+                used = request.name;
                 parts.progress_token = request.meta.progress_token.map(|token| token.span());
                 let target = self
                     .target((&request, &name), params, &key, &mut parts)
                     .unwrap_or_else(|error| Own::answer(&name, Answer::Error(error)));
                 (request.version, request.method, target)
             }
-            Err(error) => (
-                self.version(),
-                Method::parse(&name),
-                Own::answer(&name, Answer::Error(error)),
-            ),
+            Err(error) => {
+                used = params.and_then(|params| params.get("name"));
+                let target = Own::answer(&name, Answer::Error(error));
+                (self.version(), Method::parse(&name), target)
+            }
         };
         let mut call = self.call((key, id_text, frame, batch), (version, known), parts, trace, target);
-        call.name = params.filter(|_| known == Some(Method::ToolsCall)).and_then(tool_name);
+        call.name = used.filter(|_| known == Some(Method::ToolsCall)).and_then(tool_name);
         Some(call)
     }
 
@@ -439,9 +443,9 @@ impl Session {
             }
             Method::ToolsCall => {
                 let params = params.ok_or_else(|| RpcError::invalid_params("tools/call needs params with a name"))?;
-                let name = params.get("name").and_then(|name| name.as_str());
+                let name = request.name.and_then(|name| name.as_str());
                 let name = name.ok_or_else(|| RpcError::invalid_params("params.name must be a string"))?;
-                if let Some(arguments) = params.get("arguments") {
+                if let Some(arguments) = request.arguments {
                     if !arguments.is_object() {
                         return Err(RpcError::invalid_params("params.arguments must be an object"));
                     }
@@ -455,9 +459,10 @@ impl Session {
 }
 
 /// The name of the tool that is called, as far as a record holds it.
-fn tool_name(params: Json<'_>) -> Option<Box<str>> {
-    let name = params.get("name")?.as_str()?;
-    Some(name.chars().take(200).collect::<String>().into())
+fn tool_name(name: Json<'_>) -> Option<Box<str>> {
+    let name = name.as_str()?;
+    let end = name.char_indices().nth(200).map_or(name.len(), |(end, _)| end);
+    Some(name[..end].into())
 }
 
 /// The trace context of a request. One that is longer than any that the standard allows is left out.

@@ -692,3 +692,35 @@ fn a_process_killed_between_making_a_segment_and_its_first_record_leaves_a_sound
     let report = sound(dir.path(), &memory.heads());
     assert_eq!((report.segments, report.notes.len()), (4, 0));
 }
+
+#[test]
+fn the_last_records_are_read_from_the_end_of_a_segment() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, _) = open(dir.path(), Limits::default());
+    calls(&trail, 2000);
+    let segment = trail.status().segment.unwrap();
+    let last = |most: usize| {
+        let mut seen = Vec::new();
+        tail(&segment, most, &mut |record| seen.push((record.n, record.uid))).unwrap();
+        seen
+    };
+    let ten = last(10);
+    let records = trail.status().records;
+    let numbers: Vec<u64> = ten.iter().map(|(n, _)| *n).collect();
+    assert_eq!(numbers, (records - 10..records).collect::<Vec<_>>());
+    assert!(ten.iter().any(|(_, uid)| uid.is_some()), "{ten:?}");
+    assert!(last(0).is_empty());
+    // Of a long segment only the end is read; what was only half written is passed over.
+    assert!(fs::metadata(&segment).unwrap().len() > 256 * 1024);
+    let all = last(usize::MAX);
+    assert!(all.len() > 10 && all.len() < 4000 && all.last() == ten.last());
+    let mut text = fs::read(&segment).unwrap();
+    text.truncate(text.len() - 5);
+    let torn = dir.path().join("torn");
+    fs::write(&torn, &text).unwrap();
+    let mut seen = Vec::new();
+    tail(&torn, 3, &mut |record| seen.push(record.n)).unwrap();
+    assert_eq!(seen, [records - 4, records - 3, records - 2]);
+    fs::write(&torn, "no record\n\n{}\n").unwrap();
+    tail(&torn, 3, &mut |record| panic!("{record:?}")).unwrap();
+}

@@ -28,7 +28,7 @@ pub use append::{Appended, Limits, Options, Status, Trail, TrailError};
 pub use prove::{Proof, ProofError, check_proof, prove};
 pub use record::{Attempt, Detail, Digest, Enter, Event, Exit, Record, is_hidden};
 pub use retain::{Dropped, drop_segments, last_seal, sealed_segments};
-pub use show::{Fields, Filter, Shown, show};
+pub use show::{Fields, Filter, Shown, show, tail};
 pub use stats::{Row, Stats, stats};
 pub use verify::{Extent, Fault, FaultKind, Report, verify};
 pub use witness::{Head, SyslogWitness, Witness, WitnessedHeads};

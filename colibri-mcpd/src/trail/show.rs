@@ -1,7 +1,8 @@
 //! Reading records back, filtered, in order, and as they are written.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +14,9 @@ use super::segment::{Line, LineReader, Listing, Read, SegmentName};
 
 /// Calls that are remembered until their exit, to tell its user: as many as a daemon has in flight at most, and some.
 const REMEMBERED: usize = 100_000;
+
+/// How much of a segment's end [`tail`] reads, bytes.
+const LAST_PIECE: u64 = 256 * 1024;
 
 /// How often a followed trail is looked at.
 const FOLLOW: Duration = Duration::from_millis(200);
@@ -161,6 +165,45 @@ pub fn show(
             _ => return Ok(()),
         }
     }
+}
+
+/// Calls `each` for the last records of a segment, at most `most` of them, oldest first. Reads a bounded piece of the
+/// segment's end, so that it costs the same whatever the segment's length; records that are longer are not found.
+///
+/// # Errors
+/// Where the segment cannot be read.
+pub fn tail(segment: &Path, most: usize, each: &mut dyn FnMut(Shown<'_>)) -> io::Result<()> {
+    let mut file = File::open(segment)?;
+    let length = file.metadata()?.len();
+    let from = length.saturating_sub(LAST_PIECE);
+    file.seek(SeekFrom::Start(from))?;
+    let mut piece = Vec::new();
+    file.take(LAST_PIECE).read_to_end(&mut piece)?;
+    // Neither a line that began before the piece nor one that is just being written is whole.
+    let begin = match from {
+        0 => 0,
+        _ => piece
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .map_or(piece.len(), |at| at + 1),
+    };
+    let end = piece
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .map_or(begin, |at| at.max(begin));
+    let lines: Vec<&[u8]> = piece[begin..end].split(|byte| *byte == b'\n').collect();
+    let shown = lines.len().saturating_sub(most);
+    let mut users = BTreeMap::new();
+    for (index, line) in lines.into_iter().enumerate() {
+        // Earlier ones are read as well: they say whose the calls are.
+        let _ = record(line, &Filter::default(), &mut users, &mut |record| {
+            if index >= shown {
+                each(record);
+            }
+            ControlFlow::Continue(())
+        });
+    }
+    Ok(())
 }
 
 fn record(

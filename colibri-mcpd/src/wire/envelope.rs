@@ -93,13 +93,8 @@ impl<'a> Envelope<'a> {
 
     /// Reads one message of a batch.
     pub fn of(root: Json<'a>) -> Result<Envelope<'a>, Refusal> {
-        let mut found: [Option<Json<'a>>; 6] = [None; 6];
-        for member in root.members() {
-            if let Some(index) = ENVELOPE_KEYS.iter().position(|key| member.key.is_string(key)) {
-                found[index].get_or_insert(member.value);
-            }
-        }
-        let [version, id, method, params, result, error] = found;
+        let picked = root.pick(&ENVELOPE_KEYS);
+        let [version, id, method, params, result, error] = picked.values;
         let id_text = id.filter(|id| matches!(id.kind(), JsonKind::String | JsonKind::Number));
         let refuse = |code, message: &str| {
             Err(Refusal {
@@ -112,7 +107,7 @@ impl<'a> Envelope<'a> {
         if !root.is_object() {
             return refuse(INVALID_REQUEST, "invalid request: a message is a JSON object");
         }
-        if let Some(key) = root.ambiguous(&ENVELOPE_KEYS) {
+        if let Some(key) = picked.ambiguous {
             return refuse(
                 INVALID_PARAMS,
                 &format!("refused: two members of the message can be read as \"{key}\""),

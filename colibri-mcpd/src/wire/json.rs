@@ -183,12 +183,43 @@ impl<'a> Json<'a> {
         }
         None
     }
+
+    /// [`Json::get`] for each of `keys` and [`Json::ambiguous`], in one walk.
+    pub fn pick<const N: usize>(&self, keys: &[&'static str; N]) -> Picked<'a, N> {
+        let mut picked = Picked {
+            values: [None; N],
+            ambiguous: None,
+        };
+        let mut seen = [false; N];
+        for member in self.members() {
+            let Some(index) = folded_index(&member.key, keys) else {
+                continue;
+            };
+            if seen[index] {
+                picked.ambiguous.get_or_insert(keys[index]);
+            }
+            seen[index] = true;
+            if picked.values[index].is_none() && member.key.is_string(keys[index]) {
+                picked.values[index] = Some(member.value);
+            }
+        }
+        picked
+    }
+}
+
+/// What [`Json::pick`] found.
+#[derive(Debug, Clone, Copy)]
+pub struct Picked<'a, const N: usize> {
+    /// The first member with each key, in the order of the keys.
+    pub values: [Option<Json<'a>>; N],
+    /// A key that two members could be taken for.
+    pub ambiguous: Option<&'static str>,
 }
 
 /// Which of `keys` a key folds to.
 fn folded_index(key: &Json<'_>, keys: &[&str]) -> Option<usize> {
     let inner = &key.text[1..key.text.len() - 1];
-    if inner.is_ascii() && !inner.contains('\\') {
+    if inner.bytes().all(|byte| byte.is_ascii() && byte != b'\\') {
         return keys.iter().position(|wanted| wanted.eq_ignore_ascii_case(inner));
     }
     let folded = fold(&key.as_str()?);
@@ -208,43 +239,39 @@ const WHITE: [char; 4] = [' ', '\t', '\n', '\r'];
 /// A walk over the inside of an object or array of validated text.
 #[derive(Debug, Clone)]
 struct Walk<'a> {
-    rest: &'a str,
+    /// The object or array.
+    text: &'a str,
+    /// Where it begins in the text that was parsed.
+    start: usize,
+    /// How far the walk is, in `text`.
     at: usize,
+    /// Where the inside ends, in `text`.
+    end: usize,
 }
 
 impl<'a> Walk<'a> {
     fn into(value: &Json<'a>, kind: Kind) -> Walk<'a> {
-        if value.kind() == kind {
-            Walk {
-                rest: &value.text[1..value.text.len() - 1],
-                at: value.at + 1,
-            }
-        } else {
-            Walk { rest: "", at: value.at }
+        let end = if value.kind() == kind { value.text.len() - 1 } else { 1 };
+        Walk {
+            text: value.text,
+            start: value.at,
+            at: 1,
+            end,
         }
-    }
-
-    /// Passes over white space, commas and colons: the text is valid, so each stands where it may.
-    fn between(&mut self) {
-        let skipped = self
-            .rest
-            .bytes()
-            .position(|byte| !matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | b',' | b':'))
-            .unwrap_or(self.rest.len());
-        self.rest = &self.rest[skipped..];
-        self.at += skipped;
     }
 
     fn value(&mut self) -> Option<Json<'a>> {
-        self.between();
-        if self.rest.is_empty() {
-            return None;
-        }
-        let (text, rest) = self.rest.split_at(value_length(self.rest.as_bytes()));
-        let value = Json { text, at: self.at };
-        self.rest = rest;
-        self.at += text.len();
-        Some(value)
+        let rest = self.text.as_bytes().get(self.at..self.end)?;
+        // White space, commas and colons: the text is valid, so each stands where it may.
+        let skipped = rest
+            .iter()
+            .position(|byte| !matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | b',' | b':'))?;
+        let from = self.at + skipped;
+        self.at = from + value_length(&rest[skipped..]);
+        Some(Json {
+            text: &self.text[from..self.at],
+            at: self.start + from,
+        })
     }
 }
 
@@ -284,7 +311,7 @@ fn value_length(bytes: &[u8]) -> usize {
 /// Length of the string, quotes included, that valid text begins with.
 fn string_length(bytes: &[u8]) -> usize {
     let mut at = 1;
-    while let Some(found) = memchr::memchr2(b'"', b'\\', &bytes[at.min(bytes.len())..]) {
+    while let Some(found) = bytes.get(at..).and_then(quote_or_backslash) {
         at += found;
         if bytes[at] == b'"' {
             return at + 1;
@@ -292,6 +319,15 @@ fn string_length(bytes: &[u8]) -> usize {
         at += 2;
     }
     bytes.len()
+}
+
+/// The first `"` or `\`. Most strings are short, and to begin a search with vectors takes longer than to look at a few
+/// bytes.
+fn quote_or_backslash(bytes: &[u8]) -> Option<usize> {
+    const FEW: usize = 24;
+    let (near, far) = bytes.split_at(bytes.len().min(FEW));
+    let found = near.iter().position(|byte| matches!(byte, b'"' | b'\\'));
+    found.or_else(|| memchr::memchr2(b'"', b'\\', far).map(|found| near.len() + found))
 }
 
 /// Iterator of [`Json::members`].
@@ -452,6 +488,21 @@ mod tests {
         }
 
         #[test]
+        fn picking_is_getting_each_and_looking_for_look_alikes(
+            keys in proptest::collection::vec(
+                proptest::sample::select(vec!["name", "Name", "n\\u0061me", "\\uff4eame", "_meta", "other", "\\ud800"]), 0..6),
+        ) {
+            let members: Vec<_> = keys.iter().enumerate().map(|(value, key)| format!("\"{key}\":{value}")).collect();
+            let text = format!("{{{}}}", members.join(","));
+            let wanted = ["name", "_meta"];
+            let picked = json(&text).pick(&wanted);
+            for (key, value) in wanted.iter().zip(picked.values) {
+                prop_assert_eq!(value.map(|value| value.text()), json(&text).get(key).map(|value| value.text()));
+            }
+            prop_assert_eq!(picked.ambiguous, json(&text).ambiguous(&wanted));
+        }
+
+        #[test]
         fn written_strings_read_back(text in ".*") {
             let written = string(&text);
             prop_assert_eq!(json(&written).as_str().unwrap().into_owned(), text);
@@ -488,6 +539,7 @@ mod tests {
             any::<bool>().prop_map(|b| b.to_string()),
             any::<i64>().prop_map(|n| n.to_string()),
             ".{0,8}".prop_map(|s| string(&s)),
+            "[a\"\\\\]{0,70}".prop_map(|s| string(&s)),
             Just(r#""\"\\\u00e9{[,:""#.to_owned()),
         ];
         leaf.prop_recursive(4, 40, 5, |inner| {

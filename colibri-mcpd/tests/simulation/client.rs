@@ -22,6 +22,8 @@ const LONGEST: Duration = Duration::from_secs(180);
 const SOON: Duration = Duration::from_millis(100);
 /// How long the daemon waits for calls in flight when it ends.
 const DRAIN: Duration = Duration::from_secs(5);
+/// The code of the answer to what is asked of a daemon that ends.
+const STOPPING: i64 = 105;
 
 /// A person's client, which connects as often as it likes.
 pub struct Person {
@@ -615,6 +617,17 @@ impl Connection {
             self.reusable.push(message["id"].clone());
         }
         let code = error.and_then(|error| error["code"].as_i64());
+        let shutdown = self.world.books().shutdown;
+        if code == Some(STOPPING) {
+            self.world.count("request refused by a daemon that ends");
+            if shutdown.is_none() {
+                self.fail(&format!("was refused {id} by a daemon that does not end"));
+            }
+            return;
+        }
+        if shutdown.is_some_and(|at| asked.at > at) {
+            self.fail(&format!("was answered {id}, which it asked a daemon that was ending"));
+        }
         let right = match asked.kind {
             Kind::Initialize => result.is_some_and(|result| result["protocolVersion"] == self.version),
             Kind::Discover => result.is_some_and(|result| result["supportedVersions"].is_array()),

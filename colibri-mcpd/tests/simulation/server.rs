@@ -269,14 +269,13 @@ impl Life {
 
     /// Its input was closed: it ends in its own time, perhaps with a last word.
     async fn told_to_end(&mut self, deaf: bool) {
-        let ending = self.world.is_ending();
         let lost: Vec<_> = self
             .calls
             .values()
             .filter(|call| !call.answered && !call.cancelled)
             .collect();
         let alone = self.profile.isolation == "client";
-        if !lost.is_empty() && !ending && !alone && !deaf && self.stdout.is_some() {
+        if !lost.is_empty() && !alone && !deaf && self.stdout.is_some() {
             let tags: Vec<_> = lost.iter().map(|call| call.tag.as_str()).collect();
             let message = format!("was told to end with calls that nobody cancelled: {}", tags.join(", "));
             self.world.fail(&self.name, &message);

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Read};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::Signal;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::tools::{self, OWN, Tool};
-use super::{Context, Failure};
+use super::{Context, Failure, missing};
 use crate::client::connect::{Canceller, Connection, Progress, RequestError, ToolResult};
 use crate::client::terminal;
+use crate::protocol::Code;
 
 /// What to call, with what.
 #[derive(Debug, clap::Args)]
@@ -41,7 +42,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
         Some(whole) => whole,
         None if arguments.pairs.is_empty() => json_object("{}")?,
         None => {
-            let tool = definition(&mut connection, &arguments.server, &arguments.tool)?;
+            let tool = definition(&mut connection, arguments, context)?;
             typed(&arguments.pairs, &tool.input_schema)?
         }
     };
@@ -55,6 +56,13 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
     );
     bar.finish();
     let result = result?;
+    // Only a hint: a hosted server can write the same into its own results.
+    if result.is_error
+        && result.own_code() == Some(Code::NoSuchTool.name())
+        && let Some(why) = missing::tool(&mut connection, &arguments.server, &arguments.tool, context)?
+    {
+        return Err(why);
+    }
     context.print(&result.raw, || {
         terminal::block(&result.readable()).trim_end_matches('\n').to_owned()
     })?;
@@ -94,21 +102,24 @@ pub fn call(
     connection.call_tool("colibri_external_mcp_call_tool", &outer, on_progress)
 }
 
-/// A tool's definition. An unknown name fails with the ones there are.
-fn definition(connection: &mut Connection, server: &str, name: &str) -> Result<Tool, Failure> {
-    let (tools, _) = if server == OWN {
-        tools::exposed(connection, true)?
+/// A tool's definition. A name that is not there fails with the reason.
+fn definition(connection: &mut Connection, arguments: &Arguments, context: &Context) -> Result<Tool, Failure> {
+    let Arguments { server, tool, .. } = arguments;
+    let listed = if server == OWN {
+        tools::exposed(connection, true)
     } else {
-        tools::of_server(connection, server)?
+        tools::of_server(connection, server)
     };
-    let names: Vec<_> = tools.iter().map(|tool| tool.name.clone()).collect();
-    tools.into_iter().find(|tool| tool.name == name).ok_or_else(|| {
-        RequestError::Refused {
-            code: -32602,
-            message: format!("server {server} has no tool {name}; it has: {}", names.join(", ")),
-        }
-        .into()
-    })
+    let otherwise = match listed {
+        Ok((tools, _)) => match tools.into_iter().find(|listed| listed.name == *tool) {
+            Some(found) => return Ok(found),
+            None => Failure::Machine(format!("the tools of {server} changed just now: call again")),
+        },
+        // So it is said of a server that is not there; what is asked next says more.
+        Err(error @ RequestError::Tool(_)) => error.into(),
+        Err(error) => return Err(error.into()),
+    };
+    Err(missing::tool(connection, server, tool, context)?.unwrap_or(otherwise))
 }
 
 /// The text of `--args`, which must be an object.
@@ -215,22 +226,12 @@ fn typed_value(text: &str, types: &[String]) -> Option<Box<RawValue>> {
 
 /// From now on SIGINT and SIGTERM cancel the call at the server and end this process with 128 and the signal's number.
 fn cancel_on_signals(mut canceller: Canceller) -> Result<(), Failure> {
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGINT);
-    signals.add(Signal::SIGTERM);
-    // Blocked here, before any other thread starts, so that only the waiting thread gets them.
-    signals
-        .thread_block()
-        .map_err(|error| Failure::Machine(format!("cannot block signals: {error}")))?;
-    std::thread::spawn(move || {
-        if let Ok(signal) = signals.wait() {
-            // If the daemon is gone there is nothing left to cancel.
-            let _ = canceller.cancel();
-            eprintln!("\ncolibri-mcp: cancelled");
-            std::process::exit(128 + signal as i32);
-        }
-    });
-    Ok(())
+    super::on_signals(&[Signal::SIGINT, Signal::SIGTERM], move |signal| {
+        // If the daemon is gone there is nothing left to cancel.
+        let _ = canceller.cancel();
+        eprintln!("\ncolibri-mcp: cancelled");
+        std::process::exit(128 + signal as i32);
+    })
 }
 
 /// A progress bar on stderr, once there is progress and if somebody can see it.

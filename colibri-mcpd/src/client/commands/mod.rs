@@ -9,13 +9,16 @@ pub mod demo_daemon;
 pub mod demo_server;
 pub mod doctor;
 pub mod metrics;
+pub mod missing;
 pub mod pin;
 pub mod servers;
 pub mod snapshot;
 pub mod ssh_gate;
 pub mod status;
+pub mod tap;
 pub mod tasks;
 pub mod tools;
+pub mod top;
 pub mod trail;
 
 use std::io;
@@ -23,6 +26,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use nix::sys::signal::{SigSet, Signal};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -51,6 +55,10 @@ pub enum Command {
     Trail(trail::Arguments),
     /// Shows the daemon's metrics, as Prometheus reads them
     Metrics(metrics::Arguments),
+    /// Shows, as they pass, the messages between the daemon and a server (operators)
+    Tap(tap::Arguments),
+    /// Shows servers, calls, waiting approvals and the trail, and goes on doing so (operators)
+    Top(top::Arguments),
     /// Shows the calls that wait for a person (operators)
     Approvals,
     /// Lets a waiting call be made (operators)
@@ -113,6 +121,8 @@ impl Command {
             Command::Snapshot => snapshot::run(context)?,
             Command::Trail(arguments) => return trail::run(&arguments, context),
             Command::Metrics(arguments) => metrics::run(&arguments, context)?,
+            Command::Tap(arguments) => tap::run(&arguments, context)?,
+            Command::Top(arguments) => return top::run(&arguments, context),
             Command::Approvals => approvals::list(context)?,
             Command::Approve(decide) => approvals::decide(&decide, true, context)?,
             Command::Deny(decide) => approvals::decide(&decide, false, context)?,
@@ -236,6 +246,20 @@ fn trail_exit_code(error: &TrailCommandError) -> u8 {
         | TrailCommandError::Proof(ProofError::NoRecord(_) | ProofError::NotSealed(_) | ProofError::Form(_)) => 65,
         TrailCommandError::Proof(ProofError::Damaged { .. } | ProofError::Root(_) | ProofError::Checkpoint(_)) => 1,
     }
+}
+
+/// From now on the first of these signals is given to `then`, on a thread of its own, and does nothing else.
+fn on_signals(signals: &[Signal], then: impl FnOnce(Signal) + Send + 'static) -> Result<(), Failure> {
+    let set: SigSet = signals.iter().copied().collect();
+    // Blocked here, before any other thread starts, so that only the waiting thread gets them.
+    set.thread_block()
+        .map_err(|error| Failure::Machine(format!("cannot block signals: {error}")))?;
+    std::thread::spawn(move || {
+        if let Ok(signal) = set.wait() {
+            then(signal);
+        }
+    });
+    Ok(())
 }
 
 /// Says why a command failed, and returns the exit status.

@@ -21,8 +21,10 @@ pub struct Server {
     /// Its id in the registry.
     pub id: String,
     transport: String,
-    state: String,
-    reason: Option<String>,
+    /// What it is doing: `ready`, `blocked` and so on.
+    pub state: String,
+    /// Why, where there is something to say.
+    pub reason: Option<String>,
     /// Milliseconds since the epoch.
     since: i64,
     isolation: Option<String>,
@@ -183,7 +185,7 @@ mod tests {
         let text = show(&answer);
         for part in [
             "git",
-            "41, 3",
+            "41,",
             "jail ephemeral",
             "12, 2 blocked",
             "git: blocked, not as approved: 2 of its tools and its instructions; colibri-mcp pin diff git",

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-use super::{Context, Failure};
+use super::{Context, Failure, missing};
 use crate::client::connect::{Connection, Params, RequestError};
 use crate::client::terminal::{Mood, Table};
 
@@ -49,7 +49,12 @@ impl Tool {
 pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
     let mut connection = context.connect()?;
     let (tools, raw) = match arguments.server.as_deref() {
-        Some(server) if server != OWN => of_server(&mut connection, server)?,
+        Some(server) if server != OWN => match of_server(&mut connection, server) {
+            Err(error @ RequestError::Tool(_)) => {
+                return Err(missing::server(&mut connection, server)?.unwrap_or_else(|| error.into()));
+            }
+            listed => listed?,
+        },
         own => exposed(&mut connection, own.is_some())?,
     };
     context.print(&raw, || show(&tools))

@@ -1,0 +1,329 @@
+//! What each stage costs a call: `cargo bench -p colibri-mcpd --bench stages`.
+//!
+//! The stages' own functions are called one after the other over batches of calls to one server, on one thread, and the
+//! time of each is added up, so that nothing but the stage itself is in it: no socket, no pipe, no waiting. The trail is
+//! in `TMPDIR`, written as without `--trail-sync`. The shares are what counts; times depend on the machine.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use colibri_jail_helper::registry::Registry;
+use colibri_mcpd::chain::metrics::CallMetrics;
+use colibri_mcpd::chain::{Arguments, Call, Chain, Client, Outcome, Parts, Recorder, Relayed, Target};
+use colibri_mcpd::chain::{dispatch, exit, record, validate};
+use colibri_mcpd::confine::{BoxFuture, Exit, Order, Process, SpawnError, Spawned, Spawner};
+use colibri_mcpd::host::registry::{Loaded, Server as Entry};
+use colibri_mcpd::host::secrets::Secrets;
+use colibri_mcpd::host::{self, Host};
+use colibri_mcpd::policy::{Approvals, Caller, Clients, DEFAULT_EXPIRY, Gates};
+use colibri_mcpd::protocol::{self, Capability, Session, Version};
+use colibri_mcpd::store::Store;
+use colibri_mcpd::trail::{Head, Limits, Options, Trail, Witness};
+use colibri_mcpd::wire::{Budget, Envelope, Frame, FrameReader, Id, Kind, Outbox};
+use tokio::io::{AsyncWriteExt as _, DuplexStream};
+
+/// Calls that arrive together.
+const BATCH: usize = 64;
+const VERSION: Version = Version::V2025_11_25;
+/// In-memory pipes hold a whole batch.
+const PIPE: usize = 16 << 20;
+
+const STAGES: [&str; 8] = [
+    "enter: read, classify, admit",
+    "validate: gates, rules, schema",
+    "record: enter",
+    "dispatch: edit, queue for the server",
+    "exit: read the answer",
+    "exit: shape it",
+    "record: exit",
+    "exit: queue for the client",
+];
+
+struct Nobody;
+
+impl Witness for Nobody {
+    fn witness(&self, _: &Head) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Starts the one server there is: a task that answers each call with a fixed text.
+struct InMemory;
+
+struct Forever;
+
+impl Process for Forever {
+    fn pid(&self) -> u32 {
+        1
+    }
+
+    fn jid(&self) -> Option<u32> {
+        None
+    }
+
+    fn instance(&self) -> Option<&str> {
+        None
+    }
+
+    fn wait(&mut self) -> BoxFuture<'_, Exit> {
+        Box::pin(std::future::pending())
+    }
+}
+
+impl Spawner for InMemory {
+    fn spawn(&self, _: Order) -> BoxFuture<'_, Result<Spawned, SpawnError>> {
+        let (stdin, requests) = tokio::io::duplex(PIPE);
+        let (answers, stdout) = tokio::io::duplex(PIPE);
+        tokio::spawn(echo(requests, answers));
+        let spawned = Spawned {
+            stdin: Box::new(stdin),
+            stdout: Box::new(stdout),
+            stderr: Box::new(tokio::io::empty()),
+            process: Box::new(Forever),
+        };
+        Box::pin(std::future::ready(Ok(spawned)))
+    }
+}
+
+async fn echo(requests: DuplexStream, mut answers: DuplexStream) {
+    let mut reader = FrameReader::new(requests, PIPE);
+    while reader.fill().await.unwrap_or(false) {
+        let mut out = Vec::new();
+        while let Some(Frame::Line(line)) = reader.pop() {
+            let Ok(Kind::Request { id, method, .. }) = Envelope::parse(&line).map(|envelope| envelope.kind) else {
+                continue;
+            };
+            let result = if method.is_string("initialize") {
+                r#""result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"e","version":"1"}}"#
+            } else if method.is_string("tools/list") {
+                r#""result":{"tools":[{"name":"echo","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}}]}"#
+            } else if method.is_string("tools/call") {
+                r#""result":{"content":[]}"#
+            } else {
+                r#""error":{"code":-32601,"message":"no"}"#
+            };
+            out.extend_from_slice(format!("{{\"jsonrpc\":\"2.0\",\"id\":{},{result}}}\n", id.text()).as_bytes());
+        }
+        if answers.write_all(&out).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    for (size, batches) in [(64, 2000), (64 * 1024, 40)] {
+        let times = runtime.block_on(measure(size, batches))?;
+        let total: Duration = times.iter().sum();
+        let calls = (batches * BATCH) as u32;
+        println!(
+            "{size} bytes of text each way, {BATCH} calls together: {:.2} us a call",
+            micros(total / calls)
+        );
+        for (stage, time) in STAGES.iter().zip(times) {
+            let share = 100.0 * time.as_secs_f64() / total.as_secs_f64();
+            println!("  {stage:40} {:8.3} us {share:5.1} %", micros(time / calls));
+        }
+    }
+    Ok(())
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()], Box<dyn Error>> {
+    let directory = tempfile::tempdir()?;
+    let trail = Trail::open(Options {
+        state_dir: directory.path().to_owned(),
+        sync: false,
+        witness: Arc::new(Nobody),
+        limits: Limits::default(),
+    })?;
+    let chain = Arc::new(Chain {
+        recorder: Recorder::Trail(trail),
+        rules: validate::Rules {
+            gates: ArcSwap::from_pointee(Gates::new(false, true)),
+            clients: ArcSwap::from_pointee(Clients::absent(directory.path().join("clients.json"))),
+        },
+        metrics: CallMetrics::default(),
+        approvals: Approvals::new(DEFAULT_EXPIRY),
+    });
+    let budget = Arc::new(Budget::new(1 << 30));
+    let host = Host::new(host::Parts {
+        spawner: Arc::new(InMemory),
+        store: Arc::new(Store::open(directory.path())?),
+        chain: chain.clone(),
+        budget: budget.clone(),
+        max_frame: 16 << 20,
+        secrets: Secrets::beside(&directory.path().join("external-mcp.json")),
+        registry: "bench".to_owned(),
+        call_timeout: Duration::from_secs(30),
+        pins: None,
+    });
+    let registry = Registry::parse(br#"{"servers":{"echo":{"command":"/bench/echo"}}}"#, "bench")?;
+    host.load(&Loaded {
+        servers: registry
+            .servers
+            .into_iter()
+            .map(|(id, entry)| {
+                let entry = Arc::new(entry);
+                (id, Entry { entry, refusal: None })
+            })
+            .collect(),
+        notes: Vec::new(),
+    });
+    let caller = Caller {
+        uid: 1001,
+        gid: 1001,
+        pid: Some(4242),
+    };
+    host.first_look(host.unseen(), &caller, 1).await;
+    let target: Arc<dyn Target> = host
+        .table()
+        .by_name("echo__echo")
+        .ok_or("the server was not seen")?
+        .clone();
+
+    let outbox = Arc::new(Outbox::new(PIPE, budget));
+    let writer = tokio::spawn({
+        let outbox = outbox.clone();
+        async move { outbox.drive(tokio::io::sink()).await }
+    });
+    let client = Arc::new(Client::new(1, caller, outbox.clone(), 2 * BATCH));
+    let text = "x".repeat(size);
+    let mut times = [Duration::ZERO; STAGES.len()];
+    for round in 0..=batches {
+        if round == 1 {
+            // The first round compiles the schema and starts the server.
+            times = Default::default();
+        }
+        let requests: Vec<Bytes> = (0..BATCH)
+            .map(|n| {
+                let id = round * BATCH + n;
+                Bytes::from(format!(
+                    r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"echo__echo","arguments":{{"text":"{text}"}}}}}}"#
+                ))
+            })
+            .collect();
+        let answers: Vec<Bytes> = (0..BATCH)
+            .map(|n| {
+                Bytes::from(format!(
+                    r#"{{"jsonrpc":"2.0","id":{n},"result":{{"content":[{{"type":"text","text":"{text}"}}]}}}}"#
+                ))
+            })
+            .collect();
+
+        // What is recorded and shaped, and what is dispatched, are calls of their own: a call that a server has is its
+        // session's, and ends there.
+        let start = Instant::now();
+        let calls: Vec<Call> = requests
+            .iter()
+            .filter_map(|frame| enter(&client, &target, frame))
+            .collect();
+        times[0] += start.elapsed();
+        let start = Instant::now();
+        let mut entered: Vec<(Call, Option<protocol::Failure>)> = calls
+            .into_iter()
+            .map(|mut call| {
+                let refused = validate::validate(&chain.rules, &mut call).err();
+                (call, refused)
+            })
+            .collect();
+        times[1] += start.elapsed();
+        let start = Instant::now();
+        record::entered(&chain.recorder, &mut entered)?;
+        times[2] += start.elapsed();
+
+        let start = Instant::now();
+        let outcomes: Vec<Outcome> = answers.iter().filter_map(read_answer).collect();
+        times[4] += start.elapsed();
+        let start = Instant::now();
+        let shaped: Vec<(Call, exit::Answer)> = entered
+            .into_iter()
+            .zip(outcomes)
+            .map(|((call, _), outcome)| {
+                let answer = exit::shape(&call, outcome);
+                (call, answer)
+            })
+            .collect();
+        times[5] += start.elapsed();
+        let start = Instant::now();
+        record::left(&chain.recorder, &shaped)?;
+        times[6] += start.elapsed();
+        let start = Instant::now();
+        for (call, answer) in &shaped {
+            exit::deliver(call, answer);
+        }
+        times[7] += start.elapsed();
+
+        let calls: Vec<Call> = requests
+            .iter()
+            .filter_map(|frame| enter(&client, &target, frame))
+            .collect();
+        assert_eq!((calls.len(), shaped.len()), (BATCH, BATCH), "a call was lost");
+        let start = Instant::now();
+        for call in calls {
+            dispatch::dispatch(&chain, call);
+        }
+        times[3] += start.elapsed();
+        client.all_landed().await;
+    }
+    outbox.close();
+    writer.await??;
+    host.end(Duration::from_secs(1)).await;
+    Ok(times)
+}
+
+/// What a client's session makes of a line.
+fn enter(client: &Arc<Client>, target: &Arc<dyn Target>, frame: &Bytes) -> Option<Call> {
+    let Kind::Request { id, method, params } = Envelope::parse(frame).ok()?.kind else {
+        return None;
+    };
+    let key = Id::of(id);
+    client.admit(&key).ok()?;
+    let method = method.as_str()?;
+    let request = protocol::classify(Session::Legacy(VERSION), &[Capability::Tools], &method, params).ok()?;
+    let name = params?.get("name")?.as_str()?;
+    let arguments = params?.get("arguments")?;
+    Some(Call {
+        client: client.clone(),
+        id: key,
+        id_text: id.text().into(),
+        batch: None,
+        version: request.version,
+        method: request.method,
+        frame: frame.clone(),
+        parts: Parts {
+            id: id.span(),
+            params: params.map(|params| params.span()),
+            progress_token: None,
+            arguments: Arguments::At(arguments.span()),
+        },
+        name: Some((&*name).into()),
+        trace: None,
+        target: target.clone(),
+        entered: tokio::time::Instant::now(),
+        time: SystemTime::now(),
+        number: 0,
+        attempt: 1,
+        validated: false,
+    })
+}
+
+/// What a server's session makes of a line.
+fn read_answer(frame: &Bytes) -> Option<Outcome> {
+    let Kind::Answer { id, outcome } = Envelope::parse(frame).ok()?.kind else {
+        return None;
+    };
+    Some(Outcome::Relayed(Relayed {
+        frame: frame.clone(),
+        id: id?.span(),
+        outcome: outcome.map(|result| result.span()).map_err(|error| error.span()),
+        version: VERSION,
+        limit: None,
+    }))
+}

@@ -1,0 +1,290 @@
+//! Watching what the daemon and a server say to each other.
+//!
+//! What nobody watches costs one relaxed atomic load a frame. What somebody watches is handed over as it is, to be
+//! redacted and shown elsewhere: into a queue with a limit, beyond which frames are dropped and counted, so that who
+//! watches slowly, or not at all, holds up nobody.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use crate::chain::Call;
+
+/// The most taps of one server at one time.
+pub const MOST_TAPS: usize = 8;
+/// The most frames that wait for one tap.
+const MOST_FRAMES: usize = 1024;
+/// The most bytes that wait for one tap; a single frame may be longer.
+const MOST_BYTES: usize = 8 * 1024 * 1024;
+/// Frames handed out together, so that a part of a burst can be shown while the rest comes.
+const MOST_TOGETHER: usize = 64;
+/// Shorter frames are copied: a few bytes must not keep a large read buffer alive.
+const COPIED: usize = 64 * 1024;
+
+/// Which way a frame went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the daemon.
+    ToServer,
+    /// From the server.
+    FromServer,
+}
+
+/// Whose call it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asker {
+    /// The client's connection.
+    pub connection: u64,
+    /// The user.
+    pub uid: u32,
+    /// The client's process, where the system tells.
+    pub pid: Option<i32>,
+    /// The client's id of the call, as JSON.
+    pub id: Box<str>,
+    /// The method.
+    pub method: String,
+    /// The server's own name of the tool.
+    pub tool: Option<String>,
+}
+
+impl Asker {
+    /// Who made a call.
+    pub fn of(call: &Call) -> Asker {
+        let to = call.target.describe();
+        Asker {
+            connection: call.client.connection,
+            uid: call.client.caller.uid,
+            pid: call.client.caller.pid,
+            id: call.id_text.clone(),
+            method: call.method.map_or(to.operation, |method| method.as_str()).to_owned(),
+            tool: call.method.map(|_| to.operation.to_owned()),
+        }
+    }
+}
+
+/// A frame that passed.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// When.
+    pub time: SystemTime,
+    /// Which way.
+    pub direction: Direction,
+    /// The daemon's number of the process.
+    pub process: u64,
+    /// The process id, of the server or of the one that watches it.
+    pub pid: u32,
+    /// The frame; empty where it was too long to be read.
+    pub frame: Bytes,
+    /// Its bytes.
+    pub length: u64,
+    /// The daemon's number of the call that it sends, and whose call that is.
+    pub call: Option<(u64, Asker)>,
+}
+
+/// The taps of one server.
+#[derive(Debug, Default)]
+pub struct Taps {
+    watched: AtomicBool,
+    queues: Mutex<Vec<Arc<Queue>>>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    work: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    frames: VecDeque<Seen>,
+    bytes: usize,
+    dropped: u64,
+    ended: Option<&'static str>,
+}
+
+/// What came since the last look.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Frames in the order in which they passed.
+    pub frames: Vec<Seen>,
+    /// Frames that passed behind these and were dropped.
+    pub dropped: u64,
+    /// Why there will be no more, if so.
+    pub ended: Option<&'static str>,
+}
+
+impl Queue {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, seen: Seen) {
+        let mut waiting = self.waiting();
+        let held = seen.frame.len();
+        let full = waiting.frames.len() >= MOST_FRAMES || waiting.bytes + held > MOST_BYTES;
+        // Once a frame was dropped the rest of the burst is, too: so a gap is one gap, and its place is known.
+        if (full && !waiting.frames.is_empty()) || waiting.dropped > 0 {
+            waiting.dropped += 1;
+        } else {
+            waiting.bytes += held;
+            waiting.frames.push_back(seen);
+        }
+        drop(waiting);
+        self.work.notify_one();
+    }
+}
+
+impl Taps {
+    fn queues(&self) -> MutexGuard<'_, Vec<Arc<Queue>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether anybody watches.
+    pub fn is_watched(&self) -> bool {
+        // What somebody who only just begins to watch misses is over in any order.
+        self.watched.load(Ordering::Relaxed)
+    }
+
+    /// Shows a frame to all who watch, if there are any. Never waits for one of them.
+    pub fn see(&self, mut seen: Seen) {
+        if !self.is_watched() {
+            return;
+        }
+        if seen.frame.len() < COPIED {
+            seen.frame = Bytes::copy_from_slice(&seen.frame);
+        }
+        let queues = self.queues();
+        for queue in queues.iter() {
+            queue.put(seen.clone());
+        }
+    }
+
+    /// Begins to watch. `None`: [`MOST_TAPS`] do already.
+    pub fn open(self: &Arc<Self>) -> Option<Tap> {
+        let queue = Arc::new(Queue::default());
+        let mut queues = self.queues();
+        if queues.len() >= MOST_TAPS {
+            return None;
+        }
+        queues.push(queue.clone());
+        self.watched.store(true, Ordering::Relaxed);
+        drop(queues);
+        Some(Tap {
+            taps: self.clone(),
+            queue,
+        })
+    }
+
+    /// Ends all taps, for this reason.
+    pub fn close(&self, why: &'static str) {
+        for queue in self.queues().iter() {
+            queue.waiting().ended.get_or_insert(why);
+            queue.work.notify_one();
+        }
+    }
+}
+
+/// One who watches; until it is dropped.
+#[derive(Debug)]
+pub struct Tap {
+    taps: Arc<Taps>,
+    queue: Arc<Queue>,
+}
+
+impl Tap {
+    /// Waits until there is something to show, and takes it.
+    pub async fn next(&self) -> Batch {
+        loop {
+            let batch = self.take();
+            if !batch.frames.is_empty() || batch.dropped > 0 || batch.ended.is_some() {
+                return batch;
+            }
+            self.queue.work.notified().await;
+        }
+    }
+
+    fn take(&self) -> Batch {
+        let mut waiting = self.queue.waiting();
+        let count = waiting.frames.len().min(MOST_TOGETHER);
+        let frames: Vec<Seen> = waiting.frames.drain(..count).collect();
+        waiting.bytes -= frames.iter().map(|seen| seen.frame.len()).sum::<usize>();
+        let all = waiting.frames.is_empty();
+        Batch {
+            frames,
+            dropped: if all { std::mem::take(&mut waiting.dropped) } else { 0 },
+            ended: waiting.ended.filter(|_| all),
+        }
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        let mut queues = self.taps.queues();
+        queues.retain(|queue| !Arc::ptr_eq(queue, &self.queue));
+        self.taps.watched.store(!queues.is_empty(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(length: usize) -> Seen {
+        Seen {
+            time: SystemTime::now(),
+            direction: Direction::FromServer,
+            process: 1,
+            pid: 1,
+            frame: Bytes::from(vec![b'x'; length]),
+            length: length as u64,
+            call: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn frames_beyond_the_limit_are_counted_where_they_are_missing() {
+        let taps = Arc::new(Taps::default());
+        let tap = taps.open().unwrap();
+        for _ in 0..MOST_FRAMES + 10 {
+            taps.see(seen(1));
+        }
+        let (mut frames, mut dropped) = (0, 0);
+        while dropped == 0 {
+            let batch = tap.next().await;
+            assert!(batch.frames.len() <= MOST_TOGETHER);
+            (frames, dropped) = (frames + batch.frames.len(), batch.dropped);
+        }
+        assert_eq!((frames, dropped), (MOST_FRAMES, 10));
+        taps.see(seen(1));
+        let batch = tap.next().await;
+        assert_eq!((batch.frames.len(), batch.dropped, batch.ended), (1, 0, None));
+    }
+
+    #[tokio::test]
+    async fn bytes_are_bounded_and_one_long_frame_is_still_seen() {
+        let taps = Arc::new(Taps::default());
+        let tap = taps.open().unwrap();
+        taps.see(seen(2 * MOST_BYTES));
+        taps.see(seen(1));
+        assert_eq!(tap.queue.waiting().bytes, 2 * MOST_BYTES);
+        let batch = tap.next().await;
+        assert_eq!((batch.frames.len(), batch.dropped), (1, 1));
+        assert_eq!(tap.queue.waiting().bytes, 0);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_watched_before_and_after() {
+        let taps = Arc::new(Taps::default());
+        assert!(!taps.is_watched());
+        let all: Vec<Tap> = (0..MOST_TAPS).map(|_| taps.open().unwrap()).collect();
+        assert!(taps.open().is_none() && taps.is_watched());
+        taps.close("gone");
+        assert_eq!(all[0].next().await.ended, Some("gone"));
+        drop(all);
+        assert!(!taps.is_watched());
+    }
+}

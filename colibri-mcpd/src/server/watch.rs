@@ -1,0 +1,339 @@
+//! The operators' methods that answer with a stream: `colibri/tap` and `colibri/overview`.
+//!
+//! Such a request is acknowledged by its first notification, followed by others until its client cancels it, which has
+//! no answer, or goes away, or until the daemon ends it with a result that says why. A client that reads slowly gets
+//! less, and never holds up anybody.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::daemon::Daemon;
+use super::frames::{Describer, SHORT, notification};
+use super::{operator, overview};
+use crate::chain::{Call, Chain, Client, Failure, Outcome, Parked};
+use crate::host::Server;
+use crate::host::tap::{Batch, MOST_TAPS, Tap};
+use crate::protocol::{Answer, Code, RpcError};
+use crate::trail::Detail;
+use crate::wire::Json;
+
+/// Bytes queued for a client from which on it gets no more until it has read.
+const AHEAD: usize = 1024 * 1024;
+/// How soon a client that is behind is looked at again.
+const LOOK: Duration = Duration::from_millis(20);
+/// What a notification holds beside the frame, bytes; more than it ever is.
+const AROUND: usize = 16 * 1024;
+/// The longest message that clients read (`client::lines::LINE_LIMIT`), whatever the daemon's limit is.
+const MOST_READ: usize = 16 * 1024 * 1024;
+/// How often the overview may be sent, milliseconds.
+const EVERY_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
+/// The most records of the trail in an overview.
+const MOST_TAIL: u64 = 200;
+
+/// What an operator watches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Watch {
+    /// `colibri/tap`, with `{"server": …, "full": …}`: the frames of a server.
+    Tap {
+        /// Which.
+        server: String,
+        /// Whether frames are shown whole.
+        full: bool,
+    },
+    /// `colibri/overview`, with `{"every_ms": …, "tail": …}`: the state of everything.
+    Overview {
+        /// How often; without it, once, as the result.
+        every: Option<Duration>,
+        /// Records of the trail.
+        tail: usize,
+    },
+}
+
+impl Watch {
+    /// Reads a request. `None`: it is another method.
+    ///
+    /// # Errors
+    /// -32602 for parameters that are not as they must be.
+    pub fn read(method: &str, params: Option<Json<'_>>) -> Option<Result<Watch, RpcError>> {
+        let get = |key| params.and_then(|params| params.get(key));
+        match method {
+            "colibri/tap" => {
+                let server = get("server").and_then(|server| server.as_str());
+                let full = get("full").map_or(Some(false), |full| full.as_bool());
+                Some(match (server, full) {
+                    (Some(server), Some(full)) => Ok(Watch::Tap {
+                        server: server.into_owned(),
+                        full,
+                    }),
+                    (None, _) => Err(RpcError::invalid_params("params.server must be the id of a server")),
+                    (_, None) => Err(RpcError::invalid_params("params.full must be true or false")),
+                })
+            }
+            "colibri/overview" => {
+                let every = get("every_ms").map(|every| every.as_u64().filter(|every| EVERY_MS.contains(every)));
+                let tail = get("tail").map_or(Some(0), |tail| tail.as_u64());
+                Some(match (every, tail) {
+                    (Some(None), _) => Err(RpcError::invalid_params(format!(
+                        "params.every_ms must be a number of milliseconds, {} to {}",
+                        EVERY_MS.start(),
+                        EVERY_MS.end()
+                    ))),
+                    (_, Some(tail @ 0..=MOST_TAIL)) => Ok(Watch::Overview {
+                        every: every.flatten().map(Duration::from_millis),
+                        tail: tail as usize,
+                    }),
+                    (..) => Err(RpcError::invalid_params(format!(
+                        "params.tail must be 0 to {MOST_TAIL}"
+                    ))),
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The result of a stream that ends.
+pub fn ended(why: &str) -> Answer {
+    Answer::Result(json!({ "ended": why }).to_string().into_bytes())
+}
+
+/// Answers a request: with a stream, with one result, or with what stands against it.
+pub fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Call, watch: &Watch) {
+    let refuse = |call, outcome| chain.finish(vec![(call, outcome)]);
+    if let Err(failure) = operator::check(daemon, &call.client) {
+        return refuse(call, Outcome::Failed(failure));
+    }
+    match watch {
+        Watch::Tap { server, full } => match open(daemon, &call, server, *full) {
+            Err(outcome) => refuse(call, outcome),
+            Ok((server, tap)) => {
+                let describer = describer(&call, &server, *full, daemon.limits.frame);
+                let stream = Stream::begin(daemon, chain, call);
+                let begun = json!({
+                    "tap": stream.id(), "server": &*server.id, "state": server.state().0.name(),
+                    "processes": server.sessions().len(),
+                });
+                if stream.send("colibri/tapping", &begun) {
+                    tokio::spawn(frames(stream, tap, describer));
+                }
+            }
+        },
+        Watch::Overview { every: None, tail } => {
+            let (daemon, chain, tail) = (daemon.clone(), chain.clone(), *tail);
+            tokio::task::spawn_blocking(move || {
+                let answer = Answer::Result(overview::of(&daemon, tail).to_string().into_bytes());
+                chain.finish(vec![(call, Outcome::Own { answer, failed: false })]);
+            });
+        }
+        Watch::Overview {
+            every: Some(every),
+            tail,
+        } => {
+            let stream = Stream::begin(daemon, chain, call);
+            tokio::spawn(overviews(stream, *every, *tail));
+        }
+    }
+}
+
+/// Begins to tap a server, once it is on record who does.
+fn open(daemon: &Daemon, call: &Call, id: &str, full: bool) -> Result<(Arc<Server>, Tap), Outcome> {
+    let wrong = |message: String| Outcome::Own {
+        answer: RpcError::invalid_params(message).into(),
+        failed: true,
+    };
+    let servers = daemon.host().servers();
+    let Some(server) = servers.get(id) else {
+        let id: String = id.chars().take(64).collect();
+        return Err(wrong(format!(
+            "there is no server {id:?}: colibri-mcp servers shows those there are"
+        )));
+    };
+    let details = [
+        ("server", Detail::Text(id)),
+        ("by", Detail::Number(call.client.caller.uid.into())),
+        ("connection", Detail::Number(call.client.connection)),
+        ("full", Detail::Flag(full)),
+    ];
+    let recorded = daemon.chain().recorder.event("tap", &details);
+    recorded.map_err(|error| Outcome::Failed(Failure::new(Code::TrailUnavailable, error.to_string())))?;
+    match server.taps.open() {
+        Some(tap) => Ok((server.clone(), tap)),
+        None => Err(wrong(format!("{MOST_TAPS} taps watch {id} already: end one of them"))),
+    }
+}
+
+fn describer(call: &Call, server: &Server, full: bool, frame: usize) -> Describer {
+    let sessions = server.sessions();
+    let asked = sessions.iter().flat_map(|(_, session)| {
+        let calls = session.asked().into_iter();
+        calls.map(|(number, asker)| ((session.number, number), asker))
+    });
+    // A notification is a message as every other: what is shown whole has to fit in one.
+    let most = if full {
+        frame.min(MOST_READ).saturating_sub(AROUND)
+    } else {
+        SHORT
+    };
+    Describer::new(&call.id_text, most, asked)
+}
+
+/// A streaming answer.
+struct Stream {
+    daemon: Arc<Daemon>,
+    chain: Arc<Chain>,
+    client: Arc<Client>,
+    parked: Arc<Parked>,
+    id: Box<str>,
+}
+
+impl Stream {
+    fn begin(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Call) -> Stream {
+        let (client, id) = (call.client.clone(), call.id_text.clone());
+        let parked = Parked::park(chain, call);
+        daemon.park(&client, parked.clone());
+        Stream {
+            daemon: daemon.clone(),
+            chain: chain.clone(),
+            client,
+            parked,
+            id,
+        }
+    }
+
+    /// Why the stream may not go on, if so: an operator's right can be taken away.
+    fn refused(&self) -> Option<&'static str> {
+        let refused = operator::check(&self.daemon, &self.client).is_err();
+        refused.then_some("you are no operator any more")
+    }
+
+    /// Waits until the client has read most of what it was sent. `false`: the stream is over.
+    async fn has_room(&self) -> bool {
+        while self.client.outbox.queued() > AHEAD {
+            tokio::select! {
+                biased;
+                () = self.parked.over() => return false,
+                () = sleep(LOOK) => {}
+            }
+        }
+        true
+    }
+
+    fn send(&self, method: &str, params: &Value) -> bool {
+        self.client.outbox.push(&notification(method, params))
+    }
+
+    fn end(&self, why: &str) {
+        if let Some(call) = self.parked.take() {
+            let answer = ended(why);
+            self.chain.finish(vec![(call, Outcome::Own { answer, failed: false })]);
+        }
+    }
+
+    /// The id of the request, as JSON.
+    fn id(&self) -> Value {
+        serde_json::from_str(&self.id).unwrap_or_default()
+    }
+}
+
+async fn frames(stream: Stream, tap: Tap, mut describer: Describer) {
+    loop {
+        let batch = tokio::select! {
+            biased;
+            () = stream.parked.over() => return,
+            batch = tap.next() => batch,
+        };
+        if let Some(why) = stream.refused() {
+            return stream.end(why);
+        }
+        let Batch { frames, dropped, ended } = batch;
+        let redactor = stream.daemon.host().redactor();
+        // A long frame takes a while to be looked through: not on a thread that serves clients.
+        let described = tokio::task::spawn_blocking(move || {
+            let lines: Vec<_> = frames
+                .into_iter()
+                .map(|seen| describer.describe(seen, &redactor))
+                .collect();
+            (describer, lines)
+        });
+        let Ok((back, lines)) = described.await else {
+            return stream.end("a frame could not be shown");
+        };
+        describer = back;
+        for line in lines {
+            if !stream.has_room().await || !stream.client.outbox.push(&line) {
+                return;
+            }
+        }
+        if dropped > 0 && !stream.send("colibri/dropped", &json!({ "tap": stream.id(), "frames": dropped })) {
+            return;
+        }
+        if let Some(why) = ended {
+            return stream.end(why);
+        }
+    }
+}
+
+async fn overviews(stream: Stream, every: Duration, tail: usize) {
+    loop {
+        if let Some(why) = stream.refused() {
+            return stream.end(why);
+        }
+        if !stream.has_room().await {
+            return;
+        }
+        let daemon = stream.daemon.clone();
+        let Ok(overview) = tokio::task::spawn_blocking(move || overview::of(&daemon, tail)).await else {
+            return stream.end("the overview could not be made");
+        };
+        if !stream.send("colibri/overview", &overview) {
+            return;
+        }
+        tokio::select! {
+            biased;
+            () = stream.parked.over() => return,
+            () = sleep(every) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(method: &str, params: &str) -> Option<Result<Watch, RpcError>> {
+        Watch::read(method, Json::parse(params.as_bytes()).ok())
+    }
+
+    #[test]
+    fn parameters_are_read_strictly() {
+        let tap = |params| read("colibri/tap", params).unwrap();
+        let server = "git".to_owned();
+        assert_eq!(
+            tap(r#"{"server":"git","full":true}"#).unwrap(),
+            Watch::Tap { server, full: true }
+        );
+        for wrong in [r#"{}"#, r#"{"server":1}"#, r#"{"server":"git","full":1}"#, "[]"] {
+            assert!(tap(wrong).is_err(), "{wrong}");
+        }
+        let overview = |params| read("colibri/overview", params).unwrap();
+        assert_eq!(overview("{}").unwrap(), Watch::Overview { every: None, tail: 0 });
+        let every = Some(Duration::from_secs(2));
+        assert_eq!(
+            overview(r#"{"every_ms":2000,"tail":9}"#).unwrap(),
+            Watch::Overview { every, tail: 9 }
+        );
+        for wrong in [
+            r#"{"every_ms":0}"#,
+            r#"{"every_ms":60001}"#,
+            r#"{"every_ms":"1"}"#,
+            r#"{"tail":201}"#,
+            r#"{"tail":-1}"#,
+        ] {
+            assert!(overview(wrong).is_err(), "{wrong}");
+        }
+        assert!(read("colibri/approvals", "{}").is_none());
+    }
+}
