@@ -287,7 +287,8 @@ impl Server {
         {
             let mut inner = self.inner();
             if let Some(reason) = &inner.blocked {
-                return Err(self.unavailable(reason.clone()));
+                let message = format!("{} is blocked: {reason}", self.id);
+                return Err(Failure::new(Code::ServerUnstartable, message).of_server(&*self.id));
             }
             if inner.retired {
                 return Err(self.unavailable("it was removed from the registry"));

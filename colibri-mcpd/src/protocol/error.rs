@@ -81,15 +81,6 @@ impl RpcError {
         }
     }
 
-    /// -32021. `required` is a `ClientCapabilities` object as JSON, such as `{"elicitation":{}}`.
-    pub fn missing_capability(required: &str) -> RpcError {
-        RpcError {
-            code: MISSING_REQUIRED_CLIENT_CAPABILITY,
-            message: format!("this request needs a client that declares {required} in its clientCapabilities"),
-            data: Some(format!("{{\"requiredCapabilities\":{required}}}")),
-        }
-    }
-
     /// The error object.
     pub fn to_json(&self) -> String {
         let data = self
@@ -125,12 +116,8 @@ pub enum Delivery {
 pub enum Code {
     /// A line over the limit.
     FrameTooLong,
-    /// Nesting over the limit, in what the daemon itself reads.
-    DepthExceeded,
     /// Too many calls of one client at once.
     LimitInFlight,
-    /// Too many bytes waiting for one client.
-    ByteBudget,
     /// Too many clients, or too many bytes in the whole daemon.
     DaemonBusy,
     /// It got the signal to end.
@@ -157,8 +144,6 @@ pub enum Code {
     ContractDenied,
     /// A definition that is not the approved one.
     PinChanged,
-    /// A person has to approve first.
-    ApprovalRequired,
     /// A person said no, or nobody answered.
     ApprovalDenied,
     /// A result over the server's limit.
@@ -177,8 +162,6 @@ pub enum Code {
     TimeoutStart,
     /// Neither answer nor progress in time.
     TimeoutCall,
-    /// It wrote nothing at all for too long.
-    TimeoutIdle,
     /// Progress, but no answer, for too long.
     TimeoutTotal,
 }
@@ -227,15 +210,9 @@ rows! {
     FrameTooLong "FRAME_TOO_LONG" 100 Error
         "a message is longer than a frame may be (16 MiB)"
         "send less in one message, or raise the limit"
-    DepthExceeded "DEPTH_EXCEEDED" 101 Error
-        "what the daemon itself has to read of a message is nested deeper than 128"
-        "send flatter arguments"
     LimitInFlight "LIMIT_IN_FLIGHT" 102 Error
         "the client has as many calls in flight as it may (256)"
         "wait for an answer, then send again"
-    ByteBudget "BYTE_BUDGET" 103 Error
-        "more bytes wait for the client than its budget has room for"
-        "read the answers, then send again"
     DaemonBusy "DAEMON_BUSY" 104 Error
         "the daemon has as many clients, or holds as many bytes, as it may"
         "close a client or try again later"
@@ -276,9 +253,6 @@ rows! {
     PinChanged "PIN_CHANGED" 204 Result
         "the tool's definition is not the one that was approved"
         "ask the operator to read colibri-mcp pin diff and to accept or refuse it"
-    ApprovalRequired "APPROVAL_REQUIRED" 205 Result
-        "the call waits for a person's approval"
-        "ask the operator to run colibri-mcp approvals"
     ApprovalDenied "APPROVAL_DENIED" 206 Result
         "a person refused the call, or nobody answered in time"
         "do not repeat it unless the operator says so"
@@ -306,9 +280,6 @@ rows! {
     TimeoutCall "TIMEOUT_CALL" 311 Result
         "neither an answer nor progress came within the call limit"
         "ask for less, or raise timeout_ms of the entry"
-    TimeoutIdle "TIMEOUT_IDLE" 312 Result
-        "the server wrote nothing at all within the idle limit"
-        "try again; the server was ended"
     TimeoutTotal "TIMEOUT_TOTAL" 313 Result
         "progress came, but no answer within the total limit"
         "ask for less, or raise the total limit of the entry"
@@ -575,13 +546,6 @@ mod tests {
             error["data"],
             json!({"supported": ["2026-07-28"], "requested": "1900-01-01\""})
         );
-    }
-
-    #[test]
-    fn missing_capability_carries_required_capabilities() {
-        let error = value(&RpcError::missing_capability(r#"{"elicitation":{}}"#).to_json());
-        assert_eq!(error["code"], -32021);
-        assert_eq!(error["data"], json!({"requiredCapabilities": {"elicitation": {}}}));
     }
 
     #[test]

@@ -186,7 +186,8 @@ mod tests {
         for part in [
             "git",
             "41,",
-            "jail ephemeral",
+            "jail",
+            "ephemeral, ",
             "12, 2 blocked",
             "git: blocked, not as approved: 2 of its tools and its instructions; colibri-mcp pin diff git",
             "on the host",
