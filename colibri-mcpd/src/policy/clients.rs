@@ -284,7 +284,7 @@ impl Rights {
         let denied = |rule: String, why: &str| {
             Failure::new(
                 Code::PolicyDenied,
-                format!("policy does not allow this user this tool: {why}"),
+                format!("policy does not allow this user this tool, by {rule}: {why}"),
             )
             .of_server(server)
             .by_rule(rule)

@@ -40,7 +40,7 @@ impl Contract {
     pub fn read(path: &Path) -> Result<Contract, FileError> {
         let found = file::read(path, strict::MAX_BYTES, false)?.ok_or_else(|| FileError::Read {
             path: path.to_owned(),
-            error: std::io::ErrorKind::NotFound.into(),
+            error: std::io::Error::from_raw_os_error(libc::ENOENT),
         })?;
         Ok(Contract::parse(&found.content, &path.to_string_lossy())?)
     }
@@ -102,12 +102,15 @@ impl Contract {
         }
         match term {
             Term::Allow => Ok(()),
-            Term::Deny { reason } => denied(reason.clone(), "do not repeat the call; the contract does not allow it"),
+            Term::Deny { reason } => denied(
+                reason.clone(),
+                &format!("do not repeat the call; the contract does not allow it ({place})"),
+            ),
             Term::When { schema, reason } => match schema.check(exact) {
                 Fit::Fits => Ok(()),
                 Fit::Unfit(why) => denied(
                     format!("{reason} ({why})"),
-                    "stay within the contract: correct the arguments as the message says",
+                    &format!("stay within the contract ({place}): correct the arguments as the message says"),
                 ),
                 Fit::TooCostly => denied(
                     format!("{reason} (the arguments are too large or too deep to be checked)"),

@@ -27,7 +27,10 @@ impl Verdict {
     /// The answer to a call of a denied tool; `None` for the other verdicts.
     pub fn failure(&self, server: &str) -> Option<Failure> {
         let Verdict::Deny { rule } = self else { return None };
-        let denied = Failure::new(Code::PolicyDenied, "the rules of this server do not allow this tool");
+        let denied = Failure::new(
+            Code::PolicyDenied,
+            format!("the rules of this server do not allow this tool, by {rule}"),
+        );
         Some(denied.of_server(server).by_rule(rule.clone()))
     }
 }
