@@ -123,8 +123,10 @@ pub fn check(daemon: &Daemon, client: &Client) -> Result<Arc<Rights>, Failure> {
     if rights.operator {
         return Ok(rights);
     }
-    Err(Failure::new(Code::PolicyDenied, "this method is for operators")
-        .by_rule(format!("{}: operator", daemon.config.clients.display()))
+    let clients = daemon.config.clients.display();
+    let why = format!("this method is for operators: root, and who has \"operator\": true in {clients}");
+    Err(Failure::new(Code::PolicyDenied, why)
+        .by_rule(format!("{clients}: operator"))
         .advising("ask an operator, or root, to do it"))
 }
 

@@ -254,10 +254,7 @@ fn explained(failure: Failure) -> Failure {
         Failure::Request(RequestError::Refused { code, message }) if code == Code::PolicyDenied.row().number => {
             Failure::Request(RequestError::Refused {
                 code,
-                message: format!(
-                    "{message}; top is for operators (\"operator\": true in clients.json, and root): `colibri-mcp servers` \
-                     and `colibri-mcp status` are for everybody"
-                ),
+                message: format!("{message}; `colibri-mcp servers` and `colibri-mcp status` are for everybody"),
             })
         }
         other => other,
