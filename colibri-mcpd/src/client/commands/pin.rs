@@ -292,7 +292,7 @@ fn quoted(word: &str) -> String {
 
 fn show_list(pins: &Pins) -> String {
     let mut text = if pins.pins.is_empty() {
-        "Nothing is pinned and nothing waits.".to_owned()
+        "No pins to show.".to_owned()
     } else {
         let mut table = Table::new(&["server", "what", "state", "approved by", "approved", "now"]);
         let short = |hash: &Option<String>| {

@@ -29,8 +29,9 @@ pub struct Server {
     since: i64,
     isolation: Option<String>,
     tools: Option<u64>,
+    /// How many of its tools are not as approved, and neither listed nor callable.
     #[serde(default)]
-    tools_blocked: u64,
+    pub tools_blocked: u64,
     #[serde(default)]
     instructions_blocked: bool,
     /// Its running processes.

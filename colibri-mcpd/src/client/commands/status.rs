@@ -111,7 +111,7 @@ fn show(status: &Status) -> String {
     }
     if status.servers.tools_blocked + status.servers.instructions_blocked > 0 {
         let blocked = format!(
-            "{} tools, instructions of {} servers: colibri-mcp pin list --waiting",
+            "tools {}, instructions {}: colibri-mcp pin list --waiting",
             status.servers.tools_blocked, status.servers.instructions_blocked
         );
         table.row(&[("blocked by pins", Mood::Bad), (&blocked, Mood::Bad)]);
