@@ -103,7 +103,7 @@ async fn open(host: &Arc<Host>, server: &Arc<Server>, share: Share) -> Result<Op
     if !legacy {
         return Ok(opening);
     }
-    opening.session.end("it was only asked for its era");
+    opening.session.end("it was only asked which MCP versions it speaks");
     drop(opening);
     let opening = spawn(host, server, share, Version::LATEST_LEGACY).await?;
     greet(&opening.session, Version::LATEST_LEGACY).await?;

@@ -129,7 +129,12 @@ impl Listener {
         if made.gid() != group
             && let Err(error) = std::os::unix::fs::lchown(path, None, Some(group))
         {
-            warn!(path = %path.display(), group, "the socket does not get its directory's group: {error}");
+            warn!(
+                path = %path.display(),
+                group,
+                "the socket does not get its directory's group, whose members therefore cannot open it: {error}; \
+                 on Linux, chmod g+s the directory"
+            );
         }
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(MODE)).map_err(bind_error)?;
         Ok(Listener {
