@@ -70,7 +70,8 @@ pub fn tool(connection: &mut Connection, id: &str, name: &str, context: &Context
             "server {id} is still starting, its tools are not known yet: try again in a moment"
         )),
         _ if server.tools_blocked > 0 => refused(format!(
-            "server {id} has no tool {name} that may be called ({} of its tools blocked: colibri-mcp pin list --waiting){}",
+            "server {id} has no tool {name} that may be called ({} of its tools blocked: \
+             colibri-mcp pin list --waiting){}",
             server.tools_blocked,
             meant(name, &names, "it has")
         )),
