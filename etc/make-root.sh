@@ -1,7 +1,7 @@
 #!/bin/sh
 
-# Builds a root for a jailed MCP server: FreeBSD's base packages, packages, and a server from PyPI or npm if one is named.
-# Says at the end what to put into external-mcp.json and jail-policy.json.
+# Builds a root for a jailed MCP server: FreeBSD's base packages, packages, and a server from PyPI or npm if one is
+# named. Says at the end what to put into external-mcp.json and jail-policy.json.
 
 set -eu
 

@@ -1,4 +1,4 @@
-"""Rules of order and spelling for the port's Makefile (Porter's Handbook, chapter 15) and for rc scripts (rc.subr(8))."""
+"""Rules of order and spelling for the port's Makefile (Porter's Handbook, chapter 15) and rc scripts (rc.subr(8))."""
 
 import os
 import pathlib

@@ -7,8 +7,8 @@
 # STAGE is what the port's recipe stages; on Linux, over the stub that .ci/lint uses:
 #   bmake -r -C port -m .ci/lint.d WRKSRC=$PWD STAGEDIR=STAGE BINARIES=DIRECTORY -s stage
 # BASE.TXZ is the base system of this release, for make-root.sh; without it the steps that need a root are skipped.
-# Needs root, the base system alone, and a host without Colibri MCP. It leaves the user alice, the logs, and the archive of
-# the trail in /var/db/colibri-trail. Output is TAP 13, each check with what it saw.
+# Needs root, the base system alone, and a host without Colibri MCP. It leaves the user alice, the logs, and the archive
+# of the trail in /var/db/colibri-trail. Output is TAP 13, each check with what it saw.
 
 set -u
 umask 022

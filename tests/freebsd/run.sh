@@ -3,12 +3,13 @@
 #
 # usage: run.sh [--live] BINDIR [SECTION…]
 #
-# BINDIR holds the built binaries: colibri-jail-helper, colibri-mcpd, colibri-mcp, and, there or in examples/, the helper's
-# example program inmate. Needs root and the base system alone; changes /usr/local/etc/colibri, the installed binaries, the rc script and
-# its rc.conf.d(5) file, and puts back what was there. Output is TAP 13, each check with what it saw.
+# BINDIR holds the built binaries: colibri-jail-helper, colibri-mcpd, colibri-mcp, and, there or in examples/, the
+# helper's example program inmate. Needs root and the base system alone; changes /usr/local/etc/colibri, the installed
+# binaries, the rc script and its rc.conf.d(5) file, and puts back what was there. Output is TAP 13, each check with what
+# it saw.
 # A SECTION is a number from 1 to 10; all of them run if none is named.
-# --live: the essentials, as a live image has them: all of /usr/local on a read-only nosuid file system, state on tmpfs, mdo
-# mode. With RAISE_SECURELEVEL=yes in the environment at securelevel 3, too, from which only a reboot leads back.
+# --live: the essentials, as a live image has them: all of /usr/local on a read-only nosuid file system, state on tmpfs,
+# mdo mode. With RAISE_SECURELEVEL=yes in the environment at securelevel 3, too, from which only a reboot leads back.
 
 # shellcheck disable=SC2317,SC2329 # functions are called by until_true and traps
 set -u
@@ -484,7 +485,7 @@ if [ "$live" = yes ]; then
 	exit $((failed > 0))
 fi
 
-# --- 1: ephemeral and persistent jail -----------------------------------------------------------------------------------
+# --- 1: ephemeral and persistent jail ---------------------------------------------------------------------------------
 
 section_1() {
 echo "# 1 ephemeral and persistent jail"
@@ -577,7 +578,7 @@ else
 fi
 }
 
-# --- 2: two instances ---------------------------------------------------------------------------------------------------
+# --- 2: two instances -------------------------------------------------------------------------------------------------
 
 section_2() {
 echo "# 2 two instances of one entry"
@@ -605,7 +606,7 @@ is "no jail is left, dying ones included" "" "$(our_jails)"
 is "mount -p, jls -d, rctl, ps -axo jid,class say what they said before" "$before" "$(host_state)"
 }
 
-# --- 3: devfs rules -----------------------------------------------------------------------------------------------------
+# --- 3: devfs rules ---------------------------------------------------------------------------------------------------
 
 section_3() {
 echo "# 3 devfs rules"
@@ -623,7 +624,7 @@ is "the system's rule set is there again" "$saved" "$(devfs_rules)"
 clean "devfs"
 }
 
-# --- 4: planted files ---------------------------------------------------------------------------------------------------
+# --- 4: planted files -------------------------------------------------------------------------------------------------
 
 section_4() {
 echo "# 4 planted files"
@@ -650,7 +651,7 @@ rm -rf "$roots/one/etc" "$roots/one/usr/lib/nss_marker.so.1"
 clean "planted files"
 }
 
-# --- 5: descriptors -----------------------------------------------------------------------------------------------------
+# --- 5: descriptors ---------------------------------------------------------------------------------------------------
 
 section_5() {
 echo "# 5 descriptors"
@@ -690,7 +691,7 @@ is "the daemon's end is its servers' end" "" "$(demo_servers)"
 clean "descriptors"
 }
 
-# --- 6: ptrace from a persistent jail -----------------------------------------------------------------------------------
+# --- 6: ptrace from a persistent jail ---------------------------------------------------------------------------------
 
 section_6() {
 echo "# 6 a persistent jail's root that traces"
@@ -722,7 +723,7 @@ jail -q -r colibritest
 clean "traced"
 }
 
-# --- 7: killed ----------------------------------------------------------------------------------------------------------
+# --- 7: killed --------------------------------------------------------------------------------------------------------
 
 section_7() {
 echo "# 7 killed"
@@ -909,7 +910,7 @@ clean "sweep while starts run"
 policy
 }
 
-# --- 8: fork bomb and memory hog ------------------------------------------------------------------------------------------
+# --- 8: fork bomb and memory hog --------------------------------------------------------------------------------------
 
 section_8() {
 echo "# 8 fork bomb and memory hog"
@@ -944,7 +945,7 @@ fi
 clean "memory hog"
 }
 
-# --- 9: mount sources -----------------------------------------------------------------------------------------------------
+# --- 9: mount sources -------------------------------------------------------------------------------------------------
 
 section_9() {
 echo "# 9 mount sources swapped"
@@ -973,7 +974,7 @@ is "swapped $(cat "$work/rounds") times during thirty starts, $refused of them r
 clean "swapped sources"
 }
 
-# --- 10: ways to root, hostile requests -------------------------------------------------------------------------------------
+# --- 10: ways to root, hostile requests -------------------------------------------------------------------------------
 
 section_10() {
 echo "# 10 requests"
@@ -1182,7 +1183,7 @@ report $? "the trail of all of it verifies" "$trail"
 rm -f "$rc_conf"
 }
 
-# --- all ----------------------------------------------------------------------------------------------------------------
+# --- all --------------------------------------------------------------------------------------------------------------
 
 [ $# -gt 0 ] || set -- 1 2 3 4 5 6 7 8 9 10
 for section; do

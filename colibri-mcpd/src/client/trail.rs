@@ -112,7 +112,8 @@ pub fn verifier(state_dir: &Path, file: Option<&Path>) -> Result<Option<Verifier
 }
 
 /// `trail verify`: prints what is wrong and how far the promise reaches. `dir` is the directory of segments, or of an
-/// archive of them; `log` is a syslog file with witnessed heads, `-` for standard input. Returns the exit status: 0 where nothing is wrong, else 1.
+/// archive of them; `log` is a syslog file with witnessed heads, `-` for standard input. Returns the exit status: 0
+/// where nothing is wrong, else 1.
 ///
 /// # Errors
 /// Where trail, log or key cannot be read.

@@ -1,4 +1,4 @@
-//! `colibri-mcp ssh-gate`: all that an SSH key can do here, as the forced command of authorized_keys(5).
+//! `colibri-mcp ssh-gate`: all that an SSH key can do here, as its forced command in authorized_keys (sshd(8)).
 //!
 //! sshd(8) puts what the other side asked for into `SSH_ORIGINAL_COMMAND`. No shell ever reads it, and none of it is
 //! executed: it is matched, word by word, against the two things that are allowed, and those are done in this process.
