@@ -392,6 +392,8 @@ impl Server {
                 if !session.definitions.was_read() || !session.is_open() {
                     return;
                 }
+                // A server that changes them without end is not read without end.
+                tokio::time::sleep(SETTLE).await;
             }
         });
     }
