@@ -536,11 +536,20 @@ impl Server {
 
     /// Starts a process so that its tools become known; does not wait for them.
     pub fn make_seen(self: &Arc<Self>, caller: &Caller, connection: u64) {
+        let of_one_call = matches!(self.isolation, Isolation::Call);
+        if of_one_call && self.is_running() {
+            // That one tells its tools too; further ones would be nobody's, one for each who asks.
+            return;
+        }
         let share = self.share(caller, connection);
         let server = self.clone();
         tokio::spawn(async move {
             // Why it could not be started is in the log and in its state.
-            let _ = server.open(share).await;
+            if let Ok(session) = server.open(share).await
+                && of_one_call
+            {
+                session.drain();
+            }
         });
     }
 
