@@ -120,7 +120,7 @@ pub struct Server {
     host: Weak<Host>,
     inner: Mutex<Inner>,
     /// Held while definitions are judged: what was judged last is also what counts.
-    judging: tokio::sync::Mutex<()>,
+    judging: Arc<tokio::sync::Mutex<()>>,
     /// Whether it failed since it last worked; looked at on each answer without a lock.
     ailing: AtomicBool,
     /// Whether what it said of its tools is in the host's table.
@@ -190,7 +190,7 @@ impl Server {
                 noted: (0, Instant::now()),
                 shown: (State::Stopped, SystemTime::now()),
             }),
-            judging: tokio::sync::Mutex::new(()),
+            judging: Arc::new(tokio::sync::Mutex::new(())),
             ailing: AtomicBool::new(false),
             offered: AtomicBool::new(false),
             calls: AtomicU64::new(0),
@@ -392,6 +392,8 @@ impl Server {
                 if !session.definitions.was_read() || !session.is_open() {
                     return;
                 }
+                // A server that changes them without end is not read without end.
+                tokio::time::sleep(SETTLE).await;
             }
         });
     }
@@ -399,11 +401,15 @@ impl Server {
     /// Takes over what one of its processes says of its tools. It is judged first: nobody is shown what is not
     /// approved, and no call is given to a process that says it.
     pub(super) async fn learned(self: &Arc<Self>, session: &Arc<Session>, said: Catalogue) -> Result<(), Failure> {
-        let _one_at_a_time = self.judging.lock().await;
+        let one_at_a_time = self.judging.clone().lock_owned().await;
         let host = self.host()?;
         let judges = host.pins.is_some();
         let (server, session) = (self.clone(), session.clone());
-        let take_over = move || server.take_over(&host, &session, said);
+        let take_over = move || {
+            // Held here: who waits may give up, and a start that takes too long does, while this goes on.
+            let _one_at_a_time = one_at_a_time;
+            server.take_over(&host, &session, said);
+        };
         if !judges {
             take_over();
             return Ok(());
@@ -534,11 +540,20 @@ impl Server {
 
     /// Starts a process so that its tools become known; does not wait for them.
     pub fn make_seen(self: &Arc<Self>, caller: &Caller, connection: u64) {
+        let of_one_call = matches!(self.isolation, Isolation::Call);
+        if of_one_call && self.is_running() {
+            // That one tells its tools too; further ones would be nobody's, one for each who asks.
+            return;
+        }
         let share = self.share(caller, connection);
         let server = self.clone();
         tokio::spawn(async move {
             // Why it could not be started is in the log and in its state.
-            let _ = server.open(share).await;
+            if let Ok(session) = server.open(share).await
+                && of_one_call
+            {
+                session.drain();
+            }
         });
     }
 

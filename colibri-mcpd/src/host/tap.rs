@@ -13,6 +13,7 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 
 use crate::chain::Call;
+use crate::wire::json::string;
 
 /// The most taps of one server at one time.
 pub const MOST_TAPS: usize = 8;
@@ -24,6 +25,14 @@ const MOST_BYTES: usize = 8 * 1024 * 1024;
 const MOST_TOGETHER: usize = 64;
 /// Shorter frames are copied: a few bytes must not keep a large read buffer alive.
 const COPIED: usize = 64 * 1024;
+
+/// Bytes of an id, and characters of a name, that are kept: clients and servers choose them, and they are no part of what
+/// a queue counts.
+const MOST_KEPT: usize = 256;
+
+fn kept(name: &str) -> String {
+    name.chars().take(MOST_KEPT).collect()
+}
 
 /// Which way a frame went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,9 +68,12 @@ impl Asker {
             connection: call.client.connection,
             uid: call.client.caller.uid,
             pid: call.client.caller.pid,
-            id: call.id_text.clone(),
-            method: call.method.map_or(to.operation, |method| method.as_str()).to_owned(),
-            tool: call.method.map(|_| to.operation.to_owned()),
+            id: match call.id_text.len() {
+                ..=MOST_KEPT => call.id_text.clone(),
+                length => string(&format!("[an id of {length} bytes]")).into(),
+            },
+            method: kept(call.method.map_or(to.operation, |method| method.as_str())),
+            tool: call.method.map(|_| kept(to.operation)),
         }
     }
 }

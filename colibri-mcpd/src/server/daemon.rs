@@ -279,11 +279,12 @@ impl Daemon {
         name: &str,
         params: Json<'_>,
         parts: &mut Parts,
+        client: &Client,
     ) -> Result<Arc<dyn Target>, RpcError> {
         if let Some(definition) = tools::definition(name) {
             return match definition.route {
                 Route::Here(tool) => Ok(Own::tool(self.clone(), definition, tool)),
-                Route::Relay => self.external_call(definition, params, parts),
+                Route::Relay => self.external_call(definition, params, parts, client),
             };
         }
         match self.host.table().by_name(name) {
@@ -300,8 +301,9 @@ impl Daemon {
         Some(method.clone())
     }
 
-    /// The tool that is wanted, or the answer that there is none.
-    pub fn find(&self, wanted: &Wanted) -> Result<Arc<dyn Target>, Answer> {
+    /// The tool that is wanted, or the answer that there is none. Of a server that policy hides from the client nothing
+    /// is said, as if there were none.
+    pub fn find(&self, wanted: &Wanted, client: &Client) -> Result<Arc<dyn Target>, Answer> {
         let table = self.host.table();
         match wanted {
             Wanted::Exposed(name) => match table.by_name(name) {
@@ -312,7 +314,8 @@ impl Daemon {
                 Some(tool) => Ok(tool.clone()),
                 None => {
                     let servers = self.host.servers();
-                    let found = servers.get(server);
+                    let rights = self.chain.rules.rights(client);
+                    let found = servers.get(server).filter(|server| rights.sees_any(&server.id));
                     // Which tools a server has that was never seen nobody can say, only why it was not.
                     match found.and_then(|server| server.unseen_because()) {
                         Some(failure) => Err(failure.answer(Some(Method::ToolsCall), Version::LATEST_LEGACY)),
@@ -332,6 +335,7 @@ impl Daemon {
         definition: &tools::Definition,
         params: Json<'_>,
         parts: &mut Parts,
+        client: &Client,
     ) -> Result<Arc<dyn Target>, RpcError> {
         let arguments = params.get("arguments");
         let parsed = tools::parse_external_call(arguments.map(|arguments| arguments.text().as_bytes()));
@@ -341,7 +345,7 @@ impl Daemon {
             (Ok(_), None) => return Err(RpcError::invalid_params("params.arguments must be an object")),
         };
         let wanted = Wanted::Origin(call.server, call.tool);
-        let target = match self.find(&wanted) {
+        let target = match self.find(&wanted, client) {
             Ok(target) => target,
             Err(_) if !self.host.unseen().is_empty() => Own::look(self.clone(), wanted),
             Err(answer) => Own::failed(definition, answer),

@@ -152,11 +152,14 @@ impl Target for Own {
             Work::Watch(daemon, watch) => watch::start(daemon, chain, call, watch),
             Work::Look(daemon, wanted) => {
                 let (wanted, daemon, chain) = (wanted.clone(), daemon.clone(), chain.clone());
-                after_first_look(daemon.clone(), call, move |call| match daemon.find(&wanted) {
-                    Ok(target) => chain.redirect(call, target),
-                    Err(answer) => {
-                        let answer = fit(answer, &call);
-                        chain.finish(vec![(call, Outcome::Own { answer, failed: true })]);
+                after_first_look(daemon.clone(), call, move |call| {
+                    let found = daemon.find(&wanted, &call.client);
+                    match found {
+                        Ok(target) => chain.redirect(call, target),
+                        Err(answer) => {
+                            let answer = fit(answer, &call);
+                            chain.finish(vec![(call, Outcome::Own { answer, failed: true })]);
+                        }
                     }
                 });
             }

@@ -451,7 +451,7 @@ impl Session {
                     }
                     parts.arguments = Arguments::At(arguments.span());
                 }
-                self.daemon.tool(&name, params, parts)
+                self.daemon.tool(&name, params, parts, &self.client)
             }
             _ => Err(RpcError::method_not_found(method.as_str(), version)),
         }
