@@ -995,6 +995,40 @@ fn replay_by_retry_of_the_bridge() {
     bridge.wait().unwrap();
 }
 
+#[test]
+fn secrets_in_what_a_server_says_of_itself() {
+    let place = Place::new();
+    let secrets = place.path("daemon-secrets");
+    fs::create_dir(&secrets).unwrap();
+    fs::set_permissions(&secrets, fs::Permissions::from_mode(0o700)).unwrap();
+    write(&secrets.join("token"), "hunter2-hunter2", 0o400);
+    // It refuses every request, the probe and the handshake, with what it was given.
+    let script = place.path("refuses.sh");
+    let text = r#"while read -r line; do
+        id=${line##*\"id\":}; id=${id%%[,\}]*}
+        printf '{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"%s"}}\n' "$TOKEN"
+        printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-1,"message":"bad credentials %s"}}\n' "$id" "$TOKEN"
+    done"#;
+    write(&script, text, 0o600);
+    let env = json!({ "TOKEN": { "secret": "token" } });
+    place.registry(&json!({ "fix": { "command": "/bin/sh", "args": [script], "env": env, "attempts": 1 } }));
+    let daemon = place.start(&["--log-level", "debug"]);
+    let mut client = daemon.legacy(LEGACY);
+    let call = json!({ "server": "fix", "tool": "x", "arguments": {} });
+    let answer = client.call("colibri_external_mcp_call_tool", call).to_string();
+    assert!(
+        answer.contains("it refused the handshake") && answer.contains("bad credentials"),
+        "{answer}"
+    );
+    let servers = client.call("colibri_external_mcp_servers", json!({})).to_string();
+    assert!(servers.contains("it refused the handshake"), "{servers}");
+    let log = daemon.log();
+    assert!(log.contains("bad credentials"), "{log}");
+    for text in [answer, servers, log] {
+        assert!(!text.contains("hunter2"), "{text}");
+    }
+}
+
 // The page about all this.
 
 #[test]

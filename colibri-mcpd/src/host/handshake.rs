@@ -11,6 +11,7 @@ use super::Host;
 use super::catalogue::{Catalogue, Definition};
 use super::pool::{Server, Share, Tie};
 use super::session::Session;
+use crate::policy::visible;
 use crate::protocol::upstream::{self, Probe, ServerSays, Unusable, Walk};
 use crate::protocol::{Code, Failure, Version};
 use crate::wire::Outbox;
@@ -132,10 +133,11 @@ async fn greet(session: &Arc<Session>, version: Version) -> Result<(), Failure> 
             session.tell(&upstream::initialized());
         }
         Err(Some(error)) => {
-            let text: String = error.text().chars().take(300).collect();
+            // Before it is cut: half a secret is not recognised.
+            let text: String = server.redact(error.text()).chars().take(300).collect();
             return Err(broken(
                 &server,
-                &format!("it refused the handshake: {}", text.escape_debug()),
+                &format!("it refused the handshake: {}", visible(&text)),
             ));
         }
         Ok(None) | Err(None) => return Err(broken(&server, "an empty answer")),
@@ -211,6 +213,8 @@ async fn spawn(host: &Arc<Host>, server: &Arc<Server>, share: Share, version: Ve
 }
 
 fn broken(server: &Server, what: &str) -> Failure {
+    // What a server says of itself may hold what it was given.
+    let what = server.redact(what);
     Failure::new(Code::IntegrationUnavailable, format!("{}: {what}", server.id)).of_server(&*server.id)
 }
 

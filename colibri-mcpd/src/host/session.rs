@@ -20,6 +20,7 @@ use super::tap::{Asker, Direction, Seen, Taps};
 use crate::chain::enter::Cancel;
 use crate::chain::{Call, Chain, Outcome, Relayed};
 use crate::confine::{Process, Spawned};
+use crate::policy::visible;
 use crate::protocol::upstream::{self, Notification};
 use crate::protocol::{self, Code, Failure, Version};
 use crate::wire::{Edits, Envelope, Frame, FrameReader, Json, Kind, Outbox};
@@ -404,6 +405,12 @@ impl Session {
         self.attention.notify_one();
     }
 
+    /// What the server wrote, as a log may have it: without the values of secrets, bounded, on one line.
+    fn shown(&self, text: &str) -> String {
+        let text: String = self.owner().redact(text).chars().take(500).collect();
+        visible(&text)
+    }
+
     /// Something odd that the server did: logged, at most [`MOST_COMPLAINTS`] times.
     fn complain(&self, what: &str) {
         let mut state = self.state();
@@ -718,21 +725,25 @@ impl Session {
                     Some(Notification::ToolsListChanged) => keeper.tools_changed(self),
                     Some(Notification::Message) => {
                         let text = params.map(|params| params.text()).unwrap_or_default();
-                        let text: String = text.chars().take(500).collect();
                         debug!(
                             server = &*self.server,
                             pid = self.pid,
                             "log message: {}",
-                            text.escape_debug()
+                            self.shown(text)
                         );
                     }
-                    None => debug!(server = &*self.server, method = %method.escape_debug(), "notification not relayed"),
+                    None => debug!(
+                        server = &*self.server,
+                        "notification not relayed: {}",
+                        self.shown(&method)
+                    ),
                 }
             }
             Kind::Request { id, method, .. } => {
                 let method = method.as_str().unwrap_or_default();
                 if method != "ping" {
-                    self.complain(&format!("asked for {method:?}, which is not passed on to clients yet"));
+                    let method = self.shown(&method);
+                    self.complain(&format!("asked for {method}, which is not passed on to clients yet"));
                 }
                 self.push(&upstream::answer_server(id.text(), &method, self.version()));
             }
