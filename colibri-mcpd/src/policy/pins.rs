@@ -731,7 +731,7 @@ fn shown_key(key: Json<'_>) -> String {
     if plain.bytes().all(of_word) && !plain.bytes().all(|b| b.is_ascii_digit()) {
         return plain.into_owned();
     }
-    visible(&string(&plain))
+    format!("\"{}\"", visible(&plain.replace('\\', "\\\\").replace('"', "\\\"")))
 }
 
 /// What stands at the places where the two do not say the same.
