@@ -61,6 +61,9 @@ pub fn check() -> std::io::Result<()> {
     Ok(())
 }
 
+/// The most processes of a server that are counted: a fork bomb must not cost whoever asks for the servers.
+const MOST_COUNTED: usize = 1_000;
+
 /// A look at the processes of this machine, to count those of servers.
 pub struct Processes {
     #[cfg(target_os = "freebsd")]
@@ -72,12 +75,16 @@ impl Processes {
     /// jailed one those count that are not root's: no policy lets a server be root, and all of the helper, and of
     /// sudo(8), is.
     ///
-    /// `None`: the system does not show them (`hidepid` of proc(5), `security.bsd.see_jail_proc`), or none is left.
+    /// `None`: the system does not show them (`hidepid` of proc(5), `security.bsd.see_jail_proc`), none is left, or they
+    /// are more than [`MOST_COUNTED`].
     pub fn count(&self, supervisor: u32, jailed: bool) -> Option<usize> {
         let mut family = vec![i32::try_from(supervisor).ok()?];
         let mut count = 0;
         let mut next = 0;
         while let Some(parent) = family.get(next).copied() {
+            if family.len() > MOST_COUNTED {
+                return None;
+            }
             next += 1;
             for (pid, uid) in self.children(parent) {
                 // A moving picture: a number that is used again must not lead in a circle.

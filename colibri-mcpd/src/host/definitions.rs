@@ -15,6 +15,8 @@ pub struct Definitions {
     inner: Mutex<Inner>,
     /// Whether all its tools are as approved; looked at on each call without a lock.
     clean: AtomicBool,
+    /// Whether a burst of changes is being waited out.
+    settling: AtomicBool,
 }
 
 struct Inner {
@@ -41,7 +43,18 @@ impl Definitions {
                 reading: Reading::Running,
             }),
             clean: AtomicBool::new(false),
+            settling: AtomicBool::new(false),
         }
+    }
+
+    /// A change was told of. `true`: nobody waits out the burst yet, so the caller is to.
+    pub(super) fn begin_to_settle(&self) -> bool {
+        !self.settling.swap(true, Ordering::AcqRel)
+    }
+
+    /// The burst was waited out: the next change begins another.
+    pub(super) fn settled(&self) {
+        self.settling.store(false, Ordering::Release);
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {

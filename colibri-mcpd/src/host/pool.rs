@@ -351,6 +351,7 @@ impl Server {
             }
             waiting
         };
+        self.note_state();
         match &result {
             Ok(session) if session.definitions.was_read() => self.read_tools(session.clone()),
             Ok(_) => {}
@@ -494,13 +495,15 @@ impl Server {
             )
         };
         let changed = *before != *said;
+        let blocked = newly_blocked((&before, &judged_before), (&said, &judgement));
+        let may_note = (changed || blocked.is_some()) && self.may_note();
         if changed {
-            info!(server = &*self.id, tools = said.tools.len(), "tools changed");
             host.remember(self, &said);
+            if may_note {
+                info!(server = &*self.id, tools = said.tools.len(), "tools changed");
+            }
         }
-        if let Some(blocked) = newly_blocked((&before, &judged_before), (&said, &judgement))
-            && self.may_note()
-        {
+        if let Some(blocked) = blocked.filter(|_| may_note) {
             note_blocked(host, &self.id, blocked);
         }
         host.catalogue_changed(changed || *judged_before != *judgement);
@@ -586,6 +589,11 @@ impl Server {
     /// Whether a process runs or is being started.
     pub fn is_running(&self) -> bool {
         !self.inner().slots.is_empty()
+    }
+
+    /// Something happened that may have changed its state: since when it has the new one is known from then on.
+    fn note_state(&self) {
+        let _ = self.state();
     }
 
     /// Its state, the reason for it, and since when.
@@ -732,9 +740,13 @@ pub(super) struct Tie {
 
 impl Keeper for Tie {
     fn tools_changed(&self, session: &Arc<Session>) {
+        if !session.definitions.begin_to_settle() {
+            return;
+        }
         let (server, session) = (self.server.clone(), session.clone());
         tokio::spawn(async move {
             tokio::time::sleep(SETTLE).await;
+            session.definitions.settled();
             if session.definitions.read_again() {
                 server.read_tools(session);
             }
@@ -751,6 +763,7 @@ impl Keeper for Tie {
             }
         }
         drop(inner);
+        self.server.note_state();
         debug!(server = &*self.server.id, process = session.number, "process gone");
         if let Ok(host) = self.server.host() {
             host.process_gone();
