@@ -685,6 +685,7 @@ impl Caller {
             "{text}"
         );
         assert_eq!(metric(place, "colibri_trail_failing"), "1");
+        daemon.wait_for_log("calls are refused from now on: ");
         assert_eq!(place.assert_entered("fix"), sent);
         assert_eq!(place.record("fix").len(), lines, "something reached the server");
     }

@@ -15,6 +15,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
+use tracing::{error, info};
+
 use super::merkle::{Frontier, Hash, leaf_hash};
 use super::note::{NoteError, Signer, Verifier};
 use super::record::{self, Clock, Record};
@@ -325,7 +327,13 @@ impl Trail {
         let (first, end) = {
             let mut writer = locked(&inner.writer);
             let result = writer.append(inner, records);
-            writer.failing = result.as_ref().err().map(ToString::to_string);
+            let failing = result.as_ref().err().map(ToString::to_string);
+            match (&writer.failing, &failing) {
+                (None, Some(why)) => error!("calls are refused from now on: {why}"),
+                (Some(_), None) => info!("the trail can be written again: calls are taken"),
+                _ => {}
+            }
+            writer.failing = failing;
             (result?, writer.frontier.size())
         };
         inner.written();
