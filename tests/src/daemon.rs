@@ -340,7 +340,7 @@ impl Daemon<'_> {
     pub fn reload(&self) {
         let count = || {
             let log = self.log();
-            log.matches("registry reloaded").count() + log.matches("the registry stays as it was").count()
+            log.matches("registry reloaded").count() + log.matches("nothing was taken over").count()
         };
         let before = count();
         self.signal(Signal::SIGHUP);

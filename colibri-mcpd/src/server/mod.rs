@@ -33,7 +33,7 @@ use crate::config::{Config, Flags};
 use crate::confine::{PrivMode, SystemSpawner, check_contract, harden, keeper};
 use crate::host::registry::{self, Loaded};
 use crate::host::secrets::Secrets;
-use crate::host::{self, Host};
+use crate::host::{self, Host, State};
 use crate::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates, PinError, Pins, Trust};
 use crate::store::Store;
 use crate::trail::{self, Detail, Options, SyslogWitness, Trail};
@@ -283,45 +283,53 @@ fn note_clients(clients: &Clients) {
     }
 }
 
-/// Reads registry and client policy again. A bad file changes nothing of what it is about.
+/// Reads registry and client policy again. A bad file changes nothing: neither of the two is taken over. Returns which
+/// servers are blocked now, and why.
 ///
 /// # Errors
 /// What is wrong with them; it is in the log as well.
-fn reload(daemon: &Daemon) -> Result<(), String> {
-    let mut errors = Vec::new();
-    match Clients::read(&daemon.config.clients) {
-        Ok(clients) => {
+fn reload(daemon: &Daemon) -> Result<Vec<(String, String)>, String> {
+    let clients = Clients::read(&daemon.config.clients);
+    let loaded = Loaded::read(&daemon.config.registry, rules(&daemon.config));
+    let result = match (clients, loaded) {
+        (Ok(clients), Ok(loaded)) => {
             note_clients(&clients);
             daemon.chain().rules.clients.store(Arc::new(clients));
-        }
-        Err(error) => errors.push(format!("the client policy stays as it was: {error}")),
-    }
-    match Loaded::read(&daemon.config.registry, rules(&daemon.config)) {
-        Ok(loaded) => {
             apply(daemon.host(), &loaded);
-            daemon.set_registry_error(None);
             info!(servers = loaded.servers.len(), "registry reloaded");
+            Ok(blocked(daemon))
         }
-        Err(error) => {
-            daemon.set_registry_error(Some(error.to_string()));
-            errors.push(format!("the registry stays as it was: {error}"));
+        (clients, loaded) => {
+            let errors = [
+                clients.err().map(|error| error.to_string()),
+                loaded.err().map(|error| error.to_string()),
+            ];
+            let errors: Vec<_> = errors.into_iter().flatten().collect();
+            Err(format!("nothing was taken over: {}", errors.join("; ")))
         }
-    }
-    for error in &errors {
+    };
+    daemon.set_registry_error(result.as_ref().err().cloned());
+    if let Err(error) = &result {
         error!("{error}");
     }
     if let Err(error) = daemon
         .chain()
         .recorder
-        .event("reload", &[("good", Detail::Flag(errors.is_empty()))])
+        .event("reload", &[("good", Detail::Flag(result.is_ok()))])
     {
         error!("the reload was not recorded: {error}");
     }
-    if errors.is_empty() {
-        Ok(())
-    } else {
-        Err(errors.join("; "))
-    }
+    result
+}
+
+/// The servers that are blocked, and why.
+fn blocked(daemon: &Daemon) -> Vec<(String, String)> {
+    let servers = daemon.host().servers();
+    let blocked = servers.iter().filter_map(|(id, server)| match server.state() {
+        (State::Blocked, reason, _) => Some((id.clone(), reason.unwrap_or_default())),
+        _ => None,
+    });
+    blocked.collect()
 }
 
 /// The signals that the daemon knows.

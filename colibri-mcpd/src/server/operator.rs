@@ -143,7 +143,13 @@ pub fn answer(daemon: &Arc<Daemon>, call: &Call, order: &Order) -> Outcome {
             Ok(json!({ "approvals": waiting }))
         }
         Order::Decide { id, approve } => decide(daemon, id, *approve, by, rights.self_approve),
-        Order::Reload => super::reload(daemon).map(|()| json!({ "reloaded": true })),
+        Order::Reload => super::reload(daemon).map(|blocked| {
+            let blocked: Vec<_> = blocked
+                .into_iter()
+                .map(|(server, reason)| json!({ "server": server, "reason": reason }))
+                .collect();
+            json!({ "reloaded": true, "blocked": blocked })
+        }),
         Order::Pins { server } => list_pins(daemon, server.as_deref()),
         Order::PinDiff { server, subject } => diff_pins(daemon, server, subject.as_ref()),
         Order::PinAccept { server, seen } => accept_pins(daemon, server, seen, by),

@@ -21,6 +21,17 @@ struct Waiting {
 }
 
 #[derive(Debug, Deserialize)]
+struct Reloaded {
+    blocked: Vec<Blocked>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Blocked {
+    server: String,
+    reason: String,
+}
+
+#[derive(Debug, Deserialize)]
 struct Decided {
     decided: Pending,
 }
@@ -94,5 +105,12 @@ pub fn decide(decide: &Decide, approve: bool, context: &Context) -> Result<(), F
 /// Has the daemon read registry and client policy again.
 pub fn reload(context: &Context) -> Result<(), Failure> {
     let raw = context.ask("colibri/reload", Params::new())?;
-    context.print(&raw, || "Reloaded.".to_owned())
+    let reloaded: Reloaded = read(&raw)?;
+    context.print(&raw, || {
+        let blocked = reloaded.blocked.iter().map(|blocked| {
+            let (server, reason) = (terminal::line(&blocked.server), terminal::line(&blocked.reason));
+            format!("\n{server} is blocked: {reason}")
+        });
+        format!("Reloaded.{}", blocked.collect::<String>())
+    })
 }
