@@ -1312,3 +1312,74 @@ fn nobody_is_told_the_instructions_of_what_is_hidden_from_them() {
         assert!(text.contains("This is seen.") && !text.contains("hidden"), "{text}");
     }
 }
+
+#[test]
+fn neither_status_nor_the_general_tool_tells_of_what_is_hidden() {
+    let place = place_with_a_hidden_server();
+    let clients = place.path("clients.json");
+    let aside = place.path("aside.json");
+    fs::rename(&clients, &aside).unwrap();
+    place.registry(&json!({
+        "seen": place.fixture("seen", &[], json!({})),
+        "hidden": place.fixture("hidden", &["--only", "--tool", "colibri_status"], json!({ "prefix": false })),
+        "hidden-too": place.fixture("hidden-too", &["--at-start", "exit"], json!({})),
+    }));
+    let shown = |client: &mut Client| client.call("colibri_status", json!({})).to_string();
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    client.tools();
+    wait_for("the collision", || {
+        shown(&mut client)
+            .contains("colibri_status of server hidden")
+            .then_some(())
+    });
+    daemon.stop();
+    fs::rename(&aside, &clients).unwrap();
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    let status = shown(&mut client);
+    assert!(!status.contains("hidden"), "{status}");
+    let mut answer = |server: &str| {
+        let call = json!({ "server": server, "tool": "echo", "arguments": {} });
+        let params = json!({ "name": "colibri_external_mcp_call_tool", "arguments": call });
+        let answer = client.ask("tools/call", params);
+        answer["result"].to_string().replace(server, "SERVER")
+    };
+    assert_eq!(answer("hidden-too"), answer("no-such-one"));
+    assert_eq!(answer("hidden"), answer("no-such-one"));
+}
+
+#[test]
+fn a_reload_takes_over_all_or_nothing_and_names_what_is_blocked() {
+    let place = place(&[], json!({}));
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    client.tools();
+    let two = json!({
+        "fix": place.fixture("fix", &[], json!({})),
+        "two": place.fixture("two", &[], json!({ "contract": place.path("no-such-contract") })),
+    });
+    place.registry(&two);
+    let clients = place.path("clients.json");
+    fs::write(&clients, r#"{"users":{"root":{"operater":true}}}"#).unwrap();
+    fs::set_permissions(&clients, fs::Permissions::from_mode(0o600)).unwrap();
+    let reload = || {
+        let output = place.colibri_mcp(&["reload"]).output().unwrap();
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status.code(), text)
+    };
+    let (status, text) = reload();
+    assert_eq!(status, Some(65), "{text}");
+    assert!(
+        text.contains("nothing was taken over") && text.contains("operator"),
+        "{text}"
+    );
+    let servers = client.call("colibri_external_mcp_servers", json!({})).to_string();
+    assert!(!servers.contains("two"), "{servers}");
+    let status = client.call("colibri_status", json!({})).to_string();
+    assert!(status.contains("clients.json"), "{status}");
+    fs::remove_file(&clients).unwrap();
+    let (status, text) = reload();
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains("two is blocked: its contract cannot be used"), "{text}");
+}

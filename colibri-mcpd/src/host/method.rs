@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::pool::Server;
+use super::tool::Taken;
 use crate::chain::metrics::CallMetrics;
 use crate::chain::{Call, Chain, Described, Failure, Target};
 use crate::policy::Gate;
@@ -44,19 +45,23 @@ impl Target for HostMethod {
     }
 }
 
-/// The methods of these servers, and what is not offered because two servers list it, a sentence each: the first by id
-/// has it.
-pub(super) fn offered(servers: &BTreeMap<String, Arc<Server>>) -> (BTreeMap<String, Arc<HostMethod>>, Vec<String>) {
+/// The methods of these servers, and what is not offered because two servers list it: the first by id has it.
+pub(super) fn offered(servers: &BTreeMap<String, Arc<Server>>) -> (BTreeMap<String, Arc<HostMethod>>, Vec<Taken>) {
     let mut methods: BTreeMap<String, Arc<HostMethod>> = BTreeMap::new();
     let mut collisions = Vec::new();
     for server in servers.values() {
         for method in &server.entry.methods {
             if let Some(first) = methods.get(method) {
                 let first = &first.server.id;
-                collisions.push(format!(
-                    "method {method} of {}: {first} lists it too and has it; take it out of one of the two entries",
-                    server.id
-                ));
+                collisions.push(Taken {
+                    server: server.id.clone(),
+                    tool: None,
+                    holder: Some(first.to_string()),
+                    text: format!(
+                        "method {method} of {}: {first} lists it too and has it; take it out of one of the two entries",
+                        server.id
+                    ),
+                });
                 continue;
             }
             let target = HostMethod {

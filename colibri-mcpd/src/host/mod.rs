@@ -27,7 +27,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
 pub use pool::{Server, Share, State};
-pub use tool::{HostTool, Table};
+pub use tool::{HostTool, Table, Taken};
 
 use crate::chain::Chain;
 use crate::confine::{JailConfig, Order, Spawner};
@@ -228,7 +228,7 @@ impl Host {
         let collisions = table.collisions.iter().filter(|new| !before.collisions.contains(new));
         let look_alikes = table.look_alikes.iter().filter(|new| !before.look_alikes.contains(new));
         for warning in collisions
-            .cloned()
+            .map(|taken| taken.text.clone())
             .chain(look_alikes.map(|warning| warning.to_string()))
         {
             match self.warned.fetch_add(1, Ordering::Relaxed) {

@@ -55,7 +55,8 @@ impl fmt::Display for Collision {
             Some(server) => format!("server {server}"),
             None => "Colibri itself".to_owned(),
         };
-        let (exposed, server) = (self.exposed.escape_debug(), &self.blocked.server);
+        let exposed: String = self.exposed.chars().take(100).collect();
+        let (exposed, server) = (exposed.escape_debug(), &self.blocked.server);
         write!(
             f,
             "{exposed} of server {server} is not exposed: the name belongs to {holder}"

@@ -194,14 +194,27 @@ pub struct Table {
     origins: HashMap<(Arc<str>, String), Arc<HostTool>>,
     /// Methods beyond MCP's, by name.
     methods: BTreeMap<String, Arc<HostMethod>>,
-    /// What is not offered because its name was taken, a sentence each.
-    pub collisions: Vec<String>,
-    /// Names that could be taken for others, the first [`MOST_LOOK_ALIKES`].
+    /// What is not offered because its name was taken, the first [`MOST_TOLD`].
+    pub collisions: Vec<Taken>,
+    /// Names that could be taken for others, the first [`MOST_TOLD`].
     pub look_alikes: Vec<LookAlike>,
 }
 
-/// The most look-alikes that are told of: a server can invent them without end.
-const MOST_LOOK_ALIKES: usize = 50;
+/// The most collisions, and the most look-alikes, that are told of: a server can invent them without end.
+const MOST_TOLD: usize = 50;
+
+/// A tool or a method that is not offered because its name was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// Whose it is.
+    pub server: Arc<str>,
+    /// The server's own name of the tool; `None` for a method, whose name the operator wrote.
+    pub tool: Option<String>,
+    /// Who has the name; `None` for Colibri itself.
+    pub holder: Option<String>,
+    /// A sentence for people.
+    pub text: String,
+}
 
 impl Table {
     /// The tools of these servers. Tools that have not changed since `before` keep what was made for them.
@@ -227,9 +240,15 @@ impl Table {
         let own: Vec<&str> = tools::definitions().iter().map(|definition| definition.name).collect();
         let names = Names::build(&own, &offers);
         let (methods, mut collisions) = method::offered(servers);
-        collisions.extend(names.collisions().iter().map(|collision| collision.to_string()));
+        collisions.extend(names.collisions().iter().map(|collision| Taken {
+            server: Arc::from(&*collision.blocked.server),
+            tool: Some(collision.blocked.name.clone()),
+            holder: collision.holder.clone(),
+            text: collision.to_string(),
+        }));
+        collisions.truncate(MOST_TOLD);
         let mut look_alikes = look_alikes(&own_names);
-        look_alikes.truncate(MOST_LOOK_ALIKES);
+        look_alikes.truncate(MOST_TOLD);
         let mut table = Table {
             methods,
             collisions,

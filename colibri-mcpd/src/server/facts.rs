@@ -12,7 +12,7 @@ use super::daemon::Daemon;
 use crate::chain::Client;
 use crate::chain::dispatch::COLIBRI;
 use crate::confine::Processes;
-use crate::host::{HostTool, Server, Share, State, Table};
+use crate::host::{HostTool, Server, Share, State, Table, Taken};
 use crate::policy::{CallerGates, LookAlike, Rights};
 use crate::tools::{ExternalTool, Facts, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport};
 
@@ -82,8 +82,28 @@ impl Facts for CallerFacts {
             .collect()
     }
 
+    fn approvals_waiting(&self) -> u64 {
+        let waiting = self.daemon.chain().approvals.list();
+        let own = self.client.caller.uid;
+        let counts = |uid: u32| self.rights.operator || uid == own;
+        waiting.iter().filter(|pending| counts(pending.uid)).count() as u64
+    }
+
     fn collisions(&self) -> Vec<String> {
-        self.table.collisions.clone()
+        let servers = self.daemon.host().servers();
+        // As with look-alikes: no more than the caller may see of what is offered, and nothing of what pins block.
+        let seen = |taken: &&Taken| {
+            let blocked = match &taken.tool {
+                None => self.rights.sees_any(&taken.server),
+                Some(tool) => {
+                    let approved = |server: &Arc<Server>| server.definitions().1.tool(tool).is_approved();
+                    self.rights.sees(&taken.server, tool) && servers.get(&*taken.server).is_some_and(approved)
+                }
+            };
+            blocked && taken.holder.as_ref().is_none_or(|holder| self.rights.sees_any(holder))
+        };
+        let seen = self.table.collisions.iter().filter(seen);
+        seen.map(|taken| taken.text.clone()).collect()
     }
 
     fn look_alikes(&self) -> Vec<String> {

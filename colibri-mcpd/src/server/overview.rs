@@ -22,12 +22,15 @@ pub fn of(daemon: &Daemon, tail: usize) -> Value {
     for server in daemon.host().servers().values() {
         let (state, reason, since) = server.state();
         let sessions = server.sessions();
+        let (catalogue, judgement) = server.definitions();
         servers.push(json!({
             "id": &*server.id,
             "state": state.name(),
             "reason": reason,
             "since": milliseconds(since),
-            "tools": server.catalogue().tools.len(),
+            "tools": catalogue.tools.len(),
+            "blocked": judgement.blocked().count(),
+            "instructions_blocked": !judgement.instructions.is_approved(),
             "processes": sessions.len(),
             "in_flight": sessions.iter().map(|(_, session)| session.in_flight()).sum::<usize>(),
             "queued": sessions.iter().map(|(_, session)| session.queued()).sum::<usize>(),

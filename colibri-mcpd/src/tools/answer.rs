@@ -85,6 +85,7 @@ struct Daemon<'a> {
     cost_mode: CostMode,
     budgets: Budgets,
     registry: Registry<'a>,
+    approvals_waiting: u64,
     collisions: Vec<String>,
     look_alikes: Vec<String>,
 }
@@ -121,6 +122,7 @@ impl<'a> Daemon<'a> {
                 path: facts.registry_path().to_string_lossy(),
                 error: facts.registry_error(),
             },
+            approvals_waiting: facts.approvals_waiting(),
             collisions: facts.collisions(),
             look_alikes: facts.look_alikes(),
         }
@@ -149,6 +151,13 @@ impl<'a> Daemon<'a> {
                     self.registry.path,
                     cut(error)
                 ),
+            );
+        }
+        if self.approvals_waiting > 0 {
+            let waiting = counted(self.approvals_waiting, "call");
+            push_line(
+                &mut text,
+                &format!("Waiting for a person: {waiting}; colibri-mcp approvals"),
             );
         }
         push_list(&mut text, &self.collisions, |collision| cut(collision));

@@ -381,6 +381,11 @@ fn registry() -> Value {
     )
 }
 
+fn approvals_waiting() -> Value {
+    json!({"type": "integer", "minimum": 0,
+        "description": "Calls that wait for a person: the caller's own, for operators all."})
+}
+
 fn collisions() -> Value {
     json!({"type": "array", "items": string(),
         "description": "What is not offered because its name was taken."})
@@ -409,6 +414,7 @@ fn status() -> Value {
             "budgets",
             "servers",
             "registry",
+            "approvals_waiting",
             "collisions",
             "look_alikes",
         ],
@@ -428,6 +434,7 @@ fn status() -> Value {
                 "instructions_blocked": count(),
             })),
             "registry": registry(),
+            "approvals_waiting": approvals_waiting(),
             "collisions": collisions(),
             "look_alikes": look_alikes(),
         }),
@@ -447,6 +454,7 @@ fn snapshot() -> Value {
             "budgets",
             "servers",
             "registry",
+            "approvals_waiting",
             "collisions",
             "look_alikes",
             "tasks_by_status",
@@ -462,6 +470,7 @@ fn snapshot() -> Value {
             "budgets": budgets(),
             "servers": servers(),
             "registry": registry(),
+            "approvals_waiting": approvals_waiting(),
             "collisions": collisions(),
             "look_alikes": look_alikes(),
             "tasks_by_status": counts(&TaskStatus::ALL.map(TaskStatus::name)),

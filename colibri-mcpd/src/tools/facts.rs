@@ -151,6 +151,8 @@ pub trait Facts {
     fn registry_error(&self) -> Option<String>;
     /// The servers, by id.
     fn servers(&self) -> Vec<ServerFacts>;
+    /// Calls that wait for a person: all of them for an operator, the caller's own for others.
+    fn approvals_waiting(&self) -> u64;
     /// Name collisions: what is not offered because its name was taken, a sentence each.
     fn collisions(&self) -> Vec<String>;
     /// Names that could be taken for others, a sentence each.

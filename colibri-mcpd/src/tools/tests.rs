@@ -74,6 +74,9 @@ impl Facts for Fake {
         };
         vec![docs, server]
     }
+    fn approvals_waiting(&self) -> u64 {
+        1
+    }
     fn collisions(&self) -> Vec<String> {
         vec!["build: tool git__status is offered by git already".to_owned()]
     }

@@ -23,6 +23,8 @@ pub struct Status {
     servers: Servers,
     registry: Registry,
     #[serde(default)]
+    approvals_waiting: u64,
+    #[serde(default)]
     collisions: Vec<String>,
     #[serde(default)]
     look_alikes: Vec<String>,
@@ -109,6 +111,10 @@ fn show(status: &Status) -> String {
     if let Some(error) = &status.registry.error {
         table.row(&[("registry error", Mood::Bad), (error, Mood::Bad)]);
     }
+    if status.approvals_waiting > 0 {
+        let waiting = format!("{}: colibri-mcp approvals", status.approvals_waiting);
+        table.row(&[("calls that wait", Mood::Odd), (&waiting, Mood::Odd)]);
+    }
     if status.servers.tools_blocked + status.servers.instructions_blocked > 0 {
         let blocked = format!(
             "tools {}, instructions {}: colibri-mcp pin list --waiting",
@@ -151,7 +157,7 @@ mod tests {
             "unlimited",
             "\\u{1b}",
             "a__b",
-            "4 tools",
+            "tools 4, instructions 0",
             "d0cs",
         ] {
             assert!(text.contains(part), "{part}: {text}");

@@ -41,6 +41,11 @@ struct Server {
     since: u64,
     #[serde(default)]
     tools: u64,
+    /// Tools that are not as approved.
+    #[serde(default)]
+    blocked: u64,
+    #[serde(default)]
+    instructions_blocked: bool,
     #[serde(default)]
     processes: u64,
     #[serde(default)]

@@ -357,6 +357,18 @@ fn servers(model: &Model, view: &mut View, width: u16) -> Servers {
         let drawn = Drawn::new(format!("{mark} {}", text(&server.id)), style);
         let drawn = drawn.and(state_at, text(state), view.of_state(state));
         servers.lines.push(columns(numbers_of(line), style, drawn));
+        if server.blocked > 0 || server.instructions_blocked {
+            let instructions = if server.instructions_blocked {
+                ", its instructions"
+            } else {
+                ""
+            };
+            let said = format!(
+                "    not as approved: {} tools{instructions}; colibri-mcp pin diff",
+                server.blocked
+            );
+            servers.lines.push(Drawn::new(said, Style::new()));
+        }
         if let Some(reason) = server.reason.as_deref().filter(|reason| !reason.is_empty()) {
             if view.keys {
                 // All of it is shown for the chosen one.
