@@ -78,6 +78,20 @@ impl Place {
         file.write_all(text.as_bytes()).expect("writing the registry");
     }
 
+    /// Puts down a secret for the daemon, as the manual has it.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn secret(&self, name: &str, value: &str) {
+        let directory = self.path("daemon-secrets");
+        let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
+        fs::create_dir_all(&directory).expect("making the directory of secrets");
+        mode(&directory, 0o750).expect("its mode");
+        let file = directory.join(name);
+        fs::write(&file, format!("{value}\n")).expect("writing a secret");
+        mode(&file, 0o440).expect("its mode");
+    }
+
     /// Puts down a frame that the fixture's tool `frame` answers with; `@ID@` in it becomes the request's id.
     ///
     /// # Panics

@@ -379,11 +379,8 @@ fn seen_of(pid: i32) -> String {
 #[test]
 fn confused_deputy_and_token_pass_through() {
     let place = Place::new();
-    let secrets = place.path("daemon-secrets");
-    fs::create_dir(&secrets).unwrap();
-    fs::set_permissions(&secrets, fs::Permissions::from_mode(0o700)).unwrap();
-    write(&secrets.join("first"), "secret-of-first", 0o400);
-    write(&secrets.join("second"), "secret-of-second", 0o400);
+    place.secret("first", "secret-of-first");
+    place.secret("second", "secret-of-second");
     let entry = |name: &str, more: &[&str]| {
         let env = json!({ "TOKEN": { "secret": name }, "PLAIN": format!("value-of-{name}") });
         place.fixture(name, more, json!({ "env": env }))
@@ -998,10 +995,7 @@ fn replay_by_retry_of_the_bridge() {
 #[test]
 fn secrets_in_what_a_server_says_of_itself() {
     let place = Place::new();
-    let secrets = place.path("daemon-secrets");
-    fs::create_dir(&secrets).unwrap();
-    fs::set_permissions(&secrets, fs::Permissions::from_mode(0o700)).unwrap();
-    write(&secrets.join("token"), "hunter2-hunter2", 0o400);
+    place.secret("token", "hunter2-hunter2");
     // It refuses every request, the probe and the handshake, with what it was given.
     let script = place.path("refuses.sh");
     let text = r#"while read -r line; do

@@ -555,11 +555,7 @@ fn users_do_not_share_processes() {
 #[test]
 fn the_environment_of_a_server_is_built_and_secrets_stay_secret() {
     let place = Place::new();
-    let secrets = place.path("daemon-secrets");
-    fs::create_dir(&secrets).unwrap();
-    fs::set_permissions(&secrets, fs::Permissions::from_mode(0o700)).unwrap();
-    fs::write(secrets.join("token"), "hunter2-hunter2").unwrap();
-    fs::set_permissions(secrets.join("token"), fs::Permissions::from_mode(0o400)).unwrap();
+    place.secret("token", "hunter2-hunter2");
     let env = json!({ "LOG": "warn", "TOKEN": { "secret": "token" }, "LD_LIBRARY_PATH": "/nowhere" });
     place.registry(&json!({ "fix": place.fixture("fix", &[], json!({ "env": env })) }));
     let daemon = place.start(&["--log-level", "debug"]);

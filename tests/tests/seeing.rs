@@ -187,11 +187,7 @@ fn a_tap_shows_cancellations_and_calls_that_were_in_flight_before() {
 #[test]
 fn nothing_secret_and_nothing_a_terminal_acts_on_leaves_the_daemon() {
     let place = place(&[], json!({ "env": { "TOKEN": { "secret": "fix" } } }));
-    let secrets = place.path("daemon-secrets");
-    fs::create_dir(&secrets).unwrap();
-    fs::set_permissions(&secrets, fs::Permissions::from_mode(0o750)).unwrap();
-    fs::write(secrets.join("fix"), "hunter2-hunter2\n").unwrap();
-    fs::set_permissions(secrets.join("fix"), fs::Permissions::from_mode(0o440)).unwrap();
+    place.secret("fix", "hunter2-hunter2");
     place.frame(
         "hostile",
         "\u{1b}]0;pwned\u{7}\u{1b}[2J\n{\"jsonrpc\":\"2.0\",\"id\":@ID@,\"result\":{\"content\":[],\"x\":\"\u{9b}31m\u{202e}\u{e0041}\"}}"
