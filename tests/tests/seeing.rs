@@ -412,6 +412,8 @@ fn top_once_says_what_there_is_as_plain_text() {
     client.call("fix__exit", json!({}));
     let waits = client.request_tool("fix__count", json!({}));
     daemon.wait_for_log("waits for `colibri-mcp approve`");
+    let (_, status, _) = run(&place, &["status"]);
+    assert!(status.contains("calls that wait"), "{status}");
     // Standard output is no terminal, which says the same as --once.
     for args in [&["top", "--once"][..], &["top"]] {
         let (status, text, error) = run(&place, args);

@@ -359,14 +359,12 @@ fn servers(model: &Model, view: &mut View, width: u16) -> Servers {
         servers.lines.push(columns(numbers_of(line), style, drawn));
         if server.blocked > 0 || server.instructions_blocked {
             let instructions = if server.instructions_blocked {
-                ", its instructions"
+                " and its instructions"
             } else {
                 ""
             };
-            let said = format!(
-                "    not as approved: {} tools{instructions}; colibri-mcp pin diff",
-                server.blocked
-            );
+            let (id, blocked) = (text(&server.id), server.blocked);
+            let said = format!("    not as approved: tools {blocked}{instructions}; colibri-mcp pin diff {id}");
             servers.lines.push(Drawn::new(said, Style::new()));
         }
         if let Some(reason) = server.reason.as_deref().filter(|reason| !reason.is_empty()) {
