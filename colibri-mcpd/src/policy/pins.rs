@@ -35,8 +35,9 @@ const MAX_FILE: usize = 64 << 20;
 const MAX_DEFINITION: usize = 1 << 20;
 /// The most pins of one server: one that invents tools without end must not fill the disk.
 const MAX_PINS: usize = 2_000;
-/// The most bytes of one server's pins, for the same reason.
-const MAX_PINNED: usize = 16 << 20;
+/// The most bytes of one server's pins, for the same reason. Written as JSON they are more, and one file holds those of
+/// all servers.
+const MAX_PINNED: usize = 4 << 20;
 /// The most bytes of the lines that a definition is shown as. The place of each value is written out, so one with long
 /// keys and many values would have more lines than memory holds: it is shown as it stands.
 const MAX_LINES: usize = 2 << 20;
@@ -1194,7 +1195,7 @@ mod tests {
         let long = format!("{{\"d\":\"{}\"}}", "x".repeat(MAX_DEFINITION / 2));
         let names: Vec<String> = (0..40).map(|n| n.to_string()).collect();
         let judged = pins.judge("b", None, names.iter().map(|name| (name.as_str(), long.as_bytes())));
-        assert_eq!(judged.blocked().count(), 40 - 31);
+        assert_eq!(judged.blocked().count(), 40 - 7);
         let names: Vec<String> = (0..MAX_PINS + 5).map(|n| n.to_string()).collect();
         let judged = pins.judge("m", None, names.iter().map(|name| (name.as_str(), &b"{}"[..])));
         assert!(
