@@ -1,0 +1,181 @@
+//! The bridge and the commands beside it.
+
+use super::*;
+
+#[test]
+fn the_bridge_passes_bytes_on_and_ends_with_its_input() {
+    let place = place(&[], json!({}));
+    let _daemon = place.start(&[]);
+    let mut bridge = place
+        .colibri_mcp(&[])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = bridge.stdin.take().unwrap();
+    for id in 1..=20 {
+        let call = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"fix__count","arguments":{{}},"_meta":{{{}}}}}}}"#,
+            modern_meta()
+        );
+        input.write_all(format!("{call}\n").as_bytes()).unwrap();
+    }
+    // What is still pending is delivered although the input has ended.
+    drop(input);
+    let lines: Vec<String> = BufReader::new(bridge.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap)
+        .collect();
+    assert_eq!(lines.len(), 20, "{lines:?}");
+    for line in lines {
+        let answer: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(text_of(&answer["result"]), "counted", "{answer}");
+    }
+    assert!(bridge.wait().unwrap().success());
+}
+
+#[test]
+fn a_read_only_bridge_keeps_both_gates_closed() {
+    let place = place(&[], json!({}));
+    let _daemon = place.start(&["--write"]);
+    let mut bridge = place.colibri_mcp(&["--read-only"]);
+    let mut bridge = bridge.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = bridge.stdin.take().unwrap();
+    for tool in ["fix__count", "colibri_create_task"] {
+        let call = format!(
+            r#"{{"jsonrpc":"2.0","id":"{tool}","method":"tools/call","params":{{"name":"{tool}","arguments":{{"title":"x"}},"_meta":{{{}}}}}}}"#,
+            modern_meta()
+        );
+        input.write_all(format!("{call}\n").as_bytes()).unwrap();
+    }
+    drop(input);
+    let lines: Vec<String> = BufReader::new(bridge.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap)
+        .collect();
+    let answers: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let closed = answers
+        .iter()
+        .filter(|answer| code_of(answer) == Some("GATE_CLOSED"))
+        .count();
+    assert_eq!((answers.len(), closed), (2, 2), "{answers:?}");
+    assert!(bridge.wait().unwrap().success());
+}
+
+#[test]
+fn the_bridge_answers_when_there_is_no_daemon() {
+    let place = Place::new();
+    let mut bridge = place
+        .colibri_mcp(&[])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = bridge.stdin.take().unwrap();
+    input
+        .write_all(b"{\"jsonrpc\":\"2.0\",\"id\":\"first\",\"method\":\"initialize\",\"params\":{}}\n")
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(bridge.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let answer: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(answer["id"], "first");
+    assert_eq!(code_of(&answer), Some("DAEMON_UNREACHABLE"), "{answer}");
+    drop(input);
+    bridge.wait().unwrap();
+}
+
+#[test]
+fn the_bridge_survives_a_restart_of_the_daemon() {
+    let place = place(&[], json!({}));
+    let daemon = place.start(&[]);
+    let mut bridge = place
+        .colibri_mcp(&[])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = bridge.stdin.take().unwrap();
+    let mut output = BufReader::new(bridge.stdout.take().unwrap());
+    let mut say = |line: String| input.write_all(format!("{line}\n").as_bytes()).unwrap();
+    let mut hear = |id: &str| loop {
+        let mut line = String::new();
+        assert_ne!(output.read_line(&mut line).unwrap(), 0, "the bridge has ended");
+        let message: Value = serde_json::from_str(&line).unwrap();
+        if message["id"] == id {
+            return message;
+        }
+    };
+    let request = |id: &str, method: &str, params: Value| {
+        json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
+    };
+    let client = json!({ "name": "e2e", "version": "1" });
+    say(request(
+        "open",
+        "initialize",
+        json!({ "protocolVersion": LEGACY, "capabilities": {}, "clientInfo": client }),
+    ));
+    hear("open");
+    say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#.to_owned());
+    say(request(
+        "one",
+        "tools/call",
+        json!({ "name": "fix__count", "arguments": {} }),
+    ));
+    assert_eq!(text_of(&hear("one")["result"]), "counted");
+    say(request(
+        "lost",
+        "tools/call",
+        json!({ "name": "fix__never", "arguments": {} }),
+    ));
+    wait_for("the call", || place.received("fix", "\"never\"").pop());
+    daemon.kill();
+    let lost = hear("lost");
+    assert_eq!(code_of(&lost), Some("CONNECTION_LOST"), "{lost}");
+    let _daemon = place.start(&[]);
+    say(request(
+        "two",
+        "tools/call",
+        json!({ "name": "fix__count", "arguments": {} }),
+    ));
+    assert_eq!(text_of(&hear("two")["result"]), "counted");
+    assert_eq!(
+        place.received("fix", "\"never\"").len(),
+        1,
+        "a lost call is not made again"
+    );
+    drop(input);
+    bridge.wait().unwrap();
+}
+
+#[test]
+fn commands_end_with_the_documented_status() {
+    let place = place(&[], json!({}));
+    let run = |args: &[&str]| {
+        let output = place.colibri_mcp(args).stdin(Stdio::null()).output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+        )
+    };
+    assert_eq!(run(&["status"]).0, Some(69));
+    let _daemon = place.start(&[]);
+    assert_eq!(run(&["status"]).0, Some(0));
+    let (status, text) = run(&["--json", "call", "fix", "echo", "--args", r#"{"a":1}"#]);
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains("a"), "{text}");
+    assert_eq!(run(&["call", "colibri", "no_such_tool"]).0, Some(65));
+    assert_eq!(run(&["call", "fix", "exit"]).0, Some(1));
+    assert_eq!(run(&["no-such-command"]).0, Some(64));
+}
+
+#[test]
+fn a_client_that_says_nothing_is_no_trouble() {
+    let place = Place::new();
+    let daemon = place.start(&[]);
+    let clients: Vec<Client> = (0..50).map(|_| daemon.connect()).collect();
+    daemon.assert_serves("colibri_status");
+    drop(clients);
+    daemon.assert_serves("colibri_status");
+}

@@ -1,0 +1,42 @@
+//! How the daemon is run: socket, signals, reload, gates, processes of servers and their states.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod bridge;
+mod calls;
+mod catalog;
+mod gates;
+mod hidden;
+mod processes;
+mod reload;
+mod socket;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt as _;
+use std::process::Stdio;
+
+use colibri_tests::{
+    Client, Daemon, Era, LEGACY, MODERN, Place, code_of, is_alive, is_root, modern_meta, text_of, wait_for,
+};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+/// A place with one fixture server called `fix`.
+fn place(args: &[&str], more: Value) -> Place {
+    let place = Place::new();
+    place.registry(&json!({ "fix": place.fixture("fix", args, more) }));
+    place
+}
+
+/// The flag that tests running as root have to give.
+fn root_flag() -> &'static [&'static str] {
+    if nix::unistd::geteuid().is_root() {
+        &["--allow-root"]
+    } else {
+        &[]
+    }
+}

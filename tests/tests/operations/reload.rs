@@ -1,0 +1,105 @@
+//! Reloading registry and client policy.
+
+use super::*;
+
+#[test]
+fn a_bad_registry_keeps_the_old_one_and_says_why() {
+    let place = place(&[], json!({}));
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    let pid = text_of(&client.call("fix__pid", json!({}))).to_owned();
+    place.registry_text(r#"{"servers":{"fix":{"command":"/bin/sh","argz":[]}}}"#);
+    daemon.reload();
+    let status = client.call("colibri_status", json!({}));
+    assert!(status.to_string().contains("argz"), "{status}");
+    assert_eq!(text_of(&client.call("fix__pid", json!({}))), pid);
+    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
+    daemon.reload();
+    let status = client.call("colibri_status", json!({}));
+    assert!(!status.to_string().contains("argz"), "{status}");
+    assert_eq!(
+        text_of(&client.call("fix__pid", json!({}))),
+        pid,
+        "the same entry keeps its process"
+    );
+}
+
+#[test]
+fn removed_servers_end_after_their_calls() {
+    let place = place(&[], json!({}));
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    let id = client.request_tool("fix__wait", json!({ "until": "removed" }));
+    wait_for("the call", || place.received("fix", "\"wait\"").pop());
+    place.registry(&json!({}));
+    daemon.reload();
+    client.notification("notifications/tools/list_changed");
+    assert!(!client.tools().contains(&"fix__wait".to_owned()));
+    let refused = client.ask("tools/call", json!({ "name": "fix__pid", "arguments": {} }));
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    place.release("removed");
+    assert_eq!(text_of(&client.answer(id)["result"]), "removed");
+    for pid in place.started("fix") {
+        wait_for("the server's end", || (!is_alive(pid)).then_some(()));
+    }
+}
+
+#[test]
+fn changed_servers_restart_and_others_do_not() {
+    let place = Place::new();
+    let with = |word: &str| {
+        json!({
+            "fix": place.fixture("fix", &[], json!({ "env": { "WORD": word } })),
+            "other": place.fixture("other", &[], json!({})),
+        })
+    };
+    place.registry(&with("one"));
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    let mut look = || {
+        let environment = client.call("fix__environment", json!({}));
+        let environment: Value = serde_json::from_str(text_of(&environment)).unwrap();
+        let other = text_of(&client.call("other__pid", json!({}))).to_owned();
+        (environment["WORD"].as_str().unwrap().to_owned(), other)
+    };
+    let (word, other) = look();
+    assert_eq!(word, "one");
+    place.registry(&with("two"));
+    daemon.reload();
+    assert_eq!(look(), ("two".to_owned(), other));
+}
+
+#[test]
+fn a_reload_takes_over_all_or_nothing_and_names_what_is_blocked() {
+    let place = place(&[], json!({}));
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    client.tools();
+    let two = json!({
+        "fix": place.fixture("fix", &[], json!({})),
+        "two": place.fixture("two", &[], json!({ "contract": place.path("no-such-contract") })),
+    });
+    place.registry(&two);
+    let clients = place.path("clients.json");
+    fs::write(&clients, r#"{"users":{"root":{"operater":true}}}"#).unwrap();
+    fs::set_permissions(&clients, fs::Permissions::from_mode(0o600)).unwrap();
+    let reload = || {
+        let output = place.colibri_mcp(&["reload"]).output().unwrap();
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status.code(), text)
+    };
+    let (status, text) = reload();
+    assert_eq!(status, Some(65), "{text}");
+    assert!(
+        text.contains("nothing was taken over") && text.contains("operator"),
+        "{text}"
+    );
+    let servers = client.call("colibri_external_mcp_servers", json!({})).to_string();
+    assert!(!servers.contains("two"), "{servers}");
+    let status = client.call("colibri_status", json!({})).to_string();
+    assert!(status.contains("clients.json"), "{status}");
+    fs::remove_file(&clients).unwrap();
+    let (status, text) = reload();
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains("two is blocked: its contract cannot be used"), "{text}");
+}

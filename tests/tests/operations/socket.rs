@@ -1,0 +1,185 @@
+//! The socket, the daemon's start and its end.
+
+use super::*;
+
+#[test]
+fn a_stale_socket_is_replaced() {
+    let place = Place::new();
+    drop(UnixListener::bind(place.socket()).unwrap());
+    let daemon = place.start(&[]);
+    daemon.assert_serves("colibri_status");
+    daemon.wait_for_log("replacing a stale socket");
+}
+
+#[test]
+fn a_live_daemon_is_never_displaced() {
+    let (place, other) = (Place::new(), Place::new());
+    let daemon = place.start(&[]);
+    let refused = other.command_at(&place.socket(), root_flag()).output().unwrap();
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(69), "{text}");
+    assert!(text.contains("already listens"), "{text}");
+    // Nor may two daemons write one state.
+    let elsewhere = place.path("elsewhere.sock");
+    let refused = place.command_at(&elsewhere, root_flag()).output().unwrap();
+    assert!(!refused.status.success() && !elsewhere.exists());
+    daemon.assert_serves("colibri_status");
+}
+
+#[test]
+fn what_is_no_socket_is_never_removed() {
+    let place = Place::new();
+    fs::write(place.socket(), "precious").unwrap();
+    let (status, text) = place.refused(root_flag());
+    assert_eq!(status, Some(69), "{text}");
+    assert!(text.contains("no socket"), "{text}");
+    assert_eq!(fs::read_to_string(place.socket()).unwrap(), "precious");
+    fs::remove_file(place.socket()).unwrap();
+    // Neither is a link, wherever it leads.
+    let elsewhere = place.path("elsewhere.sock");
+    drop(UnixListener::bind(&elsewhere).unwrap());
+    std::os::unix::fs::symlink(&elsewhere, place.socket()).unwrap();
+    assert_eq!(place.refused(root_flag()).0, Some(69));
+    assert!(place.socket().is_symlink() && elsewhere.exists());
+}
+
+#[test]
+fn the_socket_is_for_owner_and_group_alone() {
+    let place = Place::new();
+    let _daemon = place.start(&[]);
+    let facts = fs::symlink_metadata(place.socket()).unwrap();
+    assert!(facts.file_type().is_socket());
+    assert_eq!(facts.permissions().mode() & 0o7777, 0o660);
+}
+
+#[test]
+fn root_is_refused_unless_allowed() {
+    if !is_root("root_is_refused_unless_allowed") {
+        return;
+    }
+    let place = Place::new();
+    let (status, text) = place.refused(&[]);
+    assert_eq!(status, Some(77), "{text}");
+    assert!(text.contains("--allow-root"), "{text}");
+    assert!(!place.socket().exists());
+    let daemon = place.start(&[]);
+    assert!(daemon.log().contains("--allow-root"), "no warning: {}", daemon.log());
+}
+
+#[test]
+fn check_tells_a_good_configuration_from_a_bad_one() {
+    let place = place(&[], json!({}));
+    let (status, text) = place.refused(&["--check"]);
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains("1 servers"), "{text}");
+    for bad in [
+        r#"{"servers":{"a":{"command":"/bin/sh","jial":{"name":"x"}}}}"#,
+        r#"{"servers":{"a":{"command":"/bin/sh"},"a":{"command":"/bin/sh"}}}"#,
+        r#"{"servers":{"a":{"command":"sh"}}}"#,
+        r#"{"servers":{"#,
+        "",
+    ] {
+        place.registry_text(bad);
+        let (status, text) = place.refused(&["--check"]);
+        assert_eq!(status, Some(78), "{bad}: {text}");
+        assert!(text.contains("external-mcp.json:1:"), "{bad}: {text}");
+    }
+    place.registry_text(r#"{"servers":{"a":{"command":"/bin/sh","jial":{"name":"x"}}}}"#);
+    assert!(
+        place.refused(&["--check"]).1.contains("jail"),
+        "the nearest key is named"
+    );
+    // A daemon does not start with it either.
+    assert_eq!(place.refused(root_flag()).0, Some(78));
+    assert_eq!(place.refused(&["--max-clients", "0"]).0, Some(64));
+    assert!(!place.socket().exists());
+}
+
+#[test]
+fn a_registry_that_others_could_change_is_refused() {
+    let place = place(&[], json!({}));
+    let path = place.path("external-mcp.json");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+    let (status, text) = place.refused(&["--check"]);
+    assert_eq!(status, Some(78), "{text}");
+    assert!(text.contains("chmod"), "{text}");
+}
+
+#[test]
+fn sigterm_waits_for_calls_in_flight_and_leaves_nothing() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let place = place(&[], json!({}));
+        let mut daemon = place.start(&[]);
+        let mut client = daemon.quiet(LEGACY);
+        let id = client.request_tool("fix__wait", json!({ "until": "told" }));
+        wait_for("the call", || place.received("fix", "\"wait\"").pop());
+        daemon.signal(signal);
+        daemon.wait_for_log("ending clients=");
+        // Whoever asks now is told why not, whatever it is.
+        for (method, params) in [("ping", json!({})), ("tools/call", json!({ "name": "fix__pid" }))] {
+            let late = client.request(method, params);
+            let answer = client.answer(late);
+            assert_eq!(answer["error"]["data"]["code"], "DAEMON_STOPPING", "{answer}");
+        }
+        place.release("told");
+        let answer = client.answer(id);
+        assert_eq!(text_of(&answer["result"]), "told", "{answer}");
+        assert_eq!(client.read(), None);
+        assert!(daemon.wait().success());
+        assert!(!place.socket().exists());
+    }
+}
+
+#[test]
+fn sigterm_gives_up_calls_that_never_end() {
+    let place = place(&[], json!({}));
+    let mut daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    client.request_tool("fix__never", json!({}));
+    wait_for("the call", || place.received("fix", "\"never\"").pop());
+    daemon.signal(Signal::SIGTERM);
+    while client.read().is_some() {}
+    assert!(daemon.wait().success());
+    assert!(!place.socket().exists());
+    let cancelled = place.received("fix", "notifications/cancelled");
+    assert_eq!(
+        cancelled.len(),
+        1,
+        "the server was told before its input was closed: {cancelled:?}"
+    );
+}
+
+#[test]
+fn sigterm_closes_subscriptions_with_a_result() {
+    let place = Place::new();
+    let mut daemon = place.start(&[]);
+    let mut client = daemon.modern();
+    let id = client.request(
+        "subscriptions/listen",
+        json!({ "notifications": { "toolsListChanged": true } }),
+    );
+    client.notification("notifications/subscriptions/acknowledged");
+    daemon.signal(Signal::SIGTERM);
+    let answer = client.answer(id);
+    assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
+    assert!(daemon.wait().success());
+}
+
+#[test]
+fn sigkill_of_the_daemon_leaves_no_server() {
+    let place = Place::new();
+    place.registry(&json!({
+        "fix": place.fixture("fix", &[], json!({})),
+        "stubborn": place.fixture("stubborn", &["--at-eof", "stay"], json!({})),
+        "forking": place.fixture("forking", &[], json!({})),
+    }));
+    let daemon = place.start(&[]);
+    for tool in ["fix__pid", "stubborn__pid", "forking__fork_away"] {
+        daemon.assert_serves(tool);
+    }
+    // Checks that nothing is left.
+    daemon.kill();
+    assert!(place.socket().exists(), "nobody could remove the socket");
+    let daemon = place.start(&[]);
+    daemon.assert_serves("fix__pid");
+}
