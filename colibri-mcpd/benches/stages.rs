@@ -21,8 +21,8 @@ use colibri_mcpd::host::{self, Host};
 use colibri_mcpd::policy::{Approvals, Caller, Clients, DEFAULT_EXPIRY, Gates};
 use colibri_mcpd::protocol::{self, Capability, Session, Version};
 use colibri_mcpd::store::Store;
-use colibri_mcpd::trail::{Head, Limits, Options, Trail, Witness};
 use colibri_mcpd::wire::{Budget, Envelope, Frame, FrameReader, Id, Kind, Outbox};
+use colibri_trail::{Head, Limits, Options, Trail, Witness};
 use tokio::io::{AsyncWriteExt as _, DuplexStream};
 
 /// Calls that arrive together.

@@ -1,7 +1,7 @@
 //! Colibri MCP: the daemon's and the client's library.
 //!
-//! Ground floor first; a module uses only what stands left of it: `wire` → `protocol` → `policy`, `trail`, `store`,
-//! `confine` → `chain` → `tools`, `host` → `server`, `client` → the binaries.
+//! Ground floor first; a module uses only what stands left of it: `wire` → `protocol` → `policy`, `store`, `confine`
+//! → `chain` → `tools`, `host` → `server`, `client` → the binaries.
 
 pub mod chain;
 pub mod client;
@@ -13,5 +13,4 @@ pub mod protocol;
 pub mod server;
 pub mod store;
 pub mod tools;
-pub mod trail;
 pub mod wire;

@@ -29,8 +29,8 @@ pub use record::Recorder;
 use crate::policy::Approvals;
 pub use crate::protocol::Failure;
 use crate::protocol::{Method, Version};
-use crate::trail::TrailError;
 use crate::wire::Id;
+use colibri_trail::TrailError;
 use metrics::CallMetrics;
 
 /// A request on its way.

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use super::exit::{Answer, Message};
 use super::{Call, Failure};
 use crate::protocol::{Code, Era};
-use crate::trail::{Attempt, Digest, Enter, Event, Exit, Record, Trail, TrailError};
+use colibri_trail::{Attempt, Digest, Enter, Event, Exit, Record, Trail, TrailError};
 
 /// Where records go.
 pub enum Recorder {
@@ -17,7 +17,7 @@ pub enum Recorder {
 
 impl Recorder {
     /// Records something that is not a call.
-    pub fn event(&self, event: &str, details: &[(&str, crate::trail::Detail<'_>)]) -> Result<(), TrailError> {
+    pub fn event(&self, event: &str, details: &[(&str, colibri_trail::Detail<'_>)]) -> Result<(), TrailError> {
         match self {
             Recorder::Off => Ok(()),
             Recorder::Trail(trail) => trail

@@ -13,9 +13,9 @@ use std::time::{Duration, SystemTime};
 
 use nix::unistd::{Uid, User};
 
-use crate::trail::note::{NoteError, Verifier};
-use crate::trail::segment::SegmentName;
-use crate::trail::{
+use colibri_trail::note::{NoteError, Verifier};
+use colibri_trail::segment::SegmentName;
+use colibri_trail::{
     Extent, Fields, Filter, ProofError, Report, Shown, Stats, WitnessedHeads, check_proof, directory, drop_segments,
     is_hidden, last_seal, prove, sealed_segments, show, stats, verifier_path, verify,
 };
@@ -457,7 +457,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::trail::{
+    use colibri_trail::{
         Attempt, Detail, Digest, Enter, Event, Exit, Head, Limits, Options, Record, Trail, Witness, prove,
     };
 

@@ -23,7 +23,7 @@ use crate::chain::metrics::CallMetrics;
 use crate::chain::{Call, Outcome};
 use crate::policy::{Caller, Contract, Judgement, Rules, visible};
 use crate::protocol::{Code, Failure, Method, Version};
-use crate::trail::Detail;
+use colibri_trail::Detail;
 
 /// How long a burst of changes to a server's tools may go on before it is looked at.
 const SETTLE: Duration = Duration::from_millis(200);

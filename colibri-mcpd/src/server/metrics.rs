@@ -24,7 +24,7 @@ use crate::chain::Recorder;
 use crate::chain::dispatch::COLIBRI;
 use crate::chain::metrics::Counted;
 use crate::host::State;
-use crate::trail;
+use colibri_trail as trail;
 
 /// Readers that are served at one time; further ones are only closed.
 const MOST_READERS: usize = 16;

@@ -36,8 +36,8 @@ use crate::host::secrets::Secrets;
 use crate::host::{self, Host, State};
 use crate::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates, PinError, Pins, Trust};
 use crate::store::Store;
-use crate::trail::{self, Detail, Options, SyslogWitness, Trail};
 use crate::wire::Budget;
+use colibri_trail::{self as trail, Detail, Options, SyslogWitness, Trail};
 use daemon::{Daemon, MOST_QUEUED};
 
 /// Exit status: the configuration is bad (EX_CONFIG of sysexits(3)).

@@ -10,8 +10,8 @@ use super::daemon::Daemon;
 use crate::chain::{Call, Client, Outcome};
 use crate::policy::{Pending, Pins, Rights, Row, Standing, Subject, visible};
 use crate::protocol::{Answer, Code, Failure, RpcError, Version};
-use crate::trail::Detail;
 use crate::wire::Json;
+use colibri_trail::Detail;
 
 /// What an operator asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use crate::chain::Recorder;
 use crate::chain::dispatch::COLIBRI;
 use crate::chain::metrics::Counted;
 use crate::policy::Gate;
-use crate::trail::{self, Shown};
+use colibri_trail::{self as trail, Shown};
 
 /// The overview, with so many of the trail's last records. Reads files: not for a thread that serves clients.
 pub fn of(daemon: &Daemon, tail: usize) -> Value {

@@ -17,8 +17,8 @@ use crate::chain::{Call, Chain, Client, Failure, Outcome, Parked};
 use crate::host::Server;
 use crate::host::tap::{Batch, MOST_TAPS, Tap};
 use crate::protocol::{Answer, Code, RpcError};
-use crate::trail::Detail;
 use crate::wire::Json;
+use colibri_trail::Detail;
 
 /// Bytes queued for a client from which on it gets no more until it has read.
 const AHEAD: usize = 1024 * 1024;

@@ -23,7 +23,7 @@ use crate::client::connect::{Connection, Progress, ToolResult};
 use crate::client::{terminal, trail};
 use crate::confine::{HELPER, PrivMode};
 use crate::host::registry::{FIXED_PATH, Loaded, Rules};
-use crate::trail::Extent;
+use colibri_trail::Extent;
 
 /// How long the daemon may take to start, and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -146,7 +146,7 @@ fn verify(stage: &Mutex<Stage>) -> Result<(), Failure> {
     let key = trail::verifier(&state_dir, None)?;
     let mut report = Vec::new();
     let status = trail::print_verify(
-        &crate::trail::directory(&state_dir),
+        &colibri_trail::directory(&state_dir),
         Extent::Whole,
         None,
         key.as_ref(),

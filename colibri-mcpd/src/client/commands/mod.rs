@@ -34,7 +34,7 @@ use serde_json::value::RawValue;
 use super::connect::{Connection, Gate, Params, RequestError, Unavailable};
 use super::terminal;
 use super::trail::TrailCommandError;
-use crate::trail::ProofError;
+use colibri_trail::ProofError;
 
 /// What `colibri-mcp` can be told to do.
 #[derive(Debug, Subcommand)]

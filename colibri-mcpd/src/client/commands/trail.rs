@@ -10,7 +10,7 @@ use nix::unistd::User;
 use super::{Context, Failure};
 use crate::client::trail;
 use crate::config::paths;
-use crate::trail::{Extent, Filter, directory};
+use colibri_trail::{Extent, Filter, directory};
 
 /// Which trail, and what to do with it.
 #[derive(Debug, clap::Args)]

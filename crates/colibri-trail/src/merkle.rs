@@ -192,7 +192,7 @@ pub fn root_from_path(leaf: Hash, index: u64, size: u64, path: &[Hash]) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trail::segment::{from_hex, to_hex};
+    use crate::segment::{from_hex, to_hex};
 
     /// MTH as RFC 6962 §2.1 writes it, with no thought of speed: what the code above is tested against.
     fn naive_root(leaves: &[Vec<u8>]) -> Hash {

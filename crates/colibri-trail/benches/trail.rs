@@ -1,4 +1,4 @@
-//! How many records a second the trail takes, and how long one append takes: `cargo bench -p colibri-mcpd --bench trail`.
+//! How many records a second the trail takes, and how long one append takes: `cargo bench -p colibri-trail`.
 //!
 //! A plain harness: what is wanted is a rate over a fixed amount of real work, with the syncing thread beside it, not a
 //! statistic over closures. The directory is that of `TMPDIR`: point it at the disk that is to be measured.
@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use colibri_mcpd::trail::{Attempt, Digest, Enter, Exit, Head, Limits, Options, Record, Trail, Witness};
+use colibri_trail::{Attempt, Digest, Enter, Exit, Head, Limits, Options, Record, Trail, Witness};
 
 struct Nobody;
 
