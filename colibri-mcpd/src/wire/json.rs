@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use serde_json::value::RawValue;
 use unicode_normalization::UnicodeNormalization;
@@ -139,13 +140,24 @@ impl<'a> Json<'a> {
         serde_json::from_str::<String>(self.text).ok().map(Cow::Owned)
     }
 
-    /// Whether this is a string equal to `wanted`, compared unescaped.
+    /// Whether this is a string equal to `wanted`, compared unescaped, no further than they are the same.
     pub fn is_string(&self, wanted: &str) -> bool {
         let inner = self.text.as_bytes();
-        if inner.len() == wanted.len() + 2 && inner[0] == b'"' && &inner[1..inner.len() - 1] == wanted.as_bytes() {
+        if inner.len() < wanted.len() + 2 || inner[0] != b'"' {
+            return false;
+        }
+        let inner = &inner[1..inner.len() - 1];
+        if inner.len() == wanted.len() && inner == wanted.as_bytes() {
             return !wanted.contains('\\');
         }
-        memchr::memchr(b'\\', inner).is_some() && self.as_str().is_some_and(|text| text == wanted)
+        let (mut characters, mut wanted) = (Unescaped(&self.text[1..self.text.len() - 1]), wanted.chars());
+        loop {
+            match (characters.next(), wanted.next()) {
+                (None, None) => return true,
+                (Some(Ok(is)), Some(should)) if is == should => {}
+                _ => return false,
+            }
+        }
     }
 
     /// The value of an integer that fits.
@@ -170,7 +182,7 @@ impl<'a> Json<'a> {
     /// case folding, NFKC and removal of NUL. A reader that folds sees another message than one that does not, so such
     /// a message is refused.
     pub fn ambiguous<'k>(&self, keys: &[&'k str]) -> Option<&'k str> {
-        debug_assert!(keys.len() <= 64);
+        debug_assert!(keys.len() <= 64 && keys.iter().all(|key| key.is_ascii()));
         let mut seen = 0u64;
         for member in self.members() {
             let Some(index) = folded_index(&member.key, keys) else {
@@ -216,15 +228,128 @@ pub struct Picked<'a, const N: usize> {
     pub ambiguous: Option<&'static str>,
 }
 
-/// Which of `keys` a key folds to.
+/// The characters of the inside of a valid JSON string, unescaped; an error for a lone surrogate.
+struct Unescaped<'a>(&'a str);
+
+struct LoneSurrogate;
+
+impl Unescaped<'_> {
+    /// The UTF-16 unit of an escape that the rest begins with.
+    fn unit(&self) -> Option<u32> {
+        let digits = self.0.strip_prefix("\\u")?.get(..4)?;
+        u32::from_str_radix(digits, 16).ok()
+    }
+}
+
+impl Iterator for Unescaped<'_> {
+    type Item = Result<char, LoneSurrogate>;
+
+    fn next(&mut self) -> Option<Result<char, LoneSurrogate>> {
+        let mut chars = self.0.chars();
+        let first = chars.next()?;
+        if first != '\\' {
+            self.0 = chars.as_str();
+            return Some(Ok(first));
+        }
+        let Some(unit) = self.unit() else {
+            let escaped = chars.next()?;
+            self.0 = chars.as_str();
+            return Some(Ok(match escaped {
+                'b' => '\x08',
+                'f' => '\x0c',
+                'n' => '\n',
+                'r' => '\r',
+                't' => '\t',
+                other => other,
+            }));
+        };
+        self.0 = &self.0[6..];
+        if !(0xd800..0xdc00).contains(&unit) {
+            return Some(char::from_u32(unit).ok_or(LoneSurrogate));
+        }
+        let Some(low @ 0xdc00..0xe000) = self.unit() else {
+            return Some(Err(LoneSurrogate));
+        };
+        self.0 = &self.0[6..];
+        Some(char::from_u32(0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00)).ok_or(LoneSurrogate))
+    }
+}
+
+/// Which of `keys`, which are ASCII, a key folds to. A text folds to ASCII only if each of its characters does, and then
+/// to one after the other: so the key is looked at no further than it still can be one of them.
 fn folded_index(key: &Json<'_>, keys: &[&str]) -> Option<usize> {
     let inner = &key.text[1..key.text.len() - 1];
     if inner.bytes().all(|byte| byte.is_ascii() && byte != b'\\') {
         return keys.iter().position(|wanted| wanted.eq_ignore_ascii_case(inner));
     }
-    let folded = fold(&key.as_str()?);
-    keys.iter().position(|wanted| fold(wanted) == folded)
+    let mut possible = u64::MAX >> (64 - keys.len().clamp(1, 64));
+    let mut length = 0;
+    for character in Unescaped(inner) {
+        let character = character.ok()?;
+        let mut keep = |byte: u8| {
+            for (index, wanted) in keys.iter().enumerate() {
+                let same = wanted.as_bytes().get(length).map(u8::to_ascii_lowercase) == Some(byte);
+                possible &= !(u64::from(!same) << index);
+            }
+            length += 1;
+            possible != 0
+        };
+        match character {
+            '\0' => {}
+            ascii if ascii.is_ascii() => {
+                if !keep(ascii.to_ascii_lowercase() as u8) {
+                    return None;
+                }
+            }
+            other => {
+                #[cfg(test)]
+                tests::LOOKED_UP.with(|count| count.set(count.get() + 1));
+                let at = FOLDED.binary_search_by_key(&other, |(from, _)| *from).ok()?;
+                let becomes = FOLDED[at].1;
+                if !becomes.into_iter().filter(|byte| *byte != 0).all(keep) {
+                    return None;
+                }
+            }
+        }
+    }
+    (0..keys.len()).find(|index| possible & (1 << index) != 0 && keys[*index].len() == length)
 }
+
+/// Where the characters are that [`fold`] makes ASCII of, and many others.
+const FOLDED_RANGES: [(char, char); 20] = [
+    ('\u{a0}', '\u{17f}'),
+    ('\u{1c4}', '\u{1f3}'),
+    ('\u{2b0}', '\u{2ff}'),
+    ('\u{37e}', '\u{37e}'),
+    ('\u{1d2c}', '\u{1dbf}'),
+    ('\u{1e9e}', '\u{1e9e}'),
+    ('\u{1fef}', '\u{1fef}'),
+    ('\u{2000}', '\u{24ff}'),
+    ('\u{2a74}', '\u{2a76}'),
+    ('\u{2c7c}', '\u{2c7d}'),
+    ('\u{3000}', '\u{33ff}'),
+    ('\u{a7f1}', '\u{a7f4}'),
+    ('\u{fb00}', '\u{fb4f}'),
+    ('\u{fe10}', '\u{ff5e}'),
+    ('\u{107a5}', '\u{107a5}'),
+    ('\u{1ccd6}', '\u{1ccf9}'),
+    ('\u{1d400}', '\u{1d7ff}'),
+    ('\u{1df95}', '\u{1df95}'),
+    ('\u{1f100}', '\u{1f2ff}'),
+    ('\u{1fbf0}', '\u{1fbf9}'),
+];
+
+/// What one character folds to that is ASCII, filled up with zeros; in the order of the characters.
+static FOLDED: LazyLock<Vec<(char, [u8; 6])>> = LazyLock::new(|| {
+    let all = FOLDED_RANGES.iter().flat_map(|(first, last)| *first..=*last);
+    let ascii = all.filter_map(|character| {
+        let folded = fold(character.encode_utf8(&mut [0; 4]));
+        let mut bytes = [0; 6];
+        bytes.get_mut(..folded.len())?.copy_from_slice(folded.as_bytes());
+        (folded.is_ascii() && !folded.is_empty()).then_some((character, bytes))
+    });
+    ascii.collect()
+});
 
 /// Case folding, NFKC, no NUL. Folding is upper case and then lower case, which also joins the characters (as `ſ` and
 /// `K`) whose lower case alone differs.
@@ -380,8 +505,59 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    thread_local! {
+        /// Characters that were looked up to be folded.
+        pub(super) static LOOKED_UP: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    }
+
     fn json(text: &str) -> Json<'_> {
         Json::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn what_folds_to_ascii_is_where_it_is_looked_for() {
+        for character in '\u{80}'..=char::MAX {
+            let folded = fold(character.encode_utf8(&mut [0; 4]));
+            assert!(!folded.is_empty(), "{character:?}");
+            let listed = FOLDED.binary_search_by_key(&character, |(from, _)| *from);
+            let bytes = listed.map(|at| FOLDED[at].1).unwrap_or_default();
+            let known: Vec<u8> = bytes.into_iter().filter(|byte| *byte != 0).collect();
+            let expected = if folded.is_ascii() { folded.as_bytes() } else { b"" };
+            assert!(known == expected, "{character:?} {folded:?}");
+        }
+        assert!(FOLDED.is_sorted_by_key(|(from, _)| *from));
+    }
+
+    /// What it costs is counted, not timed.
+    #[test]
+    fn folding_keys_is_no_more_work_than_reading_them() {
+        let keys = [
+            "_meta",
+            "progressToken",
+            "io.modelcontextprotocol/protocolVersion",
+            "task",
+        ];
+        let repeated = |member: &str, size: usize| {
+            let mut text = String::from("{");
+            while text.len() < size {
+                text.push_str(member);
+            }
+            text.pop();
+            text + "}"
+        };
+        let size = 15 * 1024 * 1024;
+        let long = format!("{{\"{}\":1}}", "\u{fdfa}".repeat(size / 3));
+        for (text, most) in [
+            (repeated("\"\u{e9}\":1,", size), size / 4),
+            (repeated("\"\\u00e9\":1,", size), size / 4),
+            (repeated("\"\u{ff54}\u{ff41}\u{ff53}\u{ff4c}\":1,", size), size / 4),
+            (long, 1),
+        ] {
+            let parsed = json(&text);
+            LOOKED_UP.set(0);
+            assert_eq!(parsed.ambiguous(&keys), None);
+            assert!(LOOKED_UP.get() <= most, "{} of {}", LOOKED_UP.get(), text.len());
+        }
     }
 
     #[test]
@@ -500,6 +676,19 @@ mod tests {
                 prop_assert_eq!(value.map(|value| value.text()), json(&text).get(key).map(|value| value.text()));
             }
             prop_assert_eq!(picked.ambiguous, json(&text).ambiguous(&wanted));
+        }
+
+        #[test]
+        fn a_key_folds_as_whole_texts_do(text in "[a-cſıİKｎame\\u{0}\\u{301}\\u{345}Σσﬁ㏘\\u{fdfa}⑽ßŉ]{0,6}") {
+            let keys = ["name", "fi", "p.m.", "(10)", "s", "k", "ss", "a", "i"];
+            let folded = fold(&text);
+            let key = string(&text);
+            let expected = keys.iter().position(|wanted| *wanted == folded);
+            prop_assert_eq!(folded_index(&json(&key), &keys), expected);
+            let escaped: String = text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
+            let key = format!("\"{escaped}\"");
+            prop_assert_eq!(folded_index(&json(&key), &keys), expected);
+            prop_assert!(json(&key).is_string(&text));
         }
 
         #[test]
