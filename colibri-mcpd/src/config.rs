@@ -76,6 +76,9 @@ pub struct Flags {
     /// Check the configuration and exit: 0 if it is good, 78 if not
     #[arg(long)]
     pub check: bool,
+    /// Check as this user, for root: away from root's terminal, with root's ids given up
+    #[arg(long = "as", value_name = "USER", requires = "check")]
+    pub as_user: Option<String>,
 }
 
 /// What the daemon runs with.

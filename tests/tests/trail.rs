@@ -892,6 +892,7 @@ fn a_killed_daemon_leaves_a_trail_that_verifies_and_goes_on() {
 
 const SCRIPT: &str = include_str!("../../etc/periodic/daily/490.colibri-trail");
 const CLIENT: &str = "/usr/local/bin/colibri-mcp";
+const DAEMON: &str = "/usr/local/sbin/colibri-mcpd";
 const SYSLOG: &str = "/dev/log";
 
 /// The paths of an installed Colibri that the script uses, and a syslogd. What was there before comes back at the end.
@@ -926,7 +927,7 @@ impl Installed {
         ];
         let _ = Command::new("useradd").args(user).output();
         let mut aside = Vec::new();
-        for path in [CLIENT, SYSLOG].map(PathBuf::from) {
+        for path in [CLIENT, DAEMON, SYSLOG].map(PathBuf::from) {
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             let kept = path.with_file_name(format!("{name}.before-trail-test"));
             if fs::symlink_metadata(&path).is_ok() {
@@ -935,6 +936,7 @@ impl Installed {
             aside.push((path, kept));
         }
         fs::copy(colibri_tests::program("colibri-mcp"), CLIENT).unwrap();
+        fs::copy(colibri_tests::program("colibri-mcpd"), DAEMON).unwrap();
         let socket = std::os::unix::net::UnixDatagram::bind(SYSLOG).unwrap();
         let mut log = File::options().create(true).append(true).open(log).unwrap();
         // Ends with the test's process; nobody writes to its socket once that is taken away.

@@ -5,6 +5,7 @@
 //! for the daemon's going away, end the whole tree then, and exit with the server's status. So the pool starts both
 //! through one trait, [`Spawner`], and ends both by one act: dropping the server's stdin.
 
+pub mod as_user;
 pub mod harden;
 pub mod keeper;
 mod priv_mode;

@@ -1,6 +1,7 @@
 //! The system calls that no safe library offers, each behind a safe function: the only `unsafe` of the daemon's
 //! process handling.
 
+use super::as_user::Identity;
 use nix::sys::signal::SigSet;
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -86,6 +87,40 @@ pub fn lead_session_and_die_with_parent(command: &mut Command) {
     };
     // SAFETY: the closure runs between fork and exec and only makes system calls; it allocates nothing and takes no
     // lock, and the process that forks has a single thread.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// Makes the child lead its own session, without a terminal, and give up root whole: groups, group ids, user ids, each
+/// verified from the kernel, before it executes anything. It dies with this process.
+pub fn become_user_in_own_session(command: &mut Command, identity: Identity) {
+    use nix::unistd::{getgroups, getresgid, getresuid, getuid, setgroups, setresgid, setresuid};
+    let parent = nix::unistd::getpid();
+    let prepare = move || {
+        let (uid, gid) = (identity.uid, identity.gid);
+        nix::unistd::setsid()?;
+        setgroups(&identity.groups)?;
+        setresgid(gid, gid, gid)?;
+        setresuid(uid, uid, uid)?;
+        let (users, groups) = (getresuid()?, getresgid()?);
+        let whole = [users.real, users.effective, users.saved].iter().all(|id| *id == uid)
+            && [groups.real, groups.effective, groups.saved]
+                .iter()
+                .all(|id| *id == gid)
+            && getgroups()?.iter().all(|group| identity.groups.contains(group))
+            && !getuid().is_root()
+            && setresuid(nix::unistd::ROOT, nix::unistd::ROOT, nix::unistd::ROOT).is_err();
+        if !whole {
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
+        die_with_parent()?;
+        if nix::unistd::getppid() != parent {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        SigSet::empty().thread_set_mask()?;
+        Ok(())
+    };
+    // SAFETY: the closure runs between fork and exec in a process that had one thread when it forked, so that no lock can
+    // be held by another, the allocator's included; it makes system calls and compares numbers.
     unsafe { command.pre_exec(prepare) };
 }
 

@@ -30,7 +30,7 @@ use tracing::{error, info, warn};
 use crate::chain::metrics::CallMetrics;
 use crate::chain::{Chain, Recorder, validate::Rules};
 use crate::config::{Config, Flags};
-use crate::confine::{PrivMode, SystemSpawner, check_contract, harden, keeper};
+use crate::confine::{PrivMode, SystemSpawner, as_user, check_contract, harden, keeper};
 use crate::host::registry::{self, Loaded};
 use crate::host::secrets::Secrets;
 use crate::host::{self, Host, State};
@@ -54,7 +54,10 @@ pub fn run_cli(arguments: Vec<OsString>) -> ExitCode {
     if arguments.get(1).is_some_and(|first| first == keeper::ARGUMENT) {
         return keeper::main(arguments.into_iter().skip(2));
     }
-    let flags = match Flags::try_parse_from(arguments) {
+    if arguments.get(1).is_some_and(|first| first == as_user::ARGUMENT) {
+        return as_user::main(arguments.into_iter().skip(2));
+    }
+    let flags = match Flags::try_parse_from(&arguments) {
         Ok(flags) => flags,
         Err(error) => {
             let status = if error.use_stderr() { 64 } else { 0 };
@@ -64,6 +67,9 @@ pub fn run_cli(arguments: Vec<OsString>) -> ExitCode {
         }
     };
     let check = flags.check;
+    if let Some(user) = &flags.as_user {
+        return as_user::again(user, &arguments);
+    }
     let config = match flags.resolve() {
         Ok(config) => config,
         Err(message) => return fail(EXIT_CONFIG, &message),

@@ -17,6 +17,8 @@ use crate::confine::PrivMode;
 
 /// The daemon's user and group.
 const DAEMON: &str = "colibri";
+/// The daemon's program, which runs others as its user.
+const DAEMON_PROGRAM: &str = "/usr/local/sbin/colibri-mcpd";
 /// The group of those who may open the socket.
 const PEOPLE: &str = "mcpusers";
 
@@ -406,17 +408,20 @@ fn contract(host: &Host) -> Result<String, String> {
 /// A real attempt, as the daemon's user, with the one request that does nothing. Where the helper reaches root it says
 /// something about the policy at worst; where it does not, it says that.
 fn reaches_root(host: &Host) -> Outcome {
-    let helper = host.helper.display();
-    let command = match host.priv_mode {
-        PrivMode::Helper => format!("{helper} check"),
-        PrivMode::Mdo => format!("/usr/bin/mdo -i -u root -- {helper} check"),
-        PrivMode::Sudo => format!("/usr/local/bin/sudo -n -- {helper} check"),
+    let helper = host.helper.to_string_lossy();
+    let before: &[&str] = match host.priv_mode {
+        PrivMode::Helper => &[],
+        PrivMode::Mdo => &["/usr/bin/mdo", "-i", "-u", "root", "--"],
+        PrivMode::Sudo => &["/usr/local/bin/sudo", "-n", "--"],
     };
-    match run("/usr/bin/su", &["-m", DAEMON, "-c", &command]) {
+    // Never through su(1): what that runs keeps root's terminal.
+    let words = [&["as", DAEMON, "--"], before, &[&*helper, "check"]].concat();
+    let command = format!("colibri-mcpd {}", words.join(" "));
+    match run(DAEMON_PROGRAM, &words) {
         // 78: root was reached, and found something wrong in the files, which is another fact.
-        Ok(ran) if matches!(ran.status, Some(0 | 78)) => Outcome::Good(format!("su -m {DAEMON} -c '{command}'")),
+        Ok(ran) if matches!(ran.status, Some(0 | 78)) => Outcome::Good(command),
         Ok(ran) => Outcome::Bad(format!(
-            "su -m {DAEMON} -c '{command}' ended with {}: {}",
+            "{command} ended with {}: {}",
             ran.status.map_or("a signal".to_owned(), |status| status.to_string()),
             ran.err.lines().next().unwrap_or("no message")
         )),
