@@ -19,10 +19,11 @@ use colibri_mcpd::host::registry::{Loaded, Server as Entry};
 use colibri_mcpd::host::secrets::Secrets;
 use colibri_mcpd::host::{self, Host};
 use colibri_mcpd::policy::{Approvals, Caller, Clients, DEFAULT_EXPIRY, Gates};
-use colibri_mcpd::protocol::{self, Capability, Session, Version};
 use colibri_mcpd::store::Store;
-use colibri_mcpd::wire::{Budget, Envelope, Frame, FrameReader, Id, Kind, Outbox};
+use colibri_mcpd::wire::{Budget, Frame, FrameReader, Outbox};
+use colibri_protocol::{self as protocol, Capability, Session, Version};
 use colibri_trail::{Head, Limits, Options, Trail, Witness};
+use colibri_wire::{Envelope, Id, Kind};
 use tokio::io::{AsyncWriteExt as _, DuplexStream};
 
 /// Calls that arrive together.

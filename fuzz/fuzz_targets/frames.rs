@@ -7,7 +7,7 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
-use colibri_mcpd::wire::salvage::Salvage;
+use colibri_wire::salvage::Salvage;
 use colibri_mcpd::wire::{Frame, FrameReader};
 use libfuzzer_sys::fuzz_target;
 use tokio::io::{AsyncRead, ReadBuf};

@@ -1,9 +1,9 @@
 //! Walking JSON in place, and reading envelopes, against serde_json's own reading.
 #![no_main]
 
-use colibri_mcpd::wire::envelope::Kind as MessageKind;
-use colibri_mcpd::wire::json::Kind;
-use colibri_mcpd::wire::{Envelope, Id, Json};
+use colibri_wire::envelope::Kind as MessageKind;
+use colibri_wire::json::Kind;
+use colibri_wire::{Envelope, Id, Json};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use serde_json::value::RawValue;

@@ -3,11 +3,11 @@
 //! Input: client's version, server's version, what to rewrite, options (a byte each), the JSON.
 #![no_main]
 
-use colibri_mcpd::protocol::tools::{Exposure, definition_edits};
-use colibri_mcpd::protocol::{
+use colibri_protocol::tools::{Exposure, definition_edits};
+use colibri_protocol::{
     Capability, Method, Session, Towards, Version, classify, error_edits, params_edits, result_edits,
 };
-use colibri_mcpd::wire::{Edits, Json};
+use colibri_wire::{Edits, Json};
 use libfuzzer_sys::fuzz_target;
 
 /// Applies edits and reads the outcome.

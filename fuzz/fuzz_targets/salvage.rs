@@ -3,9 +3,9 @@
 //! Input: where to cut (2 bytes), the message.
 #![no_main]
 
-use colibri_mcpd::wire::Json;
-use colibri_mcpd::wire::json::Kind;
-use colibri_mcpd::wire::salvage::Salvage;
+use colibri_wire::Json;
+use colibri_wire::json::Kind;
+use colibri_wire::salvage::Salvage;
 use libfuzzer_sys::fuzz_target;
 
 /// The longest id that is looked for.

@@ -107,7 +107,7 @@ fn recorded(place: &Place, work: impl FnOnce()) -> Vec<String> {
 
 /// The names in the daemon's own table of methods, so that a method that comes later is not forgotten here.
 fn methods() -> Vec<&'static str> {
-    let source = include_str!("../../colibri-mcpd/src/protocol/method.rs");
+    let source = include_str!("../../crates/colibri-protocol/src/method.rs");
     let rows = source.lines().map(str::trim);
     let names: Vec<_> = rows
         .filter_map(|row| {

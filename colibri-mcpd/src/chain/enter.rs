@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::policy::{Caller, Gate, Gates};
-use crate::wire::{Id, Outbox};
+use crate::wire::Outbox;
+use colibri_wire::Id;
 
 /// The asking side of calls: one connection.
 pub struct Client {
@@ -260,7 +261,8 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{Budget, Json};
+    use crate::wire::Budget;
+    use colibri_wire::Json;
 
     struct Told(Mutex<Vec<u64>>);
 

@@ -6,8 +6,8 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::Call;
-use crate::protocol::{self, Answer as OwnAnswer, Code, Failure, Method, Version};
-use crate::wire::{Edits, Json};
+use colibri_protocol::{self as protocol, Answer as OwnAnswer, Code, Failure, Method, Version};
+use colibri_wire::{Edits, Json};
 
 /// How a call ended.
 pub enum Outcome {

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::protocol::Code;
+use colibri_protocol::Code;
 
 /// Upper bounds of the latency buckets, nanoseconds: from what a warm call adds to the longest usual time limit.
 const BOUNDS: [u64; 18] = [

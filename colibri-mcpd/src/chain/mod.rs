@@ -27,10 +27,10 @@ pub use park::Parked;
 pub use record::Recorder;
 
 use crate::policy::Approvals;
-pub use crate::protocol::Failure;
-use crate::protocol::{Method, Version};
-use crate::wire::Id;
+pub use colibri_protocol::Failure;
+use colibri_protocol::{Method, Version};
 use colibri_trail::TrailError;
+use colibri_wire::Id;
 use metrics::CallMetrics;
 
 /// A request on its way.

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use super::exit::{Answer, Message};
 use super::{Call, Failure};
-use crate::protocol::{Code, Era};
+use colibri_protocol::{Code, Era};
 use colibri_trail::{Attempt, Digest, Enter, Event, Exit, Record, Trail, TrailError};
 
 /// Where records go.

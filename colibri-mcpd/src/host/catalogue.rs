@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 
-use crate::protocol::Version;
 use crate::store::{self, CatalogueEntry, CatalogueKey, Store};
-use crate::wire::Json;
+use colibri_protocol::Version;
+use colibri_wire::Json;
 
 /// What one server said of itself and its tools.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::catalogue::Catalogue;
 use crate::policy::{Judgement, Standing};
-use crate::protocol::Failure;
+use colibri_protocol::Failure;
 
 /// The definitions of one process.
 pub struct Definitions {
@@ -115,7 +115,7 @@ impl Definitions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Code;
+    use colibri_protocol::Code;
 
     fn judgement(tools: &[(&str, bool)]) -> Arc<Judgement> {
         let standing = |approved| match approved {

@@ -12,9 +12,9 @@ use super::catalogue::{Catalogue, Definition};
 use super::pool::{Server, Share, Tie};
 use super::session::Session;
 use crate::policy::visible;
-use crate::protocol::upstream::{self, Probe, ServerSays, Unusable, Walk};
-use crate::protocol::{Code, Failure, Version};
 use crate::wire::Outbox;
+use colibri_protocol::upstream::{self, Probe, ServerSays, Unusable, Walk};
+use colibri_protocol::{Code, Failure, Version};
 
 /// How long a server may take to answer the probe before it counts as legacy.
 const PROBE: Duration = Duration::from_secs(5);

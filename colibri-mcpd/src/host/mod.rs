@@ -32,10 +32,10 @@ pub use tool::{HostTool, Table, Taken};
 use crate::chain::Chain;
 use crate::confine::{JailConfig, Order, Spawner};
 use crate::policy::{Caller, Judgement, Pins};
-use crate::protocol::{Code, Failure};
 use crate::store::Store;
 use crate::wire::Budget;
 use catalogue::Catalogue;
+use colibri_protocol::{Code, Failure};
 use secrets::{Redactor, Secrets};
 
 /// How long a list waits for servers that were never seen.

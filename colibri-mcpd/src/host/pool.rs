@@ -22,7 +22,7 @@ use super::{Host, handshake};
 use crate::chain::metrics::CallMetrics;
 use crate::chain::{Call, Outcome};
 use crate::policy::{Caller, Contract, Judgement, Rules, visible};
-use crate::protocol::{Code, Failure, Method, Version};
+use colibri_protocol::{Code, Failure, Method, Version};
 use colibri_trail::Detail;
 
 /// How long a burst of changes to a server's tools may go on before it is looked at.

@@ -3,10 +3,10 @@
 use crate::confine::{HELPER, PrivMode};
 use crate::policy::Contract;
 use crate::policy::file::{self, FileError};
-use crate::protocol::Method;
-use crate::protocol::method::OPERATORS;
 use colibri_jail_helper::registry::{Entry, Isolation, Registry, Transport, Value};
 use colibri_jail_helper::strict;
+use colibri_protocol::Method;
+use colibri_protocol::method::OPERATORS;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! What is changed in a call on its way to a server: its id and token always, names and `_meta` where they differ.
 //! Everything else stays byte for byte. `docs/rewrites.md` lists every rule; the rules themselves are
-//! [`crate::protocol::shape`]'s.
+//! [`colibri_protocol::shape`]'s.
 
 use crate::chain::{Arguments, Call};
-use crate::protocol::{self, Towards, Version};
-use crate::wire::{Edits, Json};
+use colibri_protocol::{self as protocol, Towards, Version};
+use colibri_wire::{Edits, Json};
 
 /// The edits of a call that goes to a server of `version` under our `number`, which is its id and its progress token.
 /// `name` is the server's own name of the tool, where the client used another.

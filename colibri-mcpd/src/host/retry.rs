@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::protocol::{Code, Failure};
+use colibri_protocol::{Code, Failure};
 
 /// Waits before the second and the third attempt of a call; a fourth waits as long as the third.
 const BETWEEN_ATTEMPTS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];

@@ -21,9 +21,10 @@ use crate::chain::enter::Cancel;
 use crate::chain::{Call, Chain, Outcome, Relayed};
 use crate::confine::{Process, Spawned};
 use crate::policy::visible;
-use crate::protocol::upstream::{self, Notification};
-use crate::protocol::{self, Code, Failure, Version};
-use crate::wire::{Edits, Envelope, Frame, FrameReader, Json, Kind, Outbox};
+use crate::wire::{Frame, FrameReader, Outbox};
+use colibri_protocol::upstream::{self, Notification};
+use colibri_protocol::{self as protocol, Code, Failure, Version};
+use colibri_wire::{Edits, Envelope, Json, Kind};
 
 /// How long a server whose process has ended may take to be read to its end.
 const LAST_WORDS: Duration = Duration::from_secs(2);

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 
 use crate::chain::Call;
-use crate::wire::json::string;
+use colibri_wire::json::string;
 
 /// The most taps of one server at one time.
 pub const MOST_TAPS: usize = 8;

@@ -15,10 +15,10 @@ use super::pool::{Server, State};
 use crate::chain::metrics::CallMetrics;
 use crate::chain::{Call, Chain, Described, Failure, Outcome, Parked, Target};
 use crate::policy::{Gate, LookAlike, Standing, ToolCheck, Verdict, look_alikes, summary};
-use crate::protocol::Version;
-use crate::protocol::tools::{Exposure, definition_edits};
 use crate::tools;
-use crate::wire::Json;
+use colibri_protocol::Version;
+use colibri_protocol::tools::{Exposure, definition_edits};
+use colibri_wire::Json;
 
 /// One tool of one server.
 pub struct HostTool {

@@ -6,7 +6,7 @@ use std::fmt;
 use unicode_normalization::UnicodeNormalization;
 
 use super::hidden::{is_hidden, visible};
-use crate::wire::json::fold;
+use colibri_wire::json::fold;
 
 /// What a name looks like: equal for two names that a person, or a model, could take for each other. Folded, without
 /// hidden characters and separators, accents dropped, letters that look like another replaced by it.

@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::hidden::visible;
-use crate::protocol::{Code, Failure};
-use crate::wire::json::{Json, Kind};
+use colibri_protocol::{Code, Failure};
+use colibri_wire::json::{Json, Kind};
 
 /// How long a call waits, where nothing else is said.
 pub const DEFAULT_EXPIRY: Duration = Duration::from_secs(600);

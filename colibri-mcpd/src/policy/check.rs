@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::contract::Contract;
 use super::exact::Exact;
 use super::schema::{Fit, Schema, SchemaError};
-use crate::protocol::{Code, Failure};
-use crate::wire::Json;
+use colibri_protocol::{Code, Failure};
+use colibri_wire::Json;
 
 /// The checks of one tool of one server, compiled when its definition is learned.
 #[derive(Debug)]

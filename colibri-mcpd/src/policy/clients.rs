@@ -17,7 +17,7 @@ use colibri_jail_helper::strict::{self, Cursor, Document};
 use super::file::{self, FileError};
 use super::gates::{Caller, Gate, Gates};
 use super::pattern::Pattern;
-use crate::protocol::{Code, Failure};
+use colibri_protocol::{Code, Failure};
 
 /// How long what the user database said of a uid is believed: a look-up may go over the network, and a person who was
 /// taken out of a group must lose it without a reload.

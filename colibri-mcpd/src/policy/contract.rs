@@ -14,7 +14,7 @@ use super::exact::{Exact, Inexact};
 use super::file::{self, FileError};
 use super::hidden::visible;
 use super::schema::{Fit, Schema, every_keyword_applies};
-use crate::protocol::{Code, Failure};
+use colibri_protocol::{Code, Failure};
 
 /// The contract of one server.
 #[derive(Debug)]

@@ -344,7 +344,7 @@ fn fold(key: &str) -> String {
             .map(|byte| byte.to_ascii_lowercase() as char)
             .collect();
     }
-    crate::wire::json::fold(key)
+    colibri_wire::json::fold(key)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Callers, and the two gates.
 
-use crate::protocol::{Code, Failure};
+use colibri_protocol::{Code, Failure};
 
 /// Who is on the other end of a socket, as the kernel says: never what the peer says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

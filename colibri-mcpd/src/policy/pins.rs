@@ -24,8 +24,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::file::{self, FileError};
 use super::hidden::{first_hidden, visible};
-use crate::protocol::{Code, Failure};
-use crate::wire::json::{Json, Kind, string};
+use colibri_protocol::{Code, Failure};
+use colibri_wire::json::{Json, Kind, string};
 
 /// The name of the pins file in the state directory.
 const FILE: &str = "pins.json";

@@ -3,8 +3,8 @@
 use colibri_jail_helper::registry::ToolRules;
 
 use super::pattern::Pattern;
-use crate::protocol::{Code, Failure};
-use crate::wire::Json;
+use colibri_protocol::{Code, Failure};
+use colibri_wire::Json;
 
 /// What the rules say of one tool. Rules are named as file and key.
 #[derive(Debug, Clone, PartialEq, Eq)]

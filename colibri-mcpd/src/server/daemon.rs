@@ -17,12 +17,13 @@ use crate::chain::{Arguments, Call, Chain, Client, Outcome, Parked, Parts, Targe
 use crate::config::Config;
 use crate::host::{Host, Server, Table};
 use crate::policy::Gate;
-use crate::protocol::answer::{join_instructions, subscription_closed, tools_list_changed};
-use crate::protocol::tools::{Cursor, definition_edits, least_ttl, tools_page};
-use crate::protocol::{Answer, Method, RpcError, Version};
 use crate::store::Store;
 use crate::tools::{self, Route, Skills, ToolOutcome};
-use crate::wire::{Budget, Json};
+use crate::wire::Budget;
+use colibri_protocol::answer::{join_instructions, subscription_closed, tools_list_changed};
+use colibri_protocol::tools::{Cursor, definition_edits, least_ttl, tools_page};
+use colibri_protocol::{Answer, Method, RpcError, Version};
+use colibri_wire::Json;
 
 /// How long a client may be over its byte budget.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -12,9 +12,9 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::host::secrets::{REDACTED, Redactor};
 use crate::host::tap::{Asker, Direction, Seen};
 use crate::policy::{is_hidden, sounds_secret};
-use crate::wire::envelope::{Envelope, Kind};
-use crate::wire::json::{Kind as JsonKind, string};
-use crate::wire::{Edits, Json};
+use colibri_wire::envelope::{Envelope, Kind};
+use colibri_wire::json::{Kind as JsonKind, string};
+use colibri_wire::{Edits, Json};
 
 /// Bytes of a frame that are shown where nobody asks for all of it.
 pub const SHORT: usize = 4096;

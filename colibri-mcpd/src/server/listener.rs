@@ -15,8 +15,9 @@ use tracing::{error, info, warn};
 
 use super::daemon::Daemon;
 use super::{peer, session};
-use crate::protocol::{Code, Failure, Version};
-use crate::wire::{Frame, FrameReader, Outbox, salvage::Salvage};
+use crate::wire::{Frame, FrameReader, Outbox};
+use colibri_protocol::{Code, Failure, Version};
+use colibri_wire::salvage::Salvage;
 
 /// Who may open the socket: its owner and its group.
 const MODE: u32 = 0o660;

@@ -9,9 +9,9 @@ use tracing::{error, info};
 use super::daemon::Daemon;
 use crate::chain::{Call, Client, Outcome};
 use crate::policy::{Pending, Pins, Rights, Row, Standing, Subject, visible};
-use crate::protocol::{Answer, Code, Failure, RpcError, Version};
-use crate::wire::Json;
+use colibri_protocol::{Answer, Code, Failure, RpcError, Version};
 use colibri_trail::Detail;
+use colibri_wire::Json;
 
 /// What an operator asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]

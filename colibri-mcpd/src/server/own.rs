@@ -8,11 +8,11 @@ use super::watch::{self, Watch};
 use crate::chain::dispatch::COLIBRI;
 use crate::chain::{Call, Chain, Described, Failure, Outcome, Parked, Target};
 use crate::policy::Gate;
-use crate::protocol::request::Listen;
-use crate::protocol::tools::Cursor;
-use crate::protocol::{Answer, Method, Version, answer, result_edits};
 use crate::tools;
-use crate::wire::{Id, Json};
+use colibri_protocol::request::Listen;
+use colibri_protocol::tools::Cursor;
+use colibri_protocol::{Answer, Method, Version, answer, result_edits};
+use colibri_wire::{Id, Json};
 
 /// A request that the daemon answers itself.
 pub struct Own {

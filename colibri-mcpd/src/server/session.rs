@@ -15,11 +15,12 @@ use super::own::Own;
 use super::watch::Watch;
 use crate::chain::{Arguments, Batch, Call, Client, Limit, Parts, Target, Trace};
 use crate::policy::{Caller, Gate};
-use crate::protocol::{
-    self, Answer, Code, Failure, Method, Notification, Request, RpcError, Session as Agreed, Version,
+use crate::wire::{Frame, FrameReader, Outbox};
+use colibri_protocol::{
+    self as protocol, Answer, Code, Failure, Method, Notification, Request, RpcError, Session as Agreed, Version,
 };
-use crate::wire::envelope::{INVALID_REQUEST, Refusal};
-use crate::wire::{Envelope, Frame, FrameReader, Id, Json, Kind, Outbox};
+use colibri_wire::envelope::{INVALID_REQUEST, Refusal};
+use colibri_wire::{Envelope, Id, Json, Kind};
 
 /// How long a client that closed its side waits for the answers in flight before it is let go.
 const LINGER: Duration = Duration::from_secs(3600);
@@ -228,7 +229,7 @@ impl Session {
         let messages: Vec<Bytes> = match Json::parse(&line) {
             Ok(batch) => batch.elements().map(|element| line.slice(element.span())).collect(),
             Err(error) => {
-                let error = RpcError::new(crate::wire::envelope::PARSE_ERROR, format!("the batch is {error}"));
+                let error = RpcError::new(colibri_wire::envelope::PARSE_ERROR, format!("the batch is {error}"));
                 self.client.outbox.push(&Answer::Error(error).to_message(None));
                 return;
             }

@@ -16,9 +16,9 @@ use super::{operator, overview};
 use crate::chain::{Call, Chain, Client, Failure, Outcome, Parked};
 use crate::host::Server;
 use crate::host::tap::{Batch, MOST_TAPS, Tap};
-use crate::protocol::{Answer, Code, RpcError};
-use crate::wire::Json;
+use colibri_protocol::{Answer, Code, RpcError};
 use colibri_trail::Detail;
+use colibri_wire::Json;
 
 /// Bytes queued for a client from which on it gets no more until it has read.
 const AHEAD: usize = 1024 * 1024;

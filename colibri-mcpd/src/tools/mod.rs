@@ -17,13 +17,13 @@ pub use definitions::{Definition, EXTERNAL_CALL_TOOL, Route, Tool, definition, d
 pub use facts::{ExternalTool, Facts, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport};
 pub use skills::{Skill, SkillCatalogue, SkillProblem, Skills};
 
-use crate::protocol::{Code, Failure};
 use crate::store::{
     CAPABILITIES_MAX, CAPABILITY_MAX, CostMode, DESCRIPTION_MAX, Error, LABEL_MAX, NewTask, PAGE_DEFAULT, PAGE_MAX,
     PRIORITY_DEFAULT, PRIORITY_MAX, Store, TITLE_MAX, TaskFilter, TaskStatus,
 };
 use answer::refused;
 use arguments::{Arguments, quoted, required};
+use colibri_protocol::{Code, Failure};
 
 /// The most characters of a server id (DESIGN §5).
 const SERVER_ID_MAX: usize = 32;

@@ -3,7 +3,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::salvage::Salvage;
+use colibri_wire::salvage::Salvage;
 
 /// How much is read at once while a peer says little; it doubles up to [`LARGEST_READ`] for one that says much.
 const SMALLEST_READ: usize = 4 * 1024;

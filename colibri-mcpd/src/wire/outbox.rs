@@ -13,7 +13,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::splice::Edits;
+use colibri_wire::splice::Edits;
 
 /// Pieces of a frame from this size on are queued by reference, smaller ones are copied together.
 const BY_REFERENCE: usize = 8 * 1024;

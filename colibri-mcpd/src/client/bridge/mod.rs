@@ -29,7 +29,7 @@ use serde::Deserialize;
 
 use super::connect::{Gate, Unavailable, dial};
 use super::lines::{LINE_LIMIT, LineBuffer, Piece, each_line};
-use crate::protocol::error::{Code, Failure, RpcError};
+use colibri_protocol::error::{Code, Failure, RpcError};
 use scan::{Message, comparable};
 
 /// How long requests wait for a daemon that has just gone, before they are told that there is none.

@@ -13,7 +13,7 @@ use super::tools::{self, OWN, Tool};
 use super::{Context, Failure, missing};
 use crate::client::connect::{Canceller, Connection, Progress, RequestError, ToolResult};
 use crate::client::terminal;
-use crate::protocol::Code;
+use colibri_protocol::Code;
 
 /// What to call, with what.
 #[derive(Debug, clap::Args)]

@@ -8,7 +8,7 @@ use super::status::Status;
 use super::tools::{self, OWN};
 use super::{Context, Failure};
 use crate::client::connect::{Connection, Gate, RequestError};
-use crate::protocol::Code;
+use colibri_protocol::Code;
 
 /// The most names in a message.
 const MOST_NAMES: usize = 40;

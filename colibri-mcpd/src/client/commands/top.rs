@@ -19,7 +19,7 @@ use super::{Context, Failure};
 use crate::client::connect::{Connection, Gate, Params, RequestError};
 use crate::client::top::view::{View, draw, plain};
 use crate::client::top::{Model, Overview};
-use crate::protocol::Code;
+use colibri_protocol::Code;
 
 /// How long the screen stays as it is when no key is pressed.
 const TICK: Duration = Duration::from_millis(200);

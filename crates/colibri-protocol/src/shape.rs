@@ -17,15 +17,15 @@ use super::request::{
     META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL, META_PROGRESS_TOKEN, META_PROTOCOL_VERSION,
 };
 use super::version::Version;
-use crate::wire::json::{Kind, Member, string};
-use crate::wire::{Edits, Json};
+use colibri_wire::json::{Kind, Member, string};
+use colibri_wire::{Edits, Json};
 
 /// How many content blocks of one result are turned into text for an older client. Each costs memory many times its own
 /// size, which a hostile server would use.
 pub const CONVERTED_LIMIT: usize = 10_000;
 
 /// What becomes of a member of an object.
-pub(super) enum Change {
+pub(crate) enum Change {
     /// It stays; edits inside its value may have been made.
     Keep,
     /// It goes, with its comma.
@@ -36,7 +36,7 @@ pub(super) enum Change {
 
 /// Edits one object: every member as `change` says, then `insert`, members as JSON without outer commas, before all
 /// others. Repeated keys are each asked about.
-pub(super) fn rewrite<'a>(
+pub(crate) fn rewrite<'a>(
     edits: &mut Edits,
     object: Json<'a>,
     insert: &str,
@@ -150,7 +150,7 @@ pub fn required_params(server: Version) -> String {
 
 /// The members that `_meta` of every request to a server of this modern version has. No capability is declared: what
 /// the person behind a legacy client can be asked comes with bridging.
-pub(super) fn modern_meta(version: Version) -> String {
+pub(crate) fn modern_meta(version: Version) -> String {
     format!(
         "\"{META_PROTOCOL_VERSION}\":{},\"{META_CLIENT_INFO}\":{{\"name\":{},\"version\":{}}},\
          \"{META_CLIENT_CAPABILITIES}\":{{}}",
@@ -792,7 +792,7 @@ mod tests {
 
     #[test]
     fn id_becomes_the_daemons_own_and_the_clients_again() {
-        use crate::wire::{Envelope, Kind};
+        use colibri_wire::{Envelope, Kind};
         let frame = r#" {"method":"tools/call" ,"params":{"name":"x","id":1,"_meta":{"progressToken":1}},"id": "\u0061","jsonrpc":"2.0"} "#;
         let Kind::Request { id, params, .. } = Envelope::parse(frame.as_bytes()).unwrap().kind else {
             panic!()

@@ -3,7 +3,7 @@
 use super::error::RpcError;
 use super::prefix;
 use super::version::Version;
-use crate::wire::json::string;
+use colibri_wire::json::string;
 
 /// Our name, to clients and to servers.
 pub const NAME: &str = "colibri-mcp";

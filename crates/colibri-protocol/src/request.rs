@@ -6,8 +6,8 @@ use super::answer::Capability;
 use super::error::{INVALID_REQUEST, RpcError};
 use super::method::Method;
 use super::version::Version;
-use crate::wire::Json;
-use crate::wire::json::Kind;
+use colibri_wire::Json;
+use colibri_wire::json::Kind;
 
 /// `_meta` of a modern request: its version. Required.
 pub const META_PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -256,7 +256,7 @@ pub fn read_notification<'a>(method: &str, params: Option<Json<'a>>) -> Option<N
 }
 
 /// Whether a value can be a request id or a progress token.
-pub(super) fn is_id(value: &Json<'_>) -> bool {
+pub(crate) fn is_id(value: &Json<'_>) -> bool {
     matches!(value.kind(), Kind::String | Kind::Number)
 }
 

@@ -13,8 +13,8 @@ use super::error::{
 use super::shape::modern_meta;
 use super::version::Version;
 use super::{Answer, prefix};
-use crate::wire::Json;
-use crate::wire::json::{Kind, string};
+use colibri_wire::Json;
+use colibri_wire::json::{Kind, string};
 
 /// How many tools of one server are taken; those after are left out and counted.
 pub const TOOLS_LIMIT: usize = 10_000;
@@ -466,7 +466,7 @@ mod tests {
     use super::super::request::{self, Session};
     use super::Version::*;
     use super::*;
-    use crate::wire::{Envelope, envelope};
+    use colibri_wire::{Envelope, envelope};
     use serde_json::{Value, json};
 
     fn json(text: &str) -> Json<'_> {

@@ -1,7 +1,7 @@
 //! MCP versions: handshake, discover, capabilities, what an old client may see.
 //!
 //! Everything here is a function of bytes: no I/O, no clock, no state but a list walk's. Messages are read in place
-//! ([`crate::wire::Json`]) and changed by splices ([`crate::wire::Edits`]); `docs/rewrites.md` is the closed list of
+//! ([`colibri_wire::Json`]) and changed by splices ([`colibri_wire::Edits`]); `docs/rewrites.md` is the closed list of
 //! what is changed, `docs/errors.md` of what is answered.
 //!
 //! - [`version`], [`method`]: the tables: which version has what.

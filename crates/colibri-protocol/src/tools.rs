@@ -4,8 +4,8 @@ use super::answer::{META_SERVER_INFO, TTL_MS, server_info};
 use super::error::RpcError;
 use super::shape::{Change, rewrite};
 use super::version::Version;
-use crate::wire::json::{string, write_string};
-use crate::wire::{Edits, Json};
+use colibri_wire::json::{string, write_string};
+use colibri_wire::{Edits, Json};
 
 /// How many tools one page holds at most. Several clients read one page only, so it is a large one.
 pub const PAGE_TOOLS: usize = 1_000;

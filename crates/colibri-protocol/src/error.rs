@@ -4,9 +4,9 @@ use super::answer::{Answer, META_SERVER_INFO, server_info};
 use super::method::Method;
 use super::prefix;
 use super::version::Version;
-use crate::wire::json::string;
+use colibri_wire::json::string;
 
-pub use crate::wire::envelope::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR};
+pub use colibri_wire::envelope::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR};
 
 /// MCP up to 2025-11-25: no such resource. 2026-07-28 says -32602 instead and never sends this one.
 pub const RESOURCE_NOT_FOUND: i64 = -32002;
@@ -392,7 +392,7 @@ impl Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Json;
+    use colibri_wire::Json;
     use serde_json::{Value, json};
 
     const DOC: &str = include_str!("../../../docs/errors.md");
