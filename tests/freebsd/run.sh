@@ -3,8 +3,8 @@
 #
 # usage: run.sh [--live] BINDIR [SECTION…]
 #
-# BINDIR holds the built binaries: colibri-jail-helper, colibri-mcpd, colibri-mcp, and, there or in examples/, the
-# helper's example program inmate. Needs root and the base system alone; changes /usr/local/etc/colibri, the installed
+# BINDIR holds the built binaries: colibri-jail-helper, colibri-mcpd, colibri-mcp, and inmate, the server of the tests.
+# Needs root and the base system alone; changes /usr/local/etc/colibri, the installed
 # binaries, the rc script and its rc.conf.d(5) file, and puts back what was there. Output is TAP 13, each check with what
 # it saw.
 # A SECTION is a number from 1 to 10; all of them run if none is named.
@@ -24,9 +24,7 @@ shift
 [ "$(uname -s)" = FreeBSD ] || { echo "Bail out! needs FreeBSD"; exit 1; }
 
 tree=$(cd "$(dirname "$0")/../.." && pwd)
-inmate_built=$bin/inmate
-[ -x "$inmate_built" ] || inmate_built=$bin/examples/inmate
-for program in colibri-jail-helper colibri-mcpd colibri-mcp "${inmate_built#"$bin"/}"; do
+for program in colibri-jail-helper colibri-mcpd colibri-mcp inmate; do
 	[ -x "$bin/$program" ] || { echo "Bail out! there is no $bin/$program"; exit 1; }
 done
 
@@ -359,7 +357,7 @@ else
 	done
 fi
 mkdir -p /usr/local/libexec /usr/local/sbin /usr/local/bin /usr/local/etc/rc.d /etc/rc.conf.d "$roots/shared" "$roots/bin"
-install -m 755 "$inmate_built" "$inmate"
+install -m 755 "$bin/inmate" "$inmate"
 install -m 755 "$bin/colibri-mcpd" "$daemon"
 install -m 755 "$bin/colibri-mcp" "$client"
 install -d -m 755 "$etc"

@@ -6,6 +6,8 @@
 
 mod client;
 mod daemon;
+#[cfg(target_os = "linux")]
+pub mod installed;
 mod processes;
 mod programs;
 mod trail;
@@ -34,19 +36,4 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         assert!(Instant::now() < until, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
-}
-
-/// Whether the tests run as root. Where a test needs it and they do not, it says so and is skipped, or fails if
-/// `COLIBRI_TEST_REQUIRE_ROOT=1`.
-///
-/// # Panics
-/// If root is required and missing.
-pub fn is_root(test: &str) -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    if !root {
-        let required = std::env::var("COLIBRI_TEST_REQUIRE_ROOT").is_ok_and(|value| value == "1");
-        assert!(!required, "{test} needs root");
-        println!("{test}: skipped, it needs root");
-    }
-    root
 }

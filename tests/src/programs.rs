@@ -1,58 +1,44 @@
-//! The executables that the tests run: built from the sources as they are now, in the profile of the tests.
+//! The executables that the tests run: those that `cargo test --workspace` built beside the tests.
 
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
+use std::time::SystemTime;
 
-/// A directory with the built executables, for machines without the sources or a compiler: nothing is built then.
+/// A directory with the built executables, for machines without the sources or a compiler.
 const READY_MADE: &str = "COLIBRI_TEST_PROGRAMS";
 
-/// The path of an executable of the workspace. The first caller in a process has them built.
+/// The path of an executable of the workspace.
 ///
 /// # Panics
-/// If they cannot be built.
+/// If it was not built, or if a source was changed since: `cargo test -p colibri-tests` alone does not build the programs
+/// of other packages.
 pub fn program(name: &str) -> PathBuf {
-    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
-    let directory = DIRECTORY.get_or_init(|| match std::env::var_os(READY_MADE) {
-        Some(directory) => PathBuf::from(directory),
-        None => build(),
-    });
+    if let Some(directory) = std::env::var_os(READY_MADE) {
+        return Path::new(&directory).join(name);
+    }
+    let test = std::env::current_exe().expect("the test knows its own path");
+    let directory = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
     let path = directory.join(name);
-    assert!(path.is_file(), "there is no {}", path.display());
+    let changed = |path: &Path| fs::metadata(path).and_then(|facts| facts.modified()).ok();
+    let built = changed(&path);
+    let sources = fs::read_to_string(directory.join(format!("{name}.d"))).unwrap_or_default();
+    let newer = sources_in(&sources).find(|source| changed(source) > built.or(Some(SystemTime::UNIX_EPOCH)));
+    assert!(
+        built.is_some() && newer.is_none(),
+        "{} is missing or older than {newer:?}: run `cargo build --workspace --bins` first, in the profile of the tests",
+        path.display()
+    );
     path
 }
 
-/// Builds all executables of the workspace into the directory above the test's own, and returns it. Cargo sees to it
-/// that only one of several test processes does so at a time, and that nothing is built which is there already.
-fn build() -> PathBuf {
-    let test = std::env::current_exe().expect("the test knows its own path");
-    let directory = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
-    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let mut target = directory.parent().expect("target/PROFILE");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build
-        .args(["build", "--quiet", "--workspace", "--bins"])
-        // One test beside the executables: cargo then enables the same features of dependencies as `cargo test` does,
-        // and the two do not undo each other's work.
-        .args(["--test", "fidelity"])
-        .args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml")])
-        .args(["--profile", &profile(&name(directory))]);
-    // One level more is there when a target was named.
-    if name(target).starts_with(&format!("{}-", std::env::consts::ARCH)) {
-        build.args(["--target", &name(target)]);
-        target = target.parent().expect("target/TRIPLE/PROFILE");
-    }
-    build.arg("--target-dir").arg(target);
-    let status = build.status().expect("cargo can be started");
-    assert!(status.success(), "the executables could not be built: {status}");
-    directory.to_owned()
-}
-
-/// The profile that puts its output into a directory of this name.
-fn profile(directory: &str) -> String {
-    match directory {
-        "debug" => "dev".to_owned(),
-        other => other.to_owned(),
-    }
+/// The sources that a file of dependencies names, `TARGET: SOURCE…` with spaces in names escaped.
+fn sources_in(text: &str) -> impl Iterator<Item = PathBuf> + '_ {
+    let line = text.lines().next().unwrap_or_default();
+    let sources = line.split_once(": ").map_or("", |(_, sources)| sources);
+    let unescaped = sources.replace("\\ ", "\0");
+    let paths: Vec<PathBuf> = unescaped
+        .split_whitespace()
+        .map(|path| path.replace('\0', " ").into())
+        .collect();
+    paths.into_iter()
 }

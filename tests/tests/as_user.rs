@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use colibri_tests::{is_root, program};
+use colibri_tests::program;
 
 /// What a program can tell of where it is: terminals first.
 const PROBE: &str = r#"
@@ -48,10 +48,8 @@ fn installed() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn what_runs_as_another_user_has_no_terminal_and_nothing_of_roots() {
-    if !is_root("what_runs_as_another_user_has_no_terminal_and_nothing_of_roots") {
-        return;
-    }
     let (directory, daemon) = installed();
     let daemon = daemon.to_str().unwrap();
     // The probe sees a terminal where there is one.
@@ -80,10 +78,8 @@ fn what_runs_as_another_user_has_no_terminal_and_nothing_of_roots() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn output_and_input_that_are_no_terminal_pass_byte_for_byte() {
-    if !is_root("output_and_input_that_are_no_terminal_pass_byte_for_byte") {
-        return;
-    }
     let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();
     let directory = tempfile::tempdir().unwrap();
     let input = directory.path().join("input");
@@ -106,10 +102,8 @@ fn output_and_input_that_are_no_terminal_pass_byte_for_byte() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn the_configuration_is_checked_as_the_daemons_user() {
-    if !is_root("the_configuration_is_checked_as_the_daemons_user") {
-        return;
-    }
     let (directory, daemon) = installed();
     let registry = directory.path().join("external-mcp.json");
     let check = |user: &str| {

@@ -3,7 +3,7 @@
 //!
 //! - tool poisoning and the three forms of the rug pull: `pins.rs`;
 //! - duplicate and look-alike keys, exhaustion: `hostile_clients.rs`, `hostile_servers.rs`;
-//! - jail escapes and lateral movement: `jailed.rs`, the helper's `sandbox.rs`, `tests/freebsd/run.sh`;
+//! - jail escapes and lateral movement: `jailed.rs`, `sandbox.rs`, `tests/freebsd/run.sh`;
 //! - trail tampering: the daemon's own `trail/campaign.rs`.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]

@@ -5,9 +5,6 @@
 // Helpers outside #[test] functions are tests too.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../../colibri-jail-helper/tests/installed/mod.rs"]
-mod installed;
-
 use std::fs::{self, File};
 use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
@@ -18,16 +15,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
+use colibri_tests::installed::{self, CONFIG, HELPER, Installed, OTHER_UID, ROOTS, SERVER_UID, STATE};
 use colibri_tests::{Client, LEGACY, code_of, processes_with, program, text_of, wait_for};
-use installed::{CONFIG, HELPER, Installed, OTHER_UID, ROOTS, SERVER_UID, STATE};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
-
-/// Where the helper was built, for [`installed`].
-fn built_helper() -> PathBuf {
-    program("colibri-jail-helper")
-}
 
 /// The real daemon as the user `colibri`, with the registry at the fixed path.
 struct Service {
@@ -196,15 +188,11 @@ fn registry(word: &str) -> String {
 }
 
 /// The installation with this registry and a secret of server `two`.
-fn install(test: &str, word: &str) -> Option<Installed> {
-    // Says that it is skipped, or fails where it must not be.
-    if !colibri_tests::is_root(test) {
-        return None;
-    }
-    let system = Installed::new()?;
+fn install(word: &str) -> Installed {
+    let system = Installed::new();
     system.write("secrets/token", b"s3cret-t0ken\n", 0o400);
     system.write_registry(&registry(word));
-    Some(system)
+    system
 }
 
 /// Runs the inmate's words in a server, and returns what they said.
@@ -236,10 +224,9 @@ fn helper_of(service: &Service, server: &str) -> (i32, i32) {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn a_jailed_server_is_served_shown_and_counted() {
-    let Some(mut system) = install("a_jailed_server_is_served_shown_and_counted", "mcp") else {
-        return;
-    };
+    let mut system = install("mcp");
     let service = Service::start(&system, &[]);
     let mut client = service.client_of(&["one", "two"]);
     let facts = run(&mut client, "one", &["facts"]);
@@ -301,10 +288,9 @@ fn a_jailed_server_is_served_shown_and_counted() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn a_hostile_server_reaches_nothing() {
-    let Some(system) = install("a_hostile_server_reaches_nothing", "mcp") else {
-        return;
-    };
+    let system = install("mcp");
     // A program with the set-user-ID bit of root in the server's own root.
     let su = Path::new(ROOTS).join("one/bin/su");
     fs::copy(Path::new(ROOTS).join("one/bin/inmate"), &su).unwrap();
@@ -399,10 +385,9 @@ fn a_hostile_server_reaches_nothing() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn what_one_server_exhausts_another_still_has() {
-    let Some(system) = install("what_one_server_exhausts_another_still_has", "mcp") else {
-        return;
-    };
+    let system = install("mcp");
     let service = Service::start(&system, &[]);
     let mut client = service.client_of(&["one", "two"]);
     let told = begin(&mut client, "one", &["forkbomb"]);
@@ -420,10 +405,9 @@ fn what_one_server_exhausts_another_still_has() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn servers_end_with_the_daemon_however_it_ends() {
-    let Some(mut system) = install("servers_end_with_the_daemon_however_it_ends", "mcp-deaf") else {
-        return;
-    };
+    let mut system = install("mcp-deaf");
     let mut service = Service::start(&system, &[]);
     for round in 0..2 {
         let mut client = service.client_of(&["one", "two"]);
@@ -451,10 +435,9 @@ fn servers_end_with_the_daemon_however_it_ends() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn a_killed_helper_is_swept_after_and_its_server_starts_again() {
-    let Some(mut system) = install("a_killed_helper_is_swept_after_and_its_server_starts_again", "mcp") else {
-        return;
-    };
+    let mut system = install("mcp");
     let mut service = Service::start(&system, &[]);
     let mut client = service.client_of(&["one", "two"]);
     let other = {
@@ -517,11 +500,9 @@ fn a_killed_helper_is_swept_after_and_its_server_starts_again() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn refusals_of_the_helper_say_what_to_do_and_which_state_follows() {
-    let test = "refusals_of_the_helper_say_what_to_do_and_which_state_follows";
-    let Some(mut system) = install(test, "mcp") else {
-        return;
-    };
+    let mut system = install("mcp");
     let service = Service::start(&system, &[]);
     let mut client = service.client_of(&["one", "two"]);
 
@@ -606,11 +587,9 @@ fn refusals_of_the_helper_say_what_to_do_and_which_state_follows() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn the_demo_is_confined_where_root_has_prepared_it_and_says_why_not_elsewhere() {
-    let test = "the_demo_is_confined_where_root_has_prepared_it_and_says_why_not_elsewhere";
-    let Some(mut system) = install(test, "mcp") else {
-        return;
-    };
+    let mut system = install("mcp");
     let directory = tempfile::Builder::new().prefix("colibri-jailed-").tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let client = directory.path().join("colibri-mcp");
@@ -682,10 +661,9 @@ fn the_demo_is_confined_where_root_has_prepared_it_and_says_why_not_elsewhere() 
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn a_daemon_for_jailed_servers_alone_starts_no_other() {
-    let Some(system) = install("a_daemon_for_jailed_servers_alone_starts_no_other", "mcp") else {
-        return;
-    };
+    let system = install("mcp");
     let mut servers: Value = serde_json::from_str(&registry("mcp")).unwrap();
     servers["servers"]["host"] = json!({ "command": Path::new(ROOTS).join("one/bin/inmate"), "args": ["mcp"] });
     system.write_registry(&servers.to_string());

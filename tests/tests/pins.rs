@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-use colibri_tests::{Client, Daemon, LEGACY, MODERN, Place, code_of, is_root, text_of, wait_for};
+use colibri_tests::{Client, Daemon, LEGACY, MODERN, Place, code_of, text_of, wait_for};
 use serde_json::{Value, json};
 
 /// A list with this description of the tool `echo`, and the tools by which a test steers the fixture.
@@ -617,10 +617,8 @@ fn look_alikes_are_told_of() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn pins_are_for_operators() {
-    if !is_root("pins_are_for_operators") {
-        return;
-    }
     let place = place(&[], json!({}));
     place.open_to_group();
     let _daemon = place.start(&["--pin-strict"]);

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use colibri_tests::{Client, Daemon, Era, LEGACY, MODERN, Place, Record, code_of, is_root, text_of, wait_for};
+use colibri_tests::{Client, Daemon, Era, LEGACY, MODERN, Place, Record, code_of, text_of, wait_for};
 use serde_json::{Value, json};
 
 /// A fixture server whose calls are recorded in full, and which looks at the trail whenever it receives something.
@@ -720,10 +720,8 @@ fn start<'a>(place: &'a Place, more: &[&str]) -> Daemon<'a> {
 
 #[test]
 #[cfg(target_os = "linux")]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn a_full_and_a_read_only_disk_refuse_calls_until_they_are_not() {
-    if !is_root("a_full_and_a_read_only_disk_refuse_calls_until_they_are_not") {
-        return;
-    }
     for flags in [&[][..], &["--trail-sync"]] {
         let place = place();
         let small = Small::mount(&place);
@@ -962,11 +960,9 @@ impl Drop for Installed {
 
 #[test]
 #[cfg(target_os = "linux")]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn the_daily_script_verifies_archives_and_says_what_is_wrong() {
     use std::os::unix::fs::MetadataExt as _;
-    if !is_root("the_daily_script_verifies_archives_and_says_what_is_wrong") {
-        return;
-    }
     let place = place();
     let auth_log = place.path("auth.log");
     let _installed = Installed::new(auth_log.clone());

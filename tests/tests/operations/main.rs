@@ -19,9 +19,7 @@ use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt as _;
 use std::process::Stdio;
 
-use colibri_tests::{
-    Client, Daemon, Era, LEGACY, MODERN, Place, code_of, is_alive, is_root, modern_meta, text_of, wait_for,
-};
+use colibri_tests::{Client, Daemon, Era, LEGACY, MODERN, Place, code_of, is_alive, modern_meta, text_of, wait_for};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 

@@ -130,10 +130,8 @@ fn isolation_decides_who_shares_a_process() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn users_do_not_share_processes() {
-    if !is_root("users_do_not_share_processes") {
-        return;
-    }
     let place = place(&[], json!({}));
     place.open_to_group();
     let daemon = place.start(&[]);

@@ -53,10 +53,8 @@ fn the_socket_is_for_owner_and_group_alone() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn root_is_refused_unless_allowed() {
-    if !is_root("root_is_refused_unless_allowed") {
-        return;
-    }
     let place = Place::new();
     let (status, text) = place.refused(&[]);
     assert_eq!(status, Some(77), "{text}");

@@ -4,25 +4,19 @@
 // Helpers outside #[test] functions are tests too.
 #![allow(clippy::unwrap_used)]
 
-mod installed;
-
-/// Where the helper was built, for [`installed`].
-fn built_helper() -> std::path::PathBuf {
-    env!("CARGO_BIN_EXE_colibri-jail-helper").into()
-}
-
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use installed::*;
+use colibri_tests::installed::*;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn a_server_answers_and_its_end_is_relayed() {
-    let Some(mut system) = Installed::new() else { return };
+    let mut system = Installed::new();
     let (call, _) = system.run("one");
     let outcome = call.with_stdin(b"hello\nworld\n").finish();
     assert_eq!(outcome.stdout, b"hello\nworld\n", "{outcome:?} {:?}", system.audit());
@@ -44,8 +38,9 @@ fn run_inmate(system: &Installed, args: &str) -> Outcome {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn exit_codes_and_signals_are_exact() {
-    let Some(mut system) = Installed::new() else { return };
+    let mut system = Installed::new();
     for (args, code) in [
         (r#"["exit","0"]"#, 0),
         (r#"["exit","1"]"#, 1),
@@ -66,8 +61,9 @@ fn exit_codes_and_signals_are_exact() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn a_server_gets_what_the_entry_and_the_policy_say_and_nothing_else() {
-    let Some(system) = Installed::new() else { return };
+    let system = Installed::new();
     system.write("secrets/token", b"s3cret-t0ken\n", 0o400);
     system.write_registry(&registry_of(&format!(
         r#"{{"command":"/bin/inmate","args":["facts"],"cwd":"/work",
@@ -124,8 +120,9 @@ fn a_server_gets_what_the_entry_and_the_policy_say_and_nothing_else() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn a_hostile_server_reaches_nothing() {
-    let Some(system) = Installed::new() else { return };
+    let system = Installed::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let directory = Path::new("/run/colibri-test-socket");
@@ -150,8 +147,9 @@ fn a_hostile_server_reaches_nothing() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn what_does_not_want_to_end_is_ended() {
-    let Some(mut system) = Installed::new() else { return };
+    let mut system = Installed::new();
     for args in [r#"["hang"]"#, r#"["stubborn"]"#, r#"["detach"]"#] {
         system.write_registry(&default_registry(args));
         let mut running = system.run("one").0.start();
@@ -174,8 +172,9 @@ fn what_does_not_want_to_end_is_ended() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn the_end_of_the_caller_is_told_from_its_order() {
-    let Some(mut system) = Installed::new() else { return };
+    let mut system = Installed::new();
     // That nobody reads stderr is no order to end.
     let mut running = system.run("one").0.start();
     running.send("a\n");
@@ -197,8 +196,9 @@ fn the_end_of_the_caller_is_told_from_its_order() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn a_fork_bomb_stays_within_its_limits_and_another_server_answers() {
-    let Some(system) = Installed::new() else { return };
+    let system = Installed::new();
     system.write_registry(&default_registry(r#"["forkbomb"]"#));
     let mut bomb = system.run("one").0.start();
     let told = bomb.await_output("children ");
@@ -212,8 +212,9 @@ fn a_fork_bomb_stays_within_its_limits_and_another_server_answers() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn a_memory_hog_is_bounded() {
-    let Some(system) = Installed::new() else { return };
+    let system = Installed::new();
     system.write_registry(&default_registry(r#"["hog"]"#));
     let mut hog = system.run("one").0.start();
     hog.await_output("held ");
@@ -229,8 +230,9 @@ fn a_memory_hog_is_bounded() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn a_shown_directory_is_the_one_the_policy_names() {
-    let Some(system) = Installed::new() else { return };
+    let system = Installed::new();
     let shared = Path::new("/usr/local/colibri-test-shared");
     remove(shared);
     std::fs::create_dir(shared).unwrap();
@@ -261,8 +263,9 @@ fn a_shown_directory_is_the_one_the_policy_names() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn killing_the_supervisor_leaves_what_sweep_removes() {
-    let Some(mut system) = Installed::new() else { return };
+    let mut system = Installed::new();
     system.write_registry(&default_registry(r#"["detach"]"#));
     let mut running = system.run("one").0.start();
     running.await_output("ready");
@@ -297,8 +300,9 @@ fn killing_the_supervisor_leaves_what_sweep_removes() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn killing_the_outer_process_ends_nothing() {
-    let Some(system) = Installed::new() else { return };
+    let system = Installed::new();
     let mut running = system.run("one").0.start();
     let supervisor = {
         running.send("a\n");
@@ -316,8 +320,9 @@ fn killing_the_outer_process_ends_nothing() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn stop_ends_one_instance() {
-    let Some(mut system) = Installed::new() else { return };
+    let mut system = Installed::new();
     system.write_registry(&default_registry(r#"["stubborn"]"#));
     let (call, session) = system.run("one");
     let mut running = call.start();
@@ -339,8 +344,9 @@ fn stop_ends_one_instance() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn the_supervisor_is_small_and_holds_no_pipe_of_the_servers() {
-    let Some(system) = Installed::new() else { return };
+    let system = Installed::new();
     let mut running = system.run("one").0.start();
     running.send("a\n");
     running.await_output("a\n");
@@ -354,8 +360,9 @@ fn the_supervisor_is_small_and_holds_no_pipe_of_the_servers() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn what_only_freebsd_can_do_says_so() {
-    let Some(mut system) = Installed::new() else { return };
+    let mut system = Installed::new();
     for jail in [
         r#""name":"build0""#.to_owned(),
         format!(r#""path":"{ROOTS}/one","ip4":["192.0.2.7"]"#),

@@ -2,15 +2,11 @@
 //! installed set-user-ID helper, against the same program started plainly; and whether a warm call notices where its
 //! server runs. Ratios in one run: both sides take turns, so that what else the machine does meets both.
 //!
-//! `cargo bench -p colibri-mcpd --bench jail`, as root: the helper, its policy and the registry are installed at their real
+//! `cargo bench -p colibri-tests --bench jail`, as root: the helper, its policy and the registry are installed at their real
 //! paths for the time of the run, and what was there comes back. The sandbox is no jail: on FreeBSD, making mounts and
 //! jails takes what it takes there.
 // A measurement: what fails ends it.
 #![allow(clippy::unwrap_used)]
-
-#[cfg(target_os = "linux")]
-#[path = "../../colibri-jail-helper/tests/installed/mod.rs"]
-mod installed;
 
 #[cfg(not(target_os = "linux"))]
 fn main() {
@@ -22,16 +18,6 @@ fn main() {
     linux::compare();
 }
 
-/// Where the helper was built, for [`installed`]: in the profile of benchmarks, which is the release's.
-#[cfg(target_os = "linux")]
-fn built_helper() -> std::path::PathBuf {
-    let own = std::env::current_exe().unwrap();
-    let mut cargo = std::process::Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--release", "--package", "colibri-jail-helper"]);
-    assert!(cargo.status().unwrap().success());
-    own.parent().unwrap().parent().unwrap().join("colibri-jail-helper")
-}
-
 #[cfg(target_os = "linux")]
 mod linux {
     use std::io::{BufRead, BufReader, Read, Write};
@@ -40,7 +26,7 @@ mod linux {
     use std::process::{Child, Command, Stdio};
     use std::time::{Duration, Instant};
 
-    use crate::installed::{CONFIG, Installed, ROOTS};
+    use colibri_tests::installed::{CONFIG, Installed, ROOTS};
 
     /// How often each way to start is measured.
     const STARTS: usize = 40;
@@ -55,7 +41,7 @@ mod linux {
             println!("the comparison with jailed servers needs root: it installs the set-user-ID helper for a while");
             return;
         }
-        let system = Installed::new().unwrap();
+        let system = Installed::new();
         let program = format!("{ROOTS}/one/bin/inmate");
         let entry = |command: &str, more: &str| format!(r#"{{"command":"{command}","args":["mcp"]{more}}}"#);
         let jail = |name: &str| format!(r#","jail":{{"path":"{ROOTS}/{name}"}}"#);
@@ -142,7 +128,7 @@ mod linux {
     impl Daemon {
         fn start() -> Daemon {
             let directory = tempfile::tempdir().unwrap();
-            let child = Command::new(env!("CARGO_BIN_EXE_colibri-mcpd"))
+            let child = Command::new(colibri_tests::program("colibri-mcpd"))
                 .args(["--external-config", &format!("{CONFIG}/external-mcp.json")])
                 .arg("--socket")
                 .arg(directory.path().join("sock"))

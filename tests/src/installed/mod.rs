@@ -1,12 +1,12 @@
 //! A real installation for the tests: user and groups, the binary set-user-ID root, policy and registry at the paths
 //! that the helper trusts, a syslog socket. The paths are the machine's own, so one test at a time has them, across all
 //! test programs; what was there before comes back afterwards.
-//!
-//! A test program that includes this has a function `built_helper`, which says where the helper was built: Cargo tells only
-//! the tests of its own package. Another such program is `tests/tests/jailed.rs`, with the daemon as the caller.
 
-// Each test program uses a part of this.
-#![allow(dead_code, missing_docs, clippy::unwrap_used)]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "tests fail by panicking, and their names say what they are"
+)]
 
 pub mod sys;
 
@@ -21,6 +21,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
+
+use crate::program;
 
 pub const HELPER: &str = "/usr/local/libexec/colibri-jail-helper";
 pub const CONFIG: &str = "/usr/local/etc/colibri";
@@ -37,7 +39,6 @@ pub struct Installed {
     _lock: Flock<fs::File>,
     pub caller: u32,
     pub group: u32,
-    people: u32,
     syslog: PathBuf,
     lines: Receiver<String>,
     markers: u32,
@@ -72,16 +73,9 @@ pub fn session() -> String {
 }
 
 impl Installed {
-    /// Installs; `None`, said aloud, where that needs root and there is none.
-    pub fn new() -> Option<Self> {
-        if !nix::unistd::geteuid().is_root() {
-            assert!(
-                std::env::var_os("COLIBRI_TEST_REQUIRE_ROOT").is_none(),
-                "this test needs root"
-            );
-            eprintln!("SKIPPED: needs root");
-            return None;
-        }
+    /// Installs, as root.
+    pub fn new() -> Self {
+        assert!(nix::unistd::geteuid().is_root(), "this needs root");
         let lock = fs::OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -90,7 +84,7 @@ impl Installed {
             .unwrap();
         let lock = Flock::lock(lock, FlockArg::LockExclusive).unwrap();
         let group = group("colibri");
-        let people = self::group("mcpusers");
+        self::group("mcpusers");
         let caller = user("colibri", group);
         let mut moved = Vec::new();
         for path in [CONFIG, HELPER, "/dev/log"] {
@@ -103,7 +97,7 @@ impl Installed {
             moved.push((PathBuf::from(path), aside));
         }
         fs::create_dir_all("/usr/local/libexec").unwrap();
-        install(&crate::built_helper(), Path::new(HELPER), group, 0o4550);
+        install(&program("colibri-jail-helper"), Path::new(HELPER), group, 0o4550);
         fs::DirBuilder::new().mode(0o755).create(CONFIG).unwrap();
         let secrets = format!("{CONFIG}/secrets");
         fs::DirBuilder::new().mode(0o700).create(secrets).unwrap();
@@ -118,7 +112,6 @@ impl Installed {
             _lock: lock,
             caller,
             group,
-            people,
             syslog,
             lines,
             markers: 0,
@@ -128,7 +121,7 @@ impl Installed {
         installed.make_root("two");
         installed.write_policy(&installed.policy());
         installed.write_registry(&default_registry("[\"echo\"]"));
-        Some(installed)
+        installed
     }
 
     /// A root directory with the inmate, its libraries, and the mount points.
@@ -137,7 +130,7 @@ impl Installed {
         for directory in ["bin", "dev", "tmp", "work"] {
             fs::create_dir_all(root.join(directory)).unwrap();
         }
-        put_program(&inmate(), &root, "bin/inmate");
+        put_program(&program("inmate"), &root, "bin/inmate");
         root
     }
 
@@ -538,29 +531,6 @@ fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to.parent().unwrap()).unwrap();
     fs::copy(from, to).unwrap();
     fs::set_permissions(to, fs::Permissions::from_mode(0o755)).unwrap();
-}
-
-/// The example program. `cargo test --test NAME` alone does not build it, so it is asked for here.
-fn inmate() -> PathBuf {
-    static BUILT: std::sync::Once = std::sync::Once::new();
-    let here = std::env::current_exe().unwrap();
-    let profile = here.parent().unwrap().parent().unwrap();
-    BUILT.call_once(|| {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.current_dir(env!("CARGO_MANIFEST_DIR")).args([
-            "build",
-            "--quiet",
-            "--package",
-            "colibri-jail-helper",
-            "--example",
-            "inmate",
-        ]);
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().unwrap().success());
-    });
-    profile.join("examples/inmate")
 }
 
 fn id_in(file: &str, name: &str) -> Option<u32> {

@@ -7,13 +7,6 @@
 // Helpers outside #[test] functions are tests too.
 #![allow(clippy::unwrap_used)]
 
-mod installed;
-
-/// Where the helper was built, for [`installed`].
-fn built_helper() -> std::path::PathBuf {
-    env!("CARGO_BIN_EXE_colibri-jail-helper").into()
-}
-
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
@@ -22,7 +15,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use installed::*;
+use colibri_tests::installed::*;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -47,8 +40,9 @@ fn assert_harmless(system: &mut Installed, what: &str, call: Call) {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn group_01_arguments() {
-    let Some(mut system) = Installed::new() else { return };
+    let mut system = Installed::new();
     let digest = system.digest("one");
     let session = session();
     let many: Vec<&str> = vec!["x"; 10_000];
@@ -100,8 +94,9 @@ fn group_01_arguments() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn group_02_names() {
-    let Some(mut system) = Installed::new() else { return };
+    let mut system = Installed::new();
     let lengths = [33, 63, 64, 256].map(|n| "a".repeat(n));
     let names = [
         "",
@@ -133,8 +128,9 @@ fn group_02_names() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn group_03_registry_and_policy_values() {
-    let Some(mut system) = Installed::new() else { return };
+    let mut system = Installed::new();
     let jail = |more: &str| {
         registry_of(&format!(
             r#"{{"command":"/bin/inmate","args":["echo"],"jail":{{"path":"{ROOTS}/one"{more}}}}}"#
@@ -206,8 +202,9 @@ fn group_03_registry_and_policy_values() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn group_04_descriptors() {
-    let Some(mut system) = Installed::new() else { return };
+    let mut system = Installed::new();
     for (what, closed) in [
         ("stdin", vec![0]),
         ("stdout", vec![1]),
@@ -283,8 +280,9 @@ fn fill(writer: &std::io::PipeWriter) {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn group_05_environment() {
-    let Some(mut system) = Installed::new() else { return };
+    let mut system = Installed::new();
     system.write_registry(&registry_of(&format!(
         r#"{{"command":"/bin/inmate","args":["facts"],"env":{{"B":"2"}},"jail":{{"path":"{ROOTS}/one"}}}}"#
     )));
@@ -334,8 +332,9 @@ fn group_05_environment() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn group_06_limits() {
-    let Some(mut system) = Installed::new() else { return };
+    let mut system = Installed::new();
     // Root without CAP_SYS_RESOURCE cannot lift a hard limit, and then refuses; with it, limits are harmless.
     let capable = fs::read_to_string("/proc/self/status").unwrap().lines().any(|line| {
         line.strip_prefix("CapEff:")
@@ -383,8 +382,9 @@ fn group_06_limits() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn group_07_state() {
-    let Some(mut system) = Installed::new() else { return };
+    let mut system = Installed::new();
     fs::create_dir_all("/tmp/colibri-gone").unwrap();
     fs::create_dir_all("/tmp/colibri-dark").unwrap();
     fs::set_permissions("/tmp/colibri-gone", fs::Permissions::from_mode(0o777)).unwrap();
@@ -455,8 +455,9 @@ fn group_07_state() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn group_08_identity() {
-    let Some(mut system) = Installed::new() else { return };
+    let mut system = Installed::new();
     let session = session();
     let digest = system.digest("one");
     let args = ["run", "--session", &session, "--digest", &digest, "one"];
@@ -564,8 +565,9 @@ fn rebase(command: Command, program: &Path, system: &Installed) -> Command {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn group_09_policy_and_registry_files() {
-    let Some(mut system) = Installed::new() else { return };
+    let mut system = Installed::new();
     let good_policy = system.policy();
     let good_registry = default_registry(r#"["echo"]"#);
     for (name, good) in [
@@ -678,8 +680,9 @@ fn group_09_policy_and_registry_files() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn group_10_jail_paths() {
-    let Some(mut system) = Installed::new() else { return };
+    let mut system = Installed::new();
     let of = |path: &str| {
         registry_of(&format!(
             r#"{{"command":"/bin/inmate","args":["echo"],"jail":{{"path":"{path}"}}}}"#
@@ -773,8 +776,9 @@ fn group_10_jail_paths() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn group_11_children() {
-    let Some(system) = Installed::new() else { return };
+    let system = Installed::new();
     for (args, code) in [
         (r#"["exit","0"]"#, 0),
         (r#"["exit","1"]"#, 1),
@@ -805,8 +809,9 @@ fn group_11_children() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn group_12_parallel() {
-    let Some(mut system) = Installed::new() else { return };
+    let mut system = Installed::new();
     // The 40 processes of the policy are the uid's, so 40 instances of one server are the most that fit; ask for 30.
     let mut running: Vec<Running> = (0..30).map(|_| system.run("one").0.start()).collect();
     for (number, instance) in running.iter_mut().enumerate() {
@@ -881,8 +886,9 @@ fn group_12_parallel() {
 }
 
 #[test]
+#[cfg_attr(not(root), ignore = "needs root")]
 fn group_13_logs() {
-    let Some(mut system) = Installed::new() else { return };
+    let mut system = Installed::new();
     system.write("secrets/token", b"hunter2-secret", 0o400);
     system.write_registry(&registry_of(&format!(
         r#"{{"command":"/bin/inmate","args":["echo"],"env":{{"T":{{"secret":"token"}},"P":"hunter2-plain"}},
