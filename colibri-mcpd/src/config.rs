@@ -14,10 +14,10 @@ pub struct Flags {
     /// Listen on this Unix socket [env: COLIBRI_MCP_SOCKET, then COLIBRI_DAEMON_SOCKET]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Read the registry of external servers from this file
+    /// Read the registry of external servers from this file, which must be there
     #[arg(long, value_name = "PATH", env = "COLIBRI_MCP_EXTERNAL_CONFIG")]
     external_config: Option<PathBuf>,
-    /// Read from this file who may call what
+    /// Read from this file, which must be there, who may call what
     #[arg(long, value_name = "PATH", env = "COLIBRI_MCP_CLIENTS")]
     clients: Option<PathBuf>,
     /// Keep the store and the trail in this directory
@@ -88,8 +88,12 @@ pub struct Config {
     pub socket: PathBuf,
     /// The registry of external servers.
     pub registry: PathBuf,
-    /// The client policy; the file may be missing.
+    /// A flag or variable names it, so it must be there.
+    pub registry_named: bool,
+    /// The client policy.
     pub clients: PathBuf,
+    /// A flag or variable names it, so it must be there.
+    pub clients_named: bool,
     /// Store and trail.
     pub state_dir: PathBuf,
     /// Where skills are looked for.
@@ -206,7 +210,9 @@ impl Flags {
     pub fn resolve(self) -> Result<Config, String> {
         Ok(Config {
             socket: paths::socket(self.socket),
+            registry_named: self.external_config.is_some(),
             registry: self.external_config.unwrap_or_else(paths::registry),
+            clients_named: self.clients.is_some(),
             clients: self.clients.unwrap_or_else(paths::clients),
             state_dir: self.state_dir.unwrap_or_else(paths::state_dir),
             skills: if self.skills.is_empty() {

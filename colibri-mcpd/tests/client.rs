@@ -137,7 +137,6 @@ impl Daemon {
         for (flag, file) in [
             ("--socket", "socket"),
             ("--external-config", "registry.json"),
-            ("--clients", "clients.json"),
             ("--state-dir", "state"),
         ] {
             command.arg(flag).arg(home.join(file));

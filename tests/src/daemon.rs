@@ -78,6 +78,16 @@ impl Place {
         file.write_all(text.as_bytes()).expect("writing the registry");
     }
 
+    /// Writes the client policy.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn clients(&self, text: &str) {
+        let path = self.path("clients.json");
+        fs::write(&path, text).expect("the client policy");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("its mode");
+    }
+
     /// Puts down a secret for the daemon, as the manual has it.
     ///
     /// # Panics
@@ -166,12 +176,15 @@ impl Place {
             .arg(socket)
             .arg("--external-config")
             .arg(self.path("external-mcp.json"))
-            .arg("--clients")
-            .arg(self.path("clients.json"))
             .arg("--state-dir")
             .arg(self.path("state"))
             .args(flags)
             .stdin(Stdio::null());
+        // A file that is named must be there.
+        let clients = self.path("clients.json");
+        if clients.exists() {
+            command.arg("--clients").arg(clients);
+        }
         command
     }
 

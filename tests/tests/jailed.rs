@@ -64,8 +64,6 @@ impl Service {
             .arg(at("run/colibri.sock"))
             .arg("--state-dir")
             .arg(at("state"))
-            .arg("--clients")
-            .arg(at("clients.json"))
             .args(flags)
             .uid(system.caller)
             .gid(system.group)

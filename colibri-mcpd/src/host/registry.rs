@@ -30,6 +30,8 @@ pub struct Loaded {
     pub servers: BTreeMap<String, Server>,
     /// What an operator should know although it is no error.
     pub notes: Vec<String>,
+    /// Whether there is no file.
+    pub is_absent: bool,
 }
 
 /// An entry, and whether it may be served.
@@ -115,6 +117,7 @@ impl Loaded {
                 return Ok(Self {
                     servers: BTreeMap::new(),
                     notes: vec![note],
+                    is_absent: true,
                 });
             }
         };
@@ -140,7 +143,11 @@ impl Loaded {
                 )
             })
             .collect();
-        Ok(Self { servers, notes })
+        Ok(Self {
+            servers,
+            notes,
+            is_absent: false,
+        })
     }
 }
 

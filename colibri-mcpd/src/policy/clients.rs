@@ -198,6 +198,11 @@ impl Clients {
         Ok(Clients::new(file.to_owned(), Some(rules), notes, accounts))
     }
 
+    /// Whether there is no file.
+    pub fn is_absent(&self) -> bool {
+        self.rules.is_none()
+    }
+
     /// What an operator should know although it is no error, a sentence each.
     pub fn notes(&self) -> &[String] {
         &self.notes

@@ -12,6 +12,7 @@ use tracing::{debug, info, warn};
 
 use super::facts::CallerFacts;
 use super::own::{Own, Wanted};
+use super::sources::Sources;
 use super::watch::ended;
 use crate::chain::{Arguments, Call, Chain, Client, Outcome, Parked, Parts, Target};
 use crate::config::Config;
@@ -74,6 +75,8 @@ pub struct Load {
 pub struct Daemon {
     /// What it runs with.
     pub config: Config,
+    /// Which files were in force.
+    pub sources: Sources,
     /// The limits of every connection.
     pub limits: Limits,
     /// The bytes queued for all clients and servers.
@@ -128,6 +131,7 @@ impl Daemon {
     /// A daemon that serves nobody yet.
     pub fn new(
         config: Config,
+        sources: Sources,
         chain: Arc<Chain>,
         host: Arc<Host>,
         store: Arc<Store>,
@@ -141,6 +145,7 @@ impl Daemon {
         let skills = Skills::new(config.skills.clone());
         let daemon = Arc::new(Daemon {
             config,
+            sources,
             limits,
             budget,
             started: Instant::now(),

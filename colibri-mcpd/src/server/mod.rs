@@ -11,6 +11,7 @@ mod overview;
 mod own;
 mod peer;
 pub mod session;
+pub mod sources;
 mod sys;
 mod watch;
 
@@ -39,6 +40,7 @@ use crate::store::Store;
 use crate::wire::Budget;
 use colibri_trail::{self as trail, Detail, Options, SyslogWitness, Trail};
 use daemon::{Daemon, MOST_QUEUED};
+use sources::{Files, Sources};
 
 /// Exit status: the configuration is bad (EX_CONFIG of sysexits(3)).
 const EXIT_CONFIG: u8 = 78;
@@ -90,14 +92,11 @@ fn fail(status: u8, message: &str) -> ExitCode {
 
 /// `--check`: says what is wrong with the configuration, and does nothing else.
 fn check_configuration(config: &Config) -> ExitCode {
-    if let Err(error) = Clients::read(&config.clients) {
-        return fail(EXIT_CONFIG, &error.to_string());
-    }
     if let Err(error) = open_pins(config) {
         return fail(EXIT_CONFIG, &error.to_string());
     }
-    match Loaded::read(&config.registry, rules(config)) {
-        Ok(loaded) => {
+    match Sources::recall(config).and_then(|sources| sources.read(config)) {
+        Ok(Files { registry: loaded, .. }) => {
             for (id, server) in &loaded.servers {
                 if let Some(reason) = server.blocked().or_else(|| server.contract().err()) {
                     eprintln!("colibri-mcpd: server {id} would be blocked: {reason}");
@@ -113,7 +112,7 @@ fn check_configuration(config: &Config) -> ExitCode {
             );
             ExitCode::SUCCESS
         }
-        Err(error) => fail(EXIT_CONFIG, &error.to_string()),
+        Err(error) => fail(EXIT_CONFIG, &error),
     }
 }
 
@@ -125,14 +124,6 @@ fn open_pins(config: &Config) -> Result<Pins, PinError> {
         Trust::FirstUse
     };
     Pins::open(&config.state_dir, config.pins.as_deref(), trust)
-}
-
-/// What decides which entries may be served.
-fn rules(config: &Config) -> registry::Rules {
-    registry::Rules {
-        require_jail: config.require_jail,
-        priv_mode: config.priv_mode,
-    }
 }
 
 /// An exit status (sysexits(3)) and what to say with it.
@@ -196,7 +187,10 @@ fn make_state_directory(path: &Path) -> std::io::Result<()> {
 
 /// Serves until told to end.
 pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
-    let loaded = Loaded::read(&config.registry, rules(&config)).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
+    let sources = Sources::recall(&config).map_err(|error| (EXIT_CONFIG, error))?;
+    let files = sources.read(&config).map_err(|error| (EXIT_CONFIG, error))?;
+    sources.remember(&config, &files);
+    let Files { clients, registry: loaded } = files;
     let store = Store::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let store = Arc::new(store);
     let pins = open_pins(&config).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
@@ -209,7 +203,6 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
         prepare_helper(&spawner, config.priv_mode).await;
     }
     let gates = Gates::new(config.write, config.external_call);
-    let clients = Clients::read(&config.clients).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     note_clients(&clients);
     recorder
         .event("start", &[("version", Detail::Text(env!("CARGO_PKG_VERSION")))])
@@ -243,7 +236,7 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
         .transpose()
         .map_err(|error| (EXIT_UNAVAILABLE, error.to_string()))?;
     info!(socket = %config.socket.display(), write = config.write, external = config.external_call, "listening");
-    let daemon = Daemon::new(config, chain, host, store, budget);
+    let daemon = Daemon::new(config, sources, chain, host, store, budget);
     tokio::select! {
         () = listener.accept(&daemon) => {}
         () = metrics::serve(metrics_listener.as_ref(), &daemon) => {}
@@ -295,24 +288,17 @@ fn note_clients(clients: &Clients) {
 /// # Errors
 /// What is wrong with them; it is in the log as well.
 fn reload(daemon: &Daemon) -> Result<Vec<(String, String)>, String> {
-    let clients = Clients::read(&daemon.config.clients);
-    let loaded = Loaded::read(&daemon.config.registry, rules(&daemon.config));
-    let result = match (clients, loaded) {
-        (Ok(clients), Ok(loaded)) => {
+    let result = match daemon.sources.read(&daemon.config) {
+        Ok(files) => {
+            daemon.sources.remember(&daemon.config, &files);
+            let Files { clients, registry } = files;
             note_clients(&clients);
             daemon.chain().rules.clients.store(Arc::new(clients));
-            apply(daemon.host(), &loaded);
-            info!(servers = loaded.servers.len(), "registry reloaded");
+            apply(daemon.host(), &registry);
+            info!(servers = registry.servers.len(), "registry reloaded");
             Ok(blocked(daemon))
         }
-        (clients, loaded) => {
-            let errors = [
-                clients.err().map(|error| error.to_string()),
-                loaded.err().map(|error| error.to_string()),
-            ];
-            let errors: Vec<_> = errors.into_iter().flatten().collect();
-            Err(format!("nothing was taken over: {}", errors.join("; ")))
-        }
+        Err(error) => Err(format!("nothing was taken over: {error}")),
     };
     daemon.set_registry_error(result.as_ref().err().cloned());
     if let Err(error) = &result {

@@ -45,6 +45,7 @@ use colibri_mcpd::host::secrets::Secrets;
 use colibri_mcpd::host::{self, Host};
 use colibri_mcpd::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates};
 use colibri_mcpd::server::daemon::Daemon;
+use colibri_mcpd::server::sources::Sources;
 use colibri_mcpd::store::Store;
 use colibri_mcpd::wire::Budget;
 use serde_json::json;
@@ -147,6 +148,7 @@ fn registry(
             .map(|(id, found)| (id, entry(found)))
             .collect(),
         notes: Vec::new(),
+        is_absent: false,
     }
 }
 
@@ -236,7 +238,9 @@ async fn simulate(seed: u64) -> Arc<World> {
     let fresh = || REGISTRIES.fetch_add(1, Ordering::Relaxed);
     let mut entries: BTreeMap<String, u64> = profiles.keys().map(|id| (id.clone(), fresh())).collect();
     host.load(&registry(&profiles, &limits, &entries));
-    let daemon = Daemon::new(configuration(), chain.clone(), host.clone(), store, budget.clone());
+    let config = configuration();
+    let sources = Sources::recall(&config).unwrap();
+    let daemon = Daemon::new(config, sources, chain.clone(), host.clone(), store, budget.clone());
 
     let people: Vec<_> = (0..rng.between(1, 4))
         .map(|number| {

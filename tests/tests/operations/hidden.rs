@@ -3,14 +3,13 @@
 use super::*;
 
 /// A place with the fixture servers `seen` and `hidden`, of which the user of this test may see the first alone.
-fn place_with_a_hidden_server() -> Place {
+pub fn place_with_a_hidden_server() -> Place {
     let place = Place::new();
     place.registry(&json!({
         "seen": place.fixture("seen", &[], json!({})), "hidden": place.fixture("hidden", &[], json!({})) }));
     let me = nix::unistd::geteuid().to_string();
     let rule = json!({ "users": { me: { "gates": ["write", "external-call"], "servers": { "seen": ["*"] } } } });
-    fs::write(place.path("clients.json"), rule.to_string()).unwrap();
-    fs::set_permissions(place.path("clients.json"), fs::Permissions::from_mode(0o600)).unwrap();
+    place.clients(&rule.to_string());
     place
 }
 

@@ -72,6 +72,8 @@ fn changed_servers_restart_and_others_do_not() {
 #[test]
 fn a_reload_takes_over_all_or_nothing_and_names_what_is_blocked() {
     let place = place(&[], json!({}));
+    let all = json!({ "others": { "gates": ["external-call"], "servers": { "*": ["*"] }, "operator": true } });
+    place.clients(&all.to_string());
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     client.tools();
@@ -80,9 +82,7 @@ fn a_reload_takes_over_all_or_nothing_and_names_what_is_blocked() {
         "two": place.fixture("two", &[], json!({ "contract": place.path("no-such-contract") })),
     });
     place.registry(&two);
-    let clients = place.path("clients.json");
-    fs::write(&clients, r#"{"users":{"root":{"operater":true}}}"#).unwrap();
-    fs::set_permissions(&clients, fs::Permissions::from_mode(0o600)).unwrap();
+    place.clients(r#"{"users":{"root":{"operater":true}}}"#);
     let reload = || {
         let output = place.colibri_mcp(&["reload"]).output().unwrap();
         let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
@@ -98,8 +98,67 @@ fn a_reload_takes_over_all_or_nothing_and_names_what_is_blocked() {
     assert!(!servers.contains("two"), "{servers}");
     let status = client.call("colibri_status", json!({})).to_string();
     assert!(status.contains("clients.json"), "{status}");
-    fs::remove_file(&clients).unwrap();
+    place.clients(&all.to_string());
     let (status, text) = reload();
     assert_eq!(status, Some(0), "{text}");
     assert!(text.contains("two is blocked: its contract cannot be used"), "{text}");
+}
+
+#[test]
+fn a_policy_or_registry_that_is_gone_is_not_taken_for_none() {
+    let place = hidden::place_with_a_hidden_server();
+    let registry = place.path("external-mcp.json");
+    let listed = |daemon: &Daemon<'_>| {
+        let mut tools = daemon.legacy(LEGACY).tools();
+        tools.retain(|tool| tool.ends_with("__echo"));
+        tools
+    };
+    let daemon = place.start(&[]);
+    assert_eq!(listed(&daemon), ["seen__echo"]);
+    for name in ["clients.json", "external-mcp.json"] {
+        let aside = place.path("aside");
+        fs::rename(place.path(name), &aside).unwrap();
+        daemon.reload();
+        assert!(daemon.log().contains(&format!("there is no {}", place.path(name).display())));
+        assert_eq!(listed(&daemon), ["seen__echo"], "without {name}");
+        fs::rename(aside, place.path(name)).unwrap();
+    }
+    daemon.stop();
+    // Nobody names the file any more, and it was there.
+    fs::create_dir_all(place.path(".config/colibri")).unwrap();
+    let default = place.path(".config/colibri/clients.json");
+    fs::rename(place.path("clients.json"), &default).unwrap();
+    let mistyped = place.path("mistyped.json").display().to_string();
+    let aside = place.path("aside");
+    for check in [&["--check"][..], &[]] {
+        let (status, text) = place.refused(&[&["--clients", &mistyped][..], check, root_flag()].concat());
+        assert_eq!(status, Some(78), "{text}");
+        assert!(text.contains(&format!("there is no {mistyped}")), "{text}");
+        fs::rename(&registry, &aside).unwrap();
+        let (status, text) = place.refused(&[check, root_flag()].concat());
+        assert_eq!(status, Some(78), "{text}");
+        assert!(text.contains("external-mcp.json, which --external-config"), "{text}");
+        fs::rename(&aside, &registry).unwrap();
+    }
+    if cfg!(target_os = "freebsd") {
+        // There the default path is the system's.
+        return;
+    }
+    let daemon = place.start(&[]);
+    assert_eq!(listed(&daemon), ["seen__echo"]);
+    daemon.stop();
+    fs::remove_file(&default).unwrap();
+    for check in [&["--check"][..], &[]] {
+        let (status, text) = place.refused(&[check, root_flag()].concat());
+        assert_eq!(status, Some(78), "{text}");
+        assert!(text.contains("clients.json is gone") && text.contains("files-in-force"), "{text}");
+    }
+    // Said in so many words, it is left out.
+    let memory = place.path("state/files-in-force");
+    let kept = fs::read_to_string(&memory).unwrap();
+    let rest: String = kept.lines().filter(|line| !line.ends_with(".config/colibri/clients.json")).collect();
+    fs::write(&memory, rest).unwrap();
+    let daemon = place.start(&[]);
+    assert_eq!(listed(&daemon), ["hidden__echo", "seen__echo"]);
+    daemon.stop();
 }

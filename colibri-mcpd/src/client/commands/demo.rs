@@ -341,13 +341,14 @@ impl Stage {
         let program = own_path()?;
         let notes = directory.join("notes");
         let entry = json!({ "command": program, "args": ["demo-server", "--notes", notes] });
+        // What else stands in the machine's registry is none of the demo's business.
+        let rule = json!({ "gates": ["write", "external-call"], "servers": { SERVER: ["*"] },
+            "operator": matches!(self.place, Place::Host { .. }) });
+        let clients = json!({ "users": { getuid().to_string(): rule } });
+        write_private(&directory.join("clients.json"), &clients.to_string())
+            .map_err(machine("cannot write the demo's rules"))?;
         let registry = match self.place {
             Place::Jail => {
-                // What else stands in the machine's registry is none of the demo's business.
-                let rule = json!({ "gates": ["write", "external-call"], "servers": { SERVER: ["*"] } });
-                let clients = json!({ "users": { getuid().to_string(): rule } });
-                write_private(&directory.join("clients.json"), &clients.to_string())
-                    .map_err(machine("cannot write the demo's rules"))?;
                 PathBuf::from(FIXED_PATH)
             }
             Place::Host { .. } => {

@@ -1,0 +1,140 @@
+//! The files that decide what is allowed: registry and client policy. Read together, and never taken for absent where
+//! they should be there: without the one nothing is served, without the other everybody may call everything.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use tracing::warn;
+
+use crate::config::Config;
+use crate::host::registry::{self, Loaded};
+use crate::policy::Clients;
+
+/// The file in the state directory that names, a path a line, the files that were in force.
+const MEMORY: &str = "files-in-force";
+
+/// Both files as they were read.
+pub struct Files {
+    /// The client policy.
+    pub clients: Clients,
+    /// The registry.
+    pub registry: Loaded,
+}
+
+/// What is known of both files beyond their contents.
+pub struct Sources {
+    memory: PathBuf,
+    in_force: Mutex<BTreeSet<PathBuf>>,
+}
+
+impl Sources {
+    /// Recalls which files were in force when a daemon last ran with this state directory.
+    ///
+    /// # Errors
+    /// What was remembered cannot be read.
+    pub fn recall(config: &Config) -> Result<Sources, String> {
+        let memory = config.state_dir.join(MEMORY);
+        let text = match std::fs::read_to_string(&memory) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(format!("cannot read {}: {error}", memory.display())),
+        };
+        let in_force = text.lines().map(PathBuf::from).collect();
+        Ok(Sources {
+            memory,
+            in_force: Mutex::new(in_force),
+        })
+    }
+
+    /// Reads both files.
+    ///
+    /// # Errors
+    /// Everything that is wrong with either; a file that is missing although a flag names it or it was in force before.
+    pub fn read(&self, config: &Config) -> Result<Files, String> {
+        let rules = registry::Rules {
+            require_jail: config.require_jail,
+            priv_mode: config.priv_mode,
+        };
+        let clients = Clients::read(&config.clients).map_err(|error| error.to_string());
+        let clients = clients.and_then(|clients| {
+            let named = config.clients_named.then_some("--clients (COLIBRI_MCP_CLIENTS)");
+            let must = clients.is_absent().then(|| self.must_be_there(&config.clients, named));
+            must.flatten().map_or(Ok(clients), Err)
+        });
+        let loaded = Loaded::read(&config.registry, rules).map_err(|error| error.to_string());
+        let loaded = loaded.and_then(|loaded| {
+            let flag = "--external-config (COLIBRI_MCP_EXTERNAL_CONFIG)";
+            let named = config.registry_named.then_some(flag);
+            let must = loaded.is_absent.then(|| self.must_be_there(&config.registry, named));
+            must.flatten().map_or(Ok(loaded), Err)
+        });
+        match (clients, loaded) {
+            (Ok(clients), Ok(registry)) => Ok(Files { clients, registry }),
+            (Err(one), Err(other)) => Err(format!("{one}; {other}")),
+            (Err(error), _) | (_, Err(error)) => Err(error),
+        }
+    }
+
+    /// Why a file that is not there must be.
+    fn must_be_there(&self, path: &Path, named: Option<&str>) -> Option<String> {
+        if let Some(flag) = named {
+            return Some(format!(
+                "there is no {}, which {flag} names: correct the path, or put the file there",
+                path.display()
+            ));
+        }
+        let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        in_force.contains(&absolute(path)).then(|| {
+            format!(
+                "{} is gone, and was in force before: put it back; to go on without it, take its line out of {} and \
+                 start the daemon again",
+                path.display(),
+                self.memory.display()
+            )
+        })
+    }
+
+    /// Remembers which files are in force now.
+    pub fn remember(&self, config: &Config, files: &Files) {
+        let mut in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = in_force.len();
+        for (path, is_absent) in [
+            (&config.clients, files.clients.is_absent()),
+            (&config.registry, files.registry.is_absent),
+        ] {
+            if !is_absent {
+                in_force.insert(absolute(path));
+            }
+        }
+        if in_force.len() != before
+            && let Err(error) = write(&self.memory, &in_force)
+        {
+            warn!(
+                "{}: {error}; should a file of the configuration be gone at the next start, that will not be noticed",
+                self.memory.display()
+            );
+        }
+    }
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+fn write(memory: &Path, paths: &BTreeSet<PathBuf>) -> io::Result<()> {
+    let new = memory.with_extension("new");
+    let mut file = std::fs::File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)?;
+    for path in paths {
+        io::Write::write_all(&mut file, format!("{}\n", path.display()).as_bytes())?;
+    }
+    file.sync_all()?;
+    std::fs::rename(&new, memory)
+}
