@@ -18,7 +18,8 @@ use colibri_mcpd::confine::{BoxFuture, Exit, Order, Process, SpawnError, Spawned
 use colibri_mcpd::host::registry::{Loaded, Server as Entry};
 use colibri_mcpd::host::secrets::Secrets;
 use colibri_mcpd::host::{self, Host};
-use colibri_mcpd::policy::{Approvals, Caller, Clients, DEFAULT_EXPIRY, Gates};
+use colibri_mcpd::policy::shares::Limits as ShareLimits;
+use colibri_mcpd::policy::{Approvals, Caller, Clients, DEFAULT_EXPIRY, Gates, Shares};
 use colibri_mcpd::store::Store;
 use colibri_mcpd::wire::{Budget, Frame, FrameReader, Outbox};
 use colibri_protocol::{self as protocol, Capability, Session, Version};
@@ -164,6 +165,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         registry: "bench".to_owned(),
         call_timeout: Duration::from_secs(30),
         pins: None,
+        shares: Arc::new(Shares::new(ShareLimits::NONE)),
     });
     let registry = Registry::parse(br#"{"servers":{"echo":{"command":"/bench/echo"}}}"#, "bench")?;
     host.load(&Loaded {
@@ -176,6 +178,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
             })
             .collect(),
         notes: Vec::new(),
+        is_absent: false,
     });
     let caller = Caller {
         uid: 1001,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Parser;
 
 use crate::confine::PrivMode;
+use crate::policy::shares;
 
 /// Serves MCP on a Unix socket: Colibri's own tools and those of the external servers in the registry.
 #[derive(Debug, Parser)]
@@ -51,6 +52,21 @@ pub struct Flags {
     /// Serve at most this many clients at once
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     max_clients: u32,
+    /// Keep this many of them for operators
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    keep_clients: u32,
+    /// Serve at most this many clients of one user at once, unless the user is an operator
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
+    max_clients_per_user: u32,
+    /// Let the calls of one user write this many bytes of trail a second, unless the user is an operator; 0: any number
+    #[arg(long, value_name = "BYTES", default_value_t = 4 * 1024 * 1024)]
+    max_trail_per_user: u64,
+    /// Let the calls of one user start this many jailed servers a minute; 0: any number
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    max_starts_per_user: u32,
+    /// Run at most this many processes of one jailed server for one user
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    max_processes_per_user: u32,
     /// Allow a client this many calls in flight
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     max_in_flight: u32,
@@ -112,8 +128,8 @@ pub struct Config {
     pub call_timeout: Duration,
     /// How root is reached.
     pub priv_mode: PrivMode,
-    /// Clients at once.
-    pub max_clients: usize,
+    /// What one user may take.
+    pub shares: shares::Limits,
     /// Calls in flight of one client.
     pub max_in_flight: usize,
     /// Bytes of one message.
@@ -227,7 +243,14 @@ impl Flags {
             pins: self.pins,
             call_timeout: Duration::from_millis(self.timeout),
             priv_mode: self.priv_mode,
-            max_clients: self.max_clients as usize,
+            shares: shares::Limits {
+                clients: self.max_clients as usize,
+                kept_back: self.keep_clients as usize,
+                clients_per_user: self.max_clients_per_user as usize,
+                trail_per_user: self.max_trail_per_user,
+                starts_per_user: self.max_starts_per_user,
+                processes_per_user: self.max_processes_per_user as usize,
+            },
             max_in_flight: self.max_in_flight as usize,
             max_frame: self.max_frame as usize,
             trail_sync: self.trail_sync,

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -198,6 +199,25 @@ impl Place {
             .arg("--socket")
             .arg(self.socket())
             .args(args);
+        command
+    }
+
+    /// The same as somebody who is no operator where `clients.json` names none: root is one always, so as another user
+    /// if the test is root. Who uses it has opened the place to the group.
+    ///
+    /// # Panics
+    /// If the program cannot be copied to where that user reaches it.
+    pub fn stranger(&self, args: &[&str]) -> Command {
+        if !nix::unistd::geteuid().is_root() {
+            return self.colibri_mcp(args);
+        }
+        let copy = self.path("colibri-mcp");
+        if !copy.exists() {
+            fs::copy(program("colibri-mcp"), &copy).expect("a copy of colibri-mcp");
+        }
+        let mut command = Command::new(copy);
+        command.env_clear().arg("--socket").arg(self.socket()).args(args);
+        command.uid(54_321).gid(0);
         command
     }
 

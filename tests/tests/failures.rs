@@ -263,7 +263,7 @@ fn bring_about(code: &str) -> Shown {
         "TIMEOUT_CALL" => called(&place(&[], json!({ "timeout_ms": 200 })), &[], "never", json!({})),
         "TIMEOUT_TOTAL" => called(&place(&[], json!({ "total_timeout_ms": 200 })), &[], "never", json!({})),
         // What a person is asked, and what changed definitions do, is shown in pins.rs.
-        "PIN_CHANGED" => return Shown::Elsewhere,
+        "LIMIT_USER" | "PIN_CHANGED" => return Shown::Elsewhere,
         // Nobody can bring about a fault that nobody knows of.
         "INTERNAL" => return Shown::Elsewhere,
         other => panic!("no test brings {other} about: add one above"),

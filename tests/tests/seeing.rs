@@ -6,11 +6,10 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
-use colibri_tests::{Client, Daemon, LEGACY, Place, program, text_of, wait_for};
+use colibri_tests::{Client, Daemon, LEGACY, Place, text_of, wait_for};
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::termios::{LocalFlags, tcgetattr};
@@ -330,23 +329,6 @@ fn taps_of_what_is_not_there_and_too_many_of_them_are_refused() {
     });
 }
 
-/// `colibri-mcp` as somebody who is no operator where `clients.json` names none: root is one always, so as another user
-/// if the test is root.
-fn as_stranger(place: &Place, args: &[&str]) -> Command {
-    if !nix::unistd::geteuid().is_root() {
-        return place.colibri_mcp(args);
-    }
-    let copy = place.path("colibri-mcp");
-    if !copy.exists() {
-        // That user may not reach where it was built.
-        fs::copy(program("colibri-mcp"), &copy).unwrap();
-    }
-    let mut command = Command::new(copy);
-    command.env_clear().arg("--socket").arg(place.socket()).args(args);
-    command.uid(54_321).gid(0);
-    command
-}
-
 #[test]
 fn only_operators_watch() {
     let place = place(&[], json!({}));
@@ -361,13 +343,13 @@ fn only_operators_watch() {
         &["top", "--once"],
         &["--json", "top"],
     ] {
-        let output = as_stranger(&place, args).stdin(Stdio::null()).output().unwrap();
+        let output = place.stranger(args).stdin(Stdio::null()).output().unwrap();
         let (status, out, text) = said(output);
         assert_eq!((status, out.as_str()), (Some(65), ""), "{args:?}: {text}");
         assert!(text.contains("operator"), "{args:?}: {text}");
         assert!(!text.contains("no server"), "what there is is not told: {text}");
     }
-    let (status, out, _) = said(as_stranger(&place, &["servers"]).output().unwrap());
+    let (status, out, _) = said(place.stranger(&["servers"]).output().unwrap());
     assert_eq!((status, out.contains("fix")), (Some(0), true), "{out}");
 }
 
@@ -386,7 +368,7 @@ fn who_is_no_operator_any_more_sees_no_more() {
     };
     rule(true);
     let daemon = place.start(&[]);
-    let mut command = as_stranger(&place, &["tap", "fix"]);
+    let mut command = place.stranger(&["tap", "fix"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let told = gathered(child.stderr.take().unwrap());
     let told = || String::from_utf8_lossy(&told.lock().unwrap()).into_owned();

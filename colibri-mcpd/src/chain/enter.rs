@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 
-use crate::policy::{Caller, Gate, Gates};
+use crate::policy::{Caller, Gate, Gates, Share};
 use crate::wire::Outbox;
 use colibri_wire::Id;
 
@@ -21,6 +21,8 @@ pub struct Client {
     pub outbox: Arc<Outbox>,
     /// Calls in flight at once.
     limit: usize,
+    /// What its user has taken of what all have in common.
+    share: Option<Arc<Share>>,
     flights: Mutex<BTreeMap<Id, Flight>>,
     /// Gates that the connection itself closed.
     narrowed: AtomicU8,
@@ -59,6 +61,8 @@ pub enum Limit {
     SameId,
     /// The daemon is ending.
     Closed,
+    /// The user's calls fill the trail faster than this many bytes a second.
+    Trail(u64),
 }
 
 impl Client {
@@ -69,6 +73,7 @@ impl Client {
             caller,
             outbox,
             limit,
+            share: None,
             flights: Mutex::default(),
             narrowed: AtomicU8::new(0),
             gone: AtomicBool::new(false),
@@ -76,6 +81,17 @@ impl Client {
             subscriptions: Mutex::default(),
             quiet: Notify::new(),
         }
+    }
+
+    /// The same, taking from this user's share.
+    pub fn sharing(mut self, share: Arc<Share>) -> Client {
+        self.share = Some(share);
+        self
+    }
+
+    /// What its user has taken of what all have in common.
+    pub fn share(&self) -> Option<&Share> {
+        self.share.as_deref()
     }
 
     fn subscriptions(&self) -> MutexGuard<'_, BTreeMap<Id, Box<str>>> {

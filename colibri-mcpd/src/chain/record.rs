@@ -2,6 +2,8 @@
 
 use std::time::SystemTime;
 
+use serde_json::value::RawValue;
+
 use super::exit::{Answer, Message};
 use super::{Call, Failure};
 use colibri_protocol::{Code, Era};
@@ -78,8 +80,9 @@ pub fn entered(recorder: &Recorder, calls: &mut [(Call, Option<Failure>)]) -> Re
         .collect();
     let appended = trail.append(&records).map_err(|error| unavailable(&error))?;
     drop(records);
-    for (number, (call, _)) in (appended.first..).zip(calls) {
+    for ((number, (call, _)), full) in (appended.first..).zip(calls).zip(&full) {
         call.number = number;
+        note_written(call, full.as_deref());
     }
     Ok(())
 }
@@ -114,6 +117,9 @@ pub fn left(recorder: &Recorder, calls: &[(Call, Answer)]) -> Result<(), Failure
             })
         })
         .collect();
+    for ((call, _), full) in calls.iter().zip(&full) {
+        note_written(call, full.as_deref());
+    }
     trail.append(&records).map_err(|error| {
         let failure = unavailable(&error);
         let message = format!(
@@ -123,6 +129,16 @@ pub fn left(recorder: &Recorder, calls: &[(Call, Answer)]) -> Result<(), Failure
         Failure { message, ..failure }
     })?;
     Ok(())
+}
+
+/// What a record has at the least, in bytes, or about that: names and traces, which are bounded, make it longer.
+const RECORD: usize = 512;
+
+/// Takes the bytes of a call's record from its user's share.
+fn note_written(call: &Call, full: Option<&RawValue>) {
+    if let Some(share) = call.client.share() {
+        share.wrote_trail(RECORD + full.map_or(0, |full| full.get().len()));
+    }
 }
 
 /// Records that an attempt failed and that another follows.

@@ -31,7 +31,7 @@ pub use tool::{HostTool, Table, Taken};
 
 use crate::chain::Chain;
 use crate::confine::{JailConfig, Order, Spawner};
-use crate::policy::{Caller, Judgement, Pins};
+use crate::policy::{Caller, Judgement, Pins, Shares};
 use crate::store::Store;
 use crate::wire::Budget;
 use catalogue::Catalogue;
@@ -66,6 +66,7 @@ pub struct Host {
     secrets: Arc<Secrets>,
     registry: String,
     pins: Option<Arc<Pins>>,
+    shares: Arc<Shares>,
     /// Warnings about names that were logged.
     warned: AtomicU64,
 }
@@ -90,6 +91,8 @@ pub struct Parts {
     pub call_timeout: Duration,
     /// What definitions are judged by. `None`: they are not, for simulations alone. No flag of the daemon leads here.
     pub pins: Option<Arc<Pins>>,
+    /// What each user may take of what all have in common.
+    pub shares: Arc<Shares>,
 }
 
 impl Host {
@@ -115,6 +118,7 @@ impl Host {
             secrets: Arc::new(parts.secrets),
             registry: parts.registry,
             pins: parts.pins,
+            shares: parts.shares,
             warned: AtomicU64::new(0),
         })
     }
@@ -137,6 +141,11 @@ impl Host {
     /// What definitions are judged by.
     pub fn pins(&self) -> Option<&Pins> {
         self.pins.as_deref()
+    }
+
+    /// What each user has taken of what all have in common.
+    pub fn shares(&self) -> &Arc<Shares> {
+        &self.shares
     }
 
     /// How what a server says stands to its pins. What was never said is nothing.

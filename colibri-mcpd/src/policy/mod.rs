@@ -16,6 +16,7 @@ mod pattern;
 mod pins;
 mod rules;
 mod schema;
+pub mod shares;
 
 pub use alike::{LookAlike, look_alikes, skeleton};
 pub use approvals::{Approvals, DEFAULT_EXPIRY, DecideError, Decision, Pending, Waiting, sounds_secret, summary};
@@ -30,3 +31,4 @@ pub use pattern::Pattern;
 pub use pins::{Judgement, PinError, Pins, Row, Standing, Subject, Trust};
 pub use rules::{Rules, Verdict};
 pub use schema::{Fit, Schema, SchemaError};
+pub use shares::{Share, Shares};

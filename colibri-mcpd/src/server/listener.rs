@@ -10,11 +10,14 @@ use std::time::Duration;
 use nix::fcntl::{Flock, FlockArg};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
 
 use super::daemon::Daemon;
 use super::{peer, session};
+use crate::policy::Caller;
+use crate::policy::shares::{Full, Place};
 use crate::wire::{Frame, FrameReader, Outbox};
 use colibri_protocol::{Code, Failure, Version};
 use colibri_wire::salvage::Salvage;
@@ -171,23 +174,11 @@ impl Listener {
                     continue;
                 }
             };
-            if daemon.clients() >= daemon.config.max_clients {
-                warn!(
-                    uid = caller.uid,
-                    limit = daemon.config.max_clients,
-                    "too many clients: one is turned away"
-                );
-                if let Ok(permit) = turned_away.clone().try_acquire_owned() {
-                    let daemon = daemon.clone();
-                    tokio::spawn(async move {
-                        turn_away(&daemon, stream).await;
-                        drop(permit);
-                    });
-                }
-                continue;
+            let (daemon, turned_away) = (daemon.clone(), turned_away.clone());
+            match daemon.host().shares().admit(caller.uid, caller.uid == 0) {
+                Ok(place) => drop(tokio::spawn(serve(daemon, caller, stream, place))),
+                Err(full) => drop(tokio::spawn(admit_operator(daemon, caller, stream, full, turned_away))),
             }
-            let (reader, writer) = stream.into_split();
-            tokio::spawn(session::serve(daemon.clone(), caller, reader, writer));
         }
     }
 }
@@ -202,14 +193,45 @@ impl Drop for Listener {
     }
 }
 
-/// Answers a client's first request with why it is not served.
-async fn turn_away(daemon: &Daemon, stream: UnixStream) {
+/// Serves a client in its place.
+async fn serve(daemon: Arc<Daemon>, caller: Caller, stream: UnixStream, place: Place) {
     let (reader, writer) = stream.into_split();
-    let message = format!(
-        "{} clients are connected already (--max-clients)",
-        daemon.config.max_clients
-    );
-    let answer = Failure::new(Code::DaemonBusy, message).answer(None, Version::LATEST_LEGACY);
+    session::serve(daemon, caller, reader, writer).await;
+    drop(place);
+}
+
+/// Serves a client for whom there is no place, if it is an operator's and there is one that is kept for them.
+async fn admit_operator(
+    daemon: Arc<Daemon>,
+    caller: Caller,
+    stream: UnixStream,
+    full: Full,
+    turned_away: Arc<Semaphore>,
+) {
+    let clients = daemon.chain().rules.clients.load_full();
+    // The user database may be elsewhere: not on a thread that serves clients.
+    let rights = spawn_blocking(move || clients.rights(&caller)).await;
+    let full = match rights {
+        Ok(rights) if rights.operator => match daemon.host().shares().admit(caller.uid, true) {
+            Ok(place) => return serve(daemon, caller, stream, place).await,
+            Err(full) => full,
+        },
+        _ => full,
+    };
+    warn!(uid = caller.uid, "a client is turned away: {full}");
+    if let Ok(_permit) = turned_away.try_acquire_owned() {
+        turn_away(&daemon, stream, full).await;
+    }
+}
+
+/// Answers a client's first request with why it is not served.
+async fn turn_away(daemon: &Daemon, stream: UnixStream, full: Full) {
+    let (reader, writer) = stream.into_split();
+    let code = match full {
+        Full::All(_) | Full::KeptBack(..) => Code::DaemonBusy,
+        Full::User(_) => Code::LimitUser,
+    };
+    let answer = Failure::new(code, full.to_string()).answer(None, Version::LATEST_LEGACY);
     let mut reader = FrameReader::new(reader, daemon.limits.frame);
     let asked = async {
         while reader.fill().await.unwrap_or(false) {

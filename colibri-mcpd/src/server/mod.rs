@@ -32,10 +32,10 @@ use crate::chain::metrics::CallMetrics;
 use crate::chain::{Chain, Recorder, validate::Rules};
 use crate::config::{Config, Flags};
 use crate::confine::{PrivMode, SystemSpawner, as_user, check_contract, harden, keeper};
-use crate::host::registry::{self, Loaded};
+use crate::host::registry::Loaded;
 use crate::host::secrets::Secrets;
 use crate::host::{self, Host, State};
-use crate::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates, PinError, Pins, Trust};
+use crate::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates, PinError, Pins, Shares, Trust};
 use crate::store::Store;
 use crate::wire::Budget;
 use colibri_trail::{self as trail, Detail, Options, SyslogWitness, Trail};
@@ -190,7 +190,10 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
     let sources = Sources::recall(&config).map_err(|error| (EXIT_CONFIG, error))?;
     let files = sources.read(&config).map_err(|error| (EXIT_CONFIG, error))?;
     sources.remember(&config, &files);
-    let Files { clients, registry: loaded } = files;
+    let Files {
+        clients,
+        registry: loaded,
+    } = files;
     let store = Store::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let store = Arc::new(store);
     let pins = open_pins(&config).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
@@ -227,6 +230,7 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
         registry: config.registry.display().to_string(),
         call_timeout: config.call_timeout,
         pins: Some(Arc::new(pins)),
+        shares: Arc::new(Shares::new(config.shares)),
     });
     apply(&host, &loaded);
     let signals = Signals::new().map_err(|error| (EXIT_SYSTEM, format!("signals: {error}")))?;

@@ -77,12 +77,13 @@ pub async fn serve(
         daemon.limits.frame + daemon.limits.ahead,
         daemon.budget.clone(),
     ));
-    let client = Arc::new(Client::new(
+    let client = Client::new(
         daemon.next_connection(),
         caller,
         outbox.clone(),
         daemon.limits.in_flight,
-    ));
+    );
+    let client = Arc::new(client.sharing(daemon.host().shares().of(caller.uid)));
     let guest = daemon.enter(client.clone());
     let mut write = tokio::spawn(async move { outbox.drive(writer).await });
     let mut session = Session {
@@ -292,6 +293,13 @@ impl Session {
         }
     }
 
+    /// The limit that keeps the client's user from filling the trail, while it does.
+    fn trail_limit(&self) -> Option<Limit> {
+        let is_spent = self.client.share().is_some_and(|share| share.trail_is_spent());
+        (is_spent && !self.daemon.chain().rules.rights(&self.client).operator)
+            .then(|| Limit::Trail(self.daemon.host().shares().limits().trail_per_user))
+    }
+
     /// Makes a call of a request.
     fn request(
         &mut self,
@@ -300,8 +308,18 @@ impl Session {
         batch: Option<&Arc<Batch>>,
     ) -> Option<Call> {
         let (key, id_text) = (Id::of(id), id.text());
-        if let Err(limit) = self.client.admit(&key) {
+        let admitted = match self.trail_limit() {
+            Some(limit) => Err(limit),
+            None => self.client.admit(&key),
+        };
+        if let Err(limit) = admitted {
             let failure = match limit {
+                Limit::Trail(limit) => Failure::new(
+                    Code::LimitUser,
+                    format!(
+                        "the calls of this user fill the trail faster than {limit} bytes a second (--max-trail-per-user)"
+                    ),
+                ),
                 Limit::InFlight(limit) => Failure::new(
                     Code::LimitInFlight,
                     format!("{limit} calls of this client are in flight already (--max-in-flight)"),

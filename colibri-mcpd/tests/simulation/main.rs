@@ -43,7 +43,8 @@ use colibri_mcpd::config::{Config, Flags};
 use colibri_mcpd::host::registry::{Loaded, Server as Entry};
 use colibri_mcpd::host::secrets::Secrets;
 use colibri_mcpd::host::{self, Host};
-use colibri_mcpd::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates};
+use colibri_mcpd::policy::shares::Limits as ShareLimits;
+use colibri_mcpd::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates, Shares};
 use colibri_mcpd::server::daemon::Daemon;
 use colibri_mcpd::server::sources::Sources;
 use colibri_mcpd::store::Store;
@@ -234,6 +235,7 @@ async fn simulate(seed: u64) -> Arc<World> {
         call_timeout: Duration::from_secs(30),
         // Pins wait for the disk, on a thread of their own.
         pins: None,
+        shares: Arc::new(Shares::new(ShareLimits::NONE)),
     });
     let fresh = || REGISTRIES.fetch_add(1, Ordering::Relaxed);
     let mut entries: BTreeMap<String, u64> = profiles.keys().map(|id| (id.clone(), fresh())).collect();

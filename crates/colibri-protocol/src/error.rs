@@ -118,6 +118,8 @@ pub enum Code {
     FrameTooLong,
     /// Too many calls of one client at once.
     LimitInFlight,
+    /// One user takes more than one user may.
+    LimitUser,
     /// Too many clients, or too many bytes in the whole daemon.
     DaemonBusy,
     /// It got the signal to end.
@@ -213,6 +215,9 @@ rows! {
     LimitInFlight "LIMIT_IN_FLIGHT" 102 Error
         "the client has as many calls in flight as it may (256)"
         "wait for an answer, then send again"
+    LimitUser "LIMIT_USER" 103 Error
+        "one user has as many clients, processes of a server, starts or bytes of trail as one may"
+        "wait a while, or ask the operator to raise the limit that the message names"
     DaemonBusy "DAEMON_BUSY" 104 Error
         "the daemon has as many clients, or holds as many bytes, as it may"
         "close a client or try again later"

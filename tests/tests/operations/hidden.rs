@@ -3,7 +3,7 @@
 use super::*;
 
 /// A place with the fixture servers `seen` and `hidden`, of which the user of this test may see the first alone.
-pub fn place_with_a_hidden_server() -> Place {
+pub(super) fn place_with_a_hidden_server() -> Place {
     let place = Place::new();
     place.registry(&json!({
         "seen": place.fixture("seen", &[], json!({})), "hidden": place.fixture("hidden", &[], json!({})) }));

@@ -119,7 +119,11 @@ fn a_policy_or_registry_that_is_gone_is_not_taken_for_none() {
         let aside = place.path("aside");
         fs::rename(place.path(name), &aside).unwrap();
         daemon.reload();
-        assert!(daemon.log().contains(&format!("there is no {}", place.path(name).display())));
+        assert!(
+            daemon
+                .log()
+                .contains(&format!("there is no {}", place.path(name).display()))
+        );
         assert_eq!(listed(&daemon), ["seen__echo"], "without {name}");
         fs::rename(aside, place.path(name)).unwrap();
     }
@@ -151,12 +155,18 @@ fn a_policy_or_registry_that_is_gone_is_not_taken_for_none() {
     for check in [&["--check"][..], &[]] {
         let (status, text) = place.refused(&[check, root_flag()].concat());
         assert_eq!(status, Some(78), "{text}");
-        assert!(text.contains("clients.json is gone") && text.contains("files-in-force"), "{text}");
+        assert!(
+            text.contains("clients.json is gone") && text.contains("files-in-force"),
+            "{text}"
+        );
     }
     // Said in so many words, it is left out.
     let memory = place.path("state/files-in-force");
     let kept = fs::read_to_string(&memory).unwrap();
-    let rest: String = kept.lines().filter(|line| !line.ends_with(".config/colibri/clients.json")).collect();
+    let rest: String = kept
+        .lines()
+        .filter(|line| !line.ends_with(".config/colibri/clients.json"))
+        .collect();
     fs::write(&memory, rest).unwrap();
     let daemon = place.start(&[]);
     assert_eq!(listed(&daemon), ["hidden__echo", "seen__echo"]);

@@ -348,9 +348,7 @@ impl Stage {
         write_private(&directory.join("clients.json"), &clients.to_string())
             .map_err(machine("cannot write the demo's rules"))?;
         let registry = match self.place {
-            Place::Jail => {
-                PathBuf::from(FIXED_PATH)
-            }
+            Place::Jail => PathBuf::from(FIXED_PATH),
             Place::Host { .. } => {
                 let registry = directory.join("external-mcp.json");
                 write_private(&registry, &json!({ "servers": { SERVER: entry } }).to_string())

@@ -1,0 +1,311 @@
+//! Shares: what one user may take of what all users have in common, so that none can take it from the others.
+//! Operators have no share: what is kept back for them is how a host is mended that others keep busy.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The shares of every user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections of all users.
+    pub clients: usize,
+    /// Of these, for operators alone.
+    pub kept_back: usize,
+    /// Connections of one user.
+    pub clients_per_user: usize,
+    /// Bytes of trail that one user's calls may cause in a second.
+    pub trail_per_user: u64,
+    /// Starts of jailed servers that one user's calls may cause in a minute.
+    pub starts_per_user: u32,
+    /// Processes of one jailed server that are one user's.
+    pub processes_per_user: usize,
+}
+
+impl Limits {
+    /// No limits at all.
+    pub const NONE: Limits = Limits {
+        clients: usize::MAX,
+        kept_back: 0,
+        clients_per_user: usize::MAX,
+        trail_per_user: 0,
+        starts_per_user: 0,
+        processes_per_user: usize::MAX,
+    };
+}
+
+/// Why a connection is not served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Full {
+    /// There are as many as there may be.
+    #[error("{0} clients are connected already (--max-clients)")]
+    All(usize),
+    /// What is left is for operators.
+    #[error(
+        "{0} clients are connected already, and the last {1} places are for operators (--max-clients, --keep-clients)"
+    )]
+    KeptBack(usize, usize),
+    /// The user has as many as one user may have.
+    #[error("this user has {0} clients connected already (--max-clients-per-user)")]
+    User(usize),
+}
+
+/// What all users have taken.
+#[derive(Debug)]
+pub struct Shares {
+    limits: Limits,
+    clients: AtomicUsize,
+    /// Kept for as long as the daemon runs: who comes back finds what was taken.
+    users: Mutex<HashMap<u32, Arc<Share>>>,
+}
+
+/// What one user has taken.
+#[derive(Debug)]
+pub struct Share {
+    clients: AtomicUsize,
+    trail: Flow,
+    starts: Flow,
+}
+
+/// A place for a connection; given back when dropped.
+#[derive(Debug)]
+pub struct Place {
+    shares: Arc<Shares>,
+    share: Arc<Share>,
+}
+
+impl Shares {
+    /// Nothing taken yet.
+    pub fn new(limits: Limits) -> Shares {
+        Shares {
+            limits,
+            clients: AtomicUsize::new(0),
+            users: Mutex::default(),
+        }
+    }
+
+    /// The limits.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn users(&self) -> MutexGuard<'_, HashMap<u32, Arc<Share>>> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a user has taken.
+    pub fn of(&self, uid: u32) -> Arc<Share> {
+        let share = || {
+            Arc::new(Share {
+                clients: AtomicUsize::new(0),
+                // Four seconds' worth of trail at once, half a minute's worth of starts.
+                trail: Flow::new(self.limits.trail_per_user, 1_000, 4_000),
+                starts: Flow::new(self.limits.starts_per_user.into(), 60_000, 30_000),
+            })
+        };
+        self.users().entry(uid).or_insert_with(share).clone()
+    }
+
+    /// A place for a connection of a user.
+    ///
+    /// # Errors
+    /// Which limit is reached.
+    pub fn admit(self: &Arc<Shares>, uid: u32, is_operator: bool) -> Result<Place, Full> {
+        let share = self.of(uid);
+        let users = self.users();
+        // Counted up under the lock alone, so what is seen is what is.
+        let all = self.clients.load(Ordering::Relaxed);
+        let Limits {
+            clients,
+            kept_back,
+            clients_per_user,
+            ..
+        } = self.limits;
+        if all >= clients {
+            return Err(Full::All(clients));
+        }
+        if !is_operator {
+            let kept_back = kept_back.min(clients / 2);
+            if all >= clients - kept_back {
+                return Err(Full::KeptBack(all, kept_back));
+            }
+            if share.clients.load(Ordering::Relaxed) >= clients_per_user {
+                return Err(Full::User(clients_per_user));
+            }
+        }
+        self.clients.fetch_add(1, Ordering::Relaxed);
+        share.clients.fetch_add(1, Ordering::Relaxed);
+        drop(users);
+        let shares = self.clone();
+        Ok(Place { shares, share })
+    }
+}
+
+impl Place {
+    /// The share of whose place it is.
+    pub fn share(&self) -> &Arc<Share> {
+        &self.share
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.share.clients.fetch_sub(1, Ordering::Relaxed);
+        self.shares.clients.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Share {
+    /// Bytes of trail were written for the user.
+    pub fn wrote_trail(&self, bytes: usize) {
+        self.trail.take(bytes);
+    }
+
+    /// Whether the user has filled the trail faster than one user may.
+    pub fn trail_is_spent(&self) -> bool {
+        self.trail.wait().is_some()
+    }
+
+    /// A start of a jailed server for the user; else how long it has to wait for its turn.
+    pub fn start(&self) -> Result<(), Duration> {
+        match self.starts.wait() {
+            None => {
+                self.starts.take(1);
+                Ok(())
+            }
+            Some(wait) => Err(wait),
+        }
+    }
+}
+
+/// So much in a time, and no more than that of another time at once. More may be taken than is there: then nothing is
+/// until it has flowed back.
+#[derive(Debug)]
+struct Flow {
+    /// In millionths.
+    left: AtomicI64,
+    /// Millionths a millisecond; 0 for no limit.
+    rate: i64,
+    /// The most that flows back at once.
+    most: i64,
+    /// When what flowed was added last.
+    filled: Mutex<Instant>,
+}
+
+/// What is counted in, so that a few in a minute are not nothing in a millisecond.
+const UNIT: i64 = 1_000_000;
+
+impl Flow {
+    /// So much in `time` milliseconds, and at once what flows in `burst` milliseconds.
+    fn new(amount: u64, time: i64, burst: i64) -> Flow {
+        let amount = i64::try_from(amount).unwrap_or(i64::MAX);
+        let rate = amount.saturating_mul(UNIT) / time;
+        let most = rate.saturating_mul(burst);
+        Flow {
+            left: AtomicI64::new(most),
+            rate,
+            most,
+            filled: Mutex::new(Instant::now()),
+        }
+    }
+
+    fn take(&self, amount: usize) {
+        // Far below, it takes days to flow back: there is no need to count on.
+        if self.rate > 0 && self.left.load(Ordering::Relaxed) > i64::MIN / 4 {
+            let amount = i64::try_from(amount).unwrap_or(i64::MAX).saturating_mul(UNIT);
+            self.left.fetch_sub(amount.min(i64::MAX / 4), Ordering::Relaxed);
+        }
+    }
+
+    /// How long until there is something left; `None`: there is.
+    fn wait(&self) -> Option<Duration> {
+        if self.rate == 0 || self.left.load(Ordering::Relaxed) > 0 {
+            return None;
+        }
+        let mut filled = self.filled.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let passed = i64::try_from(now.duration_since(*filled).as_millis()).unwrap_or(i64::MAX);
+        *filled += Duration::from_millis(passed.unsigned_abs());
+        let flowed = passed.saturating_mul(self.rate).min(self.most);
+        let left = self.left.fetch_add(flowed, Ordering::Relaxed) + flowed;
+        (left <= 0).then(|| Duration::from_millis((-left / self.rate).unsigned_abs() + 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        clients: 6,
+        kept_back: 1,
+        clients_per_user: 3,
+        trail_per_user: 1_000,
+        starts_per_user: 60,
+        processes_per_user: 4,
+    };
+
+    #[test]
+    fn one_user_takes_no_more_than_a_share_and_a_place_is_kept_for_operators() {
+        let shares = Arc::new(Shares::new(LIMITS));
+        let mut places: Vec<_> = (0..3).map(|_| shares.admit(1, false).unwrap()).collect();
+        assert_eq!(shares.admit(1, false).unwrap_err(), Full::User(3));
+        places.extend((0..2).map(|_| shares.admit(2, false).unwrap()));
+        assert_eq!(shares.admit(2, false).unwrap_err(), Full::KeptBack(5, 1));
+        let last = shares.admit(1, true).unwrap();
+        assert_eq!(shares.admit(0, true).unwrap_err(), Full::All(6));
+        drop((last, places.remove(0)));
+        shares.admit(1, false).unwrap();
+        drop(places);
+        assert_eq!(shares.clients.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn who_serves_one_client_keeps_no_place_back() {
+        let shares = Arc::new(Shares::new(Limits { clients: 1, ..LIMITS }));
+        let place = shares.admit(1, false).unwrap();
+        assert_eq!(shares.admit(2, false).unwrap_err(), Full::All(1));
+        drop(place);
+        shares.admit(2, false).unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_one_user_spends_flows_back_and_is_not_anothers() {
+        let shares = Shares::new(LIMITS);
+        let (one, other) = (shares.of(1), shares.of(2));
+        one.wrote_trail(3_900);
+        assert!(!one.trail_is_spent());
+        one.wrote_trail(2_100);
+        assert!(one.trail_is_spent() && shares.of(1).trail_is_spent() && !other.trail_is_spent());
+        tokio::time::advance(Duration::from_millis(1_990)).await;
+        assert!(one.trail_is_spent());
+        tokio::time::advance(Duration::from_millis(20)).await;
+        assert!(!one.trail_is_spent());
+        // However long nothing is taken, no more gathers than at the beginning.
+        tokio::time::advance(Duration::from_secs(1_000)).await;
+        one.wrote_trail(5_000);
+        assert!(one.trail_is_spent());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn starts_wait_for_their_turn() {
+        let share = Shares::new(LIMITS).of(1);
+        for _ in 0..30 {
+            share.start().unwrap();
+        }
+        let wait = share.start().unwrap_err();
+        assert!(wait <= Duration::from_millis(2), "{wait:?}");
+        tokio::time::advance(Duration::from_millis(1_002)).await;
+        share.start().unwrap();
+    }
+
+    #[test]
+    fn without_limits_nothing_is_counted() {
+        let share = Shares::new(Limits::NONE).of(1);
+        share.wrote_trail(usize::MAX);
+        assert!(!share.trail_is_spent() && share.start().is_ok());
+    }
+}
