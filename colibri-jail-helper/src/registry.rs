@@ -15,6 +15,9 @@ use std::time::Duration;
 pub struct Registry {
     /// The entries, by server id (`[a-z][a-z0-9-]{0,31}`).
     pub servers: BTreeMap<String, Entry>,
+    /// Entries that cannot be used, and why: what is wrong with them says nothing of a jail. Here an id may be one that
+    /// no server can have.
+    pub refused: BTreeMap<String, Error>,
 }
 
 /// One server.
@@ -44,6 +47,8 @@ pub struct Entry {
     pub result_limit: Option<u64>,
     /// Retries of a failed call: attempts in all (default 3).
     pub attempts: u32,
+    /// Whether arguments are checked against the tools' own schemas, and not against the contract alone.
+    pub validate_schema: bool,
     /// Record arguments and results in full in the trail, not only as digests.
     pub record_full: bool,
     /// `true`: the entry is read and checked, but the server is not offered.
@@ -223,6 +228,7 @@ const ENTRY_KEYS: &[&str] = &[
     "contract",
     "result_limit",
     "attempts",
+    "validate",
     "record",
     "disabled",
 ];
@@ -273,26 +279,73 @@ impl Registry {
     /// # Errors
     /// The first thing that is wrong, with its place: whatever [`Document::parse`] refuses, an unknown key, a
     /// value of the wrong kind or out of range, an id in both `servers` and `mcpServers`, a key that does not go with
-    /// another. One bad entry refuses the whole file: a registry that is half in force is worse than the old one.
+    /// another. One bad entry refuses the whole file, since a mistake may be in what was to be its jail; but one that
+    /// knows all its keys and has no jail, as it is pasted from an editor, is refused alone.
     pub fn parse(bytes: &[u8], file: &str) -> Result<Self, Error> {
         let document = Document::parse(bytes, file)?;
         let root = document.root().object(&["servers", "mcpServers"])?;
-        let mut servers = BTreeMap::new();
+        let mut registry = Self::default();
         for list in [root.get("servers"), root.get("mcpServers")].into_iter().flatten() {
             for member in list.members()? {
-                if !is_server_id(member.key) {
-                    return Err(member.key_error(
-                        "a server's id must be 1 to 32 characters of a-z, 0-9 and -, and begin with a letter",
-                    ));
-                }
-                if servers.contains_key(member.key) {
+                let id = member.key.to_owned();
+                if registry.servers.contains_key(&id) || registry.refused.contains_key(&id) {
                     return Err(member.key_error("this server stands in both servers and mcpServers; remove one"));
                 }
-                servers.insert(member.key.to_owned(), entry(&member.value)?);
+                let read = match is_server_id(&id) {
+                    true => entry(&member.value),
+                    false => Err(member.key_error(
+                        "a server's id must be 1 to 32 characters of a-z, 0-9 and -, and begin with a letter: rename it",
+                    )),
+                };
+                match read {
+                    Ok(entry) => drop(registry.servers.insert(id, entry)),
+                    Err(error) if can_be_shown(&id) && has_no_jail(&member.value) => {
+                        registry.refused.insert(id, error);
+                    }
+                    Err(error) => return Err(error),
+                }
             }
         }
-        Ok(Self { servers })
+        Ok(registry)
     }
+}
+
+impl Entry {
+    /// What stands for an entry that was refused: it starts nothing.
+    pub fn refused() -> Entry {
+        Entry {
+            digest: String::new(),
+            transport: Transport::Stdio(Box::new(Command {
+                program: PathBuf::from("/"),
+                args: Vec::new(),
+                env: BTreeMap::new(),
+                cwd: None,
+                jail: None,
+            })),
+            isolation: None,
+            limits: TimeLimits::default(),
+            tools: ToolRules::default(),
+            prefix: true,
+            methods: Vec::new(),
+            may_ask: Vec::new(),
+            contract: None,
+            result_limit: None,
+            attempts: 1,
+            validate_schema: true,
+            record_full: false,
+            disabled: false,
+        }
+    }
+}
+
+/// Whether an entry, whatever else is wrong with it, surely asks for no jail.
+fn has_no_jail(entry: &Cursor<'_>) -> bool {
+    entry.object(ENTRY_KEYS).is_ok_and(|keys| keys.get("jail").is_none())
+}
+
+/// Whether what was meant as an id can stand where ids do.
+fn can_be_shown(id: &str) -> bool {
+    (1..=64).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic() || b == b' ')
 }
 
 /// Whether `id` may name a server: `[a-z][a-z0-9-]{0,31}`.
@@ -394,6 +447,11 @@ fn entry(cursor: &Cursor<'_>) -> Result<Entry, Error> {
             .map(|v| one_of(v, &[("digest", false), ("full", true)]))
             .transpose()?
             .unwrap_or(false),
+        validate_schema: keys
+            .get("validate")
+            .map(|v| one_of(v, &[("all", true), ("contract", false)]))
+            .transpose()?
+            .unwrap_or(true),
         disabled: keys.get("disabled").map(Cursor::boolean).transpose()?.unwrap_or(false),
     })
 }
@@ -439,7 +497,7 @@ fn transport(cursor: &Cursor<'_>, keys: &Object<'_>) -> Result<Transport, Error>
         });
     }
     Ok(Transport::Stdio(Box::new(Command {
-        program: path(keys.need("command")?)?,
+        program: program(keys.need("command")?)?,
         args: match keys.get("args") {
             None => Vec::new(),
             Some(list) => list
@@ -452,6 +510,13 @@ fn transport(cursor: &Cursor<'_>, keys: &Object<'_>) -> Result<Transport, Error>
         cwd: keys.get("cwd").map(path_or_root).transpose()?,
         jail: keys.get("jail").map(jail).transpose()?,
     })))
+}
+
+fn program(cursor: &Cursor<'_>) -> Result<PathBuf, Error> {
+    if !cursor.text()?.starts_with('/') {
+        return Err(cursor.error("must be an absolute path, as command -v prints it: no PATH is looked in"));
+    }
+    path(cursor)
 }
 
 fn environment(cursor: &Cursor<'_>) -> Result<BTreeMap<String, Value>, Error> {
@@ -856,7 +921,11 @@ mod tests {
 
     /// The registry with this entry alone, called `s`.
     fn one(entry: &str) -> Result<Entry, Error> {
-        read(&format!("{{\"servers\":{{\"s\":{entry}}}}}")).map(|mut registry| registry.servers.remove("s").unwrap())
+        let mut registry = read(&format!("{{\"servers\":{{\"s\":{entry}}}}}"))?;
+        match registry.refused.remove("s") {
+            Some(error) => Err(error),
+            None => Ok(registry.servers.remove("s").unwrap()),
+        }
     }
 
     fn with(key_and_value: &str) -> Result<Entry, Error> {
@@ -904,6 +973,44 @@ mod tests {
         };
         assert_eq!(build.jail.as_ref().unwrap().name.as_deref(), Some("build0"));
         assert!(matches!(&registry.servers["docs"].transport, Transport::Http { headers, .. } if headers.len() == 1));
+    }
+
+    #[test]
+    fn an_entry_that_asks_for_no_jail_is_refused_alone() {
+        let good = r#""good":{"command":"/bin/x"}"#;
+        for (bad, id, why) in [
+            (r#""bad":{"command":"npx","args":["-y","x"]}"#, "bad", "command -v"),
+            (r#""my_server":{"command":"/bin/x"}"#, "my_server", "rename it"),
+            (
+                r#""bad":{"url":"https://x.example/sse","type":"sse"}"#,
+                "bad",
+                "use http",
+            ),
+            (
+                r#""bad":{"command":"/bin/x","env":{"A-B":"c"}}"#,
+                "bad",
+                "variable's name",
+            ),
+        ] {
+            let registry = read(&format!("{{\"mcpServers\":{{{good},{bad}}}}}")).unwrap();
+            assert_eq!(registry.servers.keys().collect::<Vec<_>>(), ["good"], "{bad}");
+            let error = &registry.refused[id];
+            assert!(error.message.contains(why), "{error}");
+            let twice = format!("{{\"mcpServers\":{{{bad}}},\"servers\":{{{bad}}}}}");
+            assert!(read(&twice).unwrap_err().message.contains("both"), "{twice}");
+        }
+        // Whatever may be about a jail, or cannot be shown, refuses all.
+        for bad in [
+            r#""bad":{"command":"npx","jail":{"name":"j"}}"#,
+            r#""bad":{"command":"npx","jial":{"name":"j"}}"#,
+            r#""my_server":{"command":"/bin/x","jail":{"name":"j"}}"#,
+            r#""bad":{"command":"/bin/x","args":["a"],"arg":[]}"#,
+            r#""bad":"/bin/x""#,
+            "\"b\\u0007d\":{\"command\":\"/bin/x\"}",
+            r#""":{"command":"/bin/x"}"#,
+        ] {
+            assert!(read(&format!("{{\"servers\":{{{good},{bad}}}}}")).is_err(), "{bad}");
+        }
     }
 
     #[test]
@@ -1295,7 +1402,7 @@ mod tests {
                 && chars.all(|c| matches!(c, 'a'..='z' | '0'..='9' | '-'))
                 && id.len() <= 32;
             let text = format!("{{\"servers\":{{{}:{{\"command\":\"/x\"}}}}}}", serde_json::to_string(&id).unwrap());
-            prop_assert_eq!(read(&text).is_ok(), legal);
+            prop_assert_eq!(read(&text).is_ok_and(|read| read.servers.contains_key(&id)), legal);
         }
 
         #[test]

@@ -86,6 +86,9 @@ pub enum Refusal {
         /// The registry in use.
         path: PathBuf,
     },
+    /// The entry cannot be read.
+    #[error("{0}")]
+    Unreadable(String),
     /// The transport is not there yet.
     #[error("servers with a url are not supported yet")]
     Http,
@@ -129,20 +132,19 @@ impl Loaded {
                 path.display()
             ));
         }
-        let servers = registry
-            .servers
-            .into_iter()
-            .map(|(id, entry)| {
-                let refusal = refusal(&entry, path, rules);
-                (
-                    id,
-                    Server {
-                        entry: Arc::new(entry),
-                        refusal,
-                    },
-                )
-            })
-            .collect();
+        let server = |entry, refusal| Server {
+            entry: Arc::new(entry),
+            refusal,
+        };
+        let read = registry.servers.into_iter().map(|(id, entry)| {
+            let refusal = refusal(&entry, path, rules);
+            (id, server(entry, refusal))
+        });
+        let refused = registry.refused.into_iter().map(|(id, error)| {
+            let refusal = Refusal::Unreadable(error.to_string());
+            (id, server(Entry::refused(), Some(refusal)))
+        });
+        let servers = read.chain(refused).collect();
         Ok(Self {
             servers,
             notes,
@@ -251,6 +253,18 @@ mod tests {
         )
         .unwrap();
         assert_eq!(mdo.servers["host"].refusal, Some(Refusal::HostInMdoMode));
+    }
+
+    #[test]
+    fn an_entry_as_editors_have_it_blocks_itself_alone() {
+        let directory = Directory::new();
+        let loaded = directory.read(r#"{"mcpServers":{"a":{"command":"/x"},"b_c":{"command":"npx"}}}"#);
+        assert_eq!(loaded.servers["a"].refusal, None);
+        let refusal = loaded.servers["b_c"].blocked().unwrap();
+        assert!(
+            refusal.contains("external-mcp.json:1:") && refusal.contains("rename it"),
+            "{refusal}"
+        );
     }
 
     #[test]

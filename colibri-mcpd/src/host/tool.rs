@@ -46,8 +46,10 @@ pub struct HostTool {
 
 impl HostTool {
     fn compile(&self) -> ToolCheck {
-        let check = ToolCheck::new(&self.server.id, &self.tool, &self.raw, self.server.contract.clone());
-        if let Some(why) = check.unchecked() {
+        let server = &self.server;
+        let schema = server.entry.validate_schema;
+        let check = ToolCheck::new(&server.id, &self.tool, &self.raw, schema, server.contract.clone());
+        if let Some(why) = check.unchecked().filter(|_| schema) {
             info!(
                 server = &*self.server.id,
                 tool = self.tool,

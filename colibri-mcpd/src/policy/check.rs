@@ -19,13 +19,21 @@ pub struct ToolCheck {
 
 impl ToolCheck {
     /// Compiles the checks of a tool from its definition as the server wrote it. May take milliseconds.
-    pub fn new(server: &str, tool: &str, definition: &[u8], contract: Option<Arc<Contract>>) -> ToolCheck {
+    /// Without `schema` the tool's own is left to the server.
+    pub fn new(
+        server: &str,
+        tool: &str,
+        definition: &[u8],
+        schema: bool,
+        contract: Option<Arc<Contract>>,
+    ) -> ToolCheck {
         // Two schemas in one definition: which of them the server means is not known.
         let mut schemas = Json::part(definition, 0..definition.len())
             .into_iter()
             .flat_map(|definition| definition.members())
             .filter(|member| member.key.is_string("inputSchema"));
         let schema = match (schemas.next(), schemas.next()) {
+            _ if !schema => Err(SchemaError("the entry says validate: contract".to_owned())),
             (Some(schema), None) => Schema::compile(schema.value.text().as_bytes()),
             (None, _) => Err(SchemaError("the definition has no inputSchema".to_owned())),
             _ => Err(SchemaError("the definition has two inputSchemas".to_owned())),
@@ -84,8 +92,17 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_may_leave_the_schema_to_the_server() {
+        let check = ToolCheck::new("s", "t", DEFINITION, false, None);
+        assert_eq!(check.check(br#"{"a":"x"}"#), Ok(false));
+        let check = ToolCheck::new("s", "t", DEFINITION, false, contract());
+        assert_eq!(check.check(b"{}"), Ok(false));
+        assert_eq!(check.check(br#"{"a":10}"#).unwrap_err().code, Code::ContractDenied);
+    }
+
+    #[test]
     fn without_a_contract_the_schema_decides_where_it_can() {
-        let check = ToolCheck::new("s", "t", DEFINITION, None);
+        let check = ToolCheck::new("s", "t", DEFINITION, true, None);
         assert_eq!(check.unchecked(), None);
         assert_eq!(check.check(br#"{"a":1}"#), Ok(true));
         let failure = check.check(b"{}").unwrap_err();
@@ -102,7 +119,7 @@ mod tests {
             br#"{"inputSchema":null}"#,
             b"",
         ] {
-            let check = ToolCheck::new("s", "t", broken, None);
+            let check = ToolCheck::new("s", "t", broken, true, None);
             assert!(check.unchecked().is_some());
             assert_eq!(check.check(b"{}"), Ok(false));
         }
@@ -110,7 +127,7 @@ mod tests {
 
     #[test]
     fn with_a_contract_what_cannot_be_read_is_refused() {
-        let check = ToolCheck::new("s", "t", DEFINITION, contract());
+        let check = ToolCheck::new("s", "t", DEFINITION, true, contract());
         assert_eq!(check.check(br#"{"a":9}"#), Ok(true));
         for (bad, code) in [
             (&br#"{"a":10}"#[..], Code::ContractDenied),
@@ -121,7 +138,7 @@ mod tests {
         ] {
             assert_eq!(check.check(bad).unwrap_err().code, code);
         }
-        let broken = ToolCheck::new("s", "t", br#"{"name":"t"}"#, contract());
+        let broken = ToolCheck::new("s", "t", br#"{"name":"t"}"#, true, contract());
         assert_eq!(broken.check(br#"{"a":9}"#), Ok(false));
         assert!(broken.check(br#"{"a":10}"#).is_err());
     }
