@@ -16,9 +16,13 @@ use nix::unistd::{Uid, User};
 use colibri_trail::note::{NoteError, Verifier};
 use colibri_trail::segment::SegmentName;
 use colibri_trail::{
-    Extent, Fields, Filter, ProofError, Report, Shown, Stats, WitnessedHeads, check_proof, directory, drop_segments,
-    is_hidden, last_seal, prove, sealed_segments, show, stats, verifier_path, verify,
+    Extent, Fields, Filter, ProofError, Report, Shown, Stats, Vouched, Voucher, WitnessedHeads, check_proof, directory,
+    drop_segments, is_hidden, last_seal, note_path, open_regular, prove, sealed_segments, show, stats, verifier_path,
+    verify,
 };
+
+/// Longest public key that is read, bytes.
+const MAX_KEY: u64 = 4096;
 
 /// Longest proof that is read, bytes.
 const MAX_PROOF: u64 = 256 << 20;
@@ -98,8 +102,14 @@ fn visible_json(text: &str) -> String {
 pub fn verifier(state_dir: &Path, file: Option<&Path>) -> Result<Option<Verifier>> {
     let own = verifier_path(state_dir);
     let path = file.unwrap_or(&own);
-    match std::fs::read_to_string(path) {
-        Ok(text) => {
+    // A key that somebody names may come through a pipe; one in the daemon's directory must not hold who reads it.
+    let opened = match file {
+        Some(file) => File::open(file),
+        None => open_regular(&own),
+    };
+    let mut text = String::new();
+    match opened.and_then(|file| file.take(MAX_KEY).read_to_string(&mut text)) {
+        Ok(_) => {
             let key = text.trim().parse().map_err(|source| TrailCommandError::Key {
                 path: path.into(),
                 source,
@@ -111,22 +121,26 @@ pub fn verifier(state_dir: &Path, file: Option<&Path>) -> Result<Option<Verifier
     }
 }
 
-/// `trail verify`: prints what is wrong and how far the promise reaches. `dir` is the directory of segments, or of an
-/// archive of them; `log` is a syslog file with witnessed heads, `-` for standard input. Returns the exit status: 0
-/// where nothing is wrong, else 1.
+/// Exit status of `trail verify` where nothing is wrong, and nobody vouches for it.
+const UNVOUCHED: u8 = 2;
+
+/// `trail verify`: prints what is wrong, how far the promise reaches and who vouches. The trail is the one in `state_dir`,
+/// or an archive of its segments; `log` is a syslog file with witnessed heads, `-` for standard input. Returns the exit
+/// status: 0 where nothing is wrong and somebody vouches for it, 1 where something is wrong, 2 where nobody vouches. An
+/// archive needs no other witness than being where the daemon cannot write.
 ///
 /// # Errors
-/// Where trail, log or key cannot be read.
+/// Where trail, log, note or key cannot be read.
 pub fn print_verify(
-    dir: &Path,
-    extent: Extent,
+    state_dir: &Path,
+    archive: Option<&Path>,
     log: Option<&Path>,
     key: Option<&Verifier>,
     json: bool,
     out: &mut dyn Write,
 ) -> Result<u8> {
-    // The log before the trail: what a running daemon adds between the two is in the trail already.
-    let heads = match log {
+    // Log and note before the trail: what a running daemon adds between the two is in the trail already.
+    let mut heads = match log {
         Some(path) if path == Path::new("-") => WitnessedHeads::read(io::stdin().lock(), key).map_err(at(path))?,
         Some(path) => {
             let log = BufReader::new(File::open(path).map_err(at(path))?);
@@ -134,14 +148,28 @@ pub fn print_verify(
         }
         None => WitnessedHeads::default(),
     };
+    let note = note_path(state_dir);
+    heads.read_note(&note, key).map_err(at(&note))?;
+    let own = directory(state_dir);
+    let (dir, extent) = match archive {
+        Some(archive) => (archive, Extent::Archive),
+        None => (&*own, Extent::Whole),
+    };
     let report = verify(dir, extent, key, &heads).map_err(at(dir))?;
     if json {
         let text = serde_json::to_string(&report).map_err(io::Error::from)?;
         writeln!(out, "{}", visible_json(&text))?;
     } else {
         print_report(dir, &report, key, log.is_some(), out)?;
+        if extent == Extent::Whole {
+            print_vouchers(&report, out)?;
+        }
     }
-    Ok(u8::from(!report.is_sound()))
+    Ok(match extent {
+        _ if !report.is_sound() => 1,
+        Extent::Whole if report.vouched_by.is_empty() => UNVOUCHED,
+        _ => 0,
+    })
 }
 
 fn print_report(
@@ -202,6 +230,24 @@ fn print_report(
             "promise      none without a witness: give the log that has the heads (--syslog FILE)"
         )
     }
+}
+
+fn print_vouchers(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    for Vouched { by, records } in &report.vouched_by {
+        let by = match by {
+            Voucher::Witness => "the log",
+            Voucher::Note => "the daemon's own note (trail.head), which its user can change",
+        };
+        writeln!(out, "vouched by   {by}: {records} records")?;
+    }
+    if report.vouched_by.is_empty() {
+        let why = "the daemon's note (trail.head) is not there, and no head in a log agrees";
+        writeln!(
+            out,
+            "vouched by   nobody: {why}; records may have been removed from its end"
+        )?;
+    }
+    Ok(())
 }
 
 /// `trail show`: prints the records that pass, one a line; with `json` as written. With `follow`, goes on until the flag
@@ -428,7 +474,7 @@ pub fn export(dir: &Path, name: &str, seal: bool, out: &mut dyn Write) -> Result
     if seal {
         out.write_all(&last_seal(dir, segment).map_err(at(&path))?.ok_or_else(unknown)?)?;
     } else {
-        io::copy(&mut File::open(&path).map_err(at(&path))?, out)?;
+        io::copy(&mut open_regular(&path).map_err(at(&path))?, out)?;
     }
     out.flush()?;
     Ok(())
@@ -552,9 +598,10 @@ mod tests {
         let segments = directory(state);
         let key = verifier(state, None).unwrap();
         let run = |log: Option<&Path>, extent, json, status| {
+            let archive = (extent == Extent::Archive).then_some(&*segments);
             text(|out| {
                 assert_eq!(
-                    print_verify(&segments, extent, log, key.as_ref(), json, out).unwrap(),
+                    print_verify(state, archive, log, key.as_ref(), json, out).unwrap(),
                     status
                 );
             })
@@ -566,6 +613,17 @@ mod tests {
         );
         assert!(good.contains(&key.as_ref().unwrap().to_string()), "{good}");
         assert!(run(None, Extent::Whole, false, 0).contains("none without a witness"));
+        assert!(run(None, Extent::Whole, false, 0).contains("vouched by   the daemon's own note (trail.head)"));
+        assert!(good.contains("vouched by   the log: "), "{good}");
+        let (note, kept) = (note_path(state), state.join("kept"));
+        std::fs::rename(&note, &kept).unwrap();
+        assert!(run(Some(&log), Extent::Whole, false, 0).contains("sound"));
+        let unvouched = run(None, Extent::Whole, false, 2);
+        assert!(
+            unvouched.contains("sound") && unvouched.contains("vouched by   nobody"),
+            "{unvouched}"
+        );
+        std::fs::rename(&kept, &note).unwrap();
         let last = sealed_segments(&segments).unwrap().pop().unwrap();
         let newest = std::fs::read_dir(&segments)
             .unwrap()
@@ -574,6 +632,11 @@ mod tests {
             .unwrap();
         assert_ne!(last.path(&segments), newest);
         std::fs::remove_file(newest).unwrap();
+        let without = run(None, Extent::Whole, false, 1);
+        assert!(
+            without.contains("1 faults") && without.contains("truncated"),
+            "{without}"
+        );
         let bad = run(Some(&log), Extent::Whole, false, 1);
         assert!(
             bad.contains("1 faults") && bad.contains(&format!("{last} line")) && bad.contains("truncated"),
@@ -675,7 +738,7 @@ mod tests {
         let log = dir.path().join("log");
         let said = text(|out| {
             assert_eq!(
-                print_verify(&archive, Extent::Archive, Some(&log), key.as_ref(), false, out).unwrap(),
+                print_verify(dir.path(), Some(&archive), Some(&log), key.as_ref(), false, out).unwrap(),
                 0
             );
         });

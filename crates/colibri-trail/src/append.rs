@@ -17,6 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tracing::{error, info};
 
+use super::file::replace;
 use super::merkle::{Frontier, Hash, leaf_hash};
 use super::note::{NoteError, Signer, Verifier};
 use super::record::{self, Clock, Record};
@@ -63,14 +64,28 @@ pub enum TrailError {
     Locked(PathBuf),
     /// The records that tell the state of the trail cannot be read.
     #[error(
-        "cannot go on from trail segment {path}: {what}; run `colibri-mcp trail verify`, and move the directory aside \
-         to start a new trail"
+        "cannot go on from trail segment {path}: {what}; run `colibri-mcp trail verify`; to begin a new trail, move the \
+         directory and `trail.head` beside it aside, and keep them"
     )]
     Damaged {
         /// The segment.
         path: PathBuf,
         /// What is wrong.
         what: &'static str,
+    },
+    /// The trail is shorter than it was, or another one.
+    #[error(
+        "the trail in {dir} {what}, by the note in {note}: records were removed or changed. Run `colibri-mcp trail verify`, \
+         and put back what is missing; to begin a new trail, move {dir} and {note} aside, and keep them",
+        dir = dir.display(), note = note.display()
+    )]
+    Cut {
+        /// The directory of the segments.
+        dir: PathBuf,
+        /// The note that knows better.
+        note: PathBuf,
+        /// What is wrong.
+        what: String,
     },
     /// The installation's key cannot be used.
     #[error(transparent)]
@@ -168,6 +183,8 @@ pub struct Trail {
 
 struct Inner {
     dir: PathBuf,
+    /// The daemon's own note of the last head.
+    note: PathBuf,
     sync: bool,
     limits: Limits,
     signer: Signer,
@@ -241,9 +258,12 @@ struct Writer {
     /// Written and not synced yet.
     unsynced: Vec<Arc<File>>,
     new_file: bool,
-    heads: VecDeque<(u64, Hash, Hash)>,
+    heads: VecDeque<State>,
     failing: Option<String>,
 }
+
+/// A number of records, the hash of the last of them, and the root over them.
+type State = (u64, Hash, Hash);
 
 /// Lines that are not written yet.
 #[derive(Debug)]
@@ -285,9 +305,12 @@ impl Trail {
         let signer = Signer::load_or_create(&super::key_path(&options.state_dir))?;
         publish_verifier(&super::verifier_path(&options.state_dir), signer.verifier())?;
         let writer = Writer::recover(&dir)?;
+        let note = super::note_path(&options.state_dir);
+        writer.hold_against(&dir, &note, signer.verifier())?;
         let synced = writer.frontier.size();
         let inner = Arc::new(Inner {
             dir,
+            note,
             sync: options.sync,
             limits: options.limits,
             signer,
@@ -304,6 +327,8 @@ impl Trail {
             grouped: Condvar::new(),
             lock,
         });
+        let state = locked(&inner.writer).state();
+        inner.note(state).map_err(io("write the trail's note", &inner.note))?;
         let background = Arc::clone(&inner);
         let thread = std::thread::Builder::new()
             .name("trail".into())
@@ -419,20 +444,7 @@ fn publish_verifier(path: &Path, verifier: &Verifier) -> Result<(), TrailError> 
         path: path.into(),
         source,
     };
-    let beside = path.with_extension("pub.new");
-    match fs::remove_file(&beside) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(io(e)),
-        _ => {}
-    }
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o644)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-        .open(&beside)
-        .map_err(io)?;
-    file.write_all(text.as_bytes()).map_err(io)?;
-    fs::rename(&beside, path).map_err(io)
+    replace(path, 0o644, text.as_bytes(), false).map_err(io)
 }
 
 impl Inner {
@@ -447,7 +459,7 @@ impl Inner {
     /// The trail's thread: syncs what was written, hands out heads, sees that the file is still where it was.
     fn keep_up(&self) {
         let mut last_head = Instant::now();
-        let mut deaf = false;
+        let (mut deaf, mut unnoted) = (false, false);
         loop {
             let waiting = locked(&self.writer).frontier.size() > locked(&self.group).witnessed;
             let mut wake = locked(&self.wake);
@@ -462,7 +474,7 @@ impl Inner {
                     self.woken.wait(wake).unwrap_or_else(PoisonError::into_inner)
                 };
             }
-            if wake.dirty && !wake.stop && !self.sync {
+            if wake.dirty && !wake.stop {
                 let going = |wake: &mut Wake| !wake.stop;
                 wake = self
                     .woken
@@ -475,18 +487,27 @@ impl Inner {
             drop(wake);
             self.dirty.store(false, Ordering::Release);
             let due = stop || last_head.elapsed() >= self.limits.witness_after;
-            let end = {
+            let state = {
                 let mut writer = locked(&self.writer);
                 if due {
                     writer.queue_head();
                 }
                 writer.check_place();
-                writer.frontier.size()
+                writer.state()
             };
             if due {
                 last_head = Instant::now();
             }
-            if self.sync_until(end).is_ok() {
+            if self.sync_until(state.0).is_ok() {
+                match self.note(state) {
+                    Ok(()) => unnoted = false,
+                    Err(error) if !unnoted => {
+                        let note = self.note.display();
+                        tracing::warn!(%error, %note, "cannot note the trail's head; `trail verify` will know an older one");
+                        unnoted = true;
+                    }
+                    Err(_) => {}
+                }
                 match self.hand_out_heads() {
                     Ok(()) => deaf = false,
                     Err(error) if !deaf => {
@@ -500,6 +521,13 @@ impl Inner {
                 return;
             }
         }
+    }
+
+    /// Notes the head beside the trail, so that `verify` and the next start miss records that somebody removed. Only what
+    /// is on disk is noted; no fsync(2) is needed, since an older note is as true.
+    fn note(&self, (records, hash, root): State) -> io::Result<()> {
+        let head = Head::sign(&self.signer, records, hash, root);
+        replace(&self.note, 0o640, format!("{head}\n").as_bytes(), false)
     }
 
     /// Hands the heads that are on disk to the witness: only those, so that a power failure can never make a head
@@ -676,6 +704,50 @@ impl Writer {
         Ok(writer)
     }
 
+    /// How many records there are, the hash of the last of them, and the root over them.
+    fn state(&self) -> State {
+        (
+            self.frontier.size(),
+            from_hex(&self.head).unwrap_or_default(),
+            self.frontier.root(),
+        )
+    }
+
+    /// Compares what was found with what was noted: a trail that lost its end must not go on as if it had not.
+    fn hold_against(&self, dir: &Path, note: &Path, verifier: &Verifier) -> Result<(), TrailError> {
+        let noted = match Head::noted(note) {
+            Ok(noted) => noted.filter(|head| head.is_signed_by(verifier)),
+            Err(source) => {
+                return Err(TrailError::Io {
+                    action: "read the trail's note",
+                    path: note.to_owned(),
+                    source,
+                });
+            }
+        };
+        let (records, hash, _) = self.state();
+        let what = match noted {
+            Some(head) if head.records > records => {
+                format!("ends after {records} records, but {} were written", head.records)
+            }
+            Some(head) if head.records == records && head.hash != hash => {
+                format!("has another record {}", records.saturating_sub(1))
+            }
+            Some(_) => return Ok(()),
+            None => {
+                if records > 0 {
+                    tracing::warn!(note = %note.display(), "there is no note of the trail's head: nobody knows whether records were removed");
+                }
+                return Ok(());
+            }
+        };
+        Err(TrailError::Cut {
+            dir: dir.to_owned(),
+            note: note.to_owned(),
+            what,
+        })
+    }
+
     fn append(&mut self, inner: &Inner, records: &[Record<'_>]) -> Result<u64, TrailError> {
         if self.closed {
             return Err(TrailError::Closed);
@@ -684,8 +756,7 @@ impl Writer {
             return Ok(self.frontier.size());
         };
         if let Some(segment) = &self.segment
-            && (segment.offset >= inner.limits.segment_bytes
-                || SegmentName::new(segment.name.ordinal, time).day > segment.name.day)
+            && (segment.offset >= inner.limits.segment_bytes || segment.name.is_of_another_day(time))
         {
             self.seal(inner, "rotation")?;
             self.segment = None;
@@ -891,13 +962,11 @@ impl Writer {
         if size == self.last_head {
             return;
         }
-        if let Some(hash) = from_hex(&self.head) {
-            if self.heads.len() == MAX_HEADS {
-                self.heads.pop_front();
-            }
-            self.heads.push_back((size, hash, self.frontier.root()));
-            self.last_head = size;
+        if self.heads.len() == MAX_HEADS {
+            self.heads.pop_front();
         }
+        self.heads.push_back(self.state());
+        self.last_head = size;
     }
 }
 
@@ -931,7 +1000,7 @@ fn open_segment(path: &Path, new: bool) -> io::Result<Arc<File>> {
         .append(true)
         .create_new(new)
         .mode(0o640)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC)
         .open(path)
         .map(Arc::new)
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::SystemTime;
 
 use super::testing::{calls, check, enter, exit, open, options, segments, small, sound};
 use super::*;
@@ -723,4 +724,193 @@ fn the_last_records_are_read_from_the_end_of_a_segment() {
     assert_eq!(seen, [records - 4, records - 3, records - 2]);
     fs::write(&torn, "no record\n\n{}\n").unwrap();
     tail(&torn, 3, &mut |record| panic!("{record:?}")).unwrap();
+}
+
+/// Puts a FIFO at `path`.
+fn fifo(path: &Path) {
+    let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+    assert!(made.success());
+}
+
+/// What `work` returns; panics if it is held up.
+fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(work()));
+    receiver
+        .recv_timeout(std::time::Duration::from_secs(60))
+        .expect("it waits for a FIFO's writer")
+}
+
+#[test]
+fn what_is_no_regular_file_is_refused_and_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, _) = open(dir.path(), small());
+    calls(&trail, 2);
+    drop(trail);
+    let state_dir = dir.path().to_owned();
+    let path = directory(&state_dir);
+    for name in [
+        "0000000000-20200101.jsonl",
+        "9999999999-20300101.jsonl",
+        "0000000000-20200101.seal",
+    ] {
+        let planted = path.join(name);
+        fifo(&planted);
+        let (dir, heads) = (path.clone(), WitnessedHeads::default());
+        let error = in_time(move || verify(&dir, Extent::Whole, None, &heads)).unwrap_err();
+        assert!(error.to_string().contains("is not a regular file"), "{name}: {error}");
+        if name.ends_with(".jsonl") {
+            let dir = path.clone();
+            assert!(matches!(in_time(move || prove(&dir, 1)), Err(ProofError::Io(_))));
+            let dir = path.clone();
+            let last = in_time(move || last_seal(&dir, segment::SegmentName::parse(name, "jsonl").unwrap()));
+            last.unwrap_err();
+            in_time(move || tail(&planted, 1, &mut |_| ())).unwrap_err();
+        }
+        if name.starts_with('9') {
+            let state_dir = state_dir.clone();
+            in_time(move || Trail::open(options(&state_dir, small()).0)).unwrap_err();
+        }
+        fs::remove_file(path.join(name)).unwrap();
+    }
+    let note = note_path(&state_dir);
+    fs::remove_file(&note).unwrap();
+    fifo(&note);
+    in_time(move || WitnessedHeads::default().read_note(&note, None)).unwrap_err();
+}
+
+/// What verify says where the log is not asked.
+fn noted(state_dir: &Path) -> Report {
+    let mut heads = WitnessedHeads::default();
+    let verifier = fs::read_to_string(verifier_path(state_dir)).unwrap().parse().unwrap();
+    heads.read_note(&note_path(state_dir), Some(&verifier)).unwrap();
+    verify(&directory(state_dir), Extent::Whole, Some(&verifier), &heads).unwrap()
+}
+
+#[test]
+fn removed_segments_are_missed_without_a_witness_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let state_dir = dir.path();
+    let (trail, _) = open(state_dir, small());
+    let report = noted(state_dir);
+    let vouched = |records| {
+        vec![Vouched {
+            by: Voucher::Note,
+            records,
+        }]
+    };
+    assert_eq!((report.is_sound(), report.vouched_by), (true, vouched(0)));
+    calls(&trail, 40);
+    drop(trail);
+    let whole = noted(state_dir);
+    assert!(whole.is_sound(), "{whole:#?}");
+    assert_eq!(whole.vouched_by, vouched(whole.records));
+    assert_eq!(whole.promised_records, 0, "the daemon's user can change the note");
+
+    // The last segment, then all of them.
+    let paths = segments(state_dir);
+    let kept: Vec<_> = paths.iter().map(|path| fs::read(path).unwrap()).collect();
+    for gone in [&paths[paths.len() - 1..], &paths[..]] {
+        for path in gone {
+            let _ = fs::remove_file(path);
+        }
+        let report = noted(state_dir);
+        assert_eq!(kinds(&report), [FaultKind::Truncated], "{report:#?}");
+        assert!(report.vouched_by.is_empty());
+        assert!(
+            check(state_dir, &WitnessedHeads::default()).is_sound(),
+            "nobody else knows"
+        );
+        // A daemon that went on would note the shorter trail.
+        let error = Trail::open(options(state_dir, small()).0).unwrap_err();
+        assert!(matches!(error, TrailError::Cut { .. }), "{error}");
+        assert!(error.to_string().contains("records were removed or changed"), "{error}");
+    }
+    for (path, bytes) in paths.iter().zip(kept) {
+        fs::write(path, bytes).unwrap();
+    }
+    assert!(noted(state_dir).is_sound());
+
+    // Other records in their place, chained as they should be.
+    let before = (
+        fs::read(paths.last().unwrap()).unwrap(),
+        fs::read(note_path(state_dir)).unwrap(),
+    );
+    let again = |user| {
+        fs::write(paths.last().unwrap(), &before.0).unwrap();
+        fs::write(note_path(state_dir), &before.1).unwrap();
+        let (trail, _) = open(state_dir, Limits::default());
+        trail.append(&[enter(0, user, "a")]).unwrap();
+        drop(trail);
+        fs::read(note_path(state_dir)).unwrap()
+    };
+    let first = again(1);
+    again(2);
+    fs::write(note_path(state_dir), first).unwrap();
+    assert_eq!(kinds(&noted(state_dir)), [FaultKind::Rewritten]);
+    let error = Trail::open(options(state_dir, small()).0).unwrap_err();
+    assert!(error.to_string().contains("has another record"), "{error}");
+
+    // A note that is not this installation's, an empty one and none vouch for nothing.
+    for text in ["trail-head records=1 hash=0 root=0 origin=x sig=x\n", ""] {
+        fs::write(note_path(state_dir), text).unwrap();
+        let report = noted(state_dir);
+        assert!(report.is_sound() && report.vouched_by.is_empty(), "{report:#?}");
+    }
+    fs::remove_file(note_path(state_dir)).unwrap();
+    let report = noted(state_dir);
+    assert!(report.is_sound() && report.vouched_by.is_empty(), "{report:#?}");
+}
+
+#[test]
+fn a_clock_that_went_ahead_and_back_leaves_no_segment_open_for_the_future() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, memory) = open(dir.path(), Limits::default());
+    const DAY: u64 = 86_400;
+    // A year ahead and back, as a clock without a battery does; then on.
+    for day in [0, 365, 0, 0, 1, 2] {
+        trail.append(&[enter(day * DAY, 1, "a")]).unwrap();
+    }
+    drop(trail);
+    let names = || -> Vec<_> {
+        let names = segments(dir.path()).into_iter();
+        names
+            .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(
+        names(),
+        [
+            "0000000001-20261121",
+            "0000000002-20271121",
+            "0000000003-20261121",
+            "0000000004-20261122",
+            "0000000005-20261123"
+        ]
+    );
+    sound(dir.path(), &memory.heads());
+    // The segment named for next year holds no other back, and is itself as old as its neighbours.
+    let (path, day) = (directory(dir.path()), std::time::Duration::from_secs(DAY));
+    let dropped = drop_segments(&path, day, testing::time(3 * DAY)).unwrap();
+    assert_eq!(dropped.segments.len(), 3, "{dropped:?}");
+    assert_eq!(names(), ["0000000004-20261122", "0000000005-20261123"]);
+    sound(dir.path(), &memory.heads());
+}
+
+#[test]
+fn a_clock_that_was_set_back_lets_no_segment_go_early() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, _) = open(dir.path(), Limits::default());
+    let epoch = SystemTime::UNIX_EPOCH;
+    for time in [testing::time(0), epoch, testing::time(0)] {
+        let Record::Enter(enter) = enter(0, 1, "a") else {
+            panic!("another kind")
+        };
+        trail.append(&[Record::Enter(Enter { time, ..enter })]).unwrap();
+    }
+    drop(trail);
+    assert_eq!(segments(dir.path()).len(), 3);
+    let week = std::time::Duration::from_secs(7 * 86_400);
+    let dropped = drop_segments(&directory(dir.path()), week, testing::time(86_400)).unwrap();
+    assert!(dropped.segments.is_empty(), "{dropped:?}");
 }

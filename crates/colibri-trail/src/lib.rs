@@ -5,6 +5,7 @@
 //! has the format for people who want to read it without this program.
 
 mod append;
+mod file;
 pub mod merkle;
 pub mod note;
 mod prove;
@@ -25,12 +26,13 @@ mod failures;
 mod testing;
 
 pub use append::{Appended, Limits, Options, Status, Trail, TrailError};
+pub use file::open_regular;
 pub use prove::{Proof, ProofError, check_proof, prove};
 pub use record::{Attempt, Detail, Digest, Enter, Event, Exit, Record, is_hidden};
 pub use retain::{Dropped, drop_segments, last_seal, sealed_segments};
 pub use show::{Fields, Filter, Shown, show, tail};
 pub use stats::{Row, Stats, stats};
-pub use verify::{Extent, Fault, FaultKind, Report, verify};
+pub use verify::{Extent, Fault, FaultKind, Report, Vouched, Voucher, verify};
 pub use witness::{Head, SyslogWitness, Witness, WitnessedHeads};
 
 use std::path::{Path, PathBuf};
@@ -45,6 +47,12 @@ pub fn directory(state_dir: &Path) -> PathBuf {
 #[must_use]
 pub fn key_path(state_dir: &Path) -> PathBuf {
     state_dir.join("trail.key")
+}
+
+/// The daemon's own note of the trail's last head in a state directory.
+#[must_use]
+pub fn note_path(state_dir: &Path) -> PathBuf {
+    state_dir.join("trail.head")
 }
 
 /// The public half of the key in a state directory, for `verify` and for others.

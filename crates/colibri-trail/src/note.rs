@@ -5,7 +5,7 @@
 //! digits, made with the key, since host names change and repeat.
 
 use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,7 @@ use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
+use super::file::replace;
 use super::merkle::Hash;
 
 /// Signature type 0x01 of c2sp.org/signed-note: ed25519.
@@ -116,22 +117,7 @@ impl Signer {
         random(&mut id)?;
         let name = format!("colibri-mcp/trail/{:016x}", u64::from_be_bytes(id));
         let signer = Self::from_seed(name, &seed);
-        // Written beside and renamed, so that a crash never leaves half a key.
-        let beside = path.with_extension("new");
-        match fs::remove_file(&beside) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(e)),
-            _ => {}
-        }
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-            .open(&beside)
-            .map_err(failed)?;
-        file.write_all(signer.to_text(&seed).as_bytes()).map_err(failed)?;
-        file.sync_all().map_err(failed)?;
-        fs::rename(&beside, path).map_err(failed)?;
+        replace(path, 0o600, signer.to_text(&seed).as_bytes(), true).map_err(failed)?;
         Ok(signer)
     }
 

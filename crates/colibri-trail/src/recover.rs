@@ -1,10 +1,9 @@
 //! Finding the end of a segment that an earlier process wrote.
 
-use std::fs;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use super::file::open_regular;
 use super::merkle::{Frontier, leaf_hash};
 use super::segment::{Line, TreeRecord};
 
@@ -28,10 +27,7 @@ impl SegmentEnd {
     /// Reads backwards as far as needed to meet a record that carries the state of the trail, and from there forward to
     /// the last record that is whole and chained.
     pub(super) fn find(path: &Path) -> io::Result<Self> {
-        let mut file = fs::OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-            .open(path)?;
+        let mut file = open_regular(path)?;
         let length = file.metadata()?.len();
         let mut window = FIRST_WINDOW;
         loop {

@@ -33,17 +33,24 @@ pub fn sealed_segments(dir: &Path) -> io::Result<Vec<SegmentName>> {
 }
 
 /// Drops the segments whose records are all older than `keep`, counted from `now`: a segment's records end on the day
-/// that the next one was begun. Of each its last seal is kept beside it, written and synced before the segment goes.
+/// that the first segment after it was begun, whatever the clock did in between. Of each its last seal is kept beside it, written and synced before the segment goes.
 /// The last segment with a record always stays, and a segment without a record to keep ends the dropping.
 ///
 /// # Errors
 /// Where a segment cannot be read, its seal not written, or the segment not removed; those before it are gone then.
 pub fn drop_segments(dir: &Path, keep: Duration, now: SystemTime) -> io::Result<Dropped> {
-    let oldest = SegmentName::new(0, now.checked_sub(keep).unwrap_or(SystemTime::UNIX_EPOCH)).day;
+    let day = |time| SegmentName::new(0, time).day;
+    let (today, oldest) = (day(now), day(now.checked_sub(keep).unwrap_or(SystemTime::UNIX_EPOCH)));
     let listing = Listing::read(dir)?;
     let mut dropped = Dropped::default();
-    for (name, next) in listing.segments.iter().zip(listing.segments.iter().skip(1)) {
-        if next.day >= oldest || listing.last.is_none_or(|last| *name >= last) {
+    for (at, name) in listing.segments.iter().enumerate() {
+        // A clock that went ahead names a segment for the future, one that was set back names later ones for the past:
+        // neither may keep the others here, nor let them go early.
+        let begun = if name.day <= today { name.day } else { 0 };
+        let Some(next) = listing.segments[at + 1..].iter().map(|later| later.day).min() else {
+            break;
+        };
+        if next.max(begun) >= oldest || listing.last.is_none_or(|last| *name >= last) {
             break;
         }
         let path = name.path(dir);

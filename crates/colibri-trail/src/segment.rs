@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
+use super::file::open_regular;
 use super::merkle::{Frontier, Hash};
 use super::record::{self, Clock, Date};
 
@@ -183,6 +183,13 @@ impl SegmentName {
             ordinal,
             day: date.year * 10_000 + date.month * 100 + date.day,
         }
+    }
+
+    /// Whether a record of this time belongs in a later segment. The day before is taken too: records of midnight may be
+    /// out of order. One further back tells that the clock had gone ahead when the segment was named.
+    pub(super) fn is_of_another_day(&self, time: SystemTime) -> bool {
+        let day = |time| Self::new(self.ordinal, time).day;
+        day(time) > self.day || day(time + Duration::from_secs(86_400)) < self.day
     }
 
     /// Reads a file name with the given extension, `jsonl` for a segment, `seal` for what is left of a dropped one.
@@ -408,12 +415,8 @@ pub(super) struct LineReader {
 impl LineReader {
     /// Opens a segment; with `limit`, bytes from there on are not read.
     pub(super) fn open(path: &Path, limit: Option<u64>) -> io::Result<Self> {
-        let file = fs::OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-            .open(path)?;
         Ok(Self {
-            input: BufReader::with_capacity(1 << 16, file).take(limit.unwrap_or(u64::MAX)),
+            input: BufReader::with_capacity(1 << 16, open_regular(path)?).take(limit.unwrap_or(u64::MAX)),
             offset: 0,
         })
     }

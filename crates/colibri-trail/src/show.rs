@@ -1,7 +1,6 @@
 //! Reading records back, filtered, in order, and as they are written.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -10,6 +9,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::file::open_regular;
 use super::segment::{Line, LineReader, Listing, Read, SegmentName};
 
 /// Calls that are remembered until their exit, to tell its user: as many as a daemon has in flight at most, and some.
@@ -173,7 +173,7 @@ pub fn show(
 /// # Errors
 /// Where the segment cannot be read.
 pub fn tail(segment: &Path, most: usize, each: &mut dyn FnMut(Shown<'_>)) -> io::Result<()> {
-    let mut file = File::open(segment)?;
+    let mut file = open_regular(segment)?;
     let length = file.metadata()?.len();
     let from = length.saturating_sub(LAST_PIECE);
     file.seek(SeekFrom::Start(from))?;

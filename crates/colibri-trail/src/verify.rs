@@ -110,6 +110,28 @@ pub struct Report {
     pub witnessed_heads: u64,
     /// How far the promise reaches: records covered by the last witnessed head that agrees.
     pub promised_records: u64,
+    /// Who vouches for the trail, and how far.
+    pub vouched_by: Vec<Vouched>,
+}
+
+/// Who vouches for a trail: somebody whose head agrees with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Vouched {
+    /// Who.
+    pub by: Voucher,
+    /// For how many records.
+    pub records: u64,
+}
+
+/// Who can vouch for a trail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Voucher {
+    /// A witness: a log of heads that the daemon cannot change.
+    Witness,
+    /// The daemon's own note of the last head. It knows what others removed; who can write as the daemon's user can
+    /// change it too.
+    Note,
 }
 
 impl Report {
@@ -151,6 +173,7 @@ pub fn verify(dir: &Path, extent: Extent, verifier: Option<&Verifier>, heads: &W
         gaps: Vec::new(),
         first: None,
         rewritten: 0,
+        noted: false,
     };
     walk.run(dir, &listing)?;
     Ok(walk.finish(extent))
@@ -189,6 +212,8 @@ struct Walk<'a> {
     /// The number of the first record that is there.
     first: Option<u64>,
     rewritten: u64,
+    /// Whether the daemon's own note agrees.
+    noted: bool,
 }
 
 impl Walk<'_> {
@@ -547,7 +572,18 @@ impl Walk<'_> {
         }
     }
 
+    /// Compares a record with what others know of it.
     fn witnessed(&mut self, line: &Line<'_>) {
+        if let Some(noted) = &self.heads.noted
+            && line.n.checked_add(1) == Some(noted.records)
+        {
+            if to_hex(&noted.hash) == *line.hash {
+                self.noted = true;
+            } else {
+                let what = format!("the daemon noted another head after record {}", line.n);
+                self.fault(FaultKind::Rewritten, what);
+            }
+        }
         let Some(heads) = self.heads.heads.get(&(line.n.saturating_add(1))) else {
             return;
         };
@@ -573,8 +609,15 @@ impl Walk<'_> {
 
     fn finish(mut self, extent: Extent) -> Report {
         self.report_gaps();
-        let last = self.heads.heads.keys().next_back().copied().unwrap_or(0);
-        let what = format!("a witness saw {last} records, the trail has {}", self.top);
+        let seen = self.heads.heads.keys().next_back().copied().unwrap_or(0);
+        let noted = self.heads.noted.as_ref().map_or(0, |head| head.records);
+        let last = seen.max(noted);
+        let who = if seen >= noted {
+            "a witness saw"
+        } else {
+            "the daemon noted"
+        };
+        let what = format!("{who} {last} records, the trail has {}", self.top);
         match extent {
             Extent::Whole if last > self.top => {
                 let (segment, line) = self.place.clone();
@@ -585,6 +628,18 @@ impl Walk<'_> {
             }
             _ => {}
         }
+        if self.report.promised_records > 0 {
+            self.report.vouched_by.push(Vouched {
+                by: Voucher::Witness,
+                records: self.report.promised_records,
+            });
+        }
+        if self.noted || self.heads.noted.is_some() && noted == 0 {
+            self.report.vouched_by.push(Vouched {
+                by: Voucher::Note,
+                records: noted,
+            });
+        }
         self.report.first_record = self.first.unwrap_or(self.top);
         self.report.records = self.top;
         self.report.head = String::from_utf8_lossy(&self.head).into_owned();
@@ -594,7 +649,7 @@ impl Walk<'_> {
         if self.heads.forged > 0 {
             let forged = self.heads.forged;
             self.report.notes.push(format!(
-                "{forged} lines of the log look like heads of this trail but are not signed by its key"
+                "{forged} heads say that they are of this trail but are not signed by its key"
             ));
         }
         if !self.sealed && self.top > 0 && extent == Extent::Whole {

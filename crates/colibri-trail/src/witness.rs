@@ -5,9 +5,11 @@
 //! ends at the last head that a witness saw.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Read as _};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use super::file::open_regular;
 use super::merkle::Hash;
 use super::note::{Signer, Verifier};
 use super::segment::{from_hex, to_hex};
@@ -60,6 +62,20 @@ impl Head {
     #[must_use]
     pub fn is_signed_by(&self, verifier: &Verifier) -> bool {
         self.origin == verifier.name() && verifier.verify(&self.text(), &self.signature)
+    }
+
+    /// Reads the daemon's own note of the last head: `None` where there is none, or it is empty after a power failure.
+    ///
+    /// # Errors
+    /// Where the note cannot be read.
+    pub fn noted(path: &Path) -> io::Result<Option<Self>> {
+        let mut text = String::new();
+        match open_regular(path) {
+            Ok(file) => file.take(4096).read_to_string(&mut text)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        Ok(Self::find(&text))
     }
 
     /// Finds a head in a line of a log, wherever in the line it stands.
@@ -147,6 +163,9 @@ pub struct WitnessedHeads {
     pub heads: BTreeMap<u64, Vec<Head>>,
     /// Lines that looked like heads of this trail but were not signed by its key.
     pub forged: u64,
+    /// The daemon's own note of the last head. It stands where the daemon can write, so it promises nothing against the
+    /// daemon's user; it misses what others removed.
+    pub noted: Option<Head>,
 }
 
 impl WitnessedHeads {
@@ -169,6 +188,18 @@ impl WitnessedHeads {
             line.clear();
         }
         Ok(found)
+    }
+
+    /// Adds the daemon's own note, unless it is not signed by the key.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub fn read_note(&mut self, path: &Path, verifier: Option<&Verifier>) -> io::Result<()> {
+        match (Head::noted(path)?, verifier) {
+            (Some(head), Some(key)) if !head.is_signed_by(key) => self.forged += 1,
+            (noted, _) => self.noted = noted,
+        }
+        Ok(())
     }
 
     /// Adds one head.

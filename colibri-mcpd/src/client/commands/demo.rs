@@ -23,7 +23,6 @@ use crate::client::connect::{Connection, Progress, ToolResult};
 use crate::client::{terminal, trail};
 use crate::confine::{HELPER, PrivMode};
 use crate::host::registry::{FIXED_PATH, Loaded, Rules};
-use colibri_trail::Extent;
 
 /// How long the daemon may take to start, and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -145,14 +144,7 @@ fn verify(stage: &Mutex<Stage>) -> Result<(), Failure> {
     let state_dir = directory.join("state");
     let key = trail::verifier(&state_dir, None)?;
     let mut report = Vec::new();
-    let status = trail::print_verify(
-        &colibri_trail::directory(&state_dir),
-        Extent::Whole,
-        None,
-        key.as_ref(),
-        false,
-        &mut report,
-    )?;
+    let status = trail::print_verify(&state_dir, None, None, key.as_ref(), false, &mut report)?;
     say(&format!(
         "   $ colibri-mcp trail verify --state-dir {}",
         state_dir.display()

@@ -10,7 +10,7 @@ use nix::unistd::User;
 use super::{Context, Failure};
 use crate::client::trail;
 use crate::config::paths;
-use colibri_trail::{Extent, Filter, directory};
+use colibri_trail::{Filter, directory};
 
 /// Which trail, and what to do with it.
 #[derive(Debug, clap::Args)]
@@ -172,13 +172,9 @@ fn act(arguments: &Arguments, json: bool, out: &mut dyn Write) -> Result<u8, Fai
         }
         Action::Verify { archive, syslog, key } => {
             let key = trail::verifier(&state_dir, key.as_deref())?;
-            let (dir, extent) = match archive {
-                Some(archive) => (archive, Extent::Archive),
-                None => (&dir, Extent::Whole),
-            };
             return Ok(trail::print_verify(
-                dir,
-                extent,
+                &state_dir,
+                archive.as_deref(),
                 syslog.as_deref(),
                 key.as_ref(),
                 json,

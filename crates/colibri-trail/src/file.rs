@@ -1,0 +1,46 @@
+//! Files of the trail: opened in a directory that somebody else may own, and put there whole or not at all.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+/// Opens a regular file for reading, and nothing else: a FIFO put there under a segment's name would hold who reads it
+/// until somebody writes, and a symbolic link would lead elsewhere.
+///
+/// # Errors
+/// Where there is no such file, it cannot be opened, or it is not a regular one.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(path)?;
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    let name = path.file_name().unwrap_or_default().display();
+    let what = format!("{name} is not a regular file: find out who put it there, and remove it");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, what))
+}
+
+/// Puts a file there in place of the one before: written beside and renamed, so that nobody ever sees half of it. With
+/// `sync` it is on disk before it gets its name.
+pub(super) fn replace(path: &Path, mode: u32, bytes: &[u8], sync: bool) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+        .open(&beside)?;
+    file.write_all(bytes)?;
+    if sync {
+        file.sync_all()?;
+    }
+    fs::rename(&beside, path)
+}
