@@ -9,7 +9,7 @@ use tracing::{debug, info, warn};
 
 use super::Host;
 use super::catalogue::{Catalogue, Definition};
-use super::pool::{Server, Share, Tie};
+use super::pool::{ProcessKey, Server, Tie};
 use super::session::Session;
 use crate::policy::visible;
 use crate::wire::Outbox;
@@ -21,19 +21,19 @@ const PROBE: Duration = Duration::from_secs(5);
 
 /// Starts a process of a server, opens it in the era that it speaks, and asks it for its tools: a process whose
 /// definitions were not judged is given to nobody.
-pub(super) async fn start(host: &Arc<Host>, server: &Arc<Server>, share: Share) -> Result<Arc<Session>, Failure> {
+pub(super) async fn start(host: &Arc<Host>, server: &Arc<Server>, key: ProcessKey) -> Result<Arc<Session>, Failure> {
     let until = Instant::now() + server.limits.start;
     let limit = server.limits.start.as_millis();
     let start = async {
-        let opening = open(host, server, share).await?;
-        let session = &opening.session;
-        listen(session);
-        let walked = walk_tools(session, server.limits.start).await;
         // No call is lost with a process that has none yet.
-        let catalogue = walked.map_err(|failure| match failure.code {
+        let of_start = |failure: Failure| match failure.code {
             Code::ServerDied => broken(server, &failure.message),
             _ => failure,
-        })?;
+        };
+        let opening = open(host, server, key).await.map_err(of_start)?;
+        let session = &opening.session;
+        listen(session);
+        let catalogue = walk_tools(session, server.limits.start).await.map_err(of_start)?;
         server.learned(session, catalogue).await?;
         Ok(opening.keep())
     };
@@ -64,9 +64,9 @@ impl Drop for Opening {
     }
 }
 
-async fn open(host: &Arc<Host>, server: &Arc<Server>, share: Share) -> Result<Opening, Failure> {
+async fn open(host: &Arc<Host>, server: &Arc<Server>, key: ProcessKey) -> Result<Opening, Failure> {
     if let Some(version) = server.version() {
-        let opening = spawn(host, server, share, version).await?;
+        let opening = spawn(host, server, key, version).await?;
         match greet(&opening.session, version).await {
             Ok(()) => return Ok(opening),
             Err(failure) => {
@@ -80,7 +80,7 @@ async fn open(host: &Arc<Host>, server: &Arc<Server>, share: Share) -> Result<Op
     }
     // The era is found out on a process of its own: a legacy server may exit on the probe, and a process is locked to
     // the era of its first message.
-    let opening = spawn(host, server, share, Version::LATEST).await?;
+    let opening = spawn(host, server, key, Version::LATEST).await?;
     let probe = opening.session.ask(upstream::discover, PROBE, Code::TimeoutStart).await;
     let legacy = match &probe {
         Ok(answered) => {
@@ -106,7 +106,7 @@ async fn open(host: &Arc<Host>, server: &Arc<Server>, share: Share) -> Result<Op
     }
     opening.session.end("it was only asked which MCP versions it speaks");
     drop(opening);
-    let opening = spawn(host, server, share, Version::LATEST_LEGACY).await?;
+    let opening = spawn(host, server, key, Version::LATEST_LEGACY).await?;
     greet(&opening.session, Version::LATEST_LEGACY).await?;
     Ok(opening)
 }
@@ -183,7 +183,7 @@ pub struct Said {
     pub instructions: Option<String>,
 }
 
-async fn spawn(host: &Arc<Host>, server: &Arc<Server>, share: Share, version: Version) -> Result<Opening, Failure> {
+async fn spawn(host: &Arc<Host>, server: &Arc<Server>, key: ProcessKey, version: Version) -> Result<Opening, Failure> {
     let order = host.order(server)?;
     let spawned = host.spawner.spawn(order).await.map_err(|error| {
         let code = if error.is_transient() {
@@ -201,12 +201,13 @@ async fn spawn(host: &Arc<Host>, server: &Arc<Server>, share: Share, version: Ve
         &*spawned.process,
         version,
         outbox,
+        server.allowance(key),
         host.chain(),
     );
     host.process_started();
     let tie = Arc::new(Tie {
         server: server.clone(),
-        share,
+        key,
     });
     tokio::spawn(session.clone().run(spawned, host.max_frame, host.secrets.clone(), tie));
     Ok(Opening { session, kept: false })

@@ -11,6 +11,8 @@ mod relay;
 mod retry;
 pub mod secrets;
 pub mod session;
+mod sought;
+mod stderr;
 pub mod tap;
 mod tool;
 
@@ -26,7 +28,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
-pub use pool::{Server, Share, State};
+pub use pool::{ProcessKey, Server, State, Viewer};
+pub use sought::Wanted;
 pub use tool::{HostTool, Table, Taken};
 
 use crate::chain::Chain;
@@ -37,9 +40,6 @@ use crate::wire::Budget;
 use catalogue::Catalogue;
 use colibri_protocol::{Code, Failure};
 use secrets::{Redactor, Secrets};
-
-/// How long a list waits for servers that were never seen.
-const FIRST_LOOK: Duration = Duration::from_secs(2);
 
 /// Warnings about names that are logged: servers can invent names without end.
 const MOST_WARNINGS: u64 = 500;
@@ -195,7 +195,7 @@ impl Host {
                 // A contract is a file of its own, which may have changed.
                 Some(old) if old.entry == *entry && old.executable == executable && entry.contract.is_none() => {
                     old.block(found.blocked());
-                    old.forgive();
+                    old.reset();
                     servers.insert(id.clone(), old.clone());
                 }
                 old => {
@@ -264,29 +264,41 @@ impl Host {
         self.seen.notify_waiters();
     }
 
-    /// Starts servers that were never seen, together, and waits for them, but not long: stragglers are told of by
-    /// list_changed.
-    pub async fn first_look(&self, unseen: Vec<Arc<Server>>, caller: &Caller, connection: u64) {
-        let unseen: Vec<_> = unseen
-            .into_iter()
-            .map(|server| (server.failed_starts(), server))
-            .collect();
-        for (_, server) in &unseen {
-            server.make_seen(caller, connection);
-        }
-        let until = Instant::now() + FIRST_LOOK;
-        let settled = |(failed, server): &(u64, Arc<Server>)| server.is_offered() || server.failed_starts() > *failed;
-        loop {
-            let seen = self.seen.notified();
-            if unseen.iter().all(settled) || timeout_at(until, seen).await.is_err() {
-                return;
+    /// Has those of these servers started whose tools are not known, together. Until when which of them are worth waiting
+    /// for: those that are started for the first time, and not for long. Stragglers are told of by list_changed.
+    pub fn discover(&self, servers: &[Arc<Server>], caller: &Caller, connection: u64) -> Vec<(Instant, Arc<Server>)> {
+        let started = |server: &Arc<Server>| Some((server.discover(caller, connection)?, server.clone()));
+        servers.iter().filter_map(started).collect()
+    }
+
+    /// Waits until these servers have been started, or the time is up.
+    pub async fn discovered(&self, awaited: Vec<(Instant, Arc<Server>)>) {
+        for (until, server) in awaited {
+            loop {
+                let seen = self.seen.notified();
+                if server.is_offered() || !server.is_starting() || timeout_at(until, seen).await.is_err() {
+                    break;
+                }
             }
         }
     }
 
-    /// The servers whose tools are not known and that can be started now.
+    /// Waits until none of these servers is being started to be seen for the first time. A start has its own limit.
+    async fn settled(&self, servers: &[Arc<Server>]) {
+        for server in servers {
+            loop {
+                let seen = self.seen.notified();
+                if server.is_offered() || !server.is_starting() {
+                    break;
+                }
+                seen.await;
+            }
+        }
+    }
+
+    /// The servers whose tools are not known.
     pub fn unseen(&self) -> Vec<Arc<Server>> {
-        let unseen = |server: &&Arc<Server>| !server.is_offered() && server.can_start();
+        let unseen = |server: &&Arc<Server>| !server.is_offered();
         self.servers.load().values().filter(unseen).cloned().collect()
     }
 

@@ -15,8 +15,9 @@ use tracing::{debug, info, warn};
 
 use super::catalogue::Catalogue;
 use super::registry;
-use super::retry::{self, Health};
-use super::session::{Keeper, Limits, Session};
+use super::retry::{self, Discovery, Health};
+use super::session::{Crash, Keeper, Limits, Session};
+use super::stderr::Allowance;
 use super::tap::Taps;
 use super::{Host, handshake};
 use crate::chain::metrics::CallMetrics;
@@ -34,17 +35,36 @@ const MOST_NOTES: u32 = 50;
 /// After these, one in this time.
 const BETWEEN_NOTES: Duration = Duration::from_secs(60);
 
-/// Who shares a process.
+/// Whose calls a process gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Share {
-    /// Everybody.
+pub enum ProcessKey {
+    /// Everybody's.
     All,
-    /// The calls of one user.
+    /// Those of one user.
     Uid(u32),
-    /// The calls of one connection.
-    Connection(u64),
-    /// One call.
-    Call(u64),
+    /// Those of one user's connection.
+    Connection(u32, u64),
+    /// One call of a user.
+    Call(u32, u64),
+}
+
+impl ProcessKey {
+    /// The user whose it is alone.
+    pub fn uid(self) -> Option<u32> {
+        match self {
+            ProcessKey::All => None,
+            ProcessKey::Uid(uid) | ProcessKey::Connection(uid, _) | ProcessKey::Call(uid, _) => Some(uid),
+        }
+    }
+}
+
+/// Who looks at a server's state. What became of other users' processes is not everybody's to see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Viewer {
+    /// An operator: sees that a process of anybody failed, and why. What it wrote is for its own user (and in the log).
+    Operator(Option<u32>),
+    /// A user: sees what became of the processes that get that user's calls.
+    User(u32),
 }
 
 /// What an operator sees of a server.
@@ -81,8 +101,11 @@ impl State {
 type Opened = Result<Arc<Session>, Failure>;
 
 enum Slot {
-    /// Who waits for it, in the order in which they came.
-    Starting(Vec<oneshot::Sender<Opened>>, AbortHandle),
+    Starting {
+        /// Who waits for it, in the order in which they came.
+        waiting: Vec<oneshot::Sender<Opened>>,
+        task: AbortHandle,
+    },
     Ready(Arc<Session>),
 }
 
@@ -91,7 +114,7 @@ impl Slot {
     fn end(&self, reason: &'static str) -> bool {
         match self {
             Slot::Ready(session) => session.end(reason),
-            Slot::Starting(_, task) => task.abort(),
+            Slot::Starting { task, .. } => task.abort(),
         }
         matches!(self, Slot::Ready(_))
     }
@@ -129,8 +152,12 @@ pub struct Server {
 }
 
 struct Inner {
-    slots: BTreeMap<Share, Slot>,
-    health: Health,
+    slots: BTreeMap<ProcessKey, Slot>,
+    /// Of the processes of each user, or of all; those that work are not in it.
+    health: BTreeMap<Option<u32>, Health>,
+    /// What of their standard error may be logged.
+    allowances: BTreeMap<Option<u32>, Arc<Allowance>>,
+    discovery: Discovery,
     blocked: Option<String>,
     /// The version found out, once it is known.
     version: Option<Version>,
@@ -141,10 +168,53 @@ struct Inner {
     retired: bool,
     /// Why no process is wanted any more, not even for calls in flight.
     ended: Option<&'static str>,
-    failed_starts: u64,
     /// How often something was newly blocked, and when last.
     noted: (u32, Instant),
     shown: (State, SystemTime),
+}
+
+impl Inner {
+    fn state(&self, viewer: Viewer, isolation: Isolation) -> (State, Option<String>) {
+        if let Some(reason) = &self.blocked {
+            return (State::Blocked, Some(reason.clone()));
+        }
+        let any = |of: &dyn Fn(&ProcessKey) -> bool| {
+            let slots = || self.slots.iter().filter(|(key, _)| of(key)).map(|(_, slot)| slot);
+            let ready = slots().any(|slot| matches!(slot, Slot::Ready(_)));
+            let state = if ready { State::Ready } else { State::Starting };
+            slots().next().map(|_| state)
+        };
+        let own = |key: &ProcessKey| match viewer {
+            Viewer::Operator(_) => true,
+            Viewer::User(uid) => key.uid().is_none_or(|of| of == uid),
+        };
+        let failed = self.health_for(viewer, isolation);
+        let reason = failed.map(|(of, health)| match viewer {
+            Viewer::Operator(uid) if of.is_some() && of != uid => health.reason().to_owned(),
+            Viewer::Operator(_) | Viewer::User(_) => health.whole_reason(),
+        });
+        match (any(&own), failed) {
+            (Some(State::Ready), _) => (State::Ready, None),
+            (Some(state), _) => (state, reason),
+            (None, Some((_, health))) if health.is_permanent() => (State::Failed, reason),
+            (None, Some(_)) => (State::BackingOff, reason),
+            (None, None) => (any(&|_| true).unwrap_or(State::Stopped), None),
+        }
+    }
+
+    /// The failures that count for a viewer: for an operator those of whoever's processes failed last.
+    fn health_for(&self, viewer: Viewer, isolation: Isolation) -> Option<(Option<u32>, &Health)> {
+        match viewer {
+            Viewer::Operator(_) => {
+                let all = self.health.iter().map(|(of, health)| (*of, health));
+                all.max_by_key(|(_, health)| health.since())
+            }
+            Viewer::User(uid) => {
+                let of = (isolation != Isolation::Shared).then_some(uid);
+                self.health.get(&of).map(|health| (of, health))
+            }
+        }
+    }
 }
 
 impl Server {
@@ -179,14 +249,15 @@ impl Server {
             host: host.me.clone(),
             inner: Mutex::new(Inner {
                 slots: BTreeMap::new(),
-                health: Health::default(),
+                health: BTreeMap::new(),
+                allowances: BTreeMap::new(),
+                discovery: Discovery::default(),
                 blocked,
                 version: catalogue.version,
                 catalogue,
                 judgement: Arc::new(judgement),
                 retired: false,
                 ended: None,
-                failed_starts: 0,
                 noted: (0, Instant::now()),
                 shown: (State::Stopped, SystemTime::now()),
             }),
@@ -213,14 +284,19 @@ impl Server {
             .ok_or_else(|| Failure::new(Code::DaemonStopping, "the daemon is ending"))
     }
 
-    /// Who shares a process with a caller.
-    pub fn share(&self, caller: &Caller, connection: u64) -> Share {
+    /// The process for a caller.
+    pub(super) fn key(&self, caller: &Caller, connection: u64) -> ProcessKey {
         match self.isolation {
-            Isolation::Shared => Share::All,
-            Isolation::User => Share::Uid(caller.uid),
-            Isolation::Client => Share::Connection(connection),
-            Isolation::Call => Share::Call(self.calls.fetch_add(1, Ordering::Relaxed)),
+            Isolation::Shared => ProcessKey::All,
+            Isolation::User => ProcessKey::Uid(caller.uid),
+            Isolation::Client => ProcessKey::Connection(caller.uid, connection),
+            Isolation::Call => ProcessKey::Call(caller.uid, self.calls.fetch_add(1, Ordering::Relaxed)),
         }
+    }
+
+    /// What of the standard error of such a process may be logged.
+    pub(super) fn allowance(&self, key: ProcessKey) -> Arc<Allowance> {
+        self.inner().allowances.entry(key.uid()).or_default().clone()
     }
 
     /// What it said of its tools.
@@ -234,38 +310,11 @@ impl Server {
         (inner.catalogue.clone(), inner.judgement.clone())
     }
 
-    /// Whether it would be started if somebody called it now.
-    pub fn can_start(&self) -> bool {
-        let inner = self.inner();
-        inner.blocked.is_none() && !inner.retired && inner.health.backing_off().is_none()
-    }
-
-    /// Why its tools are not known, unless they are.
-    pub fn unseen_because(&self) -> Option<Failure> {
-        if self.catalogue().seen {
-            return None;
-        }
-        let (state, reason, _) = self.state();
-        let failure = match (state, reason) {
-            (State::Failed, Some(reason)) => {
-                let message = format!("{} cannot be started: {reason}", self.id);
-                Failure::new(Code::ServerUnstartable, message).of_server(&*self.id)
-            }
-            (State::BackingOff, Some(reason)) => self.unavailable(self.inner().health.left_alone(&reason)),
-            (_, Some(reason)) => self.unavailable(reason),
-            (_, None) => self.unavailable("its tools are not known yet"),
-        };
-        Some(failure)
-    }
-
-    /// How often starting it failed.
-    pub fn failed_starts(&self) -> u64 {
-        self.inner().failed_starts
-    }
-
     /// Forgets its failures: what was wrong may have been mended.
-    pub fn forgive(&self) {
-        self.inner().health.worked();
+    pub fn reset(&self) {
+        let mut inner = self.inner();
+        inner.health.clear();
+        inner.discovery = Discovery::default();
     }
 
     /// Forbids starting it, or allows it again.
@@ -274,15 +323,15 @@ impl Server {
     }
 
     /// The process for these callers, if it runs.
-    pub fn ready(&self, share: Share) -> Option<Arc<Session>> {
-        match self.inner().slots.get(&share) {
+    pub fn ready(&self, key: ProcessKey) -> Option<Arc<Session>> {
+        match self.inner().slots.get(&key) {
             Some(Slot::Ready(session)) if session.is_open() => Some(session.clone()),
             _ => None,
         }
     }
 
     /// The process for these callers, started if need be.
-    pub async fn open(self: &Arc<Self>, share: Share) -> Result<Arc<Session>, Failure> {
+    pub async fn open(self: &Arc<Self>, key: ProcessKey) -> Result<Arc<Session>, Failure> {
         let (sender, receiver) = oneshot::channel();
         {
             let mut inner = self.inner();
@@ -293,23 +342,27 @@ impl Server {
             if inner.retired {
                 return Err(self.unavailable("it was removed from the registry"));
             }
-            match inner.slots.get_mut(&share) {
+            match inner.slots.get_mut(&key) {
                 Some(Slot::Ready(session)) if session.is_open() => return Ok(session.clone()),
-                Some(Slot::Starting(waiting, _)) => waiting.push(sender),
+                Some(Slot::Starting { waiting, .. }) => waiting.push(sender),
                 _ => {
-                    if inner.health.backing_off().is_some() {
-                        let why = inner.health.reason().unwrap_or_default();
-                        return Err(self.unavailable(inner.health.left_alone(why)));
+                    if let Some(health) = inner.health.get(&key.uid()).filter(|health| health.is_backing_off()) {
+                        return Err(self.unavailable(health.left_alone()));
                     }
-                    // It takes the lock when it is done, so it cannot be done before its slot is there.
-                    let task = tokio::spawn(self.clone().start(share));
-                    let starting = Slot::Starting(vec![sender], task.abort_handle());
-                    inner.slots.insert(share, starting);
+                    self.begin(&mut inner, key, vec![sender]);
                 }
             }
         }
         let given_up = |_| Err(self.unavailable("starting it was given up"));
         receiver.await.unwrap_or_else(given_up)
+    }
+
+    /// Begins to start a process.
+    fn begin(self: &Arc<Self>, inner: &mut Inner, key: ProcessKey, waiting: Vec<oneshot::Sender<Opened>>) {
+        // It takes the lock when it is done, so it cannot be done before its slot is there.
+        let task = tokio::spawn(self.clone().start(key)).abort_handle();
+        inner.slots.insert(key, Slot::Starting { waiting, task });
+        inner.discovery.begin();
     }
 
     fn unavailable(&self, why: impl Into<String>) -> Failure {
@@ -320,32 +373,40 @@ impl Server {
         .of_server(&*self.id)
     }
 
-    async fn start(self: Arc<Self>, share: Share) {
+    async fn start(self: Arc<Self>, key: ProcessKey) {
         let result = match self.host() {
-            Ok(host) => handshake::start(&host, &self, share).await,
+            Ok(host) => handshake::start(&host, &self, key).await,
             Err(failure) => Err(failure),
         };
         let waiting = {
             let mut inner = self.inner();
-            let waiting = match inner.slots.remove(&share) {
-                Some(Slot::Starting(waiting, _)) => waiting,
+            let waiting = match inner.slots.remove(&key) {
+                Some(Slot::Starting { waiting, .. }) => waiting,
                 Some(Slot::Ready(_)) | None => Vec::new(),
             };
             match &result {
-                Ok(session) if session.is_open() => drop(inner.slots.insert(share, Slot::Ready(session.clone()))),
+                Ok(session) if session.is_open() => {
+                    if key.uid().is_none() {
+                        session.is_shared();
+                    }
+                    inner.discovery = Discovery::default();
+                    inner.slots.insert(key, Slot::Ready(session.clone()));
+                }
                 // It ended right after its handshake.
                 Ok(_) => {}
                 Err(failure) => {
-                    inner.failed_starts += 1;
                     warn!(server = &*self.id, "could not be started: {}", failure.message);
-                    inner.health.failed(&failure.message, retry::class(failure));
+                    let health = inner.health.entry(key.uid()).or_default();
+                    health.failed(&failure.message, None, retry::class(failure));
+                    inner.discovery.failed();
                     self.ailing.store(true, Ordering::Release);
                 }
             }
             if let Ok(session) = &result {
+                let nobodys = matches!(key, ProcessKey::Call(..)) && waiting.is_empty();
                 match inner.ended {
                     Some(reason) => session.end(reason),
-                    None if inner.retired => session.drain(),
+                    None if inner.retired || nobodys => session.drain(),
                     None => {}
                 }
             }
@@ -530,34 +591,47 @@ impl Server {
 
     /// A connection is gone: a process that was its alone ends.
     pub fn disconnected(&self, connection: u64) {
-        let share = Share::Connection(connection);
-        let mut inner = self.inner();
-        if inner
-            .slots
-            .get(&share)
-            .is_some_and(|slot| !slot.end("its client is gone"))
-        {
-            inner.slots.remove(&share);
-        }
-    }
-
-    /// Starts a process so that its tools become known; does not wait for them.
-    pub fn make_seen(self: &Arc<Self>, caller: &Caller, connection: u64) {
-        let of_one_call = matches!(self.isolation, Isolation::Call);
-        if of_one_call && self.is_running() {
-            // That one tells its tools too; further ones would be nobody's, one for each who asks.
+        if self.isolation != Isolation::Client {
             return;
         }
-        let share = self.share(caller, connection);
-        let server = self.clone();
-        tokio::spawn(async move {
-            // Why it could not be started is in the log and in its state.
-            if let Ok(session) = server.open(share).await
-                && of_one_call
-            {
-                session.drain();
-            }
-        });
+        let is_its = |key: &ProcessKey| matches!(key, ProcessKey::Connection(_, of) if *of == connection);
+        let ends = |slot: &Slot| slot.end("its client is gone");
+        self.inner().slots.retain(|key, slot| !is_its(key) || ends(slot));
+    }
+
+    /// Starts a process so that its tools become known, unless one is being started, or starting it failed not long ago.
+    /// Until when it is worth waiting for: the first time alone.
+    pub fn discover(self: &Arc<Self>, caller: &Caller, connection: u64) -> Option<Instant> {
+        if self.is_offered() {
+            return None;
+        }
+        let mut inner = self.inner();
+        if inner.blocked.is_some() || inner.retired {
+            return None;
+        }
+        let starting = inner.slots.values().any(|slot| matches!(slot, Slot::Starting { .. }));
+        let ill = inner
+            .health
+            .get(&self.holder(caller))
+            .is_some_and(Health::is_backing_off);
+        if !starting && !ill && inner.discovery.may_begin() {
+            let key = self.key(caller, connection);
+            self.begin(&mut inner, key, Vec::new());
+        } else if !starting {
+            return None;
+        }
+        inner.discovery.worth_waiting()
+    }
+
+    /// Whose failures count for a caller.
+    fn holder(&self, caller: &Caller) -> Option<u32> {
+        (self.isolation != Isolation::Shared).then_some(caller.uid)
+    }
+
+    /// Whether a process is being started.
+    pub fn is_starting(&self) -> bool {
+        let inner = self.inner();
+        inner.slots.values().any(|slot| matches!(slot, Slot::Starting { .. }))
     }
 
     /// Text without the values of secrets.
@@ -575,13 +649,13 @@ impl Server {
     }
 
     /// Its processes.
-    pub fn sessions(&self) -> Vec<(Share, Arc<Session>)> {
+    pub fn sessions(&self) -> Vec<(ProcessKey, Arc<Session>)> {
         self.inner()
             .slots
             .iter()
-            .filter_map(|(share, slot)| match slot {
-                Slot::Ready(session) => Some((*share, session.clone())),
-                Slot::Starting(..) => None,
+            .filter_map(|(key, slot)| match slot {
+                Slot::Ready(session) => Some((*key, session.clone())),
+                Slot::Starting { .. } => None,
             })
             .collect()
     }
@@ -593,43 +667,35 @@ impl Server {
 
     /// Something happened that may have changed its state: since when it has the new one is known from then on.
     fn note_state(&self) {
-        let _ = self.state();
+        let _ = self.state(Viewer::Operator(None));
     }
 
-    /// Its state, the reason for it, and since when.
-    pub fn state(&self) -> (State, Option<String>, SystemTime) {
+    /// Its state, the reason for it, and since when: as an operator sees it, or a user.
+    pub fn state(&self, viewer: Viewer) -> (State, Option<String>, SystemTime) {
         let mut inner = self.inner();
-        let ready = inner.slots.values().any(|slot| matches!(slot, Slot::Ready(_)));
-        let (state, reason) = if let Some(reason) = &inner.blocked {
-            (State::Blocked, Some(reason.clone()))
-        } else if ready {
-            (State::Ready, None)
-        } else if !inner.slots.is_empty() {
-            (State::Starting, inner.health.reason().map(str::to_owned))
-        } else if inner.health.is_clean() {
-            (State::Stopped, None)
-        } else if inner.health.is_permanent() {
-            (State::Failed, inner.health.reason().map(str::to_owned))
-        } else {
-            (State::BackingOff, inner.health.reason().map(str::to_owned))
-        };
-        if inner.shown.0 != state {
+        let (state, reason) = inner.state(viewer, self.isolation);
+        if matches!(viewer, Viewer::Operator(_)) && inner.shown.0 != state {
             inner.shown = (state, SystemTime::now());
         }
-        (state, reason, inner.shown.1)
+        // Since when it is so for others is no user's to see.
+        let since = match (state, inner.health_for(viewer, self.isolation)) {
+            (State::BackingOff | State::Failed, Some((_, health))) => health.since(),
+            _ => None,
+        };
+        (state, reason, since.unwrap_or(inner.shown.1))
     }
 
     /// Sends a call to a process for its caller, started if need be. A call of which no byte was sent is tried again.
     pub fn call(self: &Arc<Self>, call: Call) {
-        let share = self.share(&call.client.caller, call.client.connection);
-        let call = match self.ready(share) {
+        let key = self.key(&call.client.caller, call.client.connection);
+        let call = match self.ready(key) {
             None => Box::new(call),
             Some(session) => match self.give(&session, call) {
                 Ok(()) => return,
                 Err(call) => call,
             },
         };
-        tokio::spawn(self.clone().call_later(share, call));
+        tokio::spawn(self.clone().call_later(key, call));
     }
 
     /// Gives a call to a process, unless the process says something of the tool that is not approved. The call is given
@@ -654,16 +720,30 @@ impl Server {
         Ok(())
     }
 
-    async fn call_later(self: Arc<Self>, share: Share, mut call: Box<Call>) {
+    /// Gives a call to a process, started if need be.
+    async fn call_later(self: Arc<Self>, key: ProcessKey, call: Box<Call>) {
+        let server = self.clone();
+        self.with_process(key, call, move |session, call| server.give(session, call))
+            .await;
+    }
+
+    /// Has a process for a call, started if need be, and does `then` with both, which gives the call back if the process
+    /// takes no more. A start that failed is tried again, as often as the entry says.
+    pub(super) async fn with_process(
+        self: Arc<Self>,
+        key: ProcessKey,
+        mut call: Box<Call>,
+        then: impl Fn(&Arc<Session>, Call) -> Result<(), Box<Call>>,
+    ) {
         let Ok(host) = self.host() else { return };
         loop {
             if call.client.is_cancelled(&call.id) {
                 return host.chain.finish(vec![(*call, Outcome::Cancelled)]);
             }
-            let failure = match self.open(share).await {
-                Ok(session) => match self.give(&session, *call) {
+            let failure = match self.open(key).await {
+                Ok(session) => match then(&session, *call) {
                     Ok(()) => {
-                        if matches!(share, Share::Call(_)) {
+                        if matches!(key, ProcessKey::Call(..)) {
                             session.drain();
                         }
                         return;
@@ -735,7 +815,7 @@ pub(super) struct Tie {
     /// The server.
     pub server: Arc<Server>,
     /// Who shares the process.
-    pub share: Share,
+    pub key: ProcessKey,
 }
 
 impl Keeper for Tie {
@@ -753,12 +833,13 @@ impl Keeper for Tie {
         });
     }
 
-    fn ended(&self, session: &Arc<Session>, reason: &str, crashed: bool) {
+    fn ended(&self, session: &Arc<Session>, crash: Option<Crash>) {
         let mut inner = self.server.inner();
-        if matches!(inner.slots.get(&self.share), Some(Slot::Ready(current)) if Arc::ptr_eq(current, session)) {
-            inner.slots.remove(&self.share);
-            if crashed {
-                inner.health.failed(reason, retry::Class::Transient);
+        if matches!(inner.slots.get(&self.key), Some(Slot::Ready(current)) if Arc::ptr_eq(current, session)) {
+            inner.slots.remove(&self.key);
+            if let Some(Crash { reason, wrote }) = crash {
+                let health = inner.health.entry(self.key.uid()).or_default();
+                health.failed(&reason, wrote, retry::Class::Transient);
                 self.server.ailing.store(true, Ordering::Release);
             }
         }
@@ -777,16 +858,18 @@ impl Keeper for Tie {
             return host.chain.finish(vec![(*call, Outcome::Failed(failure))]);
         }
         host.chain.retry(&mut call, &failure);
-        let (server, share) = (self.server.clone(), self.share);
+        let (server, key) = (self.server.clone(), self.key);
         tokio::spawn(async move {
             tokio::time::sleep(retry::wait_after(call.attempt - 1, host.next_retry())).await;
-            server.call_later(share, call).await;
+            server.call_later(key, call).await;
         });
     }
 
     fn answered(&self) {
-        if self.server.ailing.swap(false, Ordering::AcqRel) {
-            self.server.inner().health.worked();
+        if self.server.ailing.load(Ordering::Acquire) {
+            let mut inner = self.server.inner();
+            inner.health.remove(&self.key.uid());
+            self.server.ailing.store(!inner.health.is_empty(), Ordering::Release);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! How failures are told apart, and how long to wait after them.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
@@ -15,6 +15,12 @@ const BACKOFF: [Duration; 4] = [
     Duration::from_secs(1),
     Duration::from_secs(5),
 ];
+
+/// How long a list waits for servers that were never seen.
+const WORTH_WAITING: Duration = Duration::from_secs(2);
+/// After a start that failed, before a list has a server started again whose tools are not known; then twice as long.
+const BETWEEN_DISCOVERIES: Duration = Duration::from_secs(5);
+const MAX_BETWEEN_DISCOVERIES: Duration = Duration::from_secs(600);
 
 /// Whether another attempt can help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,28 +55,37 @@ fn fraction(turn: u64) -> f64 {
     (whole >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// A server's record of failures.
+/// The failures since it last worked of the processes that one user has of a server, or all together.
 #[derive(Debug, Default)]
 pub struct Health {
     failures: u32,
     until: Option<Instant>,
-    reason: Option<String>,
+    /// Since when it is as it is: kept while the class of its failures stays the same.
+    since: Option<SystemTime>,
+    reason: String,
+    /// What the process wrote on its standard error.
+    wrote: Option<String>,
     permanent: bool,
 }
 
 impl Health {
-    /// It works.
-    pub fn worked(&mut self) {
-        *self = Health::default();
-    }
-
     /// It failed, for this reason.
-    pub fn failed(&mut self, reason: &str, class: Class) {
+    pub fn failed(&mut self, reason: &str, wrote: Option<String>, class: Class) {
         let pause = BACKOFF[(self.failures as usize).min(BACKOFF.len() - 1)];
+        let permanent = class == Class::Permanent;
+        if self.failures == 0 || self.permanent != permanent {
+            self.since = Some(SystemTime::now());
+        }
         self.failures = self.failures.saturating_add(1);
         self.until = Some(Instant::now() + pause);
-        self.reason = Some(reason.to_owned());
-        self.permanent = class == Class::Permanent;
+        self.reason = reason.to_owned();
+        self.wrote = wrote;
+        self.permanent = permanent;
+    }
+
+    /// Since when it fails in this way.
+    pub fn since(&self) -> Option<SystemTime> {
+        self.since
     }
 
     /// How long it is still left alone, if it is.
@@ -79,27 +94,69 @@ impl Health {
         (!left.is_zero()).then_some(left)
     }
 
-    /// What callers are told who get no process; `why` it failed.
-    pub fn left_alone(&self, why: &str) -> String {
+    /// Whether it is left alone still.
+    pub fn is_backing_off(&self) -> bool {
+        self.backing_off().is_some()
+    }
+
+    /// What callers are told who get no process.
+    pub fn left_alone(&self) -> String {
+        let why = self.whole_reason();
         match self.backing_off() {
             Some(left) => format!("it failed and is left alone for {} ms more: {why}", left.as_millis()),
             None => format!("it failed: {why}"),
         }
     }
 
-    /// Why it failed last, unless it worked since.
-    pub fn reason(&self) -> Option<&str> {
-        self.reason.as_deref()
+    /// Why it failed last.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// The same, with what it wrote on its standard error.
+    pub fn whole_reason(&self) -> String {
+        match &self.wrote {
+            Some(wrote) => format!("{}; it wrote: {wrote}", self.reason),
+            None => self.reason.clone(),
+        }
     }
 
     /// Whether it failed in a way that stays.
     pub fn is_permanent(&self) -> bool {
         self.permanent
     }
+}
 
-    /// Whether it failed since it last worked.
-    pub fn is_clean(&self) -> bool {
-        self.failures == 0
+/// Finding out what a server offers that was never seen.
+#[derive(Debug, Default)]
+pub struct Discovery {
+    begun: Option<Instant>,
+    failures: u32,
+    again: Option<Instant>,
+}
+
+impl Discovery {
+    /// Whether a process may be started for it now.
+    pub fn may_begin(&self) -> bool {
+        self.again.is_none_or(|again| again <= Instant::now())
+    }
+
+    /// A process is being started.
+    pub fn begin(&mut self) {
+        self.begun = Some(Instant::now());
+    }
+
+    /// Until when a list waits for it: the first time, and not for long.
+    pub fn worth_waiting(&self) -> Option<Instant> {
+        let until = self.begun? + WORTH_WAITING;
+        (self.failures == 0 && until > Instant::now()).then_some(until)
+    }
+
+    /// It failed: the next time comes later and later.
+    pub fn failed(&mut self) {
+        let pause = BETWEEN_DISCOVERIES * 2_u32.saturating_pow(self.failures.min(16));
+        self.again = Some(Instant::now() + pause.min(MAX_BETWEEN_DISCOVERIES));
+        self.failures = self.failures.saturating_add(1);
     }
 }
 
@@ -108,18 +165,43 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn backs_off_longer_each_time_and_forgets_when_it_works() {
+    async fn backs_off_longer_each_time() {
         let mut health = Health::default();
         let mut pauses = Vec::new();
         for _ in 0..6 {
-            health.failed("crashed", Class::Transient);
+            health.failed("crashed", Some("words".to_owned()), Class::Transient);
             pauses.push(health.backing_off().map_or(0, |left| left.as_millis()));
             tokio::time::advance(health.backing_off().unwrap_or_default()).await;
             assert_eq!(health.backing_off(), None);
         }
         assert_eq!(pauses, [0, 200, 1000, 5000, 5000, 5000]);
-        health.worked();
-        assert!(health.is_clean() && health.reason().is_none());
+        assert_eq!(
+            (health.reason(), health.whole_reason().as_str()),
+            ("crashed", "crashed; it wrote: words")
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_waits_for_a_server_once() {
+        let mut discovery = Discovery::default();
+        assert!(discovery.worth_waiting().is_none() && discovery.may_begin());
+        discovery.begin();
+        assert!(discovery.worth_waiting().is_some());
+        tokio::time::advance(WORTH_WAITING).await;
+        assert_eq!(discovery.worth_waiting(), None);
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            discovery.failed();
+            assert!(!discovery.may_begin() && discovery.worth_waiting().is_none());
+            let began = Instant::now();
+            while !discovery.may_begin() {
+                tokio::time::advance(Duration::from_secs(5)).await;
+            }
+            discovery.begin();
+            assert_eq!(discovery.worth_waiting(), None);
+            pauses.push(began.elapsed().as_secs());
+        }
+        assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 600, 600]);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::handshake::Said;
 use super::pool::Server;
 use super::relay;
 use super::secrets::Secrets;
+use super::stderr::{Allowance, FirstWords, Stderr};
 use super::tap::{Asker, Direction, Seen, Taps};
 use crate::chain::enter::Cancel;
 use crate::chain::{Call, Chain, Outcome, Relayed};
@@ -50,13 +51,21 @@ pub struct Limits {
     pub result: Option<u64>,
 }
 
+/// How a process ended that nobody wanted to end.
+pub struct Crash {
+    /// Why, as far as it is known.
+    pub reason: String,
+    /// What it wrote on its standard error: for those alone who may see what became of their calls.
+    pub wrote: Option<String>,
+}
+
 /// What a session tells the one who keeps it.
 pub trait Keeper: Send + Sync {
     /// The server says that its tools changed.
     fn tools_changed(&self, session: &Arc<Session>);
 
-    /// The process is gone; calls in flight have been answered. `crashed`: it was not ours to end.
-    fn ended(&self, session: &Arc<Session>, reason: &str, crashed: bool);
+    /// The process is gone; calls in flight have been answered. `crash`: it was not ours to end.
+    fn ended(&self, session: &Arc<Session>, crash: Option<Crash>);
 
     /// A call was answered: the server works.
     fn answered(&self);
@@ -87,6 +96,8 @@ pub struct Session {
     outbox: Arc<Outbox>,
     taps: Arc<Taps>,
     state: Mutex<State>,
+    allowance: Arc<Allowance>,
+    words: Arc<FirstWords>,
     /// Something happened that the watch has to look at: a first call, an order to end.
     attention: Notify,
     chain: Arc<Chain>,
@@ -151,12 +162,13 @@ impl Answered {
 
 impl Session {
     /// A session over a process that was just started. [`Session::run`] must be spawned for it to live.
-    pub fn new(
+    pub(super) fn new(
         owner: Arc<Server>,
         number: u64,
         process: &dyn Process,
         version: Version,
         outbox: Arc<Outbox>,
+        allowance: Arc<Allowance>,
         chain: Arc<Chain>,
     ) -> Arc<Session> {
         Arc::new(Session {
@@ -181,9 +193,16 @@ impl Session {
                 complaints: 0,
                 says: Said::default(),
             }),
+            allowance,
+            words: Arc::default(),
             attention: Notify::new(),
             chain,
         })
+    }
+
+    /// Calls of several users come from now on: what it writes on its standard error is for the log alone.
+    pub(super) fn is_shared(&self) {
+        self.words.withhold();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -443,14 +462,14 @@ impl Session {
             stderr,
             mut process,
         } = spawned;
-        let first_words = Arc::new(Mutex::new(Vec::new()));
-        let log = tokio::spawn(log_stderr(
-            self.server.clone(),
-            self.pid,
-            stderr,
+        let log = Stderr {
+            server: self.server.clone(),
+            pid: self.pid,
             secrets,
-            first_words.clone(),
-        ));
+            allowance: self.allowance.clone(),
+            words: self.words.clone(),
+        };
+        let log = tokio::spawn(log.log(stderr));
         let outbox = self.outbox.clone();
         let mut writer = tokio::spawn(async move { outbox.drive(stdin).await });
         let mut writing = true;
@@ -529,19 +548,18 @@ impl Session {
             None => last.to_owned(),
         };
         let crashed = !matches!(end, Some(End::Wanted(_)));
+        let mut wrote = None;
         if crashed {
             if let Some(status) = &status {
                 reason = format!("{reason}: {status}");
             }
-            let words = first_words
-                .lock()
-                .map(|words| String::from_utf8_lossy(&words).into_owned())
-                .unwrap_or_default();
-            if !words.is_empty() {
-                reason.push_str(&format!("; it wrote: {}", words.trim_end().escape_debug()));
-            }
+            wrote = self.words.get();
         }
-        self.fail_all(&reason, &*keeper);
+        let told = match &wrote {
+            Some(words) => format!("{reason}; it wrote: {words}"),
+            None => reason.clone(),
+        };
+        self.fail_all(&told, &*keeper);
         if status.is_none() {
             tokio::select! {
                 biased;
@@ -552,8 +570,8 @@ impl Session {
         if !log.is_finished() {
             let _ = log.await;
         }
-        info!(server = &*self.server, pid = self.pid, reason, "server ended");
-        keeper.ended(&self, &reason, crashed);
+        info!(server = &*self.server, pid = self.pid, reason = told, "server ended");
+        keeper.ended(&self, crashed.then_some(Crash { reason, wrote }));
     }
 
     /// Why to end now, if there is a reason. From then on no call is taken.
@@ -638,10 +656,10 @@ impl Session {
         let pending = std::mem::take(&mut state.pending);
         drop(state);
         for pending in pending.into_values() {
-            let failure = self.failure(Code::ServerDied, format!("the call was lost: {reason}"));
+            let failure = |message: String| self.failure(Code::ServerDied, message);
             match pending {
-                Pending::Call { call, .. } => keeper.lost(call, failure),
-                Pending::Internal { answer, .. } => drop(answer.send(Err(failure))),
+                Pending::Call { call, .. } => keeper.lost(call, failure(format!("the call was lost: {reason}"))),
+                Pending::Internal { answer, .. } => drop(answer.send(Err(failure(reason.to_owned())))),
             }
         }
     }
@@ -862,42 +880,5 @@ impl Cancel for Session {
 async fn swallow<R: AsyncRead + Unpin>(reader: &mut FrameReader<R>) {
     while reader.fill().await.unwrap_or(false) {
         while reader.pop().is_some() {}
-    }
-}
-
-/// Logs a server's standard error, a line an event, and keeps its first bytes for the error of a server that fails.
-async fn log_stderr(
-    server: Arc<str>,
-    pid: u32,
-    stderr: impl AsyncRead + Unpin,
-    secrets: Arc<Secrets>,
-    first_words: Arc<Mutex<Vec<u8>>>,
-) {
-    const LONGEST: usize = 4096;
-    const KEPT: usize = 512;
-    let mut reader = FrameReader::new(stderr, LONGEST);
-    loop {
-        let more = reader.fill().await.unwrap_or(false);
-        while let Some(frame) = reader.pop() {
-            match frame {
-                Frame::Line(line) => {
-                    let text = String::from_utf8_lossy(&line);
-                    let text = secrets.redactor().redact(&text).into_owned();
-                    if let Ok(mut kept) = first_words.lock() {
-                        let room = KEPT.saturating_sub(kept.len());
-                        kept.extend_from_slice(&text.as_bytes()[..text.len().min(room)]);
-                        if kept.len() < KEPT {
-                            kept.push(b'\n');
-                        }
-                    }
-                    info!(server = &*server, pid, "stderr: {}", text.escape_debug());
-                }
-                Frame::TooLong { length, .. } => info!(server = &*server, pid, "stderr: a line of {length} bytes"),
-                Frame::Endless { .. } => {}
-            }
-        }
-        if !more {
-            return;
-        }
     }
 }

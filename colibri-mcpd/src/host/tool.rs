@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use super::catalogue::Definition;
 use super::method::{self, HostMethod};
 use super::names::{Names, Offer};
-use super::pool::{Server, State};
+use super::pool::{Server, State, Viewer};
 use crate::chain::metrics::CallMetrics;
 use crate::chain::{Call, Chain, Described, Failure, Outcome, Parked, Target};
 use crate::policy::{Gate, LookAlike, Standing, ToolCheck, Verdict, look_alikes, summary};
@@ -59,9 +59,9 @@ impl HostTool {
         check
     }
 
-    /// The definition for clients of a version.
-    pub fn definition(&self, client: Version) -> Bytes {
-        let (state, _, _) = self.server.state();
+    /// The definition for a user's client of a version.
+    pub fn definition(&self, client: Version, uid: u32) -> Bytes {
+        let (state, _, _) = self.server.state(Viewer::User(uid));
         if matches!(state, State::BackingOff | State::Blocked | State::Failed) {
             return self.form(client, Some(state.name()));
         }

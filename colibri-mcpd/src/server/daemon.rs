@@ -11,12 +11,12 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
 use super::facts::CallerFacts;
-use super::own::{Own, Wanted};
+use super::own::Own;
 use super::sources::Sources;
 use super::watch::ended;
 use crate::chain::{Arguments, Call, Chain, Client, Outcome, Parked, Parts, Target};
 use crate::config::Config;
-use crate::host::{Host, Server, Table};
+use crate::host::{Host, Server, Table, Wanted};
 use crate::policy::Gate;
 use crate::store::Store;
 use crate::tools::{self, Route, Skills, ToolOutcome};
@@ -293,11 +293,14 @@ impl Daemon {
                 Route::Relay => self.external_call(definition, params, parts, client),
             };
         }
-        match self.host.table().by_name(name) {
-            Some(tool) => Ok(tool.clone()),
-            None if self.host.unseen().is_empty() => Err(unknown_tool(name)),
-            None => Ok(Own::look(self.clone(), Wanted::Exposed(name.to_owned()))),
-        }
+        Ok(self.external_tool(name, Wanted::Exposed(name.to_owned()), client))
+    }
+
+    /// Who answers a call of an external tool, by whatever name.
+    fn external_tool(&self, operation: &str, wanted: Wanted, client: &Client) -> Arc<dyn Target> {
+        let rights = self.chain.rules.rights(client);
+        let found = self.host.find(wanted, &rights);
+        found.unwrap_or_else(|outcome| Own::over(operation, Gate::None, outcome))
     }
 
     /// Who answers a method that MCP does not know: the server whose entry lists it.
@@ -305,34 +308,6 @@ impl Daemon {
         let table = self.host.table();
         let method = table.method(name)?;
         Some(method.clone())
-    }
-
-    /// The tool that is wanted, or the answer that there is none. Of a server that policy hides from the client nothing
-    /// is said, as if there were none.
-    pub fn find(&self, wanted: &Wanted, client: &Client) -> Result<Arc<dyn Target>, Answer> {
-        let table = self.host.table();
-        match wanted {
-            Wanted::Exposed(name) => match table.by_name(name) {
-                Some(tool) => Ok(tool.clone()),
-                None => Err(unknown_tool(name).into()),
-            },
-            Wanted::Origin(server, name) => match table.by_origin(server, name) {
-                Some(tool) => Ok(tool.clone()),
-                None => {
-                    let servers = self.host.servers();
-                    let rights = self.chain.rules.rights(client);
-                    let found = servers.get(server).filter(|server| rights.sees_any(&server.id));
-                    // Which tools a server has that was never seen nobody can say, only why it was not.
-                    match found.and_then(|server| server.unseen_because()) {
-                        Some(failure) => Err(failure.answer(Some(Method::ToolsCall), Version::LATEST_LEGACY)),
-                        None => {
-                            let outcome = tools::no_such_tool(server, name, found.is_some());
-                            Err(Answer::Result(outcome.result))
-                        }
-                    }
-                }
-            },
-        }
     }
 
     /// The target of `colibri_external_mcp_call_tool`.
@@ -351,11 +326,7 @@ impl Daemon {
             (Ok(_), None) => return Err(RpcError::invalid_params("params.arguments must be an object")),
         };
         let wanted = Wanted::Origin(call.server, call.tool);
-        let target = match self.find(&wanted, client) {
-            Ok(target) => target,
-            Err(_) if !self.host.unseen().is_empty() => Own::look(self.clone(), wanted),
-            Err(answer) => Own::failed(definition, answer),
-        };
+        let target = self.external_tool(definition.name, wanted, client);
         let inner = call.arguments.map(|inner| {
             let at = outer.span().start + (inner.as_ptr() as usize - outer.text().as_ptr() as usize);
             at..at + inner.len()
@@ -378,16 +349,10 @@ impl Daemon {
         unseen
     }
 
-    /// Whether a list should wait for servers that were never seen.
-    pub fn wants_a_first_look(&self, call: &Call) -> bool {
-        !self.unseen_by(&call.client).is_empty()
-    }
-
-    /// Starts the servers that a call is about and that were never seen, and waits for them, but not long.
-    pub async fn first_look(&self, call: &Call) {
+    /// Has the servers started that were never seen, for a list: those that it is to wait for, and until when.
+    pub fn discover(&self, call: &Call) -> Vec<(Instant, Arc<Server>)> {
         let unseen = self.unseen_by(&call.client);
-        let (caller, connection) = (&call.client.caller, call.client.connection);
-        self.host.first_look(unseen, caller, connection).await;
+        self.host.discover(&unseen, &call.client.caller, call.client.connection)
     }
 
     /// The result of `tools/list` for a caller.
@@ -404,7 +369,12 @@ impl Daemon {
         if external {
             let rights = self.chain.rules.rights(&call.client);
             let seen = table.offered().filter(|tool| rights.sees(&tool.server.id, &tool.tool));
-            listed.extend(seen.map(|tool| (tool.exposed.clone(), tool.definition(call.version))));
+            listed.extend(seen.map(|tool| {
+                (
+                    tool.exposed.clone(),
+                    tool.definition(call.version, call.client.caller.uid),
+                )
+            }));
         }
         listed.sort_by(|a, b| a.0.cmp(&b.0));
         let servers = self.host.servers();
@@ -564,9 +534,4 @@ impl Daemon {
         // Clients that do not read are given up after their flush time anyway.
         let _ = timeout(Duration::from_secs(3), gone).await;
     }
-}
-
-fn unknown_tool(name: &str) -> RpcError {
-    let name: String = name.chars().take(100).collect();
-    RpcError::invalid_params(format!("unknown tool: {}", name.escape_debug()))
 }

@@ -12,7 +12,7 @@ use super::daemon::Daemon;
 use crate::chain::Client;
 use crate::chain::dispatch::COLIBRI;
 use crate::confine::Processes;
-use crate::host::{HostTool, Server, Share, State, Table, Taken};
+use crate::host::{HostTool, Server, State, Table, Taken, Viewer};
 use crate::policy::{CallerGates, LookAlike, Rights};
 use crate::tools::{ExternalTool, Facts, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport};
 
@@ -75,10 +75,16 @@ impl Facts for CallerFacts {
         let servers = self.daemon.host().servers();
         let seen = |server: &&Arc<Server>| self.rights.sees_any(&server.id);
         let processes = Processes::look();
+        let uid = self.client.caller.uid;
+        let viewer = if self.rights.operator {
+            Viewer::Operator(Some(uid))
+        } else {
+            Viewer::User(uid)
+        };
         servers
             .values()
             .filter(seen)
-            .map(|server| server_facts(server, &processes))
+            .map(|server| server_facts(server, viewer, &processes))
             .collect()
     }
 
@@ -143,8 +149,8 @@ fn milliseconds(time: SystemTime) -> i64 {
         .map_or(0, |since| since.as_millis() as i64)
 }
 
-fn server_facts(server: &Server, all: &Processes) -> ServerFacts {
-    let (state, reason, since) = server.state();
+fn server_facts(server: &Server, viewer: Viewer, all: &Processes) -> ServerFacts {
+    let (state, reason, since) = server.state(viewer);
     let (catalogue, judgement) = server.definitions();
     let jail = match &server.entry.transport {
         Transport::Stdio(command) => command.jail.as_ref(),
@@ -179,12 +185,9 @@ fn server_facts(server: &Server, all: &Processes) -> ServerFacts {
         processes: server
             .sessions()
             .into_iter()
-            .map(|(share, session)| ProcessFacts {
+            .map(|(key, session)| ProcessFacts {
                 pid: Some(session.pid),
-                uid: match share {
-                    Share::Uid(uid) => Some(uid),
-                    Share::All | Share::Connection(_) | Share::Call(_) => None,
-                },
+                uid: key.uid(),
                 in_flight: session.in_flight() as u64,
                 version: Some(session.version().as_str().to_owned()),
                 started: milliseconds(session.started),

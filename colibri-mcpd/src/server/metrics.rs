@@ -23,7 +23,7 @@ use super::sys;
 use crate::chain::Recorder;
 use crate::chain::dispatch::COLIBRI;
 use crate::chain::metrics::Counted;
-use crate::host::State;
+use crate::host::{State, Viewer};
 use colibri_trail as trail;
 
 /// Readers that are served at one time; further ones are only closed.
@@ -154,7 +154,7 @@ impl Snapshot {
             servers.push(OfServer {
                 id: server.id.to_string(),
                 counted: server.metrics.counted(),
-                state: Some(server.state().0),
+                state: Some(server.state(Viewer::Operator(None)).0),
                 processes: sessions.len(),
                 in_flight: sessions.iter().map(|(_, session)| session.in_flight()).sum(),
                 queued: sessions.iter().map(|(_, session)| session.queued()).sum(),

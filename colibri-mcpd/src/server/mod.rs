@@ -34,7 +34,7 @@ use crate::config::{Config, Flags};
 use crate::confine::{PrivMode, SystemSpawner, as_user, check_contract, harden, keeper};
 use crate::host::registry::Loaded;
 use crate::host::secrets::Secrets;
-use crate::host::{self, Host, State};
+use crate::host::{self, Host, State, Viewer};
 use crate::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates, PinError, Pins, Shares, Trust};
 use crate::store::Store;
 use crate::wire::Budget;
@@ -321,10 +321,12 @@ fn reload(daemon: &Daemon) -> Result<Vec<(String, String)>, String> {
 /// The servers that are blocked, and why.
 fn blocked(daemon: &Daemon) -> Vec<(String, String)> {
     let servers = daemon.host().servers();
-    let blocked = servers.iter().filter_map(|(id, server)| match server.state() {
-        (State::Blocked, reason, _) => Some((id.clone(), reason.unwrap_or_default())),
-        _ => None,
-    });
+    let blocked = servers
+        .iter()
+        .filter_map(|(id, server)| match server.state(Viewer::Operator(None)) {
+            (State::Blocked, reason, _) => Some((id.clone(), reason.unwrap_or_default())),
+            _ => None,
+        });
     blocked.collect()
 }
 

@@ -10,17 +10,18 @@ use super::sys;
 use crate::chain::Recorder;
 use crate::chain::dispatch::COLIBRI;
 use crate::chain::metrics::Counted;
+use crate::host::Viewer;
 use crate::policy::Gate;
 use colibri_trail::{self as trail, Shown};
 
-/// The overview, with so many of the trail's last records. Reads files: not for a thread that serves clients.
-pub fn of(daemon: &Daemon, tail: usize) -> Value {
+/// The overview for an operator, with so many of the trail's last records. Reads files: not for a thread that serves clients.
+pub fn of(daemon: &Daemon, operator: u32, tail: usize) -> Value {
     let load = daemon.load();
     let gates = **daemon.chain().rules.gates.load();
     let approvals: Vec<Value> = daemon.chain().approvals.list().iter().map(shown).collect();
     let mut servers = vec![json!({ "id": COLIBRI, "calls": counted(&daemon.chain().metrics.counted()) })];
     for server in daemon.host().servers().values() {
-        let (state, reason, since) = server.state();
+        let (state, reason, since) = server.state(Viewer::Operator(Some(operator)));
         let sessions = server.sessions();
         let (catalogue, judgement) = server.definitions();
         servers.push(json!({

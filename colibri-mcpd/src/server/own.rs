@@ -23,21 +23,12 @@ pub struct Own {
 
 enum Work {
     Answer(Mutex<Option<(Answer, bool)>>),
+    Over(Mutex<Option<Outcome>>),
     List(Arc<Daemon>, Option<Cursor>),
     Listen(Arc<Daemon>, Id, Listen),
     Tool(Arc<Daemon>, tools::Tool),
-    Look(Arc<Daemon>, Wanted),
     Operator(Arc<Daemon>, Order),
     Watch(Arc<Daemon>, Watch),
-}
-
-/// A tool that may belong to a server that was never seen.
-#[derive(Clone)]
-pub enum Wanted {
-    /// The tool that clients see under this name.
-    Exposed(String),
-    /// The tool of this server with this name.
-    Origin(String, String),
 }
 
 impl Own {
@@ -58,13 +49,9 @@ impl Own {
         Own::target(definition.name, definition.gate, Work::Answer(Mutex::new(Some(answer))))
     }
 
-    /// A call of a tool of ours that fails with this answer.
-    pub fn failed(definition: &tools::Definition, answer: Answer) -> Arc<dyn Target> {
-        Own::target(
-            definition.name,
-            definition.gate,
-            Work::Answer(Mutex::new(Some((answer, true)))),
-        )
+    /// A call whose outcome is known already.
+    pub fn over(operation: &str, gate: Gate, outcome: Outcome) -> Arc<dyn Target> {
+        Own::target(operation, gate, Work::Over(Mutex::new(Some(outcome))))
     }
 
     /// `tools/list`.
@@ -75,14 +62,6 @@ impl Own {
     /// `subscriptions/listen`.
     pub fn listen(daemon: Arc<Daemon>, id: Id, listen: Listen) -> Arc<dyn Target> {
         Own::target("subscriptions/listen", Gate::None, Work::Listen(daemon, id, listen))
-    }
-
-    /// A call of a tool that may turn up when servers that were never seen are looked at.
-    pub fn look(daemon: Arc<Daemon>, wanted: Wanted) -> Arc<dyn Target> {
-        let operation = match &wanted {
-            Wanted::Exposed(name) | Wanted::Origin(_, name) => name.clone(),
-        };
-        Own::target(&operation, Gate::External, Work::Look(daemon, wanted))
     }
 
     /// An operator's method.
@@ -122,12 +101,18 @@ impl Target for Own {
                 let answer = fit(answer, &call);
                 chain.finish(vec![(call, Outcome::Own { answer, failed })]);
             }
+            Work::Over(outcome) => {
+                let outcome = outcome.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+                chain.finish(vec![(call, outcome.unwrap_or(Outcome::Cancelled))]);
+            }
             Work::List(daemon, cursor) => {
-                if !daemon.wants_a_first_look(&call) {
+                let awaited = daemon.discover(&call);
+                if awaited.is_empty() {
                     return answer_list(daemon, chain, call, cursor.as_ref());
                 }
                 let (cursor, daemon, chain) = (cursor.clone(), daemon.clone(), chain.clone());
-                after_first_look(daemon.clone(), call, move |call| {
+                tokio::spawn(async move {
+                    daemon.host().discovered(awaited).await;
                     answer_list(&daemon, &chain, call, cursor.as_ref());
                 });
             }
@@ -150,36 +135,16 @@ impl Target for Own {
                 });
             }
             Work::Watch(daemon, watch) => watch::start(daemon, chain, call, watch),
-            Work::Look(daemon, wanted) => {
-                let (wanted, daemon, chain) = (wanted.clone(), daemon.clone(), chain.clone());
-                after_first_look(daemon.clone(), call, move |call| {
-                    let found = daemon.find(&wanted, &call.client);
-                    match found {
-                        Ok(target) => chain.redirect(call, target),
-                        Err(answer) => {
-                            let answer = fit(answer, &call);
-                            chain.finish(vec![(call, Outcome::Own { answer, failed: true })]);
-                        }
-                    }
-                });
-            }
-            Work::Tool(daemon, tool @ tools::Tool::ExternalListTools) if daemon.wants_a_first_look(&call) => {
+            Work::Tool(daemon, tool @ tools::Tool::ExternalListTools) => {
                 let (tool, daemon, chain) = (*tool, daemon.clone(), chain.clone());
-                after_first_look(daemon.clone(), call, move |call| {
+                tokio::spawn(async move {
+                    daemon.host().discovered(daemon.discover(&call)).await;
                     answer_tool(daemon, tool, chain, call);
                 });
             }
             Work::Tool(daemon, tool) => answer_tool(daemon.clone(), *tool, chain.clone(), call),
         }
     }
-}
-
-/// Goes on with a call once servers that were never seen have been looked at.
-fn after_first_look(daemon: Arc<Daemon>, call: Call, then: impl FnOnce(Call) + Send + 'static) {
-    tokio::spawn(async move {
-        daemon.first_look(&call).await;
-        then(call);
-    });
 }
 
 fn answer_tool(daemon: Arc<Daemon>, tool: tools::Tool, chain: Arc<Chain>, call: Call) {

@@ -14,8 +14,8 @@ use super::daemon::Daemon;
 use super::frames::{Describer, SHORT, notification};
 use super::{operator, overview};
 use crate::chain::{Call, Chain, Client, Failure, Outcome, Parked};
-use crate::host::Server;
 use crate::host::tap::{Batch, MOST_TAPS, Tap};
+use crate::host::{Server, Viewer};
 use colibri_protocol::{Answer, Code, RpcError};
 use colibri_trail::Detail;
 use colibri_wire::Json;
@@ -113,7 +113,7 @@ pub fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Call, watch: &Watch
                 let describer = describer(&call, &server, *full, daemon.limits.frame);
                 let stream = Stream::begin(daemon, chain, call);
                 let begun = json!({
-                    "tap": stream.id(), "server": &*server.id, "state": server.state().0.name(),
+                    "tap": stream.id(), "server": &*server.id, "state": server.state(Viewer::Operator(None)).0.name(),
                     "processes": server.sessions().len(),
                 });
                 if stream.send("colibri/tapping", &begun) {
@@ -123,8 +123,9 @@ pub fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Call, watch: &Watch
         },
         Watch::Overview { every: None, tail } => {
             let (daemon, chain, tail) = (daemon.clone(), chain.clone(), *tail);
+            let operator = call.client.caller.uid;
             tokio::task::spawn_blocking(move || {
-                let answer = Answer::Result(overview::of(&daemon, tail).to_string().into_bytes());
+                let answer = Answer::Result(overview::of(&daemon, operator, tail).to_string().into_bytes());
                 chain.finish(vec![(call, Outcome::Own { answer, failed: false })]);
             });
         }
@@ -284,8 +285,8 @@ async fn overviews(stream: Stream, every: Duration, tail: usize) {
         if !stream.has_room().await {
             return;
         }
-        let daemon = stream.daemon.clone();
-        let Ok(overview) = tokio::task::spawn_blocking(move || overview::of(&daemon, tail)).await else {
+        let (daemon, operator) = (stream.daemon.clone(), stream.client.caller.uid);
+        let Ok(overview) = tokio::task::spawn_blocking(move || overview::of(&daemon, operator, tail)).await else {
             return stream.end("the overview could not be made");
         };
         if !stream.send("colibri/overview", &overview) {

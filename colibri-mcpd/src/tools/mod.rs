@@ -189,14 +189,14 @@ impl From<Error> for Failure {
     }
 }
 
-/// The answer to an external call of what is not there. `known`: the server is, and only the tool is not.
-pub fn no_such_tool(server: &str, tool: &str, known: bool) -> ToolOutcome {
-    refused(if known {
+/// Why an external call fails of what is not there. `known`: the server is, and only the tool is not.
+pub fn no_such_tool(server: &str, tool: &str, known: bool) -> Failure {
+    if known {
         let why = format!("server {} has no tool {}", quoted(server), quoted(tool));
         Failure::new(Code::NoSuchTool, why).of_server(server)
     } else {
         Failure::new(Code::NoSuchTool, format!("there is no server {}", quoted(server)))
-    })
+    }
 }
 
 #[cfg(test)]

@@ -419,7 +419,7 @@ fn a_store_that_fails_is_an_answer() {
 
 #[test]
 fn what_is_not_there_is_named() {
-    let (error, text) = error_of(no_such_tool("github", "delete\u{202e}", true));
+    let (error, text) = error_of(refused(no_such_tool("github", "delete\u{202e}", true)));
     assert_eq!(
         (&error["code"], &error["server"]),
         (&json!("NO_SUCH_TOOL"), &json!("github"))
@@ -428,7 +428,7 @@ fn what_is_not_there_is_named() {
         text.contains("\\u{202e}") && text.contains("colibri_external_mcp_list_tools"),
         "{text}"
     );
-    let (error, text) = error_of(no_such_tool("gitlab", "x", false));
+    let (error, text) = error_of(refused(no_such_tool("gitlab", "x", false)));
     assert!(
         error.get("server").is_none() && text.contains("no server \"gitlab\""),
         "{text}"

@@ -1,0 +1,334 @@
+//! Servers that start slowly, fail or talk too much: whom they hold up, who hears of it, and what is recorded.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use colibri_tests::{LEGACY, Place, code_of, program, text_of, wait_for};
+use serde_json::{Value, json};
+
+/// Another user, with `colibri-mcp` at hand.
+struct Other {
+    program: PathBuf,
+    socket: PathBuf,
+}
+
+impl Other {
+    const UID: u32 = 54_321;
+
+    /// Somebody who may open the place's socket.
+    fn new(place: &Place) -> Other {
+        place.open_to_group();
+        // Where the programs were built another user may not reach. A link shares its text, so no copy is being written
+        // while another thread forks.
+        let own = program("colibri-mcp");
+        let at = place.path("colibri-mcp");
+        if fs::hard_link(&own, &at).is_err() {
+            fs::copy(&own, &at).unwrap();
+        }
+        Other {
+            program: at,
+            socket: place.socket(),
+        }
+    }
+
+    /// All that the command says.
+    fn says(&self, args: &[&str]) -> String {
+        let mut command = Command::new(&self.program);
+        command.env_clear().arg("--socket").arg(&self.socket).args(args);
+        let output = command.uid(Other::UID).gid(0).output().unwrap();
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    }
+}
+
+/// The failures of one user's processes: what they wrote, and that they are left alone for a while.
+#[test]
+#[cfg_attr(not(root), ignore = "needs root")]
+fn nobody_sees_another_users_failures() {
+    let place = Place::new();
+    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({ "attempts": 1 })) }));
+    let daemon = place.start(&[]);
+    let other = Other::new(&place);
+    place.frame("mine", b"the words of root\n");
+    place.frame("theirs", b"the words of another\n");
+    let mut client = daemon.legacy(LEGACY);
+    // Twice in a row: the second failure is a reason to wait.
+    for _ in 0..2 {
+        client.call("fix__stderr", json!({ "case": "mine" }));
+        let died = client.call("fix__exit", json!({}));
+        assert_eq!(code_of(&died), Some("SERVER_DIED"), "{died}");
+        assert!(text_of(&died).contains("the words of root"), "{died}");
+    }
+    let own = daemon.server("fix");
+    assert_eq!(own["state"], "backing off", "{own}");
+    assert!(own["reason"].as_str().unwrap().contains("the words of root"), "{own}");
+    for args in [
+        &["servers"][..],
+        &["--json", "servers"],
+        &["--json", "status"],
+        &["--json", "tools"],
+    ] {
+        let said = other.says(args);
+        assert!(!said.contains("words of root"), "{args:?}: {said}");
+        // In a list of servers, in a tool's definition, for people.
+        let backing_off = [r#"state":"backing off"#, "fix: backing off", "backing off since"];
+        assert!(!backing_off.iter().any(|text| said.contains(text)), "{args:?}: {said}");
+    }
+    let counted = other.says(&["call", "fix", "count"]);
+    assert!(counted.contains("counted"), "{counted}");
+    // The other way round: an operator sees that it failed, not what it wrote.
+    other.says(&["call", "fix", "stderr", "case=theirs"]);
+    let died = other.says(&["call", "fix", "exit"]);
+    assert!(died.contains("the words of another"), "{died}");
+    let seen = wait_for("the end of the other's process", || {
+        let seen = daemon.server("fix");
+        (seen["state"] == "backing off").then_some(seen)
+    });
+    assert!(!seen.to_string().contains("the words of another"), "{seen}");
+    let top = place.colibri_mcp(&["--json", "top"]).output().unwrap();
+    let top = String::from_utf8_lossy(&top.stdout).into_owned();
+    assert!(
+        top.contains("its process ended") && !top.contains("the words of another"),
+        "{top}"
+    );
+}
+
+/// One process for all: what it writes once it has got calls may be what one of them said.
+#[test]
+fn a_shared_process_repeats_nothing_to_others() {
+    let place = Place::new();
+    let more = json!({ "isolation": "shared", "attempts": 1 });
+    place.registry(&json!({ "fix": place.fixture("fix", &[], more) }));
+    let daemon = place.start(&[]);
+    place.frame("mine", b"what one user said\n");
+    let mut client = daemon.legacy(LEGACY);
+    client.call("fix__stderr", json!({ "case": "mine" }));
+    let died = daemon.legacy(LEGACY).call("fix__exit", json!({}));
+    assert_eq!(code_of(&died), Some("SERVER_DIED"), "{died}");
+    assert!(!died.to_string().contains("what one user said"), "{died}");
+    daemon.wait_for_log("what one user said");
+    assert!(!daemon.server("fix").to_string().contains("what one user said"));
+}
+
+#[test]
+fn a_flood_on_standard_error_is_counted_and_not_logged() {
+    let place = Place::new();
+    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
+    let daemon = place.start(&[]);
+    place.frame(
+        "flood",
+        "a line that nobody needs to read again and again\n"
+            .repeat(100_000)
+            .as_bytes(),
+    );
+    let mut client = daemon.legacy(LEGACY);
+    client.call("fix__count", json!({}));
+    let before = daemon.log().len();
+    for _ in 0..3 {
+        client.call("fix__stderr", json!({ "case": "flood" }));
+    }
+    client.call("fix__exit", json!({}));
+    daemon.wait_for_log("server ended");
+    let log = daemon.log().split_off(before);
+    assert!(log.len() < 128 * 1024, "{} bytes of log", log.len());
+    let left_out = log
+        .lines()
+        .find(|line| line.contains("left out"))
+        .expect("what was left out is counted");
+    let logged = log
+        .lines()
+        .filter(|line| line.contains("stderr: a line that nobody"))
+        .count();
+    // The last words of the fixture are a line too.
+    assert!(
+        left_out.contains(&format!("{} lines", 300_001 - logged)),
+        "{logged}: {left_out}"
+    );
+}
+
+/// A server that starts and never gets ready.
+fn silent(place: &Place) -> Value {
+    place.fixture("bad", &["--at-start", "silence"], json!({ "start_timeout_ms": 60_000 }))
+}
+
+#[test]
+fn one_that_never_gets_ready_holds_up_one_list() {
+    let place = Place::new();
+    place.registry(&json!({ "bad": silent(&place), "good": place.fixture("good", &[], json!({})) }));
+    let daemon = place.start(&[]);
+    // A call asks the called server alone.
+    daemon.assert_serves("good__count");
+    assert_eq!(place.started("bad").len(), 0);
+    let unknown = daemon
+        .quiet(LEGACY)
+        .ask("tools/call", json!({ "name": "good__nothing" }));
+    assert_eq!(unknown["error"]["code"], -32602, "{unknown}");
+    assert_eq!(place.started("bad").len(), 0);
+    assert!(daemon.legacy(LEGACY).tools().contains(&"good__count".to_owned()));
+    // Each of these waited for two seconds, and would be here for a minute.
+    let began = std::time::Instant::now();
+    for _ in 0..30 {
+        let mut client = daemon.legacy(LEGACY);
+        assert!(client.tools().contains(&"good__count".to_owned()));
+        client.call("colibri_external_mcp_list_tools", json!({}));
+        client.call("good__count", json!({}));
+    }
+    assert!(began.elapsed().as_secs() < 45, "{:?}", began.elapsed());
+    assert_eq!(place.started("bad").len(), 1, "it is started once");
+}
+
+#[test]
+fn one_that_cannot_start_is_not_started_by_each_list() {
+    let place = Place::new();
+    let bad = place.fixture("bad", &["--at-start", "exit"], json!({}));
+    place.registry(&json!({ "bad": bad, "good": place.fixture("good", &[], json!({})) }));
+    let daemon = place.start(&[]);
+    let began = std::time::Instant::now();
+    for _ in 0..14 {
+        daemon.legacy(LEGACY).tools();
+        std::thread::sleep(std::time::Duration::from_millis(500));
+    }
+    daemon.wait_for_log("could not be started");
+    // After 0, 5, 15, 35 s and so on; an attempt takes two processes: the first may have died of the question in which
+    // era it lives.
+    let pauses = (began.elapsed().as_secs() / 5 + 1).ilog2() as usize;
+    let starts = place.started("bad").len();
+    assert!(starts <= 2 * (1 + pauses), "{starts} starts in {:?}", began.elapsed());
+}
+
+#[test]
+fn a_call_waits_for_the_server_that_it_names() {
+    let place = Place::new();
+    let slow = place.path("slow");
+    let fixture = place.fixture("slow", &[], json!({}));
+    let mut args = vec![
+        json!("-c"),
+        json!(format!(
+            "while [ ! -e {} ]; do sleep 0.1; done; exec \"$0\" \"$@\"",
+            slow.display()
+        )),
+    ];
+    args.push(fixture["command"].clone());
+    args.extend(fixture["args"].as_array().unwrap().iter().cloned());
+    let mut bare = json!({ "command": "/bin/sh", "args": args });
+    let prefixed = bare.clone();
+    bare["prefix"] = json!(false);
+    for (entry, name) in [(prefixed, "slow__count"), (bare, "count")] {
+        let _ = fs::remove_file(&slow);
+        let place_again = Place::new();
+        place_again.registry(&json!({ "slow": entry }));
+        let daemon = place_again.start(&[]);
+        let mut client = daemon.legacy(LEGACY);
+        // The first list is answered without it.
+        assert!(!client.tools().iter().any(|tool| tool == name));
+        let id = client.request_tool(name, json!({}));
+        let other = client.request_tool(
+            "colibri_external_mcp_call_tool",
+            json!({ "server": "slow", "tool": "count" }),
+        );
+        // Longer than a list waits.
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        client.ask("ping", json!({}));
+        fs::write(&slow, "").unwrap();
+        for id in [id, other] {
+            let answer = client.answer(id);
+            assert_eq!(text_of(&answer["result"]), "counted", "{name}: {answer}");
+        }
+        assert!(client.tools().iter().any(|tool| tool == name));
+    }
+}
+
+/// Sixty clients that call one server, each with a process of its own, start no other server, and each gets its answer.
+#[test]
+fn many_clients_of_one_server_start_no_other() {
+    let place = Place::new();
+    let own = json!({ "isolation": "client" });
+    let entry = |name: &str| place.fixture(name, &["--only", "--tool", "ok"], own.clone());
+    place.registry(&json!({ "a": entry("a"), "c": entry("c") }));
+    let daemon = place.start(&[]);
+    let mut clients: Vec<_> = (0..20).map(|_| daemon.legacy(LEGACY)).collect();
+    let ids: Vec<u64> = clients
+        .iter_mut()
+        .map(|client| client.request_tool("a__ok", json!({})))
+        .collect();
+    for (client, id) in clients.iter_mut().zip(ids) {
+        let answer = client.answer(id);
+        assert_eq!(text_of(&answer["result"]), "this is ok", "{answer}");
+    }
+    assert_eq!(place.started("c").len(), 0);
+    let ids: Vec<u64> = clients
+        .iter_mut()
+        .map(|client| client.request("tools/list", json!({})))
+        .collect();
+    for (client, id) in clients.iter_mut().zip(ids) {
+        let answer = client.answer(id);
+        assert!(answer.to_string().contains("c__ok"), "{answer}");
+    }
+    // A process that is asked for its era, and the one that serves.
+    assert!(
+        place.started("c").len() <= 2,
+        "{} starts for 20 lists",
+        place.started("c").len()
+    );
+}
+
+/// What the trail says of a call: the server, the tool, and the code of each attempt.
+fn recorded(place: &Place, tool: &str) -> Vec<(String, String, String)> {
+    let trail = place.trail();
+    let of_tool = |record: &&Value| record["operation"] == tool;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let attempt = |record: &Value| {
+        (
+            text(&record["integration_id"]),
+            text(&record["result"]),
+            text(&record["error_code"]),
+        )
+    };
+    trail.iter().filter(of_tool).map(attempt).collect()
+}
+
+#[test]
+fn calls_to_servers_that_were_never_seen_are_recorded_as_theirs() {
+    let place = Place::new();
+    place.registry(&json!({
+        "dies": place.fixture("dies", &["--at-start", "exit"], json!({ "attempts": 2 })),
+        "gone": { "command": place.path("nothing-here") },
+        "web": { "url": "https://example.org/mcp" },
+        "good": place.fixture("good", &[], json!({})),
+    }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    let mut call = |server: &str, tool: &str| {
+        let call = json!({ "server": server, "tool": tool, "arguments": {} });
+        let by_origin = client.call("colibri_external_mcp_call_tool", call);
+        let by_name = client.ask(
+            "tools/call",
+            json!({ "name": format!("{server}__{tool}"), "arguments": {} }),
+        );
+        for answer in [&by_origin, &by_name] {
+            assert!(!answer.to_string().contains("unknown tool"), "{answer}");
+        }
+        assert_eq!(code_of(&by_origin), code_of(&by_name), "{by_origin} {by_name}");
+        code_of(&by_origin).unwrap().to_owned()
+    };
+    assert_eq!(call("dies", "t1"), "INTEGRATION_UNAVAILABLE");
+    assert_eq!(call("gone", "t2"), "SERVER_UNSTARTABLE");
+    assert_eq!(call("web", "t3"), "SERVER_UNSTARTABLE");
+    let code = client.call(
+        "colibri_external_mcp_call_tool",
+        json!({ "server": "good", "tool": "t4" }),
+    );
+    assert_eq!(code_of(&code), Some("NO_SUCH_TOOL"), "{code}");
+    let of = |server: &str, result: &str, code: &str| (server.to_owned(), result.to_owned(), code.to_owned());
+    let unavailable = "INTEGRATION_UNAVAILABLE";
+    let twice = [of("dies", "RETRY", unavailable), of("dies", "FAIL", unavailable)];
+    assert_eq!(recorded(&place, "t1"), [twice.clone(), twice].concat());
+    let once = of("gone", "FAIL", "SERVER_UNSTARTABLE");
+    assert_eq!(recorded(&place, "t2")[0], once);
+    let once = of("web", "FAIL", "SERVER_UNSTARTABLE");
+    assert_eq!(recorded(&place, "t3"), [once.clone(), once]);
+    assert_eq!(recorded(&place, "t4"), [of("good", "FAIL", "NO_SUCH_TOOL")]);
+}
