@@ -1,0 +1,220 @@
+//! The escapes.
+
+use std::borrow::Cow;
+
+use crate::hex::hex_into;
+use crate::is_hidden;
+use crate::ordinary::hidden_in;
+
+/// A text on one line, with what hides something in it written as `\u{…}`, and line feed, carriage return and tab as `\n`,
+/// `\r` and `\t`. What is hidden elsewhere and ordinary where it stands ([`first_hidden`](crate::first_hidden)) stays.
+///
+/// The same on a terminal and in a pipe, since the pipe may be `ssh` and end on a terminal after all.
+#[must_use]
+pub fn visible(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| matches!(c, '\n' | '\r' | '\t'))
+}
+
+/// Like [`visible`], over several lines: line feeds and tabs stay.
+#[must_use]
+pub fn visible_lines(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| c == '\r')
+}
+
+/// Escapes what hides something, and of line feed, carriage return and tab those that `also` names.
+fn escaped(text: &str, also: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return Cow::Borrowed(text);
+    }
+    let mut hidden = hidden_in(text).map(|(at, _)| at).peekable();
+    let mut out = String::new();
+    let mut copied = 0;
+    for (at, c) in text.char_indices() {
+        let is_hidden_here = hidden.next_if_eq(&at).is_some();
+        if is_hidden_here || also(c) {
+            out.push_str(&text[copied..at]);
+            match c {
+                '\n' => out.push_str("\\n"),
+                '\r' => out.push_str("\\r"),
+                '\t' => out.push_str("\\t"),
+                c => out.extend(c.escape_unicode()),
+            }
+            copied = at + c.len_utf8();
+        }
+    }
+    if copied == 0 {
+        return Cow::Borrowed(text);
+    }
+    out.push_str(&text[copied..]);
+    Cow::Owned(out)
+}
+
+/// The first `max` characters of a text as [`visible`], with `…` behind them if there are more: for names and values in
+/// messages.
+#[must_use]
+pub fn brief(text: &str, max: usize) -> String {
+    match text.char_indices().nth(max) {
+        Some((end, _)) => visible(&text[..end]).into_owned() + "…",
+        None => visible(text).into_owned(),
+    }
+}
+
+/// JSON that means the same, with every character of the table that can only stand in its strings as `\u…`. Line feed,
+/// carriage return and tab, which stand between tokens, stay.
+#[must_use]
+pub fn json(text: &str) -> Cow<'_, str> {
+    let is_to_be_escaped = |c: char| is_hidden(c) && !matches!(c, '\n' | '\r' | '\t');
+    if !text.chars().any(is_to_be_escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_to_be_escaped(c) {
+            json_escape(c, |escape| out.push_str(&String::from_utf8_lossy(&escape)));
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Appends a JSON string, quoted and escaped (RFC 8259 §7), every character of the table as `\u…`.
+pub fn push_json_string(out: &mut Vec<u8>, value: &str) {
+    out.push(b'"');
+    let mut rest = value;
+    // Nearly all text is plain ASCII; only what is not is looked at character by character.
+    while let Some(at) = rest.bytes().position(|b| matches!(b, 0..=0x1f | b'"' | b'\\' | 0x7f..)) {
+        let (plain, tail) = rest.split_at(at);
+        out.extend_from_slice(plain.as_bytes());
+        let mut chars = tail.chars();
+        match chars.next() {
+            Some('"') => out.extend_from_slice(b"\\\""),
+            Some('\\') => out.extend_from_slice(b"\\\\"),
+            Some(c) if is_hidden(c) => json_escape(c, |escape| out.extend_from_slice(&escape)),
+            Some(c) => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+            None => {}
+        }
+        rest = chars.as_str();
+    }
+    out.extend_from_slice(rest.as_bytes());
+    out.push(b'"');
+}
+
+/// The one or two `\u…` that stand for a character.
+fn json_escape(c: char, mut push: impl FnMut([u8; 6])) {
+    for unit in c.encode_utf16(&mut [0; 2]) {
+        let mut escape = *b"\\u0000";
+        hex_into(&unit.to_be_bytes(), &mut escape[2..]);
+        push(escape);
+    }
+}
+
+/// The first `max` characters of a text, everything but printable ASCII as `\u{…}`, with `…` behind them if there are
+/// more: for names that may only be ASCII, so that a letter which merely looks right shows what it is.
+#[must_use]
+pub fn ascii(text: &str, max: usize) -> String {
+    let mut shown = String::new();
+    let mut chars = text.chars();
+    for c in chars.by_ref().take(max) {
+        match c {
+            ' '..='~' => shown.push(c),
+            _ => shown.extend(c.escape_unicode()),
+        }
+    }
+    if !chars.as_str().is_empty() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// Bytes of which nothing is known, for a quoted field of a log: printable ASCII as it is, `\` and `"` with a backslash,
+/// everything else as `\xNN`. At most `max` bytes are read, a cut is shown as `...`.
+#[must_use]
+pub fn ascii_bytes(bytes: &[u8], max: usize) -> String {
+    let mut out = String::with_capacity(bytes.len().min(max) + 8);
+    for &byte in bytes.iter().take(max) {
+        match byte {
+            b'\\' | b'"' => out.extend(['\\', char::from(byte)]),
+            b' '..=b'~' => out.push(char::from(byte)),
+            _ => {
+                let mut digits = [0; 2];
+                hex_into(&[byte], &mut digits);
+                out.push_str("\\x");
+                out.extend(digits.map(char::from));
+            }
+        }
+    }
+    if bytes.len() > max {
+        out.push_str("...");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::first_hidden;
+    use proptest::prelude::*;
+
+    /// One table, one set of escapes: over all of Unicode they say the same.
+    #[test]
+    fn what_is_in_the_table_is_escaped_and_nothing_else() {
+        for c in '\0'..=char::MAX {
+            let text = format!("read{c}file");
+            let mut quoted = Vec::new();
+            push_json_string(&mut quoted, &text);
+            let quoted = String::from_utf8(quoted).unwrap();
+            let is_break = matches!(c, '\n' | '\r' | '\t');
+            let hidden = is_hidden(c);
+            assert_eq!(visible(&text) != text, hidden, "{c:?}");
+            assert_eq!(visible_lines(&text) != text, hidden && c != '\n' && c != '\t', "{c:?}");
+            assert_eq!(json(&text) != text, hidden && !is_break, "{c:?}");
+            assert_eq!(quoted.contains(c), !hidden, "{c:?}");
+            assert_eq!(first_hidden(&text).is_some(), hidden && !is_break, "{c:?}");
+            assert!(
+                !visible(&text).contains(is_hidden) && !quoted.contains(is_hidden),
+                "{c:?}"
+            );
+            if hidden && !is_break {
+                assert_eq!(visible(&text), format!("read\\u{{{:x}}}file", u32::from(c)));
+            }
+        }
+    }
+
+    #[test]
+    fn each_place_has_its_form() {
+        let text = "a\x1b[31mb\n\u{9b}\u{202e}\u{e0041}\t\"é\\";
+        assert_eq!(visible(text), "a\\u{1b}[31mb\\n\\u{9b}\\u{202e}\\u{e0041}\\t\"é\\");
+        assert_eq!(visible_lines("a\n\tb\r"), "a\n\tb\\r");
+        assert_eq!(
+            json("[\"\u{e0041}\",\n\"é\u{9b}\"]"),
+            "[\"\\udb40\\udc41\",\n\"é\\u009b\"]"
+        );
+        let mut quoted = Vec::new();
+        push_json_string(&mut quoted, text);
+        assert_eq!(
+            String::from_utf8_lossy(&quoted),
+            r#""a\u001b[31mb\u000a\u009b\u202e\udb40\udc41\u0009\"é\\""#
+        );
+        assert_eq!(ascii("jаil\u{a}xyz", 5), "j\\u{430}il\\u{a}…");
+        assert_eq!(ascii_bytes(b"a\"\\\n\xff-", 5), "a\\\"\\\\\\x0a\\xff...");
+        assert_eq!((brief("abc", 3).as_str(), brief("a\nbc", 2).as_str()), ("abc", "a\\n…"));
+        assert!(matches!(visible("größer 日本 👩‍🚀"), Cow::Borrowed(_)));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_hides_nothing(text in any::<String>(), plain in "[ -~äöü漢]{0,40}") {
+            prop_assert_eq!(first_hidden(&visible(&text)), None);
+            prop_assert_eq!(first_hidden(&visible_lines(&text)), None);
+            prop_assert!(!json(&text).contains(|c| is_hidden(c) && !matches!(c, '\n' | '\r' | '\t')));
+            prop_assert_eq!(visible(&plain), plain.as_str());
+        }
+
+        #[test]
+        fn bytes_are_told_apart_below_the_cut(a in any::<Vec<u8>>(), b in any::<Vec<u8>>()) {
+            prop_assert_eq!(ascii_bytes(&a, 200) == ascii_bytes(&b, 200), a == b);
+            prop_assert!(ascii_bytes(&a, 200).bytes().all(|byte| matches!(byte, b' '..=b'~')));
+        }
+    }
+}
