@@ -633,13 +633,12 @@ fn path_traversal_in_names() {
 // Log injection.
 
 /// Text that forges a line, moves the cursor, hides itself, and is no UTF-8.
-const FORGED: &str =
-    "x\r\n2026-01-01T00:00:00.000000Z  INFO forged by a peer\u{1b}[2J\u{1b}]0;t\u{7}\u{9b}1m\u{202e}\u{2028}\u{85}";
+const FORGED: &str = "x\r\n2026-01-01T00:00:00.000000Z  INFO forged by a peer\u{1b}[2J\u{1b}]0;t\u{7}\u{9b}1m\u{202e}\u{2028}\u{85}\
+     \u{3164}\u{e0100}";
 
 fn assert_lines_are_whole(what: &str, text: &str, well_formed: impl Fn(&str) -> bool) {
     for line in text.split('\n').filter(|line| !line.is_empty()) {
-        let bad = |c: char| c.is_control() || matches!(c, '\u{202e}' | '\u{2028}');
-        assert!(!line.contains(bad), "{what}: {line:?}");
+        assert!(!line.contains(colibri_text::is_hidden), "{what}: {line:?}");
         assert!(well_formed(line) && !line.starts_with("2026-01-01"), "{what}: {line:?}");
     }
 }
@@ -752,6 +751,10 @@ fn log_injection() {
     drop(client);
     daemon.stop();
     place.assert_trail_is_sound();
+    for segment in fs::read_dir(place.trail_directory()).unwrap() {
+        let text = fs::read_to_string(segment.unwrap().path()).unwrap();
+        assert_lines_are_whole("the trail", &text, |_| true);
+    }
 }
 
 // Schema bombs.

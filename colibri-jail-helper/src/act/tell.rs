@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use colibri_jail_helper::audit::escape;
+use colibri_text::ascii_bytes;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// POSIX's least PIPE_BUF: a pipe takes this much whole, and between no one else's bytes.
@@ -13,7 +13,7 @@ const LINE_MAX: usize = 512;
 ///
 /// Returns whether the line was written.
 pub fn line(text: &str, patience: PollTimeout) -> bool {
-    let mut line = format!("helper: {}", escape(text.as_bytes(), 400));
+    let mut line = format!("helper: {}", ascii_bytes(text.as_bytes(), 400));
     line.truncate(LINE_MAX - 1);
     line.push('\n');
     let stderr = std::io::stderr();

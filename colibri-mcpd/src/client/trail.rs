@@ -17,8 +17,7 @@ use colibri_trail::note::{NoteError, Verifier};
 use colibri_trail::segment::SegmentName;
 use colibri_trail::{
     Extent, Fields, Filter, ProofError, Report, Shown, Stats, Vouched, Voucher, WitnessedHeads, check_proof, directory,
-    drop_segments, is_hidden, last_seal, note_path, open_regular, prove, sealed_segments, show, stats, verifier_path,
-    verify,
+    drop_segments, last_seal, note_path, open_regular, prove, sealed_segments, show, stats, verifier_path, verify,
 };
 
 /// Longest public key that is read, bytes.
@@ -65,34 +64,6 @@ type Result<T> = std::result::Result<T, TrailCommandError>;
 fn at(path: &Path) -> impl FnOnce(io::Error) -> TrailCommandError {
     let path = path.to_owned();
     move |source| TrailCommandError::Io { path, source }
-}
-
-/// Text with every character that hides or turns others written out.
-#[must_use]
-pub fn visible(text: &str) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
-        if is_hidden(c) {
-            out.extend(c.escape_unicode());
-        } else {
-            out.push(c);
-        }
-        out
-    })
-}
-
-/// JSON with the same characters escaped, but for the line ends between its tokens: they can only stand in its strings,
-/// where that changes nothing.
-fn visible_json(text: &str) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
-        if is_hidden(c) && c != '\n' {
-            c.encode_utf16(&mut [0; 2])
-                .iter()
-                .for_each(|unit| out += &format!("\\u{unit:04x}"));
-        } else {
-            out.push(c);
-        }
-        out
-    })
 }
 
 /// The key that checks the checkpoints: from `file`, else the one in the state directory, if there is one.
@@ -158,7 +129,7 @@ pub fn print_verify(
     let report = verify(dir, extent, key, &heads).map_err(at(dir))?;
     if json {
         let text = serde_json::to_string(&report).map_err(io::Error::from)?;
-        writeln!(out, "{}", visible_json(&text))?;
+        writeln!(out, "{}", colibri_text::json(&text))?;
     } else {
         print_report(dir, &report, key, log.is_some(), out)?;
         if extent == Extent::Whole {
@@ -188,13 +159,18 @@ fn print_report(
     for fault in &report.faults {
         let segment = fault.segment.as_deref().unwrap_or("the whole trail");
         let line = fault.line.map_or_else(String::new, |line| format!(" line {line}"));
-        writeln!(out, "  {segment}{line}: {}: {}", fault.kind, visible(&fault.what))?;
+        writeln!(
+            out,
+            "  {segment}{line}: {}: {}",
+            fault.kind,
+            colibri_text::visible(&fault.what)
+        )?;
     }
     if report.fault_count > report.faults.len() as u64 {
         writeln!(out, "  and {} more", report.fault_count - report.faults.len() as u64)?;
     }
     for note in &report.notes {
-        writeln!(out, "  note: {}", visible(note))?;
+        writeln!(out, "  note: {}", colibri_text::visible(note))?;
     }
     let Report {
         records,
@@ -273,7 +249,7 @@ pub fn print_show(
     let mut users = Users::default();
     show(dir, filter, follow, &mut |record| {
         let line = if json {
-            visible_json(record.rec)
+            colibri_text::json(record.rec).into_owned()
         } else {
             one_line(&record, &mut users)
         };
@@ -343,7 +319,7 @@ fn one_line(record: &Shown<'_>, users: &mut Users) -> String {
         ),
     };
     let line = format!("{timestamp}  {:>8}  {:<9} {}", record.n, record.kind, what);
-    visible(line.trim_end())
+    colibri_text::visible(line.trim_end()).into_owned()
 }
 
 /// `trail prove N`: prints the proof that record `n` is in the trail, as JSON.
@@ -355,7 +331,7 @@ pub fn print_prove(dir: &Path, n: u64, out: &mut dyn Write) -> Result<()> {
     writeln!(
         out,
         "{}",
-        visible_json(&serde_json::to_string_pretty(&proof).map_err(io::Error::from)?)
+        colibri_text::json(&serde_json::to_string_pretty(&proof).map_err(io::Error::from)?)
     )?;
     Ok(())
 }
@@ -375,7 +351,7 @@ pub fn print_check_proof(file: &Path, root: Option<&str>, key: Option<&Verifier>
         proof.leaf_index, proof.tree_size
     )?;
     writeln!(out, "{}", proof.root)?;
-    writeln!(out, "{}", visible_json(&proof.record))?;
+    writeln!(out, "{}", colibri_text::json(&proof.record))?;
     Ok(())
 }
 
@@ -411,7 +387,11 @@ fn stats_json(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
                 "retries": row.retries, "p50_ms": q(0.5), "p90_ms": q(0.9), "p99_ms": q(0.99), "max_ms": row.max_ms })
         })
         .collect();
-    writeln!(out, "{}", visible_json(&serde_json::Value::Array(rows).to_string()))
+    writeln!(
+        out,
+        "{}",
+        colibri_text::json(&serde_json::Value::Array(rows).to_string())
+    )
 }
 
 fn stats_table(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
@@ -427,7 +407,7 @@ fn stats_table(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         "{server_tool:<NAME$} {calls:>8} {errors:>6}     p50     p99     max ms"
     )?;
     for ((server, tool), row) in rows {
-        let mut name = visible(&format!("{server} {tool}"));
+        let mut name = colibri_text::visible(&format!("{server} {tool}")).into_owned();
         if name.chars().count() > NAME {
             name = name.chars().take(NAME - 1).chain(['…']).collect();
         }
@@ -587,7 +567,10 @@ mod tests {
         let mut out = Vec::new();
         print(&mut out);
         let text = String::from_utf8(out).unwrap();
-        assert!(!text.chars().any(|c| c != '\n' && is_hidden(c)), "{text:?}");
+        assert!(
+            !text.chars().any(|c| c != '\n' && colibri_text::is_hidden(c)),
+            "{text:?}"
+        );
         text
     }
 

@@ -2,9 +2,10 @@
 
 use super::priv_mode::{CommandLine, JailConfig, PrivMode, helper_command, prepare_spawn_command, reachable};
 use super::{keeper, sys};
+use colibri_text::brief;
 use secrecy::SecretString;
 use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
@@ -530,7 +531,7 @@ async fn listen(stderr: &mut (impl AsyncBufRead + Unpin), marker: &str) -> io::R
     }
 }
 
-/// Messages of a process as an error shows them: one line, control characters and what is not text escaped.
+/// Messages of a process as an error shows them: one line, what hides and what is not text escaped.
 fn readable(messages: &[u8]) -> String {
     let text = String::from_utf8_lossy(messages);
     let mut shown = String::new();
@@ -538,16 +539,7 @@ fn readable(messages: &[u8]) -> String {
         if !shown.is_empty() {
             shown.push_str("; ");
         }
-        for c in line.chars().take(LINE) {
-            if c.is_control()
-                || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-            {
-                // Writing to a String cannot fail.
-                let _ = write!(shown, "{}", c.escape_unicode());
-            } else {
-                shown.push(c);
-            }
-        }
+        shown.push_str(&brief(line, LINE));
     }
     if shown.is_empty() {
         "it said nothing".to_owned()
@@ -675,6 +667,7 @@ mod tests {
     #[test]
     fn messages_are_one_line_without_control_characters() {
         assert_eq!(readable(b"a\n\nb\x1b[31m\xff\r\n"), "a; b\\u{1b}[31m\u{fffd}");
+        assert_eq!(readable("a\u{3164}\u{e0100}".as_bytes()), "a\\u{3164}\\u{e0100}");
         assert_eq!(readable(b" \n"), "it said nothing");
         assert_eq!(Exit::Status(137).to_string(), "exit status 137 (signal 9)");
     }

@@ -11,10 +11,10 @@ use super::Host;
 use super::catalogue::{Catalogue, Definition};
 use super::pool::{ProcessKey, Server, Tie};
 use super::session::Session;
-use crate::policy::visible;
 use crate::wire::Outbox;
 use colibri_protocol::upstream::{self, Probe, ServerSays, Unusable, Walk};
 use colibri_protocol::{Code, Failure, Version};
+use colibri_text::visible;
 
 /// How long a server may take to answer the probe before it counts as legacy.
 const PROBE: Duration = Duration::from_secs(5);
@@ -248,10 +248,7 @@ pub(super) async fn walk_tools(session: &Arc<Session>, limit: Duration) -> Resul
             Ok(Some(result)) => result,
             Err(Some(error)) => {
                 let text: String = error.text().chars().take(300).collect();
-                return Err(broken(
-                    &session.owner(),
-                    &format!("tools/list: {}", text.escape_debug()),
-                ));
+                return Err(broken(&session.owner(), &format!("tools/list: {}", visible(&text))));
             }
             Ok(None) | Err(None) => return Err(broken(&session.owner(), "tools/list: an empty answer")),
         };

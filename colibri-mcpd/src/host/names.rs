@@ -5,6 +5,7 @@
 //! gets a hash of the original. The way back is a look-up in the table built here, never a split of the name: what two
 //! parties split differently is how one server's tool passes for another's.
 
+use colibri_text::{brief, hex};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -55,8 +56,7 @@ impl fmt::Display for Collision {
             Some(server) => format!("server {server}"),
             None => "Colibri itself".to_owned(),
         };
-        let exposed: String = self.exposed.chars().take(100).collect();
-        let (exposed, server) = (exposed.escape_debug(), &self.blocked.server);
+        let (exposed, server) = (brief(&self.exposed, 100), &self.blocked.server);
         write!(
             f,
             "{exposed} of server {server} is not exposed: the name belongs to {holder}"
@@ -179,11 +179,7 @@ fn prefixed(server: &str, name: &str) -> Form {
         .map(|c| if legal(c) { c } else { '_' })
         .take(room)
         .collect();
-    let hash: String = Sha256::digest(name)
-        .iter()
-        .take(HASH / 2)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let hash = hex(&Sha256::digest(name)[..HASH / 2]);
     Form::Hashed(format!("{server}__{readable}_{hash}"))
 }
 

@@ -22,8 +22,9 @@ use super::tap::Taps;
 use super::{Host, handshake};
 use crate::chain::metrics::CallMetrics;
 use crate::chain::{Call, Outcome};
-use crate::policy::{Caller, Contract, Judgement, Rules, visible};
+use crate::policy::{Caller, Contract, Judgement, Rules};
 use colibri_protocol::{Code, Failure, Method, Version};
+use colibri_text::brief;
 use colibri_trail::Detail;
 
 /// How long a burst of changes to a server's tools may go on before it is looked at.
@@ -788,7 +789,7 @@ fn newly_blocked<'s>(
 
 /// Says in log and trail what of a server's definitions is blocked.
 fn note_blocked(host: &Host, id: &str, (tools, instructions): (Vec<&str>, bool)) {
-    let shown = |name: &&str| visible(&name.chars().take(100).collect::<String>());
+    let shown = |name: &&str| brief(name, 100);
     let mut names = tools.iter().take(MOST_NAMED).map(shown).collect::<Vec<_>>().join(", ");
     if tools.len() > MOST_NAMED {
         names.push_str(", …");

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use colibri_text::brief;
 use tokio::io::AsyncRead;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -21,7 +22,6 @@ use super::tap::{Asker, Direction, Seen, Taps};
 use crate::chain::enter::Cancel;
 use crate::chain::{Call, Chain, Outcome, Relayed};
 use crate::confine::{Process, Spawned};
-use crate::policy::visible;
 use crate::wire::{Frame, FrameReader, Outbox};
 use colibri_protocol::upstream::{self, Notification};
 use colibri_protocol::{self as protocol, Code, Failure, Version};
@@ -427,8 +427,7 @@ impl Session {
 
     /// What the server wrote, as a log may have it: without the values of secrets, bounded, on one line.
     fn shown(&self, text: &str) -> String {
-        let text: String = self.owner().redact(text).chars().take(500).collect();
-        visible(&text)
+        brief(&self.owner().redact(text), 500)
     }
 
     /// Something odd that the server did: logged, at most [`MOST_COMPLAINTS`] times.

@@ -27,14 +27,10 @@ impl Wanted {
     /// there were none: `known` says whether the caller may know the server that is named.
     pub fn missing(&self, known: bool) -> Outcome {
         match self {
-            Wanted::Exposed(name) => {
-                let name: String = name.chars().take(100).collect();
-                let error = RpcError::invalid_params(format!("unknown tool: {}", name.escape_debug()));
-                Outcome::Own {
-                    answer: Answer::Error(error),
-                    failed: true,
-                }
-            }
+            Wanted::Exposed(name) => Outcome::Own {
+                answer: Answer::Error(RpcError::unknown_tool(name)),
+                failed: true,
+            },
             Wanted::Origin(server, name) => Outcome::Failed(tools::no_such_tool(server, name, known)),
         }
     }

@@ -78,7 +78,7 @@ impl FirstWords {
     pub fn get(&self) -> Option<String> {
         let words = self.words();
         let text = String::from_utf8_lossy(&words.text);
-        (!text.trim_end().is_empty()).then(|| text.trim_end().escape_debug().to_string())
+        (!text.trim_end().is_empty()).then(|| colibri_text::visible(text.trim_end()).into_owned())
     }
 
     fn is_full(&self) -> bool {
@@ -171,7 +171,7 @@ impl Stderr {
                 server = &*self.server,
                 pid = self.pid,
                 "stderr: {}",
-                text.escape_debug()
+                colibri_text::visible(&text)
             );
         }
     }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use unicode_normalization::UnicodeNormalization;
 
-use super::hidden::{is_hidden, visible};
+use colibri_text::{is_hidden, visible};
 use colibri_wire::json::fold;
 
 /// What a name looks like: equal for two names that a person, or a model, could take for each other. Folded, without

@@ -11,8 +11,8 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::hidden::visible;
 use colibri_protocol::{Code, Failure};
+use colibri_text::{brief, hex, visible};
 use colibri_wire::json::{Json, Kind};
 
 /// How long a call waits, where nothing else is said.
@@ -182,7 +182,7 @@ impl Approvals {
     pub fn decide(&self, id: &str, approve: bool, by: u32, self_approve: bool) -> Result<Pending, DecideError> {
         let mut waiting = lock(&self.waiting);
         let shown = id.to_owned();
-        let gone = || DecideError::NotWaiting(visible(&shown.chars().take(20).collect::<String>()));
+        let gone = || DecideError::NotWaiting(brief(&shown, 20));
         let entry = waiting.get(id).ok_or_else(gone)?;
         if approve && entry.shown.uid == by && !self_approve {
             return Err(DecideError::OwnCall(entry.shown.id.clone()));
@@ -237,10 +237,7 @@ impl Decision {
 /// characters escaped, at most 4 KiB; then the length and the SHA-256 of the whole, so that what is cut off is not
 /// unknown to whoever has it.
 pub fn summary(arguments: &[u8]) -> String {
-    let digest: String = Sha256::digest(arguments)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let digest = hex(&Sha256::digest(arguments));
     let mut shown = String::new();
     if let Some(json) = Json::part(arguments, 0..arguments.len()) {
         show(&mut shown, json, "", 0);
@@ -277,7 +274,7 @@ fn show(out: &mut String, json: Json<'_>, path: &str, depth: usize) {
     if json.is_object() && depth < DEEPEST {
         for member in json.members() {
             let key = member.key.as_str().unwrap_or_else(|| member.key.text().into());
-            let path = format!("{path}/{}", visible(&key.chars().take(100).collect::<String>()));
+            let path = format!("{path}/{}", brief(&key, 100));
             if sounds_secret(&key) {
                 out.push_str(&format!("{path}: [not shown]\n"));
             } else {
@@ -427,7 +424,7 @@ mod tests {
             let arguments = serde_json::json!({ key: [text.clone(), {"a": text}] }).to_string();
             let shown = summary(arguments.as_bytes());
             prop_assert!(shown.len() <= MAX_SUMMARY + 200);
-            prop_assert!(!shown.chars().any(super::super::hidden::is_hidden));
+            prop_assert!(!shown.chars().any(colibri_text::is_hidden));
         }
     }
 }

@@ -12,9 +12,9 @@ use serde_json::{Map, Value};
 
 use super::exact::{Exact, Inexact};
 use super::file::{self, FileError};
-use super::hidden::visible;
 use super::schema::{Fit, Schema, every_keyword_applies};
 use colibri_protocol::{Code, Failure};
+use colibri_text::visible;
 
 /// The contract of one server.
 #[derive(Debug)]

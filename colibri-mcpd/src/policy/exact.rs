@@ -9,7 +9,7 @@ use std::ops::AddAssign as _;
 
 use serde_json::{Map, Number, Value};
 
-use super::hidden::visible;
+use colibri_text::brief;
 
 /// How deep arguments may be nested.
 pub const MAX_DEPTH: usize = 128;
@@ -330,9 +330,7 @@ pub(super) fn shown_pointer(pointer: &str) -> String {
     if pointer.is_empty() {
         return "the arguments".to_owned();
     }
-    let cut: String = pointer.chars().take(160).collect();
-    let dots = if cut.len() < pointer.len() { "…" } else { "" };
-    format!("{}{dots}", visible(&cut))
+    brief(pointer, 160)
 }
 
 /// A key as readers without regard to case, compatibility forms or NUL see it.

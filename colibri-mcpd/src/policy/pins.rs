@@ -23,8 +23,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::file::{self, FileError};
-use super::hidden::{first_hidden, visible};
 use colibri_protocol::{Code, Failure};
+use colibri_text::{brief, first_hidden, hex, visible};
 use colibri_wire::json::{Json, Kind, string};
 
 /// The name of the pins file in the state directory.
@@ -485,7 +485,7 @@ impl Pins {
             let waiting = state.waiting.get(server).and_then(|waiting| waiting.get(subject));
             let Some(Waiting { text, .. }) = waiting else {
                 return Err(PinError::NotWaiting {
-                    server: visible(server),
+                    server: visible(server).into_owned(),
                     what: subject.to_string(),
                 });
             };
@@ -519,7 +519,7 @@ impl fmt::Display for Subject {
 
 /// A name as it may stand in a message.
 fn shortened(name: &str) -> String {
-    visible(&name.chars().take(100).collect::<String>())
+    brief(name, 100)
 }
 
 /// The members of a definition whose names say nothing but what the specification says (2026-07-28, schema.ts, `Tool`).
@@ -579,7 +579,7 @@ impl Standing {
 }
 
 fn digest(text: &str) -> String {
-    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(text))
 }
 
 /// A definition with its keys sorted by how they are written, and without insignificant space. Repeated keys stay, in
@@ -647,10 +647,6 @@ fn depth(text: &str) -> usize {
 
 /// The first hidden character of any key or string, written as it is or as an escape; a lone surrogate counts as one.
 fn hidden_in(text: &str) -> Option<char> {
-    if let Some(c) = first_hidden(text) {
-        return Some(c);
-    }
-    // What is written as it is was looked at; what is left are escapes, in strings only.
     let mut rest = text;
     while let Some(quote) = rest.find('"') {
         let inner = &rest[quote + 1..];
@@ -662,19 +658,16 @@ fn hidden_in(text: &str) -> Option<char> {
         let Some(literal) = rest.get(quote..=quote + 1 + end) else {
             break;
         };
-        if literal.contains('\\') {
-            match serde_json::from_str::<String>(literal) {
-                Ok(plain) => {
-                    if let Some(c) = first_hidden(&plain) {
-                        return Some(c);
-                    }
-                }
-                Err(_) => return Some(char::REPLACEMENT_CHARACTER),
-            }
+        // Each string by itself: what stands beside a character decides whether it is ordinary writing.
+        let Ok(plain) = serde_json::from_str::<String>(literal) else {
+            return Some(char::REPLACEMENT_CHARACTER);
+        };
+        if let Some(c) = first_hidden(&rest[..quote]).or_else(|| first_hidden(&plain)) {
+            return Some(c);
         }
         rest = &rest[quote + 1 + end + 1..];
     }
-    None
+    first_hidden(rest)
 }
 
 /// Every scalar (and empty container) of a canonical text with its place, as lines are shown.
@@ -689,7 +682,7 @@ fn lines(text: &str) -> Vec<(String, String)> {
     let (mut lines, mut room) = (Vec::new(), MAX_LINES);
     match Json::parse(text.as_bytes()) {
         Ok(json) if depth(text) <= MAX_DEPTH && flatten(&mut lines, &mut room, json, "").is_some() => lines,
-        _ => vec![(String::new(), visible(text))],
+        _ => vec![(String::new(), visible(text).into_owned())],
     }
 }
 
@@ -714,7 +707,7 @@ fn flatten(lines: &mut Vec<(String, String)>, room: &mut usize, json: Json<'_>, 
         let shown = match json.as_str() {
             // What looks like an escape in the text itself must not look like the character.
             Some(plain) => format!("\"{}\"", visible(&plain.replace('\\', "\\\\"))),
-            None => visible(json.text()),
+            None => visible(json.text()).into_owned(),
         };
         *room = room.checked_sub(shown.len())?;
         lines.push((path.to_owned(), shown));
@@ -726,7 +719,7 @@ fn flatten(lines: &mut Vec<(String, String)>, room: &mut usize, json: Json<'_>, 
 /// values at two places must not seem to be at one.
 fn shown_key(key: Json<'_>) -> String {
     let Some(plain) = key.as_str() else {
-        return visible(key.text());
+        return visible(key.text()).into_owned();
     };
     let of_word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'.' | b'-');
     if plain.bytes().all(of_word) && !plain.bytes().all(|b| b.is_ascii_digit()) {
@@ -1068,7 +1061,7 @@ mod tests {
                 );
                 let diff = pins.diff("s", &tool("t")).unwrap().text;
                 assert!(
-                    diff.contains(shown) && !diff.chars().any(|c| c != '\n' && super::super::is_hidden(c)),
+                    diff.contains(shown) && !diff.chars().any(|c| c != '\n' && colibri_text::is_hidden(c)),
                     "{diff}"
                 );
             }
@@ -1079,6 +1072,28 @@ mod tests {
         assert_eq!(judge(&pins, r#"{"d":"a\\u200b \n \"é\" ⚠️"}"#), Standing::Approved);
         let judged = pins.judge("i", Some("do\u{200b} this"), []);
         assert!(matches!(judged.instructions, Standing::New { .. }));
+    }
+
+    #[test]
+    fn ordinary_writing_is_trusted() {
+        for text in [
+            "Step 1️⃣: press #️⃣",
+            "👩‍💻 writes, 👨‍👩‍👧‍👦 reads, 🏳️‍🌈",
+            "فایل‌ها را می‌خواند",
+            "क्‍ष पढ़ता है",
+            "קורא קבצים!\u{200f} (C++\u{200e})",
+        ] {
+            let bench = Bench::new();
+            let pins = bench.open(Trust::FirstUse);
+            let plain = format!(r#"{{"description":"{text}"}}"#);
+            let units: String = text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
+            let escaped = format!(r#"{{"description":"{units}","title":"x"}}"#);
+            for (name, raw) in [("plain", plain), ("escaped", escaped)] {
+                let judged = pins.judge(name, Some(text), [("t", raw.as_bytes())]);
+                assert_eq!(judged.tools["t"], Standing::Approved, "{text}");
+                assert_eq!(judged.instructions, Standing::Approved, "{text}");
+            }
+        }
     }
 
     #[test]

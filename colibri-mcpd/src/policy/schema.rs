@@ -19,7 +19,7 @@ use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::{Map, Value};
 
 use super::exact::{Exact, shown_pointer};
-use super::hidden::visible;
+use colibri_text::brief;
 
 /// The most bytes of a schema.
 const MAX_BYTES: usize = 256 << 10;
@@ -184,10 +184,8 @@ impl Schema {
 /// Where and why, without the value, in bounds, with nothing that moves a cursor.
 fn told(error: &jsonschema::ValidationError<'_>) -> String {
     let at = shown_pointer(error.instance_path().as_str());
-    let why = visible(&error.masked_with("the value").to_string());
-    let cut: String = why.chars().take(MAX_SHOWN).collect();
-    let dots = if cut.len() < why.len() { "…" } else { "" };
-    format!("{at}: {cut}{dots}")
+    let why = error.masked_with("the value").to_string();
+    format!("{at}: {}", brief(&why, MAX_SHOWN))
 }
 
 fn dialect(schema: &Value) -> Result<Draft, SchemaError> {
@@ -411,7 +409,7 @@ impl<'v> Graph<'v> {
                 self.unique |= name == "uniqueItems";
                 node.weight = node.weight.saturating_add(values(value));
             } else if !OTHERS.contains(&name) && self.unknown.is_none() {
-                self.unknown = Some(visible(&name.chars().take(60).collect::<String>()));
+                self.unknown = Some(brief(name, 60));
             }
         }
         self.nodes[index] = node;

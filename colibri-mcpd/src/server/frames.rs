@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
+use colibri_text::{is_hidden, json_escape};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::host::secrets::{REDACTED, Redactor};
 use crate::host::tap::{Asker, Direction, Seen};
-use crate::policy::{is_hidden, sounds_secret};
+use crate::policy::sounds_secret;
 use colibri_wire::envelope::{Envelope, Kind};
 use colibri_wire::json::{Kind as JsonKind, string};
 use colibri_wire::{Edits, Json};
@@ -316,11 +317,10 @@ fn hide(edits: &mut Edits, json: Json<'_>, depth: usize, level: usize) {
 
 /// What is written in place of a character: itself, or the escape that JSON has for it, so that JSON stays the same.
 fn escape(c: char, out: &mut String) {
-    if !is_hidden(c) && !matches!(c, '\n' | '\r' | '\t') {
-        return out.push(c);
-    }
-    for unit in c.encode_utf16(&mut [0; 2]) {
-        out.push_str(&format!("\\u{unit:04x}"));
+    if is_hidden(c) {
+        out.extend(json_escape(c));
+    } else {
+        out.push(c);
     }
 }
 

@@ -8,8 +8,9 @@ use tracing::{error, info};
 
 use super::daemon::Daemon;
 use crate::chain::{Call, Client, Outcome};
-use crate::policy::{Pending, Pins, Rights, Row, Standing, Subject, visible};
+use crate::policy::{Pending, Pins, Rights, Row, Standing, Subject};
 use colibri_protocol::{Answer, Code, Failure, RpcError, Version};
+use colibri_text::{brief, visible};
 use colibri_trail::Detail;
 use colibri_wire::Json;
 
@@ -260,10 +261,7 @@ fn rows_of(daemon: &Daemon, server: Option<&str>) -> Result<Vec<Row>, String> {
     if let Some(server) = server {
         rows.retain(|row| row.server == server);
         if rows.is_empty() && !daemon.host().servers().contains_key(server) {
-            return Err(format!(
-                "there is no server {}",
-                visible(&server.chars().take(40).collect::<String>())
-            ));
+            return Err(format!("there is no server {}", brief(server, 40)));
         }
     }
     Ok(rows)

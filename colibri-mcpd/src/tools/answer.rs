@@ -1,11 +1,12 @@
 //! The tools' answers: structured content, and a readable summary of it.
 
-use super::arguments::{Members, quoted, visible};
+use super::arguments::{Members, quoted};
 use super::facts::{ExternalTool, Facts, ServerFacts, ServerState};
 use super::skills::SkillCatalogue;
 use crate::policy::{CallerGates, GateState};
 use crate::store::{Budgets, CostMode, Task, TaskPage, TaskStatus};
 use colibri_protocol::{Answer, Code, Failure, Method, Version};
+use colibri_text::{brief, visible};
 use serde::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 use std::borrow::Cow;
@@ -35,7 +36,7 @@ pub struct ToolOutcome {
 pub(super) fn refused(failure: Failure) -> ToolOutcome {
     // Messages repeat what callers and servers wrote.
     let failure = Failure {
-        message: visible(&failure.message),
+        message: visible(&failure.message).into_owned(),
         ..failure
     };
     let result = match failure.answer(Some(Method::ToolsCall), Version::LATEST_LEGACY) {
@@ -149,7 +150,7 @@ impl<'a> Daemon<'a> {
                 &format!(
                     "Registry {} is not loaded as it stands: {}",
                     self.registry.path,
-                    cut(error)
+                    brief(error, SUMMARY_TEXT_MAX)
                 ),
             );
         }
@@ -160,8 +161,10 @@ impl<'a> Daemon<'a> {
                 &format!("Waiting for a person: {waiting}; colibri-mcp approvals"),
             );
         }
-        push_list(&mut text, &self.collisions, |collision| cut(collision));
-        push_list(&mut text, &self.look_alikes, |warning| cut(warning));
+        push_list(&mut text, &self.collisions, |collision| {
+            brief(collision, SUMMARY_TEXT_MAX)
+        });
+        push_list(&mut text, &self.look_alikes, |warning| brief(warning, SUMMARY_TEXT_MAX));
         text
     }
 }
@@ -275,7 +278,7 @@ fn server_lines(servers: &[ServerFacts]) -> String {
     push_list(&mut text, servers, |server| {
         let mut line = format!("{}: {}", server.id, server.state.name());
         if let Some(reason) = &server.reason {
-            line.push_str(&format!(" ({})", cut(reason)));
+            line.push_str(&format!(" ({})", brief(reason, SUMMARY_TEXT_MAX)));
         }
         line.push_str(&format!(
             ", {}, {}",
@@ -401,7 +404,7 @@ fn listed(tool: &ExternalTool<'_>) -> Option<(Box<RawValue>, String)> {
     let mut line = tool.name.clone().into_owned();
     let description = description.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
     if let Some(first) = description.as_deref().and_then(|text| text.trim().lines().next()) {
-        line.push_str(&format!(": {}", cut(first)));
+        line.push_str(&format!(": {}", brief(first, SUMMARY_TEXT_MAX)));
     }
     Some((entry, line))
 }
@@ -433,7 +436,7 @@ fn task_line(task: &Task) -> String {
         task.id,
         task.status.name(),
         task.priority,
-        cut(&task.title)
+        brief(&task.title, SUMMARY_TEXT_MAX)
     )
 }
 
@@ -441,7 +444,7 @@ fn task_line(task: &Task) -> String {
 pub(super) fn skills(found: &SkillCatalogue) -> Result<ToolOutcome, Failure> {
     let mut text = format!("{}\n", counted(found.skills.len() as u64, "skill"));
     push_list(&mut text, &found.skills, |skill| {
-        format!("{}: {}", skill.name, cut(&skill.description))
+        format!("{}: {}", skill.name, brief(&skill.description, SUMMARY_TEXT_MAX))
     });
     push_list(&mut text, &found.problems, |problem| {
         format!("cannot be used: {}: {}", problem.path, problem.why)
@@ -497,15 +500,6 @@ fn duration(seconds: u64) -> String {
         (0, _, _) => format!("{hours} h {minutes} min"),
         _ => format!("{days} d {hours} h"),
     }
-}
-
-/// The beginning of other people's text, on one line, nothing hidden in it.
-fn cut(text: &str) -> String {
-    let mut shown: String = text.chars().take(SUMMARY_TEXT_MAX).collect();
-    if shown.len() < text.len() {
-        shown.push('…');
-    }
-    visible(&shown)
 }
 
 fn push_line(text: &mut String, line: &str) {

@@ -1,5 +1,6 @@
 //! Reading a tool's arguments strictly: what is not known, repeated, of another type or out of bounds is named.
 
+use colibri_text::{brief, visible};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -232,38 +233,9 @@ fn kind(json: &str) -> &'static str {
     }
 }
 
-/// A value for a message: the first 40 characters, in quotation marks, nothing hidden in it.
+/// A value for a message: its beginning, in quotation marks, nothing hidden in it.
 pub(super) fn quoted(value: &str) -> String {
-    let mut shown: String = value.chars().take(40).collect();
-    if shown.len() < value.len() {
-        shown.push('…');
-    }
-    format!("\"{}\"", visible(&shown))
-}
-
-/// The text with every character that a terminal or a reader would not show as itself written as `\u{…}`: controls,
-/// characters that change direction, that take no space, that are tags or private, and line separators. Line feeds
-/// too: what this returns is one line.
-pub(super) fn visible(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if hidden(c) {
-            shown.extend(c.escape_unicode());
-        } else {
-            shown.push(c);
-        }
-    }
-    shown
-}
-
-/// Unicode's categories Cc, Cf, Co, Zl and Zp, variation selectors, and the fillers that look like nothing.
-fn hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(u32::from(c),
-            0xAD | 0x34F | 0x600..=0x605 | 0x61C | 0x6DD | 0x70F | 0x890 | 0x891 | 0x8E2 | 0x115F | 0x1160 | 0x17B4
-            | 0x17B5 | 0x180B..=0x180F | 0x200B..=0x200F | 0x2028..=0x202E | 0x2060..=0x206F | 0x2800 | 0x3164
-            | 0xE000..=0xF8FF | 0xFE00..=0xFE0F | 0xFEFF | 0xFFA0 | 0xFFF0..=0xFFFB | 0x110BD | 0x110CD
-            | 0x13430..=0x1343F | 0x1BCA0..=0x1BCA3 | 0x1D173..=0x1D17A | 0xE0000..=0xE0FFF | 0xF0000..=0x10FFFF)
+    format!("\"{}\"", brief(value, 40))
 }
 
 /// The members of an object in order, repeated names included, values unread.
@@ -422,12 +394,6 @@ mod tests {
             let json = serde_json::Value::from_iter(names.iter().map(|name| (name.clone(), 1))).to_string();
             let all_known = names.iter().all(|name| ["title", "description", "limit"].contains(&name.as_str()));
             prop_assert_eq!(read(&json).is_ok(), all_known);
-        }
-
-        #[test]
-        fn what_is_shown_has_nothing_hidden_and_visible_text_stays(text in any::<String>(), plain in "[ -~äöü漢]{0,40}") {
-            prop_assert!(!visible(&text).chars().any(hidden));
-            prop_assert_eq!(visible(&plain), plain);
         }
     }
 }

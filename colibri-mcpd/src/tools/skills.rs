@@ -3,7 +3,7 @@
 //! A skill directory may belong to somebody the daemon does not trust, so nothing below a configured directory is
 //! reached through a symbolic link, nothing is waited for, and all of it is bounded.
 
-use super::arguments::visible;
+use colibri_text::visible;
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
@@ -88,7 +88,7 @@ impl Skills {
 
 /// A path for an answer.
 fn shown(path: &Path) -> String {
-    visible(&path.to_string_lossy())
+    visible(&path.to_string_lossy()).into_owned()
 }
 
 fn scan_directory(path: &Path, found: &mut SkillCatalogue) -> Result<(), String> {
@@ -229,7 +229,7 @@ fn front_matter(text: &str) -> Result<(String, String), String> {
             "the description has {length} characters, allowed are 1 to {DESCRIPTION_MAX}"
         ));
     }
-    Ok((name, visible(&description.replace(['\n', '\t'], " "))))
+    Ok((name, visible(&description.replace(['\n', '\t'], " ")).into_owned()))
 }
 
 /// The lines between the fences.

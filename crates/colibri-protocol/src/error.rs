@@ -4,6 +4,7 @@ use super::answer::{Answer, META_SERVER_INFO, server_info};
 use super::method::Method;
 use super::prefix;
 use super::version::Version;
+use colibri_text::brief;
 use colibri_wire::json::string;
 
 pub use colibri_wire::envelope::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR};
@@ -53,13 +54,13 @@ impl RpcError {
     pub fn method_not_found(method: &str, version: Version) -> RpcError {
         RpcError::new(
             METHOD_NOT_FOUND,
-            format!("no method {} for MCP {version} here", string(&clip(method))),
+            format!("no method \"{}\" for MCP {version} here", brief(method, 200)),
         )
     }
 
     /// -32602: nobody here has a tool of that name, or the client may not know of it (server/tools, "Error Handling").
     pub fn unknown_tool(name: &str) -> RpcError {
-        RpcError::invalid_params(format!("unknown tool: {}", string(&clip(name))))
+        RpcError::invalid_params(format!("unknown tool: \"{}\"", brief(name, 200)))
     }
 
     /// -32022, with the versions that a modern request can name.
@@ -69,9 +70,9 @@ impl RpcError {
         RpcError {
             code: UNSUPPORTED_PROTOCOL_VERSION,
             message: format!(
-                "unsupported protocol version {}: use one of `supported`, or open the connection with \"initialize\" for \
+                "unsupported protocol version \"{}\": use one of `supported`, or open the connection with \"initialize\" for \
                  {} and older",
-                string(&requested),
+                brief(&requested, 200),
                 Version::LATEST_LEGACY
             ),
             data: Some(format!(

@@ -4,6 +4,7 @@ use super::answer::{META_SERVER_INFO, TTL_MS, server_info};
 use super::error::RpcError;
 use super::shape::{Change, rewrite};
 use super::version::Version;
+use colibri_text::{hex, unhex};
 use colibri_wire::json::{string, write_string};
 use colibri_wire::{Edits, Json};
 
@@ -170,7 +171,8 @@ impl Cursor {
         }
         let decoded = cursor
             .as_str()
-            .and_then(|text| unhex(&text))
+            .filter(|text| !text.is_empty())
+            .and_then(|text| unhex(text.as_bytes()))
             .and_then(|bytes| String::from_utf8(bytes).ok());
         match decoded {
             Some(after) => Ok(Some(Cursor { after })),
@@ -182,20 +184,8 @@ impl Cursor {
 
     /// As it stands in `nextCursor`.
     pub fn encode(&self) -> String {
-        self.after.bytes().map(|byte| format!("{byte:02x}")).collect()
+        hex(self.after.as_bytes())
     }
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| (byte as char).to_digit(16).filter(|_| !byte.is_ascii_uppercase());
-    let bytes = text.as_bytes();
-    if bytes.is_empty() || !bytes.len().is_multiple_of(2) {
-        return None;
-    }
-    bytes
-        .chunks_exact(2)
-        .map(|pair| Some((digit(pair[0])? * 16 + digit(pair[1])?) as u8))
-        .collect()
 }
 
 /// The result of `tools/list`: a page of `tools`, which are names as clients see them with definitions as clients of

@@ -13,6 +13,7 @@ use super::error::{
 use super::shape::modern_meta;
 use super::version::Version;
 use super::{Answer, prefix};
+use colibri_text::brief;
 use colibri_wire::Json;
 use colibri_wire::json::{Kind, string};
 
@@ -206,23 +207,10 @@ impl<'a> ServerSays<'a> {
                 .server_info
                 .and_then(|info| info.get(key))
                 .and_then(|value| value.as_str());
-            printable(prefix(&text.unwrap_or_default(), 80))
+            brief(&text.unwrap_or_default(), 80)
         };
         format!("{} {}", field("name"), field("version")).trim().to_owned()
     }
-}
-
-/// The text with control characters escaped: it stands in logs and messages.
-fn printable(text: &str) -> String {
-    text.chars()
-        .flat_map(|c| {
-            if c.is_control() {
-                c.escape_default().collect()
-            } else {
-                vec![c]
-            }
-        })
-        .collect()
 }
 
 /// Reads the result of `initialize`.
@@ -238,7 +226,7 @@ pub fn read_initialize_result(result: Json<'_>) -> Result<ServerSays<'_>, Unusab
         Some(version) => Ok(ServerSays::read(version, result, result.get("serverInfo"))),
         None => Err(Unusable::Version {
             method: METHOD,
-            spoken: printable(prefix(&answered, 40)),
+            spoken: brief(&answered, 40),
         }),
     }
 }
@@ -281,7 +269,7 @@ pub fn read_probe<'a>(outcome: Result<Json<'a>, Json<'a>>) -> Result<Probe<'a>, 
         best = best.max(Version::parse(&version));
         if spoken.len() < 100 {
             spoken.push_str(if spoken.is_empty() { "" } else { ", " });
-            spoken.push_str(&printable(prefix(&version, 40)));
+            spoken.push_str(&brief(&version, 40));
         }
     }
     match (best, result) {
@@ -422,7 +410,7 @@ impl Walk {
         else {
             return Err("it has no \"name\" that is a string".to_owned());
         };
-        let shown = || printable(prefix(&name, 80));
+        let shown = || brief(&name, 80);
         if !definition.get("inputSchema").is_some_and(|schema| schema.is_object()) {
             return Err(format!("{}: it has no \"inputSchema\" that is an object", shown()));
         }

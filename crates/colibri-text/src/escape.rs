@@ -70,7 +70,7 @@ pub fn json(text: &str) -> Cow<'_, str> {
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         if is_to_be_escaped(c) {
-            json_escape(c, |escape| out.push_str(&String::from_utf8_lossy(&escape)));
+            out.extend(json_escape(c));
         } else {
             out.push(c);
         }
@@ -90,7 +90,7 @@ pub fn push_json_string(out: &mut Vec<u8>, value: &str) {
         match chars.next() {
             Some('"') => out.extend_from_slice(b"\\\""),
             Some('\\') => out.extend_from_slice(b"\\\\"),
-            Some(c) if is_hidden(c) => json_escape(c, |escape| out.extend_from_slice(&escape)),
+            Some(c) if is_hidden(c) => out.extend(json_escape(c).map(|c| c as u8)),
             Some(c) => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
             None => {}
         }
@@ -100,13 +100,15 @@ pub fn push_json_string(out: &mut Vec<u8>, value: &str) {
     out.push(b'"');
 }
 
-/// The one or two `\u…` that stand for a character.
-fn json_escape(c: char, mut push: impl FnMut([u8; 6])) {
-    for unit in c.encode_utf16(&mut [0; 2]) {
+/// The one or two `\u…` that stand for a character in a JSON string.
+pub fn json_escape(c: char) -> impl Iterator<Item = char> {
+    let mut units = [0; 2];
+    let length = c.encode_utf16(&mut units).len();
+    units.into_iter().take(length).flat_map(|unit| {
         let mut escape = *b"\\u0000";
         hex_into(&unit.to_be_bytes(), &mut escape[2..]);
-        push(escape);
-    }
+        escape.map(char::from)
+    })
 }
 
 /// The first `max` characters of a text, everything but printable ASCII as `\u{…}`, with `…` behind them if there are

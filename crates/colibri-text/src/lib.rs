@@ -10,7 +10,7 @@ mod hex;
 mod hidden;
 mod ordinary;
 
-pub use escape::{ascii, ascii_bytes, brief, json, push_json_string, visible, visible_lines};
+pub use escape::{ascii, ascii_bytes, brief, json, json_escape, push_json_string, visible, visible_lines};
 pub use hex::{hex, hex_into, push_hex, unhex, unhex_into};
 pub use hidden::is_hidden;
 pub use ordinary::first_hidden;

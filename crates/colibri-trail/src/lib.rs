@@ -28,7 +28,7 @@ mod testing;
 pub use append::{Appended, Limits, Options, Status, Trail, TrailError};
 pub use file::open_regular;
 pub use prove::{Proof, ProofError, check_proof, prove};
-pub use record::{Attempt, Detail, Digest, Enter, Event, Exit, Record, is_hidden};
+pub use record::{Attempt, Detail, Digest, Enter, Event, Exit, Record};
 pub use retain::{Dropped, drop_segments, last_seal, sealed_segments};
 pub use show::{Fields, Filter, Shown, show, tail};
 pub use stats::{Row, Stats, stats};

@@ -5,10 +5,11 @@
 
 use std::time::{Duration, SystemTime};
 
+use colibri_text::{push_hex, push_json_string};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::segment::{push_hex, push_number};
+use super::segment::push_number;
 
 /// SHA-256 and length of arguments or of a result: what is recorded of them unless the operator asks for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,10 +174,10 @@ impl Record<'_> {
                     if i > 0 {
                         out.push(b',');
                     }
-                    string(out, key);
+                    push_json_string(out, key);
                     out.push(b':');
                     match value {
-                        Detail::Text(value) => string(out, value),
+                        Detail::Text(value) => push_json_string(out, value),
                         Detail::Number(value) => push_number(out, *value),
                         Detail::Flag(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
                     }
@@ -264,7 +265,7 @@ pub(super) fn number(out: &mut Vec<u8>, name: &str, value: u64) {
 
 pub(super) fn text(out: &mut Vec<u8>, name: &str, value: &str) {
     key(out, name);
-    string(out, value);
+    push_json_string(out, value);
 }
 
 fn optional(out: &mut Vec<u8>, name: &str, value: Option<&str>) {
@@ -296,43 +297,6 @@ fn raw(out: &mut Vec<u8>, name: &str, value: Option<&RawValue>) {
             }
         }
     }
-}
-
-/// Whether a character shows nothing, or changes how its neighbours show: control characters, bidirectional controls,
-/// zero-width characters, line separators, tags. They are escaped in the trail's strings and wherever they are shown.
-#[must_use]
-pub fn is_hidden(c: char) -> bool {
-    matches!(c,
-        '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
-        | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
-        | '\u{e0000}'..='\u{e007f}')
-}
-
-/// A JSON string, quoted and escaped (RFC 8259 §7).
-fn string(out: &mut Vec<u8>, value: &str) {
-    out.push(b'"');
-    let mut rest = value;
-    // Nearly all text is plain ASCII; only what is not is looked at character by character.
-    while let Some(at) = rest.bytes().position(|b| matches!(b, 0..=0x1f | b'"' | b'\\' | 0x7f..)) {
-        let (plain, tail) = rest.split_at(at);
-        out.extend_from_slice(plain.as_bytes());
-        let mut chars = tail.chars();
-        match chars.next() {
-            Some('"') => out.extend_from_slice(b"\\\""),
-            Some('\\') => out.extend_from_slice(b"\\\\"),
-            Some(c) if is_hidden(c) => {
-                for unit in c.encode_utf16(&mut [0; 2]) {
-                    out.extend_from_slice(b"\\u");
-                    out.extend([12, 8, 4, 0].map(|shift| b"0123456789abcdef"[usize::from(*unit >> shift & 15)]));
-                }
-            }
-            Some(c) => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-            None => {}
-        }
-        rest = chars.as_str();
-    }
-    out.extend_from_slice(rest.as_bytes());
-    out.push(b'"');
 }
 
 /// Writes times as RFC 3339 in UTC with microseconds, and keeps the text of the last second.
@@ -536,6 +500,23 @@ mod tests {
             out.contains(r#"{"who":"a\u202eb\u001b[2J\udb40\udc41\"\\é","on":true}"#),
             "{out}"
         );
+    }
+
+    #[test]
+    fn nothing_of_the_table_is_written_raw() {
+        let name: String = ('\0'..=char::MAX)
+            .filter(|c| colibri_text::is_hidden(*c))
+            .flat_map(|c| ['a', c])
+            .collect();
+        let mut out = Vec::new();
+        Record::Enter(Enter {
+            tool: Some(&name),
+            server: Some(&name),
+            name: Some(&name),
+            ..enter()
+        })
+        .write(&mut out, 0, &mut Clock::default());
+        assert!(!String::from_utf8(out).unwrap().contains(colibri_text::is_hidden));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use colibri_text::{hex_into, push_hex, unhex_into};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
@@ -35,44 +36,15 @@ const REC_AT: usize = PREV_AT + 64 + BEFORE_REC.len();
 #[must_use]
 pub fn to_hex(hash: &Hash) -> [u8; 64] {
     let mut hex = [0; 64];
-    for (pair, byte) in hex.chunks_exact_mut(2).zip(hash) {
-        pair.copy_from_slice(&HEX[usize::from(*byte)]);
-    }
+    hex_into(hash, &mut hex);
     hex
 }
-
-/// The two hex digits of each byte.
-const HEX: [[u8; 2]; 256] = {
-    let digits = b"0123456789abcdef";
-    let mut table = [[0; 2]; 256];
-    let mut i = 0;
-    while i < 256 {
-        table[i] = [digits[i >> 4], digits[i & 15]];
-        i += 1;
-    }
-    table
-};
 
 /// The hash of 64 lower-case hex digits; `None` for anything else.
 #[must_use]
 pub fn from_hex(hex: &[u8]) -> Option<Hash> {
-    let digit = |d: u8| match d {
-        b'0'..=b'9' => Some(d - b'0'),
-        b'a'..=b'f' => Some(d - b'a' + 10),
-        _ => None,
-    };
     let mut hash = [0; 32];
-    if hex.len() != 64 {
-        return None;
-    }
-    for (byte, pair) in hash.iter_mut().zip(hex.chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(hash)
-}
-
-pub(super) fn push_hex(out: &mut Vec<u8>, hash: &Hash) {
-    out.extend_from_slice(&to_hex(hash));
+    unhex_into(hex, &mut hash).then_some(hash)
 }
 
 pub(super) fn push_number(out: &mut Vec<u8>, mut value: u64) {

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use super::{Context, Failure};
 use crate::client::connect::{Connection, Params, RequestError};
 use crate::client::terminal::{self, Mood, Table};
-use crate::policy::visible;
+use colibri_text::{hex, visible};
 
 /// What is to be done.
 #[derive(Debug, clap::Args)]
@@ -268,17 +268,17 @@ fn hash_of_all(diffs: &Diffs) -> String {
             json!(pin.tool)
         ));
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&hash.finalize())
 }
 
 /// What a row is about, as a person reads it.
 fn name(tool: Option<&str>) -> String {
-    tool.map_or_else(|| "(instructions)".to_owned(), visible)
+    tool.map_or_else(|| "(instructions)".to_owned(), |tool| visible(tool).into_owned())
 }
 
 /// A word of a command line.
 fn quoted(word: &str) -> String {
-    let word = visible(word);
+    let word = visible(word).into_owned();
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ':' | '+' | '@' | '=' | ',');
     if !word.is_empty() && word.chars().all(plain) && !word.starts_with('-') {
         return word;
