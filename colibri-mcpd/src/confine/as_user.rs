@@ -11,6 +11,7 @@ use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use colibri_text::visible_lines;
 use nix::unistd::{Gid, User, geteuid, getgrouplist};
 
 use super::sys;
@@ -167,17 +168,9 @@ fn pump(mut from: impl Read, mut to: impl Write + IsTerminal) -> io::Result<()> 
     }
 }
 
-/// A line without anything that a terminal would obey.
+/// A line without anything that a terminal would obey, or that hides.
 fn shown(line: &[u8]) -> String {
-    let mut text = String::with_capacity(line.len());
-    for c in String::from_utf8_lossy(line).chars() {
-        if c.is_control() && !matches!(c, '\n' | '\t') {
-            text.extend(c.escape_default());
-        } else {
-            text.push(c);
-        }
-    }
-    text
+    visible_lines(&String::from_utf8_lossy(line)).into_owned()
 }
 
 #[cfg(test)]

@@ -33,6 +33,9 @@ pub(crate) fn hidden_in(text: &str) -> impl Iterator<Item = (usize, char)> {
     })
 }
 
+/// How many characters right-to-left text may be away from a direction mark.
+const REACH: usize = 64;
+
 const BLACK_FLAG: char = '\u{1f3f4}';
 
 /// What follows the black flag to make it England's, Scotland's or Wales'.
@@ -111,8 +114,8 @@ fn joins_backward(after: &str) -> bool {
     next.is_some_and(|c| is_dual_joining(c) || is_right_joining(c))
 }
 
-/// Whether a direction mark can matter here: at an end of a word, alone, and with right-to-left text on its line, before
-/// the next mark.
+/// Whether a direction mark can matter here: at an end of a word, alone, and with right-to-left text near it on its
+/// line.
 fn acts_on_direction(before: &str, after: &str) -> bool {
     let back = || before.chars().rev();
     let neighbours = [back().next(), after.chars().next()];
@@ -122,9 +125,11 @@ fn acts_on_direction(before: &str, after: &str) -> bool {
     is_alone && !is_inside_a_word && (finds_right_to_left(back()) || finds_right_to_left(after.chars()))
 }
 
-fn finds_right_to_left(mut chars: impl Iterator<Item = char>) -> bool {
+fn finds_right_to_left(chars: impl Iterator<Item = char>) -> bool {
+    let is_direction_mark = |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}');
     chars
-        .find(|c| is_hidden(*c) || is_right_to_left(*c))
+        .take(REACH)
+        .find(|c| is_right_to_left(*c) || is_hidden(*c) && !is_direction_mark(*c))
         .is_some_and(is_right_to_left)
 }
 
@@ -247,7 +252,11 @@ mod tests {
             ("שלום!\u{200f}\u{200f}", '\u{200f}'),
             ("hello!\u{200f}", '\u{200f}'),
             ("שלום\n!\u{200f}", '\u{200f}'),
-            ("שלום abc\u{200f} def\u{200f}.", '\u{200f}'),
+            ("שלום \u{2060}abc\u{200f}.", '\u{2060}'),
+            (
+                "hello \u{200f}world, and more and more and more of it and more than that, far beyond the reach. שלום",
+                '\u{200f}',
+            ),
             ("של\u{34f}ום", '\u{34f}'),
             // What turns whole runs is never ordinary.
             ("שלום \u{202e}abc\u{202c}", '\u{202e}'),
