@@ -1,0 +1,663 @@
+//! A file read whole.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use crate::near::nearest;
+use crate::read::{Fault, Kind, Reader, Step};
+
+/// The most bytes a file may have: 1 MiB.
+pub const MAX_BYTES: usize = 1 << 20;
+
+/// How deep arrays and objects may be nested. It also bounds the stack that reading takes.
+pub const MAX_DEPTH: usize = 64;
+
+/// The most characters of a key that an error shows.
+const SHOWN_KEY: usize = 64;
+
+/// Why a file was refused, and where. Shows keys, never values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    /// The file, as its reader called it.
+    pub file: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// Keys from the top to the place, such as `servers.github.args[2]`; empty at the top. Control characters are
+    /// escaped.
+    pub path: String,
+    /// What is wrong, and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: ", self.file, self.line, self.column)?;
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A file that was read whole.
+pub struct Document<'b> {
+    file: &'b str,
+    bytes: &'b [u8],
+    root: Node<'b>,
+}
+
+struct Node<'b> {
+    start: usize,
+    end: usize,
+    value: Value<'b>,
+}
+
+enum Value<'b> {
+    Null,
+    Bool(bool),
+    /// As written: `start..end` of the node is the number.
+    Number,
+    String(Cow<'b, str>),
+    Array(Vec<Node<'b>>),
+    Object(Vec<Member<'b>>),
+}
+
+struct Member<'b> {
+    key: Cow<'b, str>,
+    key_start: usize,
+    value: Node<'b>,
+}
+
+impl<'b> Document<'b> {
+    /// Reads `bytes`; `file` is the name that errors give.
+    ///
+    /// # Errors
+    /// More than [`MAX_BYTES`], a byte-order mark, bytes that are not UTF-8, anything outside the grammar of RFC 8259,
+    /// trailing data, nesting beyond [`MAX_DEPTH`], a lone surrogate, or a key that stands twice in one object, also
+    /// when the two are only equal once unescaped.
+    pub fn parse(bytes: &'b [u8], file: &'b str) -> Result<Self, Error> {
+        let fail = |offset: usize, message: &str| Err(error(file, bytes, offset, "", message.to_owned()));
+        if bytes.len() > MAX_BYTES {
+            return fail(0, "the file is larger than 1 MiB, which is the limit");
+        }
+        if bytes.starts_with(b"\xef\xbb\xbf") {
+            return fail(
+                0,
+                "the file begins with a byte-order mark; save it as UTF-8 without one",
+            );
+        }
+        if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
+            return fail(0, "the file is UTF-16; save it as UTF-8");
+        }
+        let text = match std::str::from_utf8(bytes) {
+            Ok(text) => text,
+            Err(bad) => return fail(bad.valid_up_to(), "not UTF-8"),
+        };
+        if text.bytes().all(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')) {
+            return fail(text.len(), "the file is empty; a JSON object was expected");
+        }
+        let mut reader = Reader::new(text, MAX_DEPTH, "nested deeper than 64 levels, which is the limit");
+        let root = node(&mut reader)
+            .and_then(|root| reader.end().map(|()| root))
+            .map_err(|fault| {
+                let mut path = String::new();
+                for step in fault.steps.iter().rev() {
+                    match step {
+                        Step::Key(key) => path = join(&path, key),
+                        Step::Index(index) => path.push_str(&format!("[{index}]")),
+                    }
+                }
+                error(file, bytes, fault.at, &path, fault.why.to_owned())
+            })?;
+        Ok(Self { file, bytes, root })
+    }
+
+    /// The value of the whole file.
+    pub fn root(&self) -> Cursor<'_> {
+        Cursor {
+            file: self.file,
+            bytes: self.bytes,
+            node: &self.root,
+            path: String::new(),
+        }
+    }
+}
+
+/// A value of a [`Document`], with its place in it.
+#[derive(Clone)]
+pub struct Cursor<'d> {
+    file: &'d str,
+    bytes: &'d [u8],
+    node: &'d Node<'d>,
+    path: String,
+}
+
+impl<'d> Cursor<'d> {
+    /// An error at this value. `message` must not repeat the value.
+    pub fn error(&self, message: impl Into<String>) -> Error {
+        error(self.file, self.bytes, self.node.start, &self.path, message.into())
+    }
+
+    /// The keys from the top to this value, as errors show them.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The bytes of this value exactly as they stand in the file.
+    pub fn raw(&self) -> &'d [u8] {
+        &self.bytes[self.node.start..self.node.end]
+    }
+
+    /// Whether this is a string, for keys that take one of several kinds of value.
+    pub fn is_string(&self) -> bool {
+        matches!(self.node.value, Value::String(_))
+    }
+
+    /// Whether this is an object, for keys that take one of several kinds of value.
+    pub fn is_object(&self) -> bool {
+        matches!(self.node.value, Value::Object(_))
+    }
+
+    /// An object of which every key is known.
+    ///
+    /// # Errors
+    /// Not an object, or a key that is not in `known`; the error names the nearest known one.
+    pub fn object(&self, known: &[&str]) -> Result<Object<'d>, Error> {
+        let members = self.members()?;
+        for member in &members {
+            if !known.contains(&member.key) {
+                return Err(member.key_error(unknown_key(member.key, known)));
+            }
+        }
+        Ok(Object {
+            members,
+            owner: self.clone(),
+        })
+    }
+
+    /// An object whose keys are names that the file chooses, in the order of the file.
+    ///
+    /// # Errors
+    /// Not an object.
+    pub fn members(&self) -> Result<Vec<NamedValue<'d>>, Error> {
+        let Value::Object(members) = &self.node.value else {
+            return Err(self.expected("an object"));
+        };
+        Ok(members
+            .iter()
+            .map(|member| NamedValue {
+                key: &member.key,
+                key_start: member.key_start,
+                value: Cursor {
+                    node: &member.value,
+                    path: join(&self.path, &member.key),
+                    ..self.clone()
+                },
+            })
+            .collect())
+    }
+
+    /// An array, in order.
+    ///
+    /// # Errors
+    /// Not an array.
+    pub fn array(&self) -> Result<Vec<Cursor<'d>>, Error> {
+        let Value::Array(items) = &self.node.value else {
+            return Err(self.expected("an array"));
+        };
+        Ok(items
+            .iter()
+            .enumerate()
+            .map(|(index, node)| Cursor {
+                node,
+                path: format!("{}[{index}]", self.path),
+                ..self.clone()
+            })
+            .collect())
+    }
+
+    /// A string, unescaped, whatever it holds.
+    ///
+    /// # Errors
+    /// Not a string.
+    pub fn string(&self) -> Result<&'d str, Error> {
+        match &self.node.value {
+            Value::String(text) => Ok(text),
+            _ => Err(self.expected("a string")),
+        }
+    }
+
+    /// A string without control characters (NUL, newline, escape, …), which no name, path or argument needs and which
+    /// forge log lines or cut C strings short.
+    ///
+    /// # Errors
+    /// Not a string, or one with a control character.
+    pub fn text(&self) -> Result<&'d str, Error> {
+        let text = self.string()?;
+        if text.chars().any(char::is_control) {
+            return Err(self.error("control characters (NUL, newline, …) are not allowed here"));
+        }
+        Ok(text)
+    }
+
+    /// `true` or `false`.
+    ///
+    /// # Errors
+    /// Anything else.
+    pub fn boolean(&self) -> Result<bool, Error> {
+        match self.node.value {
+            Value::Bool(value) => Ok(value),
+            _ => Err(self.expected("true or false")),
+        }
+    }
+
+    /// A whole number within `range`, written in digits alone: `3e4`, `30000.0` and `-0` are refused, since they leave
+    /// open what was meant.
+    ///
+    /// # Errors
+    /// Not a number, not a whole one, or out of range.
+    pub fn integer(&self, range: RangeInclusive<u64>) -> Result<u64, Error> {
+        if !matches!(self.node.value, Value::Number) {
+            return Err(self.expected("a whole number"));
+        }
+        let digits = self.raw();
+        if !digits.iter().all(u8::is_ascii_digit) {
+            return Err(self.error(format!(
+                "must be a whole number from {} to {}, in digits alone",
+                range.start(),
+                range.end()
+            )));
+        }
+        // More digits than u64 holds fail to parse, and are out of every range.
+        std::str::from_utf8(digits)
+            .ok()
+            .and_then(|digits| digits.parse::<u64>().ok())
+            .filter(|number| range.contains(number))
+            .ok_or_else(|| self.error(format!("must be from {} to {}", range.start(), range.end())))
+    }
+
+    fn expected(&self, wanted: &str) -> Error {
+        let found = match self.node.value {
+            Value::Null => "null",
+            Value::Bool(_) => "true or false",
+            Value::Number => "a number",
+            Value::String(_) => "a string",
+            Value::Array(_) => "an array",
+            Value::Object(_) => "an object",
+        };
+        self.error(format!("must be {wanted}, not {found}"))
+    }
+}
+
+/// A member of an object whose keys the file chooses.
+pub struct NamedValue<'d> {
+    /// The key, unescaped.
+    pub key: &'d str,
+    /// Its value.
+    pub value: Cursor<'d>,
+    key_start: usize,
+}
+
+impl NamedValue<'_> {
+    /// An error at the key rather than at the value.
+    pub fn key_error(&self, message: impl Into<String>) -> Error {
+        let value = &self.value;
+        error(value.file, value.bytes, self.key_start, &value.path, message.into())
+    }
+}
+
+/// An object of which every key is known.
+pub struct Object<'d> {
+    members: Vec<NamedValue<'d>>,
+    owner: Cursor<'d>,
+}
+
+impl<'d> Object<'d> {
+    /// The value of `key`, if the file has it.
+    pub fn get(&self, key: &str) -> Option<&Cursor<'d>> {
+        self.members
+            .iter()
+            .find(|member| member.key == key)
+            .map(|member| &member.value)
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// The file does not have it.
+    pub fn need(&self, key: &str) -> Result<&Cursor<'d>, Error> {
+        self.get(key)
+            .ok_or_else(|| self.owner.error(format!("the key {key:?} is missing")))
+    }
+}
+
+fn join(path: &str, key: &str) -> String {
+    let key = colibri_text::ascii(key, SHOWN_KEY);
+    if path.is_empty() { key } else { format!("{path}.{key}") }
+}
+
+fn unknown_key(key: &str, known: &[&str]) -> String {
+    match nearest(key, known) {
+        Some(name) => format!("unknown key; did you mean {name:?}?"),
+        None => format!("unknown key; known here: {}", known.join(", ")),
+    }
+}
+
+fn node<'b>(reader: &mut Reader<'b>) -> Result<Node<'b>, Fault> {
+    let kind = reader.kind()?;
+    let start = reader.at();
+    let value = match kind {
+        Kind::Null => reader.null().map(|()| Value::Null)?,
+        Kind::Bool => Value::Bool(reader.boolean()?),
+        Kind::Number => reader.number().map(|_| Value::Number)?,
+        Kind::String => Value::String(reader.string()?),
+        Kind::Array => Value::Array(elements(reader)?),
+        Kind::Object => Value::Object(members(reader)?),
+    };
+    let end = reader.at();
+    Ok(Node { start, end, value })
+}
+
+fn elements<'b>(reader: &mut Reader<'b>) -> Result<Vec<Node<'b>>, Fault> {
+    let mut elements = Vec::new();
+    reader.enter()?;
+    while reader.element(elements.is_empty())? {
+        elements.push(node(reader).map_err(|fault| fault.in_element(elements.len()))?);
+    }
+    Ok(elements)
+}
+
+fn members<'b>(reader: &mut Reader<'b>) -> Result<Vec<Member<'b>>, Fault> {
+    let mut members: Vec<Member<'b>> = Vec::new();
+    let mut keys = BTreeSet::new();
+    reader.enter()?;
+    while let Some((key_start, key)) = reader.key(members.is_empty())? {
+        if !keys.insert(key.clone()) {
+            let fault = reader.fault(key_start, "this key stands twice in the same object; remove one");
+            return Err(fault.in_key(&key));
+        }
+        let value = reader
+            .colon()
+            .and_then(|()| node(reader))
+            .map_err(|fault| fault.in_key(&key))?;
+        members.push(Member { key, key_start, value });
+    }
+    Ok(members)
+}
+
+fn error(file: &str, bytes: &[u8], offset: usize, path: &str, message: String) -> Error {
+    let before = &bytes[..offset.min(bytes.len())];
+    let line_start = before
+        .iter()
+        .rposition(|&b| b == b'\n')
+        .map_or(0, |newline| newline + 1);
+    // Continuation bytes of UTF-8 do not begin a character.
+    let column = before[line_start..].iter().filter(|&&b| b & 0xc0 != 0x80).count() + 1;
+    let line = before.iter().filter(|&&b| b == b'\n').count() + 1;
+    Error {
+        file: file.to_owned(),
+        line,
+        column,
+        path: path.to_owned(),
+        message,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn refusal(text: &str) -> Error {
+        match Document::parse(text.as_bytes(), "f.json") {
+            Ok(_) => panic!("accepted: {text}"),
+            Err(error) => error,
+        }
+    }
+
+    #[test]
+    fn errors_give_file_line_column_and_path() {
+        let error = refusal("{\n  \"a\": [1, {\"b\": x}]\n}");
+        assert_eq!((error.line, error.column, error.path.as_str()), (2, 18, "a[1].b"));
+        assert!(error.to_string().starts_with("f.json:2:18: a[1].b: "), "{error}");
+    }
+
+    #[test]
+    fn columns_are_characters() {
+        assert_eq!(refusal("{\"ä€😀\": x}").column, 9);
+    }
+
+    #[test]
+    fn refuses_what_is_outside_the_grammar() {
+        for text in [
+            "",
+            " ",
+            "{",
+            "[",
+            "[1",
+            "[1,",
+            "[1,]",
+            "{\"a\"",
+            "{\"a\":",
+            "{\"a\":1",
+            "{\"a\":1,",
+            "{\"a\":1,}",
+            "{a:1}",
+            "{\"a\" 1}",
+            "{'a':1}",
+            "[1 2]",
+            "nul",
+            "True",
+            "NaN",
+            "Infinity",
+            "+1",
+            ".5",
+            "1.",
+            "01",
+            "-01",
+            "-",
+            "1e",
+            "1e+",
+            "0x10",
+            "\"",
+            "\"\\",
+            "\"\\x\"",
+            "\"\\u12\"",
+            "\"\\u12g4\"",
+            "\"\\ud800\"",
+            "\"\\udc00\"",
+            "\"\\ud800\\u0041\"",
+            "\"\\ud800x\"",
+            "\"a\nb\"",
+            "\"\u{0}\"",
+            "// x\n{}",
+            "{} {}",
+            "{}x",
+            "[1]]",
+            "\u{a0}{}",
+            "{}\u{0}",
+        ] {
+            refusal(text);
+        }
+    }
+
+    #[test]
+    fn reads_what_the_grammar_allows() {
+        let text = r#" {"a":[0,-0,1.5,1e400,-2E-3,123456789012345678901234567890],"é":"\"\\\/\b\f\n\r\t\u0041\ud83d\ude00",
+            "n":null,"t":true,"f":false,"e":{},"l":[]} "#;
+        let document = Document::parse(text.as_bytes(), "f").unwrap();
+        let root = document.root().object(&["a", "é", "n", "t", "f", "e", "l"]).unwrap();
+        assert_eq!(root.need("é").unwrap().string().unwrap(), "\"\\/\u{8}\u{c}\n\r\tA😀");
+        assert_eq!(root.need("a").unwrap().array().unwrap().len(), 6);
+        assert!(root.need("t").unwrap().boolean().unwrap());
+        assert!(root.need("n").unwrap().boolean().is_err());
+    }
+
+    #[test]
+    fn refuses_duplicate_keys_also_when_written_differently() {
+        for text in [
+            "{\"a\":1,\"a\":1}",
+            "{\"a\":1,\"b\":2,\"\\u0061\":3}",
+            "[{\"k\":{\"x\":1,\"\\u0078\":1}}]",
+        ] {
+            assert!(refusal(text).message.contains("twice"), "{text}");
+        }
+        Document::parse(b"{\"a\":{\"a\":1},\"b\":{\"a\":1}}", "f").unwrap();
+    }
+
+    #[test]
+    fn refuses_marks_other_encodings_and_sizes() {
+        assert!(refusal("\u{feff}{}").message.contains("byte-order mark"));
+        let utf16 = Document::parse(b"\xff\xfe{\0}\0", "f").err().unwrap();
+        assert!(utf16.message.contains("UTF-16"));
+        let bytes = Document::parse(b"{\"a\": \"\xc3\x28\"}", "f").err().unwrap();
+        assert_eq!((bytes.message.as_str(), bytes.column), ("not UTF-8", 8));
+        let mut large = vec![b' '; MAX_BYTES - 2];
+        large.extend(b"{}");
+        Document::parse(&large, "f").unwrap();
+        large.push(b' ');
+        assert!(Document::parse(&large, "f").err().unwrap().message.contains("1 MiB"));
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let nest = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
+        Document::parse(nest(MAX_DEPTH).as_bytes(), "f").unwrap();
+        assert!(refusal(&nest(MAX_DEPTH + 1)).message.contains("deeper"));
+        assert!(refusal(&"[".repeat(MAX_BYTES)).message.contains("deeper"));
+        assert!(refusal(&"{\"a\":".repeat(200_000)).message.contains("deeper"));
+    }
+
+    #[test]
+    fn names_the_nearest_known_key() {
+        let known = ["command", "args", "jail", "timeout_ms"];
+        for (key, hint) in [
+            ("jial", "did you mean \"jail\"?"),
+            ("Jail", "did you mean \"jail\"?"),
+            ("timeout", "did you mean \"timeout_ms\"?"),
+            ("comand", "did you mean \"command\"?"),
+            ("x", "known here: command, args, jail, timeout_ms"),
+        ] {
+            let text = format!("{{\"{key}\": \"hush\"}}");
+            let document = Document::parse(text.as_bytes(), "f").unwrap();
+            let error = document.root().object(&known).err().unwrap();
+            assert!(error.message.ends_with(hint), "{error}");
+            assert_eq!((error.path.as_str(), error.column), (key, 2));
+        }
+    }
+
+    #[test]
+    fn keys_in_errors_are_escaped_and_cut() {
+        let error = refusal(&format!("{{\"a\\u001b\\n\u{202e}{}\": x}}", "k".repeat(1000)));
+        assert!(
+            error.path.starts_with("a\\u{1b}\\u{a}\\u{202e}kkk") && error.path.ends_with('…'),
+            "{error}"
+        );
+        assert!(error.path.len() < 200);
+    }
+
+    #[test]
+    fn integers_are_whole_and_in_range() {
+        let read = |text: &str| Document::parse(text.as_bytes(), "f").unwrap().root().integer(1..=100);
+        assert_eq!(read("1").unwrap(), 1);
+        assert_eq!(read("100").unwrap(), 100);
+        for text in [
+            "0",
+            "101",
+            "-1",
+            "1.0",
+            "1e1",
+            "-0",
+            "99999999999999999999999",
+            "\"5\"",
+            "null",
+            "true",
+            "[5]",
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(!error.message.contains("999999"), "{error}");
+        }
+    }
+
+    pub(crate) fn json() -> impl Strategy<Value = serde_json::Value> {
+        let leaf = prop_oneof![
+            Just(serde_json::Value::Null),
+            any::<bool>().prop_map(Into::into),
+            any::<i64>().prop_map(Into::into),
+            any::<u64>().prop_map(Into::into),
+            any::<String>().prop_map(Into::into),
+        ];
+        leaf.prop_recursive(5, 64, 8, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..8).prop_map(Into::into),
+                prop::collection::btree_map(any::<String>(), inner, 0..8)
+                    .prop_map(|map| serde_json::Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    fn same(cursor: &Cursor<'_>, value: &serde_json::Value) -> bool {
+        match value {
+            serde_json::Value::Null => matches!(cursor.node.value, Value::Null),
+            serde_json::Value::Bool(wanted) => cursor.boolean().is_ok_and(|found| found == *wanted),
+            serde_json::Value::Number(number) => cursor.raw() == number.to_string().as_bytes(),
+            serde_json::Value::String(wanted) => cursor.string().is_ok_and(|found| found == wanted),
+            serde_json::Value::Array(wanted) => cursor.array().is_ok_and(|found| {
+                found.len() == wanted.len() && found.iter().zip(wanted).all(|(found, wanted)| same(found, wanted))
+            }),
+            serde_json::Value::Object(wanted) => cursor.members().is_ok_and(|found| {
+                found.len() == wanted.len()
+                    && found
+                        .iter()
+                        .all(|found| wanted.get(found.key).is_some_and(|wanted| same(&found.value, wanted)))
+            }),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn reads_all_that_serde_json_writes(value in json(), pretty in any::<bool>()) {
+            let text = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.unwrap();
+            let document = Document::parse(text.as_bytes(), "f").unwrap();
+            prop_assert!(same(&document.root(), &value));
+        }
+
+        #[test]
+        fn never_panics_and_never_accepts_what_serde_json_refuses(
+            bytes in prop_oneof![
+                prop::collection::vec(any::<u8>(), 0..64),
+                "[\\[\\]{}\",:0-9eE+.\\\\ut rfalsn\n-]{0,48}".prop_map(String::into_bytes),
+            ],
+        ) {
+            if Document::parse(&bytes, "f").is_ok() {
+                prop_assert!(serde_json::from_slice::<&serde_json::value::RawValue>(&bytes).is_ok());
+            }
+        }
+
+        #[test]
+        fn a_cut_off_file_is_refused(value in json(), cut in any::<prop::sample::Index>()) {
+            let text = serde_json::to_string(&vec![value]).unwrap();
+            let end = cut.index(text.len());
+            prop_assert!(Document::parse(&text.as_bytes()[..end], "f").is_err());
+        }
+
+        #[test]
+        fn errors_never_show_a_value(secret in "SECRET[a-z]{8}", at in 0usize..6) {
+            let text = [
+                format!("{{\"a\": \"{secret}\" x}}"),
+                format!("{{\"a\": \"{secret}"),
+                format!("{{\"a\": {secret}}}"),
+                format!("{{\"a\": \"{secret}\\q\"}}"),
+                format!("{{\"a\": \"{secret}\", \"a\": \"{secret}\"}}"),
+                format!("[\"{secret}\"]]"),
+            ][at].clone();
+            prop_assert!(!refusal(&text).to_string().contains(&secret));
+        }
+    }
+}

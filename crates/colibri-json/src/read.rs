@@ -1,0 +1,396 @@
+//! The grammar of RFC 8259.
+
+use std::borrow::Cow;
+
+/// What is wrong with a string whose escapes stand for half of a character beyond U+FFFF.
+pub const HALF_SURROGATE: &str = "half of a surrogate pair";
+
+/// What a value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `null`
+    Null,
+    /// `true`, `false`
+    Bool,
+    /// Digits of any size.
+    Number,
+    /// `"…"`
+    String,
+    /// `[…]`
+    Array,
+    /// `{…}`
+    Object,
+}
+
+/// A step from a value to one inside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// To the value of a key.
+    Key(String),
+    /// To an element, counted from 0.
+    Index(usize),
+}
+
+/// What is wrong with a text, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The place in bytes.
+    pub at: usize,
+    /// What is wrong, without any part of the text.
+    pub why: &'static str,
+    /// The way to the place, innermost step first.
+    pub steps: Vec<Step>,
+}
+
+impl Fault {
+    /// The fault, seen from around the value of `key`.
+    #[must_use]
+    pub fn in_key(mut self, key: &str) -> Fault {
+        self.steps.push(Step::Key(key.to_owned()));
+        self
+    }
+
+    /// The fault, seen from around an element.
+    #[must_use]
+    pub fn in_element(mut self, index: usize) -> Fault {
+        self.steps.push(Step::Index(index));
+        self
+    }
+}
+
+/// Reads a text value by value, from its beginning to its end.
+///
+/// Who reads an object or an array enters it, and then asks for its keys or elements until there are no more; each value
+/// between must be read. Repeated keys are for the caller to find.
+#[derive(Debug, Clone)]
+pub struct Reader<'t> {
+    text: &'t str,
+    at: usize,
+    depth: usize,
+    max_depth: usize,
+    too_deep: &'static str,
+}
+
+type Result<T> = std::result::Result<T, Fault>;
+
+impl<'t> Reader<'t> {
+    /// A reader of arrays and objects nested up to `max_depth`; `too_deep` is what is wrong with others.
+    #[must_use]
+    pub fn new(text: &'t str, max_depth: usize, too_deep: &'static str) -> Reader<'t> {
+        Reader {
+            text,
+            at: 0,
+            depth: 0,
+            max_depth,
+            too_deep,
+        }
+    }
+
+    /// How far the text was read, in bytes; after [`Reader::kind`], where the value begins.
+    #[must_use]
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// A fault at a place.
+    #[must_use]
+    pub fn fault(&self, at: usize, why: &'static str) -> Fault {
+        Fault {
+            at,
+            why,
+            steps: Vec::new(),
+        }
+    }
+
+    fn fail<T>(&self, why: &'static str) -> Result<T> {
+        Err(self.fault(self.at, why))
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    /// What the next value is, by its first byte.
+    ///
+    /// # Errors
+    /// There is no value.
+    pub fn kind(&mut self) -> Result<Kind> {
+        self.space();
+        match self.peek() {
+            Some(b'{') => Ok(Kind::Object),
+            Some(b'[') => Ok(Kind::Array),
+            Some(b'"') => Ok(Kind::String),
+            Some(b'-' | b'0'..=b'9') => Ok(Kind::Number),
+            Some(b't' | b'f') => Ok(Kind::Bool),
+            Some(b'n') => Ok(Kind::Null),
+            None => self.fail("the file ends where a value was expected"),
+            Some(b'/') => self.fail("comments are not part of JSON"),
+            Some(b']' | b'}') => self.fail("a value was expected; is there a comma too many?"),
+            Some(_) => self.fail(NO_VALUE),
+        }
+    }
+
+    /// The text has come to its end.
+    ///
+    /// # Errors
+    /// It has not.
+    pub fn end(&mut self) -> Result<()> {
+        self.space();
+        match self.peek() {
+            None => Ok(()),
+            Some(_) => self.fail("trailing data after the end of the JSON value"),
+        }
+    }
+
+    /// `true` or `false`.
+    ///
+    /// # Errors
+    /// Another value.
+    pub fn boolean(&mut self) -> Result<bool> {
+        match self.peek() {
+            Some(b't') => self.word("true").map(|()| true),
+            _ => self.word("false").map(|()| false),
+        }
+    }
+
+    /// `null`.
+    ///
+    /// # Errors
+    /// Another value.
+    pub fn null(&mut self) -> Result<()> {
+        self.word("null")
+    }
+
+    fn word(&mut self, word: &str) -> Result<()> {
+        if !self.text[self.at..].starts_with(word) {
+            return self.fail(NO_VALUE);
+        }
+        self.at += word.len();
+        Ok(())
+    }
+
+    /// A number, as written.
+    ///
+    /// # Errors
+    /// Not a number of RFC 8259.
+    pub fn number(&mut self) -> Result<&'t str> {
+        const NO_NUMBER: &str = "not a number as JSON writes it";
+        let start = self.at;
+        self.at += usize::from(self.peek() == Some(b'-'));
+        let leading_zero = self.peek() == Some(b'0');
+        match self.digits() {
+            0 => return Err(self.fault(start, NO_NUMBER)),
+            2.. if leading_zero => return Err(self.fault(start, "a number must not begin with 0")),
+            _ => {}
+        }
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            if self.digits() == 0 {
+                return Err(self.fault(start, NO_NUMBER));
+            }
+        }
+        if matches!(self.peek(), Some(b'e' | b'E')) {
+            self.at += 1;
+            self.at += usize::from(matches!(self.peek(), Some(b'+' | b'-')));
+            if self.digits() == 0 {
+                return Err(self.fault(start, NO_NUMBER));
+            }
+        }
+        Ok(&self.text[start..self.at])
+    }
+
+    fn digits(&mut self) -> usize {
+        let start = self.at;
+        while matches!(self.peek(), Some(b'0'..=b'9')) {
+            self.at += 1;
+        }
+        self.at - start
+    }
+
+    /// A string, unescaped.
+    ///
+    /// # Errors
+    /// Not a string, or one with a bare control character, a wrong escape or half of a surrogate pair.
+    pub fn string(&mut self) -> Result<Cow<'t, str>> {
+        let start = self.at;
+        if self.peek() != Some(b'"') {
+            return self.fail(NO_VALUE);
+        }
+        self.at += 1;
+        let mut text = Cow::Borrowed("");
+        loop {
+            let plain = self.at;
+            self.at += plain_length(&self.text.as_bytes()[plain..]);
+            let plain = &self.text[plain..self.at];
+            if text.is_empty() {
+                text = Cow::Borrowed(plain);
+            } else {
+                text.to_mut().push_str(plain);
+            }
+            match self.peek() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(text);
+                }
+                Some(b'\\') => text.to_mut().push(self.escape()?),
+                Some(_) => return self.fail("a control character inside a string; write it as an escape"),
+                None => return Err(self.fault(start, "this string is not closed")),
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<char> {
+        let start = self.at;
+        self.at += 2;
+        Ok(match self.text.as_bytes().get(start + 1) {
+            Some(b'"') => '"',
+            Some(b'\\') => '\\',
+            Some(b'/') => '/',
+            Some(b'b') => '\u{8}',
+            Some(b'f') => '\u{c}',
+            Some(b'n') => '\n',
+            Some(b'r') => '\r',
+            Some(b't') => '\t',
+            Some(b'u') => {
+                let unit = self.unit(start)?;
+                let code = match unit {
+                    0xd800..=0xdbff => {
+                        let paired = self.text.as_bytes()[self.at..].starts_with(b"\\u");
+                        self.at += 2;
+                        let low = if paired { self.unit(start)? } else { 0 };
+                        if !(0xdc00..=0xdfff).contains(&low) {
+                            return Err(self.fault(start, HALF_SURROGATE));
+                        }
+                        0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00)
+                    }
+                    unit => unit,
+                };
+                char::from_u32(code).ok_or_else(|| self.fault(start, HALF_SURROGATE))?
+            }
+            _ => return Err(self.fault(start, "not an escape that JSON knows")),
+        })
+    }
+
+    /// The UTF-16 unit of four digits, of the escape that begins at `start`.
+    fn unit(&mut self, start: usize) -> Result<u32> {
+        let mut unit = 0;
+        for _ in 0..4 {
+            let Some(digit) = self.peek().and_then(|byte| char::from(byte).to_digit(16)) else {
+                return Err(self.fault(start, "four hexadecimal digits must follow \\u"));
+            };
+            unit = unit * 16 + digit;
+            self.at += 1;
+        }
+        Ok(unit)
+    }
+
+    /// Enters an object or array, of which [`Reader::kind`] has said that it comes next.
+    ///
+    /// # Errors
+    /// It is nested too deep.
+    pub fn enter(&mut self) -> Result<()> {
+        if self.depth == self.max_depth {
+            return self.fail(self.too_deep);
+        }
+        self.depth += 1;
+        self.at += 1;
+        Ok(())
+    }
+
+    /// The next key of the object that was entered, with its place, and `None` at the end of the object; `first`: no key
+    /// was read of it yet. Then comes [`Reader::colon`].
+    ///
+    /// # Errors
+    /// No key, or no comma before it.
+    pub fn key(&mut self, first: bool) -> Result<Option<(usize, Cow<'t, str>)>> {
+        const ENDS: &str = "the file ends inside an object";
+        self.space();
+        match self.peek() {
+            Some(b'}') => {
+                self.at += 1;
+                self.depth -= 1;
+                return Ok(None);
+            }
+            None => return self.fail(ENDS),
+            Some(b',') if !first => {
+                self.at += 1;
+                self.space();
+            }
+            Some(_) if !first => return self.fail("a comma or } was expected"),
+            Some(_) => {}
+        }
+        let at = self.at;
+        match self.peek() {
+            Some(b'"') => Ok(Some((at, self.string()?))),
+            Some(b'}') => self.fail("a key was expected; is there a comma too many?"),
+            None => self.fail(ENDS),
+            Some(_) => self.fail("a key in double quotes was expected"),
+        }
+    }
+
+    /// The colon behind a key.
+    ///
+    /// # Errors
+    /// Something else.
+    pub fn colon(&mut self) -> Result<()> {
+        self.space();
+        if self.peek() != Some(b':') {
+            return self.fail("a colon was expected after the key");
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// Whether the array that was entered has another element; `first`: none was read of it yet.
+    ///
+    /// # Errors
+    /// No comma before it.
+    pub fn element(&mut self, first: bool) -> Result<bool> {
+        self.space();
+        match self.peek() {
+            Some(b']') => {
+                self.at += 1;
+                self.depth -= 1;
+                Ok(false)
+            }
+            _ if first => Ok(true),
+            Some(b',') => {
+                self.at += 1;
+                Ok(true)
+            }
+            None => self.fail("the file ends inside an array"),
+            Some(_) => self.fail("a comma or ] was expected"),
+        }
+    }
+}
+
+const NO_VALUE: &str = "a value was expected (strings stand in double quotes)";
+
+/// How many bytes stand before the first quotation mark, backslash or control character; eight are looked at at once.
+fn plain_length(bytes: &[u8]) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGHS: u64 = 0x80 * ONES;
+    let is_below = |word: u64, limit: u64| word.wrapping_sub(limit * ONES) & !word & HIGHS;
+    let mut length = 0;
+    while let Some(chunk) = bytes[length..].first_chunk::<8>() {
+        let word = u64::from_le_bytes(*chunk);
+        let quote = is_below(word ^ (u64::from(b'"') * ONES), 1);
+        let backslash = is_below(word ^ (u64::from(b'\\') * ONES), 1);
+        if is_below(word, 0x20) | quote | backslash != 0 {
+            break;
+        }
+        length += 8;
+    }
+    let rest = &bytes[length..];
+    length
+        + rest
+            .iter()
+            .position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f))
+            .unwrap_or(rest.len())
+}
