@@ -397,6 +397,49 @@ fn one_that_sends_endless_lines_of_the_usual_limit() {
 }
 
 #[test]
+fn ones_that_do_not_end_their_lines() {
+    let place = place(json!({}));
+    let daemon = place.start(&[]);
+    let chunk = vec![b'['; 1 << 20];
+    let mut clients: Vec<_> = (0..30).map(|_| daemon.connect()).collect();
+    for _ in 0..15 {
+        for client in &mut clients {
+            client.send_raw(&chunk);
+        }
+        assert_well(&daemon);
+    }
+    daemon.wait_for_log("this client had most");
+    assert_well(&daemon);
+}
+
+#[test]
+fn one_that_asks_for_long_lists_and_does_not_read() {
+    let place = place(json!({}));
+    let description = "x".repeat(100_000);
+    let tools = (0..40).map(
+        |index| json!({ "name": format!("t{index}"), "description": description, "inputSchema": { "type": "object" } }),
+    );
+    let count = json!({ "name": "count", "inputSchema": { "type": "object" } });
+    let tools: Vec<_> = tools.chain([count]).collect();
+    place.defines("fix", "definitions", &json!(tools).to_string());
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    let first = client.request("tools/list", json!({}));
+    assert!(client.answer(first).to_string().len() > 4_000_000);
+    for _ in 0..250 {
+        client.request("tools/list", json!({}));
+    }
+    for _ in 0..20 {
+        assert_well(&daemon);
+    }
+    // It gets them all if it reads.
+    for _ in 0..250 {
+        assert!(client.read().unwrap().len() > 4_000_000);
+    }
+    assert_well(&daemon);
+}
+
+#[test]
 fn one_with_strange_hellos() {
     let place = place(json!({}));
     let daemon = place.start(&["--write"]);

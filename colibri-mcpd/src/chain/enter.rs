@@ -261,16 +261,27 @@ impl Batch {
     pub fn answer(&self, answer: Option<&[u8]>) {
         let mut state = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let (expected, answers) = &mut *state;
-        if let Some(answer) = answer {
+        // A client that has no room left gets nothing more anyway: its connection ends.
+        if let Some(answer) = answer
+            && self.client.keep(answers.len(), answers.len() + answer.len() + 1)
+        {
             answers.push(if answers.is_empty() { b'[' } else { b',' });
             answers.extend_from_slice(answer);
         }
         *expected = expected.saturating_sub(1);
         if *expected == 0 && !answers.is_empty() {
+            self.client.keep(answers.len(), 0);
             answers.push(b']');
             self.client.push(answers);
-            answers.clear();
+            *answers = Vec::new();
         }
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        let (_, answers) = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.client.keep(answers.len(), 0);
     }
 }
 

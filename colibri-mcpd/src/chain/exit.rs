@@ -2,11 +2,14 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::Call;
+use crate::wire::{Budget, Shared};
 use colibri_protocol::{self as protocol, Answer as OwnAnswer, Code, Failure, Method, Version};
+use colibri_trail::Digest;
 use colibri_wire::{Edits, Json};
 
 /// How a call ended.
@@ -18,12 +21,39 @@ pub enum Outcome {
         /// Whether it is a tool's result that says `isError`.
         failed: bool,
     },
+    /// With a result of our own that many get.
+    Page(Arc<Page>),
     /// With something that stands against it.
     Failed(Failure),
     /// With a server's answer.
     Relayed(Relayed),
     /// By its client, who wants no answer any more.
     Cancelled,
+}
+
+/// A result that many get: made, hashed and held once.
+pub struct Page {
+    result: Shared,
+    digest: Digest,
+}
+
+impl Page {
+    /// A result whose bytes come out of the budget. `None`: it does not have them.
+    pub fn new(result: Vec<u8>, budget: &Arc<Budget>) -> Option<Page> {
+        let digest = Digest::of(&result);
+        let result = Shared::new(result, budget)?;
+        Some(Page { result, digest })
+    }
+
+    /// Its bytes.
+    pub fn length(&self) -> usize {
+        self.result.bytes().len()
+    }
+
+    /// What is recorded of it.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
 }
 
 /// A server's answer.
@@ -54,6 +84,8 @@ pub struct Answer {
 pub enum Message {
     /// A message of our own.
     Own(Vec<u8>),
+    /// A result of our own that many get, and the head of this message.
+    Page(Vec<u8>, Arc<Page>),
     /// A server's message, edited; the range is what the server answered (`result` or `error`) in it.
     Edited(Bytes, Edits, Range<usize>),
     /// Nothing.
@@ -75,6 +107,11 @@ pub fn shape(call: &Call, outcome: Outcome) -> Answer {
             };
             own(answer, code.is_none(), code)
         }
+        Outcome::Page(page) => Answer {
+            message: Message::Page(OwnAnswer::result_head(&call.id_text), page),
+            success: true,
+            code: None,
+        },
         Outcome::Failed(failure) => {
             let code = Some(Cow::Borrowed(failure.code.name()));
             own(failure.answer(call.method, call.version), false, code)
@@ -157,6 +194,10 @@ pub fn deliver(call: &Call, answer: &Answer) {
         Message::Own(message) if waited_for => match batch {
             None => drop(call.client.outbox.push(message)),
             Some(batch) => batch.answer(Some(message)),
+        },
+        Message::Page(head, page) if waited_for => match batch {
+            None => drop(call.client.outbox.push_shared(head, &page.result, b"}")),
+            Some(batch) => batch.answer(Some(&[head, &page.result.bytes()[..], b"}"].concat())),
         },
         Message::Edited(frame, edits, _) if waited_for => match batch {
             None => drop(call.client.outbox.push_edited(frame, edits)),

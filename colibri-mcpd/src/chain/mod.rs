@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 pub use dispatch::{Described, Target};
 pub use enter::{Batch, Client, Limit};
-pub use exit::{Outcome, Relayed};
+pub use exit::{Outcome, Page, Relayed};
 pub use park::Parked;
 pub use record::Recorder;
 

@@ -95,6 +95,7 @@ pub fn left(recorder: &Recorder, calls: &[(Call, Answer)]) -> Result<(), Failure
     let time = SystemTime::now();
     let output = |answer: &Answer| match &answer.message {
         Message::Own(message) => Some(Digest::of(message)),
+        Message::Page(_, page) => Some(page.digest()),
         Message::Edited(frame, _, span) => Some(Digest::of(&frame[span.clone()])),
         Message::None => None,
     };
@@ -102,7 +103,7 @@ pub fn left(recorder: &Recorder, calls: &[(Call, Answer)]) -> Result<(), Failure
         .iter()
         .map(|(call, answer)| match &answer.message {
             Message::Edited(frame, _, span) => call.target.in_full(&frame[span.clone()]),
-            Message::Own(_) | Message::None => None,
+            Message::Own(_) | Message::Page(..) | Message::None => None,
         })
         .collect();
     let records: Vec<Record<'_>> = calls

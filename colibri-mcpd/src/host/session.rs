@@ -298,12 +298,16 @@ impl Session {
         if state.draining || state.ending.is_some() {
             return Err(call);
         }
-        if self.outbox.queued() > MOST_UNREAD {
+        let against = if self.outbox.queued() > MOST_UNREAD {
+            Some("the server does not read its standard input")
+        } else if !self.outbox.has_room(call.frame.len()) {
+            Some("the daemon has no room for the call: too much is queued for clients and servers")
+        } else {
+            None
+        };
+        if let Some(against) = against {
             drop(state);
-            let failure = Failure::new(
-                Code::IntegrationUnavailable,
-                "the server does not read its standard input",
-            );
+            let failure = Failure::new(Code::IntegrationUnavailable, against);
             self.chain
                 .finish(vec![(*call, Outcome::Failed(failure.of_server(&*self.server)))]);
             return Ok(());
@@ -473,7 +477,7 @@ impl Session {
         let mut writer = tokio::spawn(async move { outbox.drive(stdin).await });
         let mut writing = true;
         let mut reader = FrameReader::new(stdout, max_frame);
-        let mut status = None;
+        let (mut status, mut kept) = (None, 0);
         let mut last = "its process ended";
         let end = loop {
             let wake = self.next_deadline();
@@ -492,7 +496,15 @@ impl Session {
                     break None;
                 }
                 more = reader.fill() => match more {
-                    Ok(true) => self.read(&mut reader, &keeper),
+                    Ok(true) => {
+                        self.read(&mut reader, &keeper);
+                        let now = reader.kept();
+                        if now != kept && !self.outbox.keep(kept, now) {
+                            let why = format!("it began a line of {now} bytes, for which the daemon has no room");
+                            break Some(End::Broken(why));
+                        }
+                        kept = now;
+                    }
                     Ok(false) => break None,
                     Err(error) => break Some(End::Broken(format!("reading its standard output failed: {error}"))),
                 },

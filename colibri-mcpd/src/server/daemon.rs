@@ -5,32 +5,32 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
 use super::facts::CallerFacts;
+use super::lists::{Asked, Lists};
 use super::own::Own;
 use super::sources::Sources;
 use super::watch::ended;
-use crate::chain::{Arguments, Call, Chain, Client, Outcome, Parked, Parts, Target};
+use crate::chain::{Arguments, Call, Chain, Client, Failure, Outcome, Page, Parked, Parts, Target};
 use crate::config::Config;
-use crate::host::{Host, Server, Table, Wanted};
+use crate::host::{Host, Server, Table, Viewer, Wanted};
 use crate::policy::Gate;
 use crate::store::Store;
 use crate::tools::{self, Route, Skills, ToolOutcome};
 use crate::wire::Budget;
 use colibri_protocol::answer::{join_instructions, subscription_closed, tools_list_changed};
-use colibri_protocol::tools::{Cursor, definition_edits, least_ttl, tools_page};
-use colibri_protocol::{Answer, Method, RpcError, Version};
+use colibri_protocol::tools::Cursor;
+use colibri_protocol::{Answer, Method, RpcError};
 use colibri_wire::Json;
 
 /// How long a client may be over its byte budget.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often the budgets are looked at.
 const ROUND: Duration = Duration::from_millis(500);
-/// The most bytes queued in the whole daemon.
+/// The most bytes queued in the whole daemon, with what clients began to say.
 pub const MOST_QUEUED: usize = 256 * 1024 * 1024;
 /// How long changes of the tools are gathered before clients are told.
 const DEBOUNCE: Duration = Duration::from_millis(100);
@@ -87,6 +87,7 @@ pub struct Daemon {
     host: Arc<Host>,
     store: Arc<Store>,
     skills: Skills,
+    lists: Lists,
     guests: Mutex<BTreeMap<u64, Arc<Guest>>>,
     next: AtomicU64,
     /// Set with `guests` locked: whoever comes later is told to go.
@@ -153,6 +154,7 @@ impl Daemon {
             host,
             store,
             skills,
+            lists: Lists::default(),
             guests: Mutex::default(),
             next: AtomicU64::new(1),
             ending: AtomicBool::new(false),
@@ -356,38 +358,28 @@ impl Daemon {
     }
 
     /// The result of `tools/list` for a caller.
-    pub fn list(&self, call: &Call, cursor: Option<&Cursor>) -> Vec<u8> {
-        let table = self.host.table();
+    ///
+    /// # Errors
+    /// Where the daemon has no room for it.
+    pub fn list(&self, call: &Call, cursor: Option<&Cursor>) -> Result<Arc<Page>, Failure> {
         let external = self.chain.rules.gates.load().is_open(Gate::External);
-        let own = tools::definitions().iter().map(|definition| {
-            let edits = Json::part(&definition.json, 0..definition.json.len())
-                .map(|json| definition_edits(json, Version::LATEST, call.version, None))
-                .unwrap_or_default();
-            (definition.name.to_owned(), Bytes::from(edits.apply(&definition.json)))
-        });
-        let mut listed: Vec<(String, Bytes)> = own.collect();
-        if external {
-            let rights = self.chain.rules.rights(&call.client);
-            let seen = table.offered().filter(|tool| rights.sees(&tool.server.id, &tool.tool));
-            listed.extend(seen.map(|tool| {
-                (
-                    tool.exposed.clone(),
-                    tool.definition(call.version, call.client.caller.uid),
-                )
-            }));
-        }
-        listed.sort_by(|a, b| a.0.cmp(&b.0));
         let servers = self.host.servers();
-        let ttl = least_ttl(servers.values().filter(|_| external).filter_map(|server| {
+        let uid = call.client.caller.uid;
+        let viewer = Viewer::User(uid);
+        let standing = servers.values().filter(|_| external).map(|server| {
             let catalogue = server.catalogue();
-            Some((catalogue.version?, catalogue.ttl_ms))
-        }));
-        tools_page(
-            call.version,
-            ttl,
-            cursor,
-            listed.iter().map(|(name, raw)| (name.as_str(), &raw[..])),
-        )
+            (server.state(viewer).0, catalogue.version, catalogue.ttl_ms)
+        });
+        let asked = Asked {
+            uid,
+            table: self.host.table(),
+            rights: self.chain.rules.rights(&call.client),
+            external,
+            version: call.version,
+            cursor: cursor.cloned(),
+            standing: standing.collect(),
+        };
+        self.lists.page(asked, &self.budget)
     }
 
     /// The external tools, as they are offered now.
@@ -423,46 +415,24 @@ impl Daemon {
             .unwrap_or_else(|poisoned| poisoned.into_inner()) = error;
     }
 
-    /// Tells clients to go that do not read, and the one furthest behind when all together are.
+    /// Tells clients to go that do not read.
     async fn watch_budgets(daemon: Weak<Daemon>) {
-        let Some(budget) = daemon.upgrade().map(|daemon| daemon.budget.clone()) else {
-            return;
-        };
         loop {
-            tokio::select! {
-                biased;
-                () = sleep(ROUND) => {}
-                // Looking again at once would find what was just told to go still there.
-                () = budget.above() => sleep(Duration::from_millis(5)).await,
-            }
+            sleep(ROUND).await;
             let Some(daemon) = daemon.upgrade() else { return };
             let guests: Vec<_> = daemon.guests().values().cloned().collect();
-            for guest in &guests {
-                if guest
-                    .client
-                    .outbox
-                    .over_since()
-                    .is_some_and(|since| since.elapsed() >= PATIENCE)
-                {
-                    warn!(
-                        connection = guest.client.connection,
-                        uid = guest.client.caller.uid,
-                        "client does not read"
-                    );
-                    guest.client.outbox.discard();
-                    guest.tell_to_go("it does not read its answers");
-                }
-            }
-            if budget.queued() > MOST_QUEUED
-                && let Some(guest) = guests.iter().max_by_key(|guest| guest.client.outbox.queued())
-            {
-                let queued = guest.client.outbox.queued();
+            let behind = |guest: &&Arc<Guest>| {
+                let since = guest.client.outbox.over_since();
+                since.is_some_and(|since| since.elapsed() >= PATIENCE)
+            };
+            for guest in guests.iter().filter(behind) {
                 warn!(
                     connection = guest.client.connection,
-                    queued, "too much is queued in all: this client has most"
+                    uid = guest.client.caller.uid,
+                    "client does not read, or does not end its line"
                 );
                 guest.client.outbox.discard();
-                guest.tell_to_go("too much is queued for it");
+                guest.tell_to_go("it does not read its answers, or does not end its line");
             }
         }
     }
@@ -533,5 +503,6 @@ impl Daemon {
         };
         // Clients that do not read are given up after their flush time anyway.
         let _ = timeout(Duration::from_secs(3), gone).await;
+        self.lists.clear();
     }
 }

@@ -232,14 +232,18 @@ async fn turn_away(daemon: &Daemon, stream: UnixStream, full: Full) {
         Full::User(_) => Code::LimitUser,
     };
     let answer = Failure::new(code, full.to_string()).answer(None, Version::LATEST_LEGACY);
-    let mut reader = FrameReader::new(reader, daemon.limits.frame);
+    // Nothing of its request is kept but the id.
+    let mut reader = FrameReader::new(reader, 64 * 1024);
     let asked = async {
         while reader.fill().await.unwrap_or(false) {
             while let Some(frame) = reader.pop() {
-                if let Frame::Line(line) = frame
-                    && let Some(id) = Salvage::id_of(&line)
-                {
-                    return Some(id);
+                let id = match frame {
+                    Frame::Line(line) => Salvage::id_of(&line),
+                    Frame::TooLong { id, .. } => id,
+                    Frame::Endless { .. } => None,
+                };
+                if id.is_some() {
+                    return id;
                 }
             }
         }

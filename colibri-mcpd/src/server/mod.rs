@@ -4,6 +4,7 @@ pub mod daemon;
 mod facts;
 mod frames;
 mod listener;
+mod lists;
 mod log;
 mod metrics;
 mod operator;
@@ -219,7 +220,7 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
         metrics: CallMetrics::default(),
         approvals: Approvals::new(DEFAULT_EXPIRY),
     });
-    let budget = Arc::new(Budget::new(MOST_QUEUED / 2));
+    let budget = Arc::new(Budget::new(MOST_QUEUED));
     let host = Host::new(host::Parts {
         spawner: Arc::new(spawner),
         store: store.clone(),

@@ -177,6 +177,9 @@ fn fit(answer: Answer, call: &Call) -> Answer {
 }
 
 fn answer_list(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Call, cursor: Option<&Cursor>) {
-    let answer = Answer::Result(daemon.list(&call, cursor));
-    chain.finish(vec![(call, Outcome::Own { answer, failed: false })]);
+    let outcome = match daemon.list(&call, cursor) {
+        Ok(page) => Outcome::Page(page),
+        Err(failure) => Outcome::Failed(failure),
+    };
+    chain.finish(vec![(call, outcome)]);
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, Interest};
 use tokio::net::unix::OwnedReadHalf;
 use tokio::time::{Instant, sleep, timeout};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::daemon::Daemon;
 use super::operator::Order;
@@ -73,10 +73,7 @@ pub async fn serve(
     reader: impl Reading,
     writer: impl AsyncWrite + Unpin + Send + 'static,
 ) {
-    let outbox = Arc::new(Outbox::new(
-        daemon.limits.frame + daemon.limits.ahead,
-        daemon.budget.clone(),
-    ));
+    let outbox = Outbox::of_client(daemon.limits.frame + daemon.limits.ahead, &daemon.budget);
     let client = Client::new(
         daemon.next_connection(),
         caller,
@@ -93,7 +90,7 @@ pub async fn serve(
         first: true,
     };
     let mut reader = FrameReader::new(reader, daemon.limits.frame);
-    let mut written = None;
+    let (mut written, mut kept) = (None, 0);
     let why = loop {
         // An order to go, and a client that does not read, come before what the client writes.
         tokio::select! {
@@ -108,6 +105,11 @@ pub async fn serve(
                     if let Some(why) = session.read(&mut reader) {
                         break why;
                     }
+                    let now = reader.kept();
+                    if now != kept && !client.outbox.keep(kept, now) {
+                        break "its line does not end";
+                    }
+                    kept = now;
                     if !more {
                         break "it closed its side";
                     }
@@ -119,6 +121,13 @@ pub async fn serve(
             },
         }
     };
+    if client.outbox.was_cut_off() {
+        warn!(
+            connection = client.connection,
+            uid = caller.uid,
+            "all together hold more than the daemon has room for: this client had most, and is let go"
+        );
+    }
     // A client that closed its side still gets the answers that it waits for.
     if why == "it closed its side" {
         daemon.end_subscriptions(&client);

@@ -70,13 +70,22 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         &self.io
     }
 
+    /// The bytes that the reader keeps for a line that has not ended, with room for the next read.
+    pub fn kept(&self) -> usize {
+        if self.buffer.is_empty() {
+            0
+        } else {
+            self.buffer.capacity().max(self.buffer.len() + self.read_size)
+        }
+    }
+
     /// Reads more; `false` at the end of the stream. Frames are then taken with [`FrameReader::pop`] until it yields
     /// none. Cancel-safe.
     pub async fn fill(&mut self) -> std::io::Result<bool> {
         if self.eof {
             return Ok(false);
         }
-        self.buffer.reserve(self.read_size);
+        self.make_room();
         let read = self.io.read_buf(&mut self.buffer).await?;
         if read >= self.read_size {
             self.read_size = (self.read_size * 2).min(LARGEST_READ);
@@ -85,6 +94,17 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         }
         self.eof = read == 0;
         Ok(!self.eof)
+    }
+
+    /// Makes room for the next read: for a line that may end within the limit never much more than the limit.
+    fn make_room(&mut self) {
+        let (length, most) = (self.buffer.len(), self.limit + LARGEST_READ);
+        if length + self.read_size > self.buffer.capacity() && length > most / 4 && length < self.limit {
+            let mut whole = BytesMut::with_capacity(most.min(2 * length).max(length + self.read_size));
+            whole.extend_from_slice(&self.buffer);
+            self.buffer = whole;
+        }
+        self.buffer.reserve(self.read_size);
     }
 
     /// The next whole frame of what was read. At the end of the stream a last line without its end counts as one.

@@ -1,12 +1,13 @@
 //! Writing frames: one first-in-first-out queue per direction, bounded in bytes, drained by one writer.
 //!
 //! Pushing never waits, so that nobody is held up by a peer that does not read. What is queued is counted: for the
-//! peer, whose owner disconnects it when it stays over its budget, and for the whole daemon.
+//! peer, whose owner disconnects it when it stays over its budget, and for the whole daemon, whose budget is asked
+//! before anything is queued.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
@@ -19,39 +20,97 @@ use colibri_wire::splice::Edits;
 const BY_REFERENCE: usize = 8 * 1024;
 /// The most pieces handed to one writev(2).
 const MOST_SLICES: usize = 64;
+/// What each peer may have when the budget of all is used up: nobody is cut off for another's sake.
+const EVERYBODYS: usize = 64 * 1024;
 
-/// Bytes that are queued in all outboxes of a daemon.
-#[derive(Debug, Default)]
+/// Bytes that a daemon holds for all its peers: what is queued for them, and what they began to say.
+#[derive(Debug)]
 pub struct Budget {
-    queued: AtomicUsize,
-    /// Bytes from which on somebody has to look.
-    mark: usize,
-    above: Notify,
+    held: AtomicUsize,
+    limit: usize,
+    /// Who is cut off when it is used up: the one that holds most.
+    clients: Mutex<Vec<Weak<Outbox>>>,
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget::new(usize::MAX)
+    }
 }
 
 impl Budget {
-    /// A budget whose [`Budget::above`] tells when more than `mark` bytes are queued.
-    pub fn new(mark: usize) -> Budget {
+    /// A budget of `limit` bytes.
+    pub fn new(limit: usize) -> Budget {
         Budget {
-            mark,
-            ..Budget::default()
+            held: AtomicUsize::new(0),
+            limit,
+            clients: Mutex::default(),
         }
     }
 
-    fn add(&self, length: usize) {
-        if self.queued.fetch_add(length, Ordering::Relaxed) + length > self.mark {
-            self.above.notify_one();
-        }
-    }
-
-    /// Waits until more than the mark is queued.
-    pub async fn above(&self) {
-        self.above.notified().await;
-    }
-
-    /// Bytes queued now.
+    /// Bytes held now.
     pub fn queued(&self) -> usize {
-        self.queued.load(Ordering::Relaxed)
+        self.held.load(Ordering::Relaxed)
+    }
+
+    fn clients(&self) -> MutexGuard<'_, Vec<Weak<Outbox>>> {
+        self.clients.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Takes bytes for somebody who holds `has` already. If the budget does not have them, clients are cut off, those
+    /// that hold most first. `false`: not even then, or the one that asks would have been the next.
+    fn take(&self, length: usize, has: usize) -> bool {
+        let mut held = self.held.fetch_add(length, Ordering::Relaxed) + length;
+        while held > self.limit && has + length > EVERYBODYS {
+            let clients: Vec<_> = self.clients().iter().filter_map(Weak::upgrade).collect();
+            let most = clients.iter().max_by_key(|client| client.held());
+            let Some(most) = most.filter(|most| most.held() > (has + length).max(EVERYBODYS)) else {
+                self.give_back(length);
+                return false;
+            };
+            most.cut_off();
+            held = self.held.load(Ordering::Relaxed);
+        }
+        true
+    }
+
+    fn give_back(&self, length: usize) {
+        self.held.fetch_sub(length, Ordering::Relaxed);
+    }
+}
+
+/// A part of an answer that many get: it costs its bytes once, however many queues it stands in.
+#[derive(Debug, Clone)]
+pub struct Shared(Bytes);
+
+struct Charged {
+    bytes: Vec<u8>,
+    budget: Arc<Budget>,
+}
+
+impl AsRef<[u8]> for Charged {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Charged {
+    fn drop(&mut self) {
+        self.budget.give_back(self.bytes.len());
+    }
+}
+
+impl Shared {
+    /// Takes the bytes out of the budget until nobody has them any more. `None`: it does not have them.
+    pub fn new(bytes: Vec<u8>, budget: &Arc<Budget>) -> Option<Shared> {
+        let budget = budget.clone();
+        let taken = budget.take(bytes.len(), 0);
+        taken.then(|| Shared(Bytes::from_owner(Charged { bytes, budget })))
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &Bytes {
+        &self.0
     }
 }
 
@@ -63,17 +122,31 @@ pub struct Outbox {
     budget: Arc<Budget>,
     /// Bytes over which the peer is too far behind.
     limit: usize,
+    /// What of the daemon's budget this peer has: `counted` and `kept`, to be read without the lock.
+    held: AtomicUsize,
+    cut_off: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    ready: VecDeque<Bytes>,
+    ready: VecDeque<Piece>,
     tail: BytesMut,
     /// Bytes pushed and not yet written.
     queued: usize,
+    /// Those of them that were taken out of the budget.
+    counted: usize,
+    /// Bytes that are kept for the peer beside those.
+    kept: usize,
     over_since: Option<Instant>,
     closed: bool,
     broken: bool,
+}
+
+#[derive(Debug)]
+struct Piece {
+    bytes: Bytes,
+    /// Whether the queue took them out of the budget.
+    counted: bool,
 }
 
 impl Outbox {
@@ -84,7 +157,19 @@ impl Outbox {
             work: Notify::new(),
             budget,
             limit,
+            held: AtomicUsize::new(0),
+            cut_off: AtomicBool::new(false),
         }
+    }
+
+    /// The queue towards a client, which is cut off if it is the one that holds most when the budget is used up.
+    pub fn of_client(limit: usize, budget: &Arc<Budget>) -> Arc<Outbox> {
+        let outbox = Arc::new(Outbox::new(limit, budget.clone()));
+        let mut clients = budget.clients();
+        clients.retain(|client| client.strong_count() > 0);
+        clients.push(Arc::downgrade(&outbox));
+        drop(clients);
+        outbox
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -93,23 +178,30 @@ impl Outbox {
 
     /// Queues a frame; its line end is added. `false`: the queue is closed, the frame goes nowhere.
     pub fn push(&self, frame: &[u8]) -> bool {
-        self.put(frame.len() + 1, |inner| {
+        let length = frame.len() + 1;
+        self.put(length, length, |inner| {
             inner.tail.extend_from_slice(frame);
+            inner.tail.extend_from_slice(b"\n");
+        })
+    }
+
+    /// Queues a frame that others get too, between a head and a tail of its own.
+    pub fn push_shared(&self, head: &[u8], shared: &Shared, tail: &[u8]) -> bool {
+        let own = head.len() + tail.len() + 1;
+        self.put(own + shared.0.len(), own, |inner| {
+            inner.tail.extend_from_slice(head);
+            inner.by_reference(shared.0.clone(), false);
+            inner.tail.extend_from_slice(tail);
             inner.tail.extend_from_slice(b"\n");
         })
     }
 
     /// Queues an edited frame; what stays of it is not copied where it is large.
     pub fn push_edited(&self, frame: &Bytes, edits: &Edits) -> bool {
-        self.put(edits.edited_length(frame.len()) + 1, |inner| {
+        let length = edits.edited_length(frame.len()) + 1;
+        self.put(length, length, |inner| {
             edits.pieces(frame.len(), |piece| match piece {
-                Ok(range) if range.len() >= BY_REFERENCE => {
-                    let tail = inner.tail.split().freeze();
-                    if !tail.is_empty() {
-                        inner.ready.push_back(tail);
-                    }
-                    inner.ready.push_back(frame.slice(range));
-                }
+                Ok(range) if range.len() >= BY_REFERENCE => inner.by_reference(frame.slice(range), true),
                 Ok(range) => inner.tail.extend_from_slice(&frame[range]),
                 Err(with) => inner.tail.extend_from_slice(with),
             });
@@ -117,23 +209,82 @@ impl Outbox {
         })
     }
 
-    fn put(&self, length: usize, write: impl FnOnce(&mut Inner)) -> bool {
-        let mut inner = self.inner();
-        if inner.closed || inner.broken {
+    /// Queues `length` bytes, `own` of which are not counted elsewhere.
+    fn put(&self, length: usize, own: usize, write: impl FnOnce(&mut Inner)) -> bool {
+        self.change(own, |inner| {
+            if inner.closed {
+                return false;
+            }
+            write(inner);
+            inner.queued += length;
+            inner.counted += own;
+            true
+        })
+    }
+
+    /// Notes that `now` bytes are kept for the peer beside what is queued, after `before`: what it began to say, or
+    /// answers that go out together. `false`: the peer is gone, or was cut off since the budget has no room for them.
+    pub fn keep(&self, before: usize, now: usize) -> bool {
+        let kept = self.change(now.saturating_sub(before), |inner| {
+            inner.kept = inner.kept + now - before;
+            true
+        });
+        if kept && now < before {
+            self.budget.give_back(before - now);
+        }
+        kept
+    }
+
+    /// Takes bytes out of the daemon's budget for a change of the queue; a peer for which it has none is cut off.
+    fn change(&self, length: usize, change: impl FnOnce(&mut Inner) -> bool) -> bool {
+        // Without the lock: others may be cut off for it.
+        if length > 0 && !self.budget.take(length, self.held()) {
+            self.cut_off();
             return false;
         }
-        let wake = inner.queued == 0;
-        write(&mut inner);
-        inner.queued += length;
-        self.budget.add(length);
-        if inner.queued > self.limit && inner.over_since.is_none() {
-            inner.over_since = Some(Instant::now());
+        let mut inner = self.inner();
+        let idle = inner.queued == 0;
+        if inner.broken || !change(&mut inner) {
+            drop(inner);
+            self.budget.give_back(length);
+            return false;
         }
+        self.note(&mut inner);
+        let wake = idle && inner.queued > 0;
         drop(inner);
         if wake {
             self.work.notify_one();
         }
         true
+    }
+
+    /// Notes what is held, and since when it is too much.
+    fn note(&self, inner: &mut Inner) {
+        self.held.store(inner.counted + inner.kept, Ordering::Relaxed);
+        if inner.queued + inner.kept <= self.limit {
+            inner.over_since = None;
+        } else if inner.over_since.is_none() {
+            inner.over_since = Some(Instant::now());
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    fn cut_off(&self) {
+        self.cut_off.store(true, Ordering::Relaxed);
+        self.discard();
+    }
+
+    /// Whether the peer was cut off: the daemon's budget is used up, and it had most of it.
+    pub fn was_cut_off(&self) -> bool {
+        self.cut_off.load(Ordering::Relaxed)
+    }
+
+    /// Whether the daemon's budget has this many more bytes for the peer.
+    pub fn has_room(&self, length: usize) -> bool {
+        self.budget.queued().saturating_add(length) <= self.budget.limit || self.held() + length <= EVERYBODYS
     }
 
     /// Since when the peer has been over its budget without a break.
@@ -163,10 +314,11 @@ impl Outbox {
     }
 
     fn forget(&self, inner: &mut Inner) {
-        self.budget.queued.fetch_sub(inner.queued, Ordering::Relaxed);
-        inner.queued = 0;
+        self.budget.give_back(inner.counted + inner.kept);
+        (inner.queued, inner.counted, inner.kept) = (0, 0, 0);
         inner.ready.clear();
         inner.tail = BytesMut::new();
+        self.note(inner);
     }
 
     /// Writes what is queued until the queue is closed and empty, discarded, or the peer is gone. The writer is shut
@@ -180,10 +332,10 @@ impl Outbox {
     }
 
     async fn write_all(&self, io: &mut (impl AsyncWrite + Unpin)) -> std::io::Result<()> {
-        let mut batch: VecDeque<Bytes> = VecDeque::new();
+        let mut batch: VecDeque<Piece> = VecDeque::new();
         loop {
             if batch.is_empty() {
-                let closed = self.take(&mut batch);
+                let closed = self.swap(&mut batch);
                 if batch.is_empty() {
                     io.flush().await?;
                     if closed {
@@ -196,7 +348,7 @@ impl Outbox {
             let slices: Vec<IoSlice<'_>> = batch
                 .iter()
                 .take(MOST_SLICES)
-                .map(|bytes| IoSlice::new(bytes))
+                .map(|piece| IoSlice::new(&piece.bytes))
                 .collect();
             let written = tokio::select! {
                 biased;
@@ -206,49 +358,48 @@ impl Outbox {
             if written == 0 {
                 return Err(std::io::ErrorKind::WriteZero.into());
             }
-            let mut rest = written;
+            let (mut rest, mut counted) = (written, 0);
             while rest > 0 {
                 let Some(front) = batch.front_mut() else {
                     break;
                 };
-                let step = rest.min(front.len());
-                front.advance(step);
+                let step = rest.min(front.bytes.len());
+                front.bytes.advance(step);
                 rest -= step;
-                if front.is_empty() {
+                counted += if front.counted { step } else { 0 };
+                if front.bytes.is_empty() {
                     batch.pop_front();
                 }
             }
-            if !self.wrote(written) {
+            if !self.wrote(written, counted) {
                 return Ok(());
             }
         }
     }
 
     /// Moves what is queued into an empty batch; tells whether the queue is closed.
-    fn take(&self, batch: &mut VecDeque<Bytes>) -> bool {
+    fn swap(&self, batch: &mut VecDeque<Piece>) -> bool {
         let mut inner = self.inner();
+        inner.end_tail();
         std::mem::swap(batch, &mut inner.ready);
-        let tail = inner.tail.split().freeze();
-        if tail.is_empty() {
+        if batch.is_empty() {
             // An idle peer costs no buffer.
             inner.tail = BytesMut::new();
-        } else {
-            batch.push_back(tail);
         }
         inner.closed
     }
 
-    /// Counts bytes as written; `false` if the queue was discarded meanwhile.
-    fn wrote(&self, written: usize) -> bool {
+    /// Notes bytes as written; `false` if the queue was discarded meanwhile.
+    fn wrote(&self, written: usize, counted: usize) -> bool {
         let mut inner = self.inner();
         if inner.broken {
             return false;
         }
         inner.queued -= written;
-        if inner.queued <= self.limit {
-            inner.over_since = None;
-        }
-        self.budget.queued.fetch_sub(written, Ordering::Relaxed);
+        inner.counted -= counted;
+        self.note(&mut inner);
+        drop(inner);
+        self.budget.give_back(counted);
         true
     }
 
@@ -260,10 +411,23 @@ impl Outbox {
     }
 }
 
+impl Inner {
+    fn end_tail(&mut self) {
+        let bytes = self.tail.split().freeze();
+        if !bytes.is_empty() {
+            self.ready.push_back(Piece { bytes, counted: true });
+        }
+    }
+
+    fn by_reference(&mut self, bytes: Bytes, counted: bool) {
+        self.end_tail();
+        self.ready.push_back(Piece { bytes, counted });
+    }
+}
+
 impl Drop for Outbox {
     fn drop(&mut self) {
-        let queued = self.inner().queued;
-        self.budget.queued.fetch_sub(queued, Ordering::Relaxed);
+        self.budget.give_back(self.held());
     }
 }
 
@@ -331,6 +495,77 @@ mod tests {
         outbox.push(b"lost");
         assert!(outbox.drive(near).await.is_err());
         assert!(!outbox.push(b"more"));
+        assert_eq!(budget.queued(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_many_get_costs_its_bytes_once() {
+        let budget = Arc::new(Budget::new(10 << 20));
+        let outbox = Outbox::of_client(20 << 20, &budget);
+        let list = Shared::new(vec![b'x'; 4 << 20], &budget).unwrap();
+        for _ in 0..250 {
+            assert!(outbox.push_shared(b"[", &list, b"]"));
+        }
+        assert_eq!(outbox.queued(), 250 * ((4 << 20) + 3));
+        assert!(outbox.over_since().is_some());
+        assert_eq!(budget.queued(), (4 << 20) + 250 * 3);
+        let (near, mut far) = tokio::io::duplex(1 << 20);
+        outbox.close();
+        drop(list);
+        let mut got = vec![0; 1 << 20];
+        let (mut sum, mut at_most) = (0, 0);
+        let read = async {
+            while let Ok(length @ 1..) = far.read(&mut got).await {
+                sum += length;
+                at_most = at_most.max(budget.queued());
+            }
+        };
+        let (written, ()) = tokio::join!(outbox.drive(near), read);
+        written.unwrap();
+        assert_eq!((sum, budget.queued()), (250 * ((4 << 20) + 3), 0));
+        assert!(at_most <= (4 << 20) + 250 * 3);
+    }
+
+    #[test]
+    fn who_holds_most_is_cut_off_before_the_budget_is_exceeded() {
+        let budget = Arc::new(Budget::new(1 << 20));
+        let (greedy, other) = (Outbox::of_client(1 << 30, &budget), Outbox::of_client(1 << 30, &budget));
+        assert!(greedy.push(&[b'x'; 600 << 10]));
+        // The next frame is not queued first and counted then.
+        assert!(other.push(&[b'x'; 500 << 10]));
+        assert!(budget.queued() <= 1 << 20);
+        assert!(greedy.was_cut_off() && !other.was_cut_off());
+        assert!(!greedy.push(b"more"));
+        // Who would itself have most is not queued at another's cost.
+        let third = Outbox::of_client(1 << 30, &budget);
+        assert!(!third.push(&[b'x'; 700 << 10]));
+        assert!(third.was_cut_off() && !other.was_cut_off());
+        // A little is everybody's.
+        assert!(other.push(&[b'x'; 400 << 10]));
+        let fourth = Outbox::of_client(1 << 30, &budget);
+        assert!(fourth.push(&[b'x'; 60 << 10]) && fourth.push(b"x"));
+        drop((greedy, other, third, fourth));
+        assert_eq!(budget.queued(), 0);
+    }
+
+    #[test]
+    fn what_a_peer_began_to_say_counts_as_what_is_queued() {
+        let budget = Arc::new(Budget::new(1 << 20));
+        let lines: Vec<_> = (0..30).map(|_| Outbox::of_client(1 << 30, &budget)).collect();
+        for (index, line) in lines.iter().enumerate() {
+            let mut before = 0;
+            for now in [100 << 10, 200 << 10, (200 << 10) + index] {
+                if line.keep(before, now) {
+                    before = now;
+                }
+                assert!(budget.queued() <= 1 << 20);
+            }
+        }
+        assert!(lines.iter().filter(|line| line.was_cut_off()).count() >= 25);
+        let quiet = Outbox::of_client(10, &budget);
+        assert!(quiet.keep(0, 11) && quiet.over_since().is_some());
+        assert!(quiet.keep(11, 0) && quiet.over_since().is_none());
+        drop((lines, quiet));
         assert_eq!(budget.queued(), 0);
     }
 }

@@ -34,13 +34,18 @@ pub enum Answer {
 }
 
 impl Answer {
+    /// What stands before a result; a `}` follows it.
+    pub fn result_head(id: &str) -> Vec<u8> {
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":").into_bytes()
+    }
+
     /// The whole message, without a line end. `id` is the request's as written; `None` where it could not be read,
     /// which JSON-RPC 2.0, section 5, answers with `null`.
     pub fn to_message(&self, id: Option<&str>) -> Vec<u8> {
         let id = id.unwrap_or("null");
         match self {
             Answer::Result(result) => {
-                let mut message = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":").into_bytes();
+                let mut message = Answer::result_head(id);
                 message.extend_from_slice(result);
                 message.push(b'}');
                 message

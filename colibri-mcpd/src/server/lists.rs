@@ -1,0 +1,139 @@
+//! The pages of `tools/list`: made once for all who ask for the same.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use bytes::Bytes;
+
+use crate::chain::{Failure, Page};
+use crate::host::{State, Table};
+use crate::policy::Rights;
+use crate::tools;
+use crate::wire::Budget;
+use colibri_protocol::tools::{Cursor, definition_edits, least_ttl, tools_page};
+use colibri_protocol::{Code, Version};
+use colibri_wire::Json;
+
+/// The most bytes of pages that are kept although nobody is being sent them.
+const MAX_KEPT: usize = 16 * 1024 * 1024;
+/// The most pages.
+const MAX_PAGES: usize = 32;
+
+/// Everything that a page is made of.
+pub struct Asked {
+    /// Who asks.
+    pub uid: u32,
+    /// The external tools.
+    pub table: Arc<Table>,
+    /// What the client may see.
+    pub rights: Arc<Rights>,
+    /// Whether external tools are listed at all.
+    pub external: bool,
+    /// The version that the client speaks.
+    pub version: Version,
+    /// Where the page begins.
+    pub cursor: Option<Cursor>,
+    /// How each server stands, in the order of their ids: its state, its version, how long its list may be kept.
+    pub standing: Vec<(State, Option<Version>, Option<u64>)>,
+}
+
+impl Asked {
+    fn make(&self) -> Vec<u8> {
+        let own = tools::definitions().iter().map(|definition| {
+            let edits = Json::part(&definition.json, 0..definition.json.len())
+                .map(|json| definition_edits(json, Version::LATEST, self.version, None))
+                .unwrap_or_default();
+            (definition.name.to_owned(), Bytes::from(edits.apply(&definition.json)))
+        });
+        let mut listed: Vec<(String, Bytes)> = own.collect();
+        if self.external {
+            let seen = self
+                .table
+                .offered()
+                .filter(|tool| self.rights.sees(&tool.server.id, &tool.tool));
+            listed.extend(seen.map(|tool| (tool.exposed.clone(), tool.definition(self.version, self.uid))));
+        }
+        listed.sort_by(|a, b| a.0.cmp(&b.0));
+        let lives = self
+            .standing
+            .iter()
+            .filter_map(|(_, version, ttl)| Some(((*version)?, *ttl)));
+        let listed = listed.iter().map(|(name, raw)| (name.as_str(), &raw[..]));
+        tools_page(self.version, least_ttl(lives), self.cursor.as_ref(), listed)
+    }
+}
+
+/// A page that was made, and what of. It keeps neither tools nor rights alive that are no longer in force.
+struct Made {
+    table: Weak<Table>,
+    rights: Weak<Rights>,
+    external: bool,
+    version: Version,
+    cursor: Option<Cursor>,
+    standing: Vec<(State, Option<Version>, Option<u64>)>,
+    page: Arc<Page>,
+}
+
+impl Made {
+    fn is_for(&self, asked: &Asked) -> bool {
+        self.table.as_ptr() == Arc::as_ptr(&asked.table)
+            && self.rights.as_ptr() == Arc::as_ptr(&asked.rights)
+            && (self.external, self.version) == (asked.external, asked.version)
+            && self.cursor == asked.cursor
+            && self.standing == asked.standing
+    }
+}
+
+/// The pages that were asked for last.
+#[derive(Default)]
+pub struct Lists {
+    pages: Mutex<VecDeque<Made>>,
+}
+
+impl Lists {
+    /// Forgets them.
+    pub fn clear(&self) {
+        self.pages().clear();
+    }
+
+    fn pages(&self) -> MutexGuard<'_, VecDeque<Made>> {
+        self.pages.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The page that is asked for.
+    ///
+    /// # Errors
+    /// Where the budget has no room for it.
+    pub fn page(&self, asked: Asked, budget: &Arc<Budget>) -> Result<Arc<Page>, Failure> {
+        // Held while a page is made: who asks for the same meanwhile gets the same.
+        let mut pages = self.pages();
+        if let Some(made) = pages.iter().find(|made| made.is_for(&asked)) {
+            return Ok(made.page.clone());
+        }
+        let page = Page::new(asked.make(), budget).ok_or_else(|| {
+            Failure::new(
+                Code::DaemonBusy,
+                "the daemon has no room for the list: too much is queued for its clients",
+            )
+        })?;
+        let page = Arc::new(page);
+        pages.retain(|made| made.table.strong_count() > 0 && made.rights.strong_count() > 0);
+        pages.push_front(Made {
+            table: Arc::downgrade(&asked.table),
+            rights: Arc::downgrade(&asked.rights),
+            external: asked.external,
+            version: asked.version,
+            cursor: asked.cursor,
+            standing: asked.standing,
+            page: page.clone(),
+        });
+        let mut sum = 0;
+        let keep = pages.iter().take_while(|made| {
+            sum += made.page.length();
+            sum <= MAX_KEPT
+        });
+        let keep = keep.count().min(MAX_PAGES);
+        pages.truncate(keep);
+        Ok(page)
+    }
+}
