@@ -583,6 +583,32 @@ fn the_first_call_of_a_server_never_seen_is_entered_under_its_name() {
 
 // What cannot be recorded does not happen.
 
+#[test]
+fn the_daemon_tells_its_own_state_although_nothing_can_be_recorded() {
+    let place = Place::new();
+    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
+    let daemon = place.start(&["--write"]);
+    let mut client = daemon.quiet(LEGACY);
+    fs::rename(place.trail_directory(), place.path("aside")).unwrap();
+    for (tool, part) in [("colibri_status", "uptime_s"), ("colibri_external_mcp_servers", "fix")] {
+        let result = client.call(tool, json!({}));
+        assert!(
+            result.to_string().contains(part) && result["isError"] != true,
+            "{result}"
+        );
+    }
+    for tool in ["fix__count", "colibri_snapshot", "colibri_list_tasks"] {
+        let answer = client.ask("tools/call", json!({ "name": tool, "arguments": {} }));
+        assert_eq!(code_of(&answer), Some("TRAIL_UNAVAILABLE"), "{tool}: {answer}");
+    }
+    let output = place.colibri_mcp(&["servers"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    fs::rename(place.path("aside"), place.trail_directory()).unwrap();
+    client.call("colibri_list_tasks", json!({}));
+    daemon.stop();
+    place.assert_trail_is_sound();
+}
+
 /// A small file system on the trail's directory; unmounted when dropped. The state directory beside it stays usable:
 /// its database keeps files open, and a file system with open files cannot be made read-only.
 struct Small(PathBuf);

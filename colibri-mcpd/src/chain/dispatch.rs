@@ -27,6 +27,12 @@ pub trait Target: Send + Sync {
         None
     }
 
+    /// Whether it only reads the daemon's own state, which is told also where nothing can be recorded: who looks for
+    /// the reason must be able to see it.
+    fn tells_own_state(&self) -> bool {
+        false
+    }
+
     /// Where its calls are counted, if not with those that the daemon answers itself.
     fn metrics(&self) -> Option<&CallMetrics> {
         None

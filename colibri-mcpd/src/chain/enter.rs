@@ -43,6 +43,8 @@ enum Flight {
     Sent(Arc<dyn Cancel>, u64),
     /// Cancelled before it was sent.
     Cancelled,
+    /// Cancelled by the daemon, which ends: its client still waits for an answer.
+    GivenUp,
 }
 
 /// A target that can be told that a call is cancelled.
@@ -144,7 +146,7 @@ impl Client {
     /// Notes who is to be told if the call is cancelled. `false`: it was cancelled already.
     pub fn sent(&self, id: &Id, to: Arc<dyn Cancel>, number: u64) -> bool {
         match self.flights().get_mut(id) {
-            Some(Flight::Cancelled) | None => false,
+            Some(Flight::Cancelled | Flight::GivenUp) | None => false,
             Some(flight) => {
                 *flight = Flight::Sent(to, number);
                 true
@@ -155,7 +157,7 @@ impl Client {
     /// Notes that the call waits again, for another attempt. `false`: it was cancelled already.
     pub fn unsent(&self, id: &Id) -> bool {
         match self.flights().get_mut(id) {
-            Some(Flight::Cancelled) | None => false,
+            Some(Flight::Cancelled | Flight::GivenUp) | None => false,
             Some(flight) => {
                 *flight = Flight::Admitted;
                 true
@@ -165,7 +167,12 @@ impl Client {
 
     /// Whether the call was cancelled before it was sent.
     pub fn is_cancelled(&self, id: &Id) -> bool {
-        matches!(self.flights().get(id), Some(Flight::Cancelled) | None)
+        matches!(self.flights().get(id), Some(Flight::Cancelled | Flight::GivenUp) | None)
+    }
+
+    /// Whether the daemon has given the call up because it ends.
+    pub fn is_given_up(&self, id: &Id) -> bool {
+        matches!(self.flights().get(id), Some(Flight::GivenUp))
     }
 
     /// The call is over: `deliver` hands its answer over, unless it is told `false`: the call was cancelled, so nobody
@@ -197,7 +204,7 @@ impl Client {
             None => None,
             Some(flight) => match std::mem::replace(flight, Flight::Cancelled) {
                 Flight::Sent(target, number) => Some((target, number)),
-                Flight::Admitted | Flight::Cancelled => None,
+                Flight::Admitted | Flight::Cancelled | Flight::GivenUp => None,
             },
         };
         if let Some((target, number)) = told {
@@ -208,12 +215,27 @@ impl Client {
     /// The connection is gone: everything in flight is cancelled.
     pub fn disconnect(&self) {
         self.gone.store(true, Ordering::Release);
+        self.cancel_all(|_| Flight::Cancelled);
+    }
+
+    /// The daemon is ending: everything in flight is cancelled, and answered with that.
+    pub fn give_up(&self) {
+        self.cancel_all(|flight| match flight {
+            Flight::Cancelled => Flight::Cancelled,
+            Flight::Admitted | Flight::Sent(..) | Flight::GivenUp => Flight::GivenUp,
+        });
+    }
+
+    fn cancel_all(&self, becomes: impl Fn(&Flight) -> Flight) {
         let sent: Vec<_> = self
             .flights()
             .values_mut()
-            .filter_map(|flight| match std::mem::replace(flight, Flight::Cancelled) {
-                Flight::Sent(target, number) => Some((target, number)),
-                Flight::Admitted | Flight::Cancelled => None,
+            .filter_map(|flight| {
+                let after = becomes(flight);
+                match std::mem::replace(flight, after) {
+                    Flight::Sent(target, number) => Some((target, number)),
+                    Flight::Admitted | Flight::Cancelled | Flight::GivenUp => None,
+                }
             })
             .collect();
         for (target, number) in sent {
@@ -366,6 +388,22 @@ mod tests {
         client.disconnect();
         assert_eq!(*told.0.lock().unwrap(), [10, 30]);
         assert!(client.is_gone());
+    }
+
+    #[test]
+    fn a_call_that_is_given_up_still_gets_its_answer() {
+        let client = client(9);
+        let told = Arc::new(Told(Mutex::default()));
+        for number in 1..=3 {
+            client.admit(&id(&number.to_string())).unwrap();
+        }
+        assert!(client.sent(&id("1"), told.clone(), 10));
+        client.cancel(&id("3"), (&bytes::Bytes::from_static(b"3"), 0..1));
+        client.give_up();
+        assert_eq!(*told.0.lock().unwrap(), [10]);
+        assert!(client.is_cancelled(&id("2")) && client.is_given_up(&id("2")) && !client.is_given_up(&id("3")));
+        assert!(!client.sent(&id("2"), told.clone(), 20));
+        assert!(landed(&client, &id("1")) && landed(&client, &id("2")) && !landed(&client, &id("3")));
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub use record::Recorder;
 
 use crate::policy::Approvals;
 pub use colibri_protocol::Failure;
-use colibri_protocol::{Method, Version};
+use colibri_protocol::{Code, Method, Version};
 use colibri_trail::TrailError;
 use colibri_wire::Id;
 use metrics::CallMetrics;
@@ -142,13 +142,15 @@ impl Chain {
         }
         let recorded = record::entered(&self.recorder, &mut checked);
         if let Err(failure) = recorded {
-            let refused: Vec<_> = checked
-                .into_iter()
-                .map(|(call, _)| {
+            let mut refused = Vec::new();
+            for (call, against) in checked {
+                if against.is_none() && call.target.tells_own_state() {
+                    dispatch::dispatch(self, call);
+                } else {
                     let answer = exit::shape(&call, Outcome::Failed(failure.clone()));
-                    (call, answer)
-                })
-                .collect();
+                    refused.push((call, answer));
+                }
+            }
             return self.leave(&refused);
         }
         let mut refused = Vec::new();
@@ -191,12 +193,16 @@ impl Chain {
         let mut answers: Vec<(Call, exit::Answer)> = calls
             .into_iter()
             .map(|(call, outcome)| {
+                let outcome = match outcome {
+                    Outcome::Cancelled if call.client.is_given_up(&call.id) => Outcome::Failed(given_up()),
+                    outcome => outcome,
+                };
                 let answer = exit::shape(&call, outcome);
                 (call, answer)
             })
             .collect();
         if let Err(failure) = record::left(&self.recorder, &answers) {
-            for (call, answer) in &mut answers {
+            for (call, answer) in answers.iter_mut().filter(|(call, _)| !call.target.tells_own_state()) {
                 *answer = exit::shape(call, Outcome::Failed(failure.clone()));
             }
         }
@@ -212,4 +218,9 @@ impl Chain {
             exit::deliver(call, answer);
         }
     }
+}
+
+fn given_up() -> Failure {
+    let message = "the daemon ended before the call did; whether it had an effect is not known";
+    Failure::new(Code::DaemonStopping, message).advising("look at what it would have changed before sending it again")
 }

@@ -87,11 +87,16 @@ pub fn entered(recorder: &Recorder, calls: &mut [(Call, Option<Failure>)]) -> Re
     Ok(())
 }
 
-/// Records how calls ended, before their answers leave.
+/// Records how calls ended, before their answers leave. A call that was let pass without its `enter` record has no other
+/// either.
 pub fn left(recorder: &Recorder, calls: &[(Call, Answer)]) -> Result<(), Failure> {
     let Recorder::Trail(trail) = recorder else {
         return Ok(());
     };
+    let calls: Vec<_> = calls.iter().filter(|(call, _)| call.number > 0).collect();
+    if calls.is_empty() {
+        return Ok(());
+    }
     let time = SystemTime::now();
     let output = |answer: &Answer| match &answer.message {
         Message::Own(message) => Some(Digest::of(message)),

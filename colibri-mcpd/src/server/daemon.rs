@@ -36,6 +36,8 @@ pub const MOST_QUEUED: usize = 256 * 1024 * 1024;
 const DEBOUNCE: Duration = Duration::from_millis(100);
 /// How long calls in flight may take when the daemon is told to end.
 const DRAIN: Duration = Duration::from_secs(5);
+/// How long calls that are given up then may take to be answered with that.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// How long servers may take to end after that: grace, TERM and KILL of the one that watches them, and a little more.
 const SERVERS_END: Duration = Duration::from_secs(10);
 
@@ -476,24 +478,31 @@ impl Daemon {
         for guest in &guests {
             self.close_subscriptions(guest.take_parked());
         }
-        let quiet = async {
+        let quiet = async || {
             for guest in &guests {
                 guest.all_answered().await;
             }
         };
-        if timeout(DRAIN, quiet).await.is_err() {
+        if timeout(DRAIN, quiet()).await.is_err() {
             warn!(
                 "calls are still in flight after {} s: they are given up",
                 DRAIN.as_secs()
             );
         }
+        // Servers are told of calls that are given up before their input is closed.
         for guest in &guests {
-            // Here and not when the connection's own task gets to it: servers are told of calls that are given up
-            // before their input is closed.
-            guest.client.disconnect();
-            guest.tell_to_go(ENDING);
+            guest.client.give_up();
         }
-        if !self.host.end(SERVERS_END).await {
+        let let_go = async {
+            // What waits for a server to start is answered once that is over.
+            let _ = timeout(LAST_ANSWERS, quiet()).await;
+            for guest in &guests {
+                guest.client.disconnect();
+                guest.tell_to_go(ENDING);
+            }
+        };
+        let (ended, ()) = tokio::join!(self.host.end(SERVERS_END), let_go);
+        if !ended {
             warn!(servers = self.host.running(), "servers have not ended in time");
         }
         let gone = async {

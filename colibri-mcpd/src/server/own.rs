@@ -89,6 +89,13 @@ impl Target for Own {
         }
     }
 
+    fn tells_own_state(&self) -> bool {
+        matches!(
+            &self.work,
+            Work::Tool(_, tools::Tool::Status | tools::Tool::ExternalServers)
+        )
+    }
+
     fn check(&self, _: &mut Call) -> Result<(), Failure> {
         Ok(())
     }

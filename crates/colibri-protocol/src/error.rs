@@ -223,7 +223,7 @@ rows! {
         "the daemon has as many clients, or holds as many bytes, as it may"
         "close a client or try again later"
     DaemonStopping "DAEMON_STOPPING" 105 Error
-        "the daemon is ending and takes no new calls"
+        "the daemon is ending: it takes no new calls, and gives up those that take over 5 s"
         "send again when it is back"
     DaemonUnreachable "DAEMON_UNREACHABLE" 106 Error
         "colibri-mcp finds no daemon behind the socket"
