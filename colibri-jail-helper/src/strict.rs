@@ -623,6 +623,7 @@ impl Parser<'_> {
                     return Ok(text);
                 }
                 Some(b'\\') => text.push(self.escape()?),
+                Some(b'\n' | b'\r') => return self.fail_at(start, "this string is not closed on its line"),
                 Some(_) => return self.fail("a control character inside a string; write it as an escape"),
                 None => return self.fail_at(start, "this string is not closed"),
             }

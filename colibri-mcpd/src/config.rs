@@ -15,6 +15,9 @@ pub struct Flags {
     /// Listen on this Unix socket [env: COLIBRI_MCP_SOCKET, then COLIBRI_DAEMON_SOCKET]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// Warn unless the socket has this group, whose members are to open it [env: COLIBRI_MCP_SOCKET_GROUP]
+    #[arg(long, value_name = "NAME", env = "COLIBRI_MCP_SOCKET_GROUP", hide_env = true)]
+    socket_group: Option<String>,
     /// Read the registry of external servers from this file, which must be there
     #[arg(long, value_name = "PATH", env = "COLIBRI_MCP_EXTERNAL_CONFIG")]
     external_config: Option<PathBuf>,
@@ -102,6 +105,8 @@ pub struct Flags {
 pub struct Config {
     /// The Unix socket to listen on.
     pub socket: PathBuf,
+    /// The group that the socket is to have.
+    pub socket_group: Option<String>,
     /// The registry of external servers.
     pub registry: PathBuf,
     /// A flag or variable names it, so it must be there.
@@ -226,6 +231,7 @@ impl Flags {
     pub fn resolve(self) -> Result<Config, String> {
         Ok(Config {
             socket: paths::socket(self.socket),
+            socket_group: self.socket_group,
             registry_named: self.external_config.is_some(),
             registry: self.external_config.unwrap_or_else(paths::registry),
             clients_named: self.clients.is_some(),

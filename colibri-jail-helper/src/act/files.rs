@@ -123,7 +123,7 @@ pub fn read_at(
         return Err(refuse("is not owned by root"));
     }
     if Mode::from_bits_truncate(before.st_mode).intersects(forbidden) {
-        let most = 0o777 & !forbidden.bits();
+        let most = 0o640 & !forbidden.bits();
         return Err(refuse(&format!(
             "is open to more than root allows; chmod it to {most:04o} or less"
         )));

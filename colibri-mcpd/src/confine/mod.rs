@@ -14,7 +14,8 @@ mod sys;
 mod tree;
 
 pub use priv_mode::{
-    CommandLine, HELPER, JailConfig, PrivMode, UnknownPrivMode, check_contract, jail_wrap, prepare_spawn_command,
+    CommandLine, HELPER, JailConfig, PrivMode, UnknownPrivMode, check_contract, check_program, jail_wrap,
+    prepare_spawn_command,
 };
 pub use spawner::{BoxFuture, Exit, Order, Process, Settings, SpawnError, Spawned, Spawner, SystemSpawner};
 pub use tree::Processes;

@@ -186,6 +186,9 @@ pub(super) fn reachable(wanted: PrivMode) -> Result<PrivMode, SpawnError> {
     let obstacle = obstacle(Path::new(HELPER))?;
     let mode = fall_back(wanted, obstacle);
     if let Some(why) = obstacle.filter(|_| mode != wanted) {
+        if !Path::new(SUDO).exists() {
+            return Err(SpawnError::HelperPowerless { why });
+        }
         tracing::warn!("{HELPER} cannot gain root: {why}; trying sudo -n instead");
     }
     Ok(mode)
@@ -219,7 +222,10 @@ fn obstacle(helper: &Path) -> Result<Option<&'static str>, SpawnError> {
 }
 
 /// An early look at a host server's program, for an error that names it; the kernel decides at the start.
-fn check_program(program: &Path) -> Result<(), SpawnError> {
+///
+/// # Errors
+/// It is missing or not executable.
+pub fn check_program(program: &Path) -> Result<(), SpawnError> {
     let failed = |error| SpawnError::Program {
         program: program.to_owned(),
         error,

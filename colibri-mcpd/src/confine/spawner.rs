@@ -171,6 +171,16 @@ pub enum SpawnError {
         /// What the system says.
         error: io::Error,
     },
+    /// The helper is there and cannot become root, and there is nothing else to try.
+    #[error(
+        "{helper} cannot gain root: {why}, and there is no sudo to try instead: install the package again, or chmod it \
+         to 4550 and chown it to root:colibri, on a file system without nosuid",
+        helper = super::HELPER
+    )]
+    HelperPowerless {
+        /// What is in its way.
+        why: &'static str,
+    },
     /// The helper is of another version.
     #[error("the helper has contract number {found:?}, this daemon {wanted}: restart colibri_mcp after an upgrade")]
     Contract {

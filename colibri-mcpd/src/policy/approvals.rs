@@ -276,7 +276,8 @@ fn show(out: &mut String, json: Json<'_>, path: &str, depth: usize) {
             let key = member.key.as_str().unwrap_or_else(|| member.key.text().into());
             let path = format!("{path}/{}", brief(&key, 100));
             if sounds_secret(&key) {
-                out.push_str(&format!("{path}: [not shown]\n"));
+                // The caller chose the key: how much is withheld is said, so that nothing long can hide behind one.
+                out.push_str(&format!("{path}: [not shown, {} bytes]\n", member.value.text().len()));
             } else {
                 show(out, member.value, &path, depth + 1);
             }
@@ -402,8 +403,8 @@ mod tests {
         );
         assert!(!shown.contains("s3cret") && !shown.contains('\u{1b}'), "{shown}");
         for line in [
-            "/api_key: [not shown]\n",
-            "/nested/Pass-Word: [not shown]\n",
+            "/api_key: [not shown, 8 bytes]\n",
+            "/nested/Pass-Word: [not shown, 8 bytes]\n",
             "/nested/n: 1\n",
             "/e: [1,2]\n",
             "bytes, sha256 ",

@@ -28,6 +28,14 @@ pub fn start(level: Level, to_syslog: bool) -> io::Result<()> {
 
 type SyslogLogger = Logger<LoggerBackend, Formatter3164>;
 
+/// Whether events can be sent to syslogd.
+///
+/// # Errors
+/// They cannot: why, and what to do.
+pub fn reach_syslogd() -> io::Result<()> {
+    connect().map(drop)
+}
+
 fn connect() -> io::Result<SyslogLogger> {
     let formatter = Formatter3164 {
         facility: Facility::LOG_DAEMON,
@@ -35,7 +43,10 @@ fn connect() -> io::Result<SyslogLogger> {
         process: "colibri-mcpd".to_owned(),
         pid: std::process::id(),
     };
-    syslog::unix(formatter).map_err(|error| io::Error::other(format!("cannot reach syslogd: {error}")))
+    syslog::unix(formatter).map_err(|error| io::Error::other(format!(
+            "cannot reach syslogd: {error}; start it (service syslogd onestart), or leave --syslog out and read standard \
+             error"
+        )))
 }
 
 /// Writes each event to syslogd. The connection is made anew when syslogd was restarted; an event that still cannot be

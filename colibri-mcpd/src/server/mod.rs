@@ -1,5 +1,6 @@
 //! The socket: listener, peer, one session a client.
 
+mod check;
 pub mod daemon;
 mod facts;
 mod frames;
@@ -39,7 +40,7 @@ use crate::host::{self, Host, State, Viewer};
 use crate::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates, PinError, Pins, Shares, Trust};
 use crate::store::Store;
 use crate::wire::Budget;
-use colibri_trail::{self as trail, Detail, Options, SyslogWitness, Trail};
+use colibri_trail::{self as trail, Detail, Options, SyslogWitness, Trail, TrailError};
 use daemon::{Daemon, MOST_QUEUED};
 use sources::{Files, Sources};
 
@@ -78,7 +79,7 @@ pub fn run_cli(arguments: Vec<OsString>) -> ExitCode {
         Err(message) => return fail(EXIT_CONFIG, &message),
     };
     if check {
-        return check_configuration(&config);
+        return check::configuration(&config);
     }
     match serve(config) {
         Ok(()) => ExitCode::SUCCESS,
@@ -89,32 +90,6 @@ pub fn run_cli(arguments: Vec<OsString>) -> ExitCode {
 fn fail(status: u8, message: &str) -> ExitCode {
     eprintln!("colibri-mcpd: {message}");
     ExitCode::from(status)
-}
-
-/// `--check`: says what is wrong with the configuration, and does nothing else.
-fn check_configuration(config: &Config) -> ExitCode {
-    if let Err(error) = open_pins(config) {
-        return fail(EXIT_CONFIG, &error.to_string());
-    }
-    match Sources::recall(config).and_then(|sources| sources.read(config)) {
-        Ok(Files { registry: loaded, .. }) => {
-            for (id, server) in &loaded.servers {
-                if let Some(reason) = server.blocked().or_else(|| server.contract().err()) {
-                    eprintln!("colibri-mcpd: server {id} would be blocked: {reason}");
-                }
-            }
-            for note in &loaded.notes {
-                eprintln!("colibri-mcpd: {note}");
-            }
-            println!(
-                "{}: {} servers, configuration is good",
-                config.registry.display(),
-                loaded.servers.len()
-            );
-            ExitCode::SUCCESS
-        }
-        Err(error) => fail(EXIT_CONFIG, &error),
-    }
 }
 
 /// What definitions are judged by.
@@ -158,7 +133,17 @@ fn serve(config: Config) -> Result<(), Failed> {
         witness: Arc::new(SyslogWitness::new()),
         limits: trail::Limits::default(),
     })
-    .map_err(|error| (EXIT_CONFIG, error.to_string()))?;
+    .map_err(|error| match error {
+        TrailError::Locked(_) => (
+            EXIT_UNAVAILABLE,
+            format!(
+                "a daemon is already running on the state directory {}: stop it first (service colibri_mcp stop), or give \
+                 this one a --state-dir and --socket of its own",
+                config.state_dir.display()
+            ),
+        ),
+        error => (EXIT_CONFIG, error.to_string()),
+    })?;
     runtime()
         .map_err(system("starting the runtime"))?
         .block_on(run(config, Recorder::Trail(trail)))
@@ -208,6 +193,9 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
     }
     let gates = Gates::new(config.write, config.external_call);
     note_clients(&clients);
+    if let Some(fault) = check::socket_group(&config) {
+        warn!("{fault}");
+    }
     recorder
         .event("start", &[("version", Detail::Text(env!("CARGO_PKG_VERSION")))])
         .map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
@@ -293,6 +281,9 @@ fn note_clients(clients: &Clients) {
 /// # Errors
 /// What is wrong with them; it is in the log as well.
 fn reload(daemon: &Daemon) -> Result<Vec<(String, String)>, String> {
+    if let Some(fault) = check::socket_group(&daemon.config) {
+        warn!("{fault}");
+    }
     let result = match daemon.sources.read(&daemon.config) {
         Ok(files) => {
             daemon.sources.remember(&daemon.config, &files);

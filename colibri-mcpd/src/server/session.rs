@@ -194,7 +194,8 @@ impl Session {
     }
 
     fn line(&mut self, line: Bytes, calls: &mut Vec<Call>) {
-        if line.first() == Some(&b'[') {
+        let first = line.iter().find(|byte| !matches!(byte, b' ' | b'\t' | b'\r'));
+        if first == Some(&b'[') {
             return self.batch(line, calls);
         }
         if self.first && self.hello(&line) {

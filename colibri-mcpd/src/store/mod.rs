@@ -17,7 +17,7 @@ pub use task::{
     PRIORITY_DEFAULT, PRIORITY_MAX, TASKS_MAX, TITLE_MAX, Task, TaskFilter, TaskPage, TaskStatus,
 };
 
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -53,7 +53,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// SQLite refused: disk full, read-only, damaged, locked by another process for five seconds.
-    #[error("{path}: {source}")]
+    #[error("cannot use the database {path}: {source}; {advice}", advice = advice(path, source))]
     Sqlite {
         /// The file.
         path: PathBuf,
@@ -69,6 +69,33 @@ pub enum Error {
     /// The cursor of a list is not one that this list gave out.
     #[error(transparent)]
     Cursor(#[from] CursorError),
+}
+
+/// What to do about what SQLite says, for people.
+fn advice(path: &Path, source: &rusqlite::Error) -> String {
+    let directory = path.parent().unwrap_or(path).display();
+    match source.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => format!("free space on the file system of {directory}"),
+        // A log that cannot grow is an error of input and output to SQLite.
+        Some(ErrorCode::SystemIoFailure) if is_full(path) => {
+            format!("the file system of {directory} is full: free space on it")
+        }
+        Some(ErrorCode::SystemIoFailure) => "the disk or its controller fails: see dmesg".to_owned(),
+        Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
+            format!("make {directory} writable for the daemon's user")
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => "end the program that holds it".to_owned(),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            "restore it from a backup, or move it away to start with an empty store".to_owned()
+        }
+        _ => "see what the daemon logs, and report it as a bug of Colibri".to_owned(),
+    }
+}
+
+/// Whether the file system has next to no space left for who is not root.
+fn is_full(path: &Path) -> bool {
+    let left = nix::sys::statvfs::statvfs(path.parent().unwrap_or(path));
+    left.is_ok_and(|left| u64::from(left.blocks_available()).saturating_mul(left.fragment_size().into()) < 64 << 10)
 }
 
 /// The open store. One connection, one writer at a time; threads wait for each other.

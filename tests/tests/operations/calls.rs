@@ -76,6 +76,9 @@ fn batches_belong_to_2025_03_26() {
         .collect();
     ids.sort();
     assert_eq!(ids, ["\"a\"", "\"b\"", "\"c\"", "null"], "{answers}");
+    // White space before it is JSON's.
+    client.send(" \t\r[{\"jsonrpc\":\"2.0\",\"id\":\"d\",\"method\":\"ping\"}]");
+    assert_eq!(client.message(), json!([{ "jsonrpc": "2.0", "id": "d", "result": {} }]));
     // A batch that wants no answer gets none.
     client.send(r#"[{"jsonrpc":"2.0","method":"notifications/whatever"}]"#);
     assert_eq!(client.ask("ping", json!({}))["result"], json!({}));

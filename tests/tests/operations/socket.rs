@@ -69,7 +69,7 @@ fn check_tells_a_good_configuration_from_a_bad_one() {
     let place = place(&[], json!({}));
     let (status, text) = place.refused(&["--check"]);
     assert_eq!(status, Some(0), "{text}");
-    assert!(text.contains("1 servers"), "{text}");
+    assert!(text.contains(": 1 server, configuration"), "{text}");
     for bad in [
         r#"{"servers":{"a":{"command":"/bin/sh","jial":{"name":"x"}}}}"#,
         r#"{"servers":{"a":{"command":"/bin/sh"},"a":{"command":"/bin/sh"}}}"#,
@@ -133,10 +133,13 @@ fn sigterm_gives_up_calls_that_never_end() {
     let place = place(&[], json!({}));
     let mut daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
-    client.request_tool("fix__never", json!({}));
+    let id = client.request_tool("fix__never", json!({}));
     wait_for("the call", || place.received("fix", "\"never\"").pop());
     daemon.signal(Signal::SIGTERM);
-    while client.read().is_some() {}
+    let answer = client.answer(id);
+    assert_eq!(code_of(&answer), Some("DAEMON_STOPPING"), "{answer}");
+    assert!(answer.to_string().contains("is not known"), "{answer}");
+    assert_eq!(client.read(), None);
     assert!(daemon.wait().success());
     assert!(!place.socket().exists());
     let cancelled = place.received("fix", "notifications/cancelled");
@@ -180,4 +183,110 @@ fn sigkill_of_the_daemon_leaves_no_server() {
     assert!(place.socket().exists(), "nobody could remove the socket");
     let daemon = place.start(&[]);
     daemon.assert_serves("fix__pid");
+}
+
+#[test]
+fn check_tells_what_single_servers_lack() {
+    let place = Place::new();
+    place.registry(&json!({
+        "good": { "command": "/bin/sh" },
+        "gone": { "command": "/no/such/program" },
+        "nowhere": { "command": "/bin/sh", "cwd": "/no/such/directory" },
+        "secretive": { "command": "/bin/sh", "env": { "TOKEN": { "secret": "missing" } } },
+        "off": { "command": "/no/such/program", "disabled": true },
+        "pasted_one": { "command": "npx" },
+    }));
+    let (status, text) = place.refused(&["--check"]);
+    assert_eq!(status, Some(0), "{text}");
+    let line = |id: &str| {
+        text.lines()
+            .find(|line| line.contains(&format!("server {id} ")))
+            .unwrap_or_default()
+    };
+    assert!(
+        line("gone").contains("would not start: cannot run /no/such/program"),
+        "{text}"
+    );
+    assert!(line("nowhere").contains("/no/such/directory"), "{text}");
+    assert!(line("secretive").contains("daemon-secrets"), "{text}");
+    assert!(
+        line("pasted_one").contains("would be blocked") && line("pasted_one").contains("rename it"),
+        "{text}"
+    );
+    assert_eq!((line("good"), line("off")), ("", ""), "{text}");
+    assert!(
+        text.contains("6 servers, 1 of them disabled, 1 of them blocked, configuration is good"),
+        "{text}"
+    );
+}
+
+#[test]
+fn check_names_an_open_quote_and_a_group_that_is_not_there() {
+    let place = Place::new();
+    place.registry_text("{\"servers\":{\"a\":{\"command\":\"/bin/sh,\n\"args\":[]}}}");
+    let (status, text) = place.refused(&["--check"]);
+    assert_eq!(status, Some(78), "{text}");
+    assert!(text.contains("1:28") && text.contains("not closed"), "{text}");
+    place.registry(&json!({}));
+    let (status, text) = place.refused(&["--check", "--socket-group", "no-such-group"]);
+    assert_eq!(status, Some(78), "{text}");
+    assert!(text.contains("no-such-group"), "{text}");
+    let own = nix::unistd::Group::from_gid(nix::unistd::getegid())
+        .unwrap()
+        .unwrap()
+        .name;
+    let (status, text) = place.refused(&["--check", "--socket-group", &own]);
+    assert_eq!(status, Some(0), "{text}");
+}
+
+#[cfg_attr(not(root), ignore = "needs root")]
+#[test]
+fn a_socket_group_that_changed_is_told() {
+    let place = Place::new();
+    let own = nix::unistd::Group::from_gid(nix::unistd::getegid())
+        .unwrap()
+        .unwrap()
+        .name;
+    let daemon = place.start(&["--socket-group", &own]);
+    assert!(!daemon.log().contains("has the group"), "{}", daemon.log());
+    std::os::unix::fs::chown(place.directory(), None, Some(54_321)).unwrap();
+    daemon.reload();
+    daemon.wait_for_log("has the group 54321");
+    let (status, text) = place.refused(&["--check", "--socket-group", &own]);
+    assert_eq!(status, Some(78), "{text}");
+    assert!(text.contains("54321") && text.contains("chgrp"), "{text}");
+    daemon.stop();
+}
+
+#[test]
+fn a_second_daemon_says_that_one_runs() {
+    let place = Place::new();
+    let daemon = place.start(&[]);
+    let other = place.path("other.sock");
+    let output = place.command_at(&other, root_flag()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(69), "{text}");
+    assert!(text.contains("already running"), "{text}");
+    daemon.stop();
+}
+
+#[cfg_attr(not(root), ignore = "needs root")]
+#[test]
+fn a_start_on_a_full_disk_says_what_and_where_and_what_to_do() {
+    let place = Place::new();
+    let state = place.path("state");
+    fs::create_dir(&state).unwrap();
+    let mount = |arguments: &[&str]| {
+        let status = std::process::Command::new(arguments[0])
+            .args(&arguments[1..])
+            .arg(&state)
+            .status();
+        assert!(status.unwrap().success(), "{arguments:?}");
+    };
+    // The trail has its place, the database none.
+    mount(&["mount", "-t", "tmpfs", "-o", "size=48k,mode=0700", "tmpfs"]);
+    let (status, text) = place.refused(root_flag());
+    mount(&["umount", "-l"]);
+    assert_eq!(status, Some(78), "{text}");
+    assert!(text.contains("colibri.db") && text.contains("free space"), "{text}");
 }

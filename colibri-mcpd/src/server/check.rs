@@ -1,0 +1,218 @@
+//! `--check`: says what is wrong with the configuration, and does nothing else.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use colibri_jail_helper::registry::{Command, Transport};
+use nix::unistd::{Gid, Group};
+
+use super::sources::{Files, Sources};
+use super::{EXIT_CONFIG, fail, log, open_pins};
+use crate::config::Config;
+use crate::confine::{HELPER, PrivMode, check_program};
+use crate::host::registry::{FIXED_PATH, Loaded, Server};
+use crate::host::secrets::Secrets;
+
+/// The helper's policy, beside the registry that it reads.
+const POLICY: &str = "jail-policy.json";
+/// The mode that the helper is installed with: only its group, the daemon's, may execute it.
+const HELPER_MODE: u32 = 0o4550;
+
+/// Checks all that can be seen beforehand. What keeps the daemon or every jailed server from starting is an error; what
+/// keeps a single server from it is told.
+pub fn configuration(config: &Config) -> ExitCode {
+    let mut faults: Vec<String> = open_pins(config)
+        .err()
+        .map(|error| error.to_string())
+        .into_iter()
+        .collect();
+    faults.extend(socket_group(config));
+    if config.syslog
+        && let Err(error) = log::reach_syslogd()
+    {
+        faults.push(error.to_string());
+    }
+    match Sources::recall(config).and_then(|sources| sources.read(config)) {
+        Ok(Files { registry, .. }) => {
+            tell_servers(config, &registry);
+            if registry.servers.values().any(is_started_by_helper) {
+                faults.extend(policy_fault(Path::new(FIXED_PATH)));
+                faults.extend(helper_fault(config.priv_mode, Path::new(HELPER)));
+            }
+            if faults.is_empty() {
+                println!(
+                    "{}: {}, configuration is good",
+                    config.registry.display(),
+                    counted(&registry)
+                );
+                return ExitCode::SUCCESS;
+            }
+        }
+        Err(error) => faults.push(error),
+    }
+    let last = faults.pop().unwrap_or_default();
+    for fault in faults {
+        eprintln!("colibri-mcpd: {fault}");
+    }
+    fail(EXIT_CONFIG, &last)
+}
+
+fn is_started_by_helper(server: &Server) -> bool {
+    server.refusal.is_none() && !server.entry.disabled && server.is_jailed()
+}
+
+/// What of the registry would not be served, and what is odd about it.
+fn tell_servers(config: &Config, registry: &Loaded) {
+    let secrets = Secrets::beside(&config.registry);
+    for (id, server) in registry.servers.iter().filter(|(_, server)| !server.entry.disabled) {
+        if let Some(reason) = server.blocked().or_else(|| server.contract().err()) {
+            eprintln!("colibri-mcpd: server {id} would be blocked: {reason}");
+        } else if let Transport::Stdio(command) = &server.entry.transport
+            && let Some(missing) = missing(command, &secrets)
+        {
+            eprintln!("colibri-mcpd: server {id} would not start: {missing}");
+        }
+    }
+    for note in &registry.notes {
+        eprintln!("colibri-mcpd: {note}");
+    }
+}
+
+/// What a server on the host needs and does not have. Of jailed ones the helper's own check tells, which may look into
+/// their roots.
+fn missing(command: &Command, secrets: &Secrets) -> Option<String> {
+    if command.jail.is_some() {
+        return None;
+    }
+    if let Err(error) = check_program(&command.program) {
+        return Some(error.to_string());
+    }
+    if let Some(directory) = command.cwd.as_ref().filter(|directory| !directory.is_dir()) {
+        return Some(format!("its cwd {} is no directory", directory.display()));
+    }
+    secrets.resolve(&command.env).err().map(|error| error.to_string())
+}
+
+/// How many servers there are, and how many of them are not served.
+fn counted(registry: &Loaded) -> String {
+    let disabled = registry.servers.values().filter(|server| server.entry.disabled).count();
+    let is_blocked = |server: &&Server| server.refusal.is_some() || server.contract().is_err();
+    let enabled = registry.servers.values().filter(|server| !server.entry.disabled);
+    let blocked = enabled.filter(is_blocked).count();
+    let mut text = match registry.servers.len() {
+        1 => "1 server".to_owned(),
+        count => format!("{count} servers"),
+    };
+    for (count, what) in [(disabled, "disabled"), (blocked, "blocked")] {
+        if count > 0 {
+            text += &format!(", {count} of them {what}");
+        }
+    }
+    text
+}
+
+/// Why the helper would start nothing, whatever it is asked.
+fn policy_fault(registry: &Path) -> Option<String> {
+    let policy = registry.with_file_name(POLICY);
+    let error = std::fs::symlink_metadata(&policy).err()?;
+    Some(format!(
+        "no jailed server can be started: {}: {error}; see jail-policy.json(5)",
+        policy.display()
+    ))
+}
+
+/// Why the helper would not do for this way to root.
+fn helper_fault(mode: PrivMode, helper: &Path) -> Option<String> {
+    let shown = helper.display();
+    let found = match std::fs::symlink_metadata(helper) {
+        Ok(found) => found,
+        Err(error) => {
+            return Some(format!(
+                "no jailed server can be started: {shown}: {error}; install the package again"
+            ));
+        }
+    };
+    let mode_of = found.mode() & 0o7777;
+    (mode == PrivMode::Helper && (mode_of != HELPER_MODE || found.uid() != 0)).then(|| {
+        format!(
+            "{shown} has mode {mode_of:04o} and belongs to uid {}; it must have mode {HELPER_MODE:04o} and belong to \
+             root, with the daemon's group: install the package again",
+            found.uid()
+        )
+    })
+}
+
+/// Why those who should cannot open the socket: no such group, or another one on the directory or on the socket.
+pub fn socket_group(config: &Config) -> Option<String> {
+    let wanted = match &config.socket_group {
+        None => None,
+        Some(name) => match Group::from_name(name) {
+            Ok(Some(group)) => Some(group.gid),
+            _ => {
+                return Some(format!(
+                    "--socket-group: there is no group {name}: pw groupadd {name}, or correct the name"
+                ));
+            }
+        },
+    };
+    let directory = config.socket.parent().unwrap_or(Path::new(".")).to_owned();
+    let has = std::fs::metadata(&directory).ok()?.gid();
+    if let Some(wanted) = wanted.filter(|wanted| wanted.as_raw() != has) {
+        return Some(wrong_group(
+            &directory,
+            has,
+            wanted.as_raw(),
+            "chgrp it, and restart the daemon",
+        ));
+    }
+    // A daemon that runs gave its socket the group that the directory had then.
+    let socket = std::fs::symlink_metadata(&config.socket).ok()?.gid();
+    let changed = || wrong_group(&config.socket, socket, has, "restart the daemon");
+    (config.socket_group.is_some() && socket != has).then(changed)
+}
+
+fn wrong_group(path: &PathBuf, has: u32, wanted: u32, advice: &str) -> String {
+    let name = |gid| match Group::from_gid(Gid::from_raw(gid)) {
+        Ok(Some(group)) => group.name,
+        _ => gid.to_string(),
+    };
+    format!(
+        "{} has the group {}, not {}, whose members therefore cannot open the socket: {advice}",
+        path.display(),
+        name(has),
+        name(wanted)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn what_keeps_every_jailed_server_from_starting_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let registry = directory.path().join("external-mcp.json");
+        let fault = policy_fault(&registry).unwrap();
+        assert!(fault.contains("jail-policy.json"), "{fault}");
+        std::fs::write(registry.with_file_name(POLICY), "{}").unwrap();
+        assert_eq!(policy_fault(&registry), None);
+
+        let helper = directory.path().join("helper");
+        assert!(helper_fault(PrivMode::Sudo, &helper).unwrap().contains("install"));
+        std::fs::write(&helper, "").unwrap();
+        for (mode, good) in [
+            (0o4555, false),
+            (0o550, false),
+            (0o4550, nix::unistd::geteuid().is_root()),
+        ] {
+            std::fs::set_permissions(&helper, std::fs::Permissions::from_mode(mode)).unwrap();
+            let fault = helper_fault(PrivMode::Helper, &helper);
+            assert_eq!(fault.is_none(), good, "{fault:?}");
+            assert!(fault.is_none_or(|fault| fault.contains(&format!("{mode:04o}")) && fault.contains("4550")));
+            // The others come with root already.
+            assert_eq!(helper_fault(PrivMode::Sudo, &helper), None);
+        }
+    }
+}
