@@ -311,6 +311,11 @@ impl Registry {
 }
 
 impl Entry {
+    /// Whether it runs in a jail.
+    pub fn is_jailed(&self) -> bool {
+        matches!(&self.transport, Transport::Stdio(command) if command.jail.is_some())
+    }
+
     /// What stands for an entry that was refused: it starts nothing.
     pub fn refused() -> Entry {
         Entry {

@@ -134,7 +134,14 @@ mod linux {
                 .arg(directory.path().join("sock"))
                 .arg("--state-dir")
                 .arg(directory.path().join("state"))
-                .args(["--external-call", "--allow-root", "--log-level", "error"])
+                .args([
+                    "--external-call",
+                    "--allow-root",
+                    "--log-level",
+                    "error",
+                    "--max-starts-per-user",
+                    "0",
+                ])
                 .spawn()
                 .unwrap();
             let daemon = Daemon { child, directory };

@@ -200,6 +200,34 @@ fn run(client: &mut Client, server: &str, words: &[&str]) -> String {
     text_of(&result).to_owned()
 }
 
+#[cfg_attr(not(root), ignore = "needs root")]
+#[test]
+fn one_user_takes_no_more_of_a_jailed_server_than_a_share() {
+    let system = install("mcp");
+    let entry = json!({ "command": "/bin/inmate", "args": ["mcp"], "jail": { "path": format!("{ROOTS}/one") },
+        "isolation": "client", "start_timeout_ms": 5000 });
+    system.write_registry(&json!({ "servers": { "one": entry } }).to_string());
+    for limit in ["--max-processes-per-user", "--max-starts-per-user"] {
+        let service = Service::start(&system, &[limit, "1"]);
+        let mut first = service.client_of(&["one"]);
+        run(&mut first, "one", &["facts"]);
+        let mut second = service.client();
+        let answer = second.ask(
+            "tools/call",
+            json!({ "name": "one__run", "arguments": { "words": ["facts"] } }),
+        );
+        assert_eq!(code_of(&answer), Some("LIMIT_USER"), "{answer}");
+        assert!(answer.to_string().contains(limit), "{answer}");
+        // The server did nothing wrong.
+        assert_eq!(service.server("one")["state"], "ready");
+        if limit == "--max-processes-per-user" {
+            drop(first);
+            run(&mut second, "one", &["facts"]);
+        }
+        service.stop(&system);
+    }
+}
+
 /// The same, but goes on after the first line.
 fn begin(client: &mut Client, server: &str, words: &[&str]) -> String {
     let result = client.call(&format!("{server}__run"), json!({ "words": words, "leave": true }));

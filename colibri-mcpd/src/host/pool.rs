@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use colibri_jail_helper::registry::{Entry, Isolation};
 use serde_json::value::RawValue;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
@@ -106,6 +106,8 @@ enum Slot {
         /// Who waits for it, in the order in which they came.
         waiting: Vec<oneshot::Sender<Opened>>,
         task: AbortHandle,
+        /// Whether it had its turn: before that there is no process.
+        has_begun: bool,
     },
     Ready(Arc<Session>),
 }
@@ -150,6 +152,8 @@ pub struct Server {
     /// Whether what it said of its tools is in the host's table.
     offered: AtomicBool,
     calls: AtomicU64,
+    /// A process is gone: who waits for a turn looks again.
+    freed: Notify,
 }
 
 struct Inner {
@@ -266,6 +270,7 @@ impl Server {
             ailing: AtomicBool::new(false),
             offered: AtomicBool::new(false),
             calls: AtomicU64::new(0),
+            freed: Notify::new(),
         }
     }
 
@@ -362,8 +367,70 @@ impl Server {
     fn begin(self: &Arc<Self>, inner: &mut Inner, key: ProcessKey, waiting: Vec<oneshot::Sender<Opened>>) {
         // It takes the lock when it is done, so it cannot be done before its slot is there.
         let task = tokio::spawn(self.clone().start(key)).abort_handle();
-        inner.slots.insert(key, Slot::Starting { waiting, task });
+        let has_begun = false;
+        inner.slots.insert(
+            key,
+            Slot::Starting {
+                waiting,
+                task,
+                has_begun,
+            },
+        );
         inner.discovery.begin();
+    }
+
+    /// Waits until it is the turn of a user to have another process: the helper, which bounds the processes of jailed
+    /// servers and their starts, does not know for whom they are.
+    async fn turn(&self, host: &Host, key: ProcessKey) -> Result<(), Failure> {
+        let Some(uid) = key.uid().filter(|_| self.entry.is_jailed()) else {
+            return Ok(());
+        };
+        let limits = host.shares().limits();
+        let share = host.shares().of(uid);
+        let until = Instant::now() + self.limits.start;
+        loop {
+            let freed = self.freed.notified();
+            let (until_then, limit) = match self.begin_of(uid, key, limits.processes_per_user) {
+                Err(running) => (
+                    until,
+                    format!("this user has {running} processes of it (--max-processes-per-user)"),
+                ),
+                Ok(()) => match share.start() {
+                    Ok(()) => return Ok(()),
+                    Err(wait) => (
+                        Instant::now() + wait,
+                        format!(
+                            "the calls of this user have started {} jailed servers in a minute (--max-starts-per-user)",
+                            limits.starts_per_user
+                        ),
+                    ),
+                },
+            };
+            let is_over = tokio::select! {
+                () = freed => false,
+                () = tokio::time::sleep_until(until_then.min(until)) => Instant::now() >= until,
+            };
+            if is_over {
+                let message = format!("{} was not started within its start limit: {limit}", self.id);
+                return Err(Failure::new(Code::LimitUser, message).of_server(&*self.id));
+            }
+        }
+    }
+
+    /// Begins a start if the user has fewer processes than this; else tells how many.
+    fn begin_of(&self, uid: u32, of: ProcessKey, most: usize) -> Result<(), usize> {
+        let mut inner = self.inner();
+        let is_running = |(key, slot): (&ProcessKey, &Slot)| {
+            key.uid() == Some(uid) && *key != of && !matches!(slot, Slot::Starting { has_begun: false, .. })
+        };
+        let running = inner.slots.iter().filter(|slot| is_running(*slot)).count();
+        if running >= most {
+            return Err(running);
+        }
+        if let Some(Slot::Starting { has_begun, .. }) = inner.slots.get_mut(&of) {
+            *has_begun = true;
+        }
+        Ok(())
     }
 
     fn unavailable(&self, why: impl Into<String>) -> Failure {
@@ -376,7 +443,10 @@ impl Server {
 
     async fn start(self: Arc<Self>, key: ProcessKey) {
         let result = match self.host() {
-            Ok(host) => handshake::start(&host, &self, key).await,
+            Ok(host) => match self.turn(&host, key).await {
+                Ok(()) => handshake::start(&host, &self, key).await,
+                Err(failure) => Err(failure),
+            },
             Err(failure) => Err(failure),
         };
         let waiting = {
@@ -395,6 +465,11 @@ impl Server {
                 }
                 // It ended right after its handshake.
                 Ok(_) => {}
+                // What is over a limit is no failure of the server.
+                Err(failure) if failure.code == Code::LimitUser => {
+                    debug!(server = &*self.id, "not started: {}", failure.message);
+                    inner.discovery.failed();
+                }
                 Err(failure) => {
                     warn!(server = &*self.id, "could not be started: {}", failure.message);
                     let health = inner.health.entry(key.uid()).or_default();
@@ -413,6 +488,7 @@ impl Server {
             }
             waiting
         };
+        self.freed.notify_waiters();
         self.note_state();
         match &result {
             Ok(session) if session.definitions.was_read() => self.read_tools(session.clone()),
@@ -845,6 +921,7 @@ impl Keeper for Tie {
             }
         }
         drop(inner);
+        self.server.freed.notify_waiters();
         self.server.note_state();
         debug!(server = &*self.server.id, process = session.number, "process gone");
         if let Ok(host) = self.server.host() {

@@ -58,11 +58,6 @@ impl Server {
         read.map_err(|error| format!("its contract cannot be used: {error}"))
     }
 
-    /// Whether it runs in a jail.
-    pub fn is_jailed(&self) -> bool {
-        matches!(&self.entry.transport, Transport::Stdio(command) if command.jail.is_some())
-    }
-
     /// Which callers share a process: what the entry says, else `user`, or `call` where its jail has only a `root_path`.
     pub fn isolation(&self) -> Isolation {
         let only_root_path = match &self.entry.transport {

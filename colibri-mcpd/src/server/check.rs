@@ -59,7 +59,7 @@ pub fn configuration(config: &Config) -> ExitCode {
 }
 
 fn is_started_by_helper(server: &Server) -> bool {
-    server.refusal.is_none() && !server.entry.disabled && server.is_jailed()
+    server.refusal.is_none() && !server.entry.disabled && server.entry.is_jailed()
 }
 
 /// What of the registry would not be served, and what is odd about it.

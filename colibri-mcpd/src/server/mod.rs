@@ -187,7 +187,7 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
     if loaded
         .servers
         .values()
-        .any(|server| server.refusal.is_none() && server.is_jailed())
+        .any(|server| server.refusal.is_none() && server.entry.is_jailed())
     {
         prepare_helper(&spawner, config.priv_mode).await;
     }

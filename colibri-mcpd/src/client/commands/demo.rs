@@ -272,7 +272,7 @@ fn confined() -> Result<(), String> {
     };
     let loaded = Loaded::read(Path::new(FIXED_PATH), rules).map_err(|error| error.to_string())?;
     let prepared = loaded.servers.get(SERVER);
-    if !prepared.is_some_and(|server| server.is_jailed() && !server.entry.disabled) {
+    if !prepared.is_some_and(|server| server.entry.is_jailed() && !server.entry.disabled) {
         return Err(format!("{FIXED_PATH} has no jailed server called {SERVER}"));
     }
     let output = Command::new(HELPER)
