@@ -13,7 +13,6 @@ pub mod record;
 pub mod refusal;
 pub mod registry;
 pub mod request;
-pub mod strict;
 
 /// The number of the contract between daemon and helper: command line, exit codes, the `started` line, the digest of
 /// entries. `--version` prints it; a daemon that knows another number must not start servers.

@@ -11,7 +11,8 @@ use colibri_jail_helper::passwd::{self, Account};
 use colibri_jail_helper::policy::Policy;
 use colibri_jail_helper::refusal::Refusal;
 use colibri_jail_helper::request::Request;
-use colibri_jail_helper::{CONTRACT, POLICY, strict};
+use colibri_jail_helper::{CONTRACT, POLICY};
+use colibri_json::MAX_BYTES;
 
 use crate::act::identity::{self, Asker};
 use crate::act::run::Run;
@@ -92,7 +93,7 @@ fn perform(asker: Asker, request: Result<Request, Refusal>) -> Result<i32, Refus
 }
 
 fn read_policy() -> Result<Policy, Refusal> {
-    let bytes = files::read(Path::new(POLICY), strict::MAX_BYTES, files::WRITABLE_BY_OTHERS)?;
+    let bytes = files::read(Path::new(POLICY), MAX_BYTES, files::WRITABLE_BY_OTHERS)?;
     Policy::parse(&bytes, POLICY).map_err(|error| Refusal::file("policy", error.to_string()))
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::names::{self, JailName};
 use crate::registry::{self, Limits};
-use crate::strict::{Cursor, Document, Error};
+use colibri_json::{Cursor, Document, Error};
 
 /// The policy.
 #[derive(Debug, Clone, PartialEq)]

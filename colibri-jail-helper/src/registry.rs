@@ -3,7 +3,7 @@
 //! One reader serves the daemon (every entry) and the helper (jailed entries), so that an entry can never mean one
 //! thing to the one that asks and another to the one that acts.
 
-use crate::strict::{Cursor, Document, Error, Object};
+use colibri_json::{Cursor, Document, Error, Object};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -13,7 +13,7 @@ use colibri_jail_helper::policy::{Audit, Policy};
 use colibri_jail_helper::record::Fact;
 use colibri_jail_helper::refusal::Refusal;
 use colibri_jail_helper::registry::Registry;
-use colibri_jail_helper::strict;
+use colibri_json::MAX_BYTES;
 use nix::unistd::{Pid, setsid};
 
 use crate::act::cell::{self, Cell};
@@ -45,7 +45,7 @@ pub struct Run<'r> {
 /// # Errors
 /// It is not root's alone, or not as external-mcp.json(5) says.
 pub fn read_registry() -> Result<Registry, Refusal> {
-    let bytes = files::read(Path::new(REGISTRY), strict::MAX_BYTES, files::WRITABLE_BY_OTHERS)?;
+    let bytes = files::read(Path::new(REGISTRY), MAX_BYTES, files::WRITABLE_BY_OTHERS)?;
     Registry::parse(&bytes, REGISTRY).map_err(|error| Refusal::file("registry", error.to_string()))
 }
 

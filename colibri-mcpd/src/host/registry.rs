@@ -4,7 +4,6 @@ use crate::confine::{HELPER, PrivMode};
 use crate::policy::Contract;
 use crate::policy::file::{self, FileError};
 use colibri_jail_helper::registry::{Entry, Isolation, Registry, Transport, Value};
-use colibri_jail_helper::strict;
 use colibri_protocol::Method;
 use colibri_protocol::method::OPERATORS;
 use std::collections::BTreeMap;
@@ -108,7 +107,7 @@ impl Loaded {
     /// Not a regular file (a symbolic link is none); owned by somebody other than root, or this user where it is not at
     /// [`FIXED_PATH`]; writable by group or others; wrong contents.
     pub fn read(path: &Path, rules: Rules) -> Result<Self, FileError> {
-        let bytes = match file::read(path, strict::MAX_BYTES, path == Path::new(FIXED_PATH))? {
+        let bytes = match file::read(path, colibri_json::MAX_BYTES, path == Path::new(FIXED_PATH))? {
             Some(bytes) => bytes,
             None => {
                 let note = format!("there is no registry at {}: no external servers", path.display());

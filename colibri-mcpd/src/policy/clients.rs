@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use colibri_jail_helper::registry::is_server_id;
-use colibri_jail_helper::strict::{self, Cursor, Document};
+use colibri_json::{Cursor, Document};
 
 use super::file::{self, FileError};
 use super::gates::{Caller, Gate, Gates};
@@ -123,7 +123,7 @@ impl Clients {
     /// An unsafe or unreadable file, or wrong contents.
     pub fn read(path: &Path) -> Result<Clients, FileError> {
         let name = path.to_string_lossy().into_owned();
-        match file::read(path, strict::MAX_BYTES, false)? {
+        match file::read(path, colibri_json::MAX_BYTES, false)? {
             Some(found) => Ok(Clients::parse(&found.content, &name, Box::new(SystemAccounts))?),
             None => Ok(Clients::absent(path.to_owned())),
         }
@@ -156,7 +156,7 @@ impl Clients {
     /// # Errors
     /// The first thing that is wrong: whatever [`Document::parse`] refuses, an unknown key, a value of the wrong kind,
     /// two entries for one user or group.
-    pub fn parse(bytes: &[u8], file: &str, accounts: Box<dyn Accounts>) -> Result<Clients, strict::Error> {
+    pub fn parse(bytes: &[u8], file: &str, accounts: Box<dyn Accounts>) -> Result<Clients, colibri_json::Error> {
         let document = Document::parse(bytes, file)?;
         let root = document.root().object(&["users", "groups", "others"])?;
         let mut notes = Vec::new();
@@ -346,7 +346,7 @@ fn find<'r>(list: &'r [(Pattern, Vec<Pattern>)], server: &str, tool: &str) -> Op
         .find_map(|(of, tools)| Some((of.as_str(), tools.iter().find(|pattern| pattern.matches(tool))?)))
 }
 
-fn rule(cursor: &Cursor<'_>) -> Result<Rule, strict::Error> {
+fn rule(cursor: &Cursor<'_>) -> Result<Rule, colibri_json::Error> {
     let keys = cursor.object(RULE_KEYS)?;
     let mut rule = Rule {
         place: cursor.path().to_owned(),
@@ -375,7 +375,7 @@ fn rule(cursor: &Cursor<'_>) -> Result<Rule, strict::Error> {
     Ok(rule)
 }
 
-fn tools(cursor: &Cursor<'_>) -> Result<Vec<(Pattern, Vec<Pattern>)>, strict::Error> {
+fn tools(cursor: &Cursor<'_>) -> Result<Vec<(Pattern, Vec<Pattern>)>, colibri_json::Error> {
     cursor
         .members()?
         .into_iter()
@@ -443,7 +443,7 @@ mod tests {
         }
     }
 
-    fn parse(text: &str) -> Result<Clients, strict::Error> {
+    fn parse(text: &str) -> Result<Clients, colibri_json::Error> {
         Clients::parse(text.as_bytes(), "clients.json", Box::new(Some3))
     }
 

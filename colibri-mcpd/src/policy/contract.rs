@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use colibri_jail_helper::strict::{self, Cursor, Document};
+use colibri_json::{Cursor, Document};
 use serde_json::{Map, Value};
 
 use super::exact::{Exact, Inexact};
@@ -38,7 +38,7 @@ impl Contract {
     /// A missing (an entry that names a contract must not run without it), unsafe or unreadable file, or wrong
     /// contents.
     pub fn read(path: &Path) -> Result<Contract, FileError> {
-        let found = file::read(path, strict::MAX_BYTES, false)?.ok_or_else(|| FileError::Read {
+        let found = file::read(path, colibri_json::MAX_BYTES, false)?.ok_or_else(|| FileError::Read {
             path: path.to_owned(),
             error: std::io::Error::from_raw_os_error(libc::ENOENT),
         })?;
@@ -49,7 +49,7 @@ impl Contract {
     ///
     /// # Errors
     /// The first thing that is wrong, with its place; schemas that cannot be applied within bounds among it.
-    pub fn parse(bytes: &[u8], file: &str) -> Result<Contract, strict::Error> {
+    pub fn parse(bytes: &[u8], file: &str) -> Result<Contract, colibri_json::Error> {
         let document = Document::parse(bytes, file)?;
         let root = document.root().object(&["about", "tools", "others"])?;
         root.get("about").map(Cursor::string).transpose()?;
@@ -121,7 +121,7 @@ impl Contract {
     }
 }
 
-fn term(cursor: &Cursor<'_>) -> Result<Term, strict::Error> {
+fn term(cursor: &Cursor<'_>) -> Result<Term, colibri_json::Error> {
     let keys = cursor.object(&["allow", "deny", "when", "reason"])?;
     let reason = |key: &str| {
         let value = keys.need(key)?;
@@ -147,7 +147,7 @@ fn term(cursor: &Cursor<'_>) -> Result<Term, strict::Error> {
     }
 }
 
-fn schema(cursor: &Cursor<'_>) -> Result<Schema, strict::Error> {
+fn schema(cursor: &Cursor<'_>) -> Result<Schema, colibri_json::Error> {
     cursor.members()?;
     let read = Exact::read(cursor.raw()).map_err(|inexact| cursor.error(format!("the schema has {inexact}")))?;
     every_keyword_applies(&read.value).map_err(|error| cursor.error(error.to_string()))?;

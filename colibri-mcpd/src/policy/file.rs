@@ -4,8 +4,6 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use colibri_jail_helper::strict;
-
 /// Why a policy file was not read. What was in force before stays.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
@@ -27,7 +25,7 @@ pub enum FileError {
     },
     /// Its contents are wrong.
     #[error(transparent)]
-    Content(#[from] strict::Error),
+    Content(#[from] colibri_json::Error),
 }
 
 /// A file that was read.

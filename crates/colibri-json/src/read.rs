@@ -239,6 +239,7 @@ impl<'t> Reader<'t> {
                     return Ok(text);
                 }
                 Some(b'\\') => text.to_mut().push(self.escape()?),
+                Some(b'\n' | b'\r') => return Err(self.fault(start, "this string is not closed on its line")),
                 Some(_) => return self.fail("a control character inside a string; write it as an escape"),
                 None => return Err(self.fault(start, "this string is not closed")),
             }

@@ -1,6 +1,6 @@
 //! Why a server or a tool is not there: for `call` and `tools`.
 
-use colibri_jail_helper::strict::nearest;
+use colibri_json::nearest;
 use serde_json::json;
 
 use super::servers::Servers;
