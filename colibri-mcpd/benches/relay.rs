@@ -20,6 +20,24 @@ const LARGE: usize = 64 * 1024;
 /// How long each throughput is measured.
 const SPAN: Duration = Duration::from_millis(1500);
 
+/// The client's program, built as it is now, beside the daemon's.
+fn client() -> PathBuf {
+    let beside = Path::new(env!("CARGO_BIN_EXE_colibri-mcpd")).with_file_name("colibri-mcp");
+    let built = Command::new(env!("CARGO"))
+        .args([
+            "build",
+            "--quiet",
+            "--release",
+            "--package",
+            "colibri-mcp",
+            "--manifest-path",
+        ])
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"))
+        .status();
+    assert!(built.expect("start cargo").success(), "the client does not build");
+    beside
+}
+
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     match arguments.get(1).map(String::as_str) {
@@ -302,7 +320,7 @@ fn compare() {
         "daemon",
         Measured::of(socket_way("daemon", &daemon.socket, "echo__echo")),
     ));
-    let mut bridge = Command::new(env!("CARGO_BIN_EXE_colibri-mcp"))
+    let mut bridge = Command::new(client())
         .arg("--socket")
         .arg(&daemon.socket)
         .stdin(Stdio::piped())

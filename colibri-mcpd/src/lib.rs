@@ -1,10 +1,9 @@
-//! Colibri MCP: the daemon's and the client's library.
+//! Colibri MCP: the daemon's library.
 //!
 //! Ground floor first; a module uses only what stands left of it: `wire` → `policy`, `store`, `confine`
-//! → `chain` → `tools`, `host` → `server`, `client` → the binaries.
+//! → `chain` → `tools`, `host` → `server` → the binary.
 
 pub mod chain;
-pub mod client;
 pub mod config;
 pub mod confine;
 pub mod host;

@@ -7,9 +7,8 @@
 // purpose: collecting them is what is tested.
 #![allow(clippy::unwrap_used, clippy::zombie_processes)]
 
-use colibri_mcpd::confine::{
-    Exit, Order, PrivMode, Settings, SpawnError, Spawned, Spawner as _, SystemSpawner, keeper,
-};
+use colibri_api::PrivMode;
+use colibri_mcpd::confine::{Exit, Order, Settings, SpawnError, Spawned, Spawner as _, SystemSpawner, keeper};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::{Pid, setsid};
 use std::collections::BTreeMap;

@@ -13,9 +13,6 @@ mod spawner;
 mod sys;
 mod tree;
 
-pub use priv_mode::{
-    CommandLine, HELPER, JailConfig, PrivMode, UnknownPrivMode, check_contract, check_program, jail_wrap,
-    prepare_spawn_command,
-};
+pub use priv_mode::{CommandLine, JailConfig, check_contract, check_program, jail_wrap, prepare_spawn_command};
 pub use spawner::{BoxFuture, Exit, Order, Process, Settings, SpawnError, Spawned, Spawner, SystemSpawner};
 pub use tree::Processes;

@@ -6,16 +6,13 @@
 use super::keeper;
 use super::spawner::{Order, Settings, SpawnError};
 use super::sys;
+use colibri_api::{HELPER, PrivMode};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use secrecy::ExposeSecret as _;
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
-
-/// The setuid helper. One path in every mode: what may become root is decided by where it stands and who owns it.
-pub const HELPER: &str = "/usr/local/libexec/colibri-jail-helper";
 
 /// mdo(1), of FreeBSD's base system.
 const MDO: &str = "/usr/bin/mdo";
@@ -26,47 +23,6 @@ const SUDO: &str = if cfg!(target_os = "freebsd") {
 } else {
     "/usr/bin/sudo"
 };
-
-/// How the helper gets root (`--priv-mode`, `COLIBRI_JAIL_PRIV_MODE`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum PrivMode {
-    /// It is setuid root.
-    #[default]
-    Helper,
-    /// Through mdo(1) and mac_do(4), for images whose file systems are nosuid. It protects against mistakes, not against
-    /// the daemon: mac_do authorises credentials, never commands.
-    Mdo,
-    /// Through `sudo -n` and the sudoers line that ships.
-    Sudo,
-}
-
-/// A priv mode that does not exist.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown priv mode; it must be helper, mdo or sudo")]
-pub struct UnknownPrivMode;
-
-impl FromStr for PrivMode {
-    type Err = UnknownPrivMode;
-
-    fn from_str(text: &str) -> Result<Self, UnknownPrivMode> {
-        match text {
-            "helper" => Ok(Self::Helper),
-            "mdo" => Ok(Self::Mdo),
-            "sudo" => Ok(Self::Sudo),
-            _ => Err(UnknownPrivMode),
-        }
-    }
-}
-
-impl fmt::Display for PrivMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Helper => "helper",
-            Self::Mdo => "mdo",
-            Self::Sudo => "sudo",
-        })
-    }
-}
 
 /// All that the daemon says to the helper about a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -268,17 +224,6 @@ mod tests {
             .chain(command.arguments.iter().map(OsString::as_os_str))
             .map(|word| word.to_str().unwrap().to_owned())
             .collect()
-    }
-
-    #[test]
-    fn modes_are_read_and_shown() {
-        for name in ["helper", "mdo", "sudo"] {
-            assert_eq!(name.parse::<PrivMode>().unwrap().to_string(), name);
-        }
-        for name in ["", "Helper", "root", "sudo ", "doas"] {
-            assert_eq!(name.parse::<PrivMode>(), Err(UnknownPrivMode));
-        }
-        assert_eq!(PrivMode::default(), PrivMode::Helper);
     }
 
     #[test]

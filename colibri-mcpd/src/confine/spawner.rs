@@ -1,7 +1,8 @@
 //! Starting server processes, and learning how they ended.
 
-use super::priv_mode::{CommandLine, JailConfig, PrivMode, helper_command, prepare_spawn_command, reachable};
+use super::priv_mode::{CommandLine, JailConfig, helper_command, prepare_spawn_command, reachable};
 use super::{keeper, sys};
+use colibri_api::{HELPER, PrivMode};
 use colibri_text::brief;
 use secrecy::SecretString;
 use std::collections::BTreeMap;
@@ -166,7 +167,7 @@ pub enum SpawnError {
         detail: String,
     },
     /// The helper is not installed.
-    #[error("{helper} is not usable: {error}; install colibri-jail-helper", helper = super::HELPER)]
+    #[error("{helper} is not usable: {error}; install colibri-jail-helper", helper = HELPER)]
     HelperMissing {
         /// What the system says.
         error: io::Error,
@@ -175,7 +176,7 @@ pub enum SpawnError {
     #[error(
         "{helper} cannot gain root: {why}, and there is no sudo to try instead: install the package again, or chmod it \
          to 4550 and chown it to root:colibri, on a file system without nosuid",
-        helper = super::HELPER
+        helper = HELPER
     )]
     HelperPowerless {
         /// What is in its way.
@@ -329,7 +330,7 @@ impl SystemSpawner {
 
     async fn start(&self, order: Order) -> Result<Spawned, SpawnError> {
         let session = match &order {
-            Order::Jailed(_) => session_id().map_err(|error| supervisor_error(super::HELPER.into(), error))?,
+            Order::Jailed(_) => session_id().map_err(|error| supervisor_error(HELPER.into(), error))?,
             Order::Host { .. } => String::new(),
         };
         let command = prepare_spawn_command(&self.settings, &order, &session)?;

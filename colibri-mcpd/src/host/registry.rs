@@ -1,8 +1,8 @@
 //! The registry as the daemon holds it: read from disk, and checked.
 
-use crate::confine::{HELPER, PrivMode};
 use crate::policy::Contract;
 use crate::policy::file::{self, FileError};
+use colibri_api::{HELPER, PrivMode};
 use colibri_jail_helper::registry::{Entry, Isolation, Registry, Transport, Value};
 use colibri_protocol::Method;
 use colibri_protocol::method::OPERATORS;

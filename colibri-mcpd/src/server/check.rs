@@ -10,9 +10,10 @@ use nix::unistd::{Gid, Group};
 use super::sources::{Files, Sources};
 use super::{EXIT_CONFIG, fail, log, open_pins};
 use crate::config::Config;
-use crate::confine::{HELPER, PrivMode, check_program};
+use crate::confine::check_program;
 use crate::host::registry::{FIXED_PATH, Loaded, Server};
 use crate::host::secrets::Secrets;
+use colibri_api::{HELPER, PrivMode};
 
 /// The helper's policy, beside the registry that it reads.
 const POLICY: &str = "jail-policy.json";

@@ -1,0 +1,104 @@
+//! The demo's daemon: the `colibri-mcpd` that stands beside this program, under a supervisor that ends it with the demo.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::Failure;
+use crate::terminal;
+
+/// The daemon's program.
+const NAME: &str = "colibri-mcpd";
+
+/// How long the daemon may take to end before it is killed: longer than it takes itself.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The program and its command line.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The program
+    program: PathBuf,
+    /// What it takes
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+/// Runs the daemon until stdin ends: then the demo is over or gone, however it ended.
+pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    let failed = |what: &str, error: &dyn std::fmt::Display| Failure::Machine(format!("cannot {what} {NAME}: {error}"));
+    let mut daemon = Command::new(&arguments.program)
+        .args(&arguments.arguments)
+        .stdin(Stdio::null())
+        .spawn()
+        .map_err(|error| failed("start", &error))?;
+    let (order, ordered) = std::sync::mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        let mut nothing = [0; 16];
+        while std::io::stdin().read(&mut nothing).is_ok_and(|got| got > 0) {}
+        drop(order);
+    });
+    loop {
+        if let Some(status) = daemon.try_wait().map_err(|error| failed("wait for", &error))? {
+            return Ok(ExitCode::from(u8::from(!status.success())));
+        }
+        if ordered.recv_timeout(Duration::from_millis(20)) == Err(std::sync::mpsc::RecvTimeoutError::Disconnected) {
+            return end(&mut daemon).map_err(|error| failed("end", &error));
+        }
+    }
+}
+
+/// Ends the daemon as an operator would, and by force if it does not.
+fn end(daemon: &mut Child) -> std::io::Result<ExitCode> {
+    let pid = i32::try_from(daemon.id()).map_err(std::io::Error::other)?;
+    // Not waited for yet, so the number is still its own.
+    kill(Pid::from_raw(pid), Signal::SIGTERM)?;
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if daemon.try_wait()?.is_some() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    daemon.kill()?;
+    daemon.wait()?;
+    Ok(ExitCode::FAILURE)
+}
+
+/// Where the daemon's program is: beside this one, or where the package has it. Under `cargo run`, which builds this
+/// program alone, it is built if it is not there yet.
+pub fn program() -> Result<PathBuf, Failure> {
+    let own = std::env::current_exe()
+        .map_err(|error| Failure::Machine(format!("cannot find out where this program is: {error}")))?;
+    let directory = own.parent().unwrap_or(Path::new("/"));
+    let beside = directory.join(NAME);
+    let installed = directory.with_file_name("sbin").join(NAME);
+    if let Some(found) = [&beside, &installed].into_iter().find(|path| path.is_file()) {
+        return Ok(found.clone());
+    }
+    let missing = |why: &str| Failure::Machine(format!("there is no {}: {why}", beside.display()));
+    let (Some(cargo), Some(package)) = (std::env::var_os("CARGO"), std::env::var_os("CARGO_MANIFEST_DIR")) else {
+        return Err(missing("install the daemon beside this program"));
+    };
+    let mut build = Command::new(cargo);
+    build
+        .args(["build", "--package", NAME, "--bin", NAME, "--manifest-path"])
+        .arg(Path::new(&package).join("../../Cargo.toml"));
+    if directory.ends_with("release") {
+        build.arg("--release");
+    }
+    if let Some(target) = directory.parent() {
+        build.arg("--target-dir").arg(target);
+    }
+    terminal::print("There is no colibri-mcpd beside this program yet. Building it: cargo build --bin colibri-mcpd\n")?;
+    let built = build.stdin(Stdio::null()).status();
+    match built {
+        Ok(status) if status.success() && beside.is_file() => Ok(beside),
+        Ok(_) => Err(missing("cargo did not build it")),
+        Err(error) => Err(missing(&format!("cargo cannot be started: {error}"))),
+    }
+}

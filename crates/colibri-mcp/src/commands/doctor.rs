@@ -1,0 +1,98 @@
+//! `colibri-mcp doctor`: what must hold for jailed servers to run, and what to do where it does not.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::{Context, Failure};
+use crate::doctor::{Found, Host, examine};
+use crate::terminal::{self, Mood, Table};
+use colibri_api::PrivMode;
+use colibri_api::paths;
+
+/// What `doctor` can be told.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Checks also what only root can see; must be run as root
+    #[arg(long)]
+    root: bool,
+    /// The daemon's state directory
+    #[arg(long, value_name = "DIR", env = "COLIBRI_STATE_DIR")]
+    state_dir: Option<PathBuf>,
+    /// The way to root to check: helper (setuid), mdo or sudo
+    #[arg(long, value_name = "MODE", env = "COLIBRI_JAIL_PRIV_MODE", default_value = "helper")]
+    priv_mode: PrivMode,
+}
+
+/// Runs the command. The exit status is 1 if a fact does not hold.
+pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
+    if arguments.root && !nix::unistd::geteuid().is_root() {
+        return Err(Failure::NotRoot);
+    }
+    let host = Host::here(
+        context.socket.clone(),
+        arguments.state_dir.clone().unwrap_or_else(paths::state_dir),
+        arguments.priv_mode,
+        arguments.root,
+    );
+    let found = examine(&host);
+    let text = if context.json {
+        serde_json::to_string_pretty(&found).map_err(|error| Failure::Machine(error.to_string()))?
+    } else {
+        show(&found)
+    };
+    terminal::print(&text)?;
+    let bad = found.iter().any(|found| found.outcome == "bad");
+    Ok(ExitCode::from(u8::from(bad)))
+}
+
+fn show(found: &[Found]) -> String {
+    let mut table = Table::new(&["", "fact", "seen"]);
+    for found in found {
+        let mood = match found.outcome {
+            "good" => Mood::Good,
+            "bad" => Mood::Bad,
+            "note" => Mood::Odd,
+            _ => Mood::Plain,
+        };
+        table.row(&[
+            (found.outcome, mood),
+            (found.fact, Mood::Plain),
+            (&found.seen, Mood::Plain),
+        ]);
+    }
+    let mut text = table.text();
+    for found in found {
+        if let Some(remedy) = found.remedy {
+            text.push_str(&format!("\n\n{}: {}\n  do: {remedy}", found.outcome, found.fact));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_followed_by_what_to_do() {
+        let found = [
+            Found {
+                fact: "the moon is up",
+                outcome: "bad",
+                seen: "clouds\x1b[31m".to_owned(),
+                remedy: Some("wait for the wind"),
+            },
+            Found {
+                fact: "the sea is wet",
+                outcome: "good",
+                seen: "it is".to_owned(),
+                remedy: None,
+            },
+        ];
+        let text = show(&found);
+        assert!(text.contains("bad: the moon is up\n  do: wait for the wind"), "{text}");
+        assert!(!text.contains('\x1b') && text.contains("the sea is wet"), "{text}");
+    }
+}

@@ -1,0 +1,46 @@
+//! `colibri-mcp metrics`: what Prometheus would read.
+
+use std::io::{self, Read};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{Context, Failure};
+use crate::terminal;
+
+/// How long the daemon may take to answer.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Longest answer that is read, bytes.
+const MAX_TEXT: u64 = 16 << 20;
+
+/// Where the daemon serves metrics.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The socket given to `colibri-mcpd --metrics-socket` [default: metrics.sock beside the daemon's socket]
+    #[arg(long, value_name = "PATH")]
+    metrics_socket: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
+    if context.json {
+        return Err(Failure::Usage(
+            "metrics are text for Prometheus: there is no --json".to_owned(),
+        ));
+    }
+    let beside = || context.socket.with_file_name("metrics.sock");
+    let socket = arguments.metrics_socket.clone().unwrap_or_else(beside);
+    let text = read(&socket).map_err(|source| Failure::Metrics { socket, source })?;
+    terminal::print(terminal::block(text.trim_end()).as_ref())
+}
+
+fn read(socket: &std::path::Path) -> io::Result<String> {
+    let stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    // Nothing is asked, so the daemon need not wait for a request.
+    stream.shutdown(Shutdown::Write)?;
+    let mut text = String::new();
+    stream.take(MAX_TEXT).read_to_string(&mut text)?;
+    Ok(text)
+}

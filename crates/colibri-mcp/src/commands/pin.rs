@@ -1,0 +1,476 @@
+//! `colibri-mcp pin`: what operators approved of the servers' definitions, and what waits to be.
+
+use std::io::{self, BufRead, IsTerminal as _};
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::{Context, Failure};
+use crate::connect::{Connection, Params, RequestError};
+use crate::terminal::{self, Mood, Table};
+use colibri_text::{hex, visible};
+
+/// What is to be done.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Lists what is approved and what waits to be
+    List {
+        /// Only of this server
+        server: Option<String>,
+        /// Only what waits to be accepted
+        #[arg(long)]
+        waiting: bool,
+    },
+    /// Shows what a server says now against what was approved
+    Diff {
+        /// The server
+        server: String,
+        /// Only this tool, by the server's own name of it
+        #[arg(conflicts_with = "instructions")]
+        tool: Option<String>,
+        /// Only the instructions
+        #[arg(long)]
+        instructions: bool,
+    },
+    /// Approves what a server says now
+    ///
+    /// With --sha256, if it is exactly what `pin diff` showed with that hash. Without, it is shown on the terminal, and
+    /// accepted if you answer y.
+    Accept {
+        /// The server
+        server: String,
+        /// This tool, by the server's own name of it
+        #[arg(conflicts_with_all = ["instructions", "all"])]
+        tool: Option<String>,
+        /// The instructions
+        #[arg(long, conflicts_with = "all")]
+        instructions: bool,
+        /// All that waits of this server
+        #[arg(long)]
+        all: bool,
+        /// The hash that `pin diff` showed, of one thing or of all
+        #[arg(long, value_name = "HASH")]
+        sha256: Option<String>,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+struct Pins {
+    pins: Vec<Pin>,
+    look_alikes: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Diffs {
+    diffs: Vec<Pin>,
+    left_out: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Accepted {
+    accepted: Vec<AcceptedOne>,
+}
+
+#[derive(Debug, Deserialize)]
+struct AcceptedOne {
+    tool: Option<String>,
+}
+
+/// One definition, or the instructions of one server.
+#[derive(Debug, Deserialize)]
+struct Pin {
+    server: String,
+    /// `None`: the instructions.
+    tool: Option<String>,
+    state: String,
+    reason: Option<String>,
+    approved: Option<String>,
+    by: Option<String>,
+    waiting: Option<String>,
+    diff: Option<String>,
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
+    match &arguments.action {
+        Action::List { server, waiting } => {
+            let mut params = Params::new();
+            if let Some(server) = server {
+                params.insert("server", raw(&json!(server))?);
+            }
+            let raw = context.ask("colibri/pins", params)?;
+            let mut pins: Pins = read(&raw)?;
+            if *waiting {
+                pins.pins.retain(|pin| pin.waiting.is_some());
+            }
+            context.print(&raw, || show_list(&pins))?;
+        }
+        Action::Diff {
+            server,
+            tool,
+            instructions,
+        } => {
+            let what = What::new(tool.as_deref(), *instructions);
+            let (raw, diffs) = ask_diffs(&mut context.connect()?, server, &what)?;
+            context.print(&raw, || show_diffs(server, &what, &diffs))?;
+        }
+        Action::Accept {
+            server,
+            tool,
+            instructions,
+            all,
+            sha256,
+        } => {
+            if tool.is_none() && !instructions && !all {
+                return Err(Failure::Usage(
+                    "name what to accept: a tool, --instructions or --all".to_owned(),
+                ));
+            }
+            let what = What::new(tool.as_deref(), *instructions);
+            return accept(server, &what, sha256.as_deref(), context);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What of a server is meant.
+enum What<'a> {
+    Tool(&'a str),
+    Instructions,
+    All,
+}
+
+impl What<'_> {
+    fn new(tool: Option<&str>, instructions: bool) -> What<'_> {
+        match tool {
+            Some(tool) => What::Tool(tool),
+            None if instructions => What::Instructions,
+            None => What::All,
+        }
+    }
+
+    /// As it stands on a command line, behind the server.
+    fn argument(&self) -> String {
+        match self {
+            What::Tool(tool) => quoted(tool),
+            What::Instructions => "--instructions".to_owned(),
+            What::All => "--all".to_owned(),
+        }
+    }
+}
+
+fn accept(server: &str, what: &What<'_>, sha256: Option<&str>, context: &Context) -> Result<ExitCode, Failure> {
+    let mut connection = context.connect()?;
+    let seen = match (what, sha256) {
+        (What::Tool(tool), Some(sha256)) => vec![json!({ "tool": tool, "sha256": sha256 })],
+        (What::Instructions, Some(sha256)) => vec![json!({ "instructions": true, "sha256": sha256 })],
+        (What::All, Some(sha256)) => {
+            let (_, diffs) = ask_diffs(&mut connection, server, what)?;
+            let now = hash_of_all(&diffs);
+            if now != sha256 {
+                let message = format!(
+                    "what waits of {server} is {now} by now, which is not what was to be accepted; nothing was \
+                     accepted. Look at it again with colibri-mcp pin diff"
+                );
+                return Err(RequestError::Refused { code: -32602, message }.into());
+            }
+            diffs.diffs.iter().map(Pin::seen).collect()
+        }
+        (_, None) => {
+            if context.json || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+                return Err(Failure::Usage(
+                    "name what you have seen with --sha256, as colibri-mcp pin diff shows it; on a terminal you would \
+                     be asked instead"
+                        .to_owned(),
+                ));
+            }
+            let (_, diffs) = ask_diffs(&mut connection, server, what)?;
+            terminal::print(&show_diffs(server, what, &diffs))?;
+            if diffs.diffs.is_empty() || !ask(&mut io::stdin().lock(), diffs.diffs.len())? {
+                terminal::print("Nothing was accepted.")?;
+                return Ok(ExitCode::FAILURE);
+            }
+            diffs.diffs.iter().map(Pin::seen).collect()
+        }
+    };
+    if seen.is_empty() {
+        context.print(&raw(&json!({ "server": server, "accepted": [] }))?, || {
+            format!("Nothing of {} waits to be accepted.", visible(server))
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut params = Params::new();
+    params.insert("server", raw(&json!(server))?);
+    params.insert("accept", raw(&json!(seen))?);
+    let raw = connection.request("colibri/pin-accept", params)?;
+    let Accepted { accepted } = read(&raw)?;
+    context.print(&raw, || {
+        let lines = accepted
+            .iter()
+            .map(|one| format!("Accepted: {} {}", visible(server), name(one.tool.as_deref())));
+        lines.collect::<Vec<_>>().join("\n")
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Asks the person. Everything but a yes is a no.
+fn ask(input: &mut impl BufRead, number: usize) -> Result<bool, Failure> {
+    let what = if number == 1 { "this" } else { "all of this" };
+    terminal::print(&format!("\nAccept {what}? [y/N]"))?;
+    let mut answer = String::new();
+    input
+        .read_line(&mut answer)
+        .map_err(|error| Failure::Machine(format!("standard input: {error}")))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn ask_diffs(connection: &mut Connection, server: &str, what: &What<'_>) -> Result<(Box<RawValue>, Diffs), Failure> {
+    let mut params = Params::new();
+    params.insert("server", raw(&json!(server))?);
+    match what {
+        What::Tool(tool) => drop(params.insert("tool", raw(&json!(tool))?)),
+        What::Instructions => drop(params.insert("instructions", raw(&json!(true))?)),
+        What::All => {}
+    }
+    let raw = connection.request("colibri/pin-diff", params)?;
+    let diffs = read(&raw)?;
+    Ok((raw, diffs))
+}
+
+impl Pin {
+    fn seen(&self) -> Value {
+        let sha256 = self.waiting.as_deref().unwrap_or_default();
+        match &self.tool {
+            Some(tool) => json!({ "tool": tool, "sha256": sha256 }),
+            None => json!({ "instructions": true, "sha256": sha256 }),
+        }
+    }
+}
+
+/// One hash for all that is shown: SHA-256 over a line for each, its own hash and its name.
+fn hash_of_all(diffs: &Diffs) -> String {
+    let mut hash = Sha256::new();
+    for pin in &diffs.diffs {
+        hash.update(format!(
+            "{} {}\n",
+            pin.waiting.as_deref().unwrap_or_default(),
+            json!(pin.tool)
+        ));
+    }
+    hex(&hash.finalize())
+}
+
+/// What a row is about, as a person reads it.
+fn name(tool: Option<&str>) -> String {
+    tool.map_or_else(|| "(instructions)".to_owned(), |tool| visible(tool).into_owned())
+}
+
+/// A word of a command line.
+fn quoted(word: &str) -> String {
+    let word = visible(word).into_owned();
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ':' | '+' | '@' | '=' | ',');
+    if !word.is_empty() && word.chars().all(plain) && !word.starts_with('-') {
+        return word;
+    }
+    let inner = word.replace('\'', "'\\''");
+    if word.starts_with('-') {
+        return format!("-- '{inner}'");
+    }
+    format!("'{inner}'")
+}
+
+fn show_list(pins: &Pins) -> String {
+    let mut text = if pins.pins.is_empty() {
+        "No pins to show.".to_owned()
+    } else {
+        let mut table = Table::new(&["server", "what", "state", "approved by", "approved", "now"]);
+        let short = |hash: &Option<String>| {
+            hash.as_deref()
+                .map_or("-".to_owned(), |hash| hash.chars().take(12).collect())
+        };
+        for pin in &pins.pins {
+            let mood = if pin.waiting.is_some() { Mood::Bad } else { Mood::Good };
+            table.row(&[
+                (&visible(&pin.server), Mood::Plain),
+                (&name(pin.tool.as_deref()), Mood::Plain),
+                (&pin.state, mood),
+                (pin.by.as_deref().unwrap_or("-"), Mood::Plain),
+                (&short(&pin.approved), Mood::Plain),
+                (&short(&pin.waiting), mood),
+            ]);
+        }
+        table.text()
+    };
+    for warning in &pins.look_alikes {
+        text.push_str(&format!("\nlook-alike: {}", visible(warning)));
+    }
+    text
+}
+
+fn show_diffs(server: &str, what: &What<'_>, diffs: &Diffs) -> String {
+    let server = visible(server);
+    if diffs.diffs.is_empty() {
+        return match what {
+            What::All => format!("Nothing of {server} waits to be accepted."),
+            What::Instructions => format!("The instructions of {server} do not wait to be accepted."),
+            What::Tool(tool) => format!("The tool {} of {server} does not wait to be accepted.", visible(tool)),
+        };
+    }
+    let mut blocks: Vec<String> = diffs.diffs.iter().map(show_diff).collect();
+    if diffs.left_out > 0 {
+        blocks.push(format!(
+            "{} more have no room here: accept these first, or name one at a time.",
+            diffs.left_out
+        ));
+    }
+    if diffs.diffs.len() > 1 {
+        blocks.push(format!(
+            "Accept all of this with:\n  colibri-mcp pin accept {} --all --sha256 {}",
+            quoted(&server),
+            hash_of_all(diffs)
+        ));
+    }
+    blocks.join("\n\n")
+}
+
+fn show_diff(pin: &Pin) -> String {
+    let what = match &pin.tool {
+        Some(tool) => What::Tool(tool),
+        None => What::Instructions,
+    };
+    let sha256 = pin.waiting.as_deref().unwrap_or_default();
+    let mut text = format!("{} {}: {}", visible(&pin.server), name(pin.tool.as_deref()), pin.state);
+    if let Some(reason) = &pin.reason {
+        text.push_str(&format!(", {}", visible(reason)));
+    }
+    text.push_str(&format!(
+        "\n  approved  {}{}",
+        pin.approved.as_deref().unwrap_or("nothing"),
+        pin.by.as_deref().map(|by| format!(" ({by})")).unwrap_or_default()
+    ));
+    text.push_str(&format!("\n  now       {sha256}"));
+    for line in pin.diff.as_deref().unwrap_or_default().lines() {
+        text.push_str(&format!("\n{}", visible(line)));
+    }
+    text.push_str(&format!(
+        "\nAccept it with:\n  colibri-mcp pin accept --sha256 {sha256} {} {}",
+        quoted(&pin.server),
+        what.argument()
+    ));
+    text
+}
+
+fn raw(value: &Value) -> Result<Box<RawValue>, Failure> {
+    to_raw_value(value).map_err(|error| Failure::Machine(error.to_string()))
+}
+
+fn read<T: DeserializeOwned>(raw: &RawValue) -> Result<T, Failure> {
+    serde_json::from_str(raw.get()).map_err(|error| Failure::Machine(format!("the daemon's answer: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn diffs() -> Diffs {
+        serde_json::from_value(json!({ "server": "git", "left_out": 3, "diffs": [
+            { "server": "git", "tool": null, "instructions": true, "state": "new", "reason": "it was never approved: x",
+              "approved": null, "by": null, "waiting": "aa", "diff": "+ : \"Hello\"\n" },
+            { "server": "git", "tool": "re\u{200b}ad it", "instructions": false, "state": "changed",
+              "reason": "it differs in description", "approved": "bb", "by": "first use", "waiting": "cc",
+              "diff": "- /description: \"a\"\n+ /description: \"b\\u{202e}\"\n" },
+        ]}))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_difference_is_shown_with_the_command_that_accepts_it() {
+        let text = show_diffs("git", &What::All, &diffs());
+        for part in [
+            "git (instructions): new, it was never approved: x\n  approved  nothing\n  now       aa\n+ : \"Hello\"",
+            "colibri-mcp pin accept --sha256 aa git --instructions",
+            "git re\\u{200b}ad it: changed, it differs in description\n  approved  bb (first use)\n  now       cc",
+            "- /description: \"a\"\n+ /description: \"b\\u{202e}\"",
+            "colibri-mcp pin accept --sha256 cc git 're\\u{200b}ad it'",
+            "3 more",
+            &format!("pin accept git --all --sha256 {}", hash_of_all(&diffs())),
+        ] {
+            assert!(text.contains(part), "{part}:\n{text}");
+        }
+        let nothing = Diffs {
+            diffs: Vec::new(),
+            left_out: 0,
+        };
+        assert!(show_diffs("git", &What::Tool("x"), &nothing).contains("does not wait"));
+    }
+
+    #[test]
+    fn the_hash_of_all_is_another_for_every_change() {
+        let all = hash_of_all(&diffs());
+        for change in [
+            |diffs: &mut Diffs| diffs.diffs[0].waiting = Some("ab".to_owned()),
+            |diffs: &mut Diffs| diffs.diffs[1].tool = Some("other".to_owned()),
+            |diffs: &mut Diffs| drop(diffs.diffs.pop()),
+        ] {
+            let mut changed = diffs();
+            change(&mut changed);
+            assert_ne!(hash_of_all(&changed), all);
+        }
+    }
+
+    #[test]
+    fn everything_but_a_yes_is_a_no() {
+        for (answer, accepted) in [
+            ("y\n", true),
+            ("yes\n", true),
+            ("\n", false),
+            ("", false),
+            ("yep\n", false),
+        ] {
+            assert_eq!(ask(&mut answer.as_bytes(), 1).unwrap(), accepted, "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_shows_what_waits_and_look_alikes() {
+        let pins: Pins = serde_json::from_value(json!({ "look_alikes": ["tools a and b"], "pins": [
+            { "server": "git", "tool": "log", "state": "changed", "reason": "x", "approved": "0123456789abcdef",
+              "by": "uid 1001", "waiting": "fedcba9876543210" }] }))
+        .unwrap();
+        let text = show_list(&pins);
+        for part in [
+            "log",
+            "changed",
+            "uid 1001",
+            "0123456789ab",
+            "fedcba987654",
+            "look-alike: tools a and b",
+        ] {
+            assert!(text.contains(part), "{part}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn names_can_be_pasted() {
+        for (name, word) in [
+            ("git_log", "git_log"),
+            ("a b", "'a b'"),
+            ("it's", "'it'\\''s'"),
+            ("-x", "-- '-x'"),
+            ("", "''"),
+        ] {
+            assert_eq!(quoted(name), word);
+        }
+    }
+}

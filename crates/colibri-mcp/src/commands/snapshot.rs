@@ -1,0 +1,22 @@
+//! `colibri-mcp snapshot`: what an assistant learns of the daemon in one call.
+
+use serde_json::json;
+use serde_json::value::to_raw_value;
+
+use super::{Context, Failure};
+use crate::connect::RequestError;
+use crate::terminal;
+
+/// Runs the command. Without `--json` it prints the text that an assistant reads.
+pub fn run(context: &Context) -> Result<(), Failure> {
+    let arguments = to_raw_value(&json!({})).map_err(|error| Failure::Machine(error.to_string()))?;
+    let result = context
+        .connect()?
+        .call_tool("colibri_snapshot", &arguments, &mut |_| {})?;
+    let text = result.readable();
+    if result.is_error {
+        return Err(RequestError::Tool(text).into());
+    }
+    let raw = result.structured.unwrap_or(result.raw);
+    context.print(&raw, || terminal::block(&text).trim_end().to_owned())
+}

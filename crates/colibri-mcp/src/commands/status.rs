@@ -1,0 +1,166 @@
+//! `colibri-mcp status`: the daemon at a glance.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Context, Failure};
+use crate::terminal::{Mood, Table, bytes, duration};
+
+/// What `colibri_status` answers, as far as it is shown.
+#[derive(Debug, Deserialize)]
+pub struct Status {
+    version: String,
+    uptime_s: u64,
+    socket: String,
+    /// The gates as they are for this caller.
+    pub gates: Gates,
+    require_jail: bool,
+    clients: u64,
+    cost_mode: String,
+    budgets: Budgets,
+    servers: Servers,
+    registry: Registry,
+    #[serde(default)]
+    approvals_waiting: u64,
+    #[serde(default)]
+    collisions: Vec<String>,
+    #[serde(default)]
+    look_alikes: Vec<String>,
+}
+
+/// Which gates are open.
+#[derive(Debug, Deserialize)]
+pub struct Gates {
+    /// Colibri's own tools that change something.
+    pub write: bool,
+    /// Calls of external servers' tools.
+    pub external_call: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Budgets {
+    session_bytes: u64,
+    uncompacted_turns: u64,
+    tool_result_bytes: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Servers {
+    total: u64,
+    by_state: BTreeMap<String, u64>,
+    #[serde(default)]
+    tools_blocked: u64,
+    #[serde(default)]
+    instructions_blocked: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Registry {
+    path: String,
+    error: Option<String>,
+}
+
+/// Runs the command.
+pub fn run(context: &Context) -> Result<(), Failure> {
+    context.show("colibri_status", &json!({}), show)
+}
+
+fn show(status: &Status) -> String {
+    let gate = |open| {
+        if open {
+            ("open", Mood::Good)
+        } else {
+            ("closed", Mood::Plain)
+        }
+    };
+    let states: Vec<_> = status
+        .servers
+        .by_state
+        .iter()
+        .filter(|(_, n)| **n > 0)
+        .map(|(state, n)| format!("{n} {state}"))
+        .collect();
+    let servers = match states.as_slice() {
+        [] => status.servers.total.to_string(),
+        states => format!("{} ({})", status.servers.total, states.join(", ")),
+    };
+    let result = status.budgets.tool_result_bytes.map_or("unlimited".to_owned(), bytes);
+    let budgets = format!(
+        "{}: session {}, {} uncompacted turns, tool result {result}",
+        status.cost_mode,
+        bytes(status.budgets.session_bytes),
+        status.budgets.uncompacted_turns,
+    );
+    let mut table = Table::new(&["colibri-mcpd", &status.version]);
+    table.row(&[("up", Mood::Plain), (&duration(status.uptime_s), Mood::Plain)]);
+    table.row(&[("socket", Mood::Plain), (&status.socket, Mood::Plain)]);
+    table.row(&[("clients", Mood::Plain), (&status.clients.to_string(), Mood::Plain)]);
+    table.row(&[("write gate", Mood::Plain), gate(status.gates.write)]);
+    table.row(&[("external call gate", Mood::Plain), gate(status.gates.external_call)]);
+    let jail = if status.require_jail {
+        "required"
+    } else {
+        "not required"
+    };
+    table.row(&[("jails", Mood::Plain), (jail, Mood::Plain)]);
+    table.row(&[("servers", Mood::Plain), (&servers, Mood::Plain)]);
+    table.row(&[("cost mode", Mood::Plain), (&budgets, Mood::Plain)]);
+    table.row(&[("registry", Mood::Plain), (&status.registry.path, Mood::Plain)]);
+    if let Some(error) = &status.registry.error {
+        table.row(&[("registry error", Mood::Bad), (error, Mood::Bad)]);
+    }
+    if status.approvals_waiting > 0 {
+        let waiting = format!("{}: colibri-mcp approvals", status.approvals_waiting);
+        table.row(&[("calls that wait", Mood::Odd), (&waiting, Mood::Odd)]);
+    }
+    if status.servers.tools_blocked + status.servers.instructions_blocked > 0 {
+        let blocked = format!(
+            "tools {}, instructions {}: colibri-mcp pin list --waiting",
+            status.servers.tools_blocked, status.servers.instructions_blocked
+        );
+        table.row(&[("blocked by pins", Mood::Bad), (&blocked, Mood::Bad)]);
+    }
+    for warning in &status.look_alikes {
+        table.row(&[("look-alike", Mood::Odd), (warning, Mood::Odd)]);
+    }
+    for collision in &status.collisions {
+        table.row(&[("name collision", Mood::Bad), (collision, Mood::Bad)]);
+    }
+    table.text()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_what_is_wrong_as_well() {
+        let status: Status = serde_json::from_value(json!({
+            "version": "0.1.0", "uptime_s": 240, "socket": "/s", "gates": {"write": false, "external_call": true},
+            "require_jail": false, "clients": 2, "cost_mode": "max", "future": {"field": 1},
+            "budgets": {"session_bytes": 8_000_000, "uncompacted_turns": 100, "tool_result_bytes": null},
+            "servers": {"total": 3, "by_state": {"ready": 2, "failed": 1, "stopped": 0}, "tools_blocked": 4,
+                        "instructions_blocked": 0},
+            "look_alikes": ["servers docs and d0cs"],
+            "registry": {"path": "/r", "error": "line 3: \u{1b}[31munknown key"}, "collisions": ["a__b"],
+        }))
+        .unwrap();
+        let text = show(&status);
+        for part in [
+            "0.1.0",
+            "4 min",
+            "closed",
+            "open",
+            "3 (1 failed, 2 ready)",
+            "unlimited",
+            "\\u{1b}",
+            "a__b",
+            "tools 4, instructions 0",
+            "d0cs",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+}

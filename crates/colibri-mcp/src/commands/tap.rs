@@ -1,0 +1,218 @@
+//! `colibri-mcp tap SERVER`: what the daemon and a server say to each other, as it passes.
+
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::{Context, Failure};
+use crate::connect::{Params, RequestError};
+use crate::terminal;
+
+/// How long what is being written may take once the tap is told to end; standard output may be a pipe that nobody reads.
+const LAST_LINES: Duration = Duration::from_secs(2);
+
+/// Which server, and how much of it.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The server's id, as `colibri-mcp servers` shows it
+    server: String,
+    /// Shows messages whole, not only their first 4 KiB
+    #[arg(long)]
+    full: bool,
+}
+
+/// A frame, as the daemon tells of it (`colibri/frame`).
+#[derive(Debug, Deserialize)]
+struct Frame {
+    time: u64,
+    direction: String,
+    process: u64,
+    kind: String,
+    id: Option<Box<RawValue>>,
+    client: Option<Client>,
+    method: Option<String>,
+    tool: Option<String>,
+    length: u64,
+    cut: bool,
+    frame: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Client {
+    connection: u64,
+    uid: u32,
+    id: Box<RawValue>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Begun {
+    server: String,
+    state: String,
+    processes: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Dropped {
+    frames: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Ended {
+    ended: String,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    shown: u64,
+    dropped: u64,
+}
+
+/// Runs the command until it is interrupted or the daemon ends it.
+pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
+    let mut connection = context.connect()?;
+    let canceller = connection.canceller().map_err(Failure::Output)?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let told = interrupted.clone();
+    super::on_signals(&[Signal::SIGINT, Signal::SIGTERM], move |_| {
+        told.store(true, Ordering::SeqCst);
+        // The daemon ends the tap with the connection.
+        canceller.hang_up();
+        std::thread::sleep(LAST_LINES);
+        std::process::exit(0);
+    })?;
+    let mut params = Params::new();
+    let raw = |error: serde_json::Error| Failure::Machine(error.to_string());
+    params.insert("server", to_raw_value(&arguments.server).map_err(raw)?);
+    params.insert("full", to_raw_value(&arguments.full).map_err(raw)?);
+    let mut counts = Counts::default();
+    let mut failed = None;
+    let outcome = connection.listen("colibri/tap", params, &mut |_, name, params| match tell(
+        name,
+        params,
+        context.json,
+        &mut counts,
+    ) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(failure) => {
+            failed = Some(failure);
+            ControlFlow::Break(())
+        }
+    });
+    if let Some(failure) = failed {
+        return Err(failure);
+    }
+    let why = match outcome {
+        Err(RequestError::Lost { .. }) if interrupted.load(Ordering::SeqCst) => "interrupted".to_owned(),
+        Err(error) => return Err(error.into()),
+        Ok(None) => return Ok(()),
+        Ok(Some(result)) => read::<Ended>(&result)?.ended,
+    };
+    eprintln!(
+        "colibri-mcp: {}; {} messages shown, {} dropped",
+        terminal::line(&why),
+        counts.shown,
+        counts.dropped
+    );
+    Ok(())
+}
+
+fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, Failure> {
+    serde_json::from_str(raw.get()).map_err(|error| Failure::Machine(format!("the daemon's answer: {error}")))
+}
+
+/// Shows what the daemon tells. What is said of the tap itself goes to stderr, so that stdout has frames alone; with
+/// `json`, everything goes to stdout.
+fn tell(name: &str, params: &RawValue, json: bool, counts: &mut Counts) -> Result<(), Failure> {
+    match name {
+        "colibri/frame" => {
+            counts.shown += 1;
+            if json {
+                return terminal::print(&terminal::json(params));
+            }
+            terminal::print(&text(&read(params)?))
+        }
+        "colibri/dropped" => {
+            let Dropped { frames } = read(params)?;
+            counts.dropped += frames;
+            if json {
+                return terminal::print(&format!("{{\"dropped\":{frames}}}"));
+            }
+            terminal::print(&format!("-- {frames} messages passed faster than they could be shown"))
+        }
+        "colibri/tapping" => {
+            let begun: Begun = read(params)?;
+            let server = terminal::line(&begun.server);
+            let state = terminal::line(&begun.state);
+            let text = format!(
+                "colibri-mcp: tapping {server} ({state}, {} processes); what people say through it is shown, and that \
+                 you look is on record; Ctrl-C ends it\n",
+                begun.processes
+            );
+            // Nobody has to read it.
+            let _ = io::stderr().write_all(text.as_bytes());
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A head line that says which way, when and whose, and the message under it.
+fn text(frame: &Frame) -> String {
+    let arrow = if frame.direction == "to-server" { "-->" } else { "<--" };
+    let mut head = format!("{} {arrow} process {}", clock(frame.time), frame.process);
+    if let Some(id) = &frame.id {
+        head.push_str(&format!("  id {}", terminal::line(id.get())));
+    }
+    if let Some(client) = &frame.client {
+        head.push_str(&format!(
+            "  client {} uid {} id {}",
+            client.connection,
+            client.uid,
+            terminal::line(client.id.get())
+        ));
+    }
+    let what = [
+        Some(frame.kind.as_str()),
+        frame.method.as_deref(),
+        frame.tool.as_deref(),
+    ];
+    let what: Vec<_> = what.into_iter().flatten().filter(|part| !part.is_empty()).collect();
+    head.push_str(&format!("  {}", terminal::line(&what.join(" "))));
+    let length = terminal::bytes(frame.length);
+    let length = if frame.cut { format!("{length}, cut") } else { length };
+    format!("{head}  ({length})\n    {}", terminal::line(&frame.frame))
+}
+
+/// The time of day in UTC, to the millisecond, as the trail has it.
+fn clock(ms: u64) -> String {
+    let day = ms % 86_400_000;
+    let (hours, minutes) = (day / 3_600_000, day / 60_000 % 60);
+    format!("{hours:02}:{minutes:02}:{:02}.{:03}Z", day / 1000 % 60, day % 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_frame_is_shown_with_both_ids_and_nothing_a_terminal_acts_on() {
+        let frame: Frame = serde_json::from_value(json!({
+            "tap": 1, "time": 86_399_999_u64, "direction": "from-server", "process": 3, "pid": 41, "kind": "result",
+            "id": 12, "client": { "connection": 7, "uid": 1001, "pid": null, "id": "a\u{1b}" }, "method": "tools/call",
+            "tool": "echo\u{9b}", "length": 5000, "cut": true, "frame": "{\"x\":\"\u{1b}[2J\"}",
+        }))
+        .unwrap();
+        assert_eq!(
+            text(&frame),
+            "23:59:59.999Z <-- process 3  id 12  client 7 uid 1001 id \"a\\u001b\"  result tools/call echo\\u{9b}  \
+             (5,000 bytes, cut)\n    {\"x\":\"\\u{1b}[2J\"}"
+        );
+    }
+}

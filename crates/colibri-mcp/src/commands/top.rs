@@ -1,0 +1,297 @@
+//! `colibri-mcp top`: the daemon at a glance, again and again.
+
+use std::io::{self, IsTerminal};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::execute;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::{Context, Failure};
+use crate::connect::{Connection, Gate, Params, RequestError};
+use crate::top::view::{View, draw, plain};
+use crate::top::{Model, Overview};
+use colibri_protocol::Code;
+
+/// How long the screen stays as it is when no key is pressed.
+const TICK: Duration = Duration::from_millis(200);
+/// How long after the connection was lost another one is tried.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How long what is being drawn may take once a signal came; the terminal may be gone.
+const LAST_DRAW: Duration = Duration::from_secs(2);
+/// Records of the trail that are asked for: more than a screen has lines.
+const TAIL: usize = 60;
+/// The same for one plain text.
+const TAIL_ONCE: usize = 10;
+/// Columns where nothing says how many there are.
+const WIDTH: u16 = 80;
+
+/// How it is shown.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Prints everything once, as plain text; so also where standard output is no terminal
+    #[arg(long)]
+    once: bool,
+    /// No colours, as with NO_COLOR in the environment
+    #[arg(long)]
+    no_color: bool,
+    /// Seconds from one look to the next
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=60))]
+    interval: u16,
+}
+
+/// What the thread that listens to the daemon tells.
+enum News {
+    Overview(Box<Overview>),
+    /// There will be none for a while, or none at all.
+    Trouble(Failure),
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
+    if arguments.once || context.json || !io::stdout().is_terminal() {
+        return once(context).map(|()| ExitCode::SUCCESS);
+    }
+    let told = Arc::new(AtomicI32::new(0));
+    let tell = told.clone();
+    super::on_signals(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP], move |signal| {
+        tell.store(signal as i32, Ordering::SeqCst);
+        std::thread::sleep(LAST_DRAW);
+        restore();
+        std::process::exit(128 + signal as i32);
+    })?;
+    let (sender, news) = channel();
+    let feed = Feed {
+        socket: context.socket.clone(),
+        narrow: context.narrow.clone(),
+        every: Duration::from_secs(arguments.interval.into()),
+    };
+    std::thread::spawn(move || feed.run(&sender));
+    // What is wrong from the start is said as every command says it.
+    let mut model = Model::default();
+    match news.recv() {
+        Ok(News::Overview(overview)) => model.update(*overview),
+        Ok(News::Trouble(failure)) => return Err(explained(failure)),
+        Err(_) => return Err(Failure::Machine("the thread that listens has ended".to_owned())),
+    }
+    let plain_terminal = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+        || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    let view = View::new(!arguments.no_color && !plain_terminal, true);
+    let outcome = {
+        let _restored = Restored::at_the_end();
+        let terminal = ratatui::try_init().map_err(Failure::Output)?;
+        watch(terminal, model, view, &news, &told)
+    };
+    outcome.map_err(explained)?;
+    match told.load(Ordering::SeqCst) {
+        0 => Ok(ExitCode::SUCCESS),
+        signal => Ok(ExitCode::from(128 + u8::try_from(signal).unwrap_or_default())),
+    }
+}
+
+/// Leaves the terminal as it was found: no raw mode, the screen as before, a cursor.
+fn restore() {
+    ratatui::restore();
+    // A terminal that is gone needs no cursor.
+    let _ = execute!(io::stdout(), Show);
+}
+
+/// Restores the terminal when it is dropped; a panic, which drops nothing where it aborts, does so before it speaks.
+struct Restored;
+
+impl Restored {
+    fn at_the_end() -> Restored {
+        let speak = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            restore();
+            speak(panic);
+        }));
+        Restored
+    }
+}
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+/// Draws until a person, a signal or the daemon's refusal ends it.
+fn watch(
+    mut terminal: ratatui::DefaultTerminal,
+    mut model: Model,
+    mut view: View,
+    news: &Receiver<News>,
+    told: &AtomicI32,
+) -> Result<(), Failure> {
+    let mut lost: Option<(Instant, String)> = None;
+    while told.load(Ordering::SeqCst) == 0 {
+        for news in news.try_iter() {
+            match news {
+                News::Overview(overview) => {
+                    lost = None;
+                    model.update(*overview);
+                }
+                News::Trouble(failure @ Failure::Request(RequestError::Refused { .. })) => return Err(failure),
+                News::Trouble(failure) => {
+                    let since = lost.map_or_else(Instant::now, |(since, _)| since);
+                    lost = Some((since, failure.to_string()));
+                }
+            }
+        }
+        if let Some((since, why)) = &lost {
+            let seconds = since.elapsed().as_secs();
+            model.trouble(format!("for {seconds} s, trying again: {why}"));
+        }
+        terminal
+            .draw(|frame| draw(&model, &mut view, frame.area(), frame.buffer_mut()))
+            .map_err(Failure::Output)?;
+        if event::poll(TICK).map_err(Failure::Output)?
+            && let Event::Key(key) = event::read().map_err(Failure::Output)?
+            && pressed(key, &mut view).is_break()
+        {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn pressed(key: KeyEvent, view: &mut View) -> ControlFlow<()> {
+    if key.kind == KeyEventKind::Release {
+        return ControlFlow::Continue(());
+    }
+    match key.code {
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return ControlFlow::Break(()),
+        KeyCode::Char('q') | KeyCode::Esc => return ControlFlow::Break(()),
+        KeyCode::Char('s') => view.sort = view.sort.next(),
+        KeyCode::Down | KeyCode::Char('j') => view.choose(1),
+        KeyCode::Up | KeyCode::Char('k') => view.choose(-1),
+        _ => {}
+    }
+    ControlFlow::Continue(())
+}
+
+/// Listens to the daemon, and connects again when it is gone.
+struct Feed {
+    socket: PathBuf,
+    narrow: Vec<Gate>,
+    every: Duration,
+}
+
+impl Feed {
+    fn run(&self, news: &Sender<News>) {
+        loop {
+            let trouble = match self.listen(news) {
+                Ok(()) => return,
+                Err(failure) => failure,
+            };
+            let refused = matches!(trouble, Failure::Request(RequestError::Refused { .. }));
+            if news.send(News::Trouble(trouble)).is_err() || refused {
+                return;
+            }
+            std::thread::sleep(AGAIN);
+        }
+    }
+
+    /// Until the connection ends, which is a failure, or nobody wants news any more.
+    fn listen(&self, news: &Sender<News>) -> Result<(), Failure> {
+        let mut connection = Connection::open(&self.socket, &self.narrow)?;
+        let params = params(TAIL, Some(self.every))?;
+        let mut unreadable = None;
+        let ended = connection.listen("colibri/overview", params, &mut |_, name, params| {
+            if name != "colibri/overview" {
+                return ControlFlow::Continue(());
+            }
+            match read(params) {
+                Ok(overview) => match news.send(News::Overview(overview)) {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(_) => ControlFlow::Break(()),
+                },
+                Err(failure) => {
+                    unreadable = Some(failure);
+                    ControlFlow::Break(())
+                }
+            }
+        })?;
+        match (unreadable, ended) {
+            (Some(failure), _) => Err(failure),
+            (None, None) => Ok(()),
+            (None, Some(why)) => {
+                let why: serde_json::Value = serde_json::from_str(why.get()).unwrap_or_default();
+                let why = why["ended"].as_str().unwrap_or("it said no more").to_owned();
+                Err(Failure::Machine(format!("the daemon: {why}")))
+            }
+        }
+    }
+}
+
+fn params(tail: usize, every: Option<Duration>) -> Result<Params, Failure> {
+    let raw = |error: serde_json::Error| Failure::Machine(error.to_string());
+    let mut params = Params::new();
+    params.insert("tail", to_raw_value(&tail).map_err(raw)?);
+    if let Some(every) = every {
+        let milliseconds = u64::try_from(every.as_millis()).unwrap_or(u64::MAX);
+        params.insert("every_ms", to_raw_value(&milliseconds).map_err(raw)?);
+    }
+    Ok(params)
+}
+
+fn read(raw: &RawValue) -> Result<Box<Overview>, Failure> {
+    serde_json::from_str(raw.get()).map_err(|error| Failure::Machine(format!("the daemon's answer: {error}")))
+}
+
+/// Who is no operator is told what there is for everybody.
+fn explained(failure: Failure) -> Failure {
+    match failure {
+        Failure::Request(RequestError::Refused { code, message }) if code == Code::PolicyDenied.row().number => {
+            Failure::Request(RequestError::Refused {
+                code,
+                message: format!("{message}; `colibri-mcp servers` and `colibri-mcp status` are for everybody"),
+            })
+        }
+        other => other,
+    }
+}
+
+fn once(context: &Context) -> Result<(), Failure> {
+    let asked = context.ask("colibri/overview", params(TAIL_ONCE, None)?);
+    let raw = asked.map_err(explained)?;
+    let overview = read(&raw)?;
+    context.print(&raw, || {
+        let mut model = Model::default();
+        model.update(*overview);
+        let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+        plain(&model, columns.unwrap_or(WIDTH).clamp(40, 500))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_as_the_last_line_says() {
+        let mut view = View::new(false, true);
+        let mut press = |code, modifiers| pressed(KeyEvent::new(code, modifiers), &mut view).is_break();
+        assert!(press(KeyCode::Char('q'), KeyModifiers::NONE));
+        assert!(press(KeyCode::Char('c'), KeyModifiers::CONTROL));
+        for code in [
+            KeyCode::Char('c'),
+            KeyCode::Char('s'),
+            KeyCode::Up,
+            KeyCode::Down,
+            KeyCode::Tab,
+        ] {
+            assert!(!press(code, KeyModifiers::NONE));
+        }
+        assert_eq!(view.sort.name(), "calls/s");
+    }
+}

@@ -1,0 +1,198 @@
+//! `colibri-mcp trail …`: reading, verifying and keeping the trail. Its files are read directly: no daemon is needed.
+
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+
+use nix::unistd::User;
+
+use super::{Context, Failure};
+use crate::trail;
+use colibri_api::paths;
+use colibri_trail::{Filter, directory};
+
+/// Which trail, and what to do with it.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The daemon's state directory, where the trail is
+    #[arg(long, global = true, value_name = "DIR", env = "COLIBRI_STATE_DIR")]
+    state_dir: Option<PathBuf>,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Shows records, oldest first
+    Show {
+        #[command(flatten)]
+        filter: FilterArguments,
+        /// Goes on as the daemon writes, until interrupted
+        #[arg(short, long)]
+        follow: bool,
+    },
+    /// Verifies the whole trail, and says how far the promise reaches
+    Verify {
+        /// Verifies copies of complete segments in this directory instead
+        #[arg(long, value_name = "DIR")]
+        archive: Option<PathBuf>,
+        /// Compares with the heads in this log; `-` reads standard input
+        #[arg(long, value_name = "FILE")]
+        syslog: Option<PathBuf>,
+        /// Checks the checkpoints against this public key instead of the one in the state directory
+        #[arg(long, value_name = "FILE")]
+        key: Option<PathBuf>,
+    },
+    /// Proves that a record is in the trail; prints the proof
+    Prove {
+        /// The record's number
+        number: u64,
+    },
+    /// Checks a proof, on any machine
+    CheckProof {
+        /// The proof
+        file: PathBuf,
+        /// Against this published root, 64 hex digits
+        #[arg(long, value_name = "HEX", value_parser = root)]
+        root: Option<String>,
+        /// Against the checkpoint in the proof, signed by the owner of this public key [default: the key in the state
+        /// directory, unless a root is given]
+        #[arg(long, value_name = "FILE")]
+        key: Option<PathBuf>,
+    },
+    /// Counts calls, errors and latency by server and tool
+    Stats(FilterArguments),
+    /// Lists the segments that are complete
+    Segments,
+    /// Writes a complete segment to standard output
+    Export {
+        /// Only what retention keeps of it: its seal
+        #[arg(long)]
+        seal: bool,
+        /// The segment, as `trail segments` names it
+        name: String,
+    },
+    /// Drops complete segments that are older, and keeps their seals
+    Drop {
+        /// Keeps records for so many days
+        #[arg(long, value_name = "N")]
+        keep_days: u32,
+    },
+}
+
+/// Which records matter.
+#[derive(Debug, clap::Args)]
+struct FilterArguments {
+    /// Not before this time, UTC: 2026-11-21 or 2026-11-21T22:30:00Z
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Before this time
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Calls of this user, by name or number
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
+    /// Calls to this server
+    #[arg(long)]
+    server: Option<String>,
+    /// Calls of this tool or method
+    #[arg(long)]
+    tool: Option<String>,
+    /// Only ends of calls with this result
+    #[arg(long, ignore_case = true)]
+    result: Option<CallResult>,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum CallResult {
+    Success,
+    Retry,
+    Fail,
+}
+
+impl CallResult {
+    fn name(self) -> &'static str {
+        match self {
+            CallResult::Success => "SUCCESS",
+            CallResult::Retry => "RETRY",
+            CallResult::Fail => "FAIL",
+        }
+    }
+}
+
+impl FilterArguments {
+    fn filter(&self) -> Result<Filter, Failure> {
+        Ok(Filter {
+            since: self.since.clone(),
+            until: self.until.clone(),
+            uid: self.user.as_deref().map(uid).transpose()?,
+            server: self.server.clone(),
+            tool: self.tool.clone(),
+            result: self.result.map(|result| result.name().to_owned()),
+        })
+    }
+}
+
+/// A user's number. As chown(8) does it: a name first, since a name may be made of digits.
+fn uid(user: &str) -> Result<u32, Failure> {
+    match User::from_name(user) {
+        Ok(Some(found)) => Ok(found.uid.as_raw()),
+        Ok(None) => user
+            .parse()
+            .map_err(|_| Failure::Usage(format!("--user {user:?}: there is no such user, and it is no number"))),
+        Err(error) => Err(Failure::Machine(format!("the user database cannot be read: {error}"))),
+    }
+}
+
+fn root(text: &str) -> Result<String, String> {
+    if text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        Ok(text.to_ascii_lowercase())
+    } else {
+        Err("a root has 64 hex digits".to_owned())
+    }
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let status = act(arguments, context.json, &mut out)?;
+    out.flush().map_err(Failure::Output)?;
+    Ok(ExitCode::from(status))
+}
+
+fn act(arguments: &Arguments, json: bool, out: &mut dyn Write) -> Result<u8, Failure> {
+    let state_dir = arguments.state_dir.clone().unwrap_or_else(paths::state_dir);
+    let dir = directory(&state_dir);
+    match &arguments.action {
+        Action::Show { filter, follow } => {
+            // Nothing stops it but the end of this process.
+            let endless = AtomicBool::new(false);
+            trail::print_show(&dir, &filter.filter()?, follow.then_some(&endless), json, out)?;
+        }
+        Action::Verify { archive, syslog, key } => {
+            let key = trail::verifier(&state_dir, key.as_deref())?;
+            return Ok(trail::print_verify(
+                &state_dir,
+                archive.as_deref(),
+                syslog.as_deref(),
+                key.as_ref(),
+                json,
+                out,
+            )?);
+        }
+        Action::Prove { number } => trail::print_prove(&dir, *number, out)?,
+        Action::CheckProof { file, root, key } => {
+            let key = match (root, key) {
+                (Some(_), None) => None,
+                (_, key) => trail::verifier(&state_dir, key.as_deref())?,
+            };
+            trail::print_check_proof(file, root.as_deref(), key.as_ref(), out)?;
+        }
+        Action::Stats(filter) => trail::print_stats(&dir, &filter.filter()?, json, out)?,
+        Action::Segments => trail::print_segments(&dir, out)?,
+        Action::Export { seal, name } => trail::export(&dir, name, *seal, out)?,
+        Action::Drop { keep_days } => trail::print_drop(&state_dir, *keep_days, out)?,
+    }
+    Ok(0)
+}

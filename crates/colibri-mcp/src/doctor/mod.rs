@@ -1,0 +1,210 @@
+//! `colibri-mcp doctor`: every fact that must hold for jailed servers to run, in one table. A fact is a name, a check and
+//! what to do when it does not hold; a check looks, and changes nothing.
+
+mod elf;
+mod facts;
+mod files;
+mod roots;
+mod system;
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use colibri_api::{HELPER, PrivMode};
+use colibri_jail_helper::REGISTRY;
+
+/// What is examined. The paths are those of the service; tests have their own.
+#[derive(Debug, Clone)]
+pub struct Host {
+    /// The helper.
+    pub helper: PathBuf,
+    /// The registry that daemon and helper share.
+    pub registry: PathBuf,
+    /// The daemon's socket.
+    pub socket: PathBuf,
+    /// The daemon's state directory.
+    pub state_dir: PathBuf,
+    /// The way to root that is checked.
+    pub priv_mode: PrivMode,
+    /// Whether facts that only root can see are checked.
+    pub as_root: bool,
+}
+
+impl Host {
+    /// This machine.
+    pub fn here(socket: PathBuf, state_dir: PathBuf, priv_mode: PrivMode, as_root: bool) -> Host {
+        Host {
+            helper: HELPER.into(),
+            registry: REGISTRY.into(),
+            socket,
+            state_dir,
+            priv_mode,
+            as_root,
+        }
+    }
+}
+
+/// What a check found, with what it saw.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The fact holds.
+    Good(String),
+    /// It does not, and jailed servers do not run, or not safely.
+    Bad(String),
+    /// It does not, which limits something but stops nothing.
+    Note(String),
+    /// It was not looked at; the text says why.
+    Skipped(String),
+}
+
+impl From<Result<String, String>> for Outcome {
+    fn from(result: Result<String, String>) -> Outcome {
+        match result {
+            Ok(seen) => Outcome::Good(seen),
+            Err(wrong) => Outcome::Bad(wrong),
+        }
+    }
+}
+
+/// Who can see a fact, and where there is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sight {
+    /// Everybody, on every system.
+    Everywhere,
+    /// Everybody, on FreeBSD.
+    FreeBsd,
+    /// Root, on every system.
+    Root,
+    /// Root, on FreeBSD.
+    FreeBsdRoot,
+}
+
+struct Fact {
+    name: &'static str,
+    sight: Sight,
+    check: fn(&Host) -> Outcome,
+    remedy: &'static str,
+}
+
+/// A fact as it was found.
+#[derive(Debug, Serialize, PartialEq, Eq)]
+pub struct Found {
+    /// What must hold.
+    pub fact: &'static str,
+    /// `good`, `bad`, `note` or `skipped`.
+    pub outcome: &'static str,
+    /// What was seen.
+    pub seen: String,
+    /// What to do; only where the fact does not hold.
+    #[serde(rename = "do", skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<&'static str>,
+}
+
+/// Checks every fact, in the order of the table.
+pub fn examine(host: &Host) -> Vec<Found> {
+    facts::TABLE.iter().map(|fact| found(fact, host)).collect()
+}
+
+fn found(fact: &Fact, host: &Host) -> Found {
+    let freebsd = cfg!(target_os = "freebsd");
+    let outcome = match fact.sight {
+        Sight::FreeBsd | Sight::FreeBsdRoot if !freebsd => Outcome::Skipped("FreeBSD only".to_owned()),
+        Sight::Root | Sight::FreeBsdRoot if !host.as_root => {
+            Outcome::Skipped("only root can see this: colibri-mcp doctor --root".to_owned())
+        }
+        _ => (fact.check)(host),
+    };
+    let (word, seen, remedy) = match outcome {
+        Outcome::Good(seen) => ("good", seen, None),
+        Outcome::Bad(seen) => ("bad", seen, Some(fact.remedy)),
+        Outcome::Note(seen) => ("note", seen, Some(fact.remedy)),
+        Outcome::Skipped(why) => ("skipped", why, None),
+    };
+    Found {
+        fact: fact.name,
+        outcome: word,
+        seen,
+        remedy,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fact(sight: Sight, check: fn(&Host) -> Outcome) -> Fact {
+        Fact {
+            name: "the moon is up",
+            sight,
+            check,
+            remedy: "wait",
+        }
+    }
+
+    fn host(as_root: bool) -> Host {
+        Host::here("/s".into(), "/d".into(), PrivMode::Helper, as_root)
+    }
+
+    #[test]
+    fn a_fact_that_does_not_hold_comes_with_its_remedy() {
+        let bad = found(
+            &fact(Sight::Everywhere, |_| Outcome::Bad("clouds".into())),
+            &host(false),
+        );
+        assert_eq!(
+            (bad.outcome, bad.seen.as_str(), bad.remedy),
+            ("bad", "clouds", Some("wait"))
+        );
+        let good = found(
+            &fact(Sight::Everywhere, |_| Outcome::Good("it is".into())),
+            &host(false),
+        );
+        assert_eq!((good.outcome, good.remedy), ("good", None));
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_not_checked() {
+        let never = |_: &Host| -> Outcome { panic!("checked") };
+        let root = found(&fact(Sight::Root, never), &host(false));
+        assert!(root.outcome == "skipped" && root.seen.contains("--root"), "{root:?}");
+        if !cfg!(target_os = "freebsd") {
+            for sight in [Sight::FreeBsd, Sight::FreeBsdRoot] {
+                assert_eq!(found(&fact(sight, never), &host(true)).seen, "FreeBSD only");
+            }
+        }
+    }
+
+    #[test]
+    fn the_table_has_each_fact_once_and_a_remedy_for_each() {
+        let mut names: Vec<_> = facts::TABLE.iter().map(|fact| fact.name).collect();
+        assert!(
+            facts::TABLE.iter().all(|fact| fact.remedy.len() > 10),
+            "a remedy says what to do"
+        );
+        names.sort_unstable();
+        let before = names.len();
+        names.dedup();
+        assert_eq!(names.len(), before);
+    }
+
+    #[test]
+    fn a_machine_without_anything_is_examined_to_the_end() {
+        let nowhere = std::path::Path::new("/nonexistent/colibri");
+        let host = Host {
+            helper: nowhere.join("helper"),
+            registry: nowhere.join("external-mcp.json"),
+            socket: nowhere.join("socket"),
+            state_dir: nowhere.join("state"),
+            priv_mode: PrivMode::Helper,
+            as_root: false,
+        };
+        let found = examine(&host);
+        let of = |name: &str| found.iter().find(|found| found.fact == name).unwrap();
+        assert_eq!(of("the helper is installed").outcome, "bad");
+        // The first directory that is not there is what is named.
+        assert!(of("the helper is installed").seen.contains("/nonexistent"));
+        assert_eq!(of("the daemon answers").outcome, "bad");
+        assert_eq!(of("the registry is root's, and right").outcome, "note");
+    }
+}

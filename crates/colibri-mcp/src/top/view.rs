@@ -1,0 +1,808 @@
+//! Drawing: a function of what is known and the space there is. Nothing is told by colour alone.
+
+use std::borrow::Cow;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::Span;
+
+use super::{Latency, Line, Model, Record, Sort};
+use crate::terminal::{duration, line as escaped};
+
+/// The most approvals that are drawn where there is little space.
+const FEW: usize = 4;
+/// Lines of the trail that are drawn where there is little space.
+const LITTLE: u16 = 4;
+/// The most lines of one reason, where it is told in full.
+const MOST_TOLD: usize = 4;
+/// The most characters of one text that are looked at.
+const LONGEST: usize = 500;
+
+/// What is chosen, by the person or by the terminal.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// How servers are ordered.
+    pub sort: Sort,
+    /// Whether there is colour.
+    pub colour: bool,
+    /// Whether a person can press keys.
+    pub keys: bool,
+    /// The chosen server.
+    selected: Option<String>,
+    /// The servers in the order in which they were drawn last.
+    order: Vec<String>,
+}
+
+impl View {
+    /// A view with nothing chosen.
+    pub fn new(colour: bool, keys: bool) -> View {
+        View {
+            sort: Sort::Name,
+            colour,
+            keys,
+            selected: None,
+            order: Vec::new(),
+        }
+    }
+
+    /// Chooses a server further down (or up, if negative).
+    pub fn choose(&mut self, step: isize) {
+        let at = self
+            .selected
+            .as_ref()
+            .and_then(|id| self.order.iter().position(|other| other == id));
+        let at = at.map_or(
+            if step > 0 {
+                0
+            } else {
+                self.order.len().saturating_sub(1)
+            },
+            |at| at.saturating_add_signed(step).min(self.order.len().saturating_sub(1)),
+        );
+        self.selected = self.order.get(at).cloned();
+    }
+
+    fn style(&self, colour: Color, modifier: Modifier) -> Style {
+        let style = Style::new().add_modifier(modifier);
+        if self.colour { style.fg(colour) } else { style }
+    }
+
+    fn bad(&self) -> Style {
+        self.style(Color::Red, Modifier::BOLD)
+    }
+
+    fn of_state(&self, state: &str) -> Style {
+        match state {
+            "ready" => self.style(Color::Green, Modifier::empty()),
+            "starting" | "backing off" => self.style(Color::Yellow, Modifier::empty()),
+            "blocked" | "failed" => self.bad(),
+            _ => Style::new(),
+        }
+    }
+}
+
+/// A line to draw: pieces of text, each with its column and style.
+struct Drawn {
+    pieces: Vec<(usize, Cow<'static, str>, Style)>,
+}
+
+impl Drawn {
+    fn new(text: impl Into<Cow<'static, str>>, style: Style) -> Drawn {
+        Drawn {
+            pieces: vec![(0, text.into(), style)],
+        }
+    }
+
+    fn and(mut self, column: usize, text: impl Into<Cow<'static, str>>, style: Style) -> Drawn {
+        self.pieces.push((column, text.into(), style));
+        self
+    }
+
+    fn draw(&self, area: Rect, y: u16, buffer: &mut Buffer) {
+        if area.y + y >= area.bottom() {
+            return;
+        }
+        let width = usize::from(area.width);
+        for (index, (column, text, style)) in self.pieces.iter().enumerate() {
+            // A piece ends a column before the next one begins.
+            let next = self
+                .pieces
+                .get(index + 1)
+                .map_or(width, |(next, ..)| next.saturating_sub(1));
+            let room = next.min(width).saturating_sub(*column);
+            if let Ok(x) = u16::try_from(*column)
+                && room > 0
+            {
+                buffer.set_stringn(area.x + x, area.y + y, fitted(text, room), room, *style);
+            }
+        }
+    }
+}
+
+/// Text of others: one line, escaped, not endless.
+fn text(text: &str) -> String {
+    let cut: String = text.chars().take(LONGEST).collect();
+    escaped(&cut).into_owned()
+}
+
+/// Text that takes at most so many columns; where it is cut its end is a mark.
+fn fitted(text: &str, room: usize) -> Cow<'_, str> {
+    if Span::raw(text).width() <= room {
+        return Cow::Borrowed(text);
+    }
+    let mut end = 0;
+    for (at, c) in text.char_indices() {
+        let next = at + c.len_utf8();
+        if Span::raw(&text[..next]).width() >= room {
+            break;
+        }
+        end = next;
+    }
+    Cow::Owned(format!("{}…", &text[..end]))
+}
+
+/// Text in lines of at most so many columns, broken at spaces where that is possible.
+fn wrapped(text: &str, room: usize) -> Vec<String> {
+    let room = room.max(1);
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let mut word = word;
+        while let Some(line) = lines.last_mut() {
+            let glue = if line.is_empty() { "" } else { " " };
+            if Span::raw(line.as_str()).width() + glue.len() + Span::raw(word).width() <= room {
+                line.push_str(glue);
+                line.push_str(word);
+                break;
+            }
+            if line.is_empty() {
+                // Longer than a line: as much of it as there is room for, and at least one character.
+                let mut end = word.chars().next().map_or(0, char::len_utf8);
+                for (at, c) in word.char_indices() {
+                    if Span::raw(&word[..at + c.len_utf8()]).width() > room {
+                        break;
+                    }
+                    end = end.max(at + c.len_utf8());
+                }
+                line.push_str(&word[..end]);
+                word = &word[end..];
+            }
+            lines.push(String::new());
+        }
+    }
+    if lines.last().is_some_and(String::is_empty) {
+        lines.pop();
+    }
+    lines
+}
+
+/// Text in lines that are indented, at most so many.
+fn indented(text: &str, indent: usize, style: Style, width: u16, most: usize) -> impl Iterator<Item = Drawn> {
+    let lines = wrapped(text, usize::from(width).saturating_sub(indent));
+    lines
+        .into_iter()
+        .take(most)
+        .map(move |line| Drawn::new(format!("{:indent$}{line}", ""), style))
+}
+
+/// Draws everything into `area`.
+pub fn draw(model: &Model, view: &mut View, area: Rect, buffer: &mut Buffer) {
+    let head = head(model, view, area.width);
+    let servers = servers(model, view, area.width);
+    let approvals = approvals(model, view, area.width, if view.keys { FEW } else { usize::MAX });
+    let detail = detail(model, view, area.width);
+    let footer = u16::from(view.keys);
+    let height = area.height.saturating_sub(footer);
+
+    let mut y = 0;
+    for line in &head {
+        line.draw(area, y, buffer);
+        y += 1;
+    }
+    // Servers get what they need, as long as approvals and a little of the trail have room below.
+    let below = approvals.len() as u16 + detail.len() as u16 + 1 + LITTLE;
+    let room = height
+        .saturating_sub(y + below)
+        .max(3)
+        .min(servers.lines.len() as u16 + 1);
+    servers.head.draw(area, y, buffer);
+    let visible = usize::from(room.saturating_sub(1));
+    let first = servers.selected.map_or(0, |at| (at + 1).saturating_sub(visible));
+    for line in servers.lines.iter().skip(first).take(visible) {
+        y += 1;
+        if y < height {
+            line.draw(area, y, buffer);
+        }
+    }
+    y += 1;
+    for line in detail.iter().chain(&approvals) {
+        if y < height {
+            line.draw(area, y, buffer);
+        }
+        y += 1;
+    }
+    let left = usize::from(height.saturating_sub(y));
+    for line in trail(model, view, left) {
+        line.draw(area, y, buffer);
+        y += 1;
+    }
+    if view.keys {
+        keys(view).draw(area, area.height.saturating_sub(1), buffer);
+    }
+}
+
+/// Everything as plain text: as many lines as there is to say, so wide.
+pub fn plain(model: &Model, width: u16) -> String {
+    let mut view = View::new(false, false);
+    let records = model
+        .now
+        .as_ref()
+        .and_then(|now| now.trail.as_ref())
+        .map_or(0, |trail| trail.tail.len());
+    let height = head(model, &view, width).len()
+        + servers(model, &mut view, width).lines.len()
+        + approvals(model, &view, width, usize::MAX).len()
+        + records
+        + 8;
+    let area = Rect::new(0, 0, width, u16::try_from(height).unwrap_or(u16::MAX));
+    let mut buffer = Buffer::empty(area);
+    draw(model, &mut view, area, &mut buffer);
+    let lines: Vec<String> = (0..area.height).map(|y| row(&buffer, area, y)).collect();
+    lines.join("\n").trim_end().to_owned()
+}
+
+/// One row of a buffer as text.
+pub fn row(buffer: &Buffer, area: Rect, y: u16) -> String {
+    let mut row = String::new();
+    let mut x = area.x;
+    while x < area.right() {
+        let symbol = buffer[(x, y)].symbol();
+        row.push_str(symbol);
+        // What is wide covers the cells behind it.
+        x += Span::raw(symbol).width().max(1) as u16;
+    }
+    row.trim_end().to_owned()
+}
+
+fn head(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
+    let mut lines = Vec::new();
+    let bad = |lines: &mut Vec<Drawn>, what: String| lines.extend(indented(&what, 0, view.bad(), width, MOST_TOLD));
+    if let Some(now) = &model.now {
+        let memory = now
+            .resident
+            .map_or(String::new(), |bytes| format!(", {} MiB", bytes >> 20));
+        lines.push(Drawn::new(
+            format!(
+                "colibri-mcpd {}, up {}: {} clients, {} calls in flight{memory}",
+                text(&now.version),
+                duration(now.uptime_s),
+                now.clients,
+                now.in_flight
+            ),
+            Style::new().add_modifier(Modifier::BOLD),
+        ));
+        let gate = |open| if open { "open" } else { "closed" };
+        let mut second = format!(
+            "gates: write {}, external call {}",
+            gate(now.write_gate),
+            gate(now.external_gate)
+        );
+        if let Some(trail) = &now.trail {
+            let behind = trail.records.saturating_sub(trail.witnessed);
+            second.push_str(&format!("; trail: {} records, {behind} not witnessed", trail.records));
+        }
+        lines.push(Drawn::new(second, Style::new()));
+        if let Some(why) = now.trail.as_ref().and_then(|trail| trail.failing.as_ref()) {
+            bad(&mut lines, format!("TRAIL FAILING, calls are refused: {}", text(why)));
+        }
+        if let Some(why) = &now.registry_error {
+            bad(&mut lines, format!("REGISTRY NOT RELOADED: {}", text(why)));
+        }
+    }
+    if let Some(why) = &model.trouble {
+        bad(&mut lines, format!("NO NEWS: {}", text(why)));
+    }
+    lines
+}
+
+/// The table of servers.
+struct Servers {
+    head: Drawn,
+    lines: Vec<Drawn>,
+    /// The last line of the chosen server.
+    selected: Option<usize>,
+}
+
+/// The columns' names and widths; all but the first two are set to the right.
+const COLUMNS: [(&str, usize); 7] = [
+    ("CALLS/S", 8),
+    ("P50", 8),
+    ("P95", 8),
+    ("CALLS", 9),
+    ("ERRORS", 7),
+    ("BUSY", 5),
+    ("PROC", 5),
+];
+const STATE: usize = 12;
+
+fn servers(model: &Model, view: &mut View, width: u16) -> Servers {
+    let numbers: usize = COLUMNS.iter().map(|(_, width)| width).sum();
+    let name = usize::from(width).saturating_sub(numbers + STATE + 3).clamp(8, 36);
+    let state_at = name + 3;
+    let heading = Style::new().add_modifier(Modifier::BOLD);
+    let columns = |texts: [String; 7], style: Style, mut line: Drawn| {
+        let mut at = state_at + STATE;
+        for ((_, width), text) in COLUMNS.iter().zip(texts) {
+            let pad = width.saturating_sub(text.chars().count());
+            line = line.and(at + pad, text, style);
+            at += width;
+        }
+        line
+    };
+    let head = Drawn::new("  SERVER", heading).and(state_at, "STATE", heading);
+    let mut servers = Servers {
+        head: columns(COLUMNS.map(|(name, _)| name.to_owned()), heading, head),
+        lines: Vec::new(),
+        selected: None,
+    };
+    let Some(now) = &model.now else { return servers };
+    let lines = model.lines(now, view.sort);
+    view.order = lines.iter().map(|line| line.server.id.clone()).collect();
+    for line in &lines {
+        let Line { server, .. } = line;
+        let selected = view.selected.as_ref() == Some(&server.id);
+        let style = Style::new().add_modifier(if selected { Modifier::BOLD } else { Modifier::empty() });
+        let mark = if selected { ">" } else { " " };
+        let state = server.state.as_deref().unwrap_or("-");
+        let drawn = Drawn::new(format!("{mark} {}", text(&server.id)), style);
+        let drawn = drawn.and(state_at, text(state), view.of_state(state));
+        servers.lines.push(columns(numbers_of(line), style, drawn));
+        if server.blocked > 0 || server.instructions_blocked {
+            let instructions = if server.instructions_blocked {
+                " and its instructions"
+            } else {
+                ""
+            };
+            let (id, blocked) = (text(&server.id), server.blocked);
+            let said = format!("    not as approved: tools {blocked}{instructions}; colibri-mcp pin diff {id}");
+            servers.lines.push(Drawn::new(said, Style::new()));
+        }
+        if let Some(reason) = server.reason.as_deref().filter(|reason| !reason.is_empty()) {
+            if view.keys {
+                // All of it is shown for the chosen one.
+                let line = format!("    {}", text(reason));
+                servers.lines.push(Drawn::new(line, Style::new()));
+            } else {
+                servers
+                    .lines
+                    .extend(indented(&text(reason), 4, Style::new(), width, usize::MAX));
+            }
+        }
+        if selected {
+            servers.selected = Some(servers.lines.len() - 1);
+        }
+    }
+    if lines.len() <= 1 {
+        servers
+            .lines
+            .push(Drawn::new("  no servers: the registry is empty", Style::new()));
+    }
+    servers
+}
+
+fn numbers_of(line: &Line) -> [String; 7] {
+    let hosted = |number: u64| {
+        line.server
+            .state
+            .as_ref()
+            .map_or("-".to_owned(), |_| number.to_string())
+    };
+    [
+        rate(line.rate),
+        latency(line.p50),
+        latency(line.p95),
+        line.server.calls.finished.to_string(),
+        line.errors.to_string(),
+        hosted(line.server.in_flight),
+        hosted(line.server.processes),
+    ]
+}
+
+fn rate(rate: f64) -> String {
+    if rate == 0.0 || rate >= 100.0 {
+        format!("{rate:.0}")
+    } else if rate >= 0.1 {
+        format!("{rate:.1}")
+    } else {
+        "<0.1".to_owned()
+    }
+}
+
+fn latency(latency: Option<Latency>) -> String {
+    let said = |seconds: f64| {
+        if seconds >= 1.0 {
+            format!("{seconds} s")
+        } else if seconds >= 0.001 {
+            format!("{} ms", (seconds * 1e4).round() / 10.0)
+        } else {
+            format!("{} us", (seconds * 1e6).round())
+        }
+    };
+    match latency {
+        None => "-".to_owned(),
+        Some(Latency::Within(seconds)) => said(seconds),
+        Some(Latency::Beyond(seconds)) => format!(">{}", said(seconds)),
+    }
+}
+
+/// More about the chosen server; without a choice, what the numbers mean.
+fn detail(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
+    let Some(now) = &model.now else { return Vec::new() };
+    let server = now
+        .servers
+        .iter()
+        .find(|server| Some(&server.id) == view.selected.as_ref());
+    let said = match server {
+        None if model.before.is_empty() => {
+            "  calls/s and latency since the start of the daemon, or of the entry".to_owned()
+        }
+        None => "  calls/s of the last 10 s, latency of the last minute".to_owned(),
+        Some(server) => {
+            let mut said = format!("  {}: ", text(&server.id));
+            if let Some(state) = &server.state {
+                let since = now.time.saturating_sub(server.since) / 1000;
+                said.push_str(&format!(
+                    "{} for {}, {} tools; ",
+                    text(state),
+                    duration(since),
+                    server.tools
+                ));
+            }
+            let errors: Vec<_> = server
+                .calls
+                .errors
+                .iter()
+                .map(|(code, count)| format!("{} {count}", text(code)))
+                .collect();
+            let errors = if errors.is_empty() {
+                "no errors".to_owned()
+            } else {
+                errors.join(", ")
+            };
+            said + &errors
+        }
+    };
+    let style = Style::new().add_modifier(Modifier::DIM);
+    let mut lines = vec![Drawn::new(said, style)];
+    if let Some(reason) = server.and_then(|server| server.reason.as_deref()) {
+        lines.extend(indented(&text(reason), 4, style, width, MOST_TOLD));
+    }
+    lines
+}
+
+fn approvals(model: &Model, view: &View, width: u16, most: usize) -> Vec<Drawn> {
+    let Some(now) = &model.now else { return Vec::new() };
+    let heading = Style::new().add_modifier(Modifier::BOLD);
+    if now.approvals.is_empty() {
+        return vec![Drawn::new("APPROVALS WAITING: none", heading)];
+    }
+    let style = view.style(Color::Yellow, Modifier::BOLD);
+    let mut lines = vec![Drawn::new(
+        format!("APPROVALS WAITING: {} (colibri-mcp approvals)", now.approvals.len()),
+        style,
+    )];
+    for approval in now.approvals.iter().take(most) {
+        let said = format!(
+            "{}  {} {} by {}, {} s left: {}",
+            text(&approval.id),
+            text(&approval.server),
+            text(&approval.tool),
+            text(model.user(Some(approval.uid))),
+            approval.expires.saturating_sub(now.time / 1000),
+            text(&approval.rule)
+        );
+        if view.keys {
+            lines.push(Drawn::new(format!("  {said}"), Style::new()));
+        } else {
+            lines.extend(indented(&said, 2, Style::new(), width, usize::MAX));
+        }
+    }
+    if now.approvals.len() > most {
+        lines.push(Drawn::new(
+            format!("  … {} more", now.approvals.len() - most),
+            Style::new(),
+        ));
+    }
+    lines
+}
+
+/// The end of the trail, the newest last, in so many lines.
+fn trail(model: &Model, view: &View, room: usize) -> Vec<Drawn> {
+    let Some(trail) = model.now.as_ref().and_then(|now| now.trail.as_ref()) else {
+        return Vec::new();
+    };
+    if room == 0 {
+        return Vec::new();
+    }
+    let heading = Style::new().add_modifier(Modifier::BOLD);
+    let mut lines = vec![Drawn::new("TRAIL (UTC)", heading)];
+    let skip = trail.tail.len().saturating_sub(room - 1);
+    lines.extend(trail.tail.iter().skip(skip).map(|record| {
+        let style = match record.result.as_deref() {
+            Some("FAIL") => view.style(Color::Red, Modifier::empty()),
+            _ => Style::new(),
+        };
+        Drawn::new(said(model, record), style)
+    }));
+    lines
+}
+
+fn said(model: &Model, record: &Record) -> String {
+    let clock = record.timestamp.get(11..19).unwrap_or_default();
+    let join = |parts: &[&Option<String>]| {
+        let parts: Vec<&str> = parts.iter().filter_map(|part| part.as_deref()).collect();
+        parts.join(" ")
+    };
+    let what = match record.kind.as_str() {
+        "enter" => join(&[
+            &record.server,
+            if record.tool.is_some() {
+                &record.tool
+            } else {
+                &record.method
+            },
+        ]),
+        "exit" | "retry" => format!(
+            "{}  {:.1} ms",
+            join(&[&record.server, &record.tool, &record.result, &record.error_code]),
+            record.latency_ms
+        ),
+        "event" => {
+            let details = record.details.iter().map(|(key, value)| match value {
+                serde_json::Value::String(text) => format!(" {key}={text}"),
+                other => format!(" {key}={other}"),
+            });
+            join(&[&record.event]) + &details.collect::<String>()
+        }
+        _ => String::new(),
+    };
+    let user = model.user(record.uid);
+    text(format!("  {clock} {:>7} {:<6} {user:<9} {what}", record.n, record.kind).trim_end())
+}
+
+fn keys(view: &View) -> Drawn {
+    Drawn::new(
+        format!("q quit   s sort (by {})   up/down choose a server", view.sort.name()),
+        Style::new().add_modifier(Modifier::REVERSED),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Overview;
+    use super::*;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use serde_json::{Value, json};
+
+    fn overview(servers: usize, approvals: usize) -> Overview {
+        let counted = json!({ "finished": 12, "buckets": [[0.001, 10], [0.25, 2], [null, 0]],
+            "errors": [["TOOL_ERROR", 2], ["CANCELLED", 1]] });
+        let mut list = vec![json!({ "id": "colibri", "calls": counted })];
+        for number in 0..servers {
+            let (state, reason) = match number % 3 {
+                0 => ("ready", Value::Null),
+                1 => (
+                    "backing off",
+                    json!("it failed: exit status 7; it wrote: \u{1b}[2J\u{202e}evil"),
+                ),
+                _ => (
+                    "blocked",
+                    json!("its contract cannot be used: ".to_owned() + &"long ".repeat(60)),
+                ),
+            };
+            list.push(
+                json!({ "id": format!("server-{number}"), "state": state, "reason": reason, "since": 0,
+                "tools": 20, "processes": 1, "in_flight": 3, "calls": counted }),
+            );
+        }
+        let approvals: Vec<Value> = (0..approvals)
+            .map(|number| {
+                json!({ "id": format!("{number:08x}"), "uid": 0, "server": "git", "tool": "push\u{9b}31m",
+                    "rule": "external-mcp.json: servers.git.tools.confirm", "expires": 1600 })
+            })
+            .collect();
+        let tail: Vec<Value> = (0..30)
+            .map(|n| {
+                json!({ "n": n, "kind": "exit", "timestamp": "2026-11-22T01:02:03.000004Z", "uid": 0, "server": "git",
+                    "tool": "log\u{7}", "method": null, "result": "FAIL", "error_code": "TOOL_ERROR",
+                    "latency_ms": 1.25, "event": null })
+            })
+            .collect();
+        serde_json::from_value(json!({
+            "version": "0.1.0", "time": 1_000_000, "uptime_s": 7300, "write_gate": false, "external_gate": true,
+            "clients": 3, "in_flight": 2, "resident": 15_000_000, "registry_error": null, "servers": list,
+            "approvals": approvals,
+            "trail": { "records": 1234, "witnessed": 1230, "failing": null, "tail": tail },
+        }))
+        .unwrap()
+    }
+
+    fn model(servers: usize, approvals: usize) -> Model {
+        let mut model = Model::default();
+        model.update(overview(servers, approvals));
+        model
+    }
+
+    fn screen(model: &Model, view: &mut View, width: u16, height: u16) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal
+            .draw(|frame| draw(model, view, frame.area(), frame.buffer_mut()))
+            .unwrap();
+        let buffer = terminal.backend().buffer();
+        (0..height).map(|y| row(buffer, buffer.area, y)).collect()
+    }
+
+    #[test]
+    fn everything_has_its_place_at_80_by_24_and_at_120_by_40() {
+        for (width, height) in [(80, 24), (120, 40)] {
+            let mut view = View::new(true, true);
+            let rows = screen(&model(3, 1), &mut view, width, height);
+            let all = rows.join("\n");
+            for part in [
+                "colibri-mcpd 0.1.0, up 2 h: 3 clients, 2 calls in flight, 14 MiB",
+                "gates: write closed, external call open; trail: 1234 records, 4 not witnessed",
+                "SERVER",
+                "STATE",
+                "CALLS/S",
+                "P50",
+                "P95",
+                "ERRORS",
+                "server-0",
+                "ready",
+                "backing off",
+                "blocked",
+                "1 ms",
+                "250 ms",
+                "APPROVALS WAITING: 1",
+                "00000000  git push\\u{9b}31m by",
+                "TRAIL (UTC)",
+                "01:02:03",
+                "git log\\u{7} FAIL TOOL_ERROR  1.2 ms",
+            ] {
+                assert!(all.contains(part), "{part:?} at {width}x{height}:\n{all}");
+            }
+            assert!(
+                rows.last().unwrap().starts_with("q quit   s sort (by name)   up/down"),
+                "{all}"
+            );
+            assert!(
+                !all.chars().any(|c| c.is_control() && c != '\n' || c == '\u{202e}'),
+                "{all}"
+            );
+            // The columns of numbers end where their names do.
+            let place = |row: &str, what: &str| row.find(what).map(|at| row[..at].chars().count() + what.len());
+            let head = rows.iter().find(|row| row.contains("CALLS/S")).unwrap();
+            let line = rows.iter().find(|row| row.contains("server-0")).unwrap();
+            assert_eq!(place(head, "P95"), place(line, "250 ms"), "{all}");
+            assert!(head.chars().count() <= usize::from(width));
+        }
+    }
+
+    #[test]
+    fn a_great_many_of_everything_and_no_room_is_no_trouble() {
+        for (width, height) in [(80, 24), (120, 40), (40, 10), (20, 4), (1, 1), (300, 100)] {
+            for (servers, approvals) in [(0, 0), (200, 100)] {
+                let mut view = View::new(false, true);
+                let model = model(servers, approvals);
+                screen(&model, &mut view, width, height);
+                view.choose(-1);
+                let rows = screen(&model, &mut view, width, height);
+                if servers > 0 && width >= 80 {
+                    let all = rows.join("\n");
+                    assert!(all.contains("> server-199"), "the chosen one is seen:\n{all}");
+                    assert!(all.contains("more"), "{all}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn keys_choose_and_sort() {
+        let model = model(3, 0);
+        let mut view = View::new(false, true);
+        screen(&model, &mut view, 80, 24);
+        view.choose(1);
+        view.choose(1);
+        let all = screen(&model, &mut view, 80, 24).join("\n");
+        assert!(
+            all.contains("> server-0") && all.contains("server-0: ready for"),
+            "{all}"
+        );
+        assert!(all.contains("TOOL_ERROR 2, CANCELLED 1"), "{all}");
+        view.choose(isize::MAX);
+        view.sort = view.sort.next();
+        let all = screen(&model, &mut view, 80, 24).join("\n");
+        assert!(
+            all.contains("long long\n    long"),
+            "the chosen one's reason in full: {all}"
+        );
+        assert!(all.contains("> server-2") && all.contains("sort (by calls/s)"), "{all}");
+    }
+
+    #[test]
+    fn without_colour_states_are_words_and_cells_have_none() {
+        for colour in [false, true] {
+            let mut view = View::new(colour, true);
+            let area = Rect::new(0, 0, 80, 24);
+            let mut buffer = Buffer::empty(area);
+            draw(&model(3, 1), &mut view, area, &mut buffer);
+            let coloured = buffer
+                .content
+                .iter()
+                .any(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset);
+            assert_eq!(coloured, colour);
+        }
+    }
+
+    #[test]
+    fn trouble_is_told_first() {
+        let mut model = model(1, 0);
+        model.trouble("the daemon closed the connection\u{1b}".to_owned());
+        let mut bad = overview(1, 0);
+        bad.registry_error = Some("line 3".to_owned());
+        let all = screen(&model, &mut View::new(false, true), 80, 24).join("\n");
+        assert!(
+            all.contains("NO NEWS: the daemon closed the connection\\u{1b}"),
+            "{all}"
+        );
+        model.update(bad);
+        let all = screen(&model, &mut View::new(false, true), 80, 24).join("\n");
+        assert!(
+            !all.contains("NO NEWS") && all.contains("REGISTRY NOT RELOADED: line 3"),
+            "{all}"
+        );
+    }
+
+    #[test]
+    fn plain_text_says_everything() {
+        let text = plain(&model(40, 20), 80);
+        for part in [
+            "server-39",
+            "00000013  git",
+            "since the start of the daemon",
+            "01:02:03      29 exit",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("q quit"));
+        assert_eq!(text.matches(" long").count() % 60, 0, "reasons are whole: {text}");
+        assert!(text.lines().all(|line| Span::raw(line).width() <= 80), "{text}");
+        assert!(plain(&Model::default(), 80).contains("SERVER"));
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        let rates = [0.0, 0.01, 0.25, 99.9, 1234.5].map(rate);
+        assert_eq!(rates, ["0", "<0.1", "0.2", "99.9", "1234"]);
+        let latencies = [0.0001, 0.0025, 0.25, 2.5, 60.0].map(|seconds| latency(Some(Latency::Within(seconds))));
+        assert_eq!(latencies, ["100 us", "2.5 ms", "250 ms", "2.5 s", "60 s"]);
+        assert_eq!(latency(Some(Latency::Beyond(60.0))), ">60 s");
+        assert_eq!(fitted("日本語日本語", 5), "日本…");
+    }
+
+    #[test]
+    fn long_texts_are_broken_where_they_can_be() {
+        assert_eq!(wrapped("one two three", 8), ["one two", "three"]);
+        assert_eq!(wrapped("a longest-word b", 5), ["a", "longe", "st-wo", "rd b"]);
+        assert_eq!(wrapped("日本語", 5), ["日本", "語"]);
+        assert_eq!(wrapped("日本", 1), ["日", "本"]);
+        assert!(wrapped("", 5).is_empty());
+        for room in 0..10 {
+            assert_eq!(
+                wrapped("some words here", room).concat().replace(' ', ""),
+                "somewordshere"
+            );
+        }
+    }
+}
