@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Era};
-use crate::{processes_with, program, wait_for};
+use crate::{copy_program, processes_with, program, wait_for};
 
 /// Where a daemon lives. It outlasts the daemon, so that another can be started on the same state.
 pub struct Place {
@@ -213,7 +213,7 @@ impl Place {
         }
         let copy = self.path("colibri-mcp");
         if !copy.exists() {
-            fs::copy(program("colibri-mcp"), &copy).expect("a copy of colibri-mcp");
+            copy_program(&program("colibri-mcp"), &copy);
         }
         let mut command = Command::new(copy);
         command.env_clear().arg("--socket").arg(self.socket()).args(args);

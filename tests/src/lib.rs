@@ -15,7 +15,7 @@ mod trail;
 pub use client::{Client, Era, LEGACY, MODERN, code_of, modern_meta, text_of};
 pub use daemon::{Daemon, Place};
 pub use processes::{is_alive, processes_with};
-pub use programs::program;
+pub use programs::{copy_program, program};
 pub use trail::{Record, records_in};
 
 use std::time::{Duration, Instant};

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::SystemTime;
 
 /// A directory with the built executables, for machines without the sources or a compiler.
@@ -29,6 +30,20 @@ pub fn program(name: &str) -> PathBuf {
         path.display()
     );
     path
+}
+
+/// Copies an executable by cp(1). A descriptor of the copy that this process writes itself may be inherited by a child
+/// that another thread starts at that moment, and until that child executes, the copy is "Text file busy".
+///
+/// # Panics
+/// If it cannot be copied.
+pub fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp")
+        .arg(from)
+        .arg(to)
+        .status()
+        .expect("cp can be started");
+    assert!(copied.success(), "{} is not copied to {}", from.display(), to.display());
 }
 
 /// The sources that a file of dependencies names, `TARGET: SOURCE…` with spaces in names escaped.

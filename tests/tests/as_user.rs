@@ -43,7 +43,7 @@ fn installed() -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let daemon = directory.path().join("colibri-mcpd");
-    fs::copy(program("colibri-mcpd"), &daemon).unwrap();
+    colibri_tests::copy_program(&program("colibri-mcpd"), &daemon);
     (directory, daemon)
 }
 

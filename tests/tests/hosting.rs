@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-use colibri_tests::{LEGACY, Place, code_of, program, text_of, wait_for};
+use colibri_tests::{LEGACY, Place, code_of, copy_program, program, text_of, wait_for};
 use serde_json::{Value, json};
 
 /// Another user, with `colibri-mcp` at hand.
@@ -22,13 +22,9 @@ impl Other {
     /// Somebody who may open the place's socket.
     fn new(place: &Place) -> Other {
         place.open_to_group();
-        // Where the programs were built another user may not reach. A link shares its text, so no copy is being written
-        // while another thread forks.
-        let own = program("colibri-mcp");
+        // Where the programs were built another user may not reach.
         let at = place.path("colibri-mcp");
-        if fs::hard_link(&own, &at).is_err() {
-            fs::copy(&own, &at).unwrap();
-        }
+        copy_program(&program("colibri-mcp"), &at);
         Other {
             program: at,
             socket: place.socket(),

@@ -624,7 +624,7 @@ fn pins_are_for_operators() {
     let _daemon = place.start(&["--pin-strict"]);
     // Copied, since another user may not reach where it was built.
     let program = place.path("colibri-mcp");
-    fs::copy(colibri_tests::program("colibri-mcp"), &program).unwrap();
+    colibri_tests::copy_program(&colibri_tests::program("colibri-mcp"), &program);
     let none = "0".repeat(64);
     for args in [
         &["list"][..],

@@ -959,8 +959,8 @@ impl Installed {
             }
             aside.push((path, kept));
         }
-        fs::copy(colibri_tests::program("colibri-mcp"), CLIENT).unwrap();
-        fs::copy(colibri_tests::program("colibri-mcpd"), DAEMON).unwrap();
+        colibri_tests::copy_program(&colibri_tests::program("colibri-mcp"), Path::new(CLIENT));
+        colibri_tests::copy_program(&colibri_tests::program("colibri-mcpd"), Path::new(DAEMON));
         let socket = std::os::unix::net::UnixDatagram::bind(SYSLOG).unwrap();
         let mut log = File::options().create(true).append(true).open(log).unwrap();
         // Ends with the test's process; nobody writes to its socket once that is taken away.

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::program;
+use crate::{copy_program, program};
 
 pub const HELPER: &str = "/usr/local/libexec/colibri-jail-helper";
 pub const CONFIG: &str = "/usr/local/etc/colibri";
@@ -509,7 +509,7 @@ pub fn remove(path: &Path) {
 
 pub fn install(from: &Path, to: &Path, group: u32, mode: u32) {
     remove(to);
-    fs::copy(from, to).unwrap();
+    copy_program(from, to);
     chown(to, Some(0), Some(group)).unwrap();
     fs::set_permissions(to, fs::Permissions::from_mode(mode)).unwrap();
 }
@@ -529,7 +529,7 @@ pub fn put_program(program: &Path, root: &Path, at: &str) {
 
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to.parent().unwrap()).unwrap();
-    fs::copy(from, to).unwrap();
+    copy_program(from, to);
     fs::set_permissions(to, fs::Permissions::from_mode(0o755)).unwrap();
 }
 

@@ -138,7 +138,7 @@ fn users_do_not_share_processes() {
     let own = text_of(&daemon.legacy(LEGACY).call("fix__pid", json!({}))).to_owned();
     // The bridge, as another user; copied, since that user may not reach where it was built.
     let program = place.path("colibri-mcp");
-    fs::copy(colibri_tests::program("colibri-mcp"), &program).unwrap();
+    colibri_tests::copy_program(&colibri_tests::program("colibri-mcp"), &program);
     let mut bridge = std::process::Command::new(&program);
     bridge
         .env_clear()
