@@ -143,6 +143,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         state_dir: directory.path().to_owned(),
         sync: false,
         witness: Arc::new(Nobody),
+        notify: |_, what| eprintln!("{what}"),
         limits: Limits::default(),
     })?;
     let chain = Arc::new(Chain {

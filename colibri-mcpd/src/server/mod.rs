@@ -16,6 +16,7 @@ pub mod session;
 pub mod sources;
 mod sys;
 mod watch;
+mod witness;
 
 use std::ffi::OsString;
 use std::os::unix::fs::DirBuilderExt;
@@ -41,7 +42,7 @@ use crate::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates, PinError, Pins, S
 use crate::store::Store;
 use crate::wire::Budget;
 use colibri_api::PrivMode;
-use colibri_trail::{self as trail, Detail, Options, SyslogWitness, Trail, TrailError};
+use colibri_trail::{self as trail, Detail, Options, Trail, TrailError};
 use daemon::{Daemon, MOST_QUEUED};
 use sources::{Files, Sources};
 
@@ -131,7 +132,12 @@ fn serve(config: Config) -> Result<(), Failed> {
     let trail = Trail::open(Options {
         state_dir: config.state_dir.clone(),
         sync: config.trail_sync,
-        witness: Arc::new(SyslogWitness::new()),
+        witness: Arc::new(witness::SyslogWitness::new()),
+        notify: |severity, what| match severity {
+            trail::Severity::Error => error!("{what}"),
+            trail::Severity::Warning => warn!("{what}"),
+            trail::Severity::Info => info!("{what}"),
+        },
         limits: trail::Limits::default(),
     })
     .map_err(|error| match error {

@@ -13,11 +13,10 @@ use std::time::{Duration, SystemTime};
 
 use nix::unistd::{Uid, User};
 
-use colibri_trail::note::{NoteError, Verifier};
-use colibri_trail::segment::SegmentName;
 use colibri_trail::{
-    Extent, Fields, Filter, ProofError, Report, Shown, Stats, Vouched, Voucher, WitnessedHeads, check_proof, directory,
-    drop_segments, last_seal, note_path, open_regular, prove, sealed_segments, show, stats, verifier_path, verify,
+    Extent, Fields, Filter, NoteError, ProofError, Report, SegmentName, Shown, Stats, Verifier, Vouched, Voucher,
+    WitnessedHeads, check_proof, directory, drop_segments, last_seal, note_path, open_regular, prove, sealed_segments,
+    show, stats, verifier_path, verify,
 };
 
 /// Longest public key that is read, bytes.
@@ -504,6 +503,7 @@ mod tests {
             state_dir: dir.path().into(),
             sync: false,
             witness: Arc::new(Log(dir.path().join("log"))),
+            notify: |_, _| (),
             limits: Limits {
                 segment_bytes: 4000,
                 ..Limits::default()

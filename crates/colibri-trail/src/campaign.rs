@@ -8,11 +8,12 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::merkle::{Frontier, leaf_hash};
-use super::note::Signer;
-use super::segment::{GENESIS, Line, TreeRecord, push_line, to_hex};
-use super::testing::{self, calls, check, segments, small, sound};
-use super::*;
+use crate::line::{Line, push_line};
+use crate::merkle::to_hex;
+use crate::signed_note::Signer;
+use crate::state::{State, StateRecord};
+use crate::testing::{self, calls, check, segments, small, sound};
+use crate::*;
 
 /// Numbers that look random and are the same every time: SplitMix64 (Steele, Lea, Flood 2014).
 struct Seeded(u64);
@@ -95,7 +96,7 @@ impl Copy {
     /// What somebody can do who has the files, this program and even the key: numbers, hashes, trees and checkpoints
     /// are made anew from the first changed line on.
     fn rehash(&mut self, signer: &Signer) {
-        let (mut head, mut frontier) = (GENESIS, Frontier::default());
+        let mut state = State::default();
         let mut previous: Option<String> = None;
         for (name, lines) in &mut self.segments {
             for (at, line) in lines.iter_mut().enumerate() {
@@ -106,16 +107,16 @@ impl Copy {
                 else {
                     continue;
                 };
-                let n = frontier.size();
+                let n = state.records();
                 let text = |hash: &[u8]| serde_json::Value::String(String::from_utf8(hash.to_vec()).unwrap());
-                if TreeRecord::parse(&parsed).is_some() {
-                    let peaks = frontier.peaks().iter().map(|peak| text(&to_hex(peak))).collect();
+                if StateRecord::parse(&parsed).is_some() {
+                    let peaks = state.tree.peaks().iter().map(|peak| text(&to_hex(peak))).collect();
                     rec.insert("tree_size".into(), n.into());
-                    rec.insert("root".into(), text(&to_hex(&frontier.root())));
-                    rec.insert("head".into(), text(&head));
+                    rec.insert("root".into(), text(&to_hex(&state.tree.root())));
+                    rec.insert("head".into(), text(&state.head));
                     rec.insert("peaks".into(), serde_json::Value::Array(peaks));
                     if rec.contains_key("checkpoint") {
-                        rec.insert("checkpoint".into(), signer.checkpoint(n, &frontier.root()).into());
+                        rec.insert("checkpoint".into(), signer.checkpoint(n, &state.tree.root()).into());
                     }
                     if let (0, Some(previous)) = (at, &previous) {
                         rec.insert("previous".into(), previous.clone().into());
@@ -128,8 +129,10 @@ impl Copy {
                 }
                 let rec = format!("{{\"n\":{n},\"kind\":{}{body}}}", kind.unwrap());
                 line.clear();
-                push_line(line, &mut head, |out| out.extend_from_slice(rec.as_bytes()));
-                frontier.push(leaf_hash(rec.as_bytes()));
+                let leaf = push_line(line, &mut state.head.clone(), |out| {
+                    out.extend_from_slice(rec.as_bytes())
+                });
+                state.push(leaf);
             }
             previous = Some(name.strip_suffix(".jsonl").unwrap().to_owned());
         }
@@ -321,6 +324,7 @@ fn child_that_is_killed() {
         state_dir: state_dir.into(),
         sync: true,
         witness,
+        notify: |_, _| (),
         limits,
     })
     .unwrap();
@@ -345,7 +349,7 @@ fn a_trail_cut_by_sigkill_verifies() {
             heads = WitnessedHeads::default();
         }
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "trail::campaign::child_that_is_killed", "--nocapture"])
+            .args(["--exact", "campaign::child_that_is_killed", "--nocapture"])
             .env("COLIBRI_TRAIL_CHILD", &state_dir)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

@@ -4,8 +4,13 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
-use super::testing::{calls, check, enter, exit, open, options, segments, small, sound};
-use super::*;
+use crate::testing::{calls, check, enter, exit, open, options, segments, small, sound};
+use crate::*;
+
+/// Waits so long that the next append looks what became of its segment.
+fn pause() {
+    std::thread::sleep(std::time::Duration::from_millis(2));
+}
 
 fn kinds(report: &Report) -> Vec<FaultKind> {
     report.faults.iter().map(|fault| fault.kind).collect()
@@ -15,7 +20,8 @@ fn kinds(report: &Report) -> Vec<FaultKind> {
 fn a_trail_is_written_sealed_and_taken_up_again() {
     let dir = tempfile::tempdir().unwrap();
     let (trail, memory) = open(dir.path(), small());
-    assert_eq!(trail.append(&[]).unwrap().first, 0);
+    let none: [Record<'_>; 0] = [];
+    assert_eq!(trail.append(none).unwrap().first, 0);
     assert_eq!(trail.append(&[enter(0, 1, "a"), enter(0, 1, "b")]).unwrap().first, 1);
     assert_eq!(trail.append(&[exit(1, 1, "a", true, 3)]).unwrap().first, 3);
     calls(&trail, 50);
@@ -257,6 +263,7 @@ fn a_segment_touched_by_somebody_else_is_left() {
         .unwrap()
         .write_all(b"garbage\n")
         .unwrap();
+    pause();
     let error = trail.append(&[enter(0, 1, "a")]).unwrap_err();
     assert!(error.to_string().contains("was written to by somebody else"), "{error}");
     assert!(trail.status().failing.is_some());
@@ -274,6 +281,7 @@ fn a_removed_directory_refuses_until_it_is_back() {
     calls(&trail, 3);
     let records = trail.status().records;
     fs::remove_dir_all(directory(dir.path())).unwrap();
+    pause();
     // The file is open and takes the write; nothing would ever be seen of it again.
     let error = trail.append(&[enter(0, 1, "a")]).unwrap_err();
     assert!(error.to_string().contains("was removed"), "{error}");
@@ -763,7 +771,7 @@ fn what_is_no_regular_file_is_refused_and_not_waited_for() {
             let dir = path.clone();
             assert!(matches!(in_time(move || prove(&dir, 1)), Err(ProofError::Io(_))));
             let dir = path.clone();
-            let last = in_time(move || last_seal(&dir, segment::SegmentName::parse(name, "jsonl").unwrap()));
+            let last = in_time(move || last_seal(&dir, SegmentName::parse(name, "jsonl").unwrap()));
             last.unwrap_err();
             in_time(move || tail(&planted, 1, &mut |_| ())).unwrap_err();
         }
@@ -913,4 +921,174 @@ fn a_clock_that_was_set_back_lets_no_segment_go_early() {
     let week = std::time::Duration::from_secs(7 * 86_400);
     let dropped = drop_segments(&directory(dir.path()), week, testing::time(86_400)).unwrap();
     assert!(dropped.segments.is_empty(), "{dropped:?}");
+}
+
+#[test]
+fn the_last_records_that_pass_are_found_from_the_end() {
+    use std::ops::ControlFlow;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let dir = tempfile::tempdir().unwrap();
+    let limits = Limits {
+        segment_bytes: 600_000,
+        ..Limits::default()
+    };
+    let (trail, _) = open(dir.path(), limits);
+    trail.append([enter(0, 77, "once")]).unwrap();
+    calls(&trail, 2000);
+    let path = directory(dir.path());
+    assert!(segments(dir.path()).len() > 2);
+    let all = |filter: &Filter| {
+        let mut seen = Vec::new();
+        show(&path, filter, None, &mut |record| {
+            seen.push((record.n, record.uid));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        seen
+    };
+    let last = |filter: &Filter, count: usize| {
+        let mut seen = Vec::new();
+        show_last(&path, filter, count, None, &mut |record| {
+            seen.push((record.n, record.uid));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        seen
+    };
+    let text = |text: &str| Some(text.to_owned());
+    for filter in [
+        Filter::default(),
+        Filter {
+            uid: Some(1001),
+            ..Filter::default()
+        },
+        Filter {
+            result: text("FAIL"),
+            ..Filter::default()
+        },
+        Filter {
+            tool: text("once"),
+            ..Filter::default()
+        },
+    ] {
+        let all = all(&filter);
+        for count in [0, 1, 7, 900] {
+            let from = all.len().saturating_sub(count);
+            assert!(last(&filter, count) == all[from..], "{filter:?} {count}");
+        }
+        let numbers = |seen: Vec<(u64, Option<u32>)>| seen.into_iter().map(|(n, _)| n).collect::<Vec<_>>();
+        assert!(numbers(last(&filter, usize::MAX)) == numbers(all), "{filter:?}");
+    }
+
+    // Followed, it goes on where it was.
+    let (stop, mut seen) = (AtomicBool::new(false), Vec::new());
+    let records = trail.status().records;
+    show_last(&path, &Filter::default(), 2, Some(&stop), &mut |record| {
+        seen.push(record.n);
+        if seen.len() == 2 {
+            calls(&trail, 1);
+            stop.store(true, Ordering::Relaxed);
+        }
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(seen, (records - 2..records + 2).collect::<Vec<_>>());
+}
+
+#[test]
+fn segments_before_the_day_that_is_asked_for_are_not_read() {
+    use std::ops::ControlFlow;
+    const DAY: u64 = 86_400;
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, _) = open(dir.path(), Limits::default());
+    for day in [0, 1, 1, 2, 3, 3] {
+        trail.append(&[enter(day * DAY, 1, "a")]).unwrap();
+    }
+    drop(trail);
+    let path = directory(dir.path());
+    // What stands there is no trail any more; who reads it shows nothing of it.
+    let first = &segments(dir.path())[0];
+    let whole = fs::read_to_string(first).unwrap();
+    fs::write(first, whole.replace("2026-11-21T22:30:00", "2099-11-21T22:30:00")).unwrap();
+    for (since, wanted) in [
+        ("2026-11-23", 3),
+        ("2026-11-23T22:30:00Z", 3),
+        ("2026-11", 6),
+        ("2026-11-24T22:30:01", 0),
+    ] {
+        let filter = Filter {
+            since: Some(since.to_owned()),
+            server: Some("demo".to_owned()),
+            ..Filter::default()
+        };
+        let mut count = 0;
+        show(&path, &filter, None, &mut |_| {
+            count += 1;
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        let mut last = 0;
+        show_last(&path, &filter, 99, None, &mut |_| {
+            last += 1;
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert_eq!((count, last), (wanted, wanted), "{since}");
+    }
+}
+
+#[test]
+fn a_trail_of_format_1_is_refused_by_everybody() {
+    use sha2::{Digest as _, Sha256};
+    let dir = tempfile::tempdir().unwrap();
+    let path = directory(dir.path());
+    fs::create_dir_all(&path).unwrap();
+    let (prev, rec) = (
+        "0".repeat(64),
+        r#"{"n":0,"kind":"open","timestamp":"2026-11-21T22:30:00.000000Z"}"#,
+    );
+    let hash = colibri_text::hex(&Sha256::digest(format!("{prev}\n{rec}")));
+    let line = format!("{{\"hash\":\"{hash}\",\"prev\":\"{prev}\",\"rec\":{rec}}}\n");
+    fs::write(path.join("0000000001-20261121.jsonl"), line).unwrap();
+    let refusals = [
+        Trail::open(options(dir.path(), small()).0).unwrap_err().to_string(),
+        verify(&path, Extent::Whole, None, &WitnessedHeads::default())
+            .unwrap_err()
+            .to_string(),
+        prove(&path, 0).unwrap_err().to_string(),
+        sealed_segments(&path).unwrap_err().to_string(),
+    ];
+    for refusal in refusals {
+        assert!(
+            refusal.contains("segment 0000000001-20261121 is of format 1") && refusal.contains("aside"),
+            "{refusal}"
+        );
+    }
+}
+
+#[test]
+fn status_waits_for_no_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, _) = open(dir.path(), small());
+    calls(&trail, 1);
+    let before = trail.status();
+    // An append that takes as long as this test: its records are made while others wait.
+    let (sender, receiver) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let (begun, wait) = std::sync::mpsc::channel();
+        let trail = &trail;
+        scope.spawn(move || {
+            let records = std::iter::once_with(|| {
+                begun.send(()).unwrap();
+                receiver.recv().unwrap();
+                enter(0, 1, "slow")
+            });
+            trail.append(records).unwrap();
+        });
+        wait.recv().unwrap();
+        let status = trail.status();
+        assert_eq!((status.records, status.segment), (before.records, before.segment));
+        sender.send(()).unwrap();
+    });
+    assert_eq!(trail.status().records, before.records + 1);
 }

@@ -1,9 +1,33 @@
-//! Files of the trail: opened in a directory that somebody else may own, and put there whole or not at all.
+//! The trail's files: where they are, and how they are opened in a directory that somebody else may own.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// The directory of the segments in a state directory.
+#[must_use]
+pub fn directory(state_dir: &Path) -> PathBuf {
+    state_dir.join("trail")
+}
+
+/// The installation's private key in a state directory.
+#[must_use]
+pub fn key_path(state_dir: &Path) -> PathBuf {
+    state_dir.join("trail.key")
+}
+
+/// The daemon's own note of the trail's last head in a state directory.
+#[must_use]
+pub fn note_path(state_dir: &Path) -> PathBuf {
+    state_dir.join("trail.head")
+}
+
+/// The public half of the key in a state directory, for `verify` and for others.
+#[must_use]
+pub fn verifier_path(state_dir: &Path) -> PathBuf {
+    state_dir.join("trail.pub")
+}
 
 /// Opens a regular file for reading, and nothing else: a FIFO put there under a segment's name would hold who reads it
 /// until somebody writes, and a symbolic link would lead elsewhere.
@@ -25,7 +49,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 
 /// Puts a file there in place of the one before: written beside and renamed, so that nobody ever sees half of it. With
 /// `sync` it is on disk before it gets its name.
-pub(super) fn replace(path: &Path, mode: u32, bytes: &[u8], sync: bool) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, mode: u32, bytes: &[u8], sync: bool) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     match fs::remove_file(&beside) {

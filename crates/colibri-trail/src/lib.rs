@@ -3,20 +3,29 @@
 //! Nothing enters or leaves without a record. The trail is a hash chain over all records, cut into segments, and at the
 //! same time one Merkle tree (RFC 6962) over the same records, whose roots are signed as checkpoints. `docs/trail.md`
 //! has the format for people who want to read it without this program.
+//!
+//! The daemon appends ([`Trail::append`]); the rest reads files and needs no daemon.
 
 mod append;
+mod error;
 mod file;
-pub mod merkle;
-pub mod note;
+mod line;
+mod merkle;
 mod prove;
+mod read;
 mod record;
 mod recover;
+mod report;
 mod retain;
-pub mod segment;
+mod segment;
 mod show;
+mod signed_note;
+mod state;
 mod stats;
+mod time;
 mod verify;
 mod witness;
+mod writer;
 
 #[cfg(test)]
 mod campaign;
@@ -25,38 +34,17 @@ mod failures;
 #[cfg(test)]
 mod testing;
 
-pub use append::{Appended, Limits, Options, Status, Trail, TrailError};
-pub use file::open_regular;
+pub use append::{Appended, Options, Status, Trail};
+pub use error::TrailError;
+pub use file::{directory, key_path, note_path, open_regular, verifier_path};
 pub use prove::{Proof, ProofError, check_proof, prove};
 pub use record::{Attempt, Detail, Digest, Enter, Event, Exit, Record};
+pub use report::{Extent, Fault, FaultKind, Report, Vouched, Voucher};
 pub use retain::{Dropped, drop_segments, last_seal, sealed_segments};
-pub use show::{Fields, Filter, Shown, show, tail};
+pub use segment::SegmentName;
+pub use show::{Fields, Filter, Shown, show, show_last, tail};
+pub use signed_note::{NoteError, Verifier};
 pub use stats::{Row, Stats, stats};
-pub use verify::{Extent, Fault, FaultKind, Report, Vouched, Voucher, verify};
-pub use witness::{Head, SyslogWitness, Witness, WitnessedHeads};
-
-use std::path::{Path, PathBuf};
-
-/// The directory of the segments in a state directory.
-#[must_use]
-pub fn directory(state_dir: &Path) -> PathBuf {
-    state_dir.join("trail")
-}
-
-/// The installation's private key in a state directory.
-#[must_use]
-pub fn key_path(state_dir: &Path) -> PathBuf {
-    state_dir.join("trail.key")
-}
-
-/// The daemon's own note of the trail's last head in a state directory.
-#[must_use]
-pub fn note_path(state_dir: &Path) -> PathBuf {
-    state_dir.join("trail.head")
-}
-
-/// The public half of the key in a state directory, for `verify` and for others.
-#[must_use]
-pub fn verifier_path(state_dir: &Path) -> PathBuf {
-    state_dir.join("trail.pub")
-}
+pub use verify::verify;
+pub use witness::{Head, Witness, WitnessedHeads};
+pub use writer::{Limits, Notify, Severity};

@@ -5,23 +5,30 @@
 
 use std::collections::HashMap;
 
+use colibri_text::{hex_into, unhex_into};
 use sha2::{Digest as _, Sha256};
 
 /// A SHA-256 hash: of a leaf, an inner node or a whole tree.
-pub type Hash = [u8; 32];
+pub(crate) type Hash = [u8; 32];
 
-/// The hash of a leaf: SHA-256(0x00 ‖ data), RFC 6962 §2.1.
-#[must_use]
-pub fn leaf_hash(data: &[u8]) -> Hash {
-    let mut hasher = Sha256::new();
-    hasher.update([0]);
-    hasher.update(data);
-    hasher.finalize().into()
+/// A hash as 64 lower-case hex digits.
+pub(crate) type HexHash = [u8; 64];
+
+/// The digits of a hash.
+pub(crate) fn to_hex(hash: &Hash) -> HexHash {
+    let mut digits = [0; 64];
+    hex_into(hash, &mut digits);
+    digits
+}
+
+/// The hash of 64 lower-case hex digits; `None` for anything else.
+pub(crate) fn from_hex(digits: &[u8]) -> Option<Hash> {
+    let mut hash = [0; 32];
+    unhex_into(digits, &mut hash).then_some(hash)
 }
 
 /// The hash of an inner node: SHA-256(0x01 ‖ left ‖ right), RFC 6962 §2.1.
-#[must_use]
-pub fn node_hash(left: &Hash, right: &Hash) -> Hash {
+pub(crate) fn node_hash(left: &Hash, right: &Hash) -> Hash {
     let mut both = [0; 65];
     both[0] = 1;
     both[1..33].copy_from_slice(left);
@@ -31,33 +38,47 @@ pub fn node_hash(left: &Hash, right: &Hash) -> Hash {
 
 /// The roots of the largest complete subtrees of a growing tree: all that is needed to append to it and to know its
 /// root, whatever its size.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Frontier {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Frontier {
     size: u64,
     peaks: Vec<Hash>,
 }
 
+impl Default for Frontier {
+    /// The empty tree, with room for the peaks of any: appending allocates nothing.
+    fn default() -> Self {
+        Self {
+            size: 0,
+            peaks: Vec::with_capacity(u64::BITS as usize),
+        }
+    }
+}
+
 impl Frontier {
     /// Takes up a tree of `size` leaves again from its peaks, largest first. `None` where their number cannot be right.
-    #[must_use]
-    pub fn resume(size: u64, peaks: Vec<Hash>) -> Option<Self> {
-        (peaks.len() == size.count_ones() as usize).then_some(Self { size, peaks })
+    pub(crate) fn resume(size: u64, peaks: &[Hash]) -> Option<Self> {
+        (peaks.len() == size.count_ones() as usize).then(|| {
+            let mut resumed = Self {
+                size,
+                ..Self::default()
+            };
+            resumed.peaks.extend_from_slice(peaks);
+            resumed
+        })
     }
 
     /// How many leaves the tree has.
-    #[must_use]
-    pub fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
     /// The roots of the largest complete subtrees, largest (leftmost) first.
-    #[must_use]
-    pub fn peaks(&self) -> &[Hash] {
+    pub(crate) fn peaks(&self) -> &[Hash] {
         &self.peaks
     }
 
     /// Appends one leaf, given by its hash.
-    pub fn push(&mut self, leaf: Hash) {
+    pub(crate) fn push(&mut self, leaf: Hash) {
         let mut hash = leaf;
         let mut level = self.size;
         while level & 1 == 1 {
@@ -71,8 +92,7 @@ impl Frontier {
     }
 
     /// The root of the tree: MTH(D\[n\]) of RFC 6962 §2.1; of an empty tree the hash of the empty string.
-    #[must_use]
-    pub fn root(&self) -> Hash {
+    pub(crate) fn root(&self) -> Hash {
         let mut peaks = self.peaks.iter().rev();
         match peaks.next() {
             None => Sha256::digest(b"").into(),
@@ -84,7 +104,7 @@ impl Frontier {
 /// Part of a tree: what is left of `start` as a frontier, and the leaves from there on. Enough for the audit path of
 /// any leaf from `start` on, so that a proof reads one segment, however long the trail is.
 #[derive(Debug)]
-pub struct Suffix {
+pub(crate) struct Suffix {
     start: u64,
     leaves: Vec<Hash>,
     peaks: HashMap<(u64, u64), Hash>,
@@ -92,8 +112,7 @@ pub struct Suffix {
 
 impl Suffix {
     /// A suffix without leaves yet, right of `frontier`.
-    #[must_use]
-    pub fn new(frontier: &Frontier) -> Self {
+    pub(crate) fn new(frontier: &Frontier) -> Self {
         let mut peaks = HashMap::new();
         let mut at = 0;
         let mut rest = frontier.size;
@@ -111,14 +130,13 @@ impl Suffix {
     }
 
     /// Appends one leaf, given by its hash.
-    pub fn push(&mut self, leaf: Hash) {
+    pub(crate) fn push(&mut self, leaf: Hash) {
         self.leaves.push(leaf);
     }
 
     /// The audit path of leaf `index` in the whole tree up to here, PATH(m, D\[n\]) of RFC 6962 §2.1.1. `None` where the
     /// leaf is not in the suffix.
-    #[must_use]
-    pub fn path(&self, index: u64) -> Option<Vec<Hash>> {
+    pub(crate) fn path(&self, index: u64) -> Option<Vec<Hash>> {
         let end = self.start + self.leaves.len() as u64;
         if index < self.start || index >= end {
             return None;
@@ -161,8 +179,7 @@ fn split(width: u64) -> u64 {
 
 /// The root that follows from a leaf and its audit path, RFC 9162 §2.1.3.2. `None` where the path has the wrong length
 /// for that index and size.
-#[must_use]
-pub fn root_from_path(leaf: Hash, index: u64, size: u64, path: &[Hash]) -> Option<Hash> {
+pub(crate) fn root_from_path(leaf: Hash, index: u64, size: u64, path: &[Hash]) -> Option<Hash> {
     if index >= size {
         return None;
     }
@@ -192,7 +209,11 @@ pub fn root_from_path(leaf: Hash, index: u64, size: u64, path: &[Hash]) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segment::{from_hex, to_hex};
+
+    /// The hash of a leaf: SHA-256(0x00 ‖ data), RFC 6962 §2.1.
+    fn leaf_hash(data: &[u8]) -> Hash {
+        Sha256::new().chain_update([0]).chain_update(data).finalize().into()
+    }
 
     /// MTH as RFC 6962 §2.1 writes it, with no thought of speed: what the code above is tested against.
     fn naive_root(leaves: &[Vec<u8>]) -> Hash {
@@ -230,13 +251,12 @@ mod tests {
     #[test]
     fn known_answers() {
         // The empty tree, and the one-leaf tree over the empty string: SHA-256("") and SHA-256(0x00).
-        let hex = |h: &Hash| String::from_utf8(to_hex(h).to_vec()).unwrap();
         assert_eq!(
-            hex(&Frontier::default().root()),
+            colibri_text::hex(&Frontier::default().root()),
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
         );
         assert_eq!(
-            hex(&leaf_hash(b"")),
+            colibri_text::hex(&leaf_hash(b"")),
             "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d"
         );
         // The eight leaves that RFC 6962 implementations share as test data, and the roots of their prefixes.
@@ -311,8 +331,8 @@ mod tests {
         for i in 0..11_u8 {
             frontier.push(leaf_hash(&[i]));
         }
-        assert_eq!(Frontier::resume(11, frontier.peaks().to_vec()), Some(frontier.clone()));
-        assert_eq!(Frontier::resume(12, frontier.peaks().to_vec()), None);
-        assert_eq!(Frontier::resume(0, Vec::new()), Some(Frontier::default()));
+        assert_eq!(Frontier::resume(11, frontier.peaks()), Some(frontier.clone()));
+        assert_eq!(Frontier::resume(12, frontier.peaks()), None);
+        assert_eq!(Frontier::resume(0, &[]), Some(Frontier::default()));
     }
 }

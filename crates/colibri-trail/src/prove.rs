@@ -5,12 +5,14 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::merkle::{Hash, Suffix, leaf_hash, root_from_path};
-use super::note::{Checkpoint, NoteError, Verifier};
-use super::segment::{Line, LineReader, Listing, Read, TreeRecord, from_hex, to_hex};
+use crate::line::{Line, link};
+use crate::merkle::{Hash, HexHash, Suffix, from_hex, root_from_path};
+use crate::read::{LineReader, Listing, Read};
+use crate::signed_note::{Checkpoint, NoteError, Verifier};
+use crate::state::StateRecord;
 
 /// The value of `format` in a proof.
-const FORMAT: &str = "colibri-mcp/trail-proof/1";
+const FORMAT: &str = "colibri-mcp/trail-proof/2";
 
 /// Why a proof cannot be made, or does not hold.
 #[derive(Debug, thiserror::Error)]
@@ -50,8 +52,10 @@ pub enum ProofError {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proof {
-    /// `colibri-mcp/trail-proof/1`.
+    /// `colibri-mcp/trail-proof/2`.
     pub format: String,
+    /// The hash of the record before it, hex: part of the leaf.
+    pub prev: String,
     /// The record's bytes as written.
     pub record: String,
     /// The record's number.
@@ -94,29 +98,28 @@ pub fn prove(dir: &Path, n: u64) -> Result<Proof, ProofError> {
                 segment: name.to_string(),
                 line: number,
             };
-            let line = Line::parse(&buffer).filter(Line::is_intact).ok_or_else(damaged)?;
-            let tree = TreeRecord::parse(&line);
+            let line = Line::parse(&buffer).ok_or_else(damaged)?;
+            let leaf = line.leaf().ok_or_else(damaged)?;
+            let state = StateRecord::parse(&line);
             let suffix = match &mut suffix {
                 Some(suffix) => suffix,
                 None => {
-                    let frontier = tree.as_ref().and_then(TreeRecord::frontier).ok_or_else(damaged)?;
-                    suffix.insert(Suffix::new(&frontier))
+                    let tree = state.as_ref().and_then(StateRecord::tree).ok_or_else(damaged)?;
+                    suffix.insert(Suffix::new(&tree))
                 }
             };
-            if let (Some(record), Some(tree)) = (&record, tree)
-                && let Some(checkpoint) = tree.checkpoint
+            if let (Some((prev, record)), Some(state)) = (&record, state)
+                && let Some(checkpoint) = state.checkpoint
             {
                 let path = suffix.path(n).ok_or_else(damaged)?;
                 let proof = Proof {
                     format: FORMAT.into(),
+                    prev: String::clone(prev),
                     record: String::clone(record),
                     leaf_index: n,
-                    tree_size: tree.tree_size,
-                    root: tree.root,
-                    path: path
-                        .iter()
-                        .map(|hash| String::from_utf8_lossy(&to_hex(hash)).into_owned())
-                        .collect(),
+                    tree_size: state.tree_size,
+                    root: state.root,
+                    path: path.iter().map(|hash| colibri_text::hex(hash)).collect(),
                     checkpoint,
                 };
                 // A seal that its own records do not lead to must not leave the house.
@@ -124,9 +127,10 @@ pub fn prove(dir: &Path, n: u64) -> Result<Proof, ProofError> {
                 return Ok(proof);
             }
             if line.n == n {
-                record = Some(String::from_utf8(line.rec.to_vec()).map_err(|_| damaged())?);
+                let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| damaged());
+                record = Some((text(line.prev)?, text(line.rec)?));
             }
-            suffix.push(leaf_hash(line.rec));
+            suffix.push(leaf);
         }
     }
     Err(if record.is_some() {
@@ -171,8 +175,10 @@ fn hold(proof: &Proof) -> Result<Hash, ProofError> {
         .map(|hash| from_hex(hash.as_bytes()))
         .collect::<Option<Vec<_>>>();
     let path = path.ok_or_else(|| ProofError::Form("the path is not made of hashes".into()))?;
+    let prev = from_hex(proof.prev.as_bytes()).and_then(|_| HexHash::try_from(proof.prev.as_bytes()).ok());
+    let prev = prev.ok_or_else(|| ProofError::Form("prev is not a hash".into()))?;
     let root = root_from_path(
-        leaf_hash(proof.record.as_bytes()),
+        link(&prev, proof.record.as_bytes()),
         proof.leaf_index,
         proof.tree_size,
         &path,

@@ -9,7 +9,7 @@ use colibri_text::{push_hex, push_json_string};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::segment::push_number;
+use crate::time::Clock;
 
 /// SHA-256 and length of arguments or of a result: what is recorded of them unless the operator asks for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,66 +151,42 @@ impl Record<'_> {
     }
 
     /// Writes the record as JSON, as number `n` of the trail.
-    pub(super) fn write(&self, out: &mut Vec<u8>, n: u64, clock: &mut Clock) {
+    pub(crate) fn write(&self, out: &mut Vec<u8>, n: u64, clock: &mut Clock) {
         match self {
             Record::Enter(r) => r.write(out, n, clock),
-            Record::Exit(r) => {
-                let result = if r.success { "SUCCESS" } else { "FAIL" };
-                r.attempt.write(out, n, clock, "exit", result);
-                digest(out, "output", r.output);
-                raw(out, "output_full", r.output_full);
-                out.push(b'}');
-            }
+            Record::Exit(r) => r.write(out, n, clock),
             Record::Retry(r) => {
-                r.write(out, n, clock, "retry", "RETRY");
+                r.write(out, n, clock, "retry", b",\"result\":\"RETRY\"");
                 out.push(b'}');
             }
-            Record::Event(r) => {
-                open(out, n, "event");
-                clock.write(out, r.time);
-                text(out, "event", r.event);
-                out.extend_from_slice(b",\"details\":{");
-                for (i, (key, value)) in r.details.iter().enumerate() {
-                    if i > 0 {
-                        out.push(b',');
-                    }
-                    push_json_string(out, key);
-                    out.push(b':');
-                    match value {
-                        Detail::Text(value) => push_json_string(out, value),
-                        Detail::Number(value) => push_number(out, *value),
-                        Detail::Flag(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
-                    }
-                }
-                out.extend_from_slice(b"}}");
-            }
+            Record::Event(r) => r.write(out, n, clock),
         }
     }
 }
 
 impl Enter<'_> {
     fn write(&self, out: &mut Vec<u8>, n: u64, clock: &mut Clock) {
-        open(out, n, "enter");
+        begin(out, n, "enter");
         clock.write(out, self.time);
-        number(out, "uid", self.uid.into());
-        number(out, "gid", self.gid.into());
+        number(out, b",\"uid\":", self.uid.into());
+        number(out, b",\"gid\":", self.gid.into());
         if let Some(pid) = self.pid {
-            number(out, "pid", pid.into());
+            number(out, b",\"pid\":", pid.into());
         }
-        number(out, "connection", self.connection);
+        number(out, b",\"connection\":", self.connection);
         if let Some(continues) = self.continues {
-            number(out, "continues", continues);
+            number(out, b",\"continues\":", continues);
         }
-        text(out, "method", self.method);
-        optional(out, "server", self.server);
-        optional(out, "tool", self.tool);
-        optional(out, "name", self.name);
-        text(out, "era", self.era);
-        text(out, "version", self.version);
-        digest(out, "args", Some(self.args));
-        raw(out, "args_full", self.args_full);
-        optional(out, "traceparent", self.traceparent);
-        optional(out, "tracestate", self.tracestate);
+        text(out, b",\"method\":", self.method);
+        optional(out, b",\"server\":", self.server);
+        optional(out, b",\"tool\":", self.tool);
+        optional(out, b",\"name\":", self.name);
+        text(out, b",\"era\":", self.era);
+        text(out, b",\"version\":", self.version);
+        digest(out, b",\"args\":{\"sha256\":\"", &self.args);
+        raw(out, b",\"args_full\":", self.args_full);
+        optional(out, b",\"traceparent\":", self.traceparent);
+        optional(out, b",\"tracestate\":", self.tracestate);
         out.extend_from_slice(if self.validated {
             b",\"validated\":true}"
         } else {
@@ -219,76 +195,104 @@ impl Enter<'_> {
     }
 }
 
+impl Exit<'_> {
+    fn write(&self, out: &mut Vec<u8>, n: u64, clock: &mut Clock) {
+        let result: &[u8] = if self.success {
+            b",\"result\":\"SUCCESS\""
+        } else {
+            b",\"result\":\"FAIL\""
+        };
+        self.attempt.write(out, n, clock, "exit", result);
+        if let Some(output) = &self.output {
+            digest(out, b",\"output\":{\"sha256\":\"", output);
+        }
+        raw(out, b",\"output_full\":", self.output_full);
+        out.push(b'}');
+    }
+}
+
 impl Attempt<'_> {
     /// All of it but the closing brace.
-    fn write(&self, out: &mut Vec<u8>, n: u64, clock: &mut Clock, kind: &str, result: &str) {
-        open(out, n, kind);
-        number(out, "enter", self.enter);
+    fn write(&self, out: &mut Vec<u8>, n: u64, clock: &mut Clock, kind: &str, result: &[u8]) {
+        begin(out, n, kind);
+        number(out, b",\"enter\":", self.enter);
         clock.write(out, self.time);
-        text(out, "integration_id", self.integration_id);
-        text(out, "operation", self.operation);
-        out.extend_from_slice(b",\"result\":\"");
-        out.extend_from_slice(result.as_bytes());
-        out.push(b'"');
-        number(out, "attempt_number", self.attempt_number.into());
+        text(out, b",\"integration_id\":", self.integration_id);
+        text(out, b",\"operation\":", self.operation);
+        out.extend_from_slice(result);
+        number(out, b",\"attempt_number\":", self.attempt_number.into());
         match self.error_code {
-            Some(code) => text(out, "error_code", code),
+            Some(code) => text(out, b",\"error_code\":", code),
             None => out.extend_from_slice(b",\"error_code\":null"),
         }
         let micros = u64::try_from(self.latency.as_micros()).unwrap_or(u64::MAX);
-        number(out, "latency_ms", micros / 1000);
+        number(out, b",\"latency_ms\":", micros / 1000);
+        let thousandths = micros % 1000;
+        let digits = [thousandths / 100, thousandths / 10 % 10, thousandths % 10].map(|digit| b'0' + digit as u8);
         out.push(b'.');
-        let thousandths = (micros % 1000) as u32;
-        out.extend([thousandths / 100, thousandths / 10 % 10, thousandths % 10].map(|d| b'0' + d as u8));
+        out.extend_from_slice(&digits);
+    }
+}
+
+impl Event<'_> {
+    fn write(&self, out: &mut Vec<u8>, n: u64, clock: &mut Clock) {
+        begin(out, n, "event");
+        clock.write(out, self.time);
+        text(out, b",\"event\":", self.event);
+        out.extend_from_slice(b",\"details\":{");
+        for (i, (key, value)) in self.details.iter().enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            push_json_string(out, key);
+            out.push(b':');
+            match value {
+                Detail::Text(value) => push_json_string(out, value),
+                Detail::Number(value) => push_number(out, *value),
+                Detail::Flag(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
+            }
+        }
+        out.extend_from_slice(b"}}");
     }
 }
 
 /// Begins a record: its number and kind come first, so that a reader finds them without parsing.
-pub(super) fn open(out: &mut Vec<u8>, n: u64, kind: &str) {
-    out.extend_from_slice(b"{\"n\":");
-    push_number(out, n);
+pub(crate) fn begin(out: &mut Vec<u8>, n: u64, kind: &str) {
+    number(out, b"{\"n\":", n);
     out.extend_from_slice(b",\"kind\":\"");
     out.extend_from_slice(kind.as_bytes());
     out.push(b'"');
 }
 
-fn key(out: &mut Vec<u8>, key: &str) {
-    out.extend_from_slice(b",\"");
-    out.extend_from_slice(key.as_bytes());
-    out.extend_from_slice(b"\":");
-}
+// In what follows a key is given as it is written, with the comma before it and the colon behind it.
 
-pub(super) fn number(out: &mut Vec<u8>, name: &str, value: u64) {
-    key(out, name);
+pub(crate) fn number(out: &mut Vec<u8>, key: &[u8], value: u64) {
+    out.extend_from_slice(key);
     push_number(out, value);
 }
 
-pub(super) fn text(out: &mut Vec<u8>, name: &str, value: &str) {
-    key(out, name);
+pub(crate) fn text(out: &mut Vec<u8>, key: &[u8], value: &str) {
+    out.extend_from_slice(key);
     push_json_string(out, value);
 }
 
-fn optional(out: &mut Vec<u8>, name: &str, value: Option<&str>) {
+fn optional(out: &mut Vec<u8>, key: &[u8], value: Option<&str>) {
     if let Some(value) = value {
-        text(out, name, value);
+        text(out, key, value);
     }
 }
 
-fn digest(out: &mut Vec<u8>, name: &str, value: Option<Digest>) {
-    if let Some(value) = value {
-        key(out, name);
-        out.extend_from_slice(b"{\"sha256\":\"");
-        push_hex(out, &value.sha256);
-        out.push(b'"');
-        number(out, "length", value.length);
-        out.push(b'}');
-    }
+fn digest(out: &mut Vec<u8>, key: &[u8], value: &Digest) {
+    out.extend_from_slice(key);
+    push_hex(out, &value.sha256);
+    number(out, b"\",\"length\":", value.length);
+    out.push(b'}');
 }
 
 /// A value as it is. Line ends can only stand between the tokens of valid JSON, where a space means the same.
-fn raw(out: &mut Vec<u8>, name: &str, value: Option<&RawValue>) {
+fn raw(out: &mut Vec<u8>, key: &[u8], value: Option<&RawValue>) {
     if let Some(value) = value {
-        key(out, name);
+        out.extend_from_slice(key);
         let from = out.len();
         out.extend_from_slice(value.get().as_bytes());
         for byte in &mut out[from..] {
@@ -299,80 +303,18 @@ fn raw(out: &mut Vec<u8>, name: &str, value: Option<&RawValue>) {
     }
 }
 
-/// Writes times as RFC 3339 in UTC with microseconds, and keeps the text of the last second.
-#[derive(Debug, Default)]
-pub(super) struct Clock {
-    second: u64,
-    text: Vec<u8>,
-}
-
-impl Clock {
-    /// Appends `,"timestamp":"2026-11-21T22:30:00.000000Z"`. Times before 1970 are written as 1970.
-    pub(super) fn write(&mut self, out: &mut Vec<u8>, time: SystemTime) {
-        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        if self.text.is_empty() || self.second != since.as_secs() {
-            let second = since.as_secs();
-            let date = Date::of(time);
-            let of_day = second % 86_400;
-            self.text.clear();
-            for (value, width, mark) in [
-                (date.year, 4, b'-'),
-                (date.month, 2, b'-'),
-                (date.day, 2, b'T'),
-                (of_day / 3600, 2, b':'),
-                (of_day / 60 % 60, 2, b':'),
-                (of_day % 60, 2, b'.'),
-            ] {
-                padded(&mut self.text, value, width);
-                self.text.push(mark);
-            }
-            self.second = second;
-        }
-        key(out, "timestamp");
-        out.push(b'"');
-        out.extend_from_slice(&self.text);
-        padded(out, since.subsec_micros().into(), 6);
-        out.extend_from_slice(b"Z\"");
-    }
-}
-
-fn padded(out: &mut Vec<u8>, mut value: u64, width: usize) {
-    let from = out.len();
-    out.resize(from + width, b'0');
-    for digit in out[from..].iter_mut().rev() {
-        *digit = b'0' + (value % 10) as u8;
+fn push_number(out: &mut Vec<u8>, mut value: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (value % 10) as u8;
         value /= 10;
-    }
-}
-
-/// A calendar day in UTC, ordered by time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Date {
-    pub(super) year: u64,
-    pub(super) month: u64,
-    pub(super) day: u64,
-}
-
-impl Date {
-    /// The day of a time: Gregorian calendar by the cycle of 400 years, counted from 1 March of year 0.
-    pub(super) fn of(time: SystemTime) -> Self {
-        let days = time
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_secs()
-            / 86_400
-            + 719_468;
-        let (cycle, of_cycle) = (days / 146_097, days % 146_097);
-        let year = (of_cycle - of_cycle / 1460 + of_cycle / 36_524 - of_cycle / 146_096) / 365;
-        let of_year = of_cycle - (365 * year + year / 4 - year / 100);
-        let march = (5 * of_year + 2) / 153;
-        let month = if march < 10 { march + 3 } else { march - 9 };
-        Self {
-            year: cycle * 400 + year + u64::from(month <= 2),
-            month,
-            day: of_year - (153 * march + 2) / 5 + 1,
+        if value == 0 {
+            break;
         }
     }
+    out.extend_from_slice(&digits[at..]);
 }
 
 #[cfg(test)]
@@ -517,26 +459,6 @@ mod tests {
         })
         .write(&mut out, 0, &mut Clock::default());
         assert!(!String::from_utf8(out).unwrap().contains(colibri_text::is_hidden));
-    }
-
-    #[test]
-    fn the_clock_knows_leap_years_and_repeats_itself() {
-        let mut clock = Clock::default();
-        for (second, expected) in [
-            (0, "1970-01-01T00:00:00.000000Z"),
-            (68_169_599, "1972-02-28T23:59:59.000000Z"),
-            (68_169_600, "1972-02-29T00:00:00.000000Z"),
-            (951_868_799, "2000-02-29T23:59:59.000000Z"),
-            (4_107_542_400, "2100-03-01T00:00:00.000000Z"),
-            (4_107_542_400, "2100-03-01T00:00:00.000000Z"),
-        ] {
-            let mut out = Vec::new();
-            clock.write(&mut out, at(second, 0));
-            assert_eq!(
-                String::from_utf8(out).unwrap(),
-                format!(",\"timestamp\":\"{expected}\"")
-            );
-        }
     }
 
     proptest! {

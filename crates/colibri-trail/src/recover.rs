@@ -1,50 +1,46 @@
 //! Finding the end of a segment that an earlier process wrote.
 
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io;
 use std::path::Path;
 
-use super::file::open_regular;
-use super::merkle::{Frontier, leaf_hash};
-use super::segment::{Line, TreeRecord};
+use crate::file::open_regular;
+use crate::line::Line;
+use crate::read::{read_piece, whole_lines};
+use crate::state::{State, StateRecord, carries_state};
 
 /// How much of a segment's end is read first, bytes. A segment that was ended properly has its seal there.
 const FIRST_WINDOW: u64 = 64 << 10;
 
 /// Where a segment's records end, and the state of the trail there.
 #[derive(Debug)]
-pub(super) struct SegmentEnd {
+pub(crate) struct SegmentEnd {
     /// Where the last whole record ends, bytes.
-    pub(super) offset: u64,
+    pub(crate) offset: u64,
     /// The length of the file, bytes.
-    pub(super) length: u64,
-    /// Head and tree after the last whole record; `None` where there is none.
-    pub(super) state: Option<([u8; 64], Frontier)>,
+    pub(crate) length: u64,
+    /// The state after the last whole record; `None` where there is none.
+    pub(crate) state: Option<State>,
     /// Whether the last whole record is a seal and nothing follows it.
-    pub(super) sealed: bool,
+    pub(crate) sealed: bool,
 }
 
 impl SegmentEnd {
     /// Reads backwards as far as needed to meet a record that carries the state of the trail, and from there forward to
     /// the last record that is whole and chained.
-    pub(super) fn find(path: &Path) -> io::Result<Self> {
+    pub(crate) fn find(path: &Path) -> io::Result<Self> {
         let mut file = open_regular(path)?;
         let length = file.metadata()?.len();
         let mut window = FIRST_WINDOW;
         loop {
             let start = length.saturating_sub(window);
-            let mut bytes = Vec::new();
-            file.seek(SeekFrom::Start(start))?;
-            (&mut file).take(length - start).read_to_end(&mut bytes)?;
-            // The window may begin within a line.
-            let skipped = if start == 0 {
-                0
-            } else {
-                bytes.iter().position(|b| *b == b'\n').map_or(bytes.len(), |at| at + 1)
-            };
-            if let Some(end) = Self::in_window(&bytes[skipped..], start + skipped as u64, length) {
+            let (from, bytes) = read_piece(&mut file, start, length)?;
+            if let Some(end) = Self::in_window(&bytes, from, length) {
                 return Ok(end);
             }
             if start == 0 {
+                if let Some(first) = whole_lines(&bytes).next().and_then(Line::parse) {
+                    first.check_format(&path.file_stem().unwrap_or_default().to_string_lossy())?;
+                }
                 return Ok(Self {
                     offset: 0,
                     length,
@@ -60,31 +56,30 @@ impl SegmentEnd {
         let mut candidates = Vec::new();
         let mut at = 0;
         for line in whole_lines(bytes) {
-            if Line::parse(line).is_some_and(|line| matches!(line.kind, "seal" | "open" | "recovered")) {
+            if Line::parse(line).is_some_and(|line| carries_state(line.kind)) {
                 candidates.push(at);
             }
             at += line.len() + 1;
         }
         candidates.into_iter().rev().find_map(|from| {
-            let mut state: Option<([u8; 64], Frontier)> = None;
+            let mut state: Option<State> = None;
             let mut sealed = false;
             let mut at = from;
             for bytes in whole_lines(&bytes[from..]) {
-                let Some(line) = Line::parse(bytes).filter(Line::is_intact) else {
+                let Some((line, leaf)) = Line::parse(bytes).and_then(|line| Some((line, line.leaf()?))) else {
                     break;
                 };
-                let (head, frontier) = match &mut state {
+                let state = match &mut state {
                     Some(state) => state,
-                    None => {
-                        let frontier = TreeRecord::parse(&line)?.frontier()?;
-                        state.insert((*line.prev, frontier))
-                    }
+                    None => state.insert(State {
+                        head: *line.prev,
+                        tree: StateRecord::parse(&line)?.tree()?,
+                    }),
                 };
-                if line.prev != head || line.n != frontier.size() {
+                if *line.prev != state.head || line.n != state.records() {
                     break;
                 }
-                frontier.push(leaf_hash(line.rec));
-                *head = *line.hash;
+                state.push(leaf);
                 sealed = line.kind == "seal";
                 at += bytes.len() + 1;
             }
@@ -97,11 +92,4 @@ impl SegmentEnd {
             })
         })
     }
-}
-
-/// The lines of `bytes` that end with a newline, without it.
-fn whole_lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    bytes
-        .split_inclusive(|b| *b == b'\n')
-        .filter_map(|line| line.strip_suffix(b"\n"))
 }

@@ -9,7 +9,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use super::segment::{Line, LineReader, Listing, Read, SegmentName};
+use crate::line::Line;
+use crate::read::{LineReader, Listing, Read};
+use crate::segment::SegmentName;
+use crate::state::carries_state;
 
 /// What retention did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,7 +94,7 @@ fn last_state(path: &Path, limit: Option<u64>) -> io::Result<Option<Vec<u8>>> {
     let mut reader = LineReader::open(path, limit)?;
     let (mut buffer, mut last) = (Vec::new(), None);
     while reader.next(&mut buffer)? == Read::Line {
-        if Line::parse(&buffer).is_some_and(|line| matches!(line.kind, "seal" | "open" | "recovered")) {
+        if Line::parse(&buffer).is_some_and(|line| carries_state(line.kind)) {
             let mut line = buffer.clone();
             line.push(b'\n');
             last = Some(line);

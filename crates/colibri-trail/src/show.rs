@@ -1,7 +1,7 @@
 //! Reading records back, filtered, in order, and as they are written.
 
-use std::collections::BTreeMap;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::file::open_regular;
-use super::segment::{Line, LineReader, Listing, Read, SegmentName};
+use crate::file::open_regular;
+use crate::line::Line;
+use crate::read::{LineReader, Listing, Read, read_piece, whole_lines};
+use crate::segment::SegmentName;
 
 /// Calls that are remembered until their exit, to tell its user: as many as a daemon has in flight at most, and some.
-const REMEMBERED: usize = 100_000;
+const MAX_REMEMBERED: usize = 100_000;
 
-/// How much of a segment's end [`tail`] reads, bytes.
+/// How much of a segment's end is read first, bytes, and all that [`tail`] reads.
 const LAST_PIECE: u64 = 256 * 1024;
 
 /// How often a followed trail is looked at.
@@ -104,6 +106,15 @@ impl Filter {
                 .all(|(t, s)| if *s == b'0' { t.is_ascii_digit() } else { t == s })
     }
 
+    /// Whether no record of this segment, which another one follows, can be of the time that is wanted.
+    fn is_before(&self, segment: SegmentName, next: SegmentName) -> bool {
+        let day = segment.day.max(next.day);
+        let day = format!("{:04}-{:02}-{:02}", day / 10_000, day / 100 % 100, day % 100);
+        self.since
+            .as_deref()
+            .is_some_and(|since| *day < *since.get(..10).unwrap_or(since))
+    }
+
     fn passes(&self, fields: &Fields, uid: Option<u32>) -> bool {
         let bound = |bound: &Option<String>, reached: fn(&str, &str) -> bool| {
             bound
@@ -120,9 +131,9 @@ impl Filter {
     }
 }
 
-/// Reads the trail in `dir` from its beginning and calls `each` for every record that passes, until it breaks. With
-/// `follow`, goes on as the daemon writes, until the flag is set. Nothing is verified, and lines that are no records
-/// are passed over: that is `verify`'s to tell.
+/// Reads the trail in `dir`, from its beginning or from the day that the filter names, and calls `each` for every record
+/// that passes, until it breaks. With `follow`, goes on as the daemon writes, until the flag is set. Nothing is verified,
+/// and lines that are no records are passed over: that is `verify`'s to tell.
 ///
 /// # Errors
 /// Where the directory or a segment cannot be read.
@@ -132,32 +143,85 @@ pub fn show(
     follow: Option<&AtomicBool>,
     each: &mut dyn FnMut(Shown<'_>) -> ControlFlow<()>,
 ) -> io::Result<()> {
+    read_on(dir, filter, None, 0, follow, each)
+}
+
+/// Like [`show`], but only for the last `count` records that pass, and with `follow` what comes after them. Reads the
+/// trail from its end, as far back as it must.
+///
+/// # Errors
+/// Where the directory or a segment cannot be read.
+pub fn show_last(
+    dir: &Path,
+    filter: &Filter,
+    count: usize,
+    follow: Option<&AtomicBool>,
+    each: &mut dyn FnMut(Shown<'_>) -> ControlFlow<()>,
+) -> io::Result<()> {
+    let listing = Listing::read(dir)?;
+    let mut pieces = Vec::new();
+    let (mut left, mut next, mut end) = (count, None, 0);
+    for (at, name) in listing.segments.iter().enumerate().rev() {
+        if left == 0 || next.is_some_and(|next| filter.is_before(*name, next)) {
+            break;
+        }
+        let limit = listing.torn.get(name).map_or(u64::MAX, |torn| torn.offset);
+        let before = at.checked_sub(1).map(|before| listing.segments[before].path(dir));
+        let last = last_in(&name.path(dir), before.as_deref(), limit, left, filter, u64::MAX)?;
+        if next.is_none() {
+            end = last.end;
+        }
+        left -= last.lines.len();
+        pieces.push(last.lines);
+        next = Some(*name);
+    }
+    for (line, uid) in pieces.iter().rev().flatten() {
+        if let Some(shown) = read(line, &mut BTreeMap::new())
+            && each(Shown { uid: *uid, ..shown }).is_break()
+        {
+            return Ok(());
+        }
+    }
+    match follow {
+        Some(_) => read_on(dir, filter, listing.segments.last().copied(), end, follow, each),
+        None => Ok(()),
+    }
+}
+
+/// Reads from byte `at` of segment `from` on.
+fn read_on(
+    dir: &Path,
+    filter: &Filter,
+    mut from: Option<SegmentName>,
+    mut at: u64,
+    follow: Option<&AtomicBool>,
+    each: &mut dyn FnMut(Shown<'_>) -> ControlFlow<()>,
+) -> io::Result<()> {
     let mut users = BTreeMap::new();
     let mut buffer = Vec::new();
-    let mut done: Option<SegmentName> = None;
-    let mut at = 0;
     loop {
         let listing = Listing::read(dir)?;
-        let newer = listing
-            .segments
-            .iter()
-            .filter(|name| done.is_none_or(|done| **name > done))
-            .copied();
-        let newer: Vec<SegmentName> = newer.collect();
-        for (i, name) in newer.iter().enumerate() {
+        let mut names = listing.segments.iter().copied().peekable();
+        while let Some(name) = names.next() {
+            let next = names.peek().copied();
+            if from.is_some_and(|from| name < from) || next.is_some_and(|next| filter.is_before(name, next)) {
+                continue;
+            }
+            if from != Some(name) {
+                from = Some(name);
+                at = 0;
+            }
             let mut reader = LineReader::open(&name.path(dir), None)?;
             reader.seek(at)?;
-            let limit = listing.torn.get(name).map_or(u64::MAX, |torn| torn.offset);
+            let limit = listing.torn.get(&name).map_or(u64::MAX, |torn| torn.offset);
             while reader.next(&mut buffer)? == Read::Line && reader.offset() <= limit {
                 at = reader.offset();
-                if record(&buffer, filter, &mut users, each).is_break() {
+                if let Some(shown) = read(&buffer, &mut users)
+                    && filter.passes(&shown.fields, shown.uid)
+                    && each(shown).is_break()
+                {
                     return Ok(());
                 }
-            }
-            // Only the last segment can still grow.
-            if i + 1 < newer.len() {
-                done = Some(*name);
-                at = 0;
             }
         }
         match follow {
@@ -167,80 +231,102 @@ pub fn show(
     }
 }
 
-/// Calls `each` for the last records of a segment, at most `most` of them, oldest first. Reads a bounded piece of the
+/// Calls `each` for the last records of a segment, at most `count` of them, oldest first. Reads a bounded piece of the
 /// segment's end, so that it costs the same whatever the segment's length; records that are longer are not found.
 ///
 /// # Errors
 /// Where the segment cannot be read.
-pub fn tail(segment: &Path, most: usize, each: &mut dyn FnMut(Shown<'_>)) -> io::Result<()> {
-    let mut file = open_regular(segment)?;
-    let length = file.metadata()?.len();
-    let from = length.saturating_sub(LAST_PIECE);
-    file.seek(SeekFrom::Start(from))?;
-    let mut piece = Vec::new();
-    file.take(LAST_PIECE).read_to_end(&mut piece)?;
-    // Neither a line that began before the piece nor one that is just being written is whole.
-    let begin = match from {
-        0 => 0,
-        _ => piece
-            .iter()
-            .position(|byte| *byte == b'\n')
-            .map_or(piece.len(), |at| at + 1),
-    };
-    let end = piece
-        .iter()
-        .rposition(|byte| *byte == b'\n')
-        .map_or(begin, |at| at.max(begin));
-    let lines: Vec<&[u8]> = piece[begin..end].split(|byte| *byte == b'\n').collect();
-    let shown = lines.len().saturating_sub(most);
-    let mut users = BTreeMap::new();
-    for (index, line) in lines.into_iter().enumerate() {
-        // Earlier ones are read as well: they say whose the calls are.
-        let _ = record(line, &Filter::default(), &mut users, &mut |record| {
-            if index >= shown {
-                each(record);
-            }
-            ControlFlow::Continue(())
-        });
+pub fn tail(segment: &Path, count: usize, each: &mut dyn FnMut(Shown<'_>)) -> io::Result<()> {
+    let last = last_in(segment, None, u64::MAX, count, &Filter::default(), LAST_PIECE)?;
+    for (line, uid) in &last.lines {
+        if let Some(shown) = read(line, &mut BTreeMap::new()) {
+            each(Shown { uid: *uid, ..shown });
+        }
     }
     Ok(())
 }
 
-fn record(
-    line: &[u8],
+/// The last records of a segment.
+struct Last {
+    /// Their lines, oldest first, each with its user where that is known.
+    lines: Vec<(Vec<u8>, Option<u32>)>,
+    /// Where the last whole line of the segment ends, bytes.
+    end: u64,
+}
+
+/// Finds the last `count` records that pass in the first `limit` bytes of a segment, `before` being the one before it.
+/// Reads a piece of its end, and more where that has too few, up to `most` bytes.
+fn last_in(
+    segment: &Path,
+    before: Option<&Path>,
+    limit: u64,
+    count: usize,
     filter: &Filter,
-    users: &mut BTreeMap<u64, u32>,
-    each: &mut dyn FnMut(Shown<'_>) -> ControlFlow<()>,
-) -> ControlFlow<()> {
-    let Some(line) = Line::parse(line) else {
-        return ControlFlow::Continue(());
-    };
-    let Ok(rec) = std::str::from_utf8(line.rec) else {
-        return ControlFlow::Continue(());
-    };
-    let Ok(fields) = serde_json::from_str::<Fields>(rec) else {
-        return ControlFlow::Continue(());
-    };
+    most: u64,
+) -> io::Result<Last> {
+    let mut file = open_regular(segment)?;
+    let length = file.metadata()?.len().min(limit);
+    let mut window = LAST_PIECE;
+    loop {
+        let start = length.saturating_sub(window);
+        let (mut users, mut found, mut at) = (BTreeMap::new(), VecDeque::new(), 0);
+        // What comes before the piece says whose the calls are that end in it.
+        let earlier = match before {
+            _ if start > 0 => read_piece(&mut file, start.saturating_sub(LAST_PIECE), start)?.1,
+            Some(before) => {
+                let mut before = open_regular(before)?;
+                let length = before.metadata()?.len();
+                read_piece(&mut before, length.saturating_sub(LAST_PIECE), length)?.1
+            }
+            None => Vec::new(),
+        };
+        for line in whole_lines(&earlier) {
+            read(line, &mut users);
+        }
+        let (from, piece) = read_piece(&mut file, start, length)?;
+        for line in whole_lines(&piece) {
+            if let Some(shown) = read(line, &mut users)
+                && filter.passes(&shown.fields, shown.uid)
+            {
+                found.push_back((at..at + line.len(), shown.uid));
+                if found.len() > count {
+                    found.pop_front();
+                }
+            }
+            at += line.len() + 1;
+        }
+        if found.len() == count || start == 0 || window >= most {
+            let lines = found.into_iter().map(|(line, uid)| (piece[line].to_vec(), uid));
+            return Ok(Last {
+                lines: lines.collect(),
+                end: from + at as u64,
+            });
+        }
+        window = window.saturating_mul(8);
+    }
+}
+
+/// Reads a line. `users` are those of the calls before it that have not ended.
+fn read<'a>(line: &'a [u8], users: &mut BTreeMap<u64, u32>) -> Option<Shown<'a>> {
+    let line = Line::parse(line)?;
+    let rec = std::str::from_utf8(line.rec).ok()?;
+    let fields: Fields = serde_json::from_str(rec).ok()?;
     let uid = match (line.kind, fields.enter) {
         ("exit", Some(enter)) => users.remove(&enter),
         (_, Some(enter)) => users.get(&enter).copied(),
         _ => fields.uid,
     };
     if let ("enter", Some(uid)) = (line.kind, fields.uid) {
-        if users.len() == REMEMBERED {
+        if users.len() == MAX_REMEMBERED {
             users.pop_first();
         }
         users.insert(line.n, uid);
     }
-    if filter.passes(&fields, uid) {
-        each(Shown {
-            n: line.n,
-            kind: line.kind.to_owned(),
-            rec,
-            fields,
-            uid,
-        })
-    } else {
-        ControlFlow::Continue(())
-    }
+    Some(Shown {
+        n: line.n,
+        kind: line.kind.to_owned(),
+        rec,
+        fields,
+        uid,
+    })
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use super::show::{Filter, show};
+use crate::show::{Filter, show};
 
 /// Servers and tools that are told apart; tool names come from clients, so there may be any number of them.
 const MAX_ROWS: usize = 10_000;

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
-use super::*;
+use crate::*;
 
 /// Keeps the heads it is given.
 #[derive(Default)]
-pub(super) struct Memory {
+pub(crate) struct Memory {
     heads: Mutex<Vec<Head>>,
     grown: Condvar,
 }
@@ -23,7 +23,7 @@ impl Witness for Memory {
 }
 
 impl Memory {
-    pub(super) fn heads(&self) -> WitnessedHeads {
+    pub(crate) fn heads(&self) -> WitnessedHeads {
         let mut found = WitnessedHeads::default();
         self.heads
             .lock()
@@ -34,7 +34,7 @@ impl Memory {
     }
 
     /// Waits until a head covers that many records.
-    pub(super) fn wait_for(&self, records: u64) {
+    pub(crate) fn wait_for(&self, records: u64) {
         let heads = self.heads.lock().unwrap();
         let short = |heads: &mut Vec<Head>| heads.last().is_none_or(|head| head.records < records);
         let (_heads, wait) = self
@@ -46,7 +46,7 @@ impl Memory {
 }
 
 /// A small trail: segments, seals and heads come often.
-pub(super) fn small() -> Limits {
+pub(crate) fn small() -> Limits {
     Limits {
         segment_bytes: 6000,
         seal_records: 8,
@@ -55,7 +55,7 @@ pub(super) fn small() -> Limits {
     }
 }
 
-pub(super) fn options(state_dir: &Path, limits: Limits) -> (Options, Arc<Memory>) {
+pub(crate) fn options(state_dir: &Path, limits: Limits) -> (Options, Arc<Memory>) {
     let memory = Arc::new(Memory::default());
     let witness = Arc::clone(&memory) as Arc<dyn Witness>;
     (
@@ -63,22 +63,23 @@ pub(super) fn options(state_dir: &Path, limits: Limits) -> (Options, Arc<Memory>
             state_dir: state_dir.into(),
             sync: false,
             witness,
+            notify: |_, _| (),
             limits,
         },
         memory,
     )
 }
 
-pub(super) fn open(state_dir: &Path, limits: Limits) -> (Trail, Arc<Memory>) {
+pub(crate) fn open(state_dir: &Path, limits: Limits) -> (Trail, Arc<Memory>) {
     let (options, memory) = options(state_dir, limits);
     (Trail::open(options).unwrap(), memory)
 }
 
-pub(super) fn time(seconds: u64) -> SystemTime {
+pub(crate) fn time(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_300_200 + seconds)
 }
 
-pub(super) fn enter(seconds: u64, uid: u32, tool: &str) -> Record<'_> {
+pub(crate) fn enter(seconds: u64, uid: u32, tool: &str) -> Record<'_> {
     Record::Enter(Enter {
         time: time(seconds),
         uid,
@@ -100,7 +101,7 @@ pub(super) fn enter(seconds: u64, uid: u32, tool: &str) -> Record<'_> {
     })
 }
 
-pub(super) fn exit(seconds: u64, enter: u64, tool: &str, success: bool, millis: u64) -> Record<'_> {
+pub(crate) fn exit(seconds: u64, enter: u64, tool: &str, success: bool, millis: u64) -> Record<'_> {
     Record::Exit(Exit {
         attempt: Attempt {
             time: time(seconds),
@@ -118,7 +119,7 @@ pub(super) fn exit(seconds: u64, enter: u64, tool: &str, success: bool, millis: 
 }
 
 /// Appends `calls` calls, two records each.
-pub(super) fn calls(trail: &Trail, calls: u64) {
+pub(crate) fn calls(trail: &Trail, calls: u64) {
     for i in 0..calls {
         let tool = format!("tool{}", i % 3);
         let first = trail.append(&[enter(i, 1000 + (i % 2) as u32, &tool)]).unwrap().first;
@@ -126,7 +127,7 @@ pub(super) fn calls(trail: &Trail, calls: u64) {
     }
 }
 
-pub(super) fn check(state_dir: &Path, heads: &WitnessedHeads) -> Report {
+pub(crate) fn check(state_dir: &Path, heads: &WitnessedHeads) -> Report {
     let verifier = std::fs::read_to_string(verifier_path(state_dir))
         .unwrap()
         .parse()
@@ -135,7 +136,7 @@ pub(super) fn check(state_dir: &Path, heads: &WitnessedHeads) -> Report {
 }
 
 /// Verifies a trail that nobody touched.
-pub(super) fn sound(state_dir: &Path, heads: &WitnessedHeads) -> Report {
+pub(crate) fn sound(state_dir: &Path, heads: &WitnessedHeads) -> Report {
     let report = check(state_dir, heads);
     assert!(report.is_sound(), "{report:#?}");
     assert_eq!(
@@ -145,7 +146,7 @@ pub(super) fn sound(state_dir: &Path, heads: &WitnessedHeads) -> Report {
     report
 }
 
-pub(super) fn segments(state_dir: &Path) -> Vec<PathBuf> {
+pub(crate) fn segments(state_dir: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<_> = std::fs::read_dir(directory(state_dir))
         .unwrap()
         .map(|entry| entry.unwrap().path())

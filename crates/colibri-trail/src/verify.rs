@@ -7,149 +7,14 @@
 use std::io;
 use std::path::Path;
 
-use serde::Serialize;
-
-use super::merkle::{Frontier, leaf_hash};
-use super::note::{Checkpoint, Verifier};
-use super::segment::{GENESIS, Line, LineReader, Listing, Read, SegmentName, TreeRecord, to_hex};
-use super::witness::WitnessedHeads;
-
-/// Faults that a report lists; it counts all.
-const LISTED: usize = 100;
-
-/// What is wrong with a trail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FaultKind {
-    /// A line is not of the trail's form.
-    MalformedLine,
-    /// A record is not what its hash was made of, or not what the next one follows.
-    EditedRecord,
-    /// Records are not there.
-    MissingRecord,
-    /// A record stands where there was none.
-    InsertedRecord,
-    /// A record stands where it was not written.
-    ReorderedRecord,
-    /// A segment is not there.
-    MissingSegment,
-    /// A segment stands where there was none.
-    InsertedSegment,
-    /// A segment does not begin where the one before it ends.
-    BadLink,
-    /// A seal, or the first record of a segment, does not fit the records before it.
-    BadSeal,
-    /// The signed checkpoint in a seal is not for that seal, or not signed by the installation's key.
-    BadCheckpoint,
-    /// A segment ends within a line, and no `recovered` record says so.
-    TornTail,
-    /// What follows a segment's last counted record is more than the rest of an interrupted write.
-    DamagedTail,
-    /// The trail ends before a head that was witnessed.
-    Truncated,
-    /// The trail differs from a head that was witnessed: it was written anew.
-    Rewritten,
-}
-
-impl std::fmt::Display for FaultKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::MalformedLine => "malformed line",
-            Self::EditedRecord => "edited record",
-            Self::MissingRecord => "missing record",
-            Self::InsertedRecord => "inserted record",
-            Self::ReorderedRecord => "reordered record",
-            Self::MissingSegment => "missing segment",
-            Self::InsertedSegment => "inserted segment",
-            Self::BadLink => "bad link between segments",
-            Self::BadSeal => "bad seal",
-            Self::BadCheckpoint => "bad checkpoint",
-            Self::TornTail => "torn tail",
-            Self::DamagedTail => "damaged tail",
-            Self::Truncated => "truncated",
-            Self::Rewritten => "rewritten",
-        })
-    }
-}
-
-/// One thing that is wrong.
-#[derive(Clone, Debug, Serialize)]
-pub struct Fault {
-    /// The segment, where it is in one.
-    pub segment: Option<String>,
-    /// The line in it, counted from 1.
-    pub line: Option<u64>,
-    /// What is wrong.
-    pub kind: FaultKind,
-    /// The same in words.
-    pub what: String,
-}
-
-/// What `verify` found.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Report {
-    /// What is wrong, the first hundred.
-    pub faults: Vec<Fault>,
-    /// How much is wrong.
-    pub fault_count: u64,
-    /// What is not wrong but worth knowing.
-    pub notes: Vec<String>,
-    /// Segments read.
-    pub segments: u64,
-    /// The number of the first record that is there; the ones before it were dropped by retention.
-    pub first_record: u64,
-    /// Records in the whole trail, dropped ones included.
-    pub records: u64,
-    /// Hash of the last record, hex.
-    pub head: String,
-    /// Merkle root over all records, hex; `None` where it cannot be told.
-    pub root: Option<String>,
-    /// Seals whose checkpoint was checked against the installation's key.
-    pub checkpoints: u64,
-    /// Witnessed heads that agree with the trail.
-    pub witnessed_heads: u64,
-    /// How far the promise reaches: records covered by the last witnessed head that agrees.
-    pub promised_records: u64,
-    /// Who vouches for the trail, and how far.
-    pub vouched_by: Vec<Vouched>,
-}
-
-/// Who vouches for a trail: somebody whose head agrees with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Vouched {
-    /// Who.
-    pub by: Voucher,
-    /// For how many records.
-    pub records: u64,
-}
-
-/// Who can vouch for a trail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Voucher {
-    /// A witness: a log of heads that the daemon cannot change.
-    Witness,
-    /// The daemon's own note of the last head. It knows what others removed; who can write as the daemon's user can
-    /// change it too.
-    Note,
-}
-
-impl Report {
-    /// Whether nothing is wrong.
-    #[must_use]
-    pub fn is_sound(&self) -> bool {
-        self.fault_count == 0
-    }
-}
-
-/// What a directory holds of a trail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
-    /// All of it: it must reach to the last witnessed head.
-    Whole,
-    /// Copies of complete segments, which end before the trail does.
-    Archive,
-}
+use crate::line::{FORMAT, GENESIS, Line};
+use crate::merkle::{Frontier, HexHash, to_hex};
+use crate::read::{LineReader, Listing, Read};
+use crate::report::{Extent, Fault, FaultKind, MAX_LISTED, Report, Vouched, Voucher};
+use crate::segment::SegmentName;
+use crate::signed_note::{Checkpoint, Verifier};
+use crate::state::{StateRecord, carries_state, opens_segment};
+use crate::witness::WitnessedHeads;
 
 /// Verifies the trail in `dir`. With a key, checkpoints are checked against it; the heads are what witnesses saw.
 ///
@@ -165,7 +30,7 @@ pub fn verify(dir: &Path, extent: Extent, verifier: Option<&Verifier>, heads: &W
         head: GENESIS,
         next: 0,
         top: 0,
-        frontier: Some(Frontier::default()),
+        tree: Some(Frontier::default()),
         adopt: false,
         unlinked: false,
         sealed: true,
@@ -193,13 +58,13 @@ struct Walk<'a> {
     /// Segment and line that are being read.
     place: (Option<String>, Option<u64>),
     /// The hash that the next line must follow.
-    head: [u8; 64],
+    head: HexHash,
     /// The number that the next record must have.
     next: u64,
     /// One more than the highest number met.
     top: u64,
     /// The tree; `None` from a fault on until a record tells its state again.
-    frontier: Option<Frontier>,
+    tree: Option<Frontier>,
     /// The next line is taken as it is: what was before it is not there.
     adopt: bool,
     /// The line before was no good: do not say of the next one that it does not follow.
@@ -224,7 +89,7 @@ impl Walk<'_> {
 
     fn fault_at(&mut self, segment: Option<String>, line: Option<u64>, kind: FaultKind, what: String) {
         self.report.fault_count += 1;
-        if self.report.faults.len() < LISTED {
+        if self.report.faults.len() < MAX_LISTED {
             self.report.faults.push(Fault {
                 segment,
                 line,
@@ -273,34 +138,29 @@ impl Walk<'_> {
             ordinal = name.ordinal;
             let mut buffer = Vec::new();
             let read = LineReader::open(&name.seal_path(dir), None)?.next(&mut buffer)?;
-            let line = if read == Read::Line {
-                Line::parse(&buffer).filter(Line::is_intact)
-            } else {
-                None
-            };
-            let tree = line
-                .as_ref()
-                .and_then(TreeRecord::parse)
-                .filter(|tree| tree.frontier().is_some());
-            let (Some(line), Some(tree)) = (line, tree) else {
+            let line = if read == Read::Line { Line::parse(&buffer) } else { None };
+            let seal = line.and_then(|line| {
+                let (leaf, record) = (line.leaf()?, StateRecord::parse(&line)?);
+                let tree = record.tree()?;
+                Some((line, leaf, record, tree))
+            });
+            let Some((line, leaf, record, mut tree)) = seal else {
                 let what = "what is left of this dropped segment is not its seal".to_owned();
                 self.fault(FaultKind::BadSeal, what);
                 continue;
             };
-            if tree.tree_size != line.n || tree.tree_size < size || tree.head.as_bytes() != line.prev {
+            if record.tree_size != line.n || record.tree_size < size || record.head.as_bytes() != line.prev {
                 let what = "the seal of this dropped segment does not fit the one before it".to_owned();
                 self.fault(FaultKind::BadSeal, what);
             }
-            self.checkpoint(&line, &tree);
-            size = tree.tree_size;
+            self.checkpoint(&line, &record);
+            size = record.tree_size;
             self.head = *line.hash;
             self.sealed = line.kind == "seal";
             self.previous = Some(*name);
             self.next = line.n + 1;
-            self.frontier = tree.frontier().map(|mut frontier| {
-                frontier.push(leaf_hash(line.rec));
-                frontier
-            });
+            tree.push(leaf);
+            self.tree = Some(tree);
         }
         if ordinal > 0 {
             self.adopt = !self.sealed;
@@ -342,7 +202,7 @@ impl Walk<'_> {
                     "the segment ends within a line and nothing after it says why".into(),
                 );
                 self.unlinked = true;
-                self.frontier = None;
+                self.tree = None;
             } else {
                 self.fault(
                     FaultKind::Truncated,
@@ -379,7 +239,7 @@ impl Walk<'_> {
             number += 1;
             match reader.next(&mut buffer)? {
                 Read::Line => {
-                    let line = Line::parse(&buffer).filter(Line::is_intact);
+                    let line = Line::parse(&buffer).filter(|line| line.leaf().is_some());
                     match line.filter(|line| *line.prev == head && line.n == next) {
                         Some(line) => (head, next) = (*line.hash, line.n + 1),
                         None => {
@@ -407,22 +267,23 @@ impl Walk<'_> {
         let Some(line) = Line::parse(bytes) else {
             self.fault(FaultKind::MalformedLine, "not a line of a trail".into());
             self.unlinked = true;
-            self.frontier = None;
+            self.tree = None;
             self.next += 1;
             self.top = self.top.max(self.next);
             return;
         };
-        let intact = line.is_intact();
+        let leaf = line.leaf();
+        let intact = leaf.is_some();
         if !intact {
             self.fault(
                 FaultKind::EditedRecord,
                 format!("record {} is not what its hash was made of", line.n),
             );
-            self.frontier = None;
+            self.tree = None;
         }
         if self.adopt {
             self.top = self.top.max(line.n);
-            self.frontier = None;
+            self.tree = None;
         } else if line.n != self.next {
             self.out_of_order(&line, intact);
         } else if *line.prev != self.head && !self.unlinked && intact {
@@ -439,7 +300,7 @@ impl Walk<'_> {
                 )
             };
             self.fault(kind, what);
-            self.frontier = None;
+            self.tree = None;
         }
         self.adopt = false;
         self.first.get_or_insert(line.n);
@@ -451,14 +312,15 @@ impl Walk<'_> {
         self.next = line.n.saturating_add(1);
         self.top = self.top.max(self.next);
         self.sealed = line.kind == "seal";
-        if let Some(frontier) = &mut self.frontier {
-            frontier.push(leaf_hash(line.rec));
+        match (&mut self.tree, leaf) {
+            (Some(tree), Some(leaf)) => tree.push(leaf),
+            _ => self.tree = None,
         }
         self.witnessed(&line);
     }
 
     fn out_of_order(&mut self, line: &Line<'_>, intact: bool) {
-        self.frontier = None;
+        self.tree = None;
         let n = line.n;
         if n >= self.top {
             if n > self.top {
@@ -495,7 +357,7 @@ impl Walk<'_> {
             }
         }
         // A trail with thousands of holes is named well enough by the first of them.
-        if self.gaps.len() > LISTED {
+        if self.gaps.len() > MAX_LISTED {
             self.report_gaps();
         }
     }
@@ -512,7 +374,7 @@ impl Walk<'_> {
 
     /// Checks a record that tells the state of the trail, and that one stands where one must.
     fn state(&mut self, line: &Line<'_>, first: bool) {
-        let opens = matches!(line.kind, "open" | "recovered");
+        let opens = opens_segment(line.kind);
         if opens != first {
             let what = if first {
                 "the segment does not begin with its opening record"
@@ -521,19 +383,21 @@ impl Walk<'_> {
             };
             self.fault(FaultKind::BadLink, what.into());
         }
-        if !opens && line.kind != "seal" {
+        if !carries_state(line.kind) {
             return;
         }
-        let Some((tree, claimed)) = TreeRecord::parse(line).and_then(|tree| tree.frontier().map(|f| (tree, f))) else {
+        let Some((record, claimed)) =
+            StateRecord::parse(line).and_then(|record| record.tree().map(|tree| (record, tree)))
+        else {
             self.fault(
                 FaultKind::BadSeal,
                 format!("record {} does not tell a state of the trail", line.n),
             );
-            self.frontier = None;
+            self.tree = None;
             return;
         };
-        let fits = self.frontier.as_ref().is_none_or(|frontier| *frontier == claimed);
-        if !fits || tree.tree_size != line.n || tree.head.as_bytes() != line.prev {
+        let fits = self.tree.as_ref().is_none_or(|tree| *tree == claimed);
+        if !fits || record.tree_size != line.n || record.head.as_bytes() != line.prev {
             self.fault(
                 FaultKind::BadSeal,
                 format!("record {} does not fit the records before it", line.n),
@@ -541,27 +405,33 @@ impl Walk<'_> {
         }
         if opens && first {
             let previous = self.previous.map(|name| name.to_string());
-            if tree.previous != previous && line.n > 0 {
-                let named = tree.previous.as_deref().unwrap_or("none");
+            if record.format != Some(FORMAT) {
+                self.fault(
+                    FaultKind::BadLink,
+                    format!("the segment does not say that it is of format {FORMAT}"),
+                );
+            }
+            if record.previous != previous && line.n > 0 {
+                let named = record.previous.as_deref().unwrap_or("none");
                 let what = format!("the segment names {named} as the one before it");
                 self.fault(FaultKind::BadLink, what);
             }
         }
-        self.checkpoint(line, &tree);
-        self.frontier = Some(claimed);
+        self.checkpoint(line, &record);
+        self.tree = Some(claimed);
     }
 
-    fn checkpoint(&mut self, line: &Line<'_>, tree: &TreeRecord) {
+    fn checkpoint(&mut self, line: &Line<'_>, record: &StateRecord) {
         if line.kind != "seal" {
             return;
         }
-        let note = tree.checkpoint.as_deref().unwrap_or_default();
+        let note = record.checkpoint.as_deref().unwrap_or_default();
         let opened = match self.verifier {
             Some(verifier) => verifier.open(note),
             None => Checkpoint::parse(note).map(|c| (c.size, c.root)),
         };
         match opened {
-            Ok((size, root)) if size == tree.tree_size && to_hex(&root) == tree.root.as_bytes() => {
+            Ok((size, root)) if size == record.tree_size && to_hex(&root) == record.root.as_bytes() => {
                 self.report.checkpoints += u64::from(self.verifier.is_some());
             }
             Ok(_) => self.fault(
@@ -587,7 +457,7 @@ impl Walk<'_> {
         let Some(heads) = self.heads.heads.get(&(line.n.saturating_add(1))) else {
             return;
         };
-        let root = self.frontier.as_ref().map(Frontier::root);
+        let root = self.tree.as_ref().map(Frontier::root);
         for head in heads {
             if to_hex(&head.hash) == *line.hash && root.is_none_or(|root| root == head.root) {
                 self.report.witnessed_heads += 1;
@@ -643,9 +513,7 @@ impl Walk<'_> {
         self.report.first_record = self.first.unwrap_or(self.top);
         self.report.records = self.top;
         self.report.head = String::from_utf8_lossy(&self.head).into_owned();
-        self.report.root = self
-            .frontier
-            .map(|f| String::from_utf8_lossy(&to_hex(&f.root())).into_owned());
+        self.report.root = self.tree.map(|tree| colibri_text::hex(&tree.root()));
         if self.heads.forged > 0 {
             let forged = self.heads.forged;
             self.report.notes.push(format!(

@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read as _};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
-use super::file::open_regular;
-use super::merkle::Hash;
-use super::note::{Signer, Verifier};
-use super::segment::{from_hex, to_hex};
+use colibri_text::hex;
+
+use crate::file::open_regular;
+use crate::merkle::{Hash, from_hex};
+use crate::signed_note::{Signer, Verifier};
 
 const MARK: &str = "trail-head ";
 
@@ -50,8 +50,7 @@ impl Head {
 
     /// What is signed. Its first line is no origin, so that it can never be taken for a checkpoint.
     fn text(&self) -> String {
-        let (hash, root) = (to_hex(&self.hash), to_hex(&self.root));
-        let (hash, root) = (String::from_utf8_lossy(&hash), String::from_utf8_lossy(&root));
+        let (hash, root) = (hex(&self.hash), hex(&self.root));
         format!(
             "colibri-mcp trail head\n{}\n{}\n{hash}\n{root}\n",
             self.origin, self.records
@@ -95,8 +94,7 @@ impl Head {
 
 impl std::fmt::Display for Head {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (hash, root) = (to_hex(&self.hash), to_hex(&self.root));
-        let (hash, root) = (String::from_utf8_lossy(&hash), String::from_utf8_lossy(&root));
+        let (hash, root) = (hex(&self.hash), hex(&self.root));
         let Self {
             records,
             origin,
@@ -117,43 +115,6 @@ pub trait Witness: Send + Sync {
     /// # Errors
     /// Where it could not be handed on; the trail logs it and tries again with the next head.
     fn witness(&self, head: &Head) -> io::Result<()>;
-}
-
-/// Hands heads to the local syslogd, facility `auth`, level `notice`.
-#[derive(Default)]
-pub struct SyslogWitness {
-    logger: Mutex<Option<syslog::Logger<syslog::LoggerBackend, syslog::Formatter3164>>>,
-}
-
-impl SyslogWitness {
-    /// A witness that connects when the first head comes, and again whenever syslogd went away.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-}
-
-impl Witness for SyslogWitness {
-    fn witness(&self, head: &Head) -> io::Result<()> {
-        let mut slot = self.logger.lock().unwrap_or_else(PoisonError::into_inner);
-        // A syslogd that was restarted has a new socket: one failure is answered by connecting once more.
-        if let Some(logger) = slot.as_mut()
-            && logger.notice(head).is_ok()
-        {
-            return Ok(());
-        }
-        *slot = None;
-        let formatter = syslog::Formatter3164 {
-            facility: syslog::Facility::LOG_AUTH,
-            hostname: None,
-            process: "colibri-mcpd".into(),
-            pid: std::process::id(),
-        };
-        let mut logger = syslog::unix(formatter).map_err(io::Error::other)?;
-        logger.notice(head).map_err(io::Error::other)?;
-        *slot = Some(logger);
-        Ok(())
-    }
 }
 
 /// Heads found in a log, by number of records.

@@ -4,9 +4,8 @@
 //! The installation has one ed25519 key. Its name is the log's origin: `colibri-mcp/trail/` and sixteen random hex
 //! digits, made with the key, since host names change and repeat.
 
-use std::fs;
 use std::io::{self, Read as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -15,8 +14,8 @@ use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
-use super::file::replace;
-use super::merkle::Hash;
+use crate::file::{open_regular, replace};
+use crate::merkle::Hash;
 
 /// Signature type 0x01 of c2sp.org/signed-note: ed25519.
 const ED25519: u8 = 1;
@@ -87,11 +86,7 @@ impl Signer {
             path: path.into(),
             source,
         };
-        let file = fs::OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-            .open(path)
-            .map_err(failed)?;
+        let file = open_regular(path).map_err(failed)?;
         let mode = file.metadata().map_err(failed)?.mode() & 0o7777;
         if mode & 0o077 != 0 {
             return Err(NoteError::KeyMode {
@@ -335,6 +330,8 @@ fn key_fields(text: &str) -> Result<(String, u32, Zeroizing<[u8; 32]>), NoteErro
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     // The example key and note in the documentation of Go's golang.org/x/mod/sumdb/note, the format's origin.

@@ -1,0 +1,92 @@
+//! Why a trail cannot be opened or written, and what to do about it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::signed_note::NoteError;
+
+/// Why the trail cannot be opened or a record cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum TrailError {
+    /// The system refused.
+    #[error("cannot {action} {path}: {source}; {advice}", advice = advice(source))]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file is not what was written to it, or not where it was.
+    #[error(
+        "trail segment {path} {what}; what was written last may be lost. Find out who touched it, put the directory \
+         back if it was moved; calls go on with a new segment as soon as one can be made"
+    )]
+    Disturbed {
+        /// The segment.
+        path: PathBuf,
+        /// What was seen.
+        what: &'static str,
+    },
+    /// Another process appends to this trail.
+    #[error("the trail in {0} is in use by another process; only one colibri-mcpd may run on a state directory")]
+    Locked(PathBuf),
+    /// The records that tell the state of the trail cannot be read.
+    #[error(
+        "cannot go on from trail segment {path}: {what}; run `colibri-mcp trail verify`; to begin a new trail, move the \
+         directory and `trail.head` beside it aside, and keep them"
+    )]
+    Damaged {
+        /// The segment.
+        path: PathBuf,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The trail is shorter than it was, or another one.
+    #[error(
+        "the trail in {dir} {what}, by the note in {note}: records were removed or changed. Run `colibri-mcp trail verify`, \
+         and put back what is missing; to begin a new trail, move {dir} and {note} aside, and keep them",
+        dir = dir.display(), note = note.display()
+    )]
+    Cut {
+        /// The directory of the segments.
+        dir: PathBuf,
+        /// The note that knows better.
+        note: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// The installation's key cannot be used.
+    #[error(transparent)]
+    Key(#[from] NoteError),
+    /// The trail was closed.
+    #[error("the trail is closed: the daemon is stopping")]
+    Closed,
+}
+
+/// What to do about a system error, for people.
+fn advice(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => {
+            "free space on that file system, or drop old segments (colibri-mcp trail drop, as the daemon's user); until \
+             then calls are refused"
+        }
+        Some(libc::EROFS) => "mount that file system read-write again; until then calls are refused",
+        Some(libc::ENOENT | libc::ENOTDIR) => {
+            "make the directory again, owned by the daemon's user (mode 0750); until then calls are refused"
+        }
+        Some(libc::EACCES | libc::EPERM) => {
+            "give the directory back to the daemon's user and look for append-only or immutable flags; until then calls \
+             are refused"
+        }
+        Some(libc::EIO) => "the disk or its controller fails: see dmesg; until it works calls are refused",
+        _ => "until this works calls are refused",
+    }
+}
+
+/// Makes an error of the system ours: what was tried, on which file.
+pub(crate) fn failed_to(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> TrailError {
+    let path = path.to_owned();
+    move |source| TrailError::Io { action, path, source }
+}

@@ -1,0 +1,140 @@
+//! What is wrong with a trail, how far the promise reaches, and who vouches.
+
+use serde::Serialize;
+
+/// Faults that a report lists; it counts all.
+pub(crate) const MAX_LISTED: usize = 100;
+
+/// What is wrong with a trail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultKind {
+    /// A line is not of the trail's form.
+    MalformedLine,
+    /// A record is not what its hash was made of, or not what the next one follows.
+    EditedRecord,
+    /// Records are not there.
+    MissingRecord,
+    /// A record stands where there was none.
+    InsertedRecord,
+    /// A record stands where it was not written.
+    ReorderedRecord,
+    /// A segment is not there.
+    MissingSegment,
+    /// A segment stands where there was none.
+    InsertedSegment,
+    /// A segment does not begin where the one before it ends.
+    BadLink,
+    /// A seal, or the first record of a segment, does not fit the records before it.
+    BadSeal,
+    /// The signed checkpoint in a seal is not for that seal, or not signed by the installation's key.
+    BadCheckpoint,
+    /// A segment ends within a line, and no `recovered` record says so.
+    TornTail,
+    /// What follows a segment's last counted record is more than the rest of an interrupted write.
+    DamagedTail,
+    /// The trail ends before a head that was witnessed.
+    Truncated,
+    /// The trail differs from a head that was witnessed: it was written anew.
+    Rewritten,
+}
+
+impl std::fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::MalformedLine => "malformed line",
+            Self::EditedRecord => "edited record",
+            Self::MissingRecord => "missing record",
+            Self::InsertedRecord => "inserted record",
+            Self::ReorderedRecord => "reordered record",
+            Self::MissingSegment => "missing segment",
+            Self::InsertedSegment => "inserted segment",
+            Self::BadLink => "bad link between segments",
+            Self::BadSeal => "bad seal",
+            Self::BadCheckpoint => "bad checkpoint",
+            Self::TornTail => "torn tail",
+            Self::DamagedTail => "damaged tail",
+            Self::Truncated => "truncated",
+            Self::Rewritten => "rewritten",
+        })
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, Serialize)]
+pub struct Fault {
+    /// The segment, where it is in one.
+    pub segment: Option<String>,
+    /// The line in it, counted from 1.
+    pub line: Option<u64>,
+    /// What is wrong.
+    pub kind: FaultKind,
+    /// The same in words.
+    pub what: String,
+}
+
+/// What `verify` found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    /// What is wrong, the first hundred.
+    pub faults: Vec<Fault>,
+    /// How much is wrong.
+    pub fault_count: u64,
+    /// What is not wrong but worth knowing.
+    pub notes: Vec<String>,
+    /// Segments read.
+    pub segments: u64,
+    /// The number of the first record that is there; the ones before it were dropped by retention.
+    pub first_record: u64,
+    /// Records in the whole trail, dropped ones included.
+    pub records: u64,
+    /// Hash of the last record, hex.
+    pub head: String,
+    /// Merkle root over all records, hex; `None` where it cannot be told.
+    pub root: Option<String>,
+    /// Seals whose checkpoint was checked against the installation's key.
+    pub checkpoints: u64,
+    /// Witnessed heads that agree with the trail.
+    pub witnessed_heads: u64,
+    /// How far the promise reaches: records covered by the last witnessed head that agrees.
+    pub promised_records: u64,
+    /// Who vouches for the trail, and how far.
+    pub vouched_by: Vec<Vouched>,
+}
+
+/// Who vouches for a trail: somebody whose head agrees with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Vouched {
+    /// Who.
+    pub by: Voucher,
+    /// For how many records.
+    pub records: u64,
+}
+
+/// Who can vouch for a trail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Voucher {
+    /// A witness: a log of heads that the daemon cannot change.
+    Witness,
+    /// The daemon's own note of the last head. It knows what others removed; who can write as the daemon's user can
+    /// change it too.
+    Note,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.fault_count == 0
+    }
+}
+
+/// What a directory holds of a trail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// All of it: it must reach to the last witnessed head.
+    Whole,
+    /// Copies of complete segments, which end before the trail does.
+    Archive,
+}

@@ -1,0 +1,165 @@
+//! The state of the whole trail, and the records that carry it: the first of each segment, and seals.
+
+use std::time::SystemTime;
+
+use colibri_text::push_hex;
+use serde::Deserialize;
+
+use crate::line::{FORMAT, GENESIS, Line};
+use crate::merkle::{Frontier, Hash, HexHash, from_hex, to_hex};
+use crate::record::{begin, number, text};
+use crate::segment::SegmentName;
+use crate::signed_note::Signer;
+use crate::time::Clock;
+
+/// The state of a trail after some record: the chain's head, and the tree over all records.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    /// The hash of the last record.
+    pub(crate) head: HexHash,
+    /// The tree over all of them.
+    pub(crate) tree: Frontier,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            head: GENESIS,
+            tree: Frontier::default(),
+        }
+    }
+}
+
+impl State {
+    /// How many records there are.
+    pub(crate) fn records(&self) -> u64 {
+        self.tree.size()
+    }
+
+    /// Appends a record, given by its hash.
+    pub(crate) fn push(&mut self, leaf: Hash) {
+        self.head = to_hex(&leaf);
+        self.tree.push(leaf);
+    }
+}
+
+/// What stands behind the last counted record of a segment that was not ended by a seal. It stays in the file; the
+/// `recovered` record that opens the next segment names it.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Torn {
+    /// The segment's name.
+    pub(crate) segment: String,
+    /// Where its counted records end, bytes.
+    pub(crate) offset: u64,
+    /// How many bytes follow that do not count.
+    pub(crate) length: u64,
+}
+
+/// The records that carry the state of the trail: `open` and `recovered` as the first of a segment, `seal`. All of them
+/// speak of the records before them.
+#[derive(Debug, Deserialize)]
+pub(crate) struct StateRecord {
+    pub(crate) tree_size: u64,
+    pub(crate) root: String,
+    pub(crate) head: String,
+    peaks: Vec<String>,
+    /// Of a seal: the signed checkpoint of root and size.
+    pub(crate) checkpoint: Option<String>,
+    /// Of the first record of a segment: the trail's format.
+    pub(crate) format: Option<u64>,
+    /// Of the same: the name of the segment before it.
+    pub(crate) previous: Option<String>,
+    /// Of a `recovered` record: what does not count.
+    #[serde(default)]
+    pub(crate) torn: Vec<Torn>,
+}
+
+impl StateRecord {
+    /// Reads one of these records from its bytes. `None` where it is another kind of record.
+    pub(crate) fn parse(line: &Line<'_>) -> Option<Self> {
+        if carries_state(line.kind) {
+            serde_json::from_slice(line.rec).ok()
+        } else {
+            None
+        }
+    }
+
+    /// The tree it carries, if its root is the one it names.
+    pub(crate) fn tree(&self) -> Option<Frontier> {
+        let peaks = self.peaks.iter().map(|peak| from_hex(peak.as_bytes()));
+        let tree = Frontier::resume(self.tree_size, &peaks.collect::<Option<Vec<_>>>()?)?;
+        (to_hex(&tree.root()) == self.root.as_bytes()).then_some(tree)
+    }
+}
+
+/// Whether records of this kind carry the state of the trail.
+pub(crate) fn carries_state(kind: &str) -> bool {
+    opens_segment(kind) || kind == "seal"
+}
+
+/// Whether records of this kind are the first of a segment.
+pub(crate) fn opens_segment(kind: &str) -> bool {
+    matches!(kind, "open" | "recovered")
+}
+
+/// Writes the fields that these records share.
+fn push_state(out: &mut Vec<u8>, state: &State) {
+    number(out, b",\"tree_size\":", state.records());
+    out.extend_from_slice(b",\"root\":\"");
+    push_hex(out, &state.tree.root());
+    out.extend_from_slice(b"\",\"head\":\"");
+    out.extend_from_slice(&state.head);
+    out.extend_from_slice(b"\",\"peaks\":[");
+    for (i, peak) in state.tree.peaks().iter().enumerate() {
+        out.extend_from_slice(if i == 0 { b"\"" } else { b",\"" });
+        push_hex(out, peak);
+        out.push(b'"');
+    }
+    out.push(b']');
+}
+
+/// Writes the first record of a segment.
+pub(crate) fn push_opening(
+    out: &mut Vec<u8>,
+    clock: &mut Clock,
+    state: &State,
+    previous: Option<SegmentName>,
+    torn: &[Torn],
+) {
+    begin(out, state.records(), if torn.is_empty() { "open" } else { "recovered" });
+    clock.write(out, SystemTime::now());
+    number(out, b",\"format\":", FORMAT);
+    if let Some(previous) = previous {
+        text(out, b",\"previous\":", &previous.to_string());
+    }
+    if !torn.is_empty() {
+        out.extend_from_slice(b",\"torn\":[");
+        for (i, torn) in torn.iter().enumerate() {
+            text(
+                out,
+                if i == 0 { b"{\"segment\":" } else { b",{\"segment\":" },
+                &torn.segment,
+            );
+            number(out, b",\"offset\":", torn.offset);
+            number(out, b",\"length\":", torn.length);
+            out.push(b'}');
+        }
+        out.push(b']');
+    }
+    push_state(out, state);
+    out.push(b'}');
+}
+
+/// Writes a seal over all records until now, with a checkpoint by `signer`.
+pub(crate) fn push_seal(out: &mut Vec<u8>, clock: &mut Clock, state: &State, reason: &str, signer: &Signer) {
+    begin(out, state.records(), "seal");
+    clock.write(out, SystemTime::now());
+    text(out, b",\"reason\":", reason);
+    push_state(out, state);
+    text(
+        out,
+        b",\"checkpoint\":",
+        &signer.checkpoint(state.records(), &state.tree.root()),
+    );
+    out.push(b'}');
+}
