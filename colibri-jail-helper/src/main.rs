@@ -15,7 +15,7 @@ use colibri_jail_helper::{CONTRACT, POLICY};
 use colibri_json::MAX_BYTES;
 
 use crate::act::identity::{self, Asker};
-use crate::act::run::Run;
+use crate::act::run::{self, Run};
 use crate::act::syslog::{Severity, send_line};
 use crate::act::{files, report, reset, stop, tell};
 
@@ -40,54 +40,85 @@ fn main() {
         );
         return;
     }
-    let verb = request.as_ref().map_or("none", |request| request.verb());
-    let (asker, outcome) = match identity::become_root() {
-        Ok(asker) => (asker, reset::forget().and_then(|()| perform(asker, request.clone()))),
-        Err(refusal) => (
-            Asker {
-                uid: nix::unistd::getuid().as_raw(),
-            },
-            Err(refusal),
-        ),
-    };
+    let mut asker = Asker::from_kernel();
+    // Read before the environment is forgotten; counts for root alone.
+    let sudo_uid = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok());
+    let outcome = identity::become_root()
+        .and_then(|()| reset::forget())
+        .and_then(|()| request.clone())
+        .and_then(|request| perform(&mut asker, sudo_uid, request));
     let code = match outcome {
         Ok(code) => code,
         Err(refusal) => {
-            tell_of(&refusal, asker, verb, request.ok().as_ref());
+            tell_of(&refusal, asker, request.as_ref().ok());
             refusal.exit as i32
         }
     };
     std::process::exit(code)
 }
 
-fn perform(asker: Asker, request: Result<Request, Refusal>) -> Result<i32, Refusal> {
-    let request = request?;
+/// Whether it may be asked, then a process of its own for it, away from the asker's terminal: nothing that holds a lock can
+/// be stopped by a key, or be ended with the asker's child.
+fn perform(asker: &mut Asker, sudo_uid: Option<u32>, request: Request) -> Result<i32, Refusal> {
+    let failed = |tried| move |error| Refusal::system("start", tried, error);
+    let rules = match request.is_teardown() && asker.is_root() {
+        true => None,
+        false => Some(rules_for(asker, sudo_uid)?),
+    };
+    if request.is_roots_alone() && !asker.is_root() {
+        return Err(Refusal::policy("root", "only root may ask for this"));
+    }
+    if matches!(request, Request::Run { .. }) {
+        reset::require_pipes()?;
+    }
+    match sys::fork().map_err(failed("fork"))? {
+        Some(inner) => run::relay(inner),
+        None => {
+            nix::unistd::setsid().map_err(failed("begin a session"))?;
+            sys::signals_of_supervisor().map_err(failed("set signals"))?;
+            act(*asker, request, rules)
+        }
+    }
+}
+
+/// The policy and its caller's account, who must be the asker, unless that is root.
+fn rules_for(asker: &mut Asker, sudo_uid: Option<u32>) -> Result<(Policy, Account), Refusal> {
     let policy = read_policy()?;
     let caller = caller(&policy)?;
+    *asker = asker.through_sudo(sudo_uid, caller.uid);
     if !asker.is_root() && asker.uid != caller.uid {
         return Err(Refusal::policy("caller", "only the policy's caller and root may ask"));
     }
-    match request {
-        Request::Run {
-            session,
-            digest,
-            server,
-        } => {
+    Ok((policy, caller))
+}
+
+fn act(asker: Asker, request: Request, rules: Option<(Policy, Account)>) -> Result<i32, Refusal> {
+    match (request, &rules) {
+        (Request::Stop { session }, _) => stop::stop(asker, &session)?,
+        (Request::StopAll, _) => stop::stop_all(asker)?,
+        (Request::Sweep, _) => stop::sweep(asker)?,
+        (
+            Request::Run {
+                session,
+                digest,
+                server,
+            },
+            Some((policy, caller)),
+        ) => {
             let run = Run {
                 asker,
-                policy: &policy,
-                caller,
+                policy,
+                caller: *caller,
                 session: &session,
                 digest: &digest,
                 server: &server,
             };
-            return run.start();
+            return run.supervise();
         }
-        Request::Stop { session } => stop::stop(asker, &session)?,
-        Request::Sweep => stop::sweep(asker)?,
-        Request::Plan { server } => report::plan(&server, &policy, caller)?,
-        Request::Check => report::check(asker, &policy, caller)?,
-        Request::Version => {}
+        (Request::Plan { server }, Some((policy, caller))) => report::plan(&server, policy, *caller)?,
+        (Request::Check, Some((policy, caller))) => report::check(policy, *caller)?,
+        // `--version` was answered, and all others have read the policy.
+        (Request::Version | Request::Run { .. } | Request::Plan { .. } | Request::Check, _) => {}
     }
     Ok(0)
 }
@@ -110,9 +141,11 @@ fn caller(policy: &Policy) -> Result<Account, Refusal> {
 }
 
 /// One line on stderr, one for the audit.
-fn tell_of(refusal: &Refusal, asker: Asker, verb: &'static str, request: Option<&Request>) {
+///
+/// What runs a server has root told no more than the caller: through mdo(1) the two look the same.
+fn tell_of(refusal: &Refusal, asker: Asker, request: Option<&Request>) {
     let mut line = Line::new(Event::Refuse)
-        .with("request", verb)
+        .with("request", request.map_or("none", Request::verb))
         .with("uid", &asker.uid.to_string());
     match request {
         Some(Request::Run {
@@ -134,5 +167,6 @@ fn tell_of(refusal: &Refusal, asker: Asker, verb: &'static str, request: Option<
         .with("rule", refusal.rule)
         .with("why", &refusal.detail);
     let _ = send_line(Severity::Warning, &line);
-    tell::refusal(&refusal.line(asker.is_root()));
+    let is_run = matches!(request, Some(Request::Run { .. }));
+    tell::refusal(&refusal.line(asker.is_root() && !is_run));
 }

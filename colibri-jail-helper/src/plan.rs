@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::names::{self, Digest, JailName, ServerId};
 use crate::passwd::Account;
-use crate::policy::Policy;
+use crate::policy::{Policy, Uids};
 use crate::refusal::{Exit, Refusal};
 use crate::registry::{self, Command, Jail, Network, Registry, Transport, Value};
 
@@ -21,8 +21,9 @@ pub struct Plan {
     pub digest: Digest,
     /// Where the server runs.
     pub place: Place,
-    /// Numeric user id of the server.
-    pub uid: u32,
+    /// Numeric user id of the server, or the range of which each instance has one.
+    #[serde(flatten, serialize_with = "uid_or_uids")]
+    pub uids: Uids,
     /// Numeric group id of the server; it has no supplementary groups.
     pub gid: u32,
     /// The program, inside the jail.
@@ -135,6 +136,16 @@ impl VariableValue {
     }
 }
 
+fn uid_or_uids<S: serde::Serializer>(uids: &Uids, serializer: S) -> Result<S::Ok, S::Error> {
+    use serde::ser::SerializeMap;
+    let mut map = serializer.serialize_map(Some(1))?;
+    match uids {
+        Uids::Shared(uid) => map.serialize_entry("uid", uid)?,
+        Uids::Each(first, last) => map.serialize_entry("uids", &[first, last])?,
+    }
+    map.end()
+}
+
 fn source_only<S: serde::Serializer>(value: &VariableValue, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&value.source())
 }
@@ -206,13 +217,13 @@ impl Plan {
             .users
             .get(user_name)
             .ok_or_else(|| Refusal::policy("users", "the policy's users do not list the server's user"))?;
-        if user.uid == caller.uid || user.gid == caller.gid {
+        if user.uids.range().contains(&caller.uid) || user.gid == caller.gid {
             return Err(Refusal::policy(
                 "users",
                 "the server's ids are the caller's; give it ids of its own",
             ));
         }
-        if shares_uid(server, user.uid, registry, policy) {
+        if shares_uid(server, user_name, registry) {
             return Err(Refusal::policy(
                 "users",
                 "another entry has the same uid; one uid per entry",
@@ -226,7 +237,7 @@ impl Plan {
         Ok(Self {
             server: server.clone(),
             digest,
-            uid: user.uid,
+            uids: user.uids,
             gid: user.gid,
             program: command.program.clone(),
             args: command.args.clone(),
@@ -274,8 +285,8 @@ fn user_name<'a>(server: &'a str, jail: &'a Jail) -> &'a str {
 }
 
 /// A uid is the last wall between two servers of one host (limits per uid, files in shared mounts), so no two entries
-/// have the same, whether the other one may run or not.
-fn shares_uid(server: &ServerId, uid: u32, registry: &Registry, policy: &Policy) -> bool {
+/// have the same, whether the other one may run or not. No two users of a policy have one in common.
+fn shares_uid(server: &ServerId, user: &str, registry: &Registry) -> bool {
     registry
         .servers
         .iter()
@@ -284,11 +295,7 @@ fn shares_uid(server: &ServerId, uid: u32, registry: &Registry, policy: &Policy)
             let Transport::Stdio(command) = &other.transport else {
                 return false;
             };
-            let Some(jail) = &command.jail else { return false };
-            policy
-                .users
-                .get(user_name(id, jail))
-                .is_some_and(|user| user.uid == uid)
+            command.jail.as_ref().is_some_and(|jail| user_name(id, jail) == user)
         })
 }
 
@@ -459,7 +466,7 @@ mod tests {
                "allow":["raw_sockets"],"limits":{"processes":50,"open_files":20}"#,
         )
         .unwrap();
-        assert_eq!((plan.uid, plan.gid), (871, 871));
+        assert_eq!((plan.uids, plan.gid), (Uids::Shared(871), 871));
         assert_eq!(plan.limits.processes, Some(10), "the policy's is the lesser");
         assert_eq!(plan.limits.open_files, 20);
         assert_eq!(plan.limits.memory, Some(1 << 30));
@@ -583,7 +590,7 @@ mod tests {
             if let Ok(plan) = docs(&jail) {
                 let Place::Ephemeral(jail) = &plan.place else { panic!() };
                 prop_assert!(path != "/r/x" && !write && ip == 6 && allow == "raw_sockets");
-                prop_assert!(plan.uid == 871 || plan.uid == 872);
+                prop_assert!([871, 872].map(Uids::Shared).contains(&plan.uids));
                 prop_assert!(plan.limits.processes.unwrap() <= 10 && jail.tmp <= 8 << 20);
             }
         }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use crate::names::{self, JailName};
@@ -52,10 +53,42 @@ pub enum Audit {
 /// Who a server runs as. The jail's own user database is never read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct User {
-    /// Numeric user id; not 0, not `nobody`'s.
-    pub uid: u32,
+    /// Numeric user ids; none is 0, none `nobody`'s.
+    pub uids: Uids,
     /// Numeric group id, likewise.
     pub gid: u32,
+}
+
+/// The user ids of a server's instances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Uids {
+    /// One that all instances share, and with it what the kernel counts for a uid, processes for one.
+    Shared(u32),
+    /// From the first to the last of these, each instance has one of its own.
+    Each(u32, u32),
+}
+
+impl Uids {
+    /// The first and the last.
+    pub fn range(self) -> RangeInclusive<u32> {
+        match self {
+            Self::Shared(uid) => uid..=uid,
+            Self::Each(first, last) => first..=last,
+        }
+    }
+
+    fn overlaps(self, other: Self) -> bool {
+        let (a, b) = (self.range(), other.range());
+        a.start() <= b.end() && b.start() <= a.end()
+    }
+
+    /// The one for another instance, where `taken` are those of the instances that live.
+    pub fn free(self, taken: &[u32]) -> Option<u32> {
+        match self {
+            Self::Shared(uid) => Some(uid),
+            Self::Each(first, last) => (first..=last).find(|uid| !taken.contains(uid)),
+        }
+    }
 }
 
 /// The networks that may be given.
@@ -85,6 +118,9 @@ const NOBODY: u64 = 65534;
 
 /// Ids from here on are taken for "none" or for errors by some part of some system.
 const MAX_ID: u64 = 0x7fff_ffff;
+
+/// The most user ids of one user.
+const MAX_UIDS: u32 = 1000;
 
 /// Directories that no mount may show, lie in, or hold: what the helper itself trusts, and what holds the daemon's
 /// socket and state.
@@ -156,6 +192,11 @@ impl Policy {
                 .transpose()?
                 .unwrap_or_default(),
         })
+    }
+
+    /// The most starts of one server in sixty seconds: what is left is for the others.
+    pub fn starts_per_minute_of_one(&self) -> u64 {
+        (self.starts_per_minute * 3).div_ceil(4)
     }
 
     /// Whether this server may be started at all.
@@ -230,33 +271,43 @@ fn jail_name(cursor: &Cursor<'_>) -> Result<JailName, Error> {
 
 fn users(cursor: &Cursor<'_>) -> Result<BTreeMap<String, User>, Error> {
     let mut users = BTreeMap::new();
-    let mut uids = Vec::new();
+    let mut seen: Vec<Uids> = Vec::new();
     for member in cursor.members()? {
         if !registry::is_user_name(member.key) {
             return Err(member.key_error("a user's name must be 1 to 32 characters of a-z, 0-9, _ and -"));
         }
-        let keys = member.value.object(&["uid", "gid"])?;
-        let id = |key: &str| {
-            let value = keys.need(key)?;
-            match value.integer(1..=MAX_ID)? {
-                NOBODY => {
-                    Err(value.error("65534 is nobody's, and shared by all sorts of things; give a number of its own"))
-                }
-                // In range by the line above.
-                id => Ok(id as u32),
-            }
+        let keys = member.value.object(&["uid", "uids", "gid"])?;
+        let uids = match (keys.get("uid"), keys.get("uids")) {
+            (Some(uid), None) => Uids::Shared(id(uid)?),
+            (None, Some(uids)) => range(uids)?,
+            _ => return Err(member.value.error("must have either uid or uids: [first, last]")),
         };
-        let user = User {
-            uid: id("uid")?,
-            gid: id("gid")?,
-        };
-        if uids.contains(&user.uid) {
+        if seen.iter().any(|other| other.overlaps(uids)) {
             return Err(member.value.error("this uid stands here twice: one uid per entry"));
         }
-        uids.push(user.uid);
-        users.insert(member.key.to_owned(), user);
+        seen.push(uids);
+        let gid = id(keys.need("gid")?)?;
+        users.insert(member.key.to_owned(), User { uids, gid });
     }
     Ok(users)
+}
+
+fn id(cursor: &Cursor<'_>) -> Result<u32, Error> {
+    match cursor.integer(1..=MAX_ID)? {
+        NOBODY => Err(cursor.error("65534 is nobody's, and shared by all sorts of things; give a number of its own")),
+        // In range by the line above.
+        id => Ok(id as u32),
+    }
+}
+
+fn range(cursor: &Cursor<'_>) -> Result<Uids, Error> {
+    let ids = cursor.array()?.iter().map(id).collect::<Result<Vec<_>, _>>()?;
+    match ids[..] {
+        [first, last] if first <= last && last - first < MAX_UIDS && !(first..=last).contains(&(NOBODY as u32)) => {
+            Ok(Uids::Each(first, last))
+        }
+        _ => Err(cursor.error("must be the first and the last of at most 1000 uids, nobody's not among them")),
+    }
 }
 
 fn networks(cursor: &Cursor<'_>) -> Result<Networks, Error> {
@@ -327,7 +378,8 @@ mod tests {
     fn the_example_of_the_design_is_read() {
         let policy = Policy::parse(EXAMPLE.as_bytes(), "jail-policy.json").unwrap();
         assert_eq!(policy.caller, "colibri");
-        assert_eq!(policy.users["mcp0"], User { uid: 871, gid: 871 });
+        let uids = Uids::Shared(871);
+        assert_eq!(policy.users["mcp0"], User { uids, gid: 871 });
         assert_eq!(policy.limits.memory, Some(2 << 30));
         assert!(!policy.network.inherit);
         assert_eq!(policy.mounts[0].at, Path::new("/work"));
@@ -356,6 +408,18 @@ mod tests {
             ("\"gid\": 871", "\"gid\": 0"),
             ("\"uid\": 871", "\"uid\": 4294967295"),
             ("\"uid\": 871", "\"uid\": -1"),
+            ("\"uid\": 871", "\"uids\": [871]"),
+            ("\"uid\": 871", "\"uids\": [871, 872, 873]"),
+            ("\"uid\": 871", "\"uids\": [872, 871]"),
+            ("\"uid\": 871", "\"uids\": [0, 871]"),
+            ("\"uid\": 871", "\"uids\": [65000, 65540]"),
+            ("\"uid\": 871", "\"uids\": [1001, 2001]"),
+            ("\"uid\": 871", "\"uid\": 871, \"uids\": [871, 872]"),
+            ("\"uid\": 871, ", ""),
+            (
+                "{ \"mcp0\": { \"uid\": 871, \"gid\": 871 } }",
+                "{\"a\":{\"uids\":[5,9],\"gid\":5},\"b\":{\"uids\":[9,12],\"gid\":6}}",
+            ),
             (
                 "{ \"mcp0\": { \"uid\": 871, \"gid\": 871 } }",
                 "{\"a\":{\"uid\":5,\"gid\":5},\"b\":{\"uid\":5,\"gid\":6}}",
@@ -380,6 +444,17 @@ mod tests {
             assert_ne!(text, EXAMPLE, "{from}");
             assert!(Policy::parse(text.as_bytes(), "p").is_err(), "{from} -> {to}");
         }
+    }
+
+    #[test]
+    fn each_instance_has_a_uid_of_the_range() {
+        let text = EXAMPLE.replace("\"uid\": 871", "\"uids\": [871, 873]");
+        let uids = Policy::parse(text.as_bytes(), "p").unwrap().users["mcp0"].uids;
+        assert_eq!(uids, Uids::Each(871, 873));
+        assert_eq!(uids.free(&[]), Some(871));
+        assert_eq!(uids.free(&[871, 873]), Some(872));
+        assert_eq!(uids.free(&[873, 872, 871]), None);
+        assert_eq!(Uids::Shared(5).free(&[5]), Some(5));
     }
 
     #[test]

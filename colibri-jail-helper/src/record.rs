@@ -13,6 +13,10 @@ pub enum Fact {
     Server(ServerId),
     /// The uid that asked for it.
     Caller(u32),
+    /// The uid that the server runs as.
+    Uid(u32),
+    /// The process that supervises the instance, for as long as it holds the record's lock.
+    Supervisor(i32),
     /// The instance has a jail of its own, called by the session's mark.
     Ephemeral,
     /// The instance entered this jail, which is not ours to remove.
@@ -36,6 +40,8 @@ impl Fact {
         match self {
             Self::Server(server) => format!("server {server}\n"),
             Self::Caller(uid) => format!("caller {uid}\n"),
+            Self::Uid(uid) => format!("uid {uid}\n"),
+            Self::Supervisor(pid) => format!("supervisor {pid}\n"),
             Self::Ephemeral => "ephemeral\n".to_owned(),
             Self::Persistent(name) => format!("persistent {name}\n"),
             Self::Jid(jid) => format!("jid {jid}\n"),
@@ -49,6 +55,8 @@ impl Fact {
         match word {
             "server" => ServerId::parse(rest.as_bytes()).map(Self::Server),
             "caller" => rest.parse().ok().map(Self::Caller),
+            "uid" => rest.parse().ok().map(Self::Uid),
+            "supervisor" => rest.parse().ok().filter(|pid| *pid > 1).map(Self::Supervisor),
             "ephemeral" => Some(Self::Ephemeral),
             "persistent" => JailName::parse(rest).map(Self::Persistent),
             "jid" => rest.parse().ok().map(Self::Jid),
@@ -86,6 +94,8 @@ mod tests {
         vec![
             Fact::Server(ServerId::parse(b"docs").unwrap()),
             Fact::Caller(871),
+            Fact::Uid(7871),
+            Fact::Supervisor(4242),
             Fact::Ephemeral,
             Fact::Persistent(JailName::parse("build0").unwrap()),
             Fact::Jid(7),

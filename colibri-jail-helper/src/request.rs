@@ -23,6 +23,8 @@ pub enum Request {
         /// The instance.
         session: SessionId,
     },
+    /// End every instance and tear down what is left: root's alone.
+    StopAll,
     /// Tear down what no live helper owns.
     Sweep,
     /// Print what `run` would do.
@@ -37,7 +39,7 @@ pub enum Request {
 }
 
 /// The forms of the command line, for the usage message.
-pub const USAGE: &str = "run --session ID --digest SHA256 SERVER | stop --session ID | sweep | plan SERVER | check | \
+pub const USAGE: &str = "run --session ID --digest SHA256 SERVER | stop --session ID | stop --all | sweep | plan SERVER | check | \
                          --version";
 
 impl Request {
@@ -53,6 +55,7 @@ impl Request {
             [b"stop", b"--session", session] => Ok(Self::Stop {
                 session: session_id(session, 3)?,
             }),
+            [b"stop", b"--all"] => Ok(Self::StopAll),
             [b"sweep"] => Ok(Self::Sweep),
             [b"plan", server] => Ok(Self::Plan {
                 server: server_id(server, 2)?,
@@ -77,11 +80,22 @@ impl Request {
         })
     }
 
+    /// Whether it is a teardown: those read records alone, so that a bad policy is in nobody's way.
+    pub fn is_teardown(&self) -> bool {
+        matches!(self, Self::Stop { .. } | Self::StopAll | Self::Sweep)
+    }
+
+    /// Whether root alone may ask for it.
+    pub fn is_roots_alone(&self) -> bool {
+        matches!(self, Self::StopAll | Self::Plan { .. } | Self::Check)
+    }
+
     /// The request's first word, for logs.
     pub fn verb(&self) -> &'static str {
         match self {
             Self::Run { .. } => "run",
             Self::Stop { .. } => "stop",
+            Self::StopAll => "stop --all",
             Self::Sweep => "sweep",
             Self::Plan { .. } => "plan",
             Self::Check => "check",
@@ -123,6 +137,7 @@ mod tests {
             Request::parse(&["stop", "--session", SESSION]),
             Ok(Request::Stop { .. })
         ));
+        assert_eq!(Request::parse(&["stop", "--all"]), Ok(Request::StopAll));
         assert_eq!(Request::parse(&["sweep"]), Ok(Request::Sweep));
         assert!(matches!(Request::parse(&["plan", "docs"]), Ok(Request::Plan { .. })));
         assert_eq!(Request::parse(&["check"]), Ok(Request::Check));
@@ -159,6 +174,9 @@ mod tests {
             &["run", "--session", SESSION, "--digest", "abc", "docs"],
             &["run", "--session", SESSION, "--digest", DIGEST, "../docs"],
             &["stop", SESSION],
+            &["stop", "--all", "x"],
+            &["stop", "--session", SESSION, "--all"],
+            &["--all"],
             &["stop", "--session", "../../../../etc"],
             &["sweep", "x"],
             &["plan"],

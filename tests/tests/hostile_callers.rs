@@ -654,7 +654,7 @@ fn group_09_policy_and_registry_files() {
                 }
             }
         });
-        let outcomes: Vec<_> = (0..200).map(|_| system.call(&["plan", "one"]).finish()).collect();
+        let outcomes: Vec<_> = (0..200).map(|_| system.call_root(&["plan", "one"]).finish()).collect();
         // Before anything is asserted: a scope waits for its threads even when it panics.
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         for outcome in outcomes {
@@ -896,7 +896,7 @@ fn group_13_logs() {
     )));
     let outcome = system.run("one").0.finish();
     assert_eq!(outcome.code(), Some(0), "{outcome:?}");
-    let plan = system.call(&["plan", "one"]).finish();
+    let plan = system.call_root(&["plan", "one"]).finish();
     let mut said = vec![outcome.stderr, String::from_utf8_lossy(&plan.stdout).into_owned()];
     // Keys with control characters, and a value of a megabyte, in a registry that is refused.
     for text in [
@@ -911,7 +911,7 @@ fn group_13_logs() {
         ),
     ] {
         system.write_registry(&text);
-        let call = system.call(&["plan", "one"]);
+        let call = system.call_root(&["plan", "one"]);
         let outcome = system.assert_refused("a strange registry", call, FILE, "external-mcp.json");
         assert!(outcome.stderr.len() <= 512);
         assert!(

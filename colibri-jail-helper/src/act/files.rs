@@ -14,6 +14,8 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 
+use crate::sys;
+
 /// Who may own a directory on the way, and the thing at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
@@ -122,6 +124,9 @@ pub fn read_at(
     if before.st_uid != 0 {
         return Err(refuse("is not owned by root"));
     }
+    if sys::has_acl(file.as_fd()).map_err(|error| refuse(&format!("cannot be examined: {error}")))? {
+        return Err(refuse(ACL));
+    }
     if Mode::from_bits_truncate(before.st_mode).intersects(forbidden) {
         let most = 0o640 & !forbidden.bits();
         return Err(refuse(&format!(
@@ -147,6 +152,9 @@ pub fn read_at(
     }
     Ok(bytes)
 }
+
+/// What a mode does not show, a person who reads modes does not see either.
+const ACL: &str = "has an access control list, which can let others write; remove it with setfacl -b";
 
 struct Walk {
     at: OwnedFd,
@@ -201,6 +209,9 @@ impl Walk {
         }
         if stat.st_mode & 0o022 != 0 {
             return Err(self.refuse("is writable by its group or by others"));
+        }
+        if sys::has_acl(self.at.as_fd()).map_err(|error| self.refuse(&format!("cannot be examined: {error}")))? {
+            return Err(self.refuse(ACL));
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use colibri_jail_helper::refusal::{Exit, Refusal};
 use nix::unistd::{Gid, Uid, getegid, geteuid, getgid, getgroups, getresgid, getresuid, getuid, setgroups};
 use nix::unistd::{setresgid, setresuid};
 
-/// Who started the helper, from the kernel.
+/// Who started the helper, from the kernel; or for whom sudo(8) did, if that is the policy's caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asker {
     /// The real user id.
@@ -12,21 +12,34 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// Root may ask whatever the policy's caller may, and is told more.
+    /// Whoever started the helper. To be asked first: becoming root changes it.
+    pub fn from_kernel() -> Self {
+        Self { uid: getuid().as_raw() }
+    }
+
+    /// The caller, where root is what sudo(8) made of the caller: that one must not learn by a way to root what it is not
+    /// told otherwise. `sudo_uid` counts for nothing but to take rights away.
+    pub fn through_sudo(self, sudo_uid: Option<u32>, caller: u32) -> Self {
+        match sudo_uid {
+            Some(uid) if self.is_root() && uid == caller => Self { uid },
+            _ => self,
+        }
+    }
+
+    /// Root may ask whatever the policy's caller may, and more.
     pub fn is_root(self) -> bool {
         self.uid == 0
     }
 }
 
-/// Notes the real uid and makes all ids and groups root's.
+/// Makes all ids and groups root's.
 ///
 /// This comes before anything else: as long as the real uid is the caller's, the caller may send signals, and stop the
 /// program at any instruction.
 ///
 /// # Errors
 /// Not root, with the reason; or an id that did not become 0.
-pub fn become_root() -> Result<Asker, Refusal> {
-    let asker = Asker { uid: getuid().as_raw() };
+pub fn become_root() -> Result<(), Refusal> {
     if !geteuid().is_root() {
         return Err(not_root());
     }
@@ -34,8 +47,7 @@ pub fn become_root() -> Result<Asker, Refusal> {
     setgroups(&[]).map_err(failed("setgroups"))?;
     setresgid(Gid::from_raw(0), Gid::from_raw(0), Gid::from_raw(0)).map_err(failed("setresgid"))?;
     setresuid(Uid::from_raw(0), Uid::from_raw(0), Uid::from_raw(0)).map_err(failed("setresuid"))?;
-    verify(0, 0)?;
-    Ok(asker)
+    verify(0, 0)
 }
 
 /// Gives up root for good: no supplementary groups, all group ids, then all user ids.

@@ -1,8 +1,5 @@
 //! The acting part: what touches the system, one file for each step of the order of work.
 
-#[cfg_attr(target_os = "freebsd", path = "cell_freebsd.rs")]
-#[cfg_attr(target_os = "linux", path = "cell_linux.rs")]
-pub mod cell;
 #[cfg(target_os = "freebsd")]
 pub mod devfs;
 pub mod files;
@@ -12,6 +9,9 @@ pub mod mounts;
 pub mod report;
 pub mod reset;
 pub mod run;
+#[cfg_attr(target_os = "freebsd", path = "sandbox_freebsd.rs")]
+#[cfg_attr(target_os = "linux", path = "sandbox_linux.rs")]
+pub mod sandbox;
 pub mod secrets;
 pub mod server;
 pub mod state;

@@ -1,6 +1,7 @@
 //! `plan` and `check`: saying what would be done, and what is wrong, without doing anything.
 
-use std::io::Write;
+use std::os::fd::AsFd;
+use std::time::Duration;
 
 use colibri_jail_helper::names::ServerId;
 use colibri_jail_helper::passwd::Account;
@@ -10,8 +11,12 @@ use colibri_jail_helper::refusal::{Exit, Refusal};
 use colibri_jail_helper::registry::Transport;
 
 use crate::act::run::read_registry;
+use crate::act::sandbox;
 use crate::act::secrets::Environment;
-use crate::act::{cell, identity::Asker};
+use crate::sys;
+
+/// How long somebody may take to read what was asked for.
+const MAX_UNREAD: Duration = Duration::from_secs(10);
 
 /// Prints the plan of one server as JSON.
 ///
@@ -19,18 +24,18 @@ use crate::act::{cell, identity::Asker};
 /// What `run` would refuse.
 pub fn plan(server: &ServerId, policy: &Policy, caller: Account) -> Result<(), Refusal> {
     let plan = Plan::make(server, &read_registry()?, policy, caller)?;
-    cell::check(&plan)?;
+    sandbox::check(&plan)?;
     let json = serde_json::to_string_pretty(&plan).map_err(|error| Refusal::system("plan", "print", error))?;
-    print(&json)
+    print(&format!("{json}\n"))
 }
 
 /// Says of every jailed entry whether `run` would refuse it, one line each.
 ///
 /// # Errors
 /// The registry cannot be read, or at least one entry is refused.
-pub fn check(asker: Asker, policy: &Policy, caller: Account) -> Result<(), Refusal> {
+pub fn check(policy: &Policy, caller: Account) -> Result<(), Refusal> {
     let registry = read_registry()?;
-    let mut bad = 0;
+    let (mut bad, mut said) = (0, String::new());
     for (id, entry) in &registry.servers {
         let jailed = matches!(&entry.transport, Transport::Stdio(command) if command.jail.is_some());
         let Some(server) = ServerId::parse(id.as_bytes()) else {
@@ -40,15 +45,16 @@ pub fn check(asker: Asker, policy: &Policy, caller: Account) -> Result<(), Refus
             continue;
         }
         let refused = Plan::make(&server, &registry, policy, caller)
-            .and_then(|plan| cell::check(&plan).and_then(|()| Environment::build(&plan).map(drop)));
+            .and_then(|plan| sandbox::check(&plan).and_then(|()| Environment::build(&plan).map(drop)));
         match refused {
-            Ok(()) => print(&format!("{id}: good"))?,
+            Ok(()) => said.push_str(&format!("{id}: good\n")),
             Err(refusal) => {
                 bad += 1;
-                print(&format!("{id}: {}", refusal.line(asker.is_root())))?;
+                said.push_str(&format!("{id}: {}\n", refusal.line(true)));
             }
         }
     }
+    print(&said)?;
     match bad {
         0 => Ok(()),
         _ => Err(Refusal::new(
@@ -59,7 +65,17 @@ pub fn check(asker: Asker, policy: &Policy, caller: Account) -> Result<(), Refus
     }
 }
 
-/// Writes a line to stdout; a closed or full one is the asker's own loss.
+/// Writes to stdout, within a time: a closed or full one is the asker's own loss, and no program of root's waits for it.
 fn print(text: &str) -> Result<(), Refusal> {
-    writeln!(std::io::stdout(), "{text}").map_err(|error| Refusal::system("print", "write to stdout", error))
+    let stdout = std::io::stdout();
+    let mut rest = text.as_bytes();
+    let written = sys::within(MAX_UNREAD, || {
+        while !rest.is_empty() {
+            rest = &rest[nix::unistd::write(stdout.as_fd(), rest)?..];
+        }
+        Ok(())
+    });
+    written
+        .flatten()
+        .map_err(|error: nix::errno::Errno| Refusal::system("print", "write to stdout", error))
 }

@@ -1,12 +1,12 @@
 //! Forgetting what was inherited: everything that a caller can set before execve(2) and that outlives it.
 
 use colibri_jail_helper::refusal::{Exit, Refusal};
-use nix::sys::stat::{Mode, SFlag, fstat, umask};
-use std::os::fd::AsFd;
+use nix::sys::stat::{Mode, umask};
 
 use crate::sys;
 
-/// Resets timers, limits, signals and their mask, descriptors above 2, umask, working directory, environment.
+/// Resets timers, limits, scheduling, signals and their mask, descriptors above 2, umask, working directory,
+/// environment.
 ///
 /// The session is left in the inner process, which can: a session leader cannot make another.
 ///
@@ -17,6 +17,7 @@ pub fn forget() -> Result<(), Refusal> {
     // Timers and the CPU limit first: these kill.
     sys::clear_timers().map_err(failed("clear timers"))?;
     sys::lift_limits().map_err(failed("lift limits"))?;
+    sys::reset_scheduling().map_err(failed("reset scheduling"))?;
     sys::reset_signals().map_err(failed("reset signals"))?;
     sys::close_from(3).map_err(failed("close descriptors"))?;
     sys::signal_on_parent_death(None).map_err(failed("clear the parent-death signal"))?;
@@ -27,23 +28,15 @@ pub fn forget() -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses standard descriptors that are not pipes: a pipe is the daemon's lifeline, and can neither be a directory that
-/// leads out of a jail nor a socket that takes other descriptors in.
+/// Refuses standard descriptors that are not three anonymous pipes, each open as its number says: the first is the daemon's
+/// lifeline, and one that has a writer on this side never breaks. A pipe can neither be a directory that leads out of a
+/// jail nor a socket that takes other descriptors in.
 ///
 /// # Errors
 /// [`Exit::Usage`], with the descriptor's number.
 pub fn require_pipes() -> Result<(), Refusal> {
-    let (stdin, stdout, stderr) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
-    for (number, fd) in [(0, stdin.as_fd()), (1, stdout.as_fd()), (2, stderr.as_fd())] {
-        let pipe =
-            fstat(fd).is_ok_and(|stat| SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFIFO);
-        if !pipe {
-            return Err(Refusal::new(
-                Exit::Usage,
-                "pipes",
-                format!("descriptor {number} is not a pipe"),
-            ));
-        }
+    match sys::fault_of_pipes() {
+        None => Ok(()),
+        Some(fault) => Err(Refusal::new(Exit::Usage, "pipes", fault)),
     }
-    Ok(())
 }

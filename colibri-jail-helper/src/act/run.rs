@@ -14,14 +14,14 @@ use colibri_jail_helper::record::Fact;
 use colibri_jail_helper::refusal::Refusal;
 use colibri_jail_helper::registry::Registry;
 use colibri_json::MAX_BYTES;
-use nix::unistd::{Pid, setsid};
+use nix::unistd::Pid;
 
-use crate::act::cell::{self, Cell};
 use crate::act::identity::Asker;
+use crate::act::sandbox::{self, Sandbox};
 use crate::act::secrets::Environment;
 use crate::act::state::{Record, State};
 use crate::act::syslog::{Severity, send_line};
-use crate::act::{files, reset, supervise};
+use crate::act::{files, supervise};
 use crate::sys::{self, Ended, Waited};
 
 /// One request to run a server, from a caller who may ask.
@@ -50,35 +50,26 @@ pub fn read_registry() -> Result<Registry, Refusal> {
 }
 
 impl Run<'_> {
-    /// Forks once. The outer process only relays the inner one's status: it is the caller's child, which a caller can
-    /// kill without kill(2) (by closing a descriptor of pdfork(2), for one), and its end must end nothing else.
+    /// Starts the server and stays until it has ended.
     ///
     /// # Errors
-    /// In the inner process: a refusal. In the outer one: fork(2) failed.
-    pub fn start(&self) -> Result<i32, Refusal> {
-        reset::require_pipes()?;
-        match sys::fork().map_err(|error| Refusal::system("run", "fork", error))? {
-            Some(inner) => relay(inner),
-            None => self.supervise(),
-        }
-    }
-
-    fn supervise(&self) -> Result<i32, Refusal> {
-        let failed = |tried| move |error| Refusal::system("run", tried, error);
-        setsid().map_err(failed("begin a session"))?;
-        sys::signals_of_supervisor().map_err(failed("set signals"))?;
+    /// A refusal; then nothing was started, and what was made is undone.
+    pub fn supervise(&self) -> Result<i32, Refusal> {
         let (plan, environment) = self.plan()?;
-        let state = State::open()?;
-        let mut record = {
+        let state = State::open("run")?;
+        let (mut record, uid) = {
             let locked = state.lock()?;
-            locked.admit(self.server, self.policy)?;
-            locked.create(
-                self.session,
-                vec![Fact::Server(self.server.clone()), Fact::Caller(self.asker.uid)],
-            )?
+            let uid = locked.admit(&plan, self.policy)?;
+            let facts = vec![
+                Fact::Server(self.server.clone()),
+                Fact::Caller(self.asker.uid),
+                Fact::Uid(uid),
+                Fact::Supervisor(Pid::this().as_raw()),
+            ];
+            (locked.create(self.session, facts)?, uid)
         };
-        let outcome = self.live(&plan, environment, &mut record);
-        let mut left = cell::clear(self.session, record.facts());
+        let outcome = self.live(&plan, uid, environment, &mut record);
+        let mut left = sandbox::clear(self.session, record.facts());
         let removed = state.lock().and_then(|locked| locked.remove(&record));
         left.extend(removed.err().map(|refusal| refusal.detail));
         if let Ok((end, jid)) = &outcome {
@@ -100,7 +91,7 @@ impl Run<'_> {
         let registry = read_registry()?;
         let plan = Plan::make(self.server, &registry, self.policy, self.caller)?;
         plan.confirm_digest(self.digest)?;
-        cell::check(&plan)?;
+        sandbox::check(&plan)?;
         let environment = Environment::build(&plan)?;
         Ok((plan, environment))
     }
@@ -109,6 +100,7 @@ impl Run<'_> {
     fn live(
         &self,
         plan: &Plan,
+        uid: u32,
         environment: Environment,
         record: &mut Record,
     ) -> Result<(supervise::End, i32), Refusal> {
@@ -120,14 +112,14 @@ impl Run<'_> {
         let line = self
             .line(Event::Start)
             .with("jail", place)
-            .with("as", &format!("{}:{}", plan.uid, plan.gid));
+            .with("as", &format!("{uid}:{}", plan.gid));
         if let Err(error) = send_line(Severity::Info, &line)
             && self.policy.audit == Audit::Require
         {
             let what = "hand the audit line to syslogd, which the policy requires";
             return Err(Refusal::system("audit", what, error));
         }
-        let mut cell = Cell::create(plan, &environment, record)?;
+        let mut sandbox = Sandbox::create(plan, uid, &environment, record)?;
         drop(environment);
         // No copy of the server's stdout may stay here: its end is how the daemon sees the server's. One of stderr does,
         // only to see whether there is still somebody who reads it.
@@ -136,9 +128,9 @@ impl Run<'_> {
             .try_clone_to_owned()
             .map_err(|error| Refusal::system("run", "keep an eye on stderr", error))?;
         detach_output()?;
-        let watched = supervise::watch(&mut cell, &stop, &heard);
-        cell.kill();
-        watched.map(|end| (end, cell.jid()))
+        let watched = supervise::watch(&mut sandbox, &stop, &heard);
+        sandbox.kill();
+        watched.map(|end| (end, sandbox.jid()))
     }
 
     fn line(&self, event: Event) -> Line {
@@ -158,8 +150,13 @@ fn detach_output() -> Result<(), Refusal> {
     nix::unistd::dup2_stderr(&null).map_err(failed("detach stderr"))
 }
 
-/// The outer process: waits for the inner one and ends as it did.
-fn relay(inner: Pid) -> Result<i32, Refusal> {
+/// The outer process: waits for the inner one and ends as it did. It is the caller's child, which a caller can kill without
+/// kill(2) (by closing a descriptor of pdfork(2), for one), and on the caller's terminal, where it can be stopped: so its
+/// end must end nothing else, and nothing may wait for it.
+///
+/// # Errors
+/// The system refuses; the inner process goes on.
+pub fn relay(inner: Pid) -> Result<i32, Refusal> {
     sys::ignore_signals();
     detach_output()?;
     let null = OpenOptions::new().read(true).open("/dev/null");

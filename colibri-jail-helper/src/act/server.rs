@@ -24,6 +24,8 @@ pub struct Server<'p> {
     pub session: &'p SessionId,
     /// The whole environment.
     pub environment: &'p Environment,
+    /// Numeric user id.
+    pub uid: u32,
     /// The jail's id, for the `started` line.
     pub jid: i32,
 }
@@ -46,11 +48,11 @@ impl Server<'_> {
         setsid().map_err(failed("begin a session"))?;
         sys::close_from(3).map_err(failed("close descriptors"))?;
         set_limits(&self.plan.limits)?;
-        sys::mark(&self.session.mark()).map_err(failed("set the login class"))?;
+        sys::mark(self.session).map_err(failed("set login class and name"))?;
         sys::bar_from_privilege().map_err(failed("bar from privilege"))?;
         sys::bar_tracing().map_err(failed("bar tracing"))?;
         enter()?;
-        identity::become_user(self.plan.uid, self.plan.gid)?;
+        identity::become_user(self.uid, self.plan.gid)?;
         sys::signal_on_parent_death(Some(Signal::SIGKILL)).map_err(failed("set the parent-death signal"))?;
         if getppid() != parent {
             return Err(Refusal::system("server", "start", "the supervisor is gone"));

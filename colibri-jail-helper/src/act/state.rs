@@ -3,8 +3,8 @@
 //! that "nobody owns this" is a fact and not a guess about pids.
 //!
 //! ```text
-//! lock                 flocked while instances are counted, made, removed or swept
-//! starts               the times of the last minute's starts, seconds since boot
+//! lock                 flocked while instances are counted, made, removed or swept; in it, by whom
+//! starts               the last minute's starts: seconds since boot, server
 //! <session>/record     facts, in the order they came to be (colibri_jail_helper::record)
 //! <session>/stop       FIFO: a byte in it is the order to end
 //! <session>/root       where an ephemeral jail's root is staged
@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use colibri_jail_helper::STATE_DIR;
-use colibri_jail_helper::names::{ServerId, SessionId};
+use colibri_jail_helper::names::SessionId;
+use colibri_jail_helper::plan::Plan;
 use colibri_jail_helper::policy::Policy;
 use colibri_jail_helper::record::Fact;
 use colibri_jail_helper::refusal::{Exit, Refusal};
@@ -33,9 +34,14 @@ use crate::act::files::{self, Trust};
 /// The most bytes of a record or of `starts` that are read.
 const FILE_MAX: u64 = 1 << 20;
 
+/// The longest that the lock is waited for. It is held for a few file operations, or by a sweep, which can take its time
+/// over mounts that are busy.
+const MAX_LOCK_WAIT: Duration = Duration::from_secs(15);
+
 /// The state directory.
 pub struct State {
     directory: OwnedFd,
+    verb: &'static str,
 }
 
 /// The state directory, locked.
@@ -87,11 +93,11 @@ const DIRECTORY: OFlag = OFlag::O_RDONLY
     .union(OFlag::O_CLOEXEC);
 
 impl State {
-    /// Opens the state directory; makes it if it is not there (`/var/run` is emptied at boot).
+    /// Opens the state directory for a request; makes it if it is not there (`/var/run` is emptied at boot).
     ///
     /// # Errors
     /// It, or a directory above it, is not root's alone.
-    pub fn open() -> Result<Self, Refusal> {
+    pub fn open(verb: &'static str) -> Result<Self, Refusal> {
         let path = Path::new(STATE_DIR);
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(Refusal::system("state", "name the state directory", "no parent"));
@@ -104,16 +110,36 @@ impl State {
         let directory = openat(parent.as_fd(), name, DIRECTORY, Mode::empty())
             .map_err(|_| Refusal::file("state", format!("{STATE_DIR} is not a directory")))?;
         private(&directory)?;
-        Ok(Self { directory })
+        Ok(Self { directory, verb })
     }
 
-    /// Waits for the lock. It is only ever held for a few file operations, or by a sweep.
+    /// Waits for the lock, and writes into it who has it then.
     ///
     /// # Errors
-    /// The lock's file cannot be opened.
+    /// The lock's file cannot be opened; or another process keeps the lock, which is named.
     pub fn lock(&self) -> Result<Locked<'_>, Refusal> {
-        let file = self.open_file(&self.directory, "lock")?;
-        let lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| failed("lock the state")(error))?;
+        let mut file = self.open_file(&self.directory, "lock")?;
+        let deadline = Instant::now() + MAX_LOCK_WAIT;
+        // flock(2) has no time-out.
+        let mut lock = loop {
+            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(lock) => break lock,
+                Err((unlocked, Errno::EWOULDBLOCK)) if Instant::now() < deadline => {
+                    file = unlocked;
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err((unlocked, Errno::EWOULDBLOCK)) => {
+                    let mut holder = String::new();
+                    let _ = unlocked.take(64).read_to_string(&mut holder);
+                    let what = format!("process {} has kept the lock for {MAX_LOCK_WAIT:?}", holder.trim());
+                    return Err(Refusal::new(Exit::TryLater, "lock", what));
+                }
+                Err((_, error)) => return Err(failed("lock the state")(error)),
+            }
+        };
+        // For whoever waits in vain; on a full disk that one is not told.
+        let holder = format!("{} ({})\n", std::process::id(), self.verb);
+        let _ = lock.set_len(0).and_then(|()| lock.write_all(holder.as_bytes()));
         Ok(Locked {
             state: self,
             _lock: lock,
@@ -153,7 +179,10 @@ impl State {
 
     /// Writes the order into the instance's FIFO. `false`: nobody reads it, as in the moment between making the record
     /// and opening the FIFO, or at the very end.
-    fn order_to_end(&self, session: &SessionId) -> Result<bool, Refusal> {
+    ///
+    /// # Errors
+    /// The FIFO cannot be opened.
+    pub fn order_to_end(&self, session: &SessionId) -> Result<bool, Refusal> {
         let path = format!("{session}/stop");
         let flags = OFlag::O_WRONLY | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         match openat(self.directory.as_fd(), path.as_str(), flags, Mode::empty()) {
@@ -212,19 +241,44 @@ impl Locked<'_> {
         }
     }
 
-    /// Counts what lives and what was started lately, and refuses one more than the policy allows. A start that is
-    /// admitted counts from now on.
+    /// The instances that a live supervisor has.
+    ///
+    /// # Errors
+    /// The directory or a record cannot be read.
+    pub fn owned(&self) -> Result<Vec<(SessionId, Vec<Fact>)>, Refusal> {
+        let mut owned = Vec::new();
+        for session in self.sessions()? {
+            if let Found::Owned(facts) = self.find(&session)? {
+                owned.push((session, facts));
+            }
+        }
+        Ok(owned)
+    }
+
+    /// Counts what lives and what was started lately, and refuses one more than the policy allows, or than leaves other
+    /// servers some. A start that is admitted counts from now on. Returns the uid for the instance.
     ///
     /// # Errors
     /// [`Exit::TryLater`], naming the number.
-    pub fn admit(&self, server: &ServerId, policy: &Policy) -> Result<(), Refusal> {
+    pub fn admit(&self, plan: &Plan, policy: &Policy) -> Result<u32, Refusal> {
         let refuse = |rule, what: &str| Err(Refusal::new(Exit::TryLater, rule, what));
-        let (mut all, mut of_this) = (0, 0);
+        let server = &plan.server;
+        let owned = self.owned()?;
+        let all = owned.len() as u64;
+        let of_this = owned
+            .iter()
+            .filter(|(_, facts)| facts.contains(&Fact::Server(server.clone())))
+            .count() as u64;
+        // Those of abandoned instances too: something of them may still run.
+        let mut taken = Vec::new();
         for session in self.sessions()? {
-            if let Found::Owned(facts) = self.find(&session)? {
-                all += 1;
-                of_this += u64::from(facts.contains(&Fact::Server(server.clone())));
-            }
+            let (Found::Owned(facts) | Found::Abandoned(Record { facts, .. })) = self.find(&session)? else {
+                continue;
+            };
+            taken.extend(facts.iter().filter_map(|fact| match fact {
+                Fact::Uid(uid) => Some(*uid),
+                _ => None,
+            }));
         }
         if all >= policy.max {
             return refuse("max", "as many instances run as the policy's max allows");
@@ -235,6 +289,9 @@ impl Locked<'_> {
                 "as many instances of this server run as max_per_server allows",
             );
         }
+        let Some(uid) = plan.uids.free(&taken) else {
+            return refuse("uids", "each uid of the server's range has an instance");
+        };
         let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
             .map_err(failed("read the clock"))?
             .tv_sec();
@@ -242,10 +299,11 @@ impl Locked<'_> {
         let mut text = String::new();
         // What cannot be read as text was not written by us, and counts for nothing.
         let _ = (&mut file).take(FILE_MAX).read_to_string(&mut text);
-        let mut starts: Vec<i64> = text
+        let mut starts: Vec<(i64, &str)> = text
             .lines()
-            .filter_map(|line| line.parse().ok())
-            .filter(|at| (now - 59..=now).contains(at))
+            .filter_map(|line| line.split_once(' '))
+            .filter_map(|(at, server)| Some((at.parse().ok()?, server)))
+            .filter(|(at, _)| (now - 59..=now).contains(at))
             .collect();
         if starts.len() as u64 >= policy.starts_per_minute {
             return refuse(
@@ -253,14 +311,22 @@ impl Locked<'_> {
                 "as many starts in a minute as starts_per_minute allows",
             );
         }
-        starts.push(now);
-        let text: String = starts.iter().map(|at| format!("{at}\n")).collect();
+        let of_this = starts.iter().filter(|(_, other)| *other == server.as_str()).count() as u64;
+        if of_this >= policy.starts_per_minute_of_one() {
+            return refuse(
+                "starts_per_minute",
+                "this server has had three quarters of starts_per_minute, the rest is for others",
+            );
+        }
+        starts.push((now, server.as_str()));
+        let text: String = starts.iter().map(|(at, server)| format!("{at} {server}\n")).collect();
         let write = |file: &mut File| {
             file.set_len(0)?;
             file.seek(SeekFrom::Start(0))?;
             file.write_all(text.as_bytes())
         };
-        write(&mut file).map_err(failed_io("write the starts"))
+        write(&mut file).map_err(failed_io("write the starts"))?;
+        Ok(uid)
     }
 
     /// Makes an instance's directory and its record, locked by this process.
@@ -282,21 +348,31 @@ impl Locked<'_> {
         }
         let directory =
             openat(top, session.as_str(), DIRECTORY, Mode::empty()).map_err(failed("open an instance's directory"))?;
-        let file = self.state.open_file(&directory, "record")?;
+        let made = self.fill(session, &directory, facts);
+        if made.is_err() {
+            // What of it was made goes again, on a full disk above all.
+            let _ = self.remove_all(session, &directory);
+        }
+        made
+    }
+
+    fn fill(&self, session: &SessionId, directory: &OwnedFd, facts: Vec<Fact>) -> Result<Record, Refusal> {
+        let file = self.state.open_file(directory, "record")?;
         let file =
             Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| failed("lock a record")(error))?;
         let mut record = Record {
             session: session.clone(),
-            directory,
+            directory: directory
+                .try_clone()
+                .map_err(failed_io("keep an instance's directory"))?,
             file,
             facts: Vec::new(),
         };
         for fact in facts {
             record.note(fact)?;
         }
-        mkfifoat(record.directory.as_fd(), "stop", Mode::S_IRUSR | Mode::S_IWUSR)
-            .map_err(failed("make the stop FIFO"))?;
-        mkdirat(record.directory.as_fd(), "root", Mode::S_IRWXU).map_err(failed("make the staging directory"))?;
+        mkfifoat(directory.as_fd(), "stop", Mode::S_IRUSR | Mode::S_IWUSR).map_err(failed("make the stop FIFO"))?;
+        mkdirat(directory.as_fd(), "root", Mode::S_IRWXU).map_err(failed("make the staging directory"))?;
         Ok(record)
     }
 
@@ -305,17 +381,21 @@ impl Locked<'_> {
     /// # Errors
     /// Something is still in it, such as a file system that could not be unmounted.
     pub fn remove(&self, record: &Record) -> Result<(), Refusal> {
+        self.remove_all(&record.session, &record.directory)
+    }
+
+    fn remove_all(&self, session: &SessionId, directory: &OwnedFd) -> Result<(), Refusal> {
         let gone = |result: Result<(), Errno>| match result {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
             Err(error) => Err(failed("remove an instance's directory")(error)),
         };
         // `root` first: while it cannot go, the record stays for the next sweep.
-        gone(unlinkat(record.directory.as_fd(), "root", UnlinkatFlags::RemoveDir))?;
-        gone(unlinkat(record.directory.as_fd(), "stop", UnlinkatFlags::NoRemoveDir))?;
-        gone(unlinkat(record.directory.as_fd(), "record", UnlinkatFlags::NoRemoveDir))?;
+        gone(unlinkat(directory.as_fd(), "root", UnlinkatFlags::RemoveDir))?;
+        gone(unlinkat(directory.as_fd(), "stop", UnlinkatFlags::NoRemoveDir))?;
+        gone(unlinkat(directory.as_fd(), "record", UnlinkatFlags::NoRemoveDir))?;
         gone(unlinkat(
             self.state.directory.as_fd(),
-            record.session.as_str(),
+            session.as_str(),
             UnlinkatFlags::RemoveDir,
         ))
     }

@@ -1,19 +1,25 @@
 //! `stop` and `sweep`: ending what lives, and undoing what a killed helper left.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use colibri_jail_helper::audit::{Event, Line};
 use colibri_jail_helper::names::SessionId;
+use colibri_jail_helper::record::Fact;
 use colibri_jail_helper::refusal::{Exit, Refusal};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
-use crate::act::cell;
 use crate::act::identity::Asker;
+use crate::act::sandbox;
 use crate::act::state::{Found, Locked, Record, State};
 use crate::act::syslog::{Severity, send_line};
 
 /// The longest that an instance takes to end: grace, TERM, KILL, and unmounting.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long supervisors that had to be killed take to be gone.
+const MAX_KILLED: Duration = Duration::from_secs(5);
 
 /// Ends one instance: by order if a supervisor lives, else by undoing what its record tells of. What is not there has
 /// ended already.
@@ -21,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// # Errors
 /// Something is left.
 pub fn stop(asker: Asker, session: &SessionId) -> Result<(), Refusal> {
-    let state = State::open()?;
+    let state = State::open("stop")?;
     let abandoned = state.end(session, PATIENCE)?;
     let left = match &abandoned {
         Some(record) => undo(&state.lock()?, record),
@@ -33,13 +39,55 @@ pub fn stop(asker: Asker, session: &SessionId) -> Result<(), Refusal> {
     report(line, &left)
 }
 
+/// Ends every instance, whoever started it and whatever keeps its pipes open, and undoes what is left. A supervisor that
+/// somebody has stopped is continued; one that does not end for all that is killed.
+///
+/// # Errors
+/// Something is left.
+pub fn stop_all(asker: Asker) -> Result<(), Refusal> {
+    let state = State::open("stop --all")?;
+    let begun = Instant::now();
+    loop {
+        // Under the lock, so that a pid is of whom the record says: its supervisor can neither remove the record nor,
+        // before that, end.
+        let locked = state.lock()?;
+        let owned = locked.owned()?;
+        if owned.is_empty() {
+            break;
+        }
+        if begun.elapsed() > PATIENCE + MAX_KILLED {
+            let what = format!("{} instances do not end", owned.len());
+            return Err(Refusal::new(Exit::TryLater, "stop", what));
+        }
+        let order = if begun.elapsed() > PATIENCE {
+            Signal::SIGKILL
+        } else {
+            Signal::SIGCONT
+        };
+        for (session, facts) in &owned {
+            state.order_to_end(session)?;
+            for fact in facts {
+                if let Fact::Supervisor(pid) = fact {
+                    let _ = kill(Pid::from_raw(*pid), order);
+                }
+            }
+        }
+        drop(locked);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    sweep_for(asker, &state)
+}
+
 /// Undoes everything that no live helper owns. The lock is held throughout, so that nothing is made meanwhile; what
 /// lives is not touched.
 ///
 /// # Errors
 /// Something is left.
 pub fn sweep(asker: Asker) -> Result<(), Refusal> {
-    let state = State::open()?;
+    sweep_for(asker, &State::open("sweep")?)
+}
+
+fn sweep_for(asker: Asker, state: &State) -> Result<(), Refusal> {
     let locked = state.lock()?;
     let mut left = Vec::new();
     let mut live = BTreeSet::new();
@@ -56,7 +104,7 @@ pub fn sweep(asker: Asker) -> Result<(), Refusal> {
             Found::Absent => {}
         }
     }
-    left.extend(cell::clear_strays(&live));
+    left.extend(sandbox::clear_strays(&live));
     let line = Line::new(Event::Sweep)
         .with("uid", &asker.uid.to_string())
         .with("swept", &swept.to_string())
@@ -66,7 +114,7 @@ pub fn sweep(asker: Asker) -> Result<(), Refusal> {
 }
 
 fn undo(locked: &Locked<'_>, record: &Record) -> Vec<String> {
-    let mut left = cell::clear(record.session(), record.facts());
+    let mut left = sandbox::clear(record.session(), record.facts());
     left.extend(locked.remove(record).err().map(|refusal| refusal.detail));
     left
 }

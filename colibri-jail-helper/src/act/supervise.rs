@@ -9,7 +9,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::time::TimeSpec;
 
-use crate::act::cell::Cell;
+use crate::act::sandbox::Sandbox;
 use crate::sys;
 
 /// From the end of the server's stdin to SIGTERM: the time a server has to end by itself.
@@ -77,20 +77,20 @@ enum Phase {
 ///
 /// # Errors
 /// The system refused to wait or to poll; the caller tears down all the same.
-pub fn watch(cell: &mut Cell, stop: &OwnedFd, heard: &OwnedFd) -> Result<End, Refusal> {
+pub fn watch(sandbox: &mut Sandbox, stop: &OwnedFd, heard: &OwnedFd) -> Result<End, Refusal> {
     let failed = |tried| move |error| Refusal::system("supervise", tried, error);
     let stdin = std::io::stdin();
     let mut phase = Phase::Serving;
     let mut cause = Cause::Server;
     loop {
-        cell.reap()?;
-        if cell.is_empty() {
+        sandbox.reap()?;
+        if sandbox.is_empty() {
             break;
         }
         let now = Instant::now();
         phase = match phase {
-            Phase::Serving | Phase::Grace { .. } if cell.main_code().is_some() => terminate(cell, now, cause),
-            Phase::Grace { until } if until <= now => terminate(cell, now, cause),
+            Phase::Serving | Phase::Grace { .. } if sandbox.main_code().is_some() => terminate(sandbox, now, cause),
+            Phase::Grace { until } if until <= now => terminate(sandbox, now, cause),
             Phase::Terminating { until } if until <= now => Phase::Killing { since: now },
             Phase::Killing { since } if now.duration_since(since) > KILL_LIMIT => break,
             phase => phase,
@@ -99,7 +99,7 @@ pub fn watch(cell: &mut Cell, stop: &OwnedFd, heard: &OwnedFd) -> Result<End, Re
             Phase::Serving => None,
             Phase::Grace { until } | Phase::Terminating { until } => Some(until.saturating_duration_since(now)),
             Phase::Killing { .. } => {
-                cell.kill();
+                sandbox.kill();
                 Some(KILL_AGAIN)
             }
         };
@@ -115,7 +115,7 @@ pub fn watch(cell: &mut Cell, stop: &OwnedFd, heard: &OwnedFd) -> Result<End, Re
             }
             _ => {}
         }
-        if let Some(wake) = cell.wake() {
+        if let Some(wake) = sandbox.wake() {
             fds.push(PollFd::new(wake, PollFlags::POLLIN));
         }
         // SIGCHLD and SIGTERM are let in here and nowhere else, so that none is missed between looking and waiting.
@@ -128,7 +128,7 @@ pub fn watch(cell: &mut Cell, stop: &OwnedFd, heard: &OwnedFd) -> Result<End, Re
         phase = match phase {
             Phase::Serving | Phase::Grace { .. } if happened(0) || sys::asked_to_end() => {
                 cause = Cause::Order;
-                terminate(cell, now, cause)
+                terminate(sandbox, now, cause)
             }
             Phase::Serving if happened(1) => {
                 cause = Cause::Lifeline;
@@ -143,16 +143,16 @@ pub fn watch(cell: &mut Cell, stop: &OwnedFd, heard: &OwnedFd) -> Result<End, Re
             phase => phase,
         };
     }
-    let code = cell.main_code().unwrap_or(128 + Signal::SIGKILL as i32);
+    let code = sandbox.main_code().unwrap_or(128 + Signal::SIGKILL as i32);
     Ok(End {
         code,
         cause,
-        empty: cell.is_empty(),
+        empty: sandbox.is_empty(),
     })
 }
 
-fn terminate(cell: &Cell, now: Instant, cause: Cause) -> Phase {
-    cell.terminate();
+fn terminate(sandbox: &Sandbox, now: Instant, cause: Cause) -> Phase {
+    sandbox.terminate();
     let grace = match cause {
         Cause::Abandoned => GRACE_ABANDONED,
         Cause::Server | Cause::Lifeline | Cause::Order => TERM_GRACE,

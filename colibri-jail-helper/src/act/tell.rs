@@ -1,9 +1,12 @@
 //! What the helper says on its standard error: whole lines, short enough to be written at once or not at all.
 
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use colibri_text::ascii_bytes;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::sys;
 
 /// POSIX's least PIPE_BUF: a pipe takes this much whole, and between no one else's bytes.
 const LINE_MAX: usize = 512;
@@ -25,7 +28,7 @@ pub fn line(text: &str, patience: PollTimeout) -> bool {
     writable && nix::unistd::write(stderr.as_fd(), line.as_bytes()).is_ok_and(|n| n == line.len())
 }
 
-/// [`line`] with one second of patience, for refusals.
+/// [`line`] with one second of patience, for refusals; a terminal that takes no more has another.
 pub fn refusal(text: &str) {
-    line(text, PollTimeout::from(1000u16));
+    let _ = sys::within(Duration::from_secs(2), || line(text, PollTimeout::from(1000u16)));
 }

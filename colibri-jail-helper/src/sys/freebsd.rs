@@ -4,6 +4,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use colibri_jail_helper::names::SessionId;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 
@@ -27,7 +28,17 @@ pub const RESOURCES: &[Resource] = &[
     libc::RLIMIT_SWAP,
     libc::RLIMIT_KQUEUES,
     libc::RLIMIT_UMTXP,
+    RLIMIT_PIPEBUF,
 ];
+
+/// sys/resource.h of FreeBSD 15.
+const RLIMIT_PIPEBUF: Resource = 15;
+
+/// The limits that a kernel which is still in use does not know.
+pub const YOUNG: &[Resource] = &[RLIMIT_PIPEBUF];
+
+/// The last signal's number (`_SIG_MAXSIG` of sys/_sigset.h).
+pub const MAX_SIGNAL: c_int = 128;
 
 /// Root can lift every limit here.
 pub const HARMLESS: &[Resource] = &[];
@@ -57,6 +68,10 @@ static ABI_NOTE: AbiNote = AbiNote {
 unsafe extern "C" {
     static mut environ: *mut *mut c_char;
     fn setloginclass(class: *const c_char) -> c_int;
+    fn setlogin(name: *const c_char) -> c_int;
+    fn acl_get_fd_np(fd: c_int, kind: c_int) -> *mut c_void;
+    fn acl_is_trivial_np(acl: *mut c_void, trivial: *mut c_int) -> c_int;
+    fn acl_free(acl: *mut c_void) -> c_int;
     fn rctl_add_rule(input: *const c_char, input_size: usize, output: *mut c_char, output_size: usize) -> c_int;
     fn rctl_remove_rule(input: *const c_char, input_size: usize, output: *mut c_char, output_size: usize) -> c_int;
     fn rctl_get_rules(input: *const c_char, input_size: usize, output: *mut c_char, output_size: usize) -> c_int;
@@ -109,11 +124,118 @@ pub fn bar_tracing() -> Result<(), Errno> {
     procctl(libc::PROC_TRACE_CTL, &mut off)
 }
 
-/// Sets the login class, which only root can and which everything below inherits: the mark of an instance.
-pub fn mark(class: &str) -> Result<(), Errno> {
-    let class = c_string(class)?;
-    // SAFETY: a C string that lives through the call.
-    Errno::result(unsafe { setloginclass(class.as_ptr()) }).map(drop)
+/// Marks this process, and everything below it, as a session's: login class and login name, which only root can change.
+/// The kernel tells 17 bytes of each, so the name is the session's sixteen digits and nothing else. The caller leads a
+/// session of its own: a login name is its whole session's.
+pub fn mark(session: &SessionId) -> Result<(), Errno> {
+    let (class, name) = (c_string(&session.mark())?, c_string(session.as_str())?);
+    // SAFETY: C strings that live through the calls.
+    unsafe {
+        Errno::result(setloginclass(class.as_ptr()))?;
+        Errno::result(setlogin(name.as_ptr())).map(drop)
+    }
+}
+
+/// Goes back to the ordinary scheduling class, priority and processors.
+pub fn reset_scheduling() -> Result<(), Errno> {
+    const RTP_SET: c_int = 1;
+    /// The set of processors that processes have unless somebody gave them another (cpuset(2)).
+    const DEFAULT_SET: libc::cpusetid_t = 1;
+    let mut ordinary = libc::rtprio {
+        type_: libc::RTP_PRIO_NORMAL,
+        prio: 0,
+    };
+    // SAFETY: the structures are plain numbers, live through the calls, of the sizes that are passed. In a jail there is
+    // no default set to go to, which does no harm: the jail's own is the widest then.
+    unsafe {
+        Errno::result(libc::rtprio(RTP_SET, 0, &mut ordinary))?;
+        libc::cpuset_setid(libc::CPU_WHICH_PID, -1, DEFAULT_SET);
+        let mut processors: libc::cpuset_t = std::mem::zeroed();
+        let size = size_of::<libc::cpuset_t>();
+        let (set, which) = (libc::CPU_LEVEL_CPUSET, libc::CPU_WHICH_PID);
+        Errno::result(libc::cpuset_getaffinity(set, which, -1, size, &mut processors))?;
+        Errno::result(libc::cpuset_setaffinity(
+            libc::CPU_LEVEL_WHICH,
+            which,
+            -1,
+            size,
+            &processors,
+        ))?;
+    }
+    super::clear_nice()
+}
+
+/// What is wrong with the standard descriptors, which must be ends of three anonymous pipes; `None`: nothing. Both ends of
+/// such a pipe can be read and written here (pipe(2)), so that ends are told by the kernel's own addresses of them.
+pub fn fault_of_pipes() -> Option<String> {
+    let Ok(pipes) = pipes_of_this_process() else {
+        return Some("the kernel does not tell what the descriptors are".to_owned());
+    };
+    let mut ends = Vec::new();
+    for number in 0..=2 {
+        let Some((_, pipe)) = pipes.iter().find(|(fd, _)| *fd == number) else {
+            return Some(format!("descriptor {number} is not a pipe"));
+        };
+        if ends.iter().any(|end| pipe.contains(end)) {
+            return Some("two of the descriptors 0, 1 and 2 are one pipe".to_owned());
+        }
+        ends.extend(pipe);
+    }
+    None
+}
+
+/// The descriptors of this process that are anonymous pipes, each with the addresses of both ends of the pipe.
+fn pipes_of_this_process() -> Result<Vec<(c_int, [u64; 2])>, Errno> {
+    /// sys/sysctl.h, and of sys/user.h: what a pipe is called, and where a pipe's ends stand in struct kinfo_file.
+    const KERN_PROC_FILEDESC: c_int = 33;
+    const PIPE: c_int = 3;
+    const ENDS: usize = 304;
+    let pid = c_int::try_from(std::process::id()).map_err(|_| Errno::EINVAL)?;
+    let oid = [libc::CTL_KERN, libc::KERN_PROC, KERN_PROC_FILEDESC, pid];
+    let mut buffer = vec![0; 1 << 20];
+    let size = sysctl_read(&oid, &mut buffer)?;
+    let mut rest = &buffer[..size];
+    let int = |record: &[u8], at: usize| record.get(at..at + 4)?.try_into().ok().map(c_int::from_ne_bytes);
+    let long = |record: &[u8], at: usize| record.get(at..at + 8)?.try_into().ok().map(u64::from_ne_bytes);
+    let mut found = Vec::new();
+    // Each record begins with its own size, kind and descriptor.
+    while let Some(length) = int(rest, 0)
+        .and_then(|length| usize::try_from(length).ok())
+        .filter(|n| *n > 0)
+    {
+        let record = rest.get(..length).ok_or(Errno::EINVAL)?;
+        if let (Some(PIPE), Some(fd)) = (int(record, 4), int(record, 8)) {
+            let ends = long(record, ENDS).zip(long(record, ENDS + 8)).ok_or(Errno::EINVAL)?;
+            found.push((fd, [ends.0, ends.1]));
+        }
+        rest = &rest[length..];
+    }
+    Ok(found)
+}
+
+/// Whether a file has an access control list, of either kind, that says more than its mode (acl(3)).
+pub fn has_acl(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+    const ACCESS: c_int = 2;
+    const NFS4: c_int = 4;
+    let fd = fd.as_raw_fd();
+    // SAFETY: numbers go in; the list that comes out is freed once and not used after that.
+    unsafe {
+        let kind = if libc::fpathconf(fd, libc::_PC_ACL_NFS4) == 1 {
+            NFS4
+        } else if libc::fpathconf(fd, libc::_PC_ACL_EXTENDED) == 1 {
+            ACCESS
+        } else {
+            return Ok(false);
+        };
+        let list = acl_get_fd_np(fd, kind);
+        if list.is_null() {
+            return Err(Errno::last());
+        }
+        let mut trivial = 0;
+        let told = Errno::result(acl_is_trivial_np(list, &mut trivial));
+        acl_free(list);
+        told.map(|_| trivial == 0)
+    }
 }
 
 /// Makes this process the reaper of all below it.
@@ -474,12 +596,18 @@ pub fn sysctl_names_below(node: &str) -> Result<Vec<String>, Errno> {
 pub struct Process {
     /// Its id.
     pub pid: i32,
-    /// Its login class; the kernel tells the first 17 bytes (LOGINCLASSLEN).
-    pub class: String,
+    /// The session whose mark it bears.
+    pub session: Option<SessionId>,
 }
 
-/// The most bytes of a login class that [`processes`] tells.
-pub const CLASS_SEEN: usize = 17;
+/// The session of a process of this login class and login name, each as far as the kernel tells it (LOGINCLASSLEN,
+/// LOGNAMELEN): all sixteen digits, and the same ones in both.
+fn marked(class: &[c_char], name: &[c_char]) -> Option<SessionId> {
+    let text = |chars: &[c_char]| -> Vec<u8> { chars.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect() };
+    let session = SessionId::parse(&text(name))?;
+    let told = text(class);
+    (told.len() == class.len() - 1 && session.mark().as_bytes().starts_with(&told)).then_some(session)
+}
 
 /// Every process, zombies left out.
 pub fn processes() -> Result<Vec<Process>, Errno> {
@@ -507,15 +635,9 @@ pub fn processes() -> Result<Vec<Process>, Errno> {
         if process.ki_stat == ZOMBIE {
             continue;
         }
-        let class: Vec<u8> = process
-            .ki_loginclass
-            .iter()
-            .take_while(|c| **c != 0)
-            .map(|c| *c as u8)
-            .collect();
         found.push(Process {
             pid: process.ki_pid,
-            class: String::from_utf8_lossy(&class).into_owned(),
+            session: marked(&process.ki_loginclass, &process.ki_login),
         });
     }
     Ok(found)

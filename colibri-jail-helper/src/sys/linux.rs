@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 
+use colibri_jail_helper::names::SessionId;
 use nix::errno::Errno;
 
 /// A resource of setrlimit(2), as libc types it here.
@@ -21,8 +22,15 @@ pub const RESOURCES: &[Resource] = &[
     libc::RLIMIT_LOCKS,
     libc::RLIMIT_SIGPENDING,
     libc::RLIMIT_MSGQUEUE,
+    libc::RLIMIT_RTTIME,
     libc::RLIMIT_NOFILE,
 ];
+
+/// Every kernel knows the limits above.
+pub const YOUNG: &[Resource] = &[];
+
+/// The last signal's number.
+pub const MAX_SIGNAL: c_int = 64;
 
 /// The limits that every system sets, and that a helper neither dies nor starves of.
 pub const HARMLESS: &[Resource] = &[
@@ -72,8 +80,69 @@ pub fn bar_tracing() -> Result<(), Errno> {
     prctl(libc::PR_SET_DUMPABLE, 0).map(drop)
 }
 
+/// Goes back to the ordinary scheduling class, priority and processors.
+pub fn reset_scheduling() -> Result<(), Errno> {
+    // SAFETY: the structures are plain numbers, live through the calls, of the sizes that are passed; the kernel takes
+    // of the processors those that there are.
+    unsafe {
+        let ordinary: libc::sched_param = std::mem::zeroed();
+        Errno::result(libc::sched_setscheduler(0, libc::SCHED_OTHER, &ordinary))?;
+        let mut processors: libc::cpu_set_t = std::mem::zeroed();
+        for number in 0..libc::CPU_SETSIZE as usize {
+            libc::CPU_SET(number, &mut processors);
+        }
+        Errno::result(libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &processors))?;
+    }
+    super::clear_nice()
+}
+
+/// What is wrong with the standard descriptors, which must be three anonymous pipes, read from and written to as
+/// their numbers say; `None`: nothing.
+pub fn fault_of_pipes() -> Option<String> {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    let mut seen = Vec::new();
+    for (number, wanted) in [(0, OFlag::O_RDONLY), (1, OFlag::O_WRONLY), (2, OFlag::O_WRONLY)] {
+        // SAFETY: borrowed for two calls that fail on a number that is no descriptor.
+        let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+        let anonymous = nix::sys::statfs::fstatfs(fd).is_ok_and(|facts| facts.filesystem_type() == PIPEFS);
+        if !anonymous {
+            return Some(format!("descriptor {number} is not a pipe"));
+        }
+        let mode = fcntl(fd, FcntlArg::F_GETFL).map(|flags| OFlag::from_bits_truncate(flags) & OFlag::O_ACCMODE);
+        if mode != Ok(wanted) {
+            return Some(format!("descriptor {number} is the wrong end of a pipe"));
+        }
+        seen.push(nix::sys::stat::fstat(fd).ok().map(|facts| facts.st_ino));
+    }
+    seen.sort_unstable();
+    seen.dedup();
+    (seen.len() != 3).then(|| "two of the descriptors 0, 1 and 2 are one pipe".to_owned())
+}
+
+/// PIPEFS_MAGIC of linux/magic.h: the file system of anonymous pipes alone.
+const PIPEFS: nix::sys::statfs::FsType = nix::sys::statfs::FsType(0x5049_5045);
+
+/// Whether a file has an access control list that says more than its mode.
+pub fn has_acl(fd: std::os::fd::BorrowedFd<'_>) -> Result<bool, Errno> {
+    use std::os::fd::AsRawFd;
+    // SAFETY: a C string, and no buffer: the size alone is asked for.
+    let size = unsafe {
+        libc::fgetxattr(
+            fd.as_raw_fd(),
+            c"system.posix_acl_access".as_ptr(),
+            std::ptr::null_mut(),
+            0,
+        )
+    };
+    match Errno::result(size) {
+        Ok(_) => Ok(true),
+        Err(Errno::ENODATA | Errno::EOPNOTSUPP) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Linux has no login classes: the pid namespace is what holds a server's processes together.
-pub fn mark(_: &str) -> Result<(), Errno> {
+pub fn mark(_: &SessionId) -> Result<(), Errno> {
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
@@ -57,6 +58,8 @@ pub fn lift_limits() -> Result<(), Errno> {
             _ => libc::RLIM_INFINITY,
         };
         match set_limit(*which, most, most) {
+            // A kernel that does not know the limit has none of it.
+            Err(Errno::EINVAL) if YOUNG.contains(which) => {}
             Err(Errno::EPERM) => {
                 let hard = hard_limit(*which)?;
                 set_limit(*which, hard, hard)?;
@@ -94,20 +97,20 @@ pub fn set_limit(which: Resource, soft: libc::rlim_t, hard: libc::rlim_t) -> Res
     Errno::result(unsafe { libc::setrlimit(which, &limit) }).map(drop)
 }
 
-/// Sets every signal that can be set to `handler`: ignoring one discards it if it was pending.
-fn set_all_signals(handler: SigHandler) {
-    let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
-    for signal in Signal::iterator().filter(|s| !matches!(s, Signal::SIGKILL | Signal::SIGSTOP)) {
-        // SAFETY: no handler is installed, only default or ignore. The result does not matter: the two signals that
-        // cannot be set are left out, and any other failure leaves the signal as it was.
-        let _ = unsafe { sigaction(signal, &action) };
+/// Sets every signal that can be set, real-time ones included, to be ignored or to its default: ignoring one discards it
+/// if it was pending.
+fn set_all_signals(disposition: libc::sighandler_t) {
+    for number in 1..=MAX_SIGNAL {
+        // SAFETY: no handler is installed, only default or ignore. The result does not matter: the few signals that
+        // cannot be set cannot be ignored or pending either.
+        unsafe { libc::signal(number, disposition) };
     }
 }
 
 /// Forgets signals that are pending and dispositions that were inherited, and lets every signal in again.
 pub fn reset_signals() -> Result<(), Errno> {
-    set_all_signals(SigHandler::SigIgn);
-    set_all_signals(SigHandler::SigDfl);
+    set_all_signals(libc::SIG_IGN);
+    set_all_signals(libc::SIG_DFL);
     SigSet::empty().thread_set_mask()
 }
 
@@ -117,7 +120,7 @@ extern "C" fn note_end(_: c_int) {
     ASKED_TO_END.store(true, Ordering::Relaxed);
 }
 
-extern "C" fn note_child(_: c_int) {}
+extern "C" fn only_wake(_: c_int) {}
 
 /// Ignores what a terminal or a closed pipe could send; SIGCHLD and SIGTERM stay blocked, to be let in by ppoll(2)
 /// alone, and interrupt it.
@@ -132,7 +135,7 @@ pub fn signals_of_supervisor() -> Result<(), Errno> {
     }
     let awaited: SigSet = [SIGCHLD, SIGTERM].into_iter().collect();
     awaited.thread_block()?;
-    for (signal, handler) in [(SIGCHLD, note_child as extern "C" fn(c_int)), (SIGTERM, note_end)] {
+    for (signal, handler) in [(SIGCHLD, only_wake as extern "C" fn(c_int)), (SIGTERM, note_end)] {
         let action = SigAction::new(SigHandler::Handler(handler), SaFlags::empty(), SigSet::empty());
         // SAFETY: the handlers do nothing or store into an atomic, which is async-signal-safe.
         unsafe { sigaction(signal, &action) }?;
@@ -142,7 +145,7 @@ pub fn signals_of_supervisor() -> Result<(), Errno> {
 
 /// Ignores every signal that can be: for the process that only relays a status.
 pub fn ignore_signals() {
-    set_all_signals(SigHandler::SigIgn);
+    set_all_signals(libc::SIG_IGN);
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     // SAFETY: the default for SIGCHLD keeps the child's status for waitpid(2); no handler is installed.
     let _ = unsafe { sigaction(Signal::SIGCHLD, &default) };
@@ -158,6 +161,39 @@ pub fn die_by(number: c_int) -> ! {
     }
     // Only a signal that does not end a process comes here.
     std::process::exit(128 + number)
+}
+
+/// Runs `act`, whose system calls fail with EINTR once `most` has passed, and go on failing: nobody parks a program of
+/// root's by not reading what it writes.
+pub fn within<T>(most: Duration, act: impl FnOnce() -> T) -> Result<T, Errno> {
+    let wake = SigAction::new(SigHandler::Handler(only_wake), SaFlags::empty(), SigSet::empty());
+    // SAFETY: the handler does nothing.
+    let before = unsafe { sigaction(Signal::SIGALRM, &wake) }?;
+    set_alarm(most, Duration::from_millis(100))?;
+    let done = act();
+    clear_timers()?;
+    // SAFETY: what was there is put back.
+    unsafe { sigaction(Signal::SIGALRM, &before) }?;
+    Ok(done)
+}
+
+fn set_alarm(first: Duration, then: Duration) -> Result<(), Errno> {
+    let time = |duration: Duration| libc::timeval {
+        tv_sec: duration.as_secs() as libc::time_t,
+        tv_usec: duration.subsec_micros() as libc::suseconds_t,
+    };
+    let timer = libc::itimerval {
+        it_interval: time(then),
+        it_value: time(first),
+    };
+    // SAFETY: the pointer is to a live itimerval; the old value is not asked for.
+    Errno::result(unsafe { libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut()) }).map(drop)
+}
+
+/// Gives back what an earlier nice(1) took or gave.
+fn clear_nice() -> Result<(), Errno> {
+    // SAFETY: takes numbers.
+    Errno::result(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 0) }).map(drop)
 }
 
 /// Whether SIGTERM has come since [`signals_of_supervisor`].

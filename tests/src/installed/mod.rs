@@ -180,6 +180,13 @@ impl Installed {
         call
     }
 
+    /// A call by root.
+    pub fn call_root(&self, args: &[&str]) -> Call {
+        let mut call = self.call_as(0, 0, &[]);
+        call.command.args(args);
+        call
+    }
+
     pub fn call_as(&self, uid: u32, gid: u32, groups: &'static [libc::gid_t]) -> Call {
         let mut command = Command::new(HELPER);
         command

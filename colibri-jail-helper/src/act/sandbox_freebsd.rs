@@ -10,7 +10,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use colibri_jail_helper::STATE_DIR;
-use colibri_jail_helper::names::{self, JailName, MARK_PREFIX, SessionId};
+use colibri_jail_helper::names::{self, JailName, SessionId};
 use colibri_jail_helper::plan::{Ephemeral, Place, Plan, PlannedLimits, PlannedNetwork};
 use colibri_jail_helper::record::Fact;
 use colibri_jail_helper::refusal::{Exit, Refusal};
@@ -166,7 +166,7 @@ fn find_persistent(name: &JailName, root_path: Option<&Path>) -> Result<i32, Ref
 }
 
 /// A running instance.
-pub struct Cell {
+pub struct Sandbox {
     jid: i32,
     main: Pid,
     code: Option<i32>,
@@ -175,12 +175,12 @@ pub struct Cell {
     _owner: Option<OwnedFd>,
 }
 
-impl Cell {
+impl Sandbox {
     /// Makes or enters the jail and starts the server in it.
     ///
     /// # Errors
     /// A step failed; what was made is in the record.
-    pub fn create(plan: &Plan, environment: &Environment, record: &mut Record) -> Result<Self, Refusal> {
+    pub fn create(plan: &Plan, uid: u32, environment: &Environment, record: &mut Record) -> Result<Self, Refusal> {
         let failed = |tried| move |error| Refusal::system("jail", tried, error);
         sys::become_reaper().map_err(failed("become the reaper"))?;
         let session = record.session().clone();
@@ -213,6 +213,7 @@ impl Cell {
                     plan,
                     session: &session,
                     environment,
+                    uid,
                     jid,
                 };
                 let Err(refusal) = server.execute(|| sys::jail_attach(jid).map_err(failed("enter the jail")));
@@ -396,8 +397,10 @@ pub fn clear(session: &SessionId, facts: &[Fact]) -> Vec<String> {
         }
         Err(refusal) => left.push(refusal.detail),
     }
-    left.extend(kill_marked(&session.mark()));
-    left.extend(mounts::undo(facts));
+    left.extend(kill_marked(&|marked| marked == session));
+    left.extend(mounts::undo(session, facts));
+    // One that was made by a helper that was killed before it could note it.
+    left.extend(mounts::undo_strays(&|of| of == session));
     if facts.contains(&Fact::Rules) {
         let filter = format!("loginclass:{}", session.mark());
         match sys::remove_resource_rules(&filter) {
@@ -416,24 +419,27 @@ fn remove_jail(jail: &Live) -> Option<String> {
     }
 }
 
-/// Kills every process that bears the mark, again and again until none does: one may fork while it is looked for.
-fn kill_marked(mark: &str) -> Option<String> {
-    let seen = &mark[..mark.len().min(sys::CLASS_SEEN)];
+/// Kills every process that bears the mark of such a session, again and again until none does: one may fork while it is
+/// looked for.
+fn kill_marked(doomed: &dyn Fn(&SessionId) -> bool) -> Option<String> {
     for _ in 0..100 {
         let processes = match sys::processes() {
             Ok(processes) => processes,
             Err(error) => return Some(format!("processes cannot be listed: {error}")),
         };
-        let marked: Vec<i32> = processes.iter().filter(|p| p.class == seen).map(|p| p.pid).collect();
-        if marked.is_empty() {
-            return None;
+        let mut none = true;
+        for process in processes {
+            if process.session.as_ref().is_some_and(doomed) {
+                none = false;
+                let _ = kill(Pid::from_raw(process.pid), Signal::SIGKILL);
+            }
         }
-        for pid in marked {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        if none {
+            return None;
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    Some(format!("processes of {mark} do not die"))
+    Some("marked processes do not die".to_owned())
 }
 
 /// Undoes what no record tells of: a record may be lost, the marks are not. `live` are the sessions that somebody owns.
@@ -448,21 +454,8 @@ pub fn clear_strays(live: &BTreeSet<SessionId>) -> Vec<String> {
         }
         Err(refusal) => left.push(refusal.detail),
     }
-    left.extend(kill_stray_processes(live));
-    match sys::all_mounted() {
-        Ok(mounted) => {
-            for mount in mounted.iter().rev() {
-                let below = mount.on.strip_prefix(STATE_DIR).and_then(|rest| rest.strip_prefix('/'));
-                let session = below.and_then(|rest| SessionId::parse(rest.split('/').next()?.as_bytes()));
-                if session.as_ref().is_some_and(strange)
-                    && let Err(error) = mounts::unmount(mount.fsid)
-                {
-                    left.push(format!("{} is still mounted: {error}", mount.on));
-                }
-            }
-        }
-        Err(error) => left.push(format!("mounts cannot be listed: {error}")),
-    }
+    left.extend(kill_marked(&strange));
+    left.extend(mounts::undo_strays(&strange));
     if let Ok(rules) = sys::resource_rules("loginclass:") {
         let marks: BTreeSet<&str> = rules.iter().filter_map(|rule| rule.split(':').nth(1)).collect();
         for mark in marks
@@ -475,23 +468,4 @@ pub fn clear_strays(live: &BTreeSet<SessionId>) -> Vec<String> {
         }
     }
     left
-}
-
-/// Processes whose mark is of no live session. The kernel tells 17 bytes of a mark, so one that begins as a live one's
-/// is left alone.
-fn kill_stray_processes(live: &BTreeSet<SessionId>) -> Vec<String> {
-    let seen: BTreeSet<String> = live
-        .iter()
-        .map(|session| session.mark()[..sys::CLASS_SEEN].to_owned())
-        .collect();
-    let processes = match sys::processes() {
-        Ok(processes) => processes,
-        Err(error) => return vec![format!("processes cannot be listed: {error}")],
-    };
-    let marks: BTreeSet<String> = processes
-        .into_iter()
-        .map(|process| process.class)
-        .filter(|class| class.starts_with(MARK_PREFIX) && class.len() == sys::CLASS_SEEN && !seen.contains(class))
-        .collect();
-    marks.iter().filter_map(|mark| kill_marked(mark)).collect()
 }

@@ -57,7 +57,7 @@ fn freebsd_only(what: &str) -> Refusal {
 }
 
 /// A running sandbox.
-pub struct Cell {
+pub struct Sandbox {
     init: Pid,
     report: OwnedFd,
     main: Option<i32>,
@@ -69,12 +69,12 @@ const STAGED: u8 = b'S';
 const REFUSED: u8 = b'R';
 const ENDED: u8 = b'E';
 
-impl Cell {
+impl Sandbox {
     /// Makes the sandbox and starts the server in it.
     ///
     /// # Errors
     /// A step failed; nothing runs.
-    pub fn create(plan: &Plan, environment: &Environment, record: &mut Record) -> Result<Self, Refusal> {
+    pub fn create(plan: &Plan, uid: u32, environment: &Environment, record: &mut Record) -> Result<Self, Refusal> {
         let failed = |tried| move |error| Refusal::system("sandbox", tried, error);
         let Place::Ephemeral(jail) = &plan.place else {
             return Err(freebsd_only("persistent jails"));
@@ -87,6 +87,7 @@ impl Cell {
             let session = record.session().clone();
             let init = Init {
                 plan,
+                uid,
                 jail,
                 environment,
                 session: &session,
@@ -99,19 +100,19 @@ impl Cell {
             std::process::exit(error.exit as i32)
         };
         drop(to_supervisor);
-        let mut cell = Self {
+        let mut sandbox = Self {
             init,
             report,
             main: None,
             empty: false,
         };
         let mut first = [0];
-        let got = read(&cell.report, &mut first);
+        let got = read(&sandbox.report, &mut first);
         if got == 1 && first[0] == STAGED {
-            return Ok(cell);
+            return Ok(sandbox);
         }
-        let refusal = cell.refusal_of_init();
-        cell.kill();
+        let refusal = sandbox.refusal_of_init();
+        sandbox.kill();
         let _ = sys::wait(Some(init), true);
         Err(refusal)
     }
@@ -210,6 +211,7 @@ pub fn clear_strays(_: &BTreeSet<SessionId>) -> Vec<String> {
 /// The first process of the sandbox: mounts, starts the server, reaps, and tells the supervisor.
 struct Init<'p> {
     plan: &'p Plan,
+    uid: u32,
     jail: &'p Ephemeral,
     environment: &'p Environment,
     session: &'p SessionId,
@@ -240,6 +242,7 @@ impl Init<'_> {
                 plan: self.plan,
                 session: self.session,
                 environment: self.environment,
+                uid: self.uid,
                 jid: 0,
             };
             let Err(refusal) = server.execute(|| Ok(()));
