@@ -2,13 +2,12 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use colibri_jail_helper::registry::{Command, Transport};
 use nix::unistd::{Gid, Group};
 
-use super::sources::{Files, Sources};
-use super::{EXIT_CONFIG, fail, log, open_pins};
+use super::log;
+use super::sources::{Files, Sources, open_pins};
 use crate::config::Config;
 use crate::confine::check_program;
 use crate::host::registry::{FIXED_PATH, Loaded, Server};
@@ -21,8 +20,11 @@ const POLICY: &str = "jail-policy.json";
 const HELPER_MODE: u32 = 0o4550;
 
 /// Checks all that can be seen beforehand. What keeps the daemon or every jailed server from starting is an error; what
-/// keeps a single server from it is told.
-pub fn configuration(config: &Config) -> ExitCode {
+/// keeps a single server from it is told on standard error. Returns what to say of a good one.
+///
+/// # Errors
+/// Every fault.
+pub fn configuration(config: &Config) -> Result<String, Vec<String>> {
     let mut faults: Vec<String> = open_pins(config)
         .err()
         .map(|error| error.to_string())
@@ -41,22 +43,18 @@ pub fn configuration(config: &Config) -> ExitCode {
                 faults.extend(policy_fault(Path::new(FIXED_PATH)));
                 faults.extend(helper_fault(config.priv_mode, Path::new(HELPER)));
             }
-            if faults.is_empty() {
-                println!(
-                    "{}: {}, configuration is good",
-                    config.registry.display(),
-                    counted(&registry)
-                );
-                return ExitCode::SUCCESS;
-            }
+            let good = format!(
+                "{}: {}, configuration is good",
+                config.registry.display(),
+                counted(&registry)
+            );
+            if faults.is_empty() { Ok(good) } else { Err(faults) }
         }
-        Err(error) => faults.push(error),
+        Err(error) => {
+            faults.push(error);
+            Err(faults)
+        }
     }
-    let last = faults.pop().unwrap_or_default();
-    for fault in faults {
-        eprintln!("colibri-mcpd: {fault}");
-    }
-    fail(EXIT_CONFIG, &last)
 }
 
 fn is_started_by_helper(server: &Server) -> bool {

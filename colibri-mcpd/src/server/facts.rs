@@ -56,7 +56,7 @@ impl Facts for CallerFacts {
     }
 
     fn clients(&self) -> u64 {
-        self.daemon.clients() as u64
+        self.daemon.connections().count() as u64
     }
 
     fn require_jail(&self) -> bool {

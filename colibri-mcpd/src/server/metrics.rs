@@ -17,7 +17,8 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use super::daemon::{Daemon, Load};
+use super::connections::Load;
+use super::daemon::Daemon;
 use super::listener::Listener;
 use super::sys;
 use crate::chain::Recorder;
@@ -163,7 +164,7 @@ impl Snapshot {
         Snapshot {
             uptime: daemon.started.elapsed(),
             servers,
-            load: daemon.load(),
+            load: daemon.connections().load(),
             trail: match &daemon.chain().recorder {
                 Recorder::Trail(trail) => Some(trail.status()),
                 Recorder::Off => None,

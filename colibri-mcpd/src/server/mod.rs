@@ -1,6 +1,7 @@
 //! The socket: listener, peer, one session a client.
 
 mod check;
+mod connections;
 pub mod daemon;
 mod facts;
 mod frames;
@@ -12,6 +13,8 @@ mod operator;
 mod overview;
 mod own;
 mod peer;
+mod reload;
+mod route;
 pub mod session;
 pub mod sources;
 mod sys;
@@ -35,10 +38,9 @@ use crate::chain::metrics::CallMetrics;
 use crate::chain::{Chain, Recorder, validate::Rules};
 use crate::config::{Config, Flags};
 use crate::confine::{SystemSpawner, as_user, check_contract, harden, keeper};
-use crate::host::registry::Loaded;
 use crate::host::secrets::Secrets;
-use crate::host::{self, Host, State, Viewer};
-use crate::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates, PinError, Pins, Shares, Trust};
+use crate::host::{self, Host};
+use crate::policy::{Approvals, DEFAULT_EXPIRY, Gates, Shares};
 use crate::store::Store;
 use crate::wire::Budget;
 use colibri_api::PrivMode;
@@ -81,7 +83,13 @@ pub fn run_cli(arguments: Vec<OsString>) -> ExitCode {
         Err(message) => return fail(EXIT_CONFIG, &message),
     };
     if check {
-        return check::configuration(&config);
+        return match check::configuration(&config) {
+            Ok(text) => {
+                println!("{text}");
+                ExitCode::SUCCESS
+            }
+            Err(faults) => fail(EXIT_CONFIG, &faults.join("\ncolibri-mcpd: ")),
+        };
     }
     match serve(config) {
         Ok(()) => ExitCode::SUCCESS,
@@ -92,16 +100,6 @@ pub fn run_cli(arguments: Vec<OsString>) -> ExitCode {
 fn fail(status: u8, message: &str) -> ExitCode {
     eprintln!("colibri-mcpd: {message}");
     ExitCode::from(status)
-}
-
-/// What definitions are judged by.
-fn open_pins(config: &Config) -> Result<Pins, PinError> {
-    let trust = if config.pin_strict {
-        Trust::Strict
-    } else {
-        Trust::FirstUse
-    };
-    Pins::open(&config.state_dir, config.pins.as_deref(), trust)
 }
 
 /// An exit status (sysexits(3)) and what to say with it.
@@ -189,7 +187,7 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
     } = files;
     let store = Store::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let store = Arc::new(store);
-    let pins = open_pins(&config).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
+    let pins = sources::open_pins(&config).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let spawner = SystemSpawner::new(config.priv_mode).map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
     if loaded
         .servers
@@ -199,7 +197,7 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
         prepare_helper(&spawner, config.priv_mode).await;
     }
     let gates = Gates::new(config.write, config.external_call);
-    note_clients(&clients);
+    reload::note_clients(&clients);
     if let Some(fault) = check::socket_group(&config) {
         warn!("{fault}");
     }
@@ -228,7 +226,7 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
         pins: Some(Arc::new(pins)),
         shares: Arc::new(Shares::new(config.shares)),
     });
-    apply(&host, &loaded);
+    reload::apply(&host, &loaded);
     let signals = Signals::new().map_err(|error| (EXIT_SYSTEM, format!("signals: {error}")))?;
     let listener = listener::Listener::bind(&config.socket).map_err(|error| (EXIT_UNAVAILABLE, error.to_string()))?;
     let bound = config.metrics_socket.as_deref().map(listener::Listener::bind);
@@ -262,73 +260,6 @@ async fn prepare_helper(spawner: &SystemSpawner, mode: PrivMode) {
     }
 }
 
-/// Makes the servers of a registry the daemon's, and says what is odd about it.
-fn apply(host: &Host, loaded: &Loaded) {
-    for note in &loaded.notes {
-        info!("{note}");
-    }
-    for (id, server) in &loaded.servers {
-        if let Some(reason) = server.blocked().or_else(|| server.contract().err()) {
-            warn!(server = id, "blocked: {reason}");
-        }
-    }
-    host.load(loaded);
-}
-
-/// Says what is odd about the client policy.
-fn note_clients(clients: &Clients) {
-    for note in clients.notes() {
-        warn!("{note}");
-    }
-}
-
-/// Reads registry and client policy again. A bad file changes nothing: neither of the two is taken over. Returns which
-/// servers are blocked now, and why.
-///
-/// # Errors
-/// What is wrong with them; it is in the log as well.
-fn reload(daemon: &Daemon) -> Result<Vec<(String, String)>, String> {
-    if let Some(fault) = check::socket_group(&daemon.config) {
-        warn!("{fault}");
-    }
-    let result = match daemon.sources.read(&daemon.config) {
-        Ok(files) => {
-            daemon.sources.remember(&daemon.config, &files);
-            let Files { clients, registry } = files;
-            note_clients(&clients);
-            daemon.chain().rules.clients.store(Arc::new(clients));
-            apply(daemon.host(), &registry);
-            info!(servers = registry.servers.len(), "registry reloaded");
-            Ok(blocked(daemon))
-        }
-        Err(error) => Err(format!("nothing was taken over: {error}")),
-    };
-    daemon.set_registry_error(result.as_ref().err().cloned());
-    if let Err(error) = &result {
-        error!("{error}");
-    }
-    if let Err(error) = daemon
-        .chain()
-        .recorder
-        .event("reload", &[("good", Detail::Flag(result.is_ok()))])
-    {
-        error!("the reload was not recorded: {error}");
-    }
-    result
-}
-
-/// The servers that are blocked, and why.
-fn blocked(daemon: &Daemon) -> Vec<(String, String)> {
-    let servers = daemon.host().servers();
-    let blocked = servers
-        .iter()
-        .filter_map(|(id, server)| match server.state(Viewer::Operator(None)) {
-            (State::Blocked, reason, _) => Some((id.clone(), reason.unwrap_or_default())),
-            _ => None,
-        });
-    blocked.collect()
-}
-
 /// The signals that the daemon knows.
 struct Signals {
     terminate: Signal,
@@ -354,7 +285,7 @@ impl Signals {
                 _ = self.hangup.recv() => {
                     let daemon = daemon.clone();
                     // Files are read: not on a thread that serves clients.
-                    let _ = tokio::task::spawn_blocking(move || reload(&daemon)).await;
+                    let _ = tokio::task::spawn_blocking(move || reload::reload(&daemon)).await;
                 }
             }
         }

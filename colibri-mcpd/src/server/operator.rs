@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tracing::{error, info};
 
 use super::daemon::Daemon;
+use super::reload::reload;
 use crate::chain::{Call, Client, Outcome};
 use crate::policy::{Pending, Pins, Rights, Row, Standing, Subject};
 use colibri_protocol::{Answer, Code, Failure, RpcError, Version};
@@ -144,7 +145,7 @@ pub fn answer(daemon: &Arc<Daemon>, call: &Call, order: &Order) -> Outcome {
             Ok(json!({ "approvals": waiting }))
         }
         Order::Decide { id, approve } => decide(daemon, id, *approve, by, rights.self_approve),
-        Order::Reload => super::reload(daemon).map(|blocked| {
+        Order::Reload => reload(daemon).map(|blocked| {
             let blocked: Vec<_> = blocked
                 .into_iter()
                 .map(|(server, reason)| json!({ "server": server, "reason": reason }))

@@ -16,7 +16,7 @@ use colibri_trail::{self as trail, Shown};
 
 /// The overview for an operator, with so many of the trail's last records. Reads files: not for a thread that serves clients.
 pub fn of(daemon: &Daemon, operator: u32, tail: usize) -> Value {
-    let load = daemon.load();
+    let load = daemon.connections().load();
     let gates = **daemon.chain().rules.gates.load();
     let approvals: Vec<Value> = daemon.chain().approvals.list().iter().map(shown).collect();
     let mut servers = vec![json!({ "id": COLIBRI, "calls": counted(&daemon.chain().metrics.counted()) })];

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::daemon::Daemon;
+use super::facts::CallerFacts;
 use super::operator::{self, Order};
 use super::watch::{self, Watch};
 use crate::chain::dispatch::COLIBRI;
@@ -131,7 +132,7 @@ impl Target for Own {
                 if listen.tools_list_changed {
                     client.subscribe(id.clone(), text);
                 }
-                daemon.park(&client, Parked::park(chain, call));
+                daemon.connections().park(&client, &Parked::park(chain, call));
             }
             Work::Operator(daemon, order) => {
                 let (order, daemon, chain) = (order.clone(), daemon.clone(), chain.clone());
@@ -157,7 +158,14 @@ impl Target for Own {
 fn answer_tool(daemon: Arc<Daemon>, tool: tools::Tool, chain: Arc<Chain>, call: Call) {
     // The store waits for the disk: not on a thread that serves clients.
     tokio::task::spawn_blocking(move || {
-        let outcome = daemon.own_tool(tool, &call);
+        let facts = CallerFacts::new(daemon.clone(), call.client.clone());
+        let context = tools::Context {
+            facts: &facts,
+            store: daemon.store(),
+            skills: daemon.skills(),
+            uid: call.client.caller.uid,
+        };
+        let outcome = tools::call(tool, Some(call.arguments()), context);
         let answer = fit(Answer::Result(outcome.result), &call);
         chain.finish(vec![(
             call,

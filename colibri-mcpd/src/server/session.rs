@@ -12,6 +12,7 @@ use tracing::{debug, info, warn};
 use super::daemon::Daemon;
 use super::operator::Order;
 use super::own::Own;
+use super::route;
 use super::watch::Watch;
 use crate::chain::{Arguments, Batch, Call, Client, Limit, Parts, Target, Trace};
 use crate::policy::{Caller, Gate};
@@ -75,13 +76,13 @@ pub async fn serve(
 ) {
     let outbox = Outbox::of_client(daemon.limits.frame + daemon.limits.ahead, &daemon.budget);
     let client = Client::new(
-        daemon.next_connection(),
+        daemon.connections().next_number(),
         caller,
         outbox.clone(),
         daemon.limits.in_flight,
     );
     let client = Arc::new(client.sharing(daemon.host().shares().of(caller.uid)));
-    let guest = daemon.enter(client.clone());
+    let connection = daemon.connections().enter(client.clone());
     let mut write = tokio::spawn(async move { outbox.drive(writer).await });
     let mut session = Session {
         daemon: daemon.clone(),
@@ -95,7 +96,7 @@ pub async fn serve(
         // An order to go, and a client that does not read, come before what the client writes.
         tokio::select! {
             biased;
-            why = guest.told_to_go() => break why,
+            why = connection.told_to_go() => break why,
             done = &mut write => {
                 written = Some(done);
                 break "it does not read any more";
@@ -130,11 +131,11 @@ pub async fn serve(
     }
     // A client that closed its side still gets the answers that it waits for.
     if why == "it closed its side" {
-        daemon.end_subscriptions(&client);
+        daemon.connections().end_subscriptions(&client);
         tokio::select! {
             biased;
-            () = guest.all_answered() => {}
-            _ = guest.told_to_go() => {}
+            () = connection.all_answered() => {}
+            _ = connection.told_to_go() => {}
             done = &mut write => written = Some(done),
             () = reader.get_ref().hung_up() => {}
             () = sleep(LINGER) => {}
@@ -283,7 +284,7 @@ impl Session {
                         let params = params.map(|params| params.span()).unwrap_or_default();
                         self.client.cancel(&Id::of(request), (&frame, params));
                     }
-                    Some(Notification::Initialized) => self.daemon.initialized(&self.client),
+                    Some(Notification::Initialized) => self.daemon.connections().initialized(&self.client),
                     _ => debug!(connection = self.client.connection, "notification passed over"),
                 }
             }
@@ -437,10 +438,7 @@ impl Session {
     ) -> Result<Arc<dyn Target>, RpcError> {
         let version = request.version;
         let Some(method) = request.method else {
-            let target = self
-                .daemon
-                .method(name)
-                .ok_or_else(|| RpcError::method_not_found(name, version))?;
+            let target = route::method(&self.daemon, name).ok_or_else(|| RpcError::method_not_found(name, version))?;
             if let Some(params) = params {
                 parts.arguments = Arguments::At(params.span());
             }
@@ -480,7 +478,7 @@ impl Session {
                     }
                     parts.arguments = Arguments::At(arguments.span());
                 }
-                self.daemon.tool(&name, params, parts, &self.client)
+                route::tool(&self.daemon, &name, params, parts, &self.client)
             }
             _ => Err(RpcError::method_not_found(method.as_str(), version)),
         }

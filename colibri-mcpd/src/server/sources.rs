@@ -11,7 +11,7 @@ use tracing::warn;
 
 use crate::config::Config;
 use crate::host::registry::{self, Loaded};
-use crate::policy::Clients;
+use crate::policy::{Clients, PinError, Pins, Trust};
 
 /// The file in the state directory that names, a path a line, the files that were in force.
 const MEMORY: &str = "files-in-force";
@@ -118,6 +118,19 @@ impl Sources {
             );
         }
     }
+}
+
+/// What definitions are judged by.
+///
+/// # Errors
+/// A file of pins that cannot be read.
+pub fn open_pins(config: &Config) -> Result<Pins, PinError> {
+    let trust = if config.pin_strict {
+        Trust::Strict
+    } else {
+        Trust::FirstUse
+    };
+    Pins::open(&config.state_dir, config.pins.as_deref(), trust)
 }
 
 fn absolute(path: &Path) -> PathBuf {

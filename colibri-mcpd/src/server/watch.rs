@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use super::connections::stream_ended;
 use super::daemon::Daemon;
 use super::frames::{Describer, SHORT, notification};
 use super::{operator, overview};
@@ -93,11 +94,6 @@ impl Watch {
             _ => None,
         }
     }
-}
-
-/// The result of a stream that ends.
-pub fn ended(why: &str) -> Answer {
-    Answer::Result(json!({ "ended": why }).to_string().into_bytes())
 }
 
 /// Answers a request: with a stream, with one result, or with what stands against it.
@@ -194,7 +190,7 @@ impl Stream {
     fn begin(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Call) -> Stream {
         let (client, id) = (call.client.clone(), call.id_text.clone());
         let parked = Parked::park(chain, call);
-        daemon.park(&client, parked.clone());
+        daemon.connections().park(&client, &parked);
         Stream {
             daemon: daemon.clone(),
             chain: chain.clone(),
@@ -228,7 +224,7 @@ impl Stream {
 
     fn end(&self, why: &str) {
         if let Some(call) = self.parked.take() {
-            let answer = ended(why);
+            let answer = stream_ended(why);
             self.chain.finish(vec![(call, Outcome::Own { answer, failed: false })]);
         }
     }

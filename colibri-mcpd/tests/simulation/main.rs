@@ -322,8 +322,11 @@ async fn simulate(seed: u64) -> Arc<World> {
 }
 
 fn nobody_left(world: &World, daemon: &Daemon) {
-    if daemon.clients() > 0 {
-        world.fail("the daemon", &format!("{} clients are left", daemon.clients()));
+    if daemon.connections().count() > 0 {
+        world.fail(
+            "the daemon",
+            &format!("{} clients are left", daemon.connections().count()),
+        );
     }
     for (id, server) in daemon.host().servers().iter() {
         for (_, session) in server.sessions() {

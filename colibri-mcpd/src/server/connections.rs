@@ -1,0 +1,297 @@
+//! The clients that are connected: who comes and goes, who is told to go, what they are told, and how all of them end.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, warn};
+
+use crate::chain::{Call, Chain, Client, Outcome, Parked};
+use crate::policy::Gate;
+use crate::wire::Budget;
+use colibri_protocol::answer::{subscription_closed, tools_list_changed};
+use colibri_protocol::{Answer, Method};
+
+/// How long a client may be over its byte budget.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often the budgets are looked at.
+const ROUND: Duration = Duration::from_millis(500);
+/// How long changes of the tools are gathered before clients are told.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+/// How long calls in flight may take when the daemon is told to end.
+const DRAIN: Duration = Duration::from_secs(5);
+/// How long calls that are given up then may take to be answered with that.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
+/// How long clients may take to go.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// Why clients go when the daemon does.
+const ENDING: &str = "the daemon is ending";
+
+/// What the clients make the daemon hold.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// Connections.
+    pub clients: usize,
+    /// Calls without an answer.
+    pub in_flight: usize,
+    /// Bytes queued for all clients and servers.
+    pub queued: usize,
+    /// Bytes queued for the client that has most.
+    pub most_queued: usize,
+}
+
+/// A connection, as the daemon keeps it.
+pub struct Connection {
+    client: Arc<Client>,
+    told_to_go: watch::Sender<Option<&'static str>>,
+    initialized: AtomicBool,
+    parked: Mutex<Vec<Weak<Parked>>>,
+}
+
+impl Connection {
+    /// Waits until the daemon wants the client to go, and tells why.
+    pub async fn told_to_go(&self) -> &'static str {
+        let mut told = self.told_to_go.subscribe();
+        match told.wait_for(Option::is_some).await {
+            Ok(why) => why.unwrap_or_default(),
+            Err(_) => ENDING,
+        }
+    }
+
+    /// Waits until no call of the client is in flight.
+    pub async fn all_answered(&self) {
+        self.client.all_landed().await;
+    }
+
+    fn tell_to_go(&self, why: &'static str) {
+        self.told_to_go.send_replace(Some(why));
+    }
+
+    fn take_parked(&self) -> Vec<Call> {
+        let parked = std::mem::take(&mut *self.parked.lock().unwrap_or_else(PoisonError::into_inner));
+        parked.iter().filter_map(|parked| parked.upgrade()?.take()).collect()
+    }
+}
+
+/// All connections.
+pub struct Connections {
+    chain: Arc<Chain>,
+    budget: Arc<Budget>,
+    open: Mutex<BTreeMap<u64, Arc<Connection>>>,
+    next: AtomicU64,
+    /// Set with `open` locked: whoever comes later is told to go.
+    ending: AtomicBool,
+}
+
+impl Connections {
+    /// None yet. Clients that do not read are told to go, and those that want to know are told of `changes` of the
+    /// tools, for as long as this is there.
+    pub fn new(chain: Arc<Chain>, budget: Arc<Budget>, changes: watch::Receiver<u64>) -> Arc<Connections> {
+        let connections = Arc::new(Connections {
+            chain,
+            budget,
+            open: Mutex::default(),
+            next: AtomicU64::new(1),
+            ending: AtomicBool::new(false),
+        });
+        tokio::spawn(Connections::watch_budgets(Arc::downgrade(&connections)));
+        tokio::spawn(Connections::tell_changes(Arc::downgrade(&connections), changes));
+        connections
+    }
+
+    fn open(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Connection>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn all(&self) -> Vec<Arc<Connection>> {
+        self.open().values().cloned().collect()
+    }
+
+    fn of(&self, client: &Client) -> Option<Arc<Connection>> {
+        self.open().get(&client.connection).cloned()
+    }
+
+    /// A number for a connection.
+    pub fn next_number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A client comes.
+    pub fn enter(&self, client: Arc<Client>) -> Arc<Connection> {
+        let connection = Arc::new(Connection {
+            client: client.clone(),
+            told_to_go: watch::Sender::new(None),
+            initialized: AtomicBool::new(false),
+            parked: Mutex::default(),
+        });
+        let mut open = self.open();
+        if self.ending.load(Ordering::Relaxed) {
+            client.close_admission();
+            connection.tell_to_go(ENDING);
+        }
+        open.insert(client.connection, connection.clone());
+        connection
+    }
+
+    /// A client is gone.
+    pub fn leave(&self, client: &Client) {
+        self.open().remove(&client.connection);
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.open().len()
+    }
+
+    /// What the clients make the daemon hold.
+    pub fn load(&self) -> Load {
+        let all = self.all();
+        let queued = all.iter().map(|connection| connection.client.outbox.queued());
+        Load {
+            clients: all.len(),
+            in_flight: all.iter().map(|connection| connection.client.in_flight()).sum(),
+            queued: self.budget.queued(),
+            most_queued: queued.max().unwrap_or(0),
+        }
+    }
+
+    /// A legacy client has finished its handshake and may be told things.
+    pub fn initialized(&self, client: &Client) {
+        if let Some(connection) = self.of(client) {
+            connection.initialized.store(true, Ordering::Release);
+        }
+    }
+
+    /// Keeps track of a call that waits for its cancellation.
+    pub fn park(&self, client: &Client, parked: &Arc<Parked>) {
+        if let Some(connection) = self.of(client) {
+            let mut list = connection.parked.lock().unwrap_or_else(PoisonError::into_inner);
+            list.retain(|parked| parked.strong_count() > 0);
+            list.push(Arc::downgrade(parked));
+        }
+    }
+
+    /// Closes a client's subscriptions: nothing further will be told.
+    pub fn end_subscriptions(&self, client: &Client) {
+        if let Some(connection) = self.of(client) {
+            self.close_parked(&connection);
+        }
+    }
+
+    fn close_parked(&self, connection: &Connection) {
+        let closed = connection.take_parked().into_iter().map(|call| {
+            let answer = match call.method {
+                Some(Method::SubscriptionsListen) => Answer::Result(subscription_closed(&call.id_text, call.version)),
+                _ => stream_ended("the connection or the daemon is ending"),
+            };
+            (call, Outcome::Own { answer, failed: false })
+        });
+        self.chain.finish(closed.collect());
+    }
+
+    /// Tells clients to go that do not read.
+    async fn watch_budgets(connections: Weak<Connections>) {
+        loop {
+            sleep(ROUND).await;
+            let Some(connections) = connections.upgrade() else {
+                return;
+            };
+            let behind = |connection: &Arc<Connection>| {
+                let since = connection.client.outbox.over_since();
+                since.is_some_and(|since| since.elapsed() >= PATIENCE)
+            };
+            for connection in connections.all().into_iter().filter(behind) {
+                let client = &connection.client;
+                warn!(
+                    connection = client.connection,
+                    uid = client.caller.uid,
+                    "client does not read, or does not end its line"
+                );
+                client.outbox.discard();
+                connection.tell_to_go("it does not read its answers, or does not end its line");
+            }
+        }
+    }
+
+    /// Tells clients when the tools have changed.
+    async fn tell_changes(connections: Weak<Connections>, mut changes: watch::Receiver<u64>) {
+        while changes.changed().await.is_ok() {
+            sleep(DEBOUNCE).await;
+            changes.mark_unchanged();
+            let Some(connections) = connections.upgrade() else {
+                return;
+            };
+            if !connections.chain.rules.gates.load().is_open(Gate::External) {
+                continue;
+            }
+            let all = connections.all();
+            debug!(clients = all.len(), "telling clients that tools changed");
+            for connection in all {
+                if connection.initialized.load(Ordering::Acquire) {
+                    connection.client.outbox.push(&tools_list_changed(None));
+                }
+                for subscription in connection.client.subscribed() {
+                    connection.client.outbox.push(&tools_list_changed(Some(&subscription)));
+                }
+            }
+        }
+    }
+
+    /// Ends all: further calls are refused, those in flight get a while and are given up then; clients go, and `servers`
+    /// end meanwhile.
+    pub async fn end<T>(&self, servers: impl Future<Output = T>) -> T {
+        let all: Vec<_> = {
+            let open = self.open();
+            self.ending.store(true, Ordering::Relaxed);
+            open.values().cloned().collect()
+        };
+        for connection in &all {
+            connection.client.close_admission();
+        }
+        for connection in &all {
+            self.close_parked(connection);
+        }
+        let quiet = async || {
+            for connection in &all {
+                connection.all_answered().await;
+            }
+        };
+        if timeout(DRAIN, quiet()).await.is_err() {
+            warn!(
+                "calls are still in flight after {} s: they are given up",
+                DRAIN.as_secs()
+            );
+        }
+        // Servers are told of calls that are given up before their input is closed.
+        for connection in &all {
+            connection.client.give_up();
+        }
+        let let_go = async {
+            // What waits for a server to start is answered once that is over.
+            let _ = timeout(LAST_ANSWERS, quiet()).await;
+            for connection in &all {
+                connection.client.disconnect();
+                connection.tell_to_go(ENDING);
+            }
+        };
+        let (ended, ()) = tokio::join!(servers, let_go);
+        let gone = async {
+            while self.count() > 0 {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        // Clients that do not read are given up after their flush time anyway.
+        let _ = timeout(FAREWELL, gone).await;
+        ended
+    }
+}
+
+/// The result of an operator's stream that ends.
+pub fn stream_ended(why: &str) -> Answer {
+    Answer::Result(json!({ "ended": why }).to_string().into_bytes())
+}

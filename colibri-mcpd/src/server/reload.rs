@@ -1,0 +1,80 @@
+//! Taking over registry and client policy, at the start and again when told to.
+
+use std::sync::Arc;
+
+use tracing::{error, info, warn};
+
+use super::check;
+use super::daemon::Daemon;
+use super::sources::Files;
+use crate::host::registry::Loaded;
+use crate::host::{Host, State, Viewer};
+use crate::policy::Clients;
+use colibri_trail::Detail;
+
+/// Makes the servers of a registry the daemon's, and says what is odd about it.
+pub fn apply(host: &Host, loaded: &Loaded) {
+    for note in &loaded.notes {
+        info!("{note}");
+    }
+    for (id, server) in &loaded.servers {
+        if let Some(reason) = server.blocked().or_else(|| server.contract().err()) {
+            warn!(server = id, "blocked: {reason}");
+        }
+    }
+    host.load(loaded);
+}
+
+/// Says what is odd about the client policy.
+pub fn note_clients(clients: &Clients) {
+    for note in clients.notes() {
+        warn!("{note}");
+    }
+}
+
+/// Reads registry and client policy again. A bad file changes nothing: neither of the two is taken over. Returns which
+/// servers are blocked now, and why.
+///
+/// # Errors
+/// What is wrong with them; it is in the log as well.
+pub fn reload(daemon: &Daemon) -> Result<Vec<(String, String)>, String> {
+    if let Some(fault) = check::socket_group(&daemon.config) {
+        warn!("{fault}");
+    }
+    let result = match daemon.sources.read(&daemon.config) {
+        Ok(files) => {
+            daemon.sources.remember(&daemon.config, &files);
+            let Files { clients, registry } = files;
+            note_clients(&clients);
+            daemon.chain().rules.clients.store(Arc::new(clients));
+            apply(daemon.host(), &registry);
+            info!(servers = registry.servers.len(), "registry reloaded");
+            Ok(blocked(daemon))
+        }
+        Err(error) => Err(format!("nothing was taken over: {error}")),
+    };
+    daemon.set_registry_error(result.as_ref().err().cloned());
+    if let Err(error) = &result {
+        error!("{error}");
+    }
+    if let Err(error) = daemon
+        .chain()
+        .recorder
+        .event("reload", &[("good", Detail::Flag(result.is_ok()))])
+    {
+        error!("the reload was not recorded: {error}");
+    }
+    result
+}
+
+/// The servers that are blocked, and why.
+fn blocked(daemon: &Daemon) -> Vec<(String, String)> {
+    let servers = daemon.host().servers();
+    let blocked = servers
+        .iter()
+        .filter_map(|(id, server)| match server.state(Viewer::Operator(None)) {
+            (State::Blocked, reason, _) => Some((id.clone(), reason.unwrap_or_default())),
+            _ => None,
+        });
+    blocked.collect()
+}
