@@ -1,0 +1,139 @@
+//! The state of everything at one time, for operators: `colibri/overview`, which `colibri-mcp top` shows.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::operator::Approval;
+use crate::servers::ServerState;
+
+/// The answer to `colibri/overview`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Overview {
+    /// The daemon's version.
+    pub version: String,
+    /// Milliseconds since the epoch, by the daemon's clock.
+    pub time: u64,
+    /// Seconds since the daemon started.
+    pub uptime_s: u64,
+    /// Whether the write gate is open.
+    pub write_gate: bool,
+    /// Whether the external call gate is open.
+    pub external_gate: bool,
+    /// Connected clients.
+    pub clients: u64,
+    /// Calls in flight, of all clients.
+    pub in_flight: u64,
+    /// Bytes queued towards clients.
+    #[serde(default)]
+    pub queued: u64,
+    /// Bytes of memory, where the system says so.
+    pub resident: Option<u64>,
+    /// Why the registry could not be loaded, or reloaded.
+    pub registry_error: Option<String>,
+    /// The daemon itself under the id `colibri`, and the hosted servers.
+    pub servers: Vec<OverviewServer>,
+    /// Calls that wait for a person.
+    pub approvals: Vec<Approval>,
+    /// The trail; `None`: there is none.
+    pub trail: Option<TrailFacts>,
+}
+
+/// A server in an overview.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OverviewServer {
+    /// Its id.
+    pub id: String,
+    /// How it is; not of the daemon itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<ServerState>,
+    /// Why it is not well.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// When it came into this state. Milliseconds since the epoch.
+    #[serde(default)]
+    pub since: u64,
+    /// How many tools it has, as last seen.
+    #[serde(default)]
+    pub tools: u64,
+    /// How many of them are not as approved.
+    #[serde(default)]
+    pub blocked: u64,
+    /// Whether its instructions are not as approved.
+    #[serde(default)]
+    pub instructions_blocked: bool,
+    /// Its running processes.
+    #[serde(default)]
+    pub processes: u64,
+    /// Calls they work on.
+    #[serde(default)]
+    pub in_flight: u64,
+    /// Bytes queued towards them.
+    #[serde(default)]
+    pub queued: u64,
+    /// Its calls since it was first there.
+    pub calls: CallCounts,
+}
+
+/// Calls since the server's counters began.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct CallCounts {
+    /// All that have ended.
+    pub finished: u64,
+    /// The time they took together.
+    #[serde(default)]
+    pub seconds: f64,
+    /// Upper bound in seconds (the last has none), and the calls in this bucket alone.
+    pub buckets: Vec<(Option<f64>, u64)>,
+    /// Codes, and the calls that failed so.
+    pub errors: Vec<(String, u64)>,
+}
+
+/// The trail in an overview.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TrailFacts {
+    /// Records written.
+    pub records: u64,
+    /// How many of them are on the disk.
+    #[serde(default)]
+    pub synced: u64,
+    /// How many of them a witness holds.
+    pub witnessed: u64,
+    /// Why nothing can be written, if nothing can.
+    pub failing: Option<String>,
+    /// The last ones.
+    #[serde(default)]
+    pub tail: Vec<TrailRow>,
+}
+
+/// A record of the trail, as far as it is shown.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TrailRow {
+    /// Its number.
+    pub n: u64,
+    /// `enter`, `exit`, `event` and so on.
+    pub kind: String,
+    /// When it was written.
+    pub timestamp: String,
+    /// Whose call it is about.
+    pub uid: Option<u32>,
+    /// The server.
+    pub server: Option<String>,
+    /// The server's own name of the tool.
+    pub tool: Option<String>,
+    /// The method.
+    pub method: Option<String>,
+    /// How the call ended.
+    pub result: Option<String>,
+    /// Why it failed.
+    pub error_code: Option<String>,
+    /// How long it took.
+    #[serde(default)]
+    pub latency_ms: f64,
+    /// What happened, of an event.
+    pub event: Option<String>,
+    /// More of an event.
+    #[serde(default)]
+    pub details: BTreeMap<String, Value>,
+}

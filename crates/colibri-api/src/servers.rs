@@ -1,0 +1,196 @@
+//! Hosted servers, as `colibri_external_mcp_servers`, `colibri_snapshot` and `colibri_external_mcp_list_tools` tell them.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// How a server is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ServerTransport {
+    /// A process on the host.
+    Host,
+    /// A process in a jail.
+    Jail,
+    /// Streamable HTTP.
+    Url,
+}
+
+/// The states that a user can see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ServerState {
+    /// Not running; the next call starts it.
+    Stopped,
+    /// Between its start and the end of its handshake.
+    Starting,
+    /// Serving.
+    Ready,
+    /// Failed repeatedly; the next start waits.
+    #[serde(rename = "backing off")]
+    BackingOff,
+    /// Kept from serving by policy, a pin or a name collision.
+    Blocked,
+    /// Cannot serve until something is repaired.
+    Failed,
+}
+
+impl ServerState {
+    /// All states.
+    pub const ALL: [Self; 6] = [
+        Self::Stopped,
+        Self::Starting,
+        Self::Ready,
+        Self::BackingOff,
+        Self::Blocked,
+        Self::Failed,
+    ];
+
+    /// The name, as in every answer.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stopped => "stopped",
+            Self::Starting => "starting",
+            Self::Ready => "ready",
+            Self::BackingOff => "backing off",
+            Self::Blocked => "blocked",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl fmt::Display for ServerState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Who shares a process of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ServerIsolation {
+    /// One process for each uid that calls.
+    User,
+    /// One for all.
+    Shared,
+    /// One for each connection.
+    Client,
+    /// One for each call.
+    Call,
+}
+
+impl ServerIsolation {
+    /// The name, as in the registry.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Shared => "shared",
+            Self::Client => "client",
+            Self::Call => "call",
+        }
+    }
+}
+
+/// A running process of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct ServerProcess {
+    /// Its process id, where it runs on this host.
+    pub pid: Option<u32>,
+    /// The uid for which it runs, if it is one's alone.
+    pub uid: Option<u32>,
+    /// Calls it is working on.
+    pub in_flight: u64,
+    /// The MCP version agreed with it.
+    pub version: Option<String>,
+    /// When it was started. Milliseconds since 1970-01-01 UTC.
+    pub started: u64,
+    /// How many processes it consists of; null where the system does not show them.
+    pub count: Option<u64>,
+    /// The jail it runs in, by name.
+    pub jail: Option<String>,
+    /// The number of that jail.
+    pub jid: Option<i32>,
+}
+
+/// The jail of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct ServerJail {
+    /// Its name, or `ephemeral`.
+    pub name: String,
+    /// Which network it has.
+    pub network: String,
+}
+
+/// A hosted server. All text is shown to users: no secret value may be in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct ServerFacts {
+    /// Its id in the registry.
+    pub id: String,
+    /// How it is reached.
+    pub transport: ServerTransport,
+    /// How it is.
+    pub state: ServerState,
+    /// Why it is not well, and what to do.
+    pub reason: Option<String>,
+    /// When it came into this state. Milliseconds since 1970-01-01 UTC.
+    pub since: u64,
+    /// Who shares a process of it.
+    pub isolation: ServerIsolation,
+    /// How many tools it has, as last seen.
+    pub tools: u64,
+    /// Tools that are not offered: their definitions are not as approved.
+    pub tools_blocked: u64,
+    /// Its instructions are not as approved.
+    pub instructions_blocked: bool,
+    /// Its running processes.
+    pub processes: Vec<ServerProcess>,
+    /// Its jail.
+    pub jail: Option<ServerJail>,
+}
+
+/// The answer of `colibri_external_mcp_servers`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Servers {
+    /// One entry a server.
+    pub servers: Vec<ServerFacts>,
+}
+
+/// A tool of a hosted server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct ServerTool {
+    /// The name under which the tool is exposed.
+    pub name: String,
+    /// The server's id.
+    pub server: String,
+    /// The server's own name of the tool.
+    pub tool: String,
+    /// What people are shown as its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// What it does, in the server's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// The JSON Schema of its arguments.
+    #[schemars(with = "serde_json::Map<String, Value>")]
+    pub input_schema: Value,
+}
+
+/// The answer of `colibri_external_mcp_list_tools`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct ServerTools {
+    /// The tools.
+    pub tools: Vec<ServerTool>,
+    /// Tools for which the answer had no room: ask for one server at a time.
+    #[serde(default)]
+    pub left_out: u64,
+}
