@@ -10,9 +10,9 @@ use std::path::Path;
 use colibri_json::{Cursor, Document};
 use serde_json::{Map, Value};
 
-use super::exact::{Exact, Inexact};
 use super::file::{self, FileError};
 use super::schema::{Fit, Schema, every_keyword_applies};
+use super::strict_json::{Exact, Inexact};
 use colibri_protocol::{Code, Failure};
 use colibri_text::visible;
 

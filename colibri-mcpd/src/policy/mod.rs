@@ -3,12 +3,11 @@
 //! Everything here is synchronous and immutable once built, except for [`Pins`] and [`Approvals`], which keep state; a
 //! reload builds new values and swaps them whole.
 
-mod alike;
 mod approvals;
 mod check;
 mod clients;
+mod confusables;
 mod contract;
-mod exact;
 pub mod file;
 mod gates;
 mod pattern;
@@ -16,17 +15,18 @@ mod pins;
 mod rules;
 mod schema;
 pub mod shares;
+mod strict_json;
 
-pub use alike::{LookAlike, look_alikes, skeleton};
 pub use approvals::{Approvals, DEFAULT_EXPIRY, DecideError, Decision, Pending, Waiting, sounds_secret, summary};
 pub use check::ToolCheck;
 pub use clients::{Accounts, Clients, Rights, SystemAccounts};
+pub use confusables::{LookAlike, look_alikes, skeleton};
 pub use contract::Contract;
-pub use exact::{Exact, Inexact};
 pub use file::FileError;
 pub use gates::{Caller, CallerGates, Gate, GateState, Gates};
 pub use pattern::Pattern;
-pub use pins::{Judgement, PinError, Pins, Row, Standing, Subject, Trust};
+pub use pins::{Judgement, PinError, PinRow, Pins, Standing, Subject, Trust};
 pub use rules::{Rules, Verdict};
 pub use schema::{Fit, Schema, SchemaError};
 pub use shares::{Share, Shares};
+pub use strict_json::{Exact, Inexact};

@@ -9,7 +9,7 @@ use tracing::{error, info};
 use super::daemon::Daemon;
 use super::reload::reload;
 use crate::chain::{Call, Client, Outcome};
-use crate::policy::{Pending, Pins, Rights, Row, Standing, Subject};
+use crate::policy::{Pending, PinRow, Pins, Rights, Standing, Subject};
 use colibri_protocol::{Answer, Code, Failure, RpcError, Version};
 use colibri_text::{brief, visible};
 use colibri_trail::Detail;
@@ -257,7 +257,7 @@ fn pins(daemon: &Daemon) -> Result<&Pins, String> {
 }
 
 /// The pins of all servers, or of one that there is.
-fn rows_of(daemon: &Daemon, server: Option<&str>) -> Result<Vec<Row>, String> {
+fn rows_of(daemon: &Daemon, server: Option<&str>) -> Result<Vec<PinRow>, String> {
     let mut rows = pins(daemon)?.list();
     if let Some(server) = server {
         rows.retain(|row| row.server == server);
@@ -269,11 +269,11 @@ fn rows_of(daemon: &Daemon, server: Option<&str>) -> Result<Vec<Row>, String> {
 }
 
 /// What a person means who can write a name with hidden characters only as it is shown.
-fn meant(rows: &[Row], subject: &Subject) -> Subject {
+fn meant(rows: &[PinRow], subject: &Subject) -> Subject {
     let Subject::Tool(name) = subject else {
         return subject.clone();
     };
-    let shown_so = |row: &&Row| matches!(&row.subject, Subject::Tool(tool) if visible(tool) == *name);
+    let shown_so = |row: &&PinRow| matches!(&row.subject, Subject::Tool(tool) if visible(tool) == *name);
     let exact = rows.iter().find(|row| row.subject == *subject);
     let row = exact.or_else(|| rows.iter().find(shown_so));
     row.map_or_else(|| subject.clone(), |row| row.subject.clone())
@@ -287,7 +287,7 @@ fn names(subject: &Subject) -> (Option<&str>, bool) {
     }
 }
 
-fn shown_pin(row: &Row) -> Value {
+fn shown_pin(row: &PinRow) -> Value {
     let (tool, instructions) = names(&row.subject);
     json!({
         "server": row.server,

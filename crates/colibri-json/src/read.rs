@@ -71,6 +71,12 @@ pub struct Reader<'t> {
     too_deep: &'static str,
 }
 
+/// A part of a string.
+enum Piece<'t> {
+    Plain(&'t str),
+    Escaped(char),
+}
+
 type Result<T> = std::result::Result<T, Fault>;
 
 impl<'t> Reader<'t> {
@@ -218,27 +224,47 @@ impl<'t> Reader<'t> {
     /// # Errors
     /// Not a string, or one with a bare control character, a wrong escape or half of a surrogate pair.
     pub fn string(&mut self) -> Result<Cow<'t, str>> {
+        let mut text = Cow::Borrowed("");
+        self.pieces(|piece| match piece {
+            Piece::Plain(plain) if text.is_empty() => text = Cow::Borrowed(plain),
+            Piece::Plain(plain) => text.to_mut().push_str(plain),
+            Piece::Escaped(c) => text.to_mut().push(c),
+        })?;
+        Ok(text)
+    }
+
+    /// The characters of a string that is not kept.
+    ///
+    /// # Errors
+    /// Like [`Reader::string`].
+    pub fn characters(&mut self) -> Result<usize> {
+        let mut characters = 0;
+        self.pieces(|piece| {
+            characters += match piece {
+                // Continuation bytes of UTF-8 do not begin a character.
+                Piece::Plain(plain) => plain.bytes().filter(|byte| byte & 0xc0 != 0x80).count(),
+                Piece::Escaped(_) => 1,
+            };
+        })?;
+        Ok(characters)
+    }
+
+    fn pieces(&mut self, mut piece: impl FnMut(Piece<'t>)) -> Result<()> {
         let start = self.at;
         if self.peek() != Some(b'"') {
             return self.fail(NO_VALUE);
         }
         self.at += 1;
-        let mut text = Cow::Borrowed("");
         loop {
             let plain = self.at;
             self.at += plain_length(&self.text.as_bytes()[plain..]);
-            let plain = &self.text[plain..self.at];
-            if text.is_empty() {
-                text = Cow::Borrowed(plain);
-            } else {
-                text.to_mut().push_str(plain);
-            }
+            piece(Piece::Plain(&self.text[plain..self.at]));
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
-                    return Ok(text);
+                    return Ok(());
                 }
-                Some(b'\\') => text.to_mut().push(self.escape()?),
+                Some(b'\\') => piece(Piece::Escaped(self.escape()?)),
                 Some(b'\n' | b'\r') => return Err(self.fault(start, "this string is not closed on its line")),
                 Some(_) => return self.fail("a control character inside a string; write it as an escape"),
                 None => return Err(self.fault(start, "this string is not closed")),

@@ -11,40 +11,30 @@
 //! Pins live in a JSON file in the state directory, not in the database: they are few, an operator can read, compare
 //! and copy them with ordinary tools, and the same file serves as an image's.
 
+mod definition;
+mod saved;
+mod standing;
+
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
+use colibri_text::{brief, visible};
+use colibri_wire::json::string;
 
-use super::file::{self, FileError};
-use colibri_protocol::{Code, Failure};
-use colibri_text::{brief, first_hidden, hex, visible};
-use colibri_wire::json::{Json, Kind, string};
+use super::file::FileError;
+use definition::{MAX_DEFINITION, canonical, changed_members, difference, digest, hidden_in};
+use saved::{PinFile, Pinned, ServerPins, load, save};
+pub use standing::{Judgement, Standing};
 
 /// The name of the pins file in the state directory.
 const FILE: &str = "pins.json";
-/// The most bytes of a pins file.
-const MAX_FILE: usize = 64 << 20;
-/// The most bytes of one definition; a longer one is never trusted on first use.
-const MAX_DEFINITION: usize = 1 << 20;
 /// The most pins of one server: one that invents tools without end must not fill the disk.
 const MAX_PINS: usize = 2_000;
 /// The most bytes of one server's pins, for the same reason. Written as JSON they are more, and one file holds those of
 /// all servers.
 const MAX_PINNED: usize = 4 << 20;
-/// The most bytes of the lines that a definition is shown as. The place of each value is written out, so one with long
-/// keys and many values would have more lines than memory holds: it is shown as it stands.
-const MAX_LINES: usize = 2 << 20;
-/// The most places of a change that are kept.
-const MAX_MEMBERS: usize = 100;
-/// Deeper definitions are taken as they stand, without sorting.
-const MAX_DEPTH: usize = 128;
 
 /// What happens to what was never seen before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,51 +54,6 @@ pub enum Subject {
     Tool(String),
 }
 
-/// How something stands to its pin.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
-    /// As approved.
-    Approved,
-    /// Never approved: why it was not trusted on first use.
-    New {
-        /// One sentence.
-        why: String,
-    },
-    /// Not as approved.
-    Changed {
-        /// The members that differ, as JSON pointers.
-        members: Vec<String>,
-    },
-}
-
-/// How a server's definitions stand to their pins.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Judgement {
-    /// Its instructions; [`Standing::Approved`] if it has none.
-    pub instructions: Standing,
-    /// Its tools, by its own names. Tools of the same name that differ stand as the worse of them.
-    pub tools: BTreeMap<String, Standing>,
-}
-
-impl Judgement {
-    /// What was said by who said nothing.
-    pub const NOTHING: Judgement = Judgement {
-        instructions: Standing::Approved,
-        tools: BTreeMap::new(),
-    };
-
-    /// How a tool stands; [`Standing::Approved`] for one that is not listed, of which no definition can mislead.
-    pub fn tool(&self, name: &str) -> &Standing {
-        self.tools.get(name).unwrap_or(&Standing::Approved)
-    }
-
-    /// The names of the tools that are not as approved.
-    pub fn blocked(&self) -> impl Iterator<Item = &str> {
-        let blocked = self.tools.iter().filter(|(_, standing)| !standing.is_approved());
-        blocked.map(|(name, _)| name.as_str())
-    }
-}
-
 /// What waits to be accepted, against what was approved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
@@ -120,7 +65,7 @@ pub struct Difference {
 
 /// A pin, or what waits to become one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct PinRow {
     /// The server's id.
     pub server: String,
     /// What it is of.
@@ -184,77 +129,21 @@ pub enum PinError {
     },
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    servers: BTreeMap<String, ServerPins>,
-}
-
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ServerPins {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    instructions: Option<Pin>,
-    #[serde(default)]
-    tools: BTreeMap<String, Pin>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Pin {
-    sha256: String,
-    /// The definition, keys sorted; empty for a server that had no instructions.
-    text: String,
-    by: String,
-    /// Seconds since the epoch.
-    at: u64,
-}
-
-impl Pin {
-    fn new(text: String, by: &str) -> Pin {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        Pin {
-            sha256: digest(&text),
-            text,
-            by: by.to_owned(),
-            at: now.map(|since| since.as_secs()).unwrap_or_default(),
-        }
-    }
-}
-
-impl ServerPins {
-    fn get(&self, subject: &Subject) -> Option<&Pin> {
-        match subject {
-            Subject::Instructions => self.instructions.as_ref(),
-            Subject::Tool(name) => self.tools.get(name),
-        }
-    }
-
-    fn put(&mut self, subject: Subject, pin: Pin) {
-        match subject {
-            Subject::Instructions => self.instructions = Some(pin),
-            Subject::Tool(name) => {
-                self.tools.insert(name, pin);
-            }
-        }
-    }
-}
-
 /// The pins of all servers.
 pub struct Pins {
     path: PathBuf,
     trust: Trust,
-    image: File,
+    image: PinFile,
     state: Mutex<State>,
 }
 
 struct State {
-    file: File,
+    file: PinFile,
     /// What servers said last that is not as approved, by server and subject.
-    waiting: BTreeMap<String, BTreeMap<Subject, Waiting>>,
+    waiting: BTreeMap<String, BTreeMap<Subject, WaitingText>>,
 }
 
-struct Waiting {
+struct WaitingText {
     /// The canonical text.
     text: String,
     standing: Standing,
@@ -269,7 +158,7 @@ impl Pins {
     pub fn open(state_directory: &Path, image: Option<&Path>, trust: Trust) -> Result<Pins, PinError> {
         let path = state_directory.join(FILE);
         let image = match image {
-            None => File::default(),
+            None => PinFile::default(),
             Some(path) => load(path)?.ok_or_else(|| PinError::Content {
                 path: path.to_owned(),
                 why: "there is no such file".to_owned(),
@@ -302,7 +191,7 @@ impl Pins {
         tools: impl IntoIterator<Item = (&'d str, &'d [u8])>,
     ) -> Judgement {
         let mut state = self.state();
-        let mut fresh: Vec<(Subject, Pin)> = Vec::new();
+        let mut fresh: Vec<(Subject, Pinned)> = Vec::new();
         let mut waiting = BTreeMap::new();
         let mut judgement = Judgement {
             instructions: Standing::Approved,
@@ -317,7 +206,7 @@ impl Pins {
         );
         let mut look = |subject: Subject, text: String| {
             // The operator's own pin is newer than the image's.
-            let approved: Vec<&Pin> = [pinned.get(&subject), image.get(&subject)]
+            let approved: Vec<&Pinned> = [pinned.get(&subject), image.get(&subject)]
                 .into_iter()
                 .flatten()
                 .collect();
@@ -336,11 +225,11 @@ impl Pins {
                 (None, Some(why)) => Standing::New { why },
                 (None, None) => {
                     bytes += text.len();
-                    fresh.push((subject, Pin::new(text, "first use")));
+                    fresh.push((subject, Pinned::new(text, "first use")));
                     return Standing::Approved;
                 }
             };
-            let waits = Waiting {
+            let waits = WaitingText {
                 text,
                 standing: standing.clone(),
             };
@@ -384,7 +273,7 @@ impl Pins {
                             }
                         }
                         let (text, standing) = (pin.text, standing.clone());
-                        waiting.insert(subject, Waiting { text, standing });
+                        waiting.insert(subject, WaitingText { text, standing });
                     }
                 }
             }
@@ -413,18 +302,20 @@ impl Pins {
     }
 
     /// Every pin, and everything that waits, by server.
-    pub fn list(&self) -> Vec<Row> {
+    pub fn list(&self) -> Vec<PinRow> {
         let state = self.state();
-        let mut rows: BTreeMap<(String, Subject), Row> = BTreeMap::new();
-        let mut row = |server: &str, subject: Subject, pin: Option<(&Pin, String)>, waits: Option<&Waiting>| {
-            let row = rows.entry((server.to_owned(), subject.clone())).or_insert_with(|| Row {
-                server: server.to_owned(),
-                subject,
-                approved: None,
-                by: None,
-                waiting: None,
-                standing: Standing::Approved,
-            });
+        let mut rows: BTreeMap<(String, Subject), PinRow> = BTreeMap::new();
+        let mut row = |server: &str, subject: Subject, pin: Option<(&Pinned, String)>, waits: Option<&WaitingText>| {
+            let row = rows
+                .entry((server.to_owned(), subject.clone()))
+                .or_insert_with(|| PinRow {
+                    server: server.to_owned(),
+                    subject,
+                    approved: None,
+                    by: None,
+                    waiting: None,
+                    standing: Standing::Approved,
+                });
             if let Some((pin, by)) = pin {
                 row.approved = Some(pin.sha256.clone());
                 row.by = Some(by);
@@ -466,7 +357,7 @@ impl Pins {
         })
     }
 
-    fn approved<'s>(&'s self, state: &'s State, server: &str, subject: &Subject) -> Option<&'s Pin> {
+    fn approved<'s>(&'s self, state: &'s State, server: &str, subject: &Subject) -> Option<&'s Pinned> {
         [&state.file, &self.image]
             .into_iter()
             .find_map(|file| file.servers.get(server)?.get(subject))
@@ -483,7 +374,7 @@ impl Pins {
         let pins = file.servers.entry(server.to_owned()).or_default();
         for (subject, sha256) in seen {
             let waiting = state.waiting.get(server).and_then(|waiting| waiting.get(subject));
-            let Some(Waiting { text, .. }) = waiting else {
+            let Some(WaitingText { text, .. }) = waiting else {
                 return Err(PinError::NotWaiting {
                     server: visible(server).into_owned(),
                     what: subject.to_string(),
@@ -497,7 +388,7 @@ impl Pins {
             if text.len() > MAX_DEFINITION {
                 return Err(PinError::TooLong { what: what() });
             }
-            pins.put(subject.clone(), Pin::new(text.clone(), &format!("uid {by}")));
+            pins.put(subject.clone(), Pinned::new(text.clone(), &format!("uid {by}")));
         }
         save(&self.path, &file)?;
         state.file = file;
@@ -512,333 +403,17 @@ impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Subject::Instructions => f.write_str("the instructions"),
-            Subject::Tool(name) => write!(f, "tool {}", shortened(name)),
+            Subject::Tool(name) => write!(f, "tool {}", brief(name, 100)),
         }
     }
-}
-
-/// A name as it may stand in a message.
-fn shortened(name: &str) -> String {
-    brief(name, 100)
-}
-
-/// The members of a definition whose names say nothing but what the specification says (2026-07-28, schema.ts, `Tool`).
-const MEMBERS: [&str; 9] = [
-    "_meta",
-    "annotations",
-    "description",
-    "execution",
-    "icons",
-    "inputSchema",
-    "name",
-    "outputSchema",
-    "title",
-];
-
-impl Standing {
-    /// Whether it is as approved.
-    pub fn is_approved(&self) -> bool {
-        *self == Standing::Approved
-    }
-
-    /// Why it is not approved, in the daemon's words alone: who reads this is to be kept from the server's. `None` if
-    /// it is.
-    pub fn reason(&self) -> Option<String> {
-        match self {
-            Standing::Approved => None,
-            Standing::New { why } => Some(format!("it was never approved: {why}")),
-            Standing::Changed { members } => {
-                let known = |place: &str| MEMBERS.iter().find(|name| **name == place).copied();
-                let mut named: Vec<&str> = members
-                    .iter()
-                    .map(|member| match member.strip_prefix('/') {
-                        Some(place) => known(place.split('/').next().unwrap_or_default()).unwrap_or("other places"),
-                        None => member,
-                    })
-                    .collect();
-                named.sort_unstable();
-                named.dedup();
-                let named = named.join(", ");
-                Some(format!("it is not the one that was approved; it differs in {named}"))
-            }
-        }
-    }
-
-    /// The answer to a call of a tool whose definition stands so; `None` if it is approved.
-    pub fn failure(&self, server: &str, tool: &str) -> Option<Failure> {
-        let why = format!("this tool's definition is blocked: {}", self.reason()?);
-        let failure = Failure::new(Code::PinChanged, why)
-            .of_server(server)
-            .by_rule(format!("pin:{server}/{}", shortened(tool)))
-            .advising(format!(
-                "do not repeat the call; the operator reads colibri-mcp pin diff {server} and accepts the definition, \
-                 or does not"
-            ));
-        Some(failure)
-    }
-}
-
-fn digest(text: &str) -> String {
-    hex(&Sha256::digest(text))
-}
-
-/// A definition with its keys sorted by how they are written, and without insignificant space. Repeated keys stay, in
-/// their order; numbers and strings stay as written: two texts that some reader could tell apart are never made equal.
-fn canonical(raw: &[u8]) -> String {
-    let Ok(json) = Json::parse(raw) else {
-        return raw.escape_ascii().to_string();
-    };
-    if depth(json.text()) > MAX_DEPTH {
-        return json.text().to_owned();
-    }
-    let mut out = String::with_capacity(raw.len());
-    write_canonical(&mut out, json);
-    out
-}
-
-fn write_canonical(out: &mut String, json: Json<'_>) {
-    match json.kind() {
-        Kind::Object => {
-            let mut members: Vec<_> = json.members().collect();
-            members.sort_by_key(|member| member.key.text());
-            out.push('{');
-            for (index, member) in members.into_iter().enumerate() {
-                if index > 0 {
-                    out.push(',');
-                }
-                out.push_str(member.key.text());
-                out.push(':');
-                write_canonical(out, member.value);
-            }
-            out.push('}');
-        }
-        Kind::Array => {
-            out.push('[');
-            for (index, element) in json.elements().enumerate() {
-                if index > 0 {
-                    out.push(',');
-                }
-                write_canonical(out, element);
-            }
-            out.push(']');
-        }
-        _ => out.push_str(json.text()),
-    }
-}
-
-/// How deep valid JSON is nested.
-fn depth(text: &str) -> usize {
-    let (mut depth, mut deepest, mut inside, mut escaped) = (0_usize, 0, false, false);
-    for byte in text.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if inside => escaped = true,
-            b'"' => inside = !inside,
-            b'{' | b'[' if !inside => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b'}' | b']' if !inside => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    deepest
-}
-
-/// The first hidden character of any key or string, written as it is or as an escape; a lone surrogate counts as one.
-fn hidden_in(text: &str) -> Option<char> {
-    let mut rest = text;
-    while let Some(quote) = rest.find('"') {
-        let inner = &rest[quote + 1..];
-        let mut end = 0;
-        let bytes = inner.as_bytes();
-        while end < bytes.len() && bytes[end] != b'"' {
-            end += if bytes[end] == b'\\' { 2 } else { 1 };
-        }
-        let Some(literal) = rest.get(quote..=quote + 1 + end) else {
-            break;
-        };
-        // Each string by itself: what stands beside a character decides whether it is ordinary writing.
-        let Ok(plain) = serde_json::from_str::<String>(literal) else {
-            return Some(char::REPLACEMENT_CHARACTER);
-        };
-        if let Some(c) = first_hidden(&rest[..quote]).or_else(|| first_hidden(&plain)) {
-            return Some(c);
-        }
-        rest = &rest[quote + 1 + end + 1..];
-    }
-    first_hidden(rest)
-}
-
-/// Every scalar (and empty container) of a canonical text with its place, as lines are shown.
-fn lines(text: &str) -> Vec<(String, String)> {
-    if text.is_empty() {
-        return Vec::new();
-    }
-    if text.len() > MAX_DEFINITION {
-        let what = format!("{} bytes, more than can be shown; it cannot be accepted", text.len());
-        return vec![(String::new(), what)];
-    }
-    let (mut lines, mut room) = (Vec::new(), MAX_LINES);
-    match Json::parse(text.as_bytes()) {
-        Ok(json) if depth(text) <= MAX_DEPTH && flatten(&mut lines, &mut room, json, "").is_some() => lines,
-        _ => vec![(String::new(), visible(text).into_owned())],
-    }
-}
-
-/// `None`: there is not so much room.
-fn flatten(lines: &mut Vec<(String, String)>, room: &mut usize, json: Json<'_>, path: &str) -> Option<()> {
-    let before = lines.len();
-    *room = room.checked_sub(path.len())?;
-    for (index, element) in json.elements().enumerate() {
-        flatten(lines, room, element, &format!("{path}/{index}"))?;
-    }
-    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-    for member in json.members() {
-        let key = shown_key(member.key);
-        let times = seen.entry(key.clone()).or_default();
-        *times += 1;
-        // Which of two equal keys comes last matters to who reads only one.
-        let again = if *times > 1 { format!("#{times}") } else { String::new() };
-        flatten(lines, room, member.value, &format!("{path}/{key}{again}"))?;
-    }
-    if lines.len() == before {
-        // A string as it reads, unless it cannot be read: escapes would hide what they stand for.
-        let shown = match json.as_str() {
-            // What looks like an escape in the text itself must not look like the character.
-            Some(plain) => format!("\"{}\"", visible(&plain.replace('\\', "\\\\"))),
-            None => visible(json.text()).into_owned(),
-        };
-        *room = room.checked_sub(shown.len())?;
-        lines.push((path.to_owned(), shown));
-    }
-    Some(())
-}
-
-/// A key as a part of a place. One that could be taken for several parts, or for the number of an element, is quoted:
-/// values at two places must not seem to be at one.
-fn shown_key(key: Json<'_>) -> String {
-    let Some(plain) = key.as_str() else {
-        return visible(key.text()).into_owned();
-    };
-    let of_word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'.' | b'-');
-    if plain.bytes().all(of_word) && !plain.bytes().all(|b| b.is_ascii_digit()) {
-        return plain.into_owned();
-    }
-    format!("\"{}\"", visible(&plain.replace('\\', "\\\\").replace('"', "\\\"")))
-}
-
-/// What stands at the places where the two do not say the same.
-fn compare(old: &str, new: &str) -> Vec<(String, char, String)> {
-    let mut places: BTreeMap<String, [Vec<String>; 2]> = BTreeMap::new();
-    for (side, text) in [old, new].into_iter().enumerate() {
-        for (place, shown) in lines(text) {
-            places.entry(place).or_default()[side].push(shown);
-        }
-    }
-    let mut found = Vec::new();
-    for (place, [old, new]) in places {
-        if old != new {
-            found.extend(old.into_iter().map(|shown| (place.clone(), '-', shown)));
-            found.extend(new.into_iter().map(|shown| (place.clone(), '+', shown)));
-        }
-    }
-    found
-}
-
-fn difference(old: &str, new: &str) -> String {
-    let lines = compare(old, new).into_iter();
-    let shown: String = lines
-        .map(|(place, sign, value)| format!("{sign} {place}: {value}\n"))
-        .collect();
-    if shown.is_empty() {
-        // The same values, written in another way.
-        return format!("- {}\n+ {}\n", visible(old), visible(new));
-    }
-    shown
-}
-
-fn changed_members(old: &str, new: &str) -> Vec<String> {
-    let mut members: Vec<String> = compare(old, new)
-        .into_iter()
-        .map(|(place, _, _)| {
-            if place.is_empty() {
-                "the whole".to_owned()
-            } else {
-                place.chars().take(100).collect()
-            }
-        })
-        .collect();
-    members.dedup();
-    members.truncate(MAX_MEMBERS);
-    if members.is_empty() {
-        members.push("how it is written".to_owned());
-    }
-    members
-}
-
-fn load(path: &Path) -> Result<Option<File>, PinError> {
-    let Some(file::File { content: bytes, .. }) = file::read(path, MAX_FILE, false)? else {
-        return Ok(None);
-    };
-    let content = |why: String| PinError::Content {
-        path: path.to_owned(),
-        why,
-    };
-    if bytes.len() > MAX_FILE {
-        return Err(content("it is larger than 64 MiB".to_owned()));
-    }
-    let file: File = serde_json::from_slice(&bytes).map_err(|error| content(error.to_string()))?;
-    for (server, pins) in &file.servers {
-        for pin in pins.tools.values().chain(&pins.instructions) {
-            if digest(&pin.text) != pin.sha256 {
-                return Err(content(format!(
-                    "a pin of server {} is not the hash of its text",
-                    visible(server)
-                )));
-            }
-        }
-    }
-    Ok(Some(file))
-}
-
-/// Replaces the file as a whole: after a crash there is the old one or the new one.
-fn save(path: &Path, file: &File) -> Result<(), PinError> {
-    let failed = |error| PinError::Write {
-        path: path.to_owned(),
-        error,
-    };
-    let text = serde_json::to_vec_pretty(file).map_err(|error| failed(error.into()))?;
-    if text.len() > MAX_FILE {
-        // It could not be read again.
-        return Err(failed(std::io::Error::other("it would be larger than 64 MiB")));
-    }
-    let temporary = path.with_extension("json.new");
-    // What a crash left behind.
-    match std::fs::remove_file(&temporary) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
-        _ => {}
-    }
-    let write = || {
-        let mut out = std::fs::File::options()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&temporary)?;
-        out.write_all(&text)?;
-        out.sync_all()?;
-        std::fs::rename(&temporary, path)?;
-        match path.parent() {
-            Some(directory) => std::fs::File::open(directory)?.sync_all(),
-            None => Ok(()),
-        }
-    };
-    write().map_err(failed)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::definition::compare;
     use super::*;
+    use colibri_protocol::Code;
+    use colibri_text::first_hidden;
     use proptest::prelude::*;
 
     struct Bench {

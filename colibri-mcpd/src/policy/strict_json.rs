@@ -5,11 +5,10 @@
 //! see differently is therefore not represented here; the caller decides what that means for the call.
 
 use std::collections::HashSet;
-use std::ops::AddAssign as _;
 
-use serde_json::{Map, Number, Value};
-
+use colibri_json::{Fault, HALF_SURROGATE, Kind, Reader, Step};
 use colibri_text::brief;
+use serde_json::{Map, Number, Value};
 
 /// How deep arguments may be nested.
 pub const MAX_DEPTH: usize = 128;
@@ -60,28 +59,21 @@ impl Exact {
         let Ok(text) = std::str::from_utf8(arguments) else {
             return whole("text that is not UTF-8");
         };
-        let mut reader = Reader {
-            text,
-            at: 0,
-            values: 0,
-            levels: Vec::new(),
-            path: Vec::new(),
-        };
-        reader.space();
-        if reader.peek() != Some(b'{') {
+        let mut reader = Reader::new(text, MAX_DEPTH + 1, TOO_DEEP);
+        if reader.kind() != Ok(Kind::Object) {
             return whole("something other than an object");
         }
-        let value = match reader.value(0) {
-            Ok(value) => value,
-            Err(why) => return Err(reader.inexact(why)),
-        };
-        reader.space();
-        if reader.at != text.len() {
+        let mut count = Count::default();
+        let value = value(&mut reader, &mut count, 0).map_err(|fault| Inexact {
+            at: shown_pointer(&pointer(&fault.steps)),
+            why: fault.why,
+        })?;
+        if reader.end().is_err() {
             return whole("more than one value");
         }
         Ok(Exact {
             value,
-            levels: reader.levels,
+            levels: count.levels,
         })
     }
 
@@ -123,206 +115,122 @@ fn step(key: &str) -> String {
     format!("/{}", key.replace('~', "~0").replace('/', "~1"))
 }
 
-enum Step {
-    Key(String),
-    Index(usize),
-}
+const BROKEN: &str = "something that is not JSON";
+const TOO_DEEP: &str = "more than 128 levels";
+const TOO_LARGE: &str = "a number beyond 64 bits or 17 digits";
 
-struct Reader<'a> {
-    text: &'a str,
-    at: usize,
+/// What was read so far, by levels.
+#[derive(Default)]
+struct Count {
     values: usize,
     levels: Vec<u64>,
-    path: Vec<Step>,
 }
 
-const BROKEN: &str = "something that is not JSON";
-
-impl Reader<'_> {
-    fn inexact(&self, why: &'static str) -> Inexact {
-        Inexact {
-            at: self.pointer(),
-            why,
-        }
-    }
-
-    fn pointer(&self) -> String {
-        let mut pointer = String::new();
-        for at in &self.path {
-            match at {
-                Step::Key(key) => pointer.push_str(&step(key)),
-                Step::Index(index) => pointer.push_str(&format!("/{index}")),
-            }
-        }
-        shown_pointer(&pointer)
-    }
-
-    fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
-    }
-
-    fn space(&mut self) {
-        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
-            self.at += 1;
-        }
-    }
-
+impl Count {
     /// Counts a value or key of so many bytes of text.
-    fn count(&mut self, depth: usize, bytes: usize) -> Result<(), &'static str> {
+    fn add(&mut self, depth: usize, bytes: usize) -> Result<(), Fault> {
         self.values += 1;
         if self.values > MAX_VALUES {
-            return Err("more than 100000 values");
+            return Err(because("more than 100000 values"));
         }
         if self.levels.len() <= depth {
             self.levels.resize(depth + 1, 0);
         }
-        self.levels[depth].add_assign(1 + bytes as u64 / 16);
+        self.levels[depth] += 1 + bytes as u64 / 16;
         Ok(())
     }
+}
 
-    fn value(&mut self, depth: usize) -> Result<Value, &'static str> {
-        if depth > MAX_DEPTH {
-            return Err("more than 128 levels");
-        }
-        let start = self.at;
-        let value = match self.peek() {
-            Some(b'{') => self.object(depth)?,
-            Some(b'[') => self.array(depth)?,
-            Some(b'"') => Value::String(self.string()?),
-            Some(b'-' | b'0'..=b'9') => Value::Number(self.number()?),
-            Some(b't') => self.literal("true", Value::Bool(true))?,
-            Some(b'f') => self.literal("false", Value::Bool(false))?,
-            Some(b'n') => self.literal("null", Value::Null)?,
-            _ => return Err(BROKEN),
-        };
-        let bytes = if value.is_string() { self.at - start } else { 0 };
-        self.count(depth, bytes)?;
-        Ok(value)
+fn because(why: &'static str) -> Fault {
+    Fault {
+        at: 0,
+        why,
+        steps: Vec::new(),
     }
+}
 
-    fn object(&mut self, depth: usize) -> Result<Value, &'static str> {
-        self.at += 1;
-        let mut map = Map::new();
-        self.space();
-        if self.peek() == Some(b'}') {
-            self.at += 1;
-            return Ok(Value::Object(map));
-        }
-        loop {
-            self.space();
-            if self.peek() != Some(b'"') {
-                return Err(BROKEN);
-            }
-            let key = self.string()?;
-            self.path.push(Step::Key(key.clone()));
-            // A key is looked at where its object is (names of properties), and is a value one level below.
-            self.count(depth, key.len())?;
-            if map.contains_key(&key) {
-                return Err("a key that stands twice in its object");
-            }
-            self.space();
-            if self.peek() != Some(b':') {
-                return Err(BROKEN);
-            }
-            self.at += 1;
-            self.space();
-            let value = self.value(depth + 1)?;
-            self.path.pop();
-            map.insert(key, value);
-            self.space();
-            match self.peek() {
-                Some(b',') => self.at += 1,
-                Some(b'}') => {
-                    self.at += 1;
-                    return Ok(Value::Object(map));
-                }
-                _ => return Err(BROKEN),
-            }
-        }
-    }
+/// What the reader found, as it is said of arguments.
+fn inexact(fault: Fault) -> Fault {
+    let why = match fault.why {
+        TOO_DEEP => TOO_DEEP,
+        HALF_SURROGATE => "text with a lone surrogate or a broken escape",
+        _ => BROKEN,
+    };
+    Fault { why, ..fault }
+}
 
-    fn array(&mut self, depth: usize) -> Result<Value, &'static str> {
-        self.at += 1;
-        let mut items = Vec::new();
-        self.space();
-        if self.peek() == Some(b']') {
-            self.at += 1;
-            return Ok(Value::Array(items));
-        }
-        loop {
-            self.space();
-            self.path.push(Step::Index(items.len()));
-            items.push(self.value(depth + 1)?);
-            self.path.pop();
-            self.space();
-            match self.peek() {
-                Some(b',') => self.at += 1,
-                Some(b']') => {
-                    self.at += 1;
-                    return Ok(Value::Array(items));
-                }
-                _ => return Err(BROKEN),
-            }
-        }
+fn value(reader: &mut Reader<'_>, count: &mut Count, depth: usize) -> Result<Value, Fault> {
+    let kind = reader.kind().map_err(inexact)?;
+    if depth > MAX_DEPTH {
+        return Err(because(TOO_DEEP));
     }
+    let start = reader.at();
+    let value = match kind {
+        Kind::Null => reader.null().map(|()| Value::Null).map_err(inexact)?,
+        Kind::Bool => Value::Bool(reader.boolean().map_err(inexact)?),
+        Kind::Number => Value::Number(number(reader).ok_or_else(|| because(TOO_LARGE))?),
+        Kind::String => Value::String(reader.string().map_err(inexact)?.into_owned()),
+        Kind::Array => elements(reader, count, depth)?,
+        Kind::Object => members(reader, count, depth)?,
+    };
+    let bytes = if value.is_string() { reader.at() - start } else { 0 };
+    count.add(depth, bytes)?;
+    Ok(value)
+}
 
-    fn literal(&mut self, word: &str, value: Value) -> Result<Value, &'static str> {
-        if !self.text[self.at..].starts_with(word) {
-            return Err(BROKEN);
+fn members(reader: &mut Reader<'_>, count: &mut Count, depth: usize) -> Result<Value, Fault> {
+    let mut map = Map::new();
+    reader.enter().map_err(inexact)?;
+    while let Some((_, key)) = reader.key(map.is_empty()).map_err(inexact)? {
+        let in_key = |fault: Fault| fault.in_key(&key);
+        // A key is looked at where its object is (names of properties), and is a value one level below.
+        count.add(depth, key.len()).map_err(in_key)?;
+        if map.contains_key(&*key) {
+            return Err(in_key(because("a key that stands twice in its object")));
         }
-        self.at += word.len();
-        Ok(value)
+        reader.colon().map_err(inexact).map_err(in_key)?;
+        let value = value(reader, count, depth + 1).map_err(in_key)?;
+        map.insert(key.into_owned(), value);
     }
+    Ok(Value::Object(map))
+}
 
-    fn string(&mut self) -> Result<String, &'static str> {
-        let start = self.at;
-        let bytes = self.text.as_bytes();
-        let mut at = start + 1;
-        let mut escaped = false;
-        loop {
-            let Some(found) = bytes.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) else {
-                return Err(BROKEN);
-            };
-            at += found;
-            if bytes[at] == b'"' {
-                break;
-            }
-            escaped = true;
-            at += 2;
-        }
-        self.at = at + 1;
-        let inner = &self.text[start + 1..at];
-        if !escaped {
-            // Without a way out of the middle, so that it is done for many bytes at once.
-            let control = inner.bytes().fold(false, |found, byte| found | (byte < b' '));
-            return if control { Err(BROKEN) } else { Ok(inner.to_owned()) };
-        }
-        // The text was accepted as JSON when its frame was read; what a string cannot hold are lone surrogates.
-        serde_json::from_str(&self.text[start..self.at]).map_err(|_| "text with a lone surrogate or a broken escape")
+fn elements(reader: &mut Reader<'_>, count: &mut Count, depth: usize) -> Result<Value, Fault> {
+    let mut items = Vec::new();
+    reader.enter().map_err(inexact)?;
+    while reader.element(items.is_empty()).map_err(inexact)? {
+        let index = items.len();
+        items.push(value(reader, count, depth + 1).map_err(|fault| fault.in_element(index))?);
     }
+    Ok(Value::Array(items))
+}
 
-    fn number(&mut self) -> Result<Number, &'static str> {
-        const TOO_LARGE: &str = "a number beyond 64 bits or 17 digits";
-        let start = self.at;
-        while matches!(self.peek(), Some(b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9')) {
-            self.at += 1;
-        }
-        let literal = &self.text[start..self.at];
-        let number: Number = serde_json::from_str(literal).map_err(|_| TOO_LARGE)?;
-        if number.is_i64() || number.is_u64() {
-            return Ok(number);
-        }
-        let mantissa = literal.split(['e', 'E']).next().unwrap_or_default();
-        let integer = mantissa.len() == literal.len() && !literal.contains('.');
-        let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
-        let digits = digits.trim_matches('0');
-        let zero = number.as_f64() == Some(0.0);
-        // An integer that no integer type holds would be rounded; the one exception is -0.
-        if integer && !zero || digits.len() > 17 || (zero && !digits.is_empty()) {
-            return Err(TOO_LARGE);
-        }
-        Ok(number)
+/// A number that can be held exactly.
+fn number(reader: &mut Reader<'_>) -> Option<Number> {
+    let literal = reader.number().ok()?;
+    let number: Number = serde_json::from_str(literal).ok()?;
+    if number.is_i64() || number.is_u64() {
+        return Some(number);
     }
+    let mantissa = literal.split(['e', 'E']).next().unwrap_or_default();
+    let integer = mantissa.len() == literal.len() && !literal.contains('.');
+    let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+    let digits = digits.trim_matches('0');
+    let zero = number.as_f64() == Some(0.0);
+    // An integer that no integer type holds would be rounded; the one exception is -0.
+    let rounded = integer && !zero || digits.len() > 17 || (zero && !digits.is_empty());
+    (!rounded).then_some(number)
+}
+
+/// The JSON pointer (RFC 6901) of a place.
+fn pointer(steps: &[Step]) -> String {
+    let steps = steps.iter().rev();
+    steps
+        .map(|at| match at {
+            Step::Key(key) => step(key),
+            Step::Index(index) => format!("/{index}"),
+        })
+        .collect()
 }
 
 /// A pointer as messages show it.

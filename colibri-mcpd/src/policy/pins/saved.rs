@@ -1,0 +1,132 @@
+//! The file of pins.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use colibri_text::visible;
+use serde::{Deserialize, Serialize};
+
+use super::definition::digest;
+use super::{PinError, Subject};
+use crate::policy::file;
+
+/// The most bytes of a pins file.
+const MAX_FILE: usize = 64 << 20;
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PinFile {
+    pub(super) servers: BTreeMap<String, ServerPins>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ServerPins {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) instructions: Option<Pinned>,
+    #[serde(default)]
+    pub(super) tools: BTreeMap<String, Pinned>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Pinned {
+    pub(super) sha256: String,
+    /// The definition, keys sorted; empty for a server that had no instructions.
+    pub(super) text: String,
+    pub(super) by: String,
+    /// Seconds since the epoch.
+    pub(super) at: u64,
+}
+
+impl Pinned {
+    pub(super) fn new(text: String, by: &str) -> Pinned {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        Pinned {
+            sha256: digest(&text),
+            text,
+            by: by.to_owned(),
+            at: now.map(|since| since.as_secs()).unwrap_or_default(),
+        }
+    }
+}
+
+impl ServerPins {
+    pub(super) fn get(&self, subject: &Subject) -> Option<&Pinned> {
+        match subject {
+            Subject::Instructions => self.instructions.as_ref(),
+            Subject::Tool(name) => self.tools.get(name),
+        }
+    }
+
+    pub(super) fn put(&mut self, subject: Subject, pin: Pinned) {
+        match subject {
+            Subject::Instructions => self.instructions = Some(pin),
+            Subject::Tool(name) => {
+                self.tools.insert(name, pin);
+            }
+        }
+    }
+}
+
+pub(super) fn load(path: &Path) -> Result<Option<PinFile>, PinError> {
+    let Some(file::File { content: bytes, .. }) = file::read(path, MAX_FILE, false)? else {
+        return Ok(None);
+    };
+    let content = |why: String| PinError::Content {
+        path: path.to_owned(),
+        why,
+    };
+    if bytes.len() > MAX_FILE {
+        return Err(content("it is larger than 64 MiB".to_owned()));
+    }
+    let file: PinFile = serde_json::from_slice(&bytes).map_err(|error| content(error.to_string()))?;
+    for (server, pins) in &file.servers {
+        for pin in pins.tools.values().chain(&pins.instructions) {
+            if digest(&pin.text) != pin.sha256 {
+                return Err(content(format!(
+                    "a pin of server {} is not the hash of its text",
+                    visible(server)
+                )));
+            }
+        }
+    }
+    Ok(Some(file))
+}
+
+/// Replaces the file as a whole: after a crash there is the old one or the new one.
+pub(super) fn save(path: &Path, file: &PinFile) -> Result<(), PinError> {
+    let failed = |error| PinError::Write {
+        path: path.to_owned(),
+        error,
+    };
+    let text = serde_json::to_vec_pretty(file).map_err(|error| failed(error.into()))?;
+    if text.len() > MAX_FILE {
+        // It could not be read again.
+        return Err(failed(std::io::Error::other("it would be larger than 64 MiB")));
+    }
+    let temporary = path.with_extension("json.new");
+    // What a crash left behind.
+    match std::fs::remove_file(&temporary) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let write = || {
+        let mut out = std::fs::File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&temporary)?;
+        out.write_all(&text)?;
+        out.sync_all()?;
+        std::fs::rename(&temporary, path)?;
+        match path.parent() {
+            Some(directory) => std::fs::File::open(directory)?.sync_all(),
+            None => Ok(()),
+        }
+    };
+    write().map_err(failed)
+}

@@ -1,0 +1,107 @@
+//! How definitions stand to their pins.
+
+use std::collections::BTreeMap;
+
+use colibri_protocol::{Code, Failure};
+use colibri_text::brief;
+
+/// How something stands to its pin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// As approved.
+    Approved,
+    /// Never approved: why it was not trusted on first use.
+    New {
+        /// One sentence.
+        why: String,
+    },
+    /// Not as approved.
+    Changed {
+        /// The members that differ, as JSON pointers.
+        members: Vec<String>,
+    },
+}
+
+/// How a server's definitions stand to their pins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Judgement {
+    /// Its instructions; [`Standing::Approved`] if it has none.
+    pub instructions: Standing,
+    /// Its tools, by its own names. Tools of the same name that differ stand as the worse of them.
+    pub tools: BTreeMap<String, Standing>,
+}
+
+impl Judgement {
+    /// What was said by who said nothing.
+    pub const NOTHING: Judgement = Judgement {
+        instructions: Standing::Approved,
+        tools: BTreeMap::new(),
+    };
+
+    /// How a tool stands; [`Standing::Approved`] for one that is not listed, of which no definition can mislead.
+    pub fn tool(&self, name: &str) -> &Standing {
+        self.tools.get(name).unwrap_or(&Standing::Approved)
+    }
+
+    /// The names of the tools that are not as approved.
+    pub fn blocked(&self) -> impl Iterator<Item = &str> {
+        let blocked = self.tools.iter().filter(|(_, standing)| !standing.is_approved());
+        blocked.map(|(name, _)| name.as_str())
+    }
+}
+
+/// The members of a definition whose names say nothing but what the specification says (2026-07-28, schema.ts, `Tool`).
+const MEMBERS: [&str; 9] = [
+    "_meta",
+    "annotations",
+    "description",
+    "execution",
+    "icons",
+    "inputSchema",
+    "name",
+    "outputSchema",
+    "title",
+];
+
+impl Standing {
+    /// Whether it is as approved.
+    pub fn is_approved(&self) -> bool {
+        *self == Standing::Approved
+    }
+
+    /// Why it is not approved, in the daemon's words alone: who reads this is to be kept from the server's. `None` if
+    /// it is.
+    pub fn reason(&self) -> Option<String> {
+        match self {
+            Standing::Approved => None,
+            Standing::New { why } => Some(format!("it was never approved: {why}")),
+            Standing::Changed { members } => {
+                let known = |place: &str| MEMBERS.iter().find(|name| **name == place).copied();
+                let mut named: Vec<&str> = members
+                    .iter()
+                    .map(|member| match member.strip_prefix('/') {
+                        Some(place) => known(place.split('/').next().unwrap_or_default()).unwrap_or("other places"),
+                        None => member,
+                    })
+                    .collect();
+                named.sort_unstable();
+                named.dedup();
+                let named = named.join(", ");
+                Some(format!("it is not the one that was approved; it differs in {named}"))
+            }
+        }
+    }
+
+    /// The answer to a call of a tool whose definition stands so; `None` if it is approved.
+    pub fn failure(&self, server: &str, tool: &str) -> Option<Failure> {
+        let why = format!("this tool's definition is blocked: {}", self.reason()?);
+        let failure = Failure::new(Code::PinChanged, why)
+            .of_server(server)
+            .by_rule(format!("pin:{server}/{}", brief(tool, 100)))
+            .advising(format!(
+                "do not repeat the call; the operator reads colibri-mcp pin diff {server} and accepts the definition, \
+                 or does not"
+            ));
+        Some(failure)
+    }
+}
