@@ -68,9 +68,9 @@ def main():
     if not real_commands <= commands:
         problems.append(f"colibri-jail-helper.8 lacks {sorted(real_commands - commands)}")
     # The keys of the two files, from the readers.
-    registry = pathlib.Path("colibri-jail-helper/src/registry.rs").read_text()
     keys = []
-    for constant in ("ENTRY_KEYS", "JAIL_KEYS"):
+    for file, constant in (("lib", "ENTRY_KEYS"), ("jail", "JAIL_KEYS")):
+        registry = pathlib.Path(f"crates/colibri-registry/src/{file}.rs").read_text()
         keys += re.findall(r'"([a-z_0-9]+)"', re.search(rf"{constant}: .*?\];", registry, re.S).group(0))
     problems += missing_keys("external-mcp.json.5", keys)
     policy = pathlib.Path("colibri-jail-helper/src/policy.rs").read_text()

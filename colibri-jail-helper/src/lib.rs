@@ -1,7 +1,7 @@
 //! The pure part of the setuid helper: what may be asked, what the registry and the policy say, and the plan that
 //! follows from them. Nothing here touches the system, and nothing here is `unsafe`.
 //!
-//! The daemon uses the same code to read the registry, so that both always mean the same by an entry.
+//! The registry is read by `colibri-registry`, which the daemon uses too, so that both always mean the same by an entry.
 #![forbid(unsafe_code)]
 
 pub mod audit;
@@ -11,7 +11,6 @@ pub mod plan;
 pub mod policy;
 pub mod record;
 pub mod refusal;
-pub mod registry;
 pub mod request;
 
 /// The number of the contract between daemon and helper: command line, exit codes, the `started` line, the digest of
@@ -20,9 +19,6 @@ pub const CONTRACT: u32 = 1;
 
 /// The directory of registry, policy and secrets. No switch moves it: who could, would choose what root trusts.
 pub const CONFIG_DIR: &str = "/usr/local/etc/colibri";
-
-/// The registry that the helper reads.
-pub const REGISTRY: &str = "/usr/local/etc/colibri/external-mcp.json";
 
 /// The policy.
 pub const POLICY: &str = "/usr/local/etc/colibri/jail-policy.json";

@@ -2,21 +2,16 @@
 
 use std::fmt;
 
-use serde::Serialize;
-
-use crate::registry;
-
 /// A server's id: `[a-z][a-z0-9-]{0,31}`. It is the helper's whole input, so nothing of a path, a shell, a jail
 /// parameter or a terminal can be said with it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerId(String);
 
 impl ServerId {
     /// Reads an id; `None` for anything outside the alphabet or longer than 32 bytes.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?;
-        registry::is_server_id(text).then(|| Self(text.to_owned()))
+        colibri_registry::is_server_id(text).then(|| Self(text.to_owned()))
     }
 
     /// The id as text.
@@ -32,8 +27,7 @@ impl fmt::Display for ServerId {
 }
 
 /// An instance's id, made by the daemon: `[0-9a-f]{16}`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(String);
 
 impl SessionId {
@@ -68,8 +62,7 @@ impl fmt::Display for SessionId {
 pub const MARK_PREFIX: &str = "colibri-";
 
 /// The SHA-256 of an entry's bytes, as 64 lower-case hexadecimal digits.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Digest(String);
 
 impl Digest {
@@ -88,14 +81,13 @@ impl Digest {
 ///
 /// libjail takes whatever strtoul(3) accepts (`-1`, `+3`, ` 3`, `0`) for a jail id, and the kernel forbids little
 /// more than all-numeric names, so the alphabet is ours.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct JailName(String);
 
 impl JailName {
     /// Reads a name; `None` for anything outside the alphabet or longer than 63 bytes.
     pub fn parse(text: &str) -> Option<Self> {
-        registry::is_jail_name(text).then(|| Self(text.to_owned()))
+        colibri_registry::is_jail_name(text).then(|| Self(text.to_owned()))
     }
 
     /// The name as text.

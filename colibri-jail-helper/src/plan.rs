@@ -4,16 +4,16 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use colibri_json::Writer;
+use colibri_registry::{self as registry, Command, Jail, Network, Registry, Value};
 
 use crate::names::{self, Digest, JailName, ServerId};
 use crate::passwd::Account;
 use crate::policy::{Policy, Uids};
 use crate::refusal::{Exit, Refusal};
-use crate::registry::{self, Command, Jail, Network, Registry, Transport, Value};
 
 /// What `run` does for one server.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// The server.
     pub server: ServerId,
@@ -22,7 +22,6 @@ pub struct Plan {
     /// Where the server runs.
     pub place: Place,
     /// Numeric user id of the server, or the range of which each instance has one.
-    #[serde(flatten, serialize_with = "uid_or_uids")]
     pub uids: Uids,
     /// Numeric group id of the server; it has no supplementary groups.
     pub gid: u32,
@@ -39,8 +38,7 @@ pub struct Plan {
 }
 
 /// Where a server runs.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Place {
     /// In a jail of its own, for its life.
     Ephemeral(Ephemeral),
@@ -54,7 +52,7 @@ pub enum Place {
 }
 
 /// A jail of its own.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Ephemeral {
     /// The root: shown read-only, nosuid.
     pub root: PathBuf,
@@ -70,9 +68,36 @@ pub struct Ephemeral {
     pub allow: Vec<String>,
 }
 
+impl Ephemeral {
+    fn write(&self, out: &mut Writer) {
+        out.key("root").string(&self.root.to_string_lossy());
+        for (family, network) in [("ip4", &self.ip4), ("ip6", &self.ip6)] {
+            match network {
+                PlannedNetwork::Disable => out.key(family).string("disable"),
+                PlannedNetwork::Inherit => out.key(family).string("inherit"),
+                PlannedNetwork::Addresses(addresses) => out.key(family).array(|out| {
+                    addresses.iter().for_each(|address| out.string(&address.to_string()));
+                }),
+            }
+        }
+        out.key("tmp").number(self.tmp);
+        out.key("mounts").array(|out| {
+            for mount in &self.mounts {
+                out.object(|out| {
+                    out.key("path").string(&mount.path.to_string_lossy());
+                    out.key("owner").number(mount.owner);
+                    out.key("at").string(&mount.at.to_string_lossy());
+                    out.key("write").boolean(mount.write);
+                });
+            }
+        });
+        out.key("allow")
+            .array(|out| self.allow.iter().for_each(|name| out.string(name)));
+    }
+}
+
 /// A jail's addresses of one family.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlannedNetwork {
     /// None.
     Disable,
@@ -83,7 +108,7 @@ pub enum PlannedNetwork {
 }
 
 /// A directory of the host shown inside.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedMount {
     /// On the host.
     pub path: PathBuf,
@@ -96,12 +121,11 @@ pub struct PlannedMount {
 }
 
 /// A variable of the server's environment.
-#[derive(Clone, PartialEq, Eq, Serialize)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Variable {
     /// Its name.
     pub name: String,
     /// Where its value comes from.
-    #[serde(serialize_with = "source_only")]
     pub value: VariableValue,
 }
 
@@ -136,22 +160,8 @@ impl VariableValue {
     }
 }
 
-fn uid_or_uids<S: serde::Serializer>(uids: &Uids, serializer: S) -> Result<S::Ok, S::Error> {
-    use serde::ser::SerializeMap;
-    let mut map = serializer.serialize_map(Some(1))?;
-    match uids {
-        Uids::Shared(uid) => map.serialize_entry("uid", uid)?,
-        Uids::Each(first, last) => map.serialize_entry("uids", &[first, last])?,
-    }
-    map.end()
-}
-
-fn source_only<S: serde::Serializer>(value: &VariableValue, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&value.source())
-}
-
 /// The limits that are set. `None`: neither entry nor policy has one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedLimits {
     /// Bytes of address space: of each process, and with RACCT of the instance.
     pub memory: Option<u64>,
@@ -164,6 +174,23 @@ pub struct PlannedLimits {
     /// The entry itself asks for `memory` or `processes`, which only the kernel's resource accounting can keep for an
     /// instance as a whole: without it the start is refused.
     pub needs_racct: bool,
+}
+
+impl PlannedLimits {
+    fn write(&self, out: &mut Writer) {
+        let open_files = Some(self.open_files);
+        for (name, most) in [
+            ("memory", self.memory),
+            ("processes", self.processes),
+            ("open_files", open_files),
+            ("file_size", self.file_size),
+        ] {
+            if let Some(most) = most {
+                out.key(name).number(most);
+            }
+        }
+        out.key("needs_racct").boolean(self.needs_racct);
+    }
 }
 
 /// Open files of one process where neither entry nor policy says a number.
@@ -196,7 +223,7 @@ impl Plan {
         if entry.disabled {
             return Err(Refusal::policy("disabled", "the entry is disabled"));
         }
-        let Transport::Stdio(command) = &entry.transport else {
+        let Some(command) = &entry.command else {
             return Err(Refusal::policy(
                 "jail",
                 "the entry has a url: nothing is started for it",
@@ -263,6 +290,45 @@ impl Plan {
         names
     }
 
+    /// The plan as JSON, for people; of variables their names, and where their values come from.
+    pub fn to_json(&self) -> String {
+        let mut out = Writer::pretty();
+        out.object(|out| {
+            out.key("server").string(self.server.as_str());
+            out.key("digest").string(self.digest.as_str());
+            out.key("place").object(|out| match &self.place {
+                Place::Ephemeral(jail) => out.key("ephemeral").object(|out| jail.write(out)),
+                Place::Persistent { jail, root_path } => out.key("persistent").object(|out| {
+                    out.key("jail").string(jail.as_str());
+                    if let Some(path) = root_path {
+                        out.key("root_path").string(&path.to_string_lossy());
+                    }
+                }),
+            });
+            match self.uids {
+                Uids::Shared(uid) => out.key("uid").number(uid),
+                Uids::Each(first, last) => out.key("uids").array(|out| {
+                    out.number(first);
+                    out.number(last);
+                }),
+            }
+            out.key("gid").number(self.gid);
+            out.key("program").string(&self.program.to_string_lossy());
+            out.key("args")
+                .array(|out| self.args.iter().for_each(|arg| out.string(arg)));
+            out.key("env").object(|out| {
+                for variable in &self.env {
+                    out.key(&variable.name).string(&variable.value.source());
+                }
+            });
+            out.key("cwd").string(&self.cwd.to_string_lossy());
+            out.key("limits").object(|out| self.limits.write(out));
+        });
+        let mut json = String::from_utf8_lossy(&out.into_bytes()).into_owned();
+        json.push('\n');
+        json
+    }
+
     /// Refuses a plan that was made from another entry than the daemon read.
     ///
     /// # Errors
@@ -291,12 +357,7 @@ fn shares_uid(server: &ServerId, user: &str, registry: &Registry) -> bool {
         .servers
         .iter()
         .filter(|(id, _)| id.as_str() != server.as_str())
-        .any(|(id, other)| {
-            let Transport::Stdio(command) = &other.transport else {
-                return false;
-            };
-            command.jail.as_ref().is_some_and(|jail| user_name(id, jail) == user)
-        })
+        .any(|(id, other)| other.jail().is_some_and(|jail| user_name(id, jail) == user))
 }
 
 fn persistent(name: &str, jail: &Jail, policy: &Policy) -> Result<Place, Refusal> {
@@ -563,7 +624,7 @@ mod tests {
             r#""docs":{"command":"/bin/s","jail":{"path":"/r/docs"},"env":{"A":"hunter2"}}"#,
         )
         .unwrap();
-        let shown = serde_json::to_string(&plan).unwrap() + &format!("{plan:?}");
+        let shown = plan.to_json() + &format!("{plan:?}");
         assert!(!shown.contains("hunter2"));
         assert!(shown.contains("\"A\""));
     }

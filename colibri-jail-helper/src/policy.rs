@@ -7,8 +7,9 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use crate::names::{self, JailName};
-use crate::registry::{self, Limits};
 use colibri_json::{Cursor, Document, Error};
+use colibri_registry::value::{unique, user};
+use colibri_registry::{self as registry, Limits};
 
 /// The policy.
 #[derive(Debug, Clone, PartialEq)]
@@ -166,26 +167,20 @@ impl Policy {
         let number = |key: &str, default| keys.get(key).map_or(Ok(default), |v| v.integer(1..=10_000));
         let network = keys.get("network").map(networks).transpose()?.unwrap_or_default();
         Ok(Self {
-            caller: registry::user(keys.need("caller")?)?,
+            caller: user(keys.need("caller")?)?,
             audit: keys.get("audit").map_or(Ok(Audit::Require), audit)?,
-            servers: registry::unique(keys.need("servers")?, server_pattern)?,
+            servers: unique(keys.need("servers")?, server_pattern)?,
             max: number("max", 32)?,
             max_per_server: number("max_per_server", 8)?,
             starts_per_minute: number("starts_per_minute", 120)?,
-            ephemeral: keys
-                .get("ephemeral")
-                .map_or(Ok(Vec::new()), |v| registry::unique(v, root_path))?,
+            ephemeral: keys.get("ephemeral").map_or(Ok(Vec::new()), |v| unique(v, root_path))?,
             persistent: keys
                 .get("persistent")
-                .map_or(Ok(Vec::new()), |v| registry::unique(v, jail_name))?,
+                .map_or(Ok(Vec::new()), |v| unique(v, jail_name))?,
             users: users(keys.need("users")?)?,
             network,
-            mounts: keys
-                .get("mounts")
-                .map_or(Ok(Vec::new()), |v| registry::unique(v, mount))?,
-            allow: keys
-                .get("allow")
-                .map_or(Ok(Vec::new()), |v| registry::unique(v, allow))?,
+            mounts: keys.get("mounts").map_or(Ok(Vec::new()), |v| unique(v, mount))?,
+            allow: keys.get("allow").map_or(Ok(Vec::new()), |v| unique(v, allow))?,
             limits: keys
                 .get("limits")
                 .map(registry::limits)

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use colibri_jail_helper::registry::Registry;
 use colibri_mcpd::chain::metrics::CallMetrics;
 use colibri_mcpd::chain::{Arguments, Call, Chain, Client, Outcome, Parts, Recorder, Relayed, Target};
 use colibri_mcpd::chain::{dispatch, exit, record, validate};
 use colibri_mcpd::confine::{BoxFuture, Exit, Order, Process, SpawnError, Spawned, Spawner};
+use colibri_mcpd::host::entry;
 use colibri_mcpd::host::registry::{Loaded, Server as Entry};
 use colibri_mcpd::host::secrets::Secrets;
 use colibri_mcpd::host::{self, Host};
@@ -168,7 +168,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         pins: None,
         shares: Arc::new(Shares::new(ShareLimits::NONE)),
     });
-    let registry = Registry::parse(br#"{"servers":{"echo":{"command":"/bench/echo"}}}"#, "bench")?;
+    let registry = entry::parse(br#"{"servers":{"echo":{"command":"/bench/echo"}}}"#, "bench")?;
     host.load(&Loaded {
         servers: registry
             .servers

@@ -3,7 +3,7 @@
 #![no_main]
 
 use colibri_jail_helper::policy::Policy;
-use colibri_jail_helper::registry::{Registry, is_server_id};
+use colibri_registry::{Registry, is_server_id};
 use colibri_json::Document;
 use libfuzzer_sys::fuzz_target;
 use serde_json::value::RawValue;

@@ -8,7 +8,6 @@ use colibri_jail_helper::passwd::Account;
 use colibri_jail_helper::plan::Plan;
 use colibri_jail_helper::policy::Policy;
 use colibri_jail_helper::refusal::{Exit, Refusal};
-use colibri_jail_helper::registry::Transport;
 
 use crate::act::run::read_registry;
 use crate::act::sandbox;
@@ -25,8 +24,7 @@ const MAX_UNREAD: Duration = Duration::from_secs(10);
 pub fn plan(server: &ServerId, policy: &Policy, caller: Account) -> Result<(), Refusal> {
     let plan = Plan::make(server, &read_registry()?, policy, caller)?;
     sandbox::check(&plan)?;
-    let json = serde_json::to_string_pretty(&plan).map_err(|error| Refusal::system("plan", "print", error))?;
-    print(&format!("{json}\n"))
+    print(&plan.to_json())
 }
 
 /// Says of every jailed entry whether `run` would refuse it, one line each.
@@ -37,11 +35,10 @@ pub fn check(policy: &Policy, caller: Account) -> Result<(), Refusal> {
     let registry = read_registry()?;
     let (mut bad, mut said) = (0, String::new());
     for (id, entry) in &registry.servers {
-        let jailed = matches!(&entry.transport, Transport::Stdio(command) if command.jail.is_some());
         let Some(server) = ServerId::parse(id.as_bytes()) else {
             continue;
         };
-        if !jailed || entry.disabled {
+        if entry.jail().is_none() || entry.disabled {
             continue;
         }
         let refused = Plan::make(&server, &registry, policy, caller)

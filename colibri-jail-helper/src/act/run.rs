@@ -4,7 +4,6 @@ use std::fs::OpenOptions;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use colibri_jail_helper::REGISTRY;
 use colibri_jail_helper::audit::{Event, Line};
 use colibri_jail_helper::names::{Digest, ServerId, SessionId};
 use colibri_jail_helper::passwd::Account;
@@ -12,8 +11,8 @@ use colibri_jail_helper::plan::{Place, Plan};
 use colibri_jail_helper::policy::{Audit, Policy};
 use colibri_jail_helper::record::Fact;
 use colibri_jail_helper::refusal::Refusal;
-use colibri_jail_helper::registry::Registry;
 use colibri_json::MAX_BYTES;
+use colibri_registry::{PATH, Registry};
 use nix::unistd::Pid;
 
 use crate::act::identity::Asker;
@@ -45,8 +44,8 @@ pub struct Run<'r> {
 /// # Errors
 /// It is not root's alone, or not as external-mcp.json(5) says.
 pub fn read_registry() -> Result<Registry, Refusal> {
-    let bytes = files::read(Path::new(REGISTRY), MAX_BYTES, files::WRITABLE_BY_OTHERS)?;
-    Registry::parse(&bytes, REGISTRY).map_err(|error| Refusal::file("registry", error.to_string()))
+    let bytes = files::read(Path::new(PATH), MAX_BYTES, files::WRITABLE_BY_OTHERS)?;
+    Registry::parse(&bytes, PATH).map_err(|error| Refusal::file("registry", error.to_string()))
 }
 
 impl Run<'_> {

@@ -2,6 +2,7 @@
 
 pub mod catalogue;
 mod definitions;
+pub mod entry;
 mod handshake;
 mod method;
 pub mod names;
@@ -23,11 +24,11 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use colibri_jail_helper::registry::{Entry, Transport};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
+pub use entry::{Entry, Isolation, Transport};
 pub use pool::{ProcessKey, Server, State, Viewer};
 pub use sought::Wanted;
 pub use tool::{HostTool, Table, Taken};

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, SystemTime};
 
+use super::entry::{Entry, Isolation};
 use bytes::Bytes;
-use colibri_jail_helper::registry::{Entry, Isolation};
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;

@@ -1,17 +1,18 @@
 //! The registry as the daemon holds it: read from disk, and checked.
 
+use super::entry::{self, Entry, Isolation, Transport};
 use crate::policy::Contract;
 use crate::policy::file::{self, FileError};
 use colibri_api::{HELPER, PrivMode};
-use colibri_jail_helper::registry::{Entry, Isolation, Registry, Transport, Value};
 use colibri_protocol::Method;
 use colibri_protocol::method::OPERATORS;
+use colibri_registry::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Where the helper reads the registry. Only there can an entry have a jail.
-pub const FIXED_PATH: &str = colibri_jail_helper::REGISTRY;
+pub const FIXED_PATH: &str = colibri_registry::PATH;
 
 /// What the daemon was started with, as far as it decides which entries it may serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +119,7 @@ impl Loaded {
                 });
             }
         };
-        let registry = Registry::parse(&bytes.content, &path.to_string_lossy())?;
+        let registry = entry::parse(&bytes.content, &path.to_string_lossy())?;
         let mut notes = Vec::new();
         if bytes.mode & 0o004 != 0 && registry.servers.values().any(holds_plain_values) {
             notes.push(format!(
@@ -283,7 +284,7 @@ mod tests {
 
     #[test]
     fn jailed_entries_are_served_from_the_fixed_path() {
-        let registry = Registry::parse(THREE.as_bytes(), "f").unwrap();
+        let registry = entry::parse(THREE.as_bytes(), "f").unwrap();
         assert_eq!(refusal(&registry.servers["jailed"], Path::new(FIXED_PATH), RULES), None);
     }
 

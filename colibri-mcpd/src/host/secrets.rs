@@ -5,7 +5,7 @@
 //! others, in another directory: the helper alone reads them, and the daemon never holds them.
 
 use arc_swap::ArcSwap;
-use colibri_jail_helper::registry::{Value, is_secret_name};
+use colibri_registry::{Value, is_secret_name};
 use memchr::memmem::Finder;
 use nix::dir::Dir;
 use nix::fcntl::{OFlag, openat};

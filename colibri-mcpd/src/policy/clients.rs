@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use colibri_jail_helper::registry::is_server_id;
 use colibri_json::{Cursor, Document};
+use colibri_registry::is_server_id;
 
 use super::file::{self, FileError};
 use super::gates::{Caller, Gate, Gates};

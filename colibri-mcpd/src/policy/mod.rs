@@ -16,6 +16,7 @@ mod rules;
 mod schema;
 pub mod shares;
 mod strict_json;
+mod tool_rules;
 
 pub use approvals::{Approvals, DEFAULT_EXPIRY, DecideError, Decision, Pending, Waiting, sounds_secret, summary};
 pub use check::ToolCheck;
@@ -30,3 +31,4 @@ pub use rules::{Rules, Verdict};
 pub use schema::{Fit, Schema, SchemaError};
 pub use shares::{Share, Shares};
 pub use strict_json::{Exact, Inexact};
+pub use tool_rules::ToolRules;

@@ -1,6 +1,6 @@
 //! The tool rules of a registry entry: which tools of one server may be called, and which need a person first.
 
-use colibri_jail_helper::registry::ToolRules;
+use super::tool_rules::ToolRules;
 
 use super::pattern::Pattern;
 use colibri_protocol::{Code, Failure};

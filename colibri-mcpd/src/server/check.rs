@@ -3,13 +3,14 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use colibri_jail_helper::registry::{Command, Transport};
+use colibri_registry::Command;
 use nix::unistd::{Gid, Group};
 
 use super::log;
 use super::sources::{Files, Sources, open_pins};
 use crate::config::Config;
 use crate::confine::check_program;
+use crate::host::Transport;
 use crate::host::registry::{FIXED_PATH, Loaded, Server};
 use crate::host::secrets::Secrets;
 use colibri_api::{HELPER, PrivMode};

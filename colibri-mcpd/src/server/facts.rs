@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use colibri_jail_helper::names::MARK_PREFIX;
-use colibri_jail_helper::registry::{Isolation, Jail, Network, Transport};
+use colibri_registry::{Jail, Network};
 
 use super::daemon::Daemon;
 use crate::chain::Client;
 use crate::chain::dispatch::COLIBRI;
 use crate::confine::Processes;
-use crate::host::{HostTool, Server, State, Table, Taken, Viewer};
+use crate::host::{HostTool, Isolation, Server, State, Table, Taken, Transport, Viewer};
 use crate::policy::{CallerGates, LookAlike, Rights};
 use crate::tools::{ExternalTool, Facts, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport};
 

@@ -36,10 +36,10 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use clap::Parser;
-use colibri_jail_helper::registry::Registry;
 use colibri_mcpd::chain::metrics::CallMetrics;
 use colibri_mcpd::chain::{Chain, Recorder, validate::Rules};
 use colibri_mcpd::config::{Config, Flags};
+use colibri_mcpd::host::entry;
 use colibri_mcpd::host::registry::{Loaded, Server as Entry};
 use colibri_mcpd::host::secrets::Secrets;
 use colibri_mcpd::host::{self, Host};
@@ -137,7 +137,7 @@ fn registry(
         );
     }
     let text = json!({"servers": servers}).to_string();
-    let registry = Registry::parse(text.as_bytes(), "simulated").unwrap();
+    let registry = entry::parse(text.as_bytes(), "simulated").unwrap();
     let entry = |entry| Entry {
         entry: Arc::new(entry),
         refusal: None,

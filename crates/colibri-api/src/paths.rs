@@ -11,7 +11,7 @@ fn home(variable: &str, fallback: &str) -> PathBuf {
 
 fn configuration(file: &str) -> PathBuf {
     if cfg!(target_os = "freebsd") {
-        Path::new(colibri_jail_helper::REGISTRY).with_file_name(file)
+        Path::new(colibri_registry::PATH).with_file_name(file)
     } else {
         home("XDG_CONFIG_HOME", ".config").join("colibri").join(file)
     }

@@ -213,7 +213,7 @@ impl Installed {
 
     pub fn digest(&self, server: &str) -> String {
         let text = fs::read(format!("{CONFIG}/external-mcp.json")).unwrap_or_default();
-        let registry = colibri_jail_helper::registry::Registry::parse(&text, "r");
+        let registry = colibri_registry::Registry::parse(&text, "r");
         registry
             .ok()
             .and_then(|r| r.servers.get(server).map(|e| e.digest.clone()))

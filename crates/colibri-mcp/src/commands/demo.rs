@@ -22,8 +22,7 @@ use super::{Context, Failure, call, demo_daemon, tools};
 use crate::connect::{Connection, Progress, ToolResult};
 use crate::{terminal, trail};
 use colibri_api::HELPER;
-use colibri_jail_helper::REGISTRY;
-use colibri_jail_helper::registry::Registry;
+use colibri_registry::{PATH as REGISTRY, Registry};
 
 /// How long the daemon may take to start, and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -273,7 +272,7 @@ fn confined() -> Result<(), String> {
     if !registry
         .servers
         .iter()
-        .any(|(id, entry)| id.as_str() == SERVER && entry.is_jailed() && !entry.disabled)
+        .any(|(id, entry)| id.as_str() == SERVER && entry.jail().is_some() && !entry.disabled)
     {
         return Err(format!("{REGISTRY} has no jailed server called {SERVER}"));
     }

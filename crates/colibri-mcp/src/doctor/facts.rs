@@ -5,8 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use colibri_jail_helper::policy::Policy;
-use colibri_jail_helper::registry::{Command, Jail, Registry, Transport};
 use colibri_jail_helper::{CONTRACT, POLICY, STATE_DIR};
+use colibri_registry::{Command, Jail, Registry};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{Group, User, getuid};
 
@@ -585,9 +585,9 @@ fn jails(registry: &Registry) -> impl Iterator<Item = (&String, &Command, &Jail)
         .servers
         .iter()
         .filter(|(_, entry)| !entry.disabled)
-        .filter_map(|(id, entry)| match &entry.transport {
-            Transport::Stdio(command) => Some((id, &**command, command.jail.as_ref()?)),
-            Transport::Http { .. } => None,
+        .filter_map(|(id, entry)| {
+            let command = entry.command.as_deref()?;
+            Some((id, command, command.jail.as_ref()?))
         })
 }
 
@@ -881,9 +881,7 @@ mod tests {
         let registry = Registry::parse(registry.as_bytes(), "external-mcp.json.sample").unwrap();
         for (id, entry) in &registry.servers {
             assert!(entry.disabled, "{id}: nothing in a sample may run by itself");
-            let Transport::Stdio(command) = &entry.transport else {
-                panic!("{id}")
-            };
+            let Some(command) = &entry.command else { panic!("{id}") };
             let jail = command.jail.as_ref().unwrap();
             assert!(
                 policy.lists_server(id) && policy.users.contains_key(id.as_str()),

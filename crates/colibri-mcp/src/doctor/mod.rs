@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use colibri_api::{HELPER, PrivMode};
-use colibri_jail_helper::REGISTRY;
+use colibri_registry::PATH as REGISTRY;
 
 /// What is examined. The paths are those of the service; tests have their own.
 #[derive(Debug, Clone)]

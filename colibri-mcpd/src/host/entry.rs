@@ -1,0 +1,614 @@
+//! An entry of the registry as the daemon reads it: on top of what the helper understands too, how the server is reached
+//! otherwise, who shares its processes, what may be called and for how long.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use colibri_json::{Cursor, Error, Object};
+use colibri_registry::value::{one_of, path, size, unique};
+use colibri_registry::{Command, Registry, Value, secret_or_text};
+
+use crate::policy::ToolRules;
+
+/// One server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// SHA-256 of the entry's value exactly as it stands in the file, lower-case hex: what the daemon passes to the
+    /// helper as `--digest`.
+    pub digest: String,
+    /// How the server is reached.
+    pub transport: Transport,
+    /// Which callers share a process. `None`: not said; the daemon's default is [`Isolation::User`], or
+    /// [`Isolation::Call`] where the jail has only a `root_path`.
+    pub isolation: Option<Isolation>,
+    /// The time limits that the entry sets.
+    pub limits: TimeLimits,
+    /// Which tools may be called, and how.
+    pub tools: ToolRules,
+    /// `false`: tools, prompts and URIs are exposed under the server's own names.
+    pub prefix: bool,
+    /// Methods beyond MCP's that may be forwarded to this server.
+    pub methods: Vec<String>,
+    /// What the server may ask of the person's side (`elicitation`, `sampling`, `roots`).
+    pub may_ask: Vec<String>,
+    /// A contract file (absolute path) that narrows the arguments of this server's tools.
+    pub contract: Option<PathBuf>,
+    /// The most bytes a result may have; larger ones are replaced whole by an error result. `None`: no limit.
+    pub result_limit: Option<u64>,
+    /// Retries of a failed call: attempts in all (default 3).
+    pub attempts: u32,
+    /// Whether arguments are checked against the tools' own schemas, and not against the contract alone.
+    pub validate_schema: bool,
+    /// Record arguments and results in full in the trail, not only as digests.
+    pub record_full: bool,
+    /// `true`: the entry is read and checked, but the server is not offered.
+    pub disabled: bool,
+}
+
+/// How a server is reached.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Transport {
+    /// A process with stdio pipes.
+    Stdio(Box<Command>),
+    /// Streamable HTTP.
+    Http {
+        /// `http://` or `https://`.
+        url: String,
+        /// Request headers, by name.
+        headers: BTreeMap<String, Value>,
+    },
+}
+
+/// Which callers share a server process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Isolation {
+    /// One process for each uid that calls.
+    User,
+    /// One process for all.
+    Shared,
+    /// One process a connection.
+    Client,
+    /// One process a call.
+    Call,
+}
+
+/// The four time limits; `None`: the daemon's default.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct TimeLimits {
+    /// From starting the process to the end of its handshake (`start_timeout_ms`).
+    pub start: Option<Duration>,
+    /// From sending a call, or its last progress, to the answer (`timeout_ms`).
+    pub call: Option<Duration>,
+    /// Without a call in flight, after which the process is ended (`idle_timeout_s`).
+    pub idle: Option<Duration>,
+    /// Of one call in all, whatever its progress (`total_timeout_ms`).
+    pub total: Option<Duration>,
+}
+
+/// A day: no call, start or idle time is meant to be longer.
+const MAX_TIMEOUT_MS: u64 = 86_400_000;
+
+/// Headers that belong to HTTP or to the MCP transport: an entry that set them would break the connection, or speak in
+/// the daemon's place.
+const RESERVED_HEADERS: &[&str] = &[
+    "accept",
+    "connection",
+    "content-length",
+    "content-type",
+    "host",
+    "keep-alive",
+    "last-event-id",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Reads a registry whole; `file` is the name that errors give.
+///
+/// # Errors
+/// As [`Registry::parse_with`].
+pub fn parse(bytes: &[u8], file: &str) -> Result<Registry<Entry>, Error> {
+    Registry::parse_with(bytes, file, entry)
+}
+
+impl Entry {
+    /// Whether it runs in a jail.
+    pub fn is_jailed(&self) -> bool {
+        matches!(&self.transport, Transport::Stdio(command) if command.jail.is_some())
+    }
+
+    /// What stands for an entry that was refused: it starts nothing.
+    pub fn refused() -> Entry {
+        Entry {
+            digest: String::new(),
+            transport: Transport::Stdio(Box::new(Command {
+                program: PathBuf::from("/"),
+                args: Vec::new(),
+                env: BTreeMap::new(),
+                cwd: None,
+                jail: None,
+            })),
+            isolation: None,
+            limits: TimeLimits::default(),
+            tools: ToolRules::default(),
+            prefix: true,
+            methods: Vec::new(),
+            may_ask: Vec::new(),
+            contract: None,
+            result_limit: None,
+            attempts: 1,
+            validate_schema: true,
+            record_full: false,
+            disabled: false,
+        }
+    }
+}
+
+fn entry(keys: &Object<'_>, base: colibri_registry::Entry) -> Result<Entry, Error> {
+    let transport = transport(keys, base.command)?;
+    let milliseconds = |key: &str| {
+        keys.get(key)
+            .map(|v| v.integer(1..=MAX_TIMEOUT_MS))
+            .transpose()
+            .map(|v| v.map(Duration::from_millis))
+    };
+    let limits = TimeLimits {
+        start: milliseconds("start_timeout_ms")?,
+        call: milliseconds("timeout_ms")?,
+        idle: keys
+            .get("idle_timeout_s")
+            .map(|v| v.integer(1..=MAX_TIMEOUT_MS / 1000))
+            .transpose()?
+            .map(Duration::from_secs),
+        total: milliseconds("total_timeout_ms")?,
+    };
+    let isolation = keys
+        .get("isolation")
+        .map(|v| {
+            one_of(
+                v,
+                &[
+                    ("user", Isolation::User),
+                    ("shared", Isolation::Shared),
+                    ("client", Isolation::Client),
+                    ("call", Isolation::Call),
+                ],
+            )
+        })
+        .transpose()?;
+    let may_ask = match keys.get("may_ask") {
+        None => vec!["elicitation".to_owned()],
+        Some(list) => unique(list, |item| {
+            one_of(
+                item,
+                &[
+                    ("elicitation", "elicitation"),
+                    ("sampling", "sampling"),
+                    ("roots", "roots"),
+                ],
+            )
+            .map(str::to_owned)
+        })?,
+    };
+    Ok(Entry {
+        digest: base.digest,
+        transport,
+        isolation,
+        limits,
+        tools: keys.get("tools").map(ToolRules::read).transpose()?.unwrap_or_default(),
+        prefix: keys.get("prefix").map(Cursor::boolean).transpose()?.unwrap_or(true),
+        methods: keys
+            .get("methods")
+            .map(|list| unique(list, method))
+            .transpose()?
+            .unwrap_or_default(),
+        may_ask,
+        contract: keys.get("contract").map(path).transpose()?,
+        result_limit: keys.get("result_limit").map(size).transpose()?,
+        attempts: keys.get("attempts").map_or(Ok(3), |v| v.integer(1..=10))? as u32,
+        record_full: keys
+            .get("record")
+            .map(|v| one_of(v, &[("digest", false), ("full", true)]))
+            .transpose()?
+            .unwrap_or(false),
+        validate_schema: keys
+            .get("validate")
+            .map(|v| one_of(v, &[("all", true), ("contract", false)]))
+            .transpose()?
+            .unwrap_or(true),
+        disabled: base.disabled,
+    })
+}
+
+fn transport(keys: &Object<'_>, command: Option<Box<Command>>) -> Result<Transport, Error> {
+    let http = command.is_none();
+    // Editors write `type` beside what already says it. One that disagrees is a mistake in one of the two.
+    if let Some(kind) = keys.get("type") {
+        let says_http = match kind.text()? {
+            "stdio" => false,
+            "http" | "streamable-http" | "streamableHttp" => true,
+            "sse" => return Err(kind.error("the HTTP+SSE transport of 2024-11-05 is not supported; use http")),
+            _ => return Err(kind.error("must be stdio or http")),
+        };
+        if says_http != http {
+            let message = if http {
+                "the entry has a url: must be http"
+            } else {
+                "the entry has a command: must be stdio"
+            };
+            return Err(kind.error(message));
+        }
+    }
+    if let Some(command) = command {
+        return match keys.get("headers") {
+            Some(headers) => Err(headers.error("headers goes with url, which this entry does not have")),
+            None => Ok(Transport::Stdio(command)),
+        };
+    }
+    Ok(Transport::Http {
+        url: url(keys.need("url")?)?,
+        headers: keys.get("headers").map(headers).transpose()?.unwrap_or_default(),
+    })
+}
+
+fn headers(cursor: &Cursor<'_>) -> Result<BTreeMap<String, Value>, Error> {
+    let mut headers = BTreeMap::new();
+    for member in cursor.members()? {
+        // RFC 9110 §5.6.2, token.
+        let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        if !(1..=128).contains(&member.key.len()) || !member.key.bytes().all(token) {
+            return Err(member.key_error("not a legal name of an HTTP header"));
+        }
+        if RESERVED_HEADERS
+            .iter()
+            .any(|name| name.eq_ignore_ascii_case(member.key))
+        {
+            return Err(member.key_error("this header belongs to the transport and cannot be set"));
+        }
+        if headers
+            .keys()
+            .any(|name: &String| name.eq_ignore_ascii_case(member.key))
+        {
+            return Err(member.key_error("this header stands twice (case does not count); remove one"));
+        }
+        let value = secret_or_text(&member.value)?;
+        if matches!(&value, Value::Plain(text) if !text.bytes().all(|b| matches!(b, b' '..=b'~'))) {
+            return Err(member.value.error("a header's value must be printable ASCII"));
+        }
+        headers.insert(member.key.to_owned(), value);
+    }
+    Ok(headers)
+}
+
+fn method(cursor: &Cursor<'_>) -> Result<String, Error> {
+    let method = cursor.text()?;
+    let legal = method
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"_$/.-".contains(&b));
+    if !(1..=128).contains(&method.len()) || !legal {
+        return Err(cursor.error("a method must be 1 to 128 characters of A-Z, a-z, 0-9 and _ $ / . -"));
+    }
+    Ok(method.to_owned())
+}
+
+fn url(cursor: &Cursor<'_>) -> Result<String, Error> {
+    let url = cursor.text()?;
+    let Some(rest) = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")) else {
+        return Err(cursor.error("must begin with https:// or http://"));
+    };
+    if url.len() > 2048 || !url.bytes().all(|b| matches!(b, b'!'..=b'~')) || url.contains(['"', '<', '>', '\\', '#']) {
+        return Err(cursor.error("must be at most 2048 printable ASCII characters, without spaces, quotes, \\ and #"));
+    }
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    if authority.contains('@') {
+        return Err(cursor.error("must not hold a user or password; use headers with {\"secret\": NAME}"));
+    }
+    if authority.is_empty() || authority.starts_with(':') {
+        return Err(cursor.error("the host is missing"));
+    }
+    Ok(url.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use colibri_registry::{ENTRY_KEYS, Jail, Network};
+    use proptest::prelude::*;
+    use std::path::Path;
+
+    fn read(text: &str) -> Result<Registry<Entry>, Error> {
+        parse(text.as_bytes(), "external-mcp.json")
+    }
+
+    /// The registry with this entry alone, called `s`.
+    fn one(entry: &str) -> Result<Entry, Error> {
+        let mut registry = read(&format!("{{\"servers\":{{\"s\":{entry}}}}}"))?;
+        match registry.refused.remove("s") {
+            Some(error) => Err(error),
+            None => Ok(registry.servers.remove("s").unwrap()),
+        }
+    }
+
+    fn with(key_and_value: &str) -> Result<Entry, Error> {
+        one(&format!("{{\"command\":\"/bin/x\",{key_and_value}}}"))
+    }
+
+    fn jailed(jail: &str) -> Result<Jail, Error> {
+        with(&format!("\"jail\":{{{jail}}}")).map(|entry| match entry.transport {
+            Transport::Stdio(command) => command.jail.unwrap(),
+            Transport::Http { .. } => panic!("not stdio"),
+        })
+    }
+
+    #[test]
+    fn reads_the_example_of_the_design() {
+        let text = r#"{ "servers": {
+          "github": {
+            "command": "/usr/local/bin/github-mcp-server", "args": ["stdio"],
+            "env": { "LOG": "warn", "GITHUB_TOKEN": { "secret": "github" } },
+            "jail": { "path": "/usr/local/colibri/roots/mcp0", "user": "mcp0", "ip4": ["192.0.2.7"] },
+            "isolation": "user", "idle_timeout_s": 300, "timeout_ms": 30000,
+            "tools": { "allow": ["*"], "deny": ["delete_*"], "confirm": ["create_*"] } },
+          "build": { "command": "/usr/local/bin/build-mcp", "jail": { "name": "build0" } },
+          "docs": { "url": "https://docs.example.org/mcp", "headers": { "Authorization": { "secret": "docs" } } } } }"#;
+        let registry = read(text).unwrap();
+        assert_eq!(registry.servers.keys().collect::<Vec<_>>(), ["build", "docs", "github"]);
+        let github = &registry.servers["github"];
+        let Transport::Stdio(command) = &github.transport else {
+            panic!("not stdio")
+        };
+        let jail = command.jail.as_ref().unwrap();
+        assert_eq!(command.program, Path::new("/usr/local/bin/github-mcp-server"));
+        assert_eq!(command.args, ["stdio"]);
+        assert_eq!(command.env["LOG"], Value::Plain("warn".into()));
+        assert_eq!(command.env["GITHUB_TOKEN"], Value::Secret("github".into()));
+        assert_eq!(jail.path.as_deref(), Some(Path::new("/usr/local/colibri/roots/mcp0")));
+        assert_eq!(jail.ip4, Network::Addresses(vec!["192.0.2.7".parse().unwrap()]));
+        assert_eq!(jail.ip6, Network::Disable);
+        assert_eq!(github.isolation, Some(Isolation::User));
+        assert_eq!(github.limits.idle, Some(Duration::from_secs(300)));
+        assert_eq!(github.limits.call, Some(Duration::from_millis(30_000)));
+        assert_eq!(github.tools.deny, ["delete_*"]);
+        let Transport::Stdio(build) = &registry.servers["build"].transport else {
+            panic!("not stdio")
+        };
+        assert_eq!(build.jail.as_ref().unwrap().name.as_deref(), Some("build0"));
+        assert!(matches!(&registry.servers["docs"].transport, Transport::Http { headers, .. } if headers.len() == 1));
+    }
+
+    #[test]
+    fn an_entry_that_asks_for_no_jail_is_refused_alone() {
+        let good = r#""good":{"command":"/bin/x"}"#;
+        for (bad, id, why) in [
+            (r#""bad":{"command":"npx","args":["-y","x"]}"#, "bad", "command -v"),
+            (r#""my_server":{"command":"/bin/x"}"#, "my_server", "rename it"),
+            (
+                r#""bad":{"url":"https://x.example/sse","type":"sse"}"#,
+                "bad",
+                "use http",
+            ),
+            (
+                r#""bad":{"command":"/bin/x","env":{"A-B":"c"}}"#,
+                "bad",
+                "variable's name",
+            ),
+        ] {
+            let registry = read(&format!("{{\"mcpServers\":{{{good},{bad}}}}}")).unwrap();
+            assert_eq!(registry.servers.keys().collect::<Vec<_>>(), ["good"], "{bad}");
+            let error = &registry.refused[id];
+            assert!(error.message.contains(why), "{error}");
+            let twice = format!("{{\"mcpServers\":{{{bad}}},\"servers\":{{{bad}}}}}");
+            assert!(read(&twice).unwrap_err().message.contains("both"), "{twice}");
+        }
+        // Whatever may be about a jail, or cannot be shown, refuses all.
+        for bad in [
+            r#""bad":{"command":"npx","jail":{"name":"j"}}"#,
+            r#""bad":{"command":"npx","jial":{"name":"j"}}"#,
+            r#""my_server":{"command":"/bin/x","jail":{"name":"j"}}"#,
+            r#""bad":{"command":"/bin/x","args":["a"],"arg":[]}"#,
+            r#""bad":"/bin/x""#,
+            "\"b\\u0007d\":{\"command\":\"/bin/x\"}",
+            r#""":{"command":"/bin/x"}"#,
+        ] {
+            assert!(read(&format!("{{\"servers\":{{{good},{bad}}}}}")).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn defaults_are_the_documented_ones() {
+        let entry = one("{\"command\":\"/bin/x\"}").unwrap();
+        assert_eq!(entry.may_ask, ["elicitation"]);
+        assert_eq!(
+            (entry.attempts, entry.prefix, entry.disabled, entry.record_full),
+            (3, true, false, false)
+        );
+        assert_eq!((entry.isolation, entry.result_limit), (None, None));
+        assert_eq!(entry.limits, TimeLimits::default());
+        assert_eq!(read("{}").unwrap(), Registry::default());
+    }
+
+    #[test]
+    fn transport_and_its_keys_must_agree() {
+        for entry in [
+            r#"{"command":"/x","url":"http://h"}"#,
+            r#"{"command":"/x","headers":{}}"#,
+            r#"{"command":"/x","type":"http"}"#,
+            r#"{"command":"/x","type":"STDIO"}"#,
+            r#"{"url":"http://h","type":"stdio"}"#,
+            r#"{"url":"http://h","type":"sse"}"#,
+            r#"{"url":"http://h","args":[]}"#,
+            r#"{"url":"http://h","env":{}}"#,
+            r#"{"url":"http://h","cwd":"/x"}"#,
+            r#"{"url":"http://h","jail":{"name":"x"}}"#,
+        ] {
+            assert!(one(entry).is_err(), "{entry}");
+        }
+        for entry in [
+            r#"{"command":"/x","type":"stdio","args":["a b","",";rm"],"cwd":"/"}"#,
+            r#"{"url":"http://h","type":"http"}"#,
+            r#"{"url":"http://[::1]:80/p?q=1","type":"streamable-http"}"#,
+        ] {
+            assert!(one(entry).is_ok(), "{entry}");
+        }
+    }
+
+    #[test]
+    fn urls_and_headers_are_checked() {
+        for url in [
+            "",
+            "h",
+            "ftp://h",
+            "HTTP://h",
+            "http://",
+            "http:///p",
+            "http://:80",
+            "http://u:p@h",
+            "http://h/ x",
+            "http://h/\\r\\nX: y",
+            "http://h/#f",
+            "http://h\\\\@evil",
+            "http://\u{fc}",
+        ] {
+            assert!(one(&format!("{{\"url\":\"{url}\"}}")).is_err(), "{url}");
+        }
+        for headers in [
+            r#"{"":"x"}"#,
+            r#"{"A B":"x"}"#,
+            r#"{"A:":"x"}"#,
+            r#"{"Host":"x"}"#,
+            r#"{"MCP-Session-Id":"x"}"#,
+            r#"{"X":"a","x":"b"}"#,
+            r#"{"X":"a\r\nY: b"}"#,
+            r#"{"X":"ü"}"#,
+            r#"{"X":1}"#,
+            r#"{"X":null}"#,
+            r#"{"X":{}}"#,
+            r#"{"X":{"secret":"A"}}"#,
+            r#"{"X":{"secret":"../a"}}"#,
+            r#"{"X":{"secret":"a","b":1}}"#,
+        ] {
+            assert!(
+                one(&format!("{{\"url\":\"http://h\",\"headers\":{headers}}}")).is_err(),
+                "{headers}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_values_are_checked() {
+        for key in [
+            r#""isolation":"none""#,
+            r#""isolation":"User""#,
+            r#""idle_timeout_s":0"#,
+            r#""idle_timeout_s":86401"#,
+            r#""timeout_ms":0"#,
+            r#""timeout_ms":-1"#,
+            r#""timeout_ms":1.5"#,
+            r#""timeout_ms":1e3"#,
+            r#""timeout_ms":"30000""#,
+            r#""timeout_ms":86400001"#,
+            r#""start_timeout_ms":0"#,
+            r#""total_timeout_ms":0"#,
+            r#""tools":[]"#,
+            r#""tools":{"allow":[]}"#,
+            r#""tools":{"allow":"*"}"#,
+            r#""tools":{"alow":["*"]}"#,
+            r#""tools":{"deny":[""]}"#,
+            r#""tools":{"deny":[1]}"#,
+            r#""tools":{"deny":["a","a"]}"#,
+            r#""tools":{"confirm_destructive":"yes"}"#,
+            r#""prefix":"false""#,
+            r#""prefix":0"#,
+            r#""methods":["a b"]"#,
+            r#""methods":[""]"#,
+            r#""may_ask":["everything"]"#,
+            r#""may_ask":"roots""#,
+            r#""contract":"git.json""#,
+            r#""result_limit":0"#,
+            r#""result_limit":"lots""#,
+            r#""attempts":0"#,
+            r#""attempts":11"#,
+            r#""record":"all""#,
+            r#""record":true"#,
+            r#""disabled":"no""#,
+        ] {
+            assert!(with(key).is_err(), "{key}");
+        }
+        let entry = with(
+            r#""may_ask":[],"methods":["x/y"],"record":"full","result_limit":"1M","contract":"/c.json","attempts":1,
+            "prefix":false,"disabled":true,"tools":{"idempotent":["get_*"],"confirm_destructive":true}"#,
+        )
+        .unwrap();
+        assert!(entry.may_ask.is_empty() && entry.record_full && entry.disabled && !entry.prefix);
+        assert_eq!((entry.attempts, entry.result_limit), (1, Some(1 << 20)));
+        assert!(entry.tools.confirm_destructive);
+    }
+
+    #[test]
+    fn every_known_key_is_read_by_somebody() {
+        // A key that is known but read by nobody would be accepted in silence: each must be refused at a wrong kind.
+        for key in ENTRY_KEYS.iter().filter(|key| **key != "command") {
+            assert!(with(&format!("\"{key}\":[[]]")).is_err(), "{key}");
+        }
+        for key in colibri_registry::JAIL_KEYS {
+            assert!(jailed(&format!("\"name\":\"a\",\"{key}\":[[]]")).is_err(), "{key}");
+        }
+    }
+
+    fn scalar() -> impl Strategy<Value = String> {
+        prop_oneof![
+            Just("null".to_owned()),
+            any::<bool>().prop_map(|b| b.to_string()),
+            any::<i64>().prop_map(|n| n.to_string()),
+            any::<f64>()
+                .prop_filter("finite", |n| n.is_finite())
+                .prop_map(|n| format!("{n:?}")),
+            any::<String>().prop_map(|s| serde_json::to_string(&s).unwrap()),
+            "[/a-zA-Z0-9|,=.*]{0,12}".prop_map(|s| serde_json::to_string(&s).unwrap()),
+            Just("[]".to_owned()),
+            Just("{}".to_owned()),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn sizes_are_powers_of_1024(n in 1u64..=1024, unit in 0usize..5) {
+            let text = format!("\"result_limit\":\"{n}{}\"", ["", "K", "M", "G", "T"][unit]);
+            prop_assert_eq!(with(&text).unwrap().result_limit, Some(n << (10 * unit)));
+        }
+
+        #[test]
+        fn any_value_at_any_key_is_read_or_refused_in_its_place(
+            key in prop::sample::select(ENTRY_KEYS), value in scalar(), inner in prop::sample::select(colibri_registry::JAIL_KEYS),
+        ) {
+            if let Err(error) = with(&format!("\"{key}\":{value}")) {
+                prop_assert!(error.path.starts_with("servers.s"));
+            }
+            if let Ok(jail) = jailed(&format!("\"path\":\"/r\",\"{inner}\":{value}")) {
+                // What got through holds nothing that a jail's parameter list or an rctl(8) rule takes apart.
+                let texts = [jail.name.clone(), jail.user.clone()].into_iter().flatten().chain(jail.allow.clone());
+                for text in texts {
+                    prop_assert!(!text.contains([',', '=', '\n', '\0', '|', ' ', '/', '*']), "{}", text);
+                }
+            }
+        }
+
+        #[test]
+        fn errors_never_show_a_value(secret in "SECRET[a-z,= /]{8}", key in prop::sample::select(ENTRY_KEYS)) {
+            for text in [format!("\"{key}\":\"{secret}\""), format!("\"{key}\":[\"{secret}\",\"{secret}\",1]"),
+                format!("\"{key}\":{{\"x\":\"{secret}\"}}"), format!("\"x\":\"{secret}\"")] {
+                if let Err(error) = with(&text) {
+                    prop_assert!(!error.to_string().contains("SECRET"), "{}", error);
+                }
+            }
+        }
+    }
+}

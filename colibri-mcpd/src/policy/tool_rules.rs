@@ -1,0 +1,60 @@
+//! An entry's rules on its server's tools, as the registry has them.
+
+use colibri_json::{Cursor, Error};
+use colibri_registry::value::unique;
+
+/// Rules on the server's own tool names. Patterns know `*` alone.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ToolRules {
+    /// What may be called; empty means everything.
+    pub allow: Vec<String>,
+    /// What may not; wins over `allow`.
+    pub deny: Vec<String>,
+    /// What needs a person's confirmation.
+    pub confirm: Vec<String>,
+    /// `true`: a tool that declares `destructiveHint: true` is treated as listed in `confirm`.
+    pub confirm_destructive: bool,
+    /// Tools that may be called again after a failure whose outcome is unknown.
+    pub idempotent: Vec<String>,
+}
+
+impl ToolRules {
+    /// Reads the value of `tools`.
+    ///
+    /// # Errors
+    /// An unknown key, a list with nothing or the same thing twice in it, a pattern of no or too many bytes.
+    pub fn read(cursor: &Cursor<'_>) -> Result<Self, Error> {
+        let keys = cursor.object(&["allow", "deny", "confirm", "confirm_destructive", "idempotent"])?;
+        let list = |key: &str| {
+            keys.get(key)
+                .map(|list| unique(list, pattern))
+                .transpose()
+                .map(Option::unwrap_or_default)
+        };
+        // An empty allow reads like "nothing" and would mean "everything".
+        if let Some(allow) = keys.get("allow")
+            && allow.array()?.is_empty()
+        {
+            return Err(allow.error("an empty list; leave allow out to allow every tool, or use disabled"));
+        }
+        Ok(Self {
+            allow: list("allow")?,
+            deny: list("deny")?,
+            confirm: list("confirm")?,
+            confirm_destructive: keys
+                .get("confirm_destructive")
+                .map(Cursor::boolean)
+                .transpose()?
+                .unwrap_or(false),
+            idempotent: list("idempotent")?,
+        })
+    }
+}
+
+fn pattern(cursor: &Cursor<'_>) -> Result<String, Error> {
+    let pattern = cursor.text()?;
+    if pattern.is_empty() || pattern.len() > 256 {
+        return Err(cursor.error("a pattern must have 1 to 256 bytes"));
+    }
+    Ok(pattern.to_owned())
+}

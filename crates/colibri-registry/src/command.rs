@@ -1,0 +1,117 @@
+//! The process of an entry.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use colibri_json::{Cursor, Error, Object};
+
+use crate::jail::{Jail, jail};
+use crate::value::{is_secret_name, path, path_or_root};
+
+/// The process of a stdio server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Command {
+    /// Absolute path of the program; inside the jail's root for a jailed server.
+    pub program: PathBuf,
+    /// Its arguments, without the program's name.
+    pub args: Vec<String>,
+    /// Environment of the server beyond `PATH`, `HOME` and `LANG`.
+    pub env: BTreeMap<String, Value>,
+    /// Working directory (absolute); `/` if not said.
+    pub cwd: Option<PathBuf>,
+    /// The jail; `None`: the server runs on the host as the daemon's user.
+    pub jail: Option<Jail>,
+}
+
+/// A value of an environment variable or header.
+#[derive(Clone, PartialEq)]
+pub enum Value {
+    /// As written in the registry.
+    Plain(String),
+    /// The content of the secret file of this name (`[a-z0-9-]{1,32}`).
+    Secret(String),
+}
+
+impl std::fmt::Debug for Value {
+    /// Never shows a value: plain ones may be secrets that somebody pasted.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Value::Plain(_) => f.write_str("Plain(..)"),
+            Value::Secret(name) => write!(f, "Secret({name})"),
+        }
+    }
+}
+
+/// The keys that go with a command alone.
+const OWN_KEYS: &[&str] = &["args", "env", "cwd", "jail"];
+
+/// The process of an entry; `None`: it has a url.
+pub(crate) fn command(cursor: &Cursor<'_>, keys: &Object<'_>) -> Result<Option<Box<Command>>, Error> {
+    match (keys.get("command"), keys.get("url")) {
+        (Some(_), None) => {}
+        (None, Some(_)) => {
+            return match OWN_KEYS.iter().find_map(|key| Some((key, keys.get(key)?))) {
+                Some((key, value)) => {
+                    Err(value.error(format!("{key} goes with command, which this entry does not have")))
+                }
+                None => Ok(None),
+            };
+        }
+        (Some(_), Some(url)) => return Err(url.error("an entry has either a command or a url, not both")),
+        (None, None) => return Err(cursor.error("an entry needs a command (absolute path) or a url")),
+    }
+    Ok(Some(Box::new(Command {
+        program: program(keys.need("command")?)?,
+        args: match keys.get("args") {
+            None => Vec::new(),
+            Some(list) => list
+                .array()?
+                .iter()
+                .map(|item| Ok(item.text()?.to_owned()))
+                .collect::<Result<_, Error>>()?,
+        },
+        env: keys.get("env").map(environment).transpose()?.unwrap_or_default(),
+        cwd: keys.get("cwd").map(path_or_root).transpose()?,
+        jail: keys.get("jail").map(jail).transpose()?,
+    })))
+}
+
+fn program(cursor: &Cursor<'_>) -> Result<PathBuf, Error> {
+    if !cursor.text()?.starts_with('/') {
+        return Err(cursor.error("must be an absolute path, as command -v prints it: no PATH is looked in"));
+    }
+    path(cursor)
+}
+
+fn environment(cursor: &Cursor<'_>) -> Result<BTreeMap<String, Value>, Error> {
+    let mut environment = BTreeMap::new();
+    for member in cursor.members()? {
+        let name = member.key;
+        let legal = (1..=128).contains(&name.len())
+            && !name.starts_with(|c: char| c.is_ascii_digit())
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        if !legal {
+            return Err(member.key_error(
+                "a variable's name must be letters, digits and _, not begin with a digit, and have at most 128 of them",
+            ));
+        }
+        environment.insert(name.to_owned(), value(&member.value)?);
+    }
+    Ok(environment)
+}
+
+/// A value of an environment variable or header.
+pub fn value(cursor: &Cursor<'_>) -> Result<Value, Error> {
+    if cursor.is_string() {
+        return Ok(Value::Plain(cursor.text()?.to_owned()));
+    }
+    if !cursor.is_object() {
+        return Err(cursor.error("must be a string or {\"secret\": NAME}"));
+    }
+    let secret = cursor.object(&["secret"])?;
+    let name = secret.need("secret")?;
+    if !is_secret_name(name.text()?) {
+        return Err(name.error("a secret's name must be 1 to 32 characters of a-z, 0-9 and -"));
+    }
+    Ok(Value::Secret(name.text()?.to_owned()))
+}

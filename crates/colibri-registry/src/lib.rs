@@ -1,0 +1,171 @@
+//! The registry of external MCP servers, `external-mcp.json`, as far as it decides what runs where: a server's command and
+//! its jail. Of all other keys the names alone are known here; what stands at them the daemon reads, on top of this
+//! ([`Registry::parse_with`]).
+//!
+//! One reader serves the daemon (every entry) and the set-user-ID helper (jailed entries), so that an entry can never mean
+//! one thing to the one that asks and another to the one that acts.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+
+use colibri_json::{Cursor, Document, Error, Object};
+use sha2::{Digest, Sha256};
+
+mod command;
+mod jail;
+pub mod value;
+
+pub use command::{Command, Value, value as secret_or_text};
+pub use jail::{JAIL_KEYS, Jail, Limits, Mount, Network, allow, is_jail_name, jail_name, jail_path, limits};
+pub use value::{is_secret_name, is_server_id, is_user_name};
+
+/// Where the helper reads the registry: in the directory of policy and secrets. No switch moves it: who could, would
+/// choose what root trusts.
+pub const PATH: &str = "/usr/local/etc/colibri/external-mcp.json";
+
+/// Every server of one registry file, by id.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Registry<E = Entry> {
+    /// The entries, by server id (`[a-z][a-z0-9-]{0,31}`).
+    pub servers: BTreeMap<String, E>,
+    /// Entries that cannot be used, and why: what is wrong with them says nothing of a jail. Here an id may be one that
+    /// no server can have.
+    pub refused: BTreeMap<String, Error>,
+}
+
+impl<E> Default for Registry<E> {
+    fn default() -> Self {
+        Self {
+            servers: BTreeMap::new(),
+            refused: BTreeMap::new(),
+        }
+    }
+}
+
+/// One server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// SHA-256 of the entry's value exactly as it stands in the file, lower-case hex: what the daemon passes to the
+    /// helper as `--digest`.
+    pub digest: String,
+    /// Its process; `None`: it has a `url`.
+    pub command: Option<Box<Command>>,
+    /// `true`: the entry is read and checked, but the server is not offered.
+    pub disabled: bool,
+}
+
+impl Entry {
+    /// The jail that the server's process is to run in.
+    #[must_use]
+    pub fn jail(&self) -> Option<&Jail> {
+        self.command.as_ref()?.jail.as_ref()
+    }
+}
+
+/// The keys that an entry may have.
+pub const ENTRY_KEYS: &[&str] = &[
+    "command",
+    "args",
+    "env",
+    "cwd",
+    "url",
+    "headers",
+    "type",
+    "jail",
+    "isolation",
+    "idle_timeout_s",
+    "timeout_ms",
+    "start_timeout_ms",
+    "total_timeout_ms",
+    "tools",
+    "prefix",
+    "methods",
+    "may_ask",
+    "contract",
+    "result_limit",
+    "attempts",
+    "validate",
+    "record",
+    "disabled",
+];
+
+impl Registry {
+    /// Reads a registry; `file` is the name that errors give.
+    ///
+    /// # Errors
+    /// As [`Registry::parse_with`].
+    pub fn parse(bytes: &[u8], file: &str) -> Result<Self, Error> {
+        Self::parse_with(bytes, file, |_, entry| Ok(entry))
+    }
+}
+
+impl<E> Registry<E> {
+    /// Reads a registry; `file` is the name that errors give. `more` makes each entry of its keys and of what was read of
+    /// them here.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its place: whatever [`Document::parse`] refuses, an unknown key, a
+    /// value of the wrong kind or out of range, an id in both `servers` and `mcpServers`, a key that does not go with
+    /// another. One bad entry refuses the whole file, since a mistake may be in what was to be its jail; but one that
+    /// knows all its keys and has no jail, as it is pasted from an editor, is refused alone.
+    pub fn parse_with(
+        bytes: &[u8],
+        file: &str,
+        more: impl Fn(&Object<'_>, Entry) -> Result<E, Error>,
+    ) -> Result<Self, Error> {
+        let document = Document::parse(bytes, file)?;
+        let root = document.root().object(&["servers", "mcpServers"])?;
+        let mut registry = Self::default();
+        for list in [root.get("servers"), root.get("mcpServers")].into_iter().flatten() {
+            for member in list.members()? {
+                let id = member.key.to_owned();
+                if registry.servers.contains_key(&id) || registry.refused.contains_key(&id) {
+                    return Err(member.key_error("this server stands in both servers and mcpServers; remove one"));
+                }
+                let read = match is_server_id(&id) {
+                    true => entry(&member.value, &more),
+                    false => Err(member.key_error(
+                        "a server's id must be 1 to 32 characters of a-z, 0-9 and -, and begin with a letter: rename it",
+                    )),
+                };
+                match read {
+                    Ok(entry) => drop(registry.servers.insert(id, entry)),
+                    Err(error) if can_be_shown(&id) && has_no_jail(&member.value) => {
+                        registry.refused.insert(id, error);
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(registry)
+    }
+}
+
+/// Whether an entry, whatever else is wrong with it, surely asks for no jail.
+fn has_no_jail(entry: &Cursor<'_>) -> bool {
+    entry.object(ENTRY_KEYS).is_ok_and(|keys| keys.get("jail").is_none())
+}
+
+/// Whether what was meant as an id can stand where ids do.
+fn can_be_shown(id: &str) -> bool {
+    (1..=64).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic() || b == b' ')
+}
+
+fn entry<E>(cursor: &Cursor<'_>, more: impl Fn(&Object<'_>, Entry) -> Result<E, Error>) -> Result<E, Error> {
+    let keys = cursor.object(ENTRY_KEYS)?;
+    let entry = Entry {
+        digest: sha256_hex(cursor.raw()),
+        command: command::command(cursor, &keys)?,
+        disabled: keys.get("disabled").map(Cursor::boolean).transpose()?.unwrap_or(false),
+    };
+    more(&keys, entry)
+}
+
+/// SHA-256 of `bytes`, lower-case hex.
+#[must_use]
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    colibri_text::hex(&Sha256::digest(bytes))
+}
+
+#[cfg(test)]
+mod tests;
