@@ -87,6 +87,10 @@ fn advice(source: &io::Error) -> &'static str {
 
 /// Makes an error of the system ours: what was tried, on which file.
 pub(crate) fn failed_to(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> TrailError {
-    let path = path.to_owned();
-    move |source| TrailError::Io { action, path, source }
+    // The path is copied only if there is an error: this stands on the way of each append.
+    move |source| TrailError::Io {
+        action,
+        path: path.to_owned(),
+        source,
+    }
 }
