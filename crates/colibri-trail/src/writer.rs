@@ -4,6 +4,7 @@
 //! the next append tries again by itself.
 
 use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -23,7 +24,7 @@ use crate::state::{State, Torn, push_opening, push_seal};
 use crate::time::Clock;
 use crate::witness::Head;
 
-/// How often a segment that is written without a pause is looked at: whether it is linked, and as long as it must be.
+/// How often a segment that is written without a pause is looked at: whether it is where and as long as it must be.
 /// After a pause of that length each write is followed by a look.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
@@ -463,18 +464,10 @@ impl Writer {
         });
     }
 
-    /// Gives up the segment if it is not as it must be, or if its name does not lead to it any more: a directory that was
-    /// moved away takes writes silently.
+    /// Gives up the segment if it is not as it must be.
     pub(crate) fn look(&mut self) {
         let Some(segment) = &self.segment else { return };
-        let elsewhere = || {
-            let there = match (segment.file.metadata(), fs::symlink_metadata(&segment.path)) {
-                (Ok(open), Ok(named)) => (open.dev(), open.ino()) == (named.dev(), named.ino()),
-                _ => false,
-            };
-            (!there).then(|| segment.disturbed("is not where it was"))
-        };
-        if let Some(error) = segment.look(segment.offset).or_else(elsewhere) {
+        if let Some(error) = segment.look(segment.offset) {
             (self.notify)(Severity::Error, &error.to_string());
             self.disturbed = Some(error);
             self.leave_segment();
@@ -516,22 +509,27 @@ impl Writer {
 }
 
 impl Segment {
-    fn disturbed(&self, what: &'static str) -> TrailError {
-        TrailError::Disturbed {
+    /// Looks whether the file is linked, as long as it must be, and what its name leads to: a directory that was moved
+    /// away takes writes silently.
+    fn look(&self, expected: u64) -> Option<TrailError> {
+        let state = match self.file.metadata() {
+            Ok(state) => state,
+            Err(error) => return Some(failed_to("look at trail segment", &self.path)(error)),
+        };
+        let is_there = || {
+            fs::symlink_metadata(&self.path).is_ok_and(|named| (named.dev(), named.ino()) == (state.dev(), state.ino()))
+        };
+        let what = match state.len().cmp(&expected) {
+            _ if state.nlink() == 0 => "was removed",
+            Ordering::Greater => "was written to by somebody else",
+            Ordering::Less => "was cut by somebody else",
+            Ordering::Equal if is_there() => return None,
+            Ordering::Equal => "is not where it was",
+        };
+        Some(TrailError::Disturbed {
             path: self.path.clone(),
             what,
-        }
-    }
-
-    /// Looks whether the file is linked and as long as it must be.
-    fn look(&self, expected: u64) -> Option<TrailError> {
-        match self.file.metadata() {
-            Err(error) => Some(failed_to("look at trail segment", &self.path)(error)),
-            Ok(state) if state.nlink() == 0 => Some(self.disturbed("was removed")),
-            Ok(state) if state.len() > expected => Some(self.disturbed("was written to by somebody else")),
-            Ok(state) if state.len() < expected => Some(self.disturbed("was cut by somebody else")),
-            Ok(_) => None,
-        }
+        })
     }
 }
 
