@@ -124,8 +124,8 @@ fn daemon_without_trail(arguments: &[String]) {
     let config = colibri_mcpd::config::Flags::parse_from(arguments)
         .resolve()
         .expect("flags");
-    let runtime = colibri_mcpd::server::runtime().expect("runtime");
-    if let Err((_, message)) = runtime.block_on(colibri_mcpd::server::run(config, Recorder::Off)) {
+    let runtime = colibri_mcpd::run::runtime().expect("runtime");
+    if let Err((_, message)) = runtime.block_on(colibri_mcpd::run::run(config, Recorder::Off)) {
         eprintln!("{message}");
     }
 }

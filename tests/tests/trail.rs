@@ -131,8 +131,8 @@ fn methods() -> Vec<&'static str> {
 /// The operator's methods, from the sources that answer them, with names of notifications among them: no methods, those.
 fn operator_methods() -> Vec<&'static str> {
     let sources = [
-        include_str!("../../colibri-mcpd/src/server/operator.rs"),
-        include_str!("../../colibri-mcpd/src/server/watch.rs"),
+        include_str!("../../colibri-mcpd/src/ops/operator.rs"),
+        include_str!("../../colibri-mcpd/src/ops/watch.rs"),
     ];
     let texts = sources.into_iter().flat_map(|source| source.split('"'));
     let mut names: Vec<_> = texts.filter(|text| text.starts_with("colibri/")).collect();

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    colibri_mcpd::server::run_cli(std::env::args_os().collect())
+    colibri_mcpd::run::run_cli(std::env::args_os().collect())
 }

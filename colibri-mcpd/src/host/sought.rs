@@ -6,11 +6,11 @@ use serde_json::value::RawValue;
 
 use super::Host;
 use super::pool::Server;
+use crate::builtin;
 use crate::chain::dispatch::COLIBRI;
 use crate::chain::metrics::CallMetrics;
 use crate::chain::{Call, Chain, Described, Failure, Outcome, Target};
 use crate::policy::{Gate, Rights};
-use crate::tools;
 use colibri_protocol::{Answer, RpcError};
 
 /// A tool that a client asks for.
@@ -31,7 +31,7 @@ impl Wanted {
                 answer: Answer::Error(RpcError::unknown_tool(name)),
                 failed: true,
             },
-            Wanted::Origin(server, name) => Outcome::Failed(tools::no_such_tool(server, name, known)),
+            Wanted::Origin(server, name) => Outcome::Failed(builtin::no_such_tool(server, name, known)),
         }
     }
 }

@@ -12,10 +12,10 @@ use super::catalogue::Definition;
 use super::method::{self, HostMethod};
 use super::names::{Names, Offer};
 use super::pool::{Server, State, Viewer};
+use crate::builtin;
 use crate::chain::metrics::CallMetrics;
 use crate::chain::{Call, Chain, Described, Failure, Outcome, Parked, Target};
 use crate::policy::{Gate, LookAlike, Standing, ToolCheck, Verdict, look_alikes, summary};
-use crate::tools;
 use colibri_protocol::Version;
 use colibri_protocol::tools::{Exposure, definition_edits};
 use colibri_wire::Json;
@@ -239,7 +239,10 @@ impl Table {
                 })
             })
             .collect();
-        let own: Vec<&str> = tools::definitions().iter().map(|definition| definition.name).collect();
+        let own: Vec<&str> = builtin::definitions()
+            .iter()
+            .map(|definition| definition.name)
+            .collect();
         let names = Names::build(&own, &offers);
         let (methods, mut collisions) = method::offered(servers);
         collisions.extend(names.collisions().iter().map(|collision| Taken {

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use colibri_mcpd::daemon::Daemon;
+use colibri_mcpd::door::session::serve;
 use colibri_mcpd::policy::Caller;
-use colibri_mcpd::server::daemon::Daemon;
-use colibri_mcpd::server::session::serve;
 use serde_json::{Value, json};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, sleep, sleep_until, timeout};

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::Bytes;
 
+use crate::builtin;
 use crate::chain::{Failure, Page};
 use crate::host::{State, Table};
 use crate::policy::Rights;
-use crate::tools;
 use crate::wire::Budget;
 use colibri_protocol::tools::{Cursor, definition_edits, least_ttl, tools_page};
 use colibri_protocol::{Code, Version};
@@ -39,7 +39,7 @@ pub struct Asked {
 
 impl Asked {
     fn make(&self) -> Vec<u8> {
-        let own = tools::definitions().iter().map(|definition| {
+        let own = builtin::definitions().iter().map(|definition| {
             let edits = Json::part(&definition.json, 0..definition.json.len())
                 .map(|json| definition_edits(json, Version::LATEST, self.version, None))
                 .unwrap_or_default();

@@ -17,13 +17,12 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use super::connections::Load;
-use super::daemon::Daemon;
-use super::listener::Listener;
 use super::sys;
 use crate::chain::Recorder;
 use crate::chain::dispatch::COLIBRI;
 use crate::chain::metrics::Counted;
+use crate::daemon::Daemon;
+use crate::daemon::connections::Load;
 use crate::host::{State, Viewer};
 use colibri_trail as trail;
 
@@ -45,14 +44,14 @@ const STATES: [(State, &str); 6] = [
     (State::Failed, "failed"),
 ];
 
-/// Serves metrics for as long as this is polled; never ends without a listener.
-pub async fn serve(listener: Option<&Listener>, daemon: &Arc<Daemon>) {
-    let Some(listener) = listener else {
+/// Serves metrics, to the `next` who connects, for as long as this is polled; never ends where nobody can.
+pub async fn serve(next: Option<impl AsyncFn() -> UnixStream>, daemon: &Arc<Daemon>) {
+    let Some(next) = next else {
         return std::future::pending().await;
     };
     let places = Arc::new(Semaphore::new(MOST_READERS));
     loop {
-        let stream = listener.next().await;
+        let stream = next().await;
         let Ok(place) = places.clone().try_acquire_owned() else {
             warn!(limit = MOST_READERS, "too many readers of metrics: one is turned away");
             continue;

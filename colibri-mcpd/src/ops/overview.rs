@@ -4,12 +4,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::daemon::Daemon;
 use super::operator::shown;
 use super::sys;
 use crate::chain::Recorder;
 use crate::chain::dispatch::COLIBRI;
 use crate::chain::metrics::Counted;
+use crate::daemon::Daemon;
 use crate::host::Viewer;
 use crate::policy::Gate;
 use colibri_trail::{self as trail, Shown};

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use colibri_registry::Command;
 use nix::unistd::{Gid, Group};
 
-use super::log;
-use super::sources::{Files, Sources, open_pins};
 use crate::config::Config;
 use crate::confine::check_program;
+use crate::daemon::sources::{Files, Sources, open_pins};
 use crate::host::Transport;
 use crate::host::registry::{FIXED_PATH, Loaded, Server};
 use crate::host::secrets::Secrets;
+use crate::log;
 use colibri_api::{HELPER, PrivMode};
 
 /// The helper's policy, beside the registry that it reads.

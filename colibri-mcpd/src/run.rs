@@ -1,25 +1,4 @@
-//! The socket: listener, peer, one session a client.
-
-mod check;
-mod connections;
-pub mod daemon;
-mod facts;
-mod frames;
-mod listener;
-mod lists;
-mod log;
-mod metrics;
-mod operator;
-mod overview;
-mod own;
-mod peer;
-mod reload;
-mod route;
-pub mod session;
-pub mod sources;
-mod sys;
-mod watch;
-mod witness;
+//! The daemon's start and end: command line, privileges, trail, servers, socket, signals.
 
 use std::ffi::OsString;
 use std::os::unix::fs::DirBuilderExt;
@@ -38,15 +17,18 @@ use crate::chain::metrics::CallMetrics;
 use crate::chain::{Chain, Recorder, validate::Rules};
 use crate::config::{Config, Flags};
 use crate::confine::{SystemSpawner, as_user, check_contract, harden, keeper};
+use crate::daemon::sources::{self, Files, Sources};
+use crate::daemon::{Daemon, MOST_QUEUED};
+use crate::door::Listener;
 use crate::host::secrets::Secrets;
 use crate::host::{self, Host};
+use crate::log;
+use crate::ops::{check, metrics, reload, witness};
 use crate::policy::{Approvals, DEFAULT_EXPIRY, Gates, Shares};
 use crate::store::Store;
 use crate::wire::Budget;
 use colibri_api::PrivMode;
 use colibri_trail::{self as trail, Detail, Options, Trail, TrailError};
-use daemon::{Daemon, MOST_QUEUED};
-use sources::{Files, Sources};
 
 /// Exit status: the configuration is bad (EX_CONFIG of sysexits(3)).
 const EXIT_CONFIG: u8 = 78;
@@ -228,16 +210,17 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
     });
     reload::apply(&host, &loaded);
     let signals = Signals::new().map_err(|error| (EXIT_SYSTEM, format!("signals: {error}")))?;
-    let listener = listener::Listener::bind(&config.socket).map_err(|error| (EXIT_UNAVAILABLE, error.to_string()))?;
-    let bound = config.metrics_socket.as_deref().map(listener::Listener::bind);
+    let listener = Listener::bind(&config.socket).map_err(|error| (EXIT_UNAVAILABLE, error.to_string()))?;
+    let bound = config.metrics_socket.as_deref().map(Listener::bind);
     let metrics_listener = bound
         .transpose()
         .map_err(|error| (EXIT_UNAVAILABLE, error.to_string()))?;
     info!(socket = %config.socket.display(), write = config.write, external = config.external_call, "listening");
     let daemon = Daemon::new(config, sources, chain, host, store, budget);
+    let readers = metrics_listener.as_ref().map(|listener| async || listener.next().await);
     tokio::select! {
         () = listener.accept(&daemon) => {}
-        () = metrics::serve(metrics_listener.as_ref(), &daemon) => {}
+        () = metrics::serve(readers, &daemon) => {}
         name = signals.wait(&daemon) => info!(signal = name, "told to end"),
     }
     drop((listener, metrics_listener));

@@ -14,8 +14,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
 
-use super::daemon::Daemon;
-use super::{peer, session};
+use super::session;
+use crate::daemon::Daemon;
 use crate::policy::Caller;
 use crate::policy::shares::{Full, Place};
 use crate::wire::{Frame, FrameReader, Outbox};
@@ -167,7 +167,7 @@ impl Listener {
         let turned_away = Arc::new(Semaphore::new(MOST_TURNED_AWAY));
         loop {
             let stream = self.next().await;
-            let caller = match peer::caller(&stream) {
+            let caller = match caller(&stream) {
                 Ok(caller) => caller,
                 Err(error) => {
                     warn!("a client without credentials is not served: {error}");
@@ -191,6 +191,16 @@ impl Drop for Listener {
             warn!(path = %self.path.display(), "the socket could not be removed: {error}");
         }
     }
+}
+
+/// Who is on the other end: the peer's credentials, from the kernel (SO_PEERCRED, LOCAL_PEERCRED).
+fn caller(stream: &UnixStream) -> io::Result<Caller> {
+    let credentials = stream.peer_cred()?;
+    Ok(Caller {
+        uid: credentials.uid(),
+        gid: credentials.gid(),
+        pid: credentials.pid(),
+    })
 }
 
 /// Serves a client in its place.

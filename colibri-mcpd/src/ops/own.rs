@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::daemon::Daemon;
-use super::facts::CallerFacts;
 use super::operator::{self, Order};
+use super::status::CallerFacts;
 use super::watch::{self, Watch};
+use crate::builtin;
 use crate::chain::dispatch::COLIBRI;
 use crate::chain::{Call, Chain, Described, Failure, Outcome, Parked, Target};
+use crate::daemon::Daemon;
 use crate::policy::Gate;
-use crate::tools;
 use colibri_protocol::request::Listen;
 use colibri_protocol::tools::Cursor;
 use colibri_protocol::{Answer, Method, Version, answer, result_edits};
@@ -27,7 +27,7 @@ enum Work {
     Over(Mutex<Option<Outcome>>),
     List(Arc<Daemon>, Option<Cursor>),
     Listen(Arc<Daemon>, Id, Listen),
-    Tool(Arc<Daemon>, tools::Tool),
+    Tool(Arc<Daemon>, builtin::Tool),
     Operator(Arc<Daemon>, Order),
     Watch(Arc<Daemon>, Watch),
 }
@@ -45,7 +45,7 @@ impl Own {
     }
 
     /// A call of a tool of ours whose outcome is known already.
-    pub fn done(definition: &tools::Definition, outcome: tools::ToolOutcome) -> Arc<dyn Target> {
+    pub fn done(definition: &builtin::Definition, outcome: builtin::ToolOutcome) -> Arc<dyn Target> {
         let answer = (Answer::Result(outcome.result), outcome.is_error);
         Own::target(definition.name, definition.gate, Work::Answer(Mutex::new(Some(answer))))
     }
@@ -76,7 +76,7 @@ impl Own {
     }
 
     /// A call of a tool of ours.
-    pub fn tool(daemon: Arc<Daemon>, definition: &tools::Definition, tool: tools::Tool) -> Arc<dyn Target> {
+    pub fn tool(daemon: Arc<Daemon>, definition: &builtin::Definition, tool: builtin::Tool) -> Arc<dyn Target> {
         Own::target(definition.name, definition.gate, Work::Tool(daemon, tool))
     }
 }
@@ -93,7 +93,7 @@ impl Target for Own {
     fn tells_own_state(&self) -> bool {
         matches!(
             &self.work,
-            Work::Tool(_, tools::Tool::Status | tools::Tool::ExternalServers)
+            Work::Tool(_, builtin::Tool::Status | builtin::Tool::ExternalServers)
         )
     }
 
@@ -143,7 +143,7 @@ impl Target for Own {
                 });
             }
             Work::Watch(daemon, watch) => watch::start(daemon, chain, call, watch),
-            Work::Tool(daemon, tool @ tools::Tool::ExternalListTools) => {
+            Work::Tool(daemon, tool @ builtin::Tool::ExternalListTools) => {
                 let (tool, daemon, chain) = (*tool, daemon.clone(), chain.clone());
                 tokio::spawn(async move {
                     daemon.host().discovered(daemon.discover(&call)).await;
@@ -155,17 +155,17 @@ impl Target for Own {
     }
 }
 
-fn answer_tool(daemon: Arc<Daemon>, tool: tools::Tool, chain: Arc<Chain>, call: Call) {
+fn answer_tool(daemon: Arc<Daemon>, tool: builtin::Tool, chain: Arc<Chain>, call: Call) {
     // The store waits for the disk: not on a thread that serves clients.
     tokio::task::spawn_blocking(move || {
         let facts = CallerFacts::new(daemon.clone(), call.client.clone());
-        let context = tools::Context {
+        let context = builtin::Context {
             facts: &facts,
             store: daemon.store(),
             skills: daemon.skills(),
             uid: call.client.caller.uid,
         };
-        let outcome = tools::call(tool, Some(call.arguments()), context);
+        let outcome = builtin::call(tool, Some(call.arguments()), context);
         let answer = fit(Answer::Result(outcome.result), &call);
         chain.finish(vec![(
             call,

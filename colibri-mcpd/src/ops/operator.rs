@@ -6,9 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 use tracing::{error, info};
 
-use super::daemon::Daemon;
 use super::reload::reload;
 use crate::chain::{Call, Client, Outcome};
+use crate::daemon::Daemon;
 use crate::policy::{Pending, PinRow, Pins, Rights, Standing, Subject};
 use colibri_protocol::{Answer, Code, Failure, RpcError, Version};
 use colibri_text::{brief, visible};

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::daemon::Daemon;
 use super::own::Own;
+use crate::builtin::{self, Route};
 use crate::chain::{Arguments, Client, Parts, Target};
+use crate::daemon::Daemon;
 use crate::host::Wanted;
 use crate::policy::Gate;
-use crate::tools::{self, Route};
 use colibri_protocol::RpcError;
 use colibri_wire::Json;
 
@@ -19,7 +19,7 @@ pub fn tool(
     parts: &mut Parts,
     client: &Client,
 ) -> Result<Arc<dyn Target>, RpcError> {
-    if let Some(definition) = tools::definition(name) {
+    if let Some(definition) = builtin::definition(name) {
         return match definition.route {
             Route::Here(tool) => Ok(Own::tool(daemon.clone(), definition, tool)),
             Route::Relay => external_call(daemon, definition, params, parts, client),
@@ -45,13 +45,13 @@ pub fn method(daemon: &Daemon, name: &str) -> Option<Arc<dyn Target>> {
 /// The target of `colibri_external_mcp_call_tool`.
 fn external_call(
     daemon: &Arc<Daemon>,
-    definition: &tools::Definition,
+    definition: &builtin::Definition,
     params: Json<'_>,
     parts: &mut Parts,
     client: &Client,
 ) -> Result<Arc<dyn Target>, RpcError> {
     let arguments = params.get("arguments");
-    let parsed = tools::parse_external_call(arguments.map(|arguments| arguments.text().as_bytes()));
+    let parsed = builtin::parse_external_call(arguments.map(|arguments| arguments.text().as_bytes()));
     let (call, outer) = match (parsed, arguments) {
         (Ok(call), Some(outer)) => (call, outer),
         (Err(error), _) => return Ok(Own::done(definition, error.outcome())),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tracing::{error, info, warn};
 
 use super::check;
-use super::daemon::Daemon;
-use super::sources::Files;
+use crate::daemon::Daemon;
+use crate::daemon::sources::Files;
 use crate::host::registry::Loaded;
 use crate::host::{Host, State, Viewer};
 use crate::policy::Clients;

@@ -10,11 +10,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::connections::stream_ended;
-use super::daemon::Daemon;
 use super::frames::{Describer, SHORT, notification};
 use super::{operator, overview};
 use crate::chain::{Call, Chain, Client, Failure, Outcome, Parked};
+use crate::daemon::Daemon;
+use crate::daemon::connections::stream_ended;
 use crate::host::tap::{Batch, MOST_TAPS, Tap};
 use crate::host::{Server, Viewer};
 use colibri_protocol::{Answer, Code, RpcError};

@@ -8,13 +8,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use colibri_jail_helper::names::MARK_PREFIX;
 use colibri_registry::{Jail, Network};
 
-use super::daemon::Daemon;
+use crate::builtin::{ExternalTool, Facts, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport};
 use crate::chain::Client;
 use crate::chain::dispatch::COLIBRI;
 use crate::confine::Processes;
+use crate::daemon::Daemon;
 use crate::host::{HostTool, Isolation, Server, State, Table, Taken, Transport, Viewer};
 use crate::policy::{CallerGates, LookAlike, Rights};
-use crate::tools::{ExternalTool, Facts, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport};
 
 /// The facts as one client may see them.
 pub struct CallerFacts {

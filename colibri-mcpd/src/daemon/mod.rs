@@ -1,4 +1,8 @@
-//! What all connections share.
+//! What all connections share: the configuration in force, the servers, the store, and who is connected.
+
+pub mod connections;
+mod lists;
+pub mod sources;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -6,18 +10,18 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::connections::Connections;
-use super::lists::{Asked, Lists};
-use super::sources::Sources;
+use crate::builtin::Skills;
 use crate::chain::{Call, Chain, Client, Failure, Page};
 use crate::config::Config;
 use crate::host::{Host, Server, Table, Viewer};
 use crate::policy::Gate;
 use crate::store::Store;
-use crate::tools::Skills;
 use crate::wire::Budget;
 use colibri_protocol::answer::join_instructions;
 use colibri_protocol::tools::Cursor;
+use connections::Connections;
+use lists::{Asked, Lists};
+use sources::Sources;
 
 /// The most bytes queued in the whole daemon, with what clients began to say.
 pub const MOST_QUEUED: usize = 256 * 1024 * 1024;

@@ -9,12 +9,12 @@ use tokio::net::unix::OwnedReadHalf;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
-use super::daemon::Daemon;
-use super::operator::Order;
-use super::own::Own;
-use super::route;
-use super::watch::Watch;
 use crate::chain::{Arguments, Batch, Call, Client, Limit, Parts, Target, Trace};
+use crate::daemon::Daemon;
+use crate::ops::operator::Order;
+use crate::ops::own::Own;
+use crate::ops::route;
+use crate::ops::watch::Watch;
 use crate::policy::{Caller, Gate};
 use crate::wire::{Frame, FrameReader, Outbox};
 use colibri_protocol::{

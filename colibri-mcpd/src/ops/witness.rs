@@ -7,13 +7,13 @@ use colibri_trail::{Head, Witness};
 
 /// Hands heads to the local syslogd, facility `auth`, level `notice`.
 #[derive(Default)]
-pub(super) struct SyslogWitness {
+pub struct SyslogWitness {
     logger: Mutex<Option<syslog::Logger<syslog::LoggerBackend, syslog::Formatter3164>>>,
 }
 
 impl SyslogWitness {
     /// A witness that connects when the first head comes, and again whenever syslogd went away.
-    pub(super) fn new() -> Self {
+    pub fn new() -> Self {
         Self::default()
     }
 }
