@@ -2,12 +2,11 @@
 
 mod bridge;
 mod commands;
-mod connect;
-mod doctor;
+mod connection;
+mod failure;
 mod lines;
+mod records;
 mod terminal;
-mod top;
-mod trail;
 
 use colibri_api::paths;
 use std::path::PathBuf;
@@ -17,8 +16,9 @@ use clap::Parser;
 use clap::builder::FalseyValueParser;
 
 use bridge::{BridgeError, Ended};
-use commands::{Command, Context, Failure};
-use connect::{Connection, Gate};
+use commands::{Command, Context};
+use connection::{Connection, Gate};
+use failure::Failure;
 
 /// The Colibri MCP client: a stdio MCP server for your editor, and commands for you.
 ///
@@ -92,7 +92,7 @@ fn main() -> ExitCode {
                 narrow,
                 json: cli.json,
             };
-            commands::finish(command.run(&context))
+            failure::finish(command.run(&context))
         }
         None => {
             let wanted = [(cli.write, Gate::Write), (cli.external_call, Gate::External)];

@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal, Write};
 use comfy_table::{Cell, Color, ContentArrangement};
 use serde_json::value::RawValue;
 
-use super::commands::Failure;
+use crate::failure::Failure;
 
 /// Columns of a table when nothing says how wide the terminal is.
 const WIDTH: u16 = 80;
@@ -37,7 +37,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
 
 /// How a cell is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mood {
+pub enum Style {
     /// Nothing particular.
     Plain,
     /// All is well.
@@ -79,16 +79,16 @@ impl Table {
     }
 
     /// Adds a row. Unsafe characters are escaped here, so no caller can forget it.
-    pub fn row(&mut self, cells: &[(&str, Mood)]) {
+    pub fn row(&mut self, cells: &[(&str, Style)]) {
         let cells: Vec<Cell> = cells
             .iter()
-            .map(|(text, mood)| {
+            .map(|(text, style)| {
                 let cell = Cell::new(line(text));
-                match mood {
-                    Mood::Plain => cell,
-                    Mood::Good => cell.fg(Color::Green),
-                    Mood::Odd => cell.fg(Color::Yellow),
-                    Mood::Bad => cell.fg(Color::Red),
+                match style {
+                    Style::Plain => cell,
+                    Style::Good => cell.fg(Color::Green),
+                    Style::Odd => cell.fg(Color::Yellow),
+                    Style::Bad => cell.fg(Color::Red),
                 }
             })
             .collect();
@@ -171,10 +171,10 @@ mod tests {
         let mut table = Table::new(&["name", "what it does"]);
         table.table.force_no_tty().set_width(80);
         table.row(&[
-            ("github__create_issue", Mood::Plain),
-            (&"words and more words ".repeat(20), Mood::Good),
+            ("github__create_issue", Style::Plain),
+            (&"words and more words ".repeat(20), Style::Good),
         ]);
-        table.row(&[("x\x1b]0;title\x07", Mood::Bad), ("", Mood::Odd)]);
+        table.row(&[("x\x1b]0;title\x07", Style::Bad), ("", Style::Odd)]);
         let text = table.text();
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(!text.contains('\x1b'));

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::connect::{Gate, Unavailable, dial};
+use super::connection::{Gate, Unavailable, dial};
 use super::lines::{LINE_LIMIT, LineBuffer, Piece, each_line};
 use colibri_protocol::error::{Code, Failure, RpcError};
 use scan::{Message, comparable};

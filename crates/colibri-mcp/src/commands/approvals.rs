@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{Context, Failure};
-use crate::connect::Params;
+use crate::connection::Params;
 use crate::terminal;
 
 /// Which call is decided about.

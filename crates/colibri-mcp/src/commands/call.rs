@@ -11,7 +11,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::tools::{self, OWN, Tool};
 use super::{Context, Failure, missing};
-use crate::connect::{Canceller, Connection, Progress, RequestError, ToolResult};
+use crate::connection::{Canceller, Connection, Progress, RequestError, ToolResult};
 use crate::terminal;
 use colibri_protocol::Code;
 

@@ -7,7 +7,7 @@ use super::servers::Servers;
 use super::status::Status;
 use super::tools::{self, OWN};
 use super::{Context, Failure};
-use crate::connect::{Connection, Gate, RequestError};
+use crate::connection::{Connection, Gate, RequestError};
 use colibri_protocol::Code;
 
 /// The most names in a message.

@@ -5,8 +5,6 @@ pub mod call;
 pub mod completions;
 pub mod connect;
 pub mod demo;
-pub mod demo_daemon;
-pub mod demo_server;
 pub mod doctor;
 pub mod metrics;
 pub mod missing;
@@ -21,7 +19,6 @@ pub mod tools;
 pub mod top;
 pub mod trail;
 
-use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -31,10 +28,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::connect::{Connection, Gate, Params, RequestError, Unavailable};
-use super::terminal;
-use super::trail::TrailCommandError;
-use colibri_trail::ProofError;
+use crate::connection::{Connection, Gate, Params};
+use crate::failure::Failure;
+use crate::terminal;
 
 /// What `colibri-mcp` can be told to do.
 #[derive(Debug, Subcommand)]
@@ -92,10 +88,10 @@ pub enum Command {
     Completions(completions::Arguments),
     /// The demo's daemon: `colibri-mcpd` that ends with its stdin
     #[command(hide = true)]
-    DemoDaemon(demo_daemon::Arguments),
+    DemoDaemon(demo::daemon::Arguments),
     /// The demo's MCP server, on stdio
     #[command(hide = true)]
-    DemoServer(demo_server::Arguments),
+    DemoServer(demo::server::Arguments),
 }
 
 /// What every command is given.
@@ -133,8 +129,8 @@ impl Command {
             Command::Demo => demo::run()?,
             Command::Doctor(arguments) => return doctor::run(&arguments, context),
             Command::Completions(arguments) => completions::run(&arguments)?,
-            Command::DemoDaemon(arguments) => return demo_daemon::run(arguments),
-            Command::DemoServer(arguments) => demo_server::run(&arguments).map_err(Failure::Output)?,
+            Command::DemoDaemon(arguments) => return demo::daemon::run(arguments),
+            Command::DemoServer(arguments) => demo::server::run(&arguments).map_err(Failure::Output)?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -168,86 +164,6 @@ impl Context {
     }
 }
 
-/// Why a command did not succeed. Each has its exit status, as in sysexits(3) where that has one.
-#[derive(Debug, thiserror::Error)]
-pub enum Failure {
-    /// The tool answered that it failed, and its answer has been printed.
-    #[error("the tool answered with an error")]
-    ToolError,
-    /// The command line does not fit.
-    #[error("{0}")]
-    Usage(String),
-    /// The daemon cannot be reached.
-    #[error(transparent)]
-    Unavailable(#[from] Unavailable),
-    /// A request has no result.
-    #[error(transparent)]
-    Request(#[from] RequestError),
-    /// The metrics cannot be read.
-    #[error("{socket}: {source}; the daemon serves metrics there if it is started with --metrics-socket", socket = .socket.display())]
-    Metrics {
-        /// Where they should be.
-        socket: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The trail cannot be read, or does not hold.
-    #[error(transparent)]
-    Trail(#[from] TrailCommandError),
-    /// An SSH key asked for more than it may.
-    #[error("{0}")]
-    Refused(String),
-    /// Something of this machine does not work; the text says what.
-    #[error("{0}")]
-    Machine(String),
-    /// What was asked for is root's to see.
-    #[error("doctor --root must be run as root")]
-    NotRoot,
-    /// Writing failed.
-    #[error("cannot write: {0}")]
-    Output(io::Error),
-}
-
-impl Failure {
-    /// `EX_USAGE`
-    pub const USAGE: u8 = 64;
-    /// `EX_UNAVAILABLE`
-    pub const UNAVAILABLE: u8 = 69;
-
-    /// The exit status.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Failure::ToolError | Failure::Request(RequestError::Tool(_) | RequestError::InputRequired) => 1,
-            Failure::Usage(_) => Self::USAGE,
-            Failure::Request(RequestError::Refused { .. }) => 65,
-            Failure::Unavailable(Unavailable::Denied { .. }) | Failure::NotRoot | Failure::Refused(_) => 77,
-            Failure::Unavailable(_) | Failure::Request(RequestError::Lost { .. }) => Self::UNAVAILABLE,
-            Failure::Request(RequestError::Unreadable { .. }) | Failure::Machine(_) => 70,
-            Failure::Output(_) => 74,
-            Failure::Metrics { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
-            Failure::Metrics { .. } => Self::UNAVAILABLE,
-            Failure::Trail(error) => trail_exit_code(error),
-        }
-    }
-}
-
-fn trail_exit_code(error: &TrailCommandError) -> u8 {
-    let io_code = |error: &io::Error| match error.kind() {
-        io::ErrorKind::NotFound => 66,
-        io::ErrorKind::PermissionDenied => 77,
-        _ => 74,
-    };
-    match error {
-        TrailCommandError::Io { source, .. } | TrailCommandError::Proof(ProofError::Io(source)) => io_code(source),
-        TrailCommandError::Output(_) => 74,
-        TrailCommandError::Time(_) | TrailCommandError::Proof(ProofError::NoAnchor) => Failure::USAGE,
-        TrailCommandError::Key { .. }
-        | TrailCommandError::Segment(_)
-        | TrailCommandError::Proof(ProofError::NoRecord(_) | ProofError::NotSealed(_) | ProofError::Form(_)) => 65,
-        TrailCommandError::Proof(ProofError::Damaged { .. } | ProofError::Root(_) | ProofError::Checkpoint(_)) => 1,
-    }
-}
-
 /// From now on the first of these signals is given to `then`, on a thread of its own, and does nothing else.
 fn on_signals(signals: &[Signal], then: impl FnOnce(Signal) + Send + 'static) -> Result<(), Failure> {
     let set: SigSet = signals.iter().copied().collect();
@@ -260,23 +176,4 @@ fn on_signals(signals: &[Signal], then: impl FnOnce(Signal) + Send + 'static) ->
         }
     });
     Ok(())
-}
-
-/// Says why a command failed, and returns the exit status.
-pub fn finish(outcome: Result<ExitCode, Failure>) -> ExitCode {
-    match outcome {
-        Ok(code) => code,
-        // `colibri-mcp tools | head` is no failure.
-        Err(Failure::Output(error) | Failure::Trail(TrailCommandError::Output(error)))
-            if error.kind() == io::ErrorKind::BrokenPipe =>
-        {
-            ExitCode::SUCCESS
-        }
-        Err(failure) => {
-            if !matches!(failure, Failure::ToolError) {
-                eprintln!("colibri-mcp: {}", terminal::block(&failure.to_string()));
-            }
-            ExitCode::from(failure.exit_code())
-        }
-    }
 }

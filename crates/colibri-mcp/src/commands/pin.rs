@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{Context, Failure};
-use crate::connect::{Connection, Params, RequestError};
-use crate::terminal::{self, Mood, Table};
+use crate::connection::{Connection, Params, RequestError};
+use crate::terminal::{self, Style, Table};
 use colibri_text::{hex, visible};
 
 /// What is to be done.
@@ -300,14 +300,14 @@ fn show_list(pins: &Pins) -> String {
                 .map_or("-".to_owned(), |hash| hash.chars().take(12).collect())
         };
         for pin in &pins.pins {
-            let mood = if pin.waiting.is_some() { Mood::Bad } else { Mood::Good };
+            let style = if pin.waiting.is_some() { Style::Bad } else { Style::Good };
             table.row(&[
-                (&visible(&pin.server), Mood::Plain),
-                (&name(pin.tool.as_deref()), Mood::Plain),
-                (&pin.state, mood),
-                (pin.by.as_deref().unwrap_or("-"), Mood::Plain),
-                (&short(&pin.approved), Mood::Plain),
-                (&short(&pin.waiting), mood),
+                (&visible(&pin.server), Style::Plain),
+                (&name(pin.tool.as_deref()), Style::Plain),
+                (&pin.state, style),
+                (pin.by.as_deref().unwrap_or("-"), Style::Plain),
+                (&short(&pin.approved), Style::Plain),
+                (&short(&pin.waiting), style),
             ]);
         }
         table.text()

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Context, Failure};
-use crate::terminal::{Mood, Table, duration};
+use crate::terminal::{Style, Table, duration};
 
 /// What `colibri_external_mcp_servers` answers, as far as it is shown.
 #[derive(Debug, Deserialize)]
@@ -65,11 +65,11 @@ fn show(answer: &Servers) -> String {
     let mut table = Table::new(&["server", "state", "tools", "runs", "isolation", "processes"]);
     let mut reasons = String::new();
     for server in &answer.servers {
-        let mood = match server.state.as_str() {
-            "ready" => Mood::Good,
-            "blocked" | "failed" => Mood::Bad,
-            "starting" | "backing off" => Mood::Odd,
-            _ => Mood::Plain,
+        let style = match server.state.as_str() {
+            "ready" => Style::Good,
+            "blocked" | "failed" => Style::Bad,
+            "starting" | "backing off" => Style::Odd,
+            _ => Style::Plain,
         };
         let place = match (&server.jail, server.transport.as_str()) {
             (Some(jail), _) => jail_text(jail),
@@ -78,10 +78,10 @@ fn show(answer: &Servers) -> String {
         };
         let state = format!("{} {}", server.state, since(server.since));
         let mut tools = server.tools.map_or("?".to_owned(), |tools| tools.to_string());
-        let mut tools_mood = Mood::Plain;
+        let mut tools_mood = Style::Plain;
         if server.tools_blocked > 0 {
             tools.push_str(&format!(", {} blocked", server.tools_blocked));
-            tools_mood = Mood::Bad;
+            tools_mood = Style::Bad;
         }
         if server.tools_blocked > 0 || server.instructions_blocked {
             let what = match (server.tools_blocked, server.instructions_blocked) {
@@ -96,18 +96,18 @@ fn show(answer: &Servers) -> String {
         }
         let processes: Vec<_> = server.processes.iter().map(process_text).collect();
         table.row(&[
-            (&server.id, Mood::Plain),
-            (&state, mood),
+            (&server.id, Style::Plain),
+            (&state, style),
             (&tools, tools_mood),
-            (&place, Mood::Plain),
-            (server.isolation.as_deref().unwrap_or("-"), Mood::Plain),
+            (&place, Style::Plain),
+            (server.isolation.as_deref().unwrap_or("-"), Style::Plain),
             (
                 &if processes.is_empty() {
                     "-".to_owned()
                 } else {
                     processes.join("; ")
                 },
-                Mood::Plain,
+                Style::Plain,
             ),
         ]);
         if let Some(reason) = server.reason.as_deref().filter(|reason| !reason.is_empty()) {

@@ -4,7 +4,7 @@ use serde_json::json;
 use serde_json::value::to_raw_value;
 
 use super::{Context, Failure};
-use crate::connect::RequestError;
+use crate::connection::RequestError;
 use crate::terminal;
 
 /// Runs the command. Without `--json` it prints the text that an assistant reads.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::{Context, Failure, tools};
-use crate::connect::Gate;
+use crate::connection::Gate;
 use crate::{run_bridge, terminal};
 
 /// Longest command that is looked at, bytes.

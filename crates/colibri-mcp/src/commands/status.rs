@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{Context, Failure};
-use crate::terminal::{Mood, Table, bytes, duration};
+use crate::terminal::{Style, Table, bytes, duration};
 
 /// What `colibri_status` answers, as far as it is shown.
 #[derive(Debug, Deserialize)]
@@ -70,9 +70,9 @@ pub fn run(context: &Context) -> Result<(), Failure> {
 fn show(status: &Status) -> String {
     let gate = |open| {
         if open {
-            ("open", Mood::Good)
+            ("open", Style::Good)
         } else {
-            ("closed", Mood::Plain)
+            ("closed", Style::Plain)
         }
     };
     let states: Vec<_> = status
@@ -94,39 +94,39 @@ fn show(status: &Status) -> String {
         status.budgets.uncompacted_turns,
     );
     let mut table = Table::new(&["colibri-mcpd", &status.version]);
-    table.row(&[("up", Mood::Plain), (&duration(status.uptime_s), Mood::Plain)]);
-    table.row(&[("socket", Mood::Plain), (&status.socket, Mood::Plain)]);
-    table.row(&[("clients", Mood::Plain), (&status.clients.to_string(), Mood::Plain)]);
-    table.row(&[("write gate", Mood::Plain), gate(status.gates.write)]);
-    table.row(&[("external call gate", Mood::Plain), gate(status.gates.external_call)]);
+    table.row(&[("up", Style::Plain), (&duration(status.uptime_s), Style::Plain)]);
+    table.row(&[("socket", Style::Plain), (&status.socket, Style::Plain)]);
+    table.row(&[("clients", Style::Plain), (&status.clients.to_string(), Style::Plain)]);
+    table.row(&[("write gate", Style::Plain), gate(status.gates.write)]);
+    table.row(&[("external call gate", Style::Plain), gate(status.gates.external_call)]);
     let jail = if status.require_jail {
         "required"
     } else {
         "not required"
     };
-    table.row(&[("jails", Mood::Plain), (jail, Mood::Plain)]);
-    table.row(&[("servers", Mood::Plain), (&servers, Mood::Plain)]);
-    table.row(&[("cost mode", Mood::Plain), (&budgets, Mood::Plain)]);
-    table.row(&[("registry", Mood::Plain), (&status.registry.path, Mood::Plain)]);
+    table.row(&[("jails", Style::Plain), (jail, Style::Plain)]);
+    table.row(&[("servers", Style::Plain), (&servers, Style::Plain)]);
+    table.row(&[("cost mode", Style::Plain), (&budgets, Style::Plain)]);
+    table.row(&[("registry", Style::Plain), (&status.registry.path, Style::Plain)]);
     if let Some(error) = &status.registry.error {
-        table.row(&[("registry error", Mood::Bad), (error, Mood::Bad)]);
+        table.row(&[("registry error", Style::Bad), (error, Style::Bad)]);
     }
     if status.approvals_waiting > 0 {
         let waiting = format!("{}: colibri-mcp approvals", status.approvals_waiting);
-        table.row(&[("calls that wait", Mood::Odd), (&waiting, Mood::Odd)]);
+        table.row(&[("calls that wait", Style::Odd), (&waiting, Style::Odd)]);
     }
     if status.servers.tools_blocked + status.servers.instructions_blocked > 0 {
         let blocked = format!(
             "tools {}, instructions {}: colibri-mcp pin list --waiting",
             status.servers.tools_blocked, status.servers.instructions_blocked
         );
-        table.row(&[("blocked by pins", Mood::Bad), (&blocked, Mood::Bad)]);
+        table.row(&[("blocked by pins", Style::Bad), (&blocked, Style::Bad)]);
     }
     for warning in &status.look_alikes {
-        table.row(&[("look-alike", Mood::Odd), (warning, Mood::Odd)]);
+        table.row(&[("look-alike", Style::Odd), (warning, Style::Odd)]);
     }
     for collision in &status.collisions {
-        table.row(&[("name collision", Mood::Bad), (collision, Mood::Bad)]);
+        table.row(&[("name collision", Style::Bad), (collision, Style::Bad)]);
     }
     table.text()
 }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{Context, Failure};
-use crate::connect::{Params, RequestError};
+use crate::connection::{Params, RequestError};
 use crate::terminal;
 
 /// How long what is being written may take once the tap is told to end; standard output may be a pipe that nobody reads.

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Context, Failure};
-use crate::terminal::{Mood, Table};
+use crate::terminal::{Style, Table};
 
 /// Which tasks to list.
 #[derive(Debug, clap::Args)]
@@ -57,17 +57,17 @@ fn show(answer: &Tasks) -> String {
             Some(other) => other.to_string(),
         };
         let status = field("status");
-        let mood = match status.as_str() {
-            "done" => Mood::Good,
-            "failed" => Mood::Bad,
-            _ => Mood::Plain,
+        let style = match status.as_str() {
+            "done" => Style::Good,
+            "failed" => Style::Bad,
+            _ => Style::Plain,
         };
         table.row(&[
-            (&field("id"), Mood::Plain),
-            (&status, mood),
-            (&field("priority"), Mood::Plain),
-            (&field("source"), Mood::Plain),
-            (&field("title"), Mood::Plain),
+            (&field("id"), Style::Plain),
+            (&status, style),
+            (&field("priority"), Style::Plain),
+            (&field("source"), Style::Plain),
+            (&field("title"), Style::Plain),
         ]);
     }
     match &answer.next_cursor {

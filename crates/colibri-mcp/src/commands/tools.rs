@@ -5,8 +5,8 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::{Context, Failure, missing};
-use crate::connect::{Connection, Params, RequestError};
-use crate::terminal::{Mood, Table};
+use crate::connection::{Connection, Params, RequestError};
+use crate::terminal::{Style, Table};
 
 /// The name by which commands address Colibri's own tools; no server can have it.
 pub const OWN: &str = "colibri";
@@ -139,7 +139,7 @@ fn show(tools: &[Tool]) -> String {
     }
     let mut table = Table::new(&["tool", "what it does"]);
     for tool in tools {
-        table.row(&[(&tool.name, Mood::Plain), (&tool.summary(), Mood::Plain)]);
+        table.row(&[(&tool.name, Style::Plain), (&tool.summary(), Style::Plain)]);
     }
     table.text()
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use nix::unistd::User;
 
 use super::{Context, Failure};
-use crate::trail;
+use crate::records;
 use colibri_api::paths;
 use colibri_trail::{Filter, directory};
 
@@ -168,11 +168,11 @@ fn act(arguments: &Arguments, json: bool, out: &mut dyn Write) -> Result<u8, Fai
         Action::Show { filter, follow } => {
             // Nothing stops it but the end of this process.
             let endless = AtomicBool::new(false);
-            trail::print_show(&dir, &filter.filter()?, follow.then_some(&endless), json, out)?;
+            records::print_show(&dir, &filter.filter()?, follow.then_some(&endless), json, out)?;
         }
         Action::Verify { archive, syslog, key } => {
-            let key = trail::verifier(&state_dir, key.as_deref())?;
-            return Ok(trail::print_verify(
+            let key = records::verifier(&state_dir, key.as_deref())?;
+            return Ok(records::print_verify(
                 &state_dir,
                 archive.as_deref(),
                 syslog.as_deref(),
@@ -181,18 +181,18 @@ fn act(arguments: &Arguments, json: bool, out: &mut dyn Write) -> Result<u8, Fai
                 out,
             )?);
         }
-        Action::Prove { number } => trail::print_prove(&dir, *number, out)?,
+        Action::Prove { number } => records::print_prove(&dir, *number, out)?,
         Action::CheckProof { file, root, key } => {
             let key = match (root, key) {
                 (Some(_), None) => None,
-                (_, key) => trail::verifier(&state_dir, key.as_deref())?,
+                (_, key) => records::verifier(&state_dir, key.as_deref())?,
             };
-            trail::print_check_proof(file, root.as_deref(), key.as_ref(), out)?;
+            records::print_check_proof(file, root.as_deref(), key.as_ref(), out)?;
         }
-        Action::Stats(filter) => trail::print_stats(&dir, &filter.filter()?, json, out)?,
-        Action::Segments => trail::print_segments(&dir, out)?,
-        Action::Export { seal, name } => trail::export(&dir, name, *seal, out)?,
-        Action::Drop { keep_days } => trail::print_drop(&state_dir, *keep_days, out)?,
+        Action::Stats(filter) => records::print_stats(&dir, &filter.filter()?, json, out)?,
+        Action::Segments => records::print_segments(&dir, out)?,
+        Action::Export { seal, name } => records::export(&dir, name, *seal, out)?,
+        Action::Drop { keep_days } => records::print_drop(&state_dir, *keep_days, out)?,
     }
     Ok(0)
 }

@@ -10,9 +10,10 @@ use colibri_registry::{Command, Jail, Registry};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{Group, User, getuid};
 
+use super::examine::{Fact, Host, Outcome, Sight};
 use super::files::{Wanted, is_as, is_roots_alone};
+use super::roots;
 use super::system::{is_on_tmpfs, kernel, mount_points, run};
-use super::{Fact, Host, Outcome, Sight, roots};
 use colibri_api::PrivMode;
 
 /// The daemon's user and group.
@@ -875,9 +876,9 @@ mod tests {
 
     #[test]
     fn the_samples_that_ship_are_right() {
-        let policy = include_str!("../../../../etc/jail-policy.json.sample");
+        let policy = include_str!("../../../../../etc/jail-policy.json.sample");
         let policy = Policy::parse(policy.as_bytes(), "jail-policy.json.sample").unwrap();
-        let registry = include_str!("../../../../etc/external-mcp.json.sample");
+        let registry = include_str!("../../../../../etc/external-mcp.json.sample");
         let registry = Registry::parse(registry.as_bytes(), "external-mcp.json.sample").unwrap();
         for (id, entry) in &registry.servers {
             assert!(entry.disabled, "{id}: nothing in a sample may run by itself");

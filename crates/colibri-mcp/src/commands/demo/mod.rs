@@ -1,5 +1,8 @@
 //! `colibri-mcp demo`: a private daemon, one server, real calls, and nothing left behind.
 
+pub mod daemon;
+pub mod server;
+
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -18,9 +21,9 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::connect::{Editor, explained, own_path, snippet};
 use super::servers::Servers;
-use super::{Context, Failure, call, demo_daemon, tools};
-use crate::connect::{Connection, Progress, ToolResult};
-use crate::{terminal, trail};
+use super::{Context, Failure, call, tools};
+use crate::connection::{Connection, Progress, ToolResult};
+use crate::{records, terminal};
 use colibri_api::HELPER;
 use colibri_registry::{PATH as REGISTRY, Registry};
 
@@ -32,7 +35,7 @@ const SERVER: &str = "demo";
 
 /// Runs the command.
 pub fn run() -> Result<(), Failure> {
-    let program = demo_daemon::program()?;
+    let program = daemon::program()?;
     let began = Instant::now();
     let stage = Arc::new(Mutex::new(Stage::new(program)));
     clean_up_on_signals(stage.clone())?;
@@ -143,9 +146,9 @@ fn verify(stage: &Mutex<Stage>) -> Result<(), Failure> {
         return Err(Failure::Machine("the demo's directory is gone".to_owned()));
     };
     let state_dir = directory.join("state");
-    let key = trail::verifier(&state_dir, None)?;
+    let key = records::verifier(&state_dir, None)?;
     let mut report = Vec::new();
-    let status = trail::print_verify(&state_dir, None, None, key.as_ref(), false, &mut report)?;
+    let status = records::print_verify(&state_dir, None, None, key.as_ref(), false, &mut report)?;
     say(&format!(
         "   $ colibri-mcp trail verify --state-dir {}",
         state_dir.display()

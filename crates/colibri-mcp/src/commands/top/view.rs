@@ -7,8 +7,9 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Span;
 
-use super::{Latency, Line, Model, Record, Sort};
+use super::model::{Latency, Line, Model, Sort};
 use crate::terminal::{duration, line as escaped};
+use colibri_api::{ServerState, TrailRow};
 
 /// The most approvals that are drawn where there is little space.
 const FEW: usize = 4;
@@ -72,12 +73,12 @@ impl View {
         self.style(Color::Red, Modifier::BOLD)
     }
 
-    fn of_state(&self, state: &str) -> Style {
+    fn of_state(&self, state: Option<ServerState>) -> Style {
         match state {
-            "ready" => self.style(Color::Green, Modifier::empty()),
-            "starting" | "backing off" => self.style(Color::Yellow, Modifier::empty()),
-            "blocked" | "failed" => self.bad(),
-            _ => Style::new(),
+            Some(ServerState::Ready) => self.style(Color::Green, Modifier::empty()),
+            Some(ServerState::Starting | ServerState::BackingOff) => self.style(Color::Yellow, Modifier::empty()),
+            Some(ServerState::Blocked | ServerState::Failed) => self.bad(),
+            Some(ServerState::Stopped) | None => Style::new(),
         }
     }
 }
@@ -353,9 +354,9 @@ fn servers(model: &Model, view: &mut View, width: u16) -> Servers {
         let selected = view.selected.as_ref() == Some(&server.id);
         let style = Style::new().add_modifier(if selected { Modifier::BOLD } else { Modifier::empty() });
         let mark = if selected { ">" } else { " " };
-        let state = server.state.as_deref().unwrap_or("-");
+        let state = server.state.map_or("-", ServerState::name);
         let drawn = Drawn::new(format!("{mark} {}", text(&server.id)), style);
-        let drawn = drawn.and(state_at, text(state), view.of_state(state));
+        let drawn = drawn.and(state_at, state, view.of_state(server.state));
         servers.lines.push(columns(numbers_of(line), style, drawn));
         if server.blocked > 0 || server.instructions_blocked {
             let instructions = if server.instructions_blocked {
@@ -449,11 +450,11 @@ fn detail(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
         None => "  calls/s of the last 10 s, latency of the last minute".to_owned(),
         Some(server) => {
             let mut said = format!("  {}: ", text(&server.id));
-            if let Some(state) = &server.state {
+            if let Some(state) = server.state {
                 let since = now.time.saturating_sub(server.since) / 1000;
                 said.push_str(&format!(
                     "{} for {}, {} tools; ",
-                    text(state),
+                    state.name(),
                     duration(since),
                     server.tools
                 ));
@@ -537,7 +538,7 @@ fn trail(model: &Model, view: &View, room: usize) -> Vec<Drawn> {
     lines
 }
 
-fn said(model: &Model, record: &Record) -> String {
+fn said(model: &Model, record: &TrailRow) -> String {
     let clock = record.timestamp.get(11..19).unwrap_or_default();
     let join = |parts: &[&Option<String>]| {
         let parts: Vec<&str> = parts.iter().filter_map(|part| part.as_deref()).collect();
@@ -579,8 +580,8 @@ fn keys(view: &View) -> Drawn {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Overview;
     use super::*;
+    use colibri_api::Overview;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use serde_json::{Value, json};

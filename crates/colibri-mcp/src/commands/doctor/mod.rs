@@ -1,15 +1,22 @@
 //! `colibri-mcp doctor`: what must hold for jailed servers to run, and what to do where it does not.
 
+mod elf;
+mod examine;
+mod facts;
+mod files;
+mod roots;
+mod system;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 
 use super::{Context, Failure};
-use crate::doctor::{Found, Host, examine};
-use crate::terminal::{self, Mood, Table};
+use crate::terminal::{self, Style, Table};
 use colibri_api::PrivMode;
 use colibri_api::paths;
+use examine::{Found, Host, examine};
 
 /// What `doctor` can be told.
 #[derive(Debug, Args)]
@@ -50,16 +57,16 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure
 fn show(found: &[Found]) -> String {
     let mut table = Table::new(&["", "fact", "seen"]);
     for found in found {
-        let mood = match found.outcome {
-            "good" => Mood::Good,
-            "bad" => Mood::Bad,
-            "note" => Mood::Odd,
-            _ => Mood::Plain,
+        let style = match found.outcome {
+            "good" => Style::Good,
+            "bad" => Style::Bad,
+            "note" => Style::Odd,
+            _ => Style::Plain,
         };
         table.row(&[
-            (found.outcome, mood),
-            (found.fact, Mood::Plain),
-            (&found.seen, Mood::Plain),
+            (found.outcome, style),
+            (found.fact, Style::Plain),
+            (&found.seen, Style::Plain),
         ]);
     }
     let mut text = table.text();

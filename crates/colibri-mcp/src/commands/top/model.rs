@@ -1,104 +1,15 @@
-//! `colibri-mcp top`: what it knows ([`Model`]), how it is drawn ([`view`]). How it gets there is the command's.
-
-pub mod view;
+//! What is known of the daemon, and what happened before.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use nix::unistd::{Uid, User};
-use serde::Deserialize;
-use serde_json::Value;
+
+use colibri_api::{CallCounts, Overview, OverviewServer};
 
 /// How far back calls per second are counted, milliseconds.
 const RATE_WINDOW: u64 = 10_000;
 /// How far back latencies are counted, milliseconds.
 const LATENCY_WINDOW: u64 = 60_000;
-
-/// The answer to `colibri/overview`.
-#[derive(Debug, Clone, Deserialize)]
-pub struct Overview {
-    version: String,
-    /// Milliseconds since the epoch, by the daemon's clock.
-    time: u64,
-    uptime_s: u64,
-    write_gate: bool,
-    external_gate: bool,
-    clients: u64,
-    in_flight: u64,
-    resident: Option<u64>,
-    registry_error: Option<String>,
-    servers: Vec<Server>,
-    approvals: Vec<Approval>,
-    trail: Option<Trail>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-struct Server {
-    id: String,
-    /// Not of the daemon itself, which is listed as a server.
-    state: Option<String>,
-    reason: Option<String>,
-    #[serde(default)]
-    since: u64,
-    #[serde(default)]
-    tools: u64,
-    /// Tools that are not as approved.
-    #[serde(default)]
-    blocked: u64,
-    #[serde(default)]
-    instructions_blocked: bool,
-    #[serde(default)]
-    processes: u64,
-    #[serde(default)]
-    in_flight: u64,
-    calls: Counted,
-}
-
-/// Calls since the server's counters began.
-#[derive(Debug, Clone, Default, Deserialize)]
-struct Counted {
-    finished: u64,
-    /// Upper bound in seconds (the last has none), and the calls in this bucket alone.
-    buckets: Vec<(Option<f64>, u64)>,
-    errors: Vec<(String, u64)>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-struct Approval {
-    id: String,
-    uid: u32,
-    server: String,
-    tool: String,
-    rule: String,
-    /// Seconds since the epoch.
-    expires: u64,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-struct Trail {
-    records: u64,
-    witnessed: u64,
-    failing: Option<String>,
-    #[serde(default)]
-    tail: Vec<Record>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-struct Record {
-    n: u64,
-    kind: String,
-    timestamp: String,
-    uid: Option<u32>,
-    server: Option<String>,
-    tool: Option<String>,
-    method: Option<String>,
-    result: Option<String>,
-    error_code: Option<String>,
-    #[serde(default)]
-    latency_ms: f64,
-    event: Option<String>,
-    #[serde(default)]
-    details: BTreeMap<String, Value>,
-}
 
 /// By what servers are ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,17 +48,17 @@ impl Sort {
 
 /// One server's line.
 #[derive(Debug, Clone)]
-struct Line {
-    server: Server,
-    rate: f64,
-    p50: Option<Latency>,
-    p95: Option<Latency>,
-    errors: u64,
+pub(super) struct Line {
+    pub(super) server: OverviewServer,
+    pub(super) rate: f64,
+    pub(super) p50: Option<Latency>,
+    pub(super) p95: Option<Latency>,
+    pub(super) errors: u64,
 }
 
 /// A latency as far as buckets tell it.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
-enum Latency {
+pub(super) enum Latency {
     /// At most so many seconds.
     Within(f64),
     /// More than so many.
@@ -157,11 +68,11 @@ enum Latency {
 /// All that is known, and what happened before.
 #[derive(Debug, Default)]
 pub struct Model {
-    now: Option<Overview>,
+    pub(super) now: Option<Overview>,
     /// Earlier counters: the time, and what was counted by server.
-    before: VecDeque<(u64, BTreeMap<String, Counted>)>,
+    pub(super) before: VecDeque<(u64, BTreeMap<String, CallCounts>)>,
     /// Why there is no news.
-    trouble: Option<String>,
+    pub(super) trouble: Option<String>,
     users: HashMap<u32, String>,
 }
 
@@ -203,13 +114,13 @@ impl Model {
         self.trouble = Some(why);
     }
 
-    fn user(&self, uid: Option<u32>) -> &str {
+    pub(super) fn user(&self, uid: Option<u32>) -> &str {
         uid.and_then(|uid| self.users.get(&uid)).map_or("-", String::as_str)
     }
 
     /// What was counted in the last while: since then, and in how many seconds. Since the counters began, if nothing
     /// earlier is known.
-    fn counted_in(&self, now: &Overview, server: &Server, window: u64) -> (Counted, f64) {
+    fn counted_in(&self, now: &Overview, server: &OverviewServer, window: u64) -> (CallCounts, f64) {
         let from = self.before.iter().find(|(time, _)| time + window >= now.time);
         let Some((time, before)) = from else {
             return (server.calls.clone(), now.uptime_s.max(1) as f64);
@@ -217,12 +128,12 @@ impl Model {
         let seconds = (now.time.saturating_sub(*time)).max(1) as f64 / 1000.0;
         match before.get(&server.id) {
             // A server whose entry was changed counts anew.
-            Some(before) if before.finished <= server.calls.finished => (server.calls.since(before), seconds),
+            Some(before) if before.finished <= server.calls.finished => (since(&server.calls, before), seconds),
             _ => (server.calls.clone(), seconds),
         }
     }
 
-    fn lines(&self, now: &Overview, sort: Sort) -> Vec<Line> {
+    pub(super) fn lines(&self, now: &Overview, sort: Sort) -> Vec<Line> {
         let mut lines: Vec<Line> = now
             .servers
             .iter()
@@ -232,8 +143,8 @@ impl Model {
                 Line {
                     server: server.clone(),
                     rate: recent.finished as f64 / seconds,
-                    p50: latencies.quantile(0.5),
-                    p95: latencies.quantile(0.95),
+                    p50: quantile(&latencies, 0.5),
+                    p95: quantile(&latencies, 0.95),
                     errors: server.calls.errors.iter().map(|(_, count)| count).sum(),
                 }
             })
@@ -256,43 +167,43 @@ impl Model {
     }
 }
 
-impl Counted {
-    fn since(&self, before: &Counted) -> Counted {
-        let earlier = before
-            .buckets
-            .iter()
-            .map(|(_, count)| *count)
-            .chain(std::iter::repeat(0));
-        let buckets = self.buckets.iter().zip(earlier);
-        Counted {
-            finished: self.finished - before.finished,
-            buckets: buckets
-                .map(|((bound, count), earlier)| (*bound, count.saturating_sub(earlier)))
-                .collect(),
-            errors: Vec::new(),
-        }
+/// What was counted since an earlier time.
+fn since(now: &CallCounts, before: &CallCounts) -> CallCounts {
+    let earlier = before
+        .buckets
+        .iter()
+        .map(|(_, count)| *count)
+        .chain(std::iter::repeat(0));
+    let buckets = now.buckets.iter().zip(earlier);
+    CallCounts {
+        finished: now.finished - before.finished,
+        seconds: now.seconds - before.seconds,
+        buckets: buckets
+            .map(|((bound, count), earlier)| (*bound, count.saturating_sub(earlier)))
+            .collect(),
+        errors: Vec::new(),
     }
+}
 
-    /// The latency that the share `q` of the calls did not exceed.
-    fn quantile(&self, q: f64) -> Option<Latency> {
-        let all: u64 = self.buckets.iter().map(|(_, count)| count).sum();
-        let rank = (q * all as f64).ceil().max(1.0) as u64;
-        let (mut seen, mut last) = (0, 0.0);
-        for (bound, count) in &self.buckets {
-            seen += count;
-            if seen >= rank {
-                return Some(bound.map_or(Latency::Beyond(last), Latency::Within));
-            }
-            last = bound.unwrap_or(last);
+/// The latency that the share `q` of the calls did not exceed.
+fn quantile(counts: &CallCounts, q: f64) -> Option<Latency> {
+    let all: u64 = counts.buckets.iter().map(|(_, count)| count).sum();
+    let rank = (q * all as f64).ceil().max(1.0) as u64;
+    let (mut seen, mut last) = (0, 0.0);
+    for (bound, count) in &counts.buckets {
+        seen += count;
+        if seen >= rank {
+            return Some(bound.map_or(Latency::Beyond(last), Latency::Within));
         }
-        None
+        last = bound.unwrap_or(last);
     }
+    None
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn overview(time: u64, uptime_s: u64, buckets: Value) -> Overview {
         let finished: u64 = buckets

@@ -1,15 +1,11 @@
-//! `colibri-mcp doctor`: every fact that must hold for jailed servers to run, in one table. A fact is a name, a check and
+//! Every fact that must hold for jailed servers to run, in one table. A fact is a name, a check and
 //! what to do when it does not hold; a check looks, and changes nothing.
-
-mod elf;
-mod facts;
-mod files;
-mod roots;
-mod system;
 
 use std::path::PathBuf;
 
 use serde::Serialize;
+
+use super::facts;
 
 use colibri_api::{HELPER, PrivMode};
 use colibri_registry::PATH as REGISTRY;
@@ -69,7 +65,7 @@ impl From<Result<String, String>> for Outcome {
 
 /// Who can see a fact, and where there is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sight {
+pub(super) enum Sight {
     /// Everybody, on every system.
     Everywhere,
     /// Everybody, on FreeBSD.
@@ -80,11 +76,11 @@ enum Sight {
     FreeBsdRoot,
 }
 
-struct Fact {
-    name: &'static str,
-    sight: Sight,
-    check: fn(&Host) -> Outcome,
-    remedy: &'static str,
+pub(super) struct Fact {
+    pub(super) name: &'static str,
+    pub(super) sight: Sight,
+    pub(super) check: fn(&Host) -> Outcome,
+    pub(super) remedy: &'static str,
 }
 
 /// A fact as it was found.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::Failure;
+use crate::failure::Failure;
 use crate::terminal;
 
 /// The daemon's program.

@@ -1,5 +1,8 @@
 //! `colibri-mcp top`: the daemon at a glance, again and again.
 
+mod model;
+mod view;
+
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -16,10 +19,11 @@ use ratatui::crossterm::execute;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{Context, Failure};
-use crate::connect::{Connection, Gate, Params, RequestError};
-use crate::top::view::{View, draw, plain};
-use crate::top::{Model, Overview};
+use crate::connection::{Connection, Gate, Params, RequestError};
+use colibri_api::Overview;
 use colibri_protocol::Code;
+use model::Model;
+use view::{View, draw, plain};
 
 /// How long the screen stays as it is when no key is pressed.
 const TICK: Duration = Duration::from_millis(200);
