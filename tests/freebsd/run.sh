@@ -7,7 +7,7 @@
 # Needs root and the base system alone; changes /usr/local/etc/colibri, the installed
 # binaries, the rc script and its rc.conf.d(5) file, and puts back what was there. Output is TAP 13, each check with what
 # it saw.
-# A SECTION is a number from 1 to 10; all of them run if none is named.
+# A SECTION is a number from 1 to 12; all of them run if none is named.
 # --live: the essentials, as a live image has them: all of /usr/local on a read-only nosuid file system, state on tmpfs,
 # mdo mode. With RAISE_SECURELEVEL=yes in the environment at securelevel 3, too, from which only a reboot leads back.
 
@@ -47,8 +47,11 @@ duid=7872
 . "$tree/tests/freebsd/tap.sh"
 
 counter=0
+next_session=
 new_session() {
 	counter=$((counter + 1))
+	session=$next_session
+	[ -z "$session" ] || return
 	session=$(printf '%08x%08x' "$(($$ * 4096 + counter))" "$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')")
 }
 
@@ -176,7 +179,7 @@ ended() {
 
 finish() {
 	kill -9 "$(cat "$work/$1.feed")" 2>/dev/null
-	until_true 15 ended "$1"
+	until_true 30 ended "$1"
 }
 
 devfs_rules() {
@@ -298,6 +301,19 @@ host_entry() {
 	printf '{"command": "/bin/sh", "args": ["-c", "%s"]}' "$(json "$1")"
 }
 
+# in_time LIMIT SINCE: whether LIMIT seconds, what the design gives, have not passed. A machine may be emulated, and busy:
+# the time in which it starts a hundred processes is added, which on hardware is some tenths of a second.
+# Sets `took`.
+in_time() {
+	took=$(echo "$(date +%s.%N) - $2" | bc)
+	unit=$(date +%s.%N)
+	for _ in 1 2 3 4 5 6 7 8 9 10; do /usr/bin/true; done
+	unit=$(echo "scale=3; ($(date +%s.%N) - $unit) / 10" | bc)
+	within=$(echo "$took <= $1 + 100 * $unit" | bc)
+	took="after $took s, where a process starts in $unit s"
+	[ "$within" = 1 ]
+}
+
 # aside FILE: what the test is going to replace, until its end.
 replaced=
 aside() {
@@ -315,6 +331,7 @@ put_back() {
 
 restore() {
 	trap - EXIT INT TERM
+	tighten
 	[ -x "$script" ] && [ -f "$rc_conf" ] && service colibri_mcp stop >/dev/null 2>&1
 	pgrep -f "^$daemon --socket $dir" | xargs kill -9 2>/dev/null
 	for feed in "$work"/*.feed; do
@@ -374,6 +391,8 @@ two='"path": "'$roots/two'"'
 echo_script='while read -r line; do echo "$line"; done'
 second=$(entry "$two" "$echo_script")
 served=$(entry "$one" "exec $client demo-server --notes /tmp")
+# A tree that ignores all that can be ignored.
+stubborn='trap "" TERM HUP INT; (trap "" TERM HUP INT; sleep 600 & sleep 600) & sleep 600 & echo ready; while :; do sleep 1; done'
 hosted=$(host_entry "exec $client demo-server --notes /tmp")
 
 # --- live image -------------------------------------------------------------------------------------------------------
@@ -463,7 +482,8 @@ is "it made its directories" "colibri mcpusers 750 colibri colibri 750" \
 has "service: a call is answered from a jail" hello-there "$(ask one)"
 out=$("$client" --socket "$socket" doctor --root --priv-mode mdo --state-dir "$dir/state" 2>&1)
 is "doctor --root --priv-mode mdo finds nothing bad" 0 $?
-report 0 "doctor says" "$out"
+[ "$(echo "$out" | grep -c '^good ')" -ge 10 ]
+report $? "and ten facts or more good" "$out"
 out=$("$client" --socket "$socket" --json doctor --root --state-dir "$dir/state" 2>&1)
 is "doctor --root for priv mode helper finds something bad" 1 $?
 has "doctor: the state will not outlive the boot" "is on a tmpfs" "$(echo "$out" | grep tmpfs:)"
@@ -701,10 +721,12 @@ until_true 30 grep -q tracing "$work/trace"
 for _ in $(jot 5); do jexec -l colibritest /bin/sleep 0.5; done
 digest=$(digest_of one)
 for n in $(jot 200); do
-	: | {
-		as_caller "$helper" run --session "$(printf '%016x' $((counter * 65536 + n)))" --digest "$digest" one
-		echo $? >>"$work/traced.rc"
-	} 2>&1 | cat >>"$work/traced.err"
+	{
+		: | {
+			as_caller "$helper" run --session "$(printf '%016x' $((counter * 65536 + n)))" --digest "$digest" one
+			echo $? >>"$work/traced.rc"
+		} 2>&1 1>&3 3>&- | cat >>"$work/traced.err"
+	} 3>&1 | cat
 done
 touch "$roots/persistent/tmp/enough"
 until_true 30 grep -q '^end' "$work/trace"
@@ -725,7 +747,6 @@ clean "traced"
 
 section_7() {
 echo "# 7 killed"
-stubborn='trap "" TERM HUP INT; (trap "" TERM HUP INT; sleep 600 & sleep 600) & sleep 600 & echo ready; while :; do sleep 1; done'
 for kind in willing stubborn; do
 	before='' && [ $kind = stubborn ] && before='trap "" TERM HUP INT; (trap "" TERM HUP INT; sleep 600 & sleep 600) & '
 	registry "$(entry "$one" "$before exec $client demo-server --notes /tmp")" "$(host_entry "$before exec $client demo-server --notes /tmp")"
@@ -741,21 +762,22 @@ for kind in willing stubborn; do
 	watched="$(demo_servers) $(pgrep -x sleep)"
 	before=$(date +%s.%N)
 	kill -9 "$daemon_pid"
-	until_true 60 watched_gone
-	after=$(echo "$(date +%s.%N) - $before" | bc)
-	until_true 30 no_server
+	until_true 60 watched_gone && in_time 2 "$before"
 	# shellcheck disable=SC2086 # process ids
-	report $? "kill -9 of the daemon: its $kind servers, $(echo $watched | wc -w | tr -d ' ') processes, are gone" \
-		"after $after s (emulated)$(demo_servers)$(pgrep -u colibri -x sleep)"
+	report $? "kill -9 of the daemon: its $kind servers, $(echo $watched | wc -w | tr -d ' ') processes, are gone within 2 s" "$took"
+	until_true 30 no_server
+	is "daemon killed, $kind servers: no other process of theirs is left" "" "$(demo_servers)$(pgrep -u colibri -x sleep)"
 	clean "daemon killed, $kind servers"
 done
 registry "$(entry "$one" "(sleep 600 & sleep 600) & exec $client demo-server --notes /tmp")" "$hosted"
 daemon_start
 has "daemon: the jailed server answers" hello-there "$(ask one)"
 supervisor=$(pgrep -f 'colibri-jail-helper run --session' | sort -n | tail -1)
+before=$(date +%s.%N)
 kill -9 "$supervisor"
-until_true 30 nothing_left
-clean "helper killed under the daemon, which sweeps by itself"
+until_true 60 nothing_left && in_time 5 "$before"
+report $? "helper killed under the daemon, which sweeps by itself within 5 s" "$took"
+clean "helper killed under the daemon"
 has "daemon: the server answers again" hello-there "$(ask one)"
 supervisor=$(pgrep -f 'colibri-jail-helper run --session' | sort -n | tail -1)
 kill -STOP "$daemon_pid"
@@ -764,8 +786,8 @@ sleep 1
 echo "# both killed, left: $(our_mounts | wc -l) mounts, $(our_processes | wc -l) processes, $(our_records | wc -l) records"
 before=$(date +%s.%N)
 daemon_start
-until_true 30 nothing_left
-report $? "daemon and helper killed: the next daemon sweeps" "after $(echo "$(date +%s.%N) - $before" | bc) s (emulated), its start included"
+until_true 60 nothing_left && in_time 5 "$before"
+report $? "daemon and helper killed: the next daemon sweeps within 5 s, its start included" "$took"
 clean "daemon and helper killed: the next daemon's sweep"
 daemon_stop
 mount -t devfs -o ruleset=4 devfs "$roots/persistent/dev"
@@ -780,28 +802,34 @@ supervisor=$(pgrep -f 'colibri-jail-helper run --session' | sort -n | tail -1)
 inside=$(our_processes)
 before=$(date +%s.%N)
 kill -9 "$supervisor"
-until_true 30 nothing_left
-report $? "helper killed in a persistent jail with detached grandchildren: the daemon's sweep ends them" \
-	"after $(echo "$(date +%s.%N) - $before" | bc) s (emulated); were there: $inside"
+until_true 60 nothing_left && in_time 5 "$before"
+report $? "helper killed in a persistent jail with detached grandchildren: the daemon's sweep ends them within 5 s" \
+	"$took; were there: $inside"
 is "the persistent jail itself stays" colibritest "$(jls -j colibritest name)"
 clean "helper killed in a persistent jail"
 daemon_stop
 jail -q -r colibritest
 umount "$roots/persistent/dev"
-registry "$(entry "$one" "$stubborn")" "$second"
-start a one
-until_true 20 said a ready
-finish a
-is "the lifeline's end ends a tree that ignores TERM" 137 "$(cat "$work/a.rc")"
-clean "lifeline"
+section_lifeline
 section_helper_killed
 section_callers_means
 section_sweep
 }
 
+section_lifeline() {
+registry "$(entry "$one" "$stubborn")" "$second"
+start a one
+until_true 20 said a ready
+before=$(date +%s.%N)
+finish a
+in_time 5 "$before"
+report $? "the lifeline's end ends a tree that ignores TERM within 5 s: grace, TERM, KILL" "$took"
+is "by SIGKILL" 137 "$(cat "$work/a.rc")"
+clean "lifeline"
+}
+
 section_helper_killed() {
 echo "# the helper killed"
-stubborn='trap "" TERM HUP INT; (trap "" TERM HUP INT; sleep 600 & sleep 600) & sleep 600 & echo ready; while :; do sleep 1; done'
 registry "$(entry "$one" "$stubborn")" "$second"
 for kind in ephemeral persistent; do
 	if [ $kind = persistent ]; then
@@ -811,9 +839,13 @@ for kind in ephemeral persistent; do
 	start a one
 	until_true 20 said a ready
 	supervisor=$(supervisor_of a)
+	main=$(pgrep -P "$supervisor" | head -1)
 	kill -9 "$supervisor"
 	until_true 10 ended a
 	is "$kind: the supervisor's signal is relayed" 137 "$(cat "$work/a.rc")"
+	main_gone() { ! ps -p "$main" >/dev/null; }
+	until_true 10 main_gone
+	report $? "$kind: the server's own process dies with it, without a sweep" "$main"
 	if [ $kind = ephemeral ]; then
 		until_true 10 no_live_jail
 		is "ephemeral: the kernel removed the jail, and its processes" "" "$(live_jails)$(our_processes)"
@@ -854,8 +886,8 @@ through=
 until_true 20 said a ready
 outer=$(pgrep -f "^$helper run --session $(cat "$work/a.session")" | sort -n | head -1)
 touch "$roots/bin/now"
-until_true 10 test -z "$(ps -o pid= -p "$outer")"
-sleep 2
+outer_gone() { ! ps -p "$outer" >/dev/null; }
+until_true 10 outer_gone
 is "a pdfork(2) descriptor closed: the outer process is gone" "" "$(ps -o pid= -p "$outer")"
 echo "still here" >>"$work/a.in"
 until_true 10 said a "still here"
@@ -975,6 +1007,12 @@ clean "swapped sources"
 # --- 10: ways to root, hostile requests -------------------------------------------------------------------------------
 
 section_10() {
+section_requests
+section_sudo
+section_service
+}
+
+section_requests() {
 echo "# 10 requests"
 registry "$(entry "$one" "$echo_script")" "$second"
 for request in "" "--" "run" "plan ../x" "plan 0" "stop --session x" "run --session 0 --digest 0 one"; do
@@ -1037,8 +1075,6 @@ if has_mac_do; then
 else
 	skip "mdo mode" "no mac_do here"
 fi
-section_sudo
-section_service
 }
 
 section_sudo() {
@@ -1047,7 +1083,7 @@ if [ ! -x /usr/local/bin/sudo ]; then
 	skip "sudo mode" "there is no /usr/local/bin/sudo: it is not in the base system"
 	return
 fi
-report 0 "a sudo is installed" "$(/usr/local/bin/sudo --version 2>&1 | head -1)"
+has "a sudo is installed" sudo "$(/usr/local/bin/sudo --version 2>&1 | head -1)"
 aside /usr/local/etc/sudoers
 aside /usr/local/etc/sudoers.d
 mkdir -p /usr/local/etc/sudoers.d
@@ -1071,9 +1107,8 @@ for mode in sudo helper; do
 	has "priv mode $mode: a server on the host answers" hello-there "$(ask two)"
 	before=$(date +%s.%N)
 	kill -9 "$daemon_pid"
-	until_true 30 no_server
-	report $? "priv mode $mode: kill -9 of the daemon ends all of it" \
-		"after $(echo "$(date +%s.%N) - $before" | bc) s (emulated)$(demo_servers)$(pgrep -f 'sudo -n')"
+	until_true 60 no_server && in_time 2 "$before"
+	report $? "priv mode $mode: kill -9 of the daemon ends all of it within 2 s" "$took$(demo_servers)$(pgrep -f 'sudo -n')"
 	clean "priv mode $mode"
 done
 has "priv mode helper: the log says that it falls back" "trying sudo -n instead" "$(grep 'instead' "$work/daemon.log" | head -2)"
@@ -1091,7 +1126,8 @@ clean "sudo mode"
 section_doctor() {
 out=$("$client" --socket "$socket" doctor --root --state-dir "$dir/state" 2>&1)
 is "doctor --root on a prepared host finds nothing bad" 0 $?
-report 0 "doctor --root says" "$out"
+[ "$(echo "$out" | grep -c '^good ')" -ge 10 ]
+report $? "and ten facts or more good" "$out"
 doctor() { "$client" --socket "$socket" --json doctor --root --state-dir "$dir/state" 2>&1; }
 chmod 4555 "$helper"
 out=$(doctor)
@@ -1181,9 +1217,295 @@ report $? "the trail of all of it verifies" "$trail"
 rm -f "$rc_conf"
 }
 
+# --- 11: hardening ----------------------------------------------------------------------------------------------------
+
+# What new jails may where nobody says otherwise, as an administrator can have set it: all. Put back by `tighten`.
+loosen() {
+	sysctl -e security.jail | grep -E '(_allowed|raw_sockets|unixiproute_only|enforce_statfs)=' >"$work/jail-defaults"
+	sed -E 's/=.*/=1/; s/(unixiproute_only|enforce_statfs)=1/\1=0/' "$work/jail-defaults" | xargs sysctl >/dev/null
+}
+
+tighten() {
+	[ ! -f "$work/jail-defaults" ] || xargs sysctl <"$work/jail-defaults" >/dev/null
+}
+
+descriptors() {
+	procstat -hf "$1" | awk '$3 ~ /^[0-9]+$/ {print $4}' | sort | uniq -c | awk '{print $2 "=" $1}' | tr '\n' ' '
+}
+
+section_11() {
+echo "# 11 hardening: what an instance has, each of its lines"
+mkdir -p "$roots/shared/project"
+chown -R "$suid" "$roots/shared"
+memory=
+has_racct && memory='"memory": "512M", '
+hardened() {
+	printf '{"command": "%s", "args": ["facts-and-wait"], "env": {"COLOUR": "blue"}, "cwd": "/tmp", "jail": {%s, ' "$inmate" "$one"
+	printf '"mounts": [{"path": "%s", "at": "/work", "write": %s}], ' "$roots/shared/project" "$1"
+	printf '"limits": {%s"open_files": 64, "file_size": "8M"}}}' "$memory"
+}
+registry "$(hardened true)" "$second"
+rm -rf "$state"
+loosen
+through="$inmate burdened"
+start a one
+through=
+until_true 60 said a '^end'
+tighten
+session=$(cat "$work/a.session")
+# A kernel shows the effective group in the list to programs that were linked before 15. A program may ask for a larger
+# stack than the soft limit gives.
+is "what the server is told of itself, all of it" "uid $suid $suid
+gid $suid $suid
+groups 0
+fds 0 1 2
+limit core 0 0
+limit cpu infinity infinity
+limit fsize 8388608 8388608
+limit nofile 64 64
+limit nproc 60 60
+limit as $(has_racct && echo '536870912 536870912' || echo 'infinity infinity')
+limit memlock 65536 65536
+limit stack (its own) 67108864
+umask 22
+blocked 0
+ignored 0
+timer 0 0
+leader true
+nice 0
+no_new_privs 1
+traceable -1
+death signal 9
+class colibri-$session
+env COLOUR=blue
+env HOME=/tmp
+env LANG=C.UTF-8
+env PATH=/sbin:/bin:/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin
+cwd /tmp
+end" "$(sed -E '/^ls /d; s/^groups 1$/groups 0/; s/^(limit stack) [0-9]+/\1 (its own)/' "$work/a.out")"
+supervisor=$(supervisor_of a)
+outer=$(ps -o ppid= -p "$supervisor" | tr -d ' ')
+parameters=$(jls -n -j "colibri-$session" | tr ' ' '\n')
+is "the jail's permissions where the host's defaults are all on: none but suser" "allow.suser" \
+	"$(echo "$parameters" | grep '^allow\.' | grep -v -E '^allow\.([a-z_]+\.)*no[a-z_]+$')"
+is "its other parameters" "children.max=0 enforce_statfs=2 ip4=disable ip6=disable sysvmsg=disable sysvsem=disable sysvshm=disable" \
+	"$(echo "$parameters" | grep -E '^(children.max|enforce_statfs|ip[46]|sysv[a-z]*)=' | sort | tr '\n' ' ' | sed 's/ $//')"
+has_mac_do && has "mac.do is off in it" "mac.do=disable" "$(echo "$parameters" | grep '^mac.do')"
+is "its mounts and their options" "nullfs $state/$session/root ro,nosuid
+devfs $state/$session/root/dev rw
+tmpfs $state/$session/root/tmp rw,nosuid
+nullfs $state/$session/root/work rw,nosuid" "$(our_mounts | awk '{print $3, $2, $4}')"
+is "its /dev" "ls /dev fd null random stderr stdin stdout urandom zero" "$(grep '^ls /dev' "$work/a.out")"
+is "its /tmp is of 2 MiB" 2048 "$(df -k "$state/$session/root/tmp" | awk 'NR == 2 {print $2}')"
+is "its /tmp is everybody's, and sticky" 1777 "$(stat -f '%Mp%Lp' "$state/$session/root/tmp")"
+has_racct && is "its resource rules" "loginclass:colibri-$session:maxproc:deny=60 loginclass:colibri-$session:vmemoryuse:deny=536870912" \
+	"$(rctl | grep "$session" | sort | tr '\n' ' ' | sed 's/ $//')"
+is "the caller's umask of 0777 has no effect on the record" "700 700 600 600 600" \
+	"$(cd "$state" && stat -f %Lp . "$session" "$session/record" "$session/stop" lock | tr '\n' ' ' | sed 's/ $//')"
+is "supervisor and server lead sessions of their own" "$supervisor yes" \
+	"$(ps -o sid= -p "$supervisor" | tr -d ' ') $(grep -q 'leader true' "$work/a.out" && echo yes)"
+is "the supervisor's directory is /, not the caller's" / "$(procstat -hf "$supervisor" | awk '$3 == "cwd" {print $NF}')"
+lacks "no descriptor of the caller's is open in the supervisor" /var/tmp "$(procstat -hf "$supervisor")"
+is "the outer process holds no pipe" "v=3" "$(descriptors "$outer" | sed 's/ $//')"
+is "the supervisor holds the lifeline and a copy of stderr, and no stdout" "p=2" "$(descriptors "$supervisor" | tr ' ' '\n' | grep '^p=')"
+for process in "$outer" "$supervisor"; do
+	has "no debugger may trace the helper's processes" "disabled" "$(proccontrol -m trace -q -p "$process" 2>&1)"
+done
+for signal in HUP INT QUIT PIPE ALRM TSTP TTIN TTOU USR1 USR2 XFSZ; do
+	kill -$signal "$supervisor" "$outer"
+done
+kill -TERM "$outer"
+sleep 1
+is "signals that a terminal could send change nothing" "$outer $supervisor" "$(ps -o pid= -o state= -p "$outer,$supervisor" | awk '$2 !~ /[TZ]/ {print $1}' | sort -n | tr '\n' ' ' | sed 's/ $//')"
+has "nor do they end the server" "$session" "$(jls name)"
+call "" run --session "$session" --digest "$(digest_of one)" one
+is "a session that is there already: try later" 75 "$rc"
+kill -TERM "$supervisor"
+until_true 30 ended a
+is "SIGTERM to the supervisor is the order to end" 143 "$(cat "$work/a.rc")"
+clean "hardening"
+kill -9 "$(cat "$work/a.feed")" 2>/dev/null
+
+registry "$(hardened false)" "$second"
+start a one
+until_true 60 said a '^end'
+has "a directory shown for reading is read-only and nosuid" "nullfs $state/$(cat "$work/a.session")/root/work ro,nosuid" "$(our_mounts | awk '{print $3, $2, $4}')"
+finish a
+clean "shown for reading"
+section_hardened_start
+section_hardened_sweep
+}
+
+# What refuses a start.
+section_hardened_start() {
+mkdir -p "$roots/shared/project"
+rm -f "$roots/shared/project"/*
+chown -R "$suid" "$roots/shared"
+registry "$(entry "$one" "$echo_script")" "$second"
+new_session
+err=$( (as_caller "$helper" run --session "$session" --digest "$(digest_of one)" one </dev/null; echo $?) 2>&1 | cat)
+is "a standard input that is no pipe is refused" "helper: refused by rule 'pipes': descriptor 0 is not a pipe 64" "$(echo "$err" | tr '\n' ' ' | sed 's/ $//')"
+for path in "$roots" "$roots/one/bin"; do
+	jail -c name=colibritest path="$path" persist ip4=disable ip6=disable >/dev/null
+	run "" one
+	is "a live jail at $path: refused" "77 helper: refused by rule 'jail path'" "$rc $err"
+	jail -q -r colibritest
+done
+for wrong in "chown 1" "chmod g+w"; do
+	$wrong "$roots/one"
+	run "" one
+	is "after '$wrong' of the root: refused" 78 "$rc"
+	chown 0 "$roots/one"
+	chmod 755 "$roots/one"
+done
+chown colibri "$etc/external-mcp.json"
+run "" one
+is "a registry that is not root's: refused" 78 "$rc"
+chown root "$etc/external-mcp.json"
+mount -t tmpfs tmpfs "$roots/one/work"
+run "" one
+is "a root with something mounted below it: refused" 78 "$rc"
+umount "$roots/one/work"
+# The helper's own set of devfs rules, 0xc011, with a rule of somebody else's in it.
+devfs rule -s 49169 add 100 path mem unhide
+run "" one
+is "a /dev that shows memory: refused" 71 "$rc"
+devfs rule -s 49169 del 100
+chmod 755 "$state"
+run "" one
+is "a state directory that others may read: refused" 78 "$rc"
+chmod 700 "$state"
+if [ -S /var/run/log ] && pgrep -F /var/run/syslog.pid >/dev/null 2>&1; then
+	policy
+	sed -i '' 's/"audit": "best-effort"/"audit": "require"/' "$etc/jail-policy.json"
+	service syslogd onestop >/dev/null 2>&1
+	run "" one
+	is "no syslogd, and the policy requires one: refused" 71 "$rc"
+	service syslogd onestart >/dev/null 2>&1
+	until_true 20 test -S /var/run/log
+	run 'heard\n' one
+	is "with syslogd it starts" heard "$out"
+	policy
+else
+	skip "the policy requires a syslogd" "none runs here"
+fi
+call "" stop --all
+is "the caller may not end what others started: refused" 77 "$rc"
+run 'hello\n' one
+is "with all of that undone it starts" hello "$out"
+nc -lkU "$roots/shared/project/socket" >/dev/null 2>&1 &
+listener=$!
+until_true 20 test -S "$roots/shared/project/socket"
+chmod 777 "$roots/shared/project/socket"
+talk='nc -N -U %s/socket </dev/null && echo REACHED'
+# shellcheck disable=SC2059 # the format is above
+has "a socket in a shown directory: the same user on the host reaches it" REACHED \
+	"$(chroot -u "$suid" -g "$suid" / /bin/sh -c "$(printf "$talk" "$roots/shared/project")" 2>&1)"
+# shellcheck disable=SC2059
+registry "$(entry "$one, \"mounts\": [{\"path\": \"$roots/shared/project\", \"at\": \"/work\", \"write\": true}]" \
+	"ls /work; $(printf "$talk" /work)")" "$second"
+run "" one
+is "the server sees it, and does not reach it" socket "$out"
+kill "$listener"
+rm -f "$roots/shared/project/socket"
+clean "refused starts"
+}
+
+# What a sweep, and the end of others, leaves alone; and what outlives a parent.
+section_hardened_sweep() {
+registry "$(entry "$one" 'echo ready; while read -r line; do echo "$line"; done')" "$second"
+new_session
+sh -c '{ sleep 6113 | "$0" mortal "$1" run --session "$2" --digest "$3" one 2>&1 1>&3 3>&- | cat >&2; } 3>&1 | cat >"$4"' \
+	"$inmate" "$helper" "$session" "$(digest_of one)" "$work/mortal.out" 2>/dev/null &
+parent=$!
+: >>"$work/mortal.out"
+until_true 60 grep -q ready "$work/mortal.out"
+outer=$(pgrep -f "^$helper run --session $session" | sort -n | head -1)
+kill -9 "$parent"
+sleep 2
+is "root's helper outlives its parent, though the death signal was set before" "$outer" "$(pgrep -f "^$helper run --session $session" | sort -n | head -1)"
+pkill -9 -f '^sleep 6113'
+clean "outlived its parent"
+
+"$inmate" in-class colibri-developers /bin/sleep 600 &
+person=$!
+start a one
+until_true 60 said a ready
+next_session=$(head -c 9 "$work/a.session")fffffff
+start b one
+next_session=
+until_true 60 said b ready
+kill -9 "$(supervisor_of b)"
+until_true 30 ended b
+call "" sweep
+is "a sweep" "0 " "$rc $err"
+is "a login class of a person's that begins as ours do is left alone" "$person" "$(ps -o pid= -p "$person" | tr -d ' ')"
+kill -9 "$person" 2>/dev/null
+echo "still here" >>"$work/a.in"
+until_true 10 said a "still here"
+has "so is an instance whose session begins as the swept one's" "still here" "$(cat "$work/a.out")"
+kill -9 "$(cat "$work/b.feed")" 2>/dev/null
+finish a
+jail -c name=colibritest path="$roots/persistent" persist ip4=disable ip6=disable >/dev/null
+registry "$(entry '"name": "colibritest", "user": "one"' '(sleep 600 & sleep 600) & echo ready; read -r line')" "$second"
+start a one
+until_true 60 said a ready
+kill -9 "$(supervisor_of a)"
+until_true 30 ended a
+rm -rf "${state:?}/$(cat "$work/a.session")"
+call "" sweep
+is "what no record tells of any more is swept all the same" "0 " "$rc $err$(our_processes)"
+kill -9 "$(cat "$work/a.feed")" 2>/dev/null
+clean "sweep"
+jail -q -r colibritest
+}
+
+# --- 12: cost ---------------------------------------------------------------------------------------------------------
+
+plainly() {
+	echo hello | /bin/sh -c "$echo_script" | cat
+}
+
+by_helper() {
+	counter=$((counter + 1))
+	{ echo hello | as_caller "$helper" run --session "$(printf '%016x' "$counter")" --digest "$digest" one 2>&1 1>&3 3>&- | cat; } 3>&1 | cat
+}
+
+by_hand() {
+	at=$work/by-hand
+	mkdir -p "$at"
+	mount -t nullfs -o ro,nosuid "$roots/one" "$at"
+	mount -t devfs -o ruleset=4 devfs "$at/dev"
+	mount -t tmpfs -o nosuid,size=2m tmpfs "$at/tmp"
+	echo hello | jail -c path="$at" ip4=disable ip6=disable command=/bin/sh -c "$echo_script" | cat
+	umount "$at/tmp" "$at/dev" "$at"
+}
+
+section_12() {
+echo "# 12 what a start costs"
+registry "$(entry "$one" "$echo_script")" "$second"
+digest=$(digest_of one)
+has "the helper answers" hello "$(by_helper)"
+has "so does jail(8)" hello "$(by_hand)"
+plainly_ns=0 by_hand_ns=0 by_helper_ns=0
+# In turn, so that what else the machine does falls on all three.
+for _ in 1 2 3 4 5 6 7 8 9 10; do
+	for way in plainly by_hand by_helper; do
+		before=$(date +%s%N)
+		$way >/dev/null 2>&1
+		eval "${way}_ns=\$((${way}_ns + $(date +%s%N) - before))"
+	done
+done
+[ "$by_helper_ns" -le $((by_hand_ns * 2)) ]
+report $? "start, answer and teardown take at most twice what jail(8) and mount(8) take by hand" \
+	"by the helper $((by_helper_ns / 10000000)) ms, by hand $((by_hand_ns / 10000000)) ms, without a jail $((plainly_ns / 10000000)) ms: $(
+		echo "scale=2; $by_helper_ns / $by_hand_ns; $by_helper_ns / $plainly_ns" | bc | tr '\n' ' ')"
+clean "cost"
+}
+
 # --- all --------------------------------------------------------------------------------------------------------------
 
-[ $# -gt 0 ] || set -- 1 2 3 4 5 6 7 8 9 10
+[ $# -gt 0 ] || set -- 1 2 3 4 5 6 7 8 9 10 11 12
 for section; do
 	"section_$section"
 done

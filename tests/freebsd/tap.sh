@@ -4,7 +4,7 @@
 number=0
 failed=0
 
-# report STATUS WHAT [SEEN]: a check, and what it saw.
+# report STATUS WHAT [SEEN]: a check, and what it saw. With BAIL=yes in the environment the first that fails is the last.
 report() {
 	status=$1
 	shift
@@ -16,6 +16,7 @@ report() {
 		failed=$((failed + 1))
 	fi
 	[ $# -gt 1 ] && printf '%s\n' "${2:-(nothing)}" | sed 's/^/# saw: /' | head -150
+	[ "$status" -eq 0 ] || [ "${BAIL:-no}" = no ] || { echo "Bail out! BAIL is set"; exit 1; }
 	return 0
 }
 

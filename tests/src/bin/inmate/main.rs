@@ -76,6 +76,10 @@ fn main() {
             wait_for_end();
         }
         "facts" => facts(),
+        "facts-and-wait" => {
+            facts();
+            wait_for_end();
+        }
         "attack" => attack(&rest),
         "flood" => {
             let line = vec![b'x'; 1 << 16];
@@ -83,7 +87,21 @@ fn main() {
         }
         "swap" => swap(rest[0], rest[1]),
         "timer" => {
-            sys::set_timer(rest[0].parse().unwrap());
+            sys::set_timer(std::time::Duration::from_secs(rest[0].parse().unwrap()));
+            become_program(&rest[1..])
+        }
+        "burdened" => {
+            sys::burden();
+            become_program(&rest)
+        }
+        #[cfg(target_os = "freebsd")]
+        "mortal" => {
+            sys::freebsd::die_with_parent();
+            become_program(&rest)
+        }
+        #[cfg(target_os = "freebsd")]
+        "in-class" => {
+            sys::freebsd::set_class(rest[0]);
             become_program(&rest[1..])
         }
         #[cfg(target_os = "freebsd")]

@@ -51,6 +51,9 @@ pub fn setsid() {
     unsafe { libc::setsid() };
 }
 
+/// The last signal that is looked at; those of real time on Linux are partly its C library's.
+const LAST_SIGNAL: i32 = if cfg!(target_os = "freebsd") { 126 } else { 31 };
+
 /// Ids, descriptors, limits, masks: one fact a line.
 pub fn facts() -> Vec<String> {
     let mut lines = Vec::new();
@@ -71,6 +74,8 @@ pub fn facts() -> Vec<String> {
             ("nofile", libc::RLIMIT_NOFILE),
             ("nproc", libc::RLIMIT_NPROC),
             ("as", libc::RLIMIT_AS),
+            ("memlock", libc::RLIMIT_MEMLOCK),
+            ("stack", libc::RLIMIT_STACK),
         ] {
             let mut limit: libc::rlimit = std::mem::zeroed();
             libc::getrlimit(which, &mut limit);
@@ -92,9 +97,9 @@ pub fn facts() -> Vec<String> {
         lines.push(format!("umask {mask:o}"));
         let mut set = std::mem::zeroed();
         libc::sigprocmask(libc::SIG_BLOCK, std::ptr::null(), &mut set);
-        let blocked = (1..32).filter(|n| libc::sigismember(&set, *n) == 1).count();
+        let blocked = (1..=LAST_SIGNAL).filter(|n| libc::sigismember(&set, *n) == 1).count();
         lines.push(format!("blocked {blocked}"));
-        let ignored = (1..32).filter(|n| {
+        let ignored = (1..=LAST_SIGNAL).filter(|n| {
             let mut action: libc::sigaction = std::mem::zeroed();
             // SIGPIPE is the Rust runtime's own doing.
             *n != libc::SIGPIPE
@@ -106,8 +111,43 @@ pub fn facts() -> Vec<String> {
         libc::getitimer(libc::ITIMER_REAL, &mut timer);
         lines.push(format!("timer {} {}", timer.it_value.tv_sec, timer.it_value.tv_usec));
         lines.push(format!("leader {}", libc::getsid(0) == libc::getpid()));
+        lines.push(format!("nice {}", libc::getpriority(libc::PRIO_PROCESS, 0)));
     }
+    #[cfg(target_os = "freebsd")]
+    lines.extend(freebsd::facts());
     lines
+}
+
+/// Takes on what a program started from here would inherit: no signal comes through and those that can be are ignored,
+/// with a SIGTERM pending, and a timer that raises SIGALRM every millisecond; no permission for what it makes, no file may
+/// grow, less of the processors; /var/tmp, and a descriptor of it.
+pub fn burden() {
+    // SAFETY: the set is initialised by sigfillset(3) before it is used; SIG_IGN is no handler; the path is a C string.
+    unsafe {
+        for signal in (1..=LAST_SIGNAL).filter(|signal| *signal != libc::SIGTERM) {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+        let mut all = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::sigprocmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
+        libc::raise(libc::SIGTERM);
+        libc::umask(0o777);
+        libc::setpriority(libc::PRIO_PROCESS, 0, 5);
+        for (which, most) in [
+            (libc::RLIMIT_FSIZE, 0),
+            (libc::RLIMIT_CPU, 600),
+            (libc::RLIMIT_NOFILE, 20),
+        ] {
+            let limit = libc::rlimit {
+                rlim_cur: most,
+                rlim_max: most,
+            };
+            libc::setrlimit(which, &limit);
+        }
+        libc::chdir(c"/var/tmp".as_ptr());
+        libc::open(c".".as_ptr(), libc::O_RDONLY);
+    }
+    set_timer(std::time::Duration::from_millis(1));
 }
 
 /// What only root may, tried.
@@ -142,11 +182,11 @@ pub fn attacks() -> Vec<(&'static str, bool)> {
     }
 }
 
-/// Sets a timer of the real clock that raises SIGALRM every so many seconds, and which outlives execve(2).
-pub fn set_timer(seconds: i64) {
+/// Sets a timer of the real clock that raises SIGALRM again and again, and which outlives execve(2).
+pub fn set_timer(every: std::time::Duration) {
     let every = libc::timeval {
-        tv_sec: seconds,
-        tv_usec: 0,
+        tv_sec: every.as_secs() as i64,
+        tv_usec: i64::from(every.subsec_micros()),
     };
     let timer = libc::itimerval {
         it_interval: every,
@@ -160,7 +200,56 @@ pub fn set_timer(seconds: i64) {
 /// What only FreeBSD has.
 #[cfg(target_os = "freebsd")]
 pub mod freebsd {
+    use std::ffi::{CStr, CString, c_char, c_int, c_void};
     use std::os::fd::{FromRawFd, OwnedFd};
+
+    unsafe extern "C" {
+        fn setloginclass(class: *const c_char) -> c_int;
+        fn getloginclass(class: *mut c_char, size: usize) -> c_int;
+    }
+
+    /// procctl(2) on this process, which takes or gives a number.
+    fn procctl(command: c_int, number: &mut c_int) {
+        let number = std::ptr::from_mut(number).cast::<c_void>();
+        // SAFETY: the commands that are used here take a pointer to a number.
+        let done = unsafe { libc::procctl(libc::P_PID, std::process::id().into(), command, number) };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    }
+
+    /// What procctl(2) tells of this process, and its login class: one fact a line.
+    pub fn facts() -> Vec<String> {
+        let ask = |command| {
+            let mut number = 0;
+            procctl(command, &mut number);
+            number
+        };
+        let mut class = [0; 64];
+        // SAFETY: room, and its size; the kernel ends the name with a NUL.
+        let class = unsafe {
+            getloginclass(class.as_mut_ptr(), class.len());
+            CStr::from_ptr(class.as_ptr())
+        };
+        vec![
+            format!("no_new_privs {}", ask(libc::PROC_NO_NEW_PRIVS_STATUS)),
+            format!("traceable {}", ask(libc::PROC_TRACE_STATUS)),
+            format!("death signal {}", ask(libc::PROC_PDEATHSIG_STATUS)),
+            format!("class {}", class.to_string_lossy()),
+        ]
+    }
+
+    /// Asks for SIGKILL at the parent's end.
+    pub fn die_with_parent() {
+        let mut signal = libc::SIGKILL;
+        procctl(libc::PROC_PDEATHSIG_CTL, &mut signal);
+    }
+
+    /// Puts this process into a login class.
+    pub fn set_class(class: &str) {
+        let class = CString::new(class).unwrap();
+        // SAFETY: a C string that lives through the call.
+        let done = unsafe { setloginclass(class.as_ptr()) };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    }
 
     /// pdfork(2): a child that is killed when its descriptor is closed. `None` in the child.
     pub fn fork_with_descriptor() -> Option<OwnedFd> {
