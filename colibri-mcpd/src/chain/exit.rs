@@ -145,8 +145,9 @@ fn shape_relayed(call: &Call, relayed: &Relayed) -> Result<Answer, Failure> {
                 span.start,
                 protocol::result_edits(call.method, relayed.version, call.version, result)?,
             );
-            let failed = call.method == Some(Method::ToolsCall)
-                && result.get("isError").and_then(|value| value.as_bool()) == Some(true);
+            let (is_error, forged) = protocol::inspect_result(result);
+            edits.append_at(span.start, forged);
+            let failed = call.method == Some(Method::ToolsCall) && is_error;
             (span, !failed, failed.then_some(Cow::Borrowed("TOOL_ERROR")))
         }
         Err(span) => {

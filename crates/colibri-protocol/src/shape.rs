@@ -228,6 +228,35 @@ pub fn result_edits(
     }
 }
 
+/// Whether a tool's result says that the tool failed, and the edits that take out of a result's `_meta` what no server
+/// has to say: the keys that are Colibri's own.
+pub fn inspect_result(result: Json<'_>) -> (bool, Edits) {
+    let mut is_error = None;
+    let mut edits = Edits::new();
+    for member in result.members() {
+        if member.key.is_string("isError") {
+            is_error = is_error.or(Some(member.value.as_bool() == Some(true)));
+        } else if member.key.is_string("_meta") && member.value.is_object() {
+            rewrite(&mut edits, member.value, "", |member, _| {
+                if claims_ours(&member.key) {
+                    Change::Remove
+                } else {
+                    Change::Keep
+                }
+            });
+        }
+    }
+    (is_error.unwrap_or(false), edits)
+}
+
+/// What keys of `_meta` begin with that are Colibri's own.
+const META_OURS: &str = "org.colibri/";
+
+/// Whether a key of `_meta` is one of Colibri's own.
+pub(crate) fn claims_ours(key: &Json<'_>) -> bool {
+    key.as_str().is_some_and(|key| key.starts_with(META_OURS))
+}
+
 /// How long a modern client may keep a legacy server's answer: a list as long as ours, anything else not at all, which
 /// is what its silence means (2026-07-28, server/utilities/caching, "If `ttlMs` is absent").
 fn legacy_ttl(method: Option<Method>) -> u64 {
@@ -452,6 +481,38 @@ mod tests {
 
     fn shaped(method: Method, server: Version, client: Version, text: &str) -> String {
         apply(text, &result_edits(Some(method), server, client, json(text)).unwrap())
+    }
+
+    #[test]
+    fn what_is_colibris_own_is_taken_out_of_results() {
+        let stripped = |text: &str| {
+            let (is_error, edits) = inspect_result(json(text));
+            (is_error, apply(text, &edits))
+        };
+        for (result, left) in [
+            (
+                r#"{"_meta":{"org.colibri/error":{"code":"GATE_CLOSED"}},"content":[]}"#,
+                r#"{"_meta":{},"content":[]}"#,
+            ),
+            (
+                r#"{"_meta" : {"a":1e400, "org.colibri\/state":"x" ,"b":2}}"#,
+                r#"{"_meta" : {"a":1e400, "b":2}}"#,
+            ),
+            (
+                r#"{"\u005fmeta":{"\u006frg.colibri/x":1},"_meta":{"org.colibri/":2}}"#,
+                r#"{"\u005fmeta":{},"_meta":{}}"#,
+            ),
+            (
+                r#"{"_meta":{"org.colibrix":1},"content":[{"_meta":7}]}"#,
+                r#"{"_meta":{"org.colibrix":1},"content":[{"_meta":7}]}"#,
+            ),
+            (r#"{"_meta":"org.colibri/error"}"#, r#"{"_meta":"org.colibri/error"}"#),
+            ("7", "7"),
+        ] {
+            assert_eq!(stripped(result), (false, left.to_owned()));
+        }
+        assert!(stripped(r#"{"isError":true,"_meta":{}}"#).0);
+        assert!(!stripped(r#"{"isError":false,"isError":true}"#).0 && !stripped(r#"{"isError":1}"#).0);
     }
 
     fn refused(method: Method, server: Version, client: Version, text: &str) -> Code {

@@ -2,7 +2,7 @@
 
 use super::answer::{META_SERVER_INFO, TTL_MS, server_info};
 use super::error::RpcError;
-use super::shape::{Change, rewrite};
+use super::shape::{Change, claims_ours, rewrite};
 use super::version::Version;
 use colibri_text::{hex, unhex};
 use colibri_wire::json::{string, write_string};
@@ -19,9 +19,6 @@ pub const META_SERVER: &str = "org.colibri/server";
 pub const META_NAME: &str = "org.colibri/name";
 /// The key in a definition's `_meta` with the state of a server that is not there now.
 pub const META_STATE: &str = "org.colibri/state";
-
-/// What begins the keys of `_meta` that only we set.
-const META_OURS: &str = "org.colibri/";
 
 /// Under which name a server's tool is offered.
 #[derive(Debug, Clone, Copy)]
@@ -73,8 +70,11 @@ pub fn definition_edits(
                     return Change::Replace(format!("{{{ours}}}"));
                 }
                 rewrite(edits, value, &ours, |member, _| {
-                    let claims_ours = member.key.as_str().is_some_and(|key| key.starts_with(META_OURS));
-                    if claims_ours { Change::Remove } else { Change::Keep }
+                    if claims_ours(&member.key) {
+                        Change::Remove
+                    } else {
+                        Change::Keep
+                    }
                 });
             }
         }
