@@ -305,8 +305,8 @@ fn enter(client: &Arc<Client>, target: &Arc<dyn Target>, frame: &Bytes) -> Optio
         parts: Parts {
             id: id.span(),
             params: params.map(|params| params.span()),
-            progress_token: None,
             arguments: Arguments::At(arguments.span()),
+            ..Parts::default()
         },
         name: Some((&*name).into()),
         trace: None,

@@ -545,7 +545,7 @@ fn what_cannot_be_started_is_said() {
     run(async {
         let directory = tempfile::tempdir().unwrap();
         let broken = directory.path().join("broken");
-        std::fs::write(&broken, "#!/nonexistent/interpreter\n").unwrap();
+        std::fs::write(&broken, "\u{7f}ELF, but no program").unwrap();
         Command::new("/bin/chmod").arg("755").arg(&broken).status().unwrap();
         let host = |program: PathBuf, cwd: Option<PathBuf>| Order::Host {
             server: "s".to_owned(),
@@ -555,9 +555,15 @@ fn what_cannot_be_started_is_said() {
             directory: cwd,
         };
         let spawner = SystemSpawner::with(settings());
-        let error = spawner.spawn(host(broken, None)).await.err().unwrap();
+        let error = spawner.spawn(host(broken.clone(), None)).await.err().unwrap();
         assert!(
             matches!(&error, SpawnError::Keeper { detail } if detail.contains("cannot run")),
+            "{error}"
+        );
+        std::fs::write(&broken, "#!/nonexistent/interpreter\n").unwrap();
+        let error = spawner.spawn(host(broken, None)).await.err().unwrap();
+        assert!(
+            matches!(&error, SpawnError::Interpreter { interpreter, .. } if interpreter == "/nonexistent/interpreter"),
             "{error}"
         );
         let error = spawner

@@ -1,7 +1,7 @@
 //! The tools' answers: structured content, and a readable summary of it.
 
 use super::arguments::{Members, quoted};
-use super::facts::{ExternalTool, Facts, ServerFacts, ServerState};
+use super::facts::{ExternalTool, Facts, ServerFacts, ServerState, UnseenServer};
 use super::skills::SkillCatalogue;
 use crate::policy::{CallerGates, GateState};
 use crate::store::{Budgets, CostMode, Task, TaskPage, TaskStatus};
@@ -319,6 +319,7 @@ pub(super) fn external_tools(facts: &dyn Facts, server: Option<&str>) -> Result<
     struct Tools {
         tools: Vec<Box<RawValue>>,
         left_out: usize,
+        not_seen: Vec<UnseenServer>,
     }
     if let Some(server) = server {
         let known = facts.servers();
@@ -331,7 +332,11 @@ pub(super) fn external_tools(facts: &dyn Facts, server: Option<&str>) -> Result<
     let mut answer = Tools {
         tools: Vec::new(),
         left_out: 0,
+        not_seen: facts.unseen(),
     };
+    answer
+        .not_seen
+        .retain(|unseen| server.is_none_or(|server| unseen.server == server));
     let mut lines = Vec::new();
     let mut room = TOOLS_BYTES_MAX;
     for tool in facts
@@ -359,6 +364,14 @@ pub(super) fn external_tools(facts: &dyn Facts, server: Option<&str>) -> Result<
         );
     }
     push_list(&mut text, &lines, String::clone);
+    push_list(&mut text, &answer.not_seen, |unseen| {
+        let reason = unseen
+            .reason
+            .as_ref()
+            .map(|reason| format!(": {}", brief(reason, SUMMARY_TEXT_MAX)));
+        let (server, state, reason) = (&unseen.server, unseen.state, reason.unwrap_or_default());
+        format!("{server}: its tools are not known, it is {state}{reason}")
+    });
     outcome(&text, &answer)
 }
 

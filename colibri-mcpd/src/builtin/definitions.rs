@@ -198,7 +198,7 @@ fn all() -> Vec<Definition> {
             EXTERNAL_LIST_TOOLS,
             object(&[], json!({"server": server_id()})),
             object(
-                &["tools", "left_out"],
+                &["tools", "left_out", "not_seen"],
                 json!({
                     "tools": list_of(&["name", "server", "tool", "input_schema"], json!({
                         "name": {"type": "string", "description": "The name under which the tool is exposed."},
@@ -210,6 +210,11 @@ fn all() -> Vec<Definition> {
                     })),
                     "left_out": {"type": "integer", "minimum": 0,
                         "description": "Tools for which the answer had no room: ask for one server at a time."},
+                    "not_seen": list_of(&["server", "state", "reason"], json!({
+                        "server": string(),
+                        "state": {"type": "string"},
+                        "reason": {"type": ["string", "null"]},
+                    })),
                 }),
             ),
         ),

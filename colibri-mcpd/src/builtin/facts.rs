@@ -117,6 +117,17 @@ pub struct ServerFacts {
     pub jail: Option<JailFacts>,
 }
 
+/// A server whose tools are not known, because it was never seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UnseenServer {
+    /// Its id.
+    pub server: String,
+    /// How it is.
+    pub state: &'static str,
+    /// Why it is not well.
+    pub reason: Option<String>,
+}
+
 /// A tool of an external server, as this caller sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExternalTool<'a> {
@@ -157,6 +168,8 @@ pub trait Facts {
     fn collisions(&self) -> Vec<String>;
     /// Names that could be taken for others, a sentence each.
     fn look_alikes(&self) -> Vec<String>;
+    /// The servers whose tools are not known.
+    fn unseen(&self) -> Vec<UnseenServer>;
     /// The external tools in the order of `tools/list`.
     fn external_tools(&self) -> Box<dyn Iterator<Item = ExternalTool<'_>> + '_>;
 }

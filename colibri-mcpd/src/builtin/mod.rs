@@ -14,7 +14,9 @@ mod skills;
 pub use answer::ToolOutcome;
 pub use arguments::ArgumentError;
 pub use definitions::{Definition, EXTERNAL_CALL_TOOL, Route, Tool, definition, definitions};
-pub use facts::{ExternalTool, Facts, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport};
+pub use facts::{
+    ExternalTool, Facts, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport, UnseenServer,
+};
 pub use skills::{Skill, SkillCatalogue, SkillProblem, Skills};
 
 use crate::store::{

@@ -83,6 +83,13 @@ impl Facts for Fake {
     fn look_alikes(&self) -> Vec<String> {
         vec!["servers docs and d0cs could be taken for each other".to_owned()]
     }
+    fn unseen(&self) -> Vec<UnseenServer> {
+        vec![UnseenServer {
+            server: "docs".to_owned(),
+            state: "failed",
+            reason: Some("cannot run \u{1b}x".to_owned()),
+        }]
+    }
     fn external_tools(&self) -> Box<dyn Iterator<Item = ExternalTool<'_>> + '_> {
         Box::new(self.external.iter().map(|(server, tool, definition)| ExternalTool {
             name: format!("{server}__{tool}").into(),
@@ -290,8 +297,14 @@ fn external_tools_are_listed_with_their_schemas_as_written() {
         json!({"name": "docs__bad", "server": "docs", "tool": "bad", "input_schema": {}})
     );
     assert!(text.contains("- github__search: Finds\\u{202e}"), "{text}");
+    assert_eq!(listed["not_seen"][0]["server"], "docs");
+    assert!(
+        text.contains("docs: its tools are not known, it is failed: cannot run \\u{1b}x"),
+        "{text}"
+    );
 
     let (listed, _) = bench.ok("colibri_external_mcp_list_tools", json!({"server": "github"}));
+    assert_eq!(listed["not_seen"], json!([]));
     assert_eq!(
         (listed["tools"].as_array().unwrap().len(), &listed["left_out"]),
         (1, &json!(0))

@@ -89,6 +89,8 @@ pub struct Parts {
     pub progress_token: Option<Range<usize>>,
     /// The arguments of a tool call.
     pub arguments: Arguments,
+    /// Whether a tool call is to become a task, whose result is asked for later.
+    pub task: bool,
 }
 
 /// Where the arguments of a tool call stand.

@@ -1,6 +1,6 @@
 //! What the daemon does to itself before it opens anything, and what it refuses to be.
 
-use super::sys;
+use super::{orphans, sys};
 use std::io;
 
 /// More privilege than the daemon may have.
@@ -15,12 +15,13 @@ pub enum Privilege {
 }
 
 /// Makes this process neither traceable nor dumpable: nobody of the same user, host servers above all, reads its memory
-/// or its environment, and no core file holds a secret.
+/// or its environment, and no core file holds a secret. What loses its supervisor comes to it, to be ended.
 ///
 /// # Errors
 /// The kernel refused; the daemon must not start then.
 pub fn harden() -> io::Result<()> {
-    sys::not_traceable()
+    sys::not_traceable()?;
+    orphans::adopt()
 }
 
 /// The privilege that this process has and should not have; `None`: it is as it must be.

@@ -8,11 +8,12 @@
 pub mod as_user;
 pub mod harden;
 pub mod keeper;
+mod orphans;
 mod priv_mode;
 mod spawner;
 mod sys;
 mod tree;
 
 pub use priv_mode::{CommandLine, JailConfig, check_contract, check_program, jail_wrap, prepare_spawn_command};
-pub use spawner::{BoxFuture, Exit, Order, Process, Settings, SpawnError, Spawned, Spawner, SystemSpawner};
+pub use spawner::{BoxFuture, Exit, Order, PATH, Process, Settings, SpawnError, Spawned, Spawner, SystemSpawner};
 pub use tree::Processes;

@@ -11,8 +11,10 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use secrecy::ExposeSecret as _;
 use std::ffi::OsString;
 use std::fmt;
+use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// mdo(1), of FreeBSD's base system.
 const MDO: &str = "/usr/bin/mdo";
@@ -104,7 +106,8 @@ pub fn prepare_spawn_command(settings: &Settings, order: &Order, session: &str) 
             directory,
             ..
         } => {
-            check_program(program)?;
+            let path = environment.get("PATH").map(|path| path.expose_secret());
+            check_program(program, path.unwrap_or(&settings.path))?;
             let mut carried: Vec<(OsString, OsString)> = Vec::new();
             let base = [
                 ("PATH", settings.path.as_str()),
@@ -137,17 +140,33 @@ pub fn prepare_spawn_command(settings: &Settings, order: &Order, session: &str) 
     }
 }
 
-/// The mode that is used where `wanted` is asked for, with a warning in the log when it is another.
+/// The mode that is used where `wanted` is asked for: found out once, with a warning in the log when it is another. After
+/// the helper was exchanged the daemon is started again anyway.
 pub(super) fn reachable(wanted: PrivMode) -> Result<PrivMode, SpawnError> {
-    let obstacle = obstacle(Path::new(HELPER))?;
-    let mode = fall_back(wanted, obstacle);
-    if let Some(why) = obstacle.filter(|_| mode != wanted) {
-        if !Path::new(SUDO).exists() {
-            return Err(SpawnError::HelperPowerless { why });
+    static FOUND: OnceLock<PrivMode> = OnceLock::new();
+    once(&FOUND, wanted, || {
+        let obstacle = obstacle(Path::new(HELPER))?;
+        match obstacle.filter(|_| fall_back(wanted, obstacle) == PrivMode::Sudo) {
+            Some(why) if !Path::new(SUDO).exists() => Err(SpawnError::HelperPowerless { why }),
+            _ => Ok(obstacle),
         }
+    })
+}
+
+fn once(
+    found: &OnceLock<PrivMode>,
+    wanted: PrivMode,
+    look: impl FnOnce() -> Result<Option<&'static str>, SpawnError>,
+) -> Result<PrivMode, SpawnError> {
+    if let Some(mode) = found.get() {
+        return Ok(*mode);
+    }
+    let obstacle = look()?;
+    let mode = fall_back(wanted, obstacle);
+    if let Some(why) = obstacle.filter(|_| mode != wanted && found.get().is_none()) {
         tracing::warn!("{HELPER} cannot gain root: {why}; trying sudo -n instead");
     }
-    Ok(mode)
+    Ok(*found.get_or_init(|| mode))
 }
 
 /// `helper` becomes `sudo` where the helper cannot gain root; mdo and sudo do not need its setuid bit.
@@ -180,8 +199,8 @@ fn obstacle(helper: &Path) -> Result<Option<&'static str>, SpawnError> {
 /// An early look at a host server's program, for an error that names it; the kernel decides at the start.
 ///
 /// # Errors
-/// It is missing or not executable.
-pub fn check_program(program: &Path) -> Result<(), SpawnError> {
+/// It is missing or not executable, or it is a script whose interpreter is missing, which may be looked for in `path`.
+pub fn check_program(program: &Path, path: &str) -> Result<(), SpawnError> {
     let failed = |error| SpawnError::Program {
         program: program.to_owned(),
         error,
@@ -190,7 +209,32 @@ pub fn check_program(program: &Path) -> Result<(), SpawnError> {
     if !file.is_file() || file.mode() & 0o111 == 0 {
         return Err(failed(std::io::Error::other("not an executable file")));
     }
-    Ok(())
+    match missing_interpreter(program, path) {
+        Some(interpreter) => Err(SpawnError::Interpreter {
+            program: program.to_owned(),
+            interpreter,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// What a script's first line asks for and what is not there: the interpreter, or what env(1) is to find in `path`.
+fn missing_interpreter(program: &Path, path: &str) -> Option<String> {
+    let mut first = Vec::new();
+    let mut file = std::fs::File::open(program).ok()?.take(256);
+    file.read_to_end(&mut first).ok()?;
+    let first = first.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let mut words = std::str::from_utf8(first).ok()?.split_ascii_whitespace();
+    let interpreter = Path::new(words.next()?);
+    if !interpreter.exists() {
+        return Some(interpreter.display().to_string());
+    }
+    if interpreter.file_name()? != "env" {
+        return None;
+    }
+    let name = words.find(|word| !word.starts_with('-') && !word.contains('='))?;
+    let is_there = |directory: &str| Path::new(directory).join(name).exists();
+    (!name.contains('/') && !path.split(':').any(is_there)).then(|| format!("{name}, in PATH {path}"))
 }
 
 /// Checks that helper and daemon speak of the same things: `--version` must print this build's contract number.
@@ -218,6 +262,41 @@ fn contract(version: &str) -> Option<u32> {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn how_root_is_reached_is_found_out_once() {
+        let found = OnceLock::new();
+        let missing = || {
+            Err(SpawnError::HelperMissing {
+                error: std::io::ErrorKind::NotFound.into(),
+            })
+        };
+        assert!(once(&found, PrivMode::Helper, missing).is_err());
+        assert_eq!(
+            once(&found, PrivMode::Helper, || Ok(Some("why"))).unwrap(),
+            PrivMode::Sudo
+        );
+        assert_eq!(
+            once(&found, PrivMode::Helper, || panic!("looked at again")).unwrap(),
+            PrivMode::Sudo
+        );
+    }
+
+    #[test]
+    fn a_script_without_its_interpreter_is_told_of() {
+        let directory = tempfile::tempdir().unwrap();
+        let asks = |line: &str| {
+            let path = directory.path().join("script");
+            std::fs::write(&path, line).unwrap();
+            missing_interpreter(&path, "/nowhere:/bin:/usr/bin")
+        };
+        assert_eq!(asks("#!/bin/sh\n"), None);
+        assert_eq!(asks("#! /usr/bin/env -S sh -c\n"), None);
+        assert_eq!(asks("\u{7f}ELF"), None);
+        assert_eq!(asks("#!/opt/none/node --x\nrest").as_deref(), Some("/opt/none/node"));
+        let told = asks("#!/usr/bin/env -S A=1 no-such-node\n").unwrap();
+        assert_eq!(told, "no-such-node, in PATH /nowhere:/bin:/usr/bin");
+    }
 
     fn words(command: &CommandLine) -> Vec<String> {
         std::iter::once(command.program.as_os_str())

@@ -1,7 +1,7 @@
 //! Starting server processes, and learning how they ended.
 
 use super::priv_mode::{CommandLine, JailConfig, helper_command, prepare_spawn_command, reachable};
-use super::{keeper, sys};
+use super::{keeper, orphans, sys};
 use colibri_api::{HELPER, PrivMode};
 use colibri_text::brief;
 use secrecy::SecretString;
@@ -16,6 +16,9 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+
+/// `PATH` of host servers whose entry sets none.
+pub const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// What the helper writes on stderr before the server's program is executed, followed by the jail's number.
 const HELPER_STARTED: &str = "helper: started jid=";
@@ -141,6 +144,14 @@ pub enum SpawnError {
         /// What the system says.
         error: io::Error,
     },
+    /// A host server's program is a script whose interpreter is not there.
+    #[error("cannot run {program}: its first line asks for {interpreter}, which is not there; install it, or correct the line", program = .program.display())]
+    Interpreter {
+        /// As the registry has it.
+        program: PathBuf,
+        /// What is missing.
+        interpreter: String,
+    },
     /// A host server's working directory is not there.
     #[error("cannot use {directory} as working directory: {error}; check cwd in the registry", directory = .directory.display())]
     Directory {
@@ -161,7 +172,7 @@ pub enum SpawnError {
         error: io::Error,
     },
     /// The keeper could not start the server.
-    #[error("not started: {detail}")]
+    #[error("{detail}")]
     Keeper {
         /// What the keeper said.
         detail: String,
@@ -254,6 +265,15 @@ impl SpawnError {
         )
     }
 
+    /// Whether a limit of the policy is reached, on what runs or on starts: who waits has a turn.
+    pub fn is_limit(&self) -> bool {
+        let of_limit = |rule: &str| rule.starts_with("max") || rule.starts_with("starts");
+        match self {
+            Self::TryLater { detail } => detail.split_once("by rule '").is_some_and(|(_, rule)| of_limit(rule)),
+            _ => false,
+        }
+    }
+
     /// The error behind the helper's exit status when no server ran (sysexits(3)).
     fn of_helper(mode: PrivMode, exit: Exit, detail: String) -> Self {
         match exit {
@@ -290,7 +310,7 @@ impl Settings {
         Self {
             priv_mode,
             keeper,
-            path: "/usr/local/bin:/usr/bin:/bin".to_owned(),
+            path: PATH.to_owned(),
             home: user
                 .and_then(|user| user.dir.into_os_string().into_string().ok())
                 .unwrap_or_else(|| "/".to_owned()),
@@ -364,10 +384,11 @@ async fn supervise(command: &CommandLine, session: String) -> Result<Spawned, Sp
     let mode = command.privilege;
     let Some(rest) = started else {
         // The lifeline stays until the end is known, or the helper would take its loss for an order.
-        let exit = child.wait().await.map_or(Exit::Unknown, Exit::from);
+        let exit = waited_for(&mut child).await;
         drop(stdin);
         let detail = readable(&before);
         let Some(mode) = mode else {
+            let detail = detail.strip_prefix("keeper: ").unwrap_or(&detail).to_owned();
             return Err(SpawnError::Keeper { detail });
         };
         let error = SpawnError::of_helper(mode, exit, detail);
@@ -414,7 +435,7 @@ impl Process for Supervised {
 
     fn wait(&mut self) -> BoxFuture<'_, Exit> {
         Box::pin(async {
-            let exit = self.child.wait().await.map_or(Exit::Unknown, Exit::from);
+            let exit = waited_for(&mut self.child).await;
             if matches!(exit, Exit::SupervisorKilled(_))
                 && let Some(mode) = self.sweep_after_kill.take()
             {
@@ -423,6 +444,19 @@ impl Process for Supervised {
             exit
         })
     }
+}
+
+/// How a supervisor ended. What one leaves behind that was killed is ended.
+async fn waited_for(child: &mut Child) -> Exit {
+    let pid = child.id();
+    let exit = child.wait().await.map_or(Exit::Unknown, Exit::from);
+    if let Some(pid) = pid {
+        orphans::supervisor_gone(pid);
+        if matches!(exit, Exit::SupervisorKilled(_)) {
+            orphans::end_orphans();
+        }
+    }
+    exit
 }
 
 fn sweep_later(mode: PrivMode) {
@@ -451,7 +485,7 @@ pub(super) async fn run(mode: PrivMode, errand: &str) -> Result<String, SpawnErr
         let (mut output, mut messages) = (Vec::new(), Vec::new());
         let (mut stdout, mut stderr) = (stdout.take(KEPT as u64), stderr.take(KEPT as u64));
         let _ = tokio::join!(stdout.read_to_end(&mut output), stderr.read_to_end(&mut messages));
-        let exit = child.wait().await.map_or(Exit::Unknown, Exit::from);
+        let exit = waited_for(&mut child).await;
         drop(stdin);
         match exit {
             Exit::Status(0) => Ok(String::from_utf8_lossy(&output).into_owned()),
@@ -484,16 +518,17 @@ fn begin(command: &CommandLine) -> Result<Pipes, SpawnError> {
             directory: directory.clone(),
             error,
         })?;
-    let mut child = tokio::process::Command::new(&command.program)
+    let mut supervisor = tokio::process::Command::new(&command.program);
+    supervisor
         .args(&command.arguments)
         .env_clear()
         .envs(command.environment.iter().map(|(name, value)| (name, value)))
         .current_dir(directory)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| supervisor_error(command.program.clone(), error))?;
+        .stderr(Stdio::piped());
+    let mut child =
+        orphans::start_supervisor(&mut supervisor).map_err(|error| supervisor_error(command.program.clone(), error))?;
     match (child.stdin.take(), child.stdout.take(), child.stderr.take()) {
         (Some(stdin), Some(stdout), Some(stderr)) => Ok(Pipes {
             child,
@@ -664,7 +699,14 @@ mod tests {
         let of = |status| SpawnError::of_helper(PrivMode::Helper, Exit::Status(status), "why".to_owned());
         assert!(matches!(of(64), SpawnError::Usage { .. }));
         assert!(matches!(of(71), SpawnError::System { .. }) && of(71).is_transient());
-        assert!(matches!(of(75), SpawnError::TryLater { .. }) && of(75).is_transient());
+        assert!(matches!(of(75), SpawnError::TryLater { .. }) && of(75).is_transient() && !of(75).is_limit());
+        let refused = |rule: &str| SpawnError::TryLater {
+            detail: format!("helper: refused by rule '{rule}'"),
+        };
+        for rule in ["max", "max_per_server", "starts_per_minute"] {
+            assert!(refused(rule).is_limit(), "{rule}");
+        }
+        assert!(!refused("jail").is_limit() && !refused("digest").is_limit());
         assert!(matches!(of(77), SpawnError::Refused { .. }) && !of(77).is_transient());
         assert!(matches!(of(78), SpawnError::BadFile { .. }) && !of(78).is_transient());
         assert!(matches!(of(1), SpawnError::NoRoot { .. }) && !of(1).is_transient());

@@ -304,9 +304,11 @@ mod platform {
         pub parent: i32,
         /// Its real user id.
         pub uid: u32,
+        /// Whether it has ended and was not waited for.
+        pub is_zombie: bool,
     }
 
-    /// Every process that this user may see, zombies left out (sysctl(3) `kern.proc.proc`).
+    /// Every process that this user may see (sysctl(3) `kern.proc.proc`).
     ///
     /// # Errors
     /// The kernel refused, or its processes do not look as this program was built to know them.
@@ -346,13 +348,12 @@ mod platform {
             if process.ki_structsize as usize != stride {
                 return Err(io::Error::other("processes of another size than this program knows"));
             }
-            if process.ki_stat != ZOMBIE {
-                found.push(Relation {
-                    pid: process.ki_pid,
-                    parent: process.ki_ppid,
-                    uid: process.ki_ruid,
-                });
-            }
+            found.push(Relation {
+                pid: process.ki_pid,
+                parent: process.ki_ppid,
+                uid: process.ki_ruid,
+                is_zombie: process.ki_stat == ZOMBIE,
+            });
         }
         Ok(found)
     }

@@ -103,7 +103,11 @@ impl Processes {
     /// Looks at all processes at once (sysctl `kern.proc`); empty where the kernel refuses.
     pub fn look() -> Self {
         Self {
-            all: super::sys::relations().unwrap_or_default(),
+            all: super::sys::relations()
+                .unwrap_or_default()
+                .into_iter()
+                .filter(|process| !process.is_zombie)
+                .collect(),
         }
     }
 
@@ -135,6 +139,20 @@ impl Processes {
             Some((pid, field("Uid:")?.parse().ok()?))
         })
     }
+}
+
+/// The processes whose parent this one is, those that have ended and were not waited for among them.
+#[cfg(target_os = "linux")]
+pub fn children_of(pid: i32) -> Vec<i32> {
+    children(pid)
+}
+
+/// The processes whose parent this one is, those that have ended and were not waited for among them.
+#[cfg(target_os = "freebsd")]
+pub fn children_of(pid: i32) -> Vec<i32> {
+    let all = super::sys::relations().unwrap_or_default();
+    let children = all.iter().filter(|process| process.parent == pid);
+    children.map(|process| process.pid).collect()
 }
 
 #[cfg(target_os = "linux")]

@@ -150,9 +150,6 @@ impl Daemon {
 
     /// The servers that were never seen and that this client may see: nobody starts what is hidden from them.
     fn unseen_by(&self, client: &Client) -> Vec<Arc<Server>> {
-        if self.chain.rules.gates_for(client).check(Gate::External).is_err() {
-            return Vec::new();
-        }
         let rights = self.chain.rules.rights(client);
         let mut unseen = self.host.unseen();
         unseen.retain(|server| rights.sees_any(&server.id));
@@ -161,6 +158,15 @@ impl Daemon {
 
     /// Has the servers started that were never seen, for a list: those that it is to wait for, and until when.
     pub fn discover(&self, call: &Call) -> Vec<(Instant, Arc<Server>)> {
+        if self.chain.rules.gates_for(&call.client).check(Gate::External).is_err() {
+            // The list shows none of their tools.
+            return Vec::new();
+        }
+        self.discover_ungated(call)
+    }
+
+    /// The same for `colibri_external_mcp_list_tools`: listing needs no gate, calling does.
+    pub fn discover_ungated(&self, call: &Call) -> Vec<(Instant, Arc<Server>)> {
         let unseen = self.unseen_by(&call.client);
         self.host.discover(&unseen, &call.client.caller, call.client.connection)
     }

@@ -383,6 +383,7 @@ impl Session {
             Ok(request) => {
                 trace = request.meta.object.and_then(read_trace);
                 used = request.name;
+                parts.task = request.task.is_some();
                 parts.progress_token = request.meta.progress_token.map(|token| token.span());
                 let target = self
                     .target((&request, &name), params, &key, &mut parts)

@@ -1,16 +1,18 @@
 //! Opening a server process: started, its era found out or remembered, its handshake done.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
 use super::Host;
 use super::catalogue::{Catalogue, Definition};
 use super::pool::{ProcessKey, Server, Tie};
 use super::session::Session;
+use crate::confine::{SpawnError, Spawned};
 use crate::wire::Outbox;
 use colibri_protocol::upstream::{self, Probe, ServerSays, Unusable, Walk};
 use colibri_protocol::{Code, Failure, Version};
@@ -19,28 +21,131 @@ use colibri_text::visible;
 /// How long a server may take to answer the probe before it counts as legacy.
 const PROBE: Duration = Duration::from_secs(5);
 
+/// Between two tries of who waits its turn, unless a process ends meanwhile.
+const BETWEEN_TRIES: Duration = Duration::from_millis(500);
+/// However many end.
+const LEAST_BETWEEN_TRIES: Duration = Duration::from_millis(50);
+
+/// Why there is no process.
+pub(super) enum NotStarted {
+    /// The server failed. The message is the cause alone.
+    Failed(Failure),
+    /// It is not now its turn: a limit is reached, or the helper says so. No failure of the server.
+    NotNow(Failure),
+}
+
+impl From<Failure> for NotStarted {
+    fn from(failure: Failure) -> NotStarted {
+        NotStarted::Failed(failure)
+    }
+}
+
 /// Starts a process of a server, opens it in the era that it speaks, and asks it for its tools: a process whose
 /// definitions were not judged is given to nobody.
-pub(super) async fn start(host: &Arc<Host>, server: &Arc<Server>, key: ProcessKey) -> Result<Arc<Session>, Failure> {
+pub(super) async fn start(host: &Arc<Host>, server: &Arc<Server>, key: ProcessKey) -> Result<Arc<Session>, NotStarted> {
     let until = Instant::now() + server.limits.start;
     let limit = server.limits.start.as_millis();
+    let turn = Turn::default();
     let start = async {
-        // No call is lost with a process that has none yet.
-        let of_start = |failure: Failure| match failure.code {
-            Code::ServerDied => broken(server, &failure.message),
-            _ => failure,
-        };
-        let opening = open(host, server, key).await.map_err(of_start)?;
+        let opening = open(host, server, key, &turn).await?;
         let session = &opening.session;
         listen(session);
-        let catalogue = walk_tools(session, server.limits.start).await.map_err(of_start)?;
+        let catalogue = walk_tools(session, server.limits.start).await?;
         server.learned(session, catalogue).await?;
         Ok(opening.keep())
     };
-    timeout_at(until, start).await.unwrap_or_else(|_| {
-        let message = format!("{}: not ready within {limit} ms (start_timeout_ms)", server.id);
-        Err(Failure::new(Code::TimeoutStart, message).of_server(&*server.id))
-    })
+    let late = |message: String| Failure::new(Code::TimeoutStart, message).of_server(&*server.id);
+    match timeout_at(until, start).await {
+        // No call is lost with a process that has none yet.
+        Ok(Err(NotStarted::Failed(failure))) if failure.code == Code::ServerDied => {
+            Err(broken(server, &failure.message).into())
+        }
+        Ok(result) => result,
+        Err(_) => Err(match turn.waits_for() {
+            Some(why) => NotStarted::NotNow(late(format!(
+                "its turn did not come within {limit} ms (start_timeout_ms): {why}"
+            ))),
+            None => late(format!("not ready within {limit} ms (start_timeout_ms)")).into(),
+        }),
+    }
+}
+
+/// What a start waits for that is over a limit.
+#[derive(Default)]
+struct Turn(Mutex<Option<String>>);
+
+impl Turn {
+    fn set(&self, why: Option<String>) {
+        *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = why;
+    }
+
+    fn waits_for(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+}
+
+/// Who of a server's starts waits for its turn, in the order in which they came.
+#[derive(Default)]
+pub(super) struct Queue {
+    turn: tokio::sync::Mutex<()>,
+    waiting: AtomicUsize,
+}
+
+/// One that waits, until it is dropped.
+struct Waiting<'a>(&'a Queue);
+
+impl<'a> Waiting<'a> {
+    fn new(queue: &'a Queue) -> Waiting<'a> {
+        queue.waiting.fetch_add(1, Ordering::AcqRel);
+        Waiting(queue)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Has a process started. What is over a limit waits its turn: behind those who wait already, and one asks for all.
+async fn spawned(host: &Host, server: &Server, turn: &Turn) -> Result<Spawned, NotStarted> {
+    let queue = &server.queue;
+    if queue.waiting.load(Ordering::Acquire) == 0 {
+        match host.spawner.spawn(host.order(server)?).await {
+            Err(error) if error.is_limit() => turn.set(Some(error.to_string())),
+            other => return other.map_err(|error| not_started(host, server, &error)),
+        }
+    } else {
+        turn.set(Some("others wait for theirs".to_owned()));
+    }
+    let _waiting = Waiting::new(queue);
+    let _turn = queue.turn.lock().await;
+    let mut processes = host.processes.subscribe();
+    loop {
+        processes.mark_unchanged();
+        match host.spawner.spawn(host.order(server)?).await {
+            Err(error) if error.is_limit() => turn.set(Some(error.to_string())),
+            other => {
+                turn.set(None);
+                return other.map_err(|error| not_started(host, server, &error));
+            }
+        }
+        sleep(LEAST_BETWEEN_TRIES).await;
+        let _ = timeout(BETWEEN_TRIES, processes.changed()).await;
+    }
+}
+
+fn not_started(host: &Host, server: &Server, error: &SpawnError) -> NotStarted {
+    let code = if error.is_transient() {
+        Code::IntegrationUnavailable
+    } else {
+        Code::ServerUnstartable
+    };
+    let failure = Failure::new(code, host.redact(&error.to_string())).of_server(&*server.id);
+    match error {
+        SpawnError::TryLater { .. } => NotStarted::NotNow(failure),
+        _ => NotStarted::Failed(failure),
+    }
 }
 
 /// A process that is being opened. Unless it is kept it ends, whatever became of opening it.
@@ -64,9 +169,9 @@ impl Drop for Opening {
     }
 }
 
-async fn open(host: &Arc<Host>, server: &Arc<Server>, key: ProcessKey) -> Result<Opening, Failure> {
+async fn open(host: &Arc<Host>, server: &Arc<Server>, key: ProcessKey, turn: &Turn) -> Result<Opening, NotStarted> {
     if let Some(version) = server.version() {
-        let opening = spawn(host, server, key, version).await?;
+        let opening = spawn(host, server, key, turn, version).await?;
         match greet(&opening.session, version).await {
             Ok(()) => return Ok(opening),
             Err(failure) => {
@@ -80,7 +185,7 @@ async fn open(host: &Arc<Host>, server: &Arc<Server>, key: ProcessKey) -> Result
     }
     // The era is found out on a process of its own: a legacy server may exit on the probe, and a process is locked to
     // the era of its first message.
-    let opening = spawn(host, server, key, Version::LATEST).await?;
+    let opening = spawn(host, server, key, turn, Version::LATEST).await?;
     let probe = opening.session.ask(upstream::discover, PROBE, Code::TimeoutStart).await;
     let legacy = match &probe {
         Ok(answered) => {
@@ -106,7 +211,7 @@ async fn open(host: &Arc<Host>, server: &Arc<Server>, key: ProcessKey) -> Result
     }
     opening.session.end("it was only asked which MCP versions it speaks");
     drop(opening);
-    let opening = spawn(host, server, key, Version::LATEST_LEGACY).await?;
+    let opening = spawn(host, server, key, turn, Version::LATEST_LEGACY).await?;
     greet(&opening.session, Version::LATEST_LEGACY).await?;
     Ok(opening)
 }
@@ -183,17 +288,14 @@ pub struct Said {
     pub instructions: Option<String>,
 }
 
-async fn spawn(host: &Arc<Host>, server: &Arc<Server>, key: ProcessKey, version: Version) -> Result<Opening, Failure> {
-    let order = host.order(server)?;
-    let spawned = host.spawner.spawn(order).await.map_err(|error| {
-        let code = if error.is_transient() {
-            Code::IntegrationUnavailable
-        } else {
-            Code::ServerUnstartable
-        };
-        let message = host.redact(&error.to_string());
-        Failure::new(code, format!("{} was not started: {message}", server.id)).of_server(&*server.id)
-    })?;
+async fn spawn(
+    host: &Arc<Host>,
+    server: &Arc<Server>,
+    key: ProcessKey,
+    turn: &Turn,
+    version: Version,
+) -> Result<Opening, NotStarted> {
+    let spawned = spawned(host, server, turn).await?;
     let outbox = Arc::new(Outbox::new(super::session::MOST_UNREAD, host.budget.clone()));
     let session = Session::new(
         server.clone(),
@@ -216,7 +318,7 @@ async fn spawn(host: &Arc<Host>, server: &Arc<Server>, key: ProcessKey, version:
 fn broken(server: &Server, what: &str) -> Failure {
     // What a server says of itself may hold what it was given.
     let what = server.redact(what);
-    Failure::new(Code::IntegrationUnavailable, format!("{}: {what}", server.id)).of_server(&*server.id)
+    Failure::new(Code::IntegrationUnavailable, what).of_server(&*server.id)
 }
 
 fn unusable(server: &Server, error: &Unusable) -> Failure {

@@ -194,7 +194,10 @@ impl Host {
             let executable = executable(entry);
             match before.get(id) {
                 // A contract is a file of its own, which may have changed.
-                Some(old) if old.entry == *entry && old.executable == executable && entry.contract.is_none() => {
+                Some(old) if is_same(&old.entry, entry) && old.executable == executable && entry.contract.is_none() => {
+                    if old.set_digest(&entry.digest) && old.catalogue().seen {
+                        self.remember(old, &old.catalogue());
+                    }
                     old.block(found.blocked());
                     old.reset();
                     servers.insert(id.clone(), old.clone());
@@ -340,11 +343,7 @@ impl Host {
     /// Keeps what a server said for the next start of the daemon.
     fn remember(&self, server: &Server, catalogue: &Arc<Catalogue>) {
         let store = self.store.clone();
-        let (id, digest, executable) = (
-            server.id.clone(),
-            server.entry.digest.clone(),
-            server.executable.clone(),
-        );
+        let (id, digest, executable) = (server.id.clone(), server.digest(), server.executable.clone());
         let catalogue = catalogue.clone();
         tokio::task::spawn_blocking(move || {
             if let Err(error) = catalogue.keep(&store, &id, &digest, &executable) {
@@ -377,16 +376,14 @@ impl Host {
 impl Host {
     /// What starts a process of a server.
     fn order(&self, server: &Server) -> Result<Order, Failure> {
-        let refuse = |why: &str| {
-            Err(Failure::new(Code::ServerUnstartable, format!("{}: {why}", server.id)).of_server(&*server.id))
-        };
+        let refuse = |why: &str| Err(Failure::new(Code::ServerUnstartable, why).of_server(&*server.id));
         let Transport::Stdio(command) = &server.entry.transport else {
             return refuse("servers behind a url are not supported yet");
         };
         if command.jail.is_some() {
             return Ok(Order::Jailed(JailConfig {
                 server: server.id.to_string(),
-                digest: server.entry.digest.clone(),
+                digest: server.digest().to_string(),
             }));
         }
         let environment = match self.secrets.resolve(&command.env) {
@@ -411,6 +408,15 @@ impl Host {
     fn redact(&self, text: &str) -> String {
         self.secrets.redactor().redact(text).into_owned()
     }
+}
+
+/// Whether two entries say the same, however they are written.
+fn is_same(one: &Entry, other: &Entry) -> bool {
+    let written_alike = Entry {
+        digest: one.digest.clone(),
+        ..other.clone()
+    };
+    *one == written_alike
 }
 
 /// What tells one executable from the next: its path, and size and time of its last change where it can be seen. A

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::catalogue::Catalogue;
+use super::handshake::{NotStarted, Queue};
 use super::registry;
 use super::retry::{self, Discovery, Health};
 use super::session::{Crash, Keeper, Limits, Session};
@@ -143,6 +144,8 @@ pub struct Server {
     pub metrics: CallMetrics,
     /// Who watches what it and the daemon say to each other.
     pub taps: Arc<Taps>,
+    /// Starts that wait for their turn.
+    pub(super) queue: Queue,
     host: Weak<Host>,
     inner: Mutex<Inner>,
     /// Held while definitions are judged: what was judged last is also what counts.
@@ -164,6 +167,8 @@ struct Inner {
     allowances: BTreeMap<Option<u32>, Arc<Allowance>>,
     discovery: Discovery,
     blocked: Option<String>,
+    /// SHA-256 of its entry as it is written now, which may be otherwise than when the entry was first read.
+    digest: Arc<str>,
     /// The version found out, once it is known.
     version: Option<Version>,
     /// What the process said that was asked last.
@@ -247,17 +252,18 @@ impl Server {
             contract,
             limits: host.limits(&entry),
             isolation: loaded.isolation(),
-            entry,
             executable,
             metrics: CallMetrics::default(),
             taps: Arc::default(),
             host: host.me.clone(),
+            queue: Queue::default(),
             inner: Mutex::new(Inner {
                 slots: BTreeMap::new(),
                 health: BTreeMap::new(),
                 allowances: BTreeMap::new(),
                 discovery: Discovery::default(),
                 blocked,
+                digest: Arc::from(&*entry.digest),
                 version: catalogue.version,
                 catalogue,
                 judgement: Arc::new(judgement),
@@ -266,6 +272,7 @@ impl Server {
                 noted: (0, Instant::now()),
                 shown: (State::Stopped, SystemTime::now()),
             }),
+            entry,
             judging: Arc::new(tokio::sync::Mutex::new(())),
             ailing: AtomicBool::new(false),
             offered: AtomicBool::new(false),
@@ -314,6 +321,21 @@ impl Server {
     pub fn definitions(&self) -> (Arc<Catalogue>, Arc<Judgement>) {
         let inner = self.inner();
         (inner.catalogue.clone(), inner.judgement.clone())
+    }
+
+    /// SHA-256 of its entry as it is written now.
+    pub(super) fn digest(&self) -> Arc<str> {
+        self.inner().digest.clone()
+    }
+
+    /// Its entry says the same as before, in other words perhaps: `true` if so.
+    pub(super) fn set_digest(&self, digest: &str) -> bool {
+        let mut inner = self.inner();
+        let other = *inner.digest != *digest;
+        if other {
+            inner.digest = Arc::from(digest);
+        }
+        other
     }
 
     /// Forgets its failures: what was wrong may have been mended.
@@ -411,7 +433,7 @@ impl Server {
                 () = tokio::time::sleep_until(until_then.min(until)) => Instant::now() >= until,
             };
             if is_over {
-                let message = format!("{} was not started within its start limit: {limit}", self.id);
+                let message = format!("its turn did not come within its start limit: {limit}");
                 return Err(Failure::new(Code::LimitUser, message).of_server(&*self.id));
             }
         }
@@ -445,9 +467,9 @@ impl Server {
         let result = match self.host() {
             Ok(host) => match self.turn(&host, key).await {
                 Ok(()) => handshake::start(&host, &self, key).await,
-                Err(failure) => Err(failure),
+                Err(failure) => Err(NotStarted::NotNow(failure)),
             },
-            Err(failure) => Err(failure),
+            Err(failure) => Err(NotStarted::NotNow(failure)),
         };
         let waiting = {
             let mut inner = self.inner();
@@ -465,12 +487,10 @@ impl Server {
                 }
                 // It ended right after its handshake.
                 Ok(_) => {}
-                // What is over a limit is no failure of the server.
-                Err(failure) if failure.code == Code::LimitUser => {
-                    debug!(server = &*self.id, "not started: {}", failure.message);
-                    inner.discovery.failed();
+                Err(NotStarted::NotNow(failure)) => {
+                    info!(server = &*self.id, "could not be started now: {}", failure.message);
                 }
-                Err(failure) => {
+                Err(NotStarted::Failed(failure)) => {
                     warn!(server = &*self.id, "could not be started: {}", failure.message);
                     let health = inner.health.entry(key.uid()).or_default();
                     health.failed(&failure.message, None, retry::class(failure));
@@ -499,9 +519,15 @@ impl Server {
                 }
             }
         }
+        let opened = result.map_err(|not_started| match not_started {
+            NotStarted::Failed(failure) | NotStarted::NotNow(failure) => Failure {
+                message: format!("{} was not started: {}", self.id, failure.message),
+                ..failure
+            },
+        });
         for waiting in waiting {
             // Who does not wait any more needs no answer.
-            let _ = waiting.send(result.clone());
+            let _ = waiting.send(opened.clone());
         }
     }
 

@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 
 use super::Host;
 use super::pool::Server;
+use super::tool::refuse_task;
 use crate::builtin;
 use crate::chain::dispatch::COLIBRI;
 use crate::chain::metrics::CallMetrics;
@@ -146,8 +147,8 @@ impl Target for Sought {
         }
     }
 
-    fn check(&self, _: &mut Call) -> Result<(), Failure> {
-        Ok(())
+    fn check(&self, call: &mut Call) -> Result<(), Failure> {
+        refuse_task(call, self.describe().server)
     }
 
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Call) {

@@ -16,8 +16,8 @@ use crate::builtin;
 use crate::chain::metrics::CallMetrics;
 use crate::chain::{Call, Chain, Described, Failure, Outcome, Parked, Target};
 use crate::policy::{Gate, LookAlike, Standing, ToolCheck, Verdict, look_alikes, summary};
-use colibri_protocol::Version;
 use colibri_protocol::tools::{Exposure, definition_edits};
+use colibri_protocol::{Code, Version};
 use colibri_wire::Json;
 
 /// One tool of one server.
@@ -36,6 +36,8 @@ pub struct HostTool {
     version: Version,
     /// What the entry's rules say of it.
     verdict: Verdict,
+    /// Whether it runs as a task alone.
+    task_only: bool,
     /// How its definition stands to its pin.
     pub standing: Standing,
     /// What its arguments have to pass, compiled at its first call.
@@ -119,6 +121,14 @@ impl Target for HostTool {
     }
 
     fn check(&self, call: &mut Call) -> Result<(), Failure> {
+        refuse_task(call, &self.server.id)?;
+        if self.task_only {
+            let why = format!(
+                "{} of {} runs as a task only, and tasks are not relayed",
+                self.tool, self.server.id
+            );
+            return Err(no_tasks(why, &self.server.id, "use another tool of this server"));
+        }
         if let Some(failure) = self.verdict.failure(&self.server.id) {
             return Err(failure);
         }
@@ -140,6 +150,31 @@ impl Target for HostTool {
             Verdict::Allow | Verdict::Deny { .. } => self.server.call(call),
         }
     }
+}
+
+/// Refuses a call that is to become a task: nobody could ask for its result.
+///
+/// # Errors
+/// Tasks are not relayed.
+pub(super) fn refuse_task(call: &Call, server: &str) -> Result<(), Failure> {
+    if !call.parts.task {
+        return Ok(());
+    }
+    let why = "tasks are not relayed: params.task is refused before anything is sent";
+    Err(no_tasks(why.to_owned(), server, "call the tool without params.task"))
+}
+
+fn no_tasks(why: String, server: &str, advice: &str) -> Failure {
+    Failure::new(Code::NotSupportedYet, why)
+        .of_server(server)
+        .advising(advice)
+}
+
+/// Whether a tool's definition says that it can be called as a task alone (2025-11-25, basic/utilities/tasks).
+fn is_task_only(definition: &[u8]) -> bool {
+    let definition = Json::part(definition, 0..definition.len());
+    let support = definition.and_then(|definition| definition.get("execution")?.get("taskSupport"));
+    support.is_some_and(|support| support.is_string("required"))
 }
 
 /// Does work that takes long. On the daemon's runtime the other tasks of this thread go on elsewhere meanwhile; a runtime
@@ -284,6 +319,7 @@ impl Table {
                         raw: raw.clone(),
                         version,
                         verdict: server.rules.judge(name, raw),
+                        task_only: is_task_only(raw),
                         standing: standing.clone(),
                         check: OnceLock::new(),
                         forms: Default::default(),

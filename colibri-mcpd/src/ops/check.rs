@@ -3,11 +3,11 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use colibri_registry::Command;
+use colibri_registry::{Command, Value};
 use nix::unistd::{Gid, Group};
 
 use crate::config::Config;
-use crate::confine::check_program;
+use crate::confine::{PATH, check_program};
 use crate::daemon::sources::{Files, Sources, open_pins};
 use crate::host::Transport;
 use crate::host::registry::{FIXED_PATH, Loaded, Server};
@@ -85,7 +85,11 @@ fn missing(command: &Command, secrets: &Secrets) -> Option<String> {
     if command.jail.is_some() {
         return None;
     }
-    if let Err(error) = check_program(&command.program) {
+    let path = match command.env.get("PATH") {
+        Some(Value::Plain(path)) => path,
+        _ => PATH,
+    };
+    if let Err(error) = check_program(&command.program, path) {
         return Some(error.to_string());
     }
     if let Some(directory) = command.cwd.as_ref().filter(|directory| !directory.is_dir()) {

@@ -146,7 +146,7 @@ impl Target for Own {
             Work::Tool(daemon, tool @ builtin::Tool::ExternalListTools) => {
                 let (tool, daemon, chain) = (*tool, daemon.clone(), chain.clone());
                 tokio::spawn(async move {
-                    daemon.host().discovered(daemon.discover(&call)).await;
+                    daemon.host().discovered(daemon.discover_ungated(&call)).await;
                     answer_tool(daemon, tool, chain, call);
                 });
             }

@@ -8,7 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use colibri_jail_helper::names::MARK_PREFIX;
 use colibri_registry::{Jail, Network};
 
-use crate::builtin::{ExternalTool, Facts, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport};
+use crate::builtin::{
+    ExternalTool, Facts, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport, UnseenServer,
+};
 use crate::chain::Client;
 use crate::chain::dispatch::COLIBRI;
 use crate::confine::Processes;
@@ -34,6 +36,17 @@ impl CallerFacts {
             client,
             table,
             rights,
+        }
+    }
+}
+
+impl CallerFacts {
+    fn viewer(&self) -> Viewer {
+        let uid = self.client.caller.uid;
+        if self.rights.operator {
+            Viewer::Operator(Some(uid))
+        } else {
+            Viewer::User(uid)
         }
     }
 }
@@ -75,12 +88,7 @@ impl Facts for CallerFacts {
         let servers = self.daemon.host().servers();
         let seen = |server: &&Arc<Server>| self.rights.sees_any(&server.id);
         let processes = Processes::look();
-        let uid = self.client.caller.uid;
-        let viewer = if self.rights.operator {
-            Viewer::Operator(Some(uid))
-        } else {
-            Viewer::User(uid)
-        };
+        let viewer = self.viewer();
         servers
             .values()
             .filter(seen)
@@ -131,6 +139,20 @@ impl Facts for CallerFacts {
             .filter(seen)
             .map(ToString::to_string)
             .collect()
+    }
+
+    fn unseen(&self) -> Vec<UnseenServer> {
+        let unseen = self.daemon.host().unseen();
+        let seen = unseen.iter().filter(|server| self.rights.sees_any(&server.id));
+        seen.map(|server| {
+            let (state, reason, _) = server.state(self.viewer());
+            UnseenServer {
+                server: server.id.to_string(),
+                state: state.name(),
+                reason,
+            }
+        })
+        .collect()
     }
 
     fn external_tools(&self) -> Box<dyn Iterator<Item = ExternalTool<'_>> + '_> {

@@ -191,7 +191,11 @@ async fn simulate(seed: u64) -> Arc<World> {
             pages: rng.chance(30),
             isolation: rng.pick::<&str>(&["user", "shared", "client", "call"]),
             faulty: !calm && rng.chance(85),
+            limit: None,
         };
+        // A process of one call ends soon, so everybody's turn comes.
+        let limit = (profile.isolation == "call" && rng.chance(50)).then(|| rng.between(1, 3) as usize);
+        let profile = Profile { limit, ..profile };
         let idle = rng.between(1, MOST_IDLE);
         let limit = if calm {
             [60_000, 30_000, 60_000, idle]

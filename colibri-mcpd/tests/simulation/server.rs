@@ -34,6 +34,8 @@ pub struct Profile {
     pub isolation: &'static str,
     /// Whether it ever misbehaves.
     pub faulty: bool,
+    /// The most processes of it that may run at a time.
+    pub limit: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,6 +63,12 @@ impl Spawner for SimulatedSpawner {
             };
             let mut profile = self.profiles[&server].clone();
             sleep(rng.millis(200)).await;
+            let running = *self.world.books().running.entry(server.clone()).or_default();
+            if profile.limit.is_some_and(|limit| running >= limit) {
+                self.world.count("process that has to wait its turn");
+                let detail = "helper: refused by rule 'max_per_server'".to_owned();
+                return Err(SpawnError::TryLater { detail });
+            }
             if profile.faulty && rng.chance(5) {
                 self.world.count("process that could not be started");
                 let program = PathBuf::from("/simulated");
@@ -85,6 +93,7 @@ impl Spawner for SimulatedSpawner {
             let (alive, lifeline) = watch::channel(());
             let name = format!("{server}#{pid}");
             self.world.books().processes += 1;
+            *self.world.books().running.entry(server.clone()).or_default() += 1;
             self.world.count("process");
             self.world.note(&name, &format!("started, speaks {}", profile.version));
             let life = Life {
@@ -256,6 +265,7 @@ impl Life {
         // The end of the process and the end of its output are seen in either order.
         if self.rng.chance(50) {
             self.world.books().processes -= 1;
+            *self.world.books().running.entry(self.server.clone()).or_default() -= 1;
             exit.send_replace(Some(status));
             sleep(self.rng.millis(50)).await;
             drop((stdin, self.stdout.take(), self.stderr.take()));
@@ -263,6 +273,7 @@ impl Life {
             drop((stdin, self.stdout.take(), self.stderr.take()));
             sleep(self.rng.millis(300)).await;
             self.world.books().processes -= 1;
+            *self.world.books().running.entry(self.server.clone()).or_default() -= 1;
             exit.send_replace(Some(status));
         }
     }

@@ -31,6 +31,8 @@ pub struct Books {
     pub failures: Vec<String>,
     /// Server processes that run.
     pub processes: usize,
+    /// The same, of each server.
+    pub running: BTreeMap<String, usize>,
     /// When the daemon was told to end.
     pub shutdown: Option<Instant>,
     /// How often what happened, so that one can see that it does.

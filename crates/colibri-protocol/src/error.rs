@@ -239,7 +239,7 @@ rows! {
         "ask the operator to look after the state directory, then call again"
     NotSupportedYet "NOT_SUPPORTED_YET" 120 Result
         "the server asks back (input_required, URL elicitation) and this client's version of MCP cannot be asked that way \
-         yet"
+         yet, or the call is to run as a task"
         "call the tool from a client that speaks the server's version of MCP"
     Internal "INTERNAL" 190 Result
         "the fault is Colibri's own"

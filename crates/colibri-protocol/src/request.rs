@@ -30,10 +30,11 @@ const META_KEYS: [&str; 5] = [
 ];
 
 /// The keys of `params` that policy, routing or a rewrite reads, here or in the stages after.
-const PARAMS_KEYS: [&str; 16] = [
+const PARAMS_KEYS: [&str; 17] = [
     "_meta",
     "name",
     "arguments",
+    "task",
     "uri",
     "ref",
     "cursor",
@@ -106,6 +107,8 @@ pub struct Request<'a> {
     pub name: Option<Json<'a>>,
     /// `params.arguments`, whatever they are.
     pub arguments: Option<Json<'a>>,
+    /// `params.task`, whatever it is: the caller wants a task, whose result it will ask for later.
+    pub task: Option<Json<'a>>,
 }
 
 /// Reads a request on a connection. `offered` is what [`super::answer::capabilities`] told clients.
@@ -121,7 +124,7 @@ pub fn classify<'a>(
     params: Option<Json<'a>>,
 ) -> Result<Request<'a>, RpcError> {
     let known = Method::parse(method);
-    let [meta_object, name, arguments] = read_params(params)?;
+    let [meta_object, name, arguments, task] = read_params(params)?;
     let declared = match meta_object.and_then(|meta| meta.get(META_PROTOCOL_VERSION)) {
         Some(value) => Some(
             value
@@ -159,6 +162,7 @@ pub fn classify<'a>(
             meta,
             name,
             arguments,
+            task,
         }),
     }
 }
@@ -260,10 +264,10 @@ pub(crate) fn is_id(value: &Json<'_>) -> bool {
     matches!(value.kind(), Kind::String | Kind::Number)
 }
 
-/// `_meta`, which is an object, `name` and `arguments`: the first of [`PARAMS_KEYS`].
-fn read_params(params: Option<Json<'_>>) -> Result<[Option<Json<'_>>; 3], RpcError> {
+/// `_meta`, which is an object, `name`, `arguments` and `task`: the first of [`PARAMS_KEYS`].
+fn read_params(params: Option<Json<'_>>) -> Result<[Option<Json<'_>>; 4], RpcError> {
     let Some(params) = params else {
-        return Ok([None; 3]);
+        return Ok([None; 4]);
     };
     if !params.is_object() {
         return Err(must_be("params", "an object"));
@@ -272,14 +276,14 @@ fn read_params(params: Option<Json<'_>>) -> Result<[Option<Json<'_>>; 3], RpcErr
     if let Some(key) = picked.ambiguous {
         return Err(ambiguous("params", key));
     }
-    let [meta, name, arguments, ..] = picked.values;
+    let [meta, name, arguments, task, ..] = picked.values;
     if meta.is_some_and(|meta| !meta.is_object()) {
         return Err(must_be("_meta", "an object"));
     }
     if let Some(key) = meta.and_then(|meta| meta.ambiguous(&META_KEYS)) {
         return Err(ambiguous("params._meta", key));
     }
-    Ok([meta, name, arguments])
+    Ok([meta, name, arguments, task])
 }
 
 fn read_meta(object: Option<Json<'_>>, version: Version) -> Result<Meta<'_>, RpcError> {
