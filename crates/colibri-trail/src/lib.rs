@@ -30,6 +30,8 @@ mod writer;
 #[cfg(test)]
 mod campaign;
 #[cfg(test)]
+mod example;
+#[cfg(test)]
 mod failures;
 #[cfg(test)]
 mod testing;

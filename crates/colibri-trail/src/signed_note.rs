@@ -117,7 +117,7 @@ impl Signer {
     }
 
     /// A key from its 32-byte seed.
-    fn from_seed(name: String, seed: &[u8; 32]) -> Self {
+    pub(crate) fn from_seed(name: String, seed: &[u8; 32]) -> Self {
         let key = SigningKey::from_bytes(seed);
         let verifier = Verifier {
             id: key_id(&name, key.verifying_key().as_bytes()),

@@ -122,12 +122,13 @@ fn push_state(out: &mut Vec<u8>, state: &State) {
 pub(crate) fn push_opening(
     out: &mut Vec<u8>,
     clock: &mut Clock,
+    time: SystemTime,
     state: &State,
     previous: Option<SegmentName>,
     torn: &[Torn],
 ) {
     begin(out, state.records(), if torn.is_empty() { "open" } else { "recovered" });
-    clock.write(out, SystemTime::now());
+    clock.write(out, time);
     number(out, b",\"format\":", FORMAT);
     if let Some(previous) = previous {
         text(out, b",\"previous\":", &previous.to_string());
@@ -151,9 +152,16 @@ pub(crate) fn push_opening(
 }
 
 /// Writes a seal over all records until now, with a checkpoint by `signer`.
-pub(crate) fn push_seal(out: &mut Vec<u8>, clock: &mut Clock, state: &State, reason: &str, signer: &Signer) {
+pub(crate) fn push_seal(
+    out: &mut Vec<u8>,
+    clock: &mut Clock,
+    time: SystemTime,
+    state: &State,
+    reason: &str,
+    signer: &Signer,
+) {
     begin(out, state.records(), "seal");
-    clock.write(out, SystemTime::now());
+    clock.write(out, time);
     text(out, b",\"reason\":", reason);
     push_state(out, state);
     text(

@@ -354,7 +354,7 @@ impl Writer {
             torn,
             ..
         } = self;
-        batch.push(|out| push_opening(out, clock, state, *previous, torn));
+        batch.push(|out| push_opening(out, clock, SystemTime::now(), state, *previous, torn));
         Ok(())
     }
 
@@ -390,7 +390,7 @@ impl Writer {
             signer,
             ..
         } = self;
-        batch.push(|out| push_seal(out, clock, state, reason, signer));
+        batch.push(|out| push_seal(out, clock, SystemTime::now(), state, reason, signer));
         self.commit()?;
         self.since_seal = 0;
         self.queue_head();
