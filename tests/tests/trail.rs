@@ -700,13 +700,18 @@ impl Caller {
             assert_eq!(code_of(&refused), Some("TRAIL_UNAVAILABLE"), "{method}: {refused}");
         }
         let mut modern = daemon.modern();
-        let refused = modern.ask("tools/call", json!({ "name": "colibri_status", "arguments": {} }));
+        let refused = modern.ask("tools/call", json!({ "name": "colibri_snapshot", "arguments": {} }));
         assert_eq!(code_of(&refused), Some("TRAIL_UNAVAILABLE"), "{refused}");
-        // Operators read the reason where they look: in status, and in the metrics.
+        // Operators read the reason where they look: in status, which needs no record, and in the metrics.
+        let told = modern.call("colibri_status", json!({}));
+        assert!(
+            told["structuredContent"]["trail_error"].as_str().unwrap().contains(why),
+            "{told}"
+        );
         let status = place.colibri_mcp(&["status"]).output().unwrap();
         let text = String::from_utf8_lossy(&[status.stdout, status.stderr].concat()).into_owned();
         assert!(
-            !status.status.success() && text.contains(why) && text.contains("TRAIL_UNAVAILABLE"),
+            status.status.success() && text.contains(why) && text.contains("calls are refused"),
             "{text}"
         );
         assert_eq!(metric(place, "colibri_trail_failing"), "1");

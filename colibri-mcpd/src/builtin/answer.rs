@@ -86,6 +86,7 @@ struct Daemon<'a> {
     cost_mode: CostMode,
     budgets: Budgets,
     registry: Registry<'a>,
+    trail_error: Option<String>,
     approvals_waiting: u64,
     collisions: Vec<String>,
     look_alikes: Vec<String>,
@@ -123,6 +124,7 @@ impl<'a> Daemon<'a> {
                 path: facts.registry_path().to_string_lossy(),
                 error: facts.registry_error(),
             },
+            trail_error: facts.trail_error(),
             approvals_waiting: facts.approvals_waiting(),
             collisions: facts.collisions(),
             look_alikes: facts.look_alikes(),
@@ -152,6 +154,12 @@ impl<'a> Daemon<'a> {
                     self.registry.path,
                     brief(error, SUMMARY_TEXT_MAX)
                 ),
+            );
+        }
+        if let Some(error) = &self.trail_error {
+            push_line(
+                &mut text,
+                &format!("Calls are refused: {}", brief(error, SUMMARY_TEXT_MAX)),
             );
         }
         if self.approvals_waiting > 0 {

@@ -386,6 +386,10 @@ fn registry() -> Value {
     )
 }
 
+fn trail_error() -> Value {
+    json!({ "type": ["string", "null"], "description": "Why calls are refused, where they cannot be recorded." })
+}
+
 fn approvals_waiting() -> Value {
     json!({"type": "integer", "minimum": 0,
         "description": "Calls that wait for a person: the caller's own, for operators all."})
@@ -419,6 +423,7 @@ fn status() -> Value {
             "budgets",
             "servers",
             "registry",
+            "trail_error",
             "approvals_waiting",
             "collisions",
             "look_alikes",
@@ -439,6 +444,7 @@ fn status() -> Value {
                 "instructions_blocked": count(),
             })),
             "registry": registry(),
+            "trail_error": trail_error(),
             "approvals_waiting": approvals_waiting(),
             "collisions": collisions(),
             "look_alikes": look_alikes(),
@@ -459,6 +465,7 @@ fn snapshot() -> Value {
             "budgets",
             "servers",
             "registry",
+            "trail_error",
             "approvals_waiting",
             "collisions",
             "look_alikes",
@@ -475,6 +482,7 @@ fn snapshot() -> Value {
             "budgets": budgets(),
             "servers": servers(),
             "registry": registry(),
+            "trail_error": trail_error(),
             "approvals_waiting": approvals_waiting(),
             "collisions": collisions(),
             "look_alikes": look_alikes(),

@@ -160,6 +160,8 @@ pub trait Facts {
     fn registry_path(&self) -> &Path;
     /// Why the registry could not be loaded, or reloaded.
     fn registry_error(&self) -> Option<String>;
+    /// Why calls are refused, where they cannot be recorded.
+    fn trail_error(&self) -> Option<String>;
     /// The servers, by id.
     fn servers(&self) -> Vec<ServerFacts>;
     /// Calls that wait for a person: all of them for an operator, the caller's own for others.

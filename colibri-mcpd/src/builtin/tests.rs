@@ -74,6 +74,10 @@ impl Facts for Fake {
         };
         vec![docs, server]
     }
+    fn trail_error(&self) -> Option<String> {
+        None
+    }
+
     fn approvals_waiting(&self) -> u64 {
         1
     }

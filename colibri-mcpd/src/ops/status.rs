@@ -11,8 +11,8 @@ use colibri_registry::{Jail, Network};
 use crate::builtin::{
     ExternalTool, Facts, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport, UnseenServer,
 };
-use crate::chain::Client;
 use crate::chain::dispatch::COLIBRI;
+use crate::chain::{Client, Recorder};
 use crate::confine::Processes;
 use crate::daemon::Daemon;
 use crate::host::{HostTool, Isolation, Server, State, Table, Taken, Transport, Viewer};
@@ -94,6 +94,13 @@ impl Facts for CallerFacts {
             .filter(seen)
             .map(|server| server_facts(server, viewer, &processes))
             .collect()
+    }
+
+    fn trail_error(&self) -> Option<String> {
+        match &self.daemon.chain().recorder {
+            Recorder::Trail(trail) => trail.status().failing,
+            Recorder::Off => None,
+        }
     }
 
     fn approvals_waiting(&self) -> u64 {

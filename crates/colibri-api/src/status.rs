@@ -110,6 +110,9 @@ pub struct DaemonFacts {
     pub budgets: Budgets,
     /// The registry of hosted servers.
     pub registry: RegistryFacts,
+    /// Why calls are refused, where they cannot be recorded.
+    #[serde(default)]
+    pub trail_error: Option<String>,
     /// Calls that wait for a person: the caller's own, for operators all.
     #[serde(default)]
     pub approvals_waiting: u64,

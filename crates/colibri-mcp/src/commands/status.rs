@@ -23,6 +23,8 @@ pub struct Status {
     servers: Servers,
     registry: Registry,
     #[serde(default)]
+    trail_error: Option<String>,
+    #[serde(default)]
     approvals_waiting: u64,
     #[serde(default)]
     collisions: Vec<String>,
@@ -110,6 +112,9 @@ fn show(status: &Status) -> String {
     table.row(&[("registry", Style::Plain), (&status.registry.path, Style::Plain)]);
     if let Some(error) = &status.registry.error {
         table.row(&[("registry error", Style::Bad), (error, Style::Bad)]);
+    }
+    if let Some(error) = &status.trail_error {
+        table.row(&[("calls are refused", Style::Bad), (error, Style::Bad)]);
     }
     if status.approvals_waiting > 0 {
         let waiting = format!("{}: colibri-mcp approvals", status.approvals_waiting);
