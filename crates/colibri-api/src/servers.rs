@@ -69,10 +69,11 @@ impl fmt::Display for ServerState {
 }
 
 /// Who shares a process of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ServerIsolation {
     /// One process for each uid that calls.
+    #[default]
     User,
     /// One for all.
     Shared,
@@ -104,10 +105,12 @@ pub struct ServerProcess {
     /// The uid for which it runs, if it is one's alone.
     pub uid: Option<u32>,
     /// Calls it is working on.
+    #[serde(default)]
     pub in_flight: u64,
     /// The MCP version agreed with it.
     pub version: Option<String>,
     /// When it was started. Milliseconds since 1970-01-01 UTC.
+    #[serde(default)]
     pub started: u64,
     /// How many processes it consists of; null where the system does not show them.
     pub count: Option<u64>,
@@ -124,6 +127,7 @@ pub struct ServerJail {
     /// Its name, or `ephemeral`.
     pub name: String,
     /// Which network it has.
+    #[serde(default)]
     pub network: String,
 }
 
@@ -142,14 +146,19 @@ pub struct ServerFacts {
     /// When it came into this state. Milliseconds since 1970-01-01 UTC.
     pub since: u64,
     /// Who shares a process of it.
+    #[serde(default)]
     pub isolation: ServerIsolation,
     /// How many tools it has, as last seen.
+    #[serde(default)]
     pub tools: u64,
     /// Tools that are not offered: their definitions are not as approved.
+    #[serde(default)]
     pub tools_blocked: u64,
     /// Its instructions are not as approved.
+    #[serde(default)]
     pub instructions_blocked: bool,
     /// Its running processes.
+    #[serde(default)]
     pub processes: Vec<ServerProcess>,
     /// Its jail.
     pub jail: Option<ServerJail>,

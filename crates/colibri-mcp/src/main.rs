@@ -8,12 +8,13 @@ mod lines;
 mod records;
 mod terminal;
 
-use colibri_api::paths;
-use std::path::PathBuf;
+use colibri_api::{DaemonFacts, Status, paths};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::builder::FalseyValueParser;
+use clap::{CommandFactory, FromArgMatches, Parser};
 
 use bridge::{BridgeError, Ended};
 use commands::{Command, Context};
@@ -49,6 +50,10 @@ struct Cli {
     #[arg(long, env = "COLIBRI_MCP_EXTERNAL_CALL", value_parser = FalseyValueParser::new())]
     external_call: bool,
 
+    /// Warns if the daemon's registry is another file.
+    #[arg(long, value_name = "PATH", env = "COLIBRI_MCP_EXTERNAL_CONFIG")]
+    external_config: Option<PathBuf>,
+
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -71,7 +76,14 @@ Exit status:
   130  interrupted; the call was cancelled at the server";
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let Some((socket, narrow)) = plain_bridge(&arguments, |name| std::env::var_os(name).is_some()) {
+        return run_bridge(paths::socket(socket), narrow);
+    }
+    let parsed = command_line()
+        .try_get_matches()
+        .and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are no errors; nothing is left to do if the message itself cannot be written.
@@ -84,11 +96,12 @@ fn main() -> ExitCode {
     } else {
         Vec::new()
     };
-    let socket = paths::socket(cli.socket);
+    let socket = paths::socket(cli.socket.clone());
     match cli.command {
         Some(command) => {
             let context = Context {
                 socket,
+                chosen: cli.socket,
                 narrow,
                 json: cli.json,
             };
@@ -101,13 +114,44 @@ fn main() -> ExitCode {
                 .filter(|(flag, _)| *flag)
                 .map(|(_, gate)| gate)
                 .collect();
-            if !wanted.is_empty() && !cli.read_only {
+            let wanted = if cli.read_only { Vec::new() } else { wanted };
+            if !wanted.is_empty() || cli.external_config.is_some() {
                 let socket = socket.clone();
-                std::thread::spawn(move || warn_of_closed_gates(&socket, &wanted));
+                std::thread::spawn(move || warn(&socket, &wanted, cli.external_config.as_deref()));
             }
             run_bridge(socket, narrow)
         }
     }
+}
+
+/// The command line of most bridges: nothing, or `--socket` and `--read-only`. Editors start them by the dozen, and the
+/// parser of all commands is half of what one keeps in memory. `None`: it is for that parser.
+fn plain_bridge(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> Option<(Option<PathBuf>, Vec<Gate>)> {
+    if [
+        "COLIBRI_MCP_WRITE",
+        "COLIBRI_MCP_EXTERNAL_CALL",
+        "COLIBRI_MCP_EXTERNAL_CONFIG",
+    ]
+    .into_iter()
+    .any(is_set)
+    {
+        return None;
+    }
+    let (mut socket, mut narrow) = (None, Vec::new());
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        match word.to_str()? {
+            "--socket" if socket.is_none() => {
+                let path = words.next().filter(|path| !path.is_empty())?;
+                // A word with a hyphen may be a flag: which, the parser knows.
+                socket = path.to_str().filter(|path| !path.starts_with('-')).map(PathBuf::from);
+                socket.as_ref()?;
+            }
+            "--read-only" if narrow.is_empty() => narrow = vec![Gate::Write, Gate::External],
+            _ => return None,
+        }
+    }
+    Some((socket, narrow))
 }
 
 /// Bridges until the client or the daemon ends it; says why where that is a failure.
@@ -123,40 +167,138 @@ fn run_bridge(socket: PathBuf, narrow: Vec<Gate>) -> ExitCode {
     }
 }
 
-/// Says on stderr which of the gates that this client was configured to want are closed at the daemon. Silent if the
-/// daemon cannot be asked: then the bridge says so.
-fn warn_of_closed_gates(socket: &std::path::Path, wanted: &[Gate]) {
+/// Says on stderr what the daemon has otherwise than this client was configured to want: closed gates, another registry.
+/// Silent if the daemon cannot be asked: then the bridge says so.
+fn warn(socket: &Path, wanted: &[Gate], registry: Option<&Path>) {
     let Ok(mut connection) = Connection::open(socket, &[]) else {
         return;
     };
-    let Ok((status, _)) = connection.own_tool::<commands::status::Status>("colibri_status", &serde_json::json!({}))
-    else {
+    let Ok((status, _)) = connection.own_tool::<Status>("colibri_status", &serde_json::json!({})) else {
         return;
     };
+    for warning in warnings(&status.daemon, wanted, registry) {
+        eprintln!("colibri-mcp: {}", terminal::line(&warning));
+    }
+}
+
+fn warnings(daemon: &DaemonFacts, wanted: &[Gate], registry: Option<&Path>) -> Vec<String> {
+    let mut warnings = Vec::new();
     for gate in wanted {
         let (open, what, how) = match gate {
-            Gate::Write => (status.gates.write, "write", "--write (COLIBRI_MCP_WRITE=1)"),
+            Gate::Write => (daemon.gates.write, "write", "--write (COLIBRI_MCP_WRITE=1)"),
             Gate::External => (
-                status.gates.external_call,
+                daemon.gates.external_call,
                 "external call",
                 "--external-call (COLIBRI_MCP_EXTERNAL_CALL=1)",
             ),
         };
         if !open {
-            eprintln!(
-                "colibri-mcp: the daemon's {what} gate is closed: it opens when colibri-mcpd is started with {how}"
-            );
+            warnings.push(format!(
+                "the daemon's {what} gate is closed: it opens when colibri-mcpd is started with {how}"
+            ));
         }
     }
+    let theirs = Path::new(&daemon.registry.path);
+    let same = |path: &Path| {
+        path == theirs
+            || path
+                .canonicalize()
+                .is_ok_and(|path| theirs.canonicalize().is_ok_and(|theirs| theirs == path))
+    };
+    if let Some(path) = registry.filter(|path| !same(path)) {
+        warnings.push(format!(
+            "the daemon's registry is {}, not {}: colibri-mcpd reads the one it is started with (--external-config)",
+            daemon.registry.path,
+            path.display()
+        ));
+    }
+    warnings
+}
+
+/// The command line. What a command does not use is not in its help.
+fn command_line() -> clap::Command {
+    let all = Cli::command();
+    let unused: Vec<clap::Arg> = all
+        .get_arguments()
+        .filter(|argument| argument.is_global_set())
+        .map(|argument| argument.clone().global(false).hide(true))
+        .collect();
+    ["completions", "demo"].into_iter().fold(all, |all, name| {
+        all.mut_subcommand(name, |command| command.args(&unused))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command_line().debug_assert();
+    }
+
+    #[test]
+    fn a_flag_that_a_command_does_not_use_is_not_in_its_help() {
+        let help = |words: &[&str]| command_line().try_get_matches_from(words).unwrap_err().to_string();
+        let completions = help(&["colibri-mcp", "completions", "--help"]);
+        assert!(
+            !completions.contains("--socket") && !completions.contains("--json"),
+            "{completions}"
+        );
+        assert!(help(&["colibri-mcp", "connect", "--help"]).contains("--socket"));
+        // An editor's or a person's alias may set it all the same.
+        command_line()
+            .try_get_matches_from(["colibri-mcp", "--socket", "/x", "completions", "bash"])
+            .unwrap();
+    }
+
+    #[test]
+    fn the_command_line_of_a_bridge_means_the_same_without_the_parser() {
+        let words = [
+            "--socket",
+            "/s",
+            "--read-only",
+            "--write",
+            "status",
+            "--socket=/t",
+            "-",
+            "",
+        ];
+        let mut plain = 0;
+        for number in 0..9_usize.pow(3) {
+            let chosen = [number % 9, number / 9 % 9, number / 81];
+            let words: Vec<&str> = chosen.iter().filter_map(|at| words.get(*at).copied()).collect();
+            let arguments: Vec<OsString> = words.iter().map(OsString::from).collect();
+            if let Some((socket, narrow)) = plain_bridge(&arguments, |_| false) {
+                let cli = Cli::try_parse_from(["colibri-mcp"].iter().chain(&words)).unwrap();
+                assert!(cli.command.is_none() && !cli.json, "{words:?}");
+                assert_eq!((cli.socket, cli.read_only), (socket, !narrow.is_empty()), "{words:?}");
+                plain += 1;
+            }
+            assert_eq!(plain_bridge(&arguments, |name| name == "COLIBRI_MCP_WRITE"), None);
+        }
+        assert!(plain > 5, "{plain}");
+    }
+
+    #[test]
+    fn what_the_daemon_has_otherwise_is_said() {
+        let daemon: DaemonFacts = serde_json::from_value(serde_json::json!({
+            "version": "1", "uptime_s": 1, "socket": "/s", "gates": { "write": false, "external_call": true },
+            "require_jail": false, "clients": 1, "cost_mode": "smart",
+            "budgets": { "session_bytes": 1, "uncompacted_turns": 1, "tool_result_bytes": null },
+            "registry": { "path": "/etc/one.json", "error": null } }))
+        .unwrap();
+        let said = |registry| warnings(&daemon, &[Gate::Write, Gate::External], registry).join("\n");
+        let said_of_another = said(Some(Path::new("/etc/two.json")));
+        assert!(
+            said_of_another.contains("the daemon's write gate is closed"),
+            "{said_of_another}"
+        );
+        assert!(
+            said_of_another.contains("/etc/one.json, not /etc/two.json"),
+            "{said_of_another}"
+        );
+        assert_eq!(said(Some(Path::new("/etc/one.json"))).lines().count(), 1);
+        assert!(Cli::try_parse_from(["colibri-mcp", "--external-config", "/x"]).is_ok());
     }
 }

@@ -108,6 +108,36 @@ impl Table {
     }
 }
 
+/// `1 server`, `2 servers`.
+pub fn counted(number: u64, what: &str) -> String {
+    let ending = match (number, what.ends_with('s')) {
+        (1, _) => "",
+        (_, true) => "es",
+        (_, false) => "s",
+    };
+    format!("{number} {what}{ending}")
+}
+
+/// What stands for text that was cut off. Not every terminal has the usual character.
+pub fn mark() -> &'static str {
+    mark_in(|name| std::env::var(name).ok())
+}
+
+fn mark_in(variable: impl Fn(&str) -> Option<String>) -> &'static str {
+    // The order of setlocale(3).
+    let named = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(variable);
+    let locale = named
+        .into_iter()
+        .find(|value| !value.is_empty())
+        .unwrap_or_default()
+        .to_ascii_uppercase();
+    if locale.contains("UTF-8") || locale.contains("UTF8") {
+        "…"
+    } else {
+        "~"
+    }
+}
+
 /// Seconds as people say them.
 pub fn duration(seconds: u64) -> String {
     match seconds {
@@ -179,6 +209,31 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(!text.contains('\x1b'));
         assert!(text.starts_with(" NAME") || text.starts_with("NAME"), "{text}");
+    }
+
+    #[test]
+    fn one_is_no_plural() {
+        assert_eq!(counted(1, "server"), "1 server");
+        assert_eq!(
+            (counted(0, "call"), counted(2, "process")),
+            ("0 calls".to_owned(), "2 processes".to_owned())
+        );
+    }
+
+    #[test]
+    fn what_is_cut_is_marked_in_characters_of_the_locale() {
+        let set = |pairs: &'static [(&str, &str)]| {
+            move |name: &str| {
+                pairs
+                    .iter()
+                    .find(|(set, _)| *set == name)
+                    .map(|(_, value)| (*value).to_owned())
+            }
+        };
+        assert_eq!(mark_in(set(&[("LANG", "en_US.UTF-8")])), "…");
+        assert_eq!(mark_in(set(&[("LANG", "en_US.UTF-8"), ("LC_ALL", "C")])), "~");
+        assert_eq!(mark_in(set(&[("LC_ALL", ""), ("LC_CTYPE", "C.utf8")])), "…");
+        assert_eq!(mark_in(set(&[])), "~");
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! `colibri-mcp approvals`, `approve`, `deny` and `reload`: what operators do.
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{Context, Failure};
 use crate::connection::Params;
 use crate::terminal;
+use colibri_api::{Approval, Approvals, Decided, Reloaded};
 
 /// Which call is decided about.
 #[derive(Debug, clap::Args)]
@@ -15,70 +15,61 @@ pub struct Decide {
     id: String,
 }
 
-#[derive(Debug, Deserialize)]
-struct Waiting {
-    approvals: Vec<Pending>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Reloaded {
-    blocked: Vec<Blocked>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Blocked {
-    server: String,
-    reason: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct Decided {
-    decided: Pending,
-}
-
-#[derive(Debug, Deserialize)]
-struct Pending {
-    id: String,
-    uid: u32,
-    server: String,
-    tool: String,
-    rule: String,
-    arguments: String,
-    expires: u64,
-}
-
 /// Lists the calls that wait.
 pub fn list(context: &Context) -> Result<(), Failure> {
     let raw = context.ask("colibri/approvals", Params::new())?;
-    let waiting: Waiting = read(&raw)?;
-    context.print(&raw, || show(&waiting))
+    let waiting: Approvals = read(&raw)?;
+    context.print(&raw, || show(&waiting, width()))
 }
 
-fn show(waiting: &Waiting) -> String {
+/// Columns of the terminal, or of what stands for one.
+fn width() -> usize {
+    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    columns.filter(|columns| *columns >= 40).unwrap_or(100)
+}
+
+fn show(waiting: &Approvals, width: usize) -> String {
     if waiting.approvals.is_empty() {
         return "No call waits for approval.".to_owned();
     }
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
-    let one = |call: &Pending| {
+    let one = |call: &Approval| {
         let user = nix::unistd::User::from_uid(call.uid.into()).ok().flatten();
         let user = user.map_or_else(|| call.uid.to_string(), |user| user.name);
-        let arguments: String = call
-            .arguments
-            .lines()
-            .map(|line| format!("\n  {}", terminal::line(line)))
-            .collect();
         format!(
-            "{}  {} {} by {user}, {} s left\n  rule: {}{arguments}",
+            "{}  {} {} by {user}, {} s left\n  rule: {}{}",
             terminal::line(&call.id),
             terminal::line(&call.server),
             terminal::line(&call.tool),
             call.expires.saturating_sub(now),
             terminal::line(&call.rule),
+            arguments(&call.arguments, width),
         )
     };
     waiting.approvals.iter().map(one).collect::<Vec<_>>().join("\n\n")
+}
+
+/// What an approver looks for first, a path or a name, is short: it stands before what is long, which is broken into
+/// lines. Nothing is left out.
+fn arguments(arguments: &str, width: usize) -> String {
+    let room = width.saturating_sub(4).max(20);
+    let mut lines: Vec<String> = arguments
+        .lines()
+        .map(|line| terminal::line(line).into_owned())
+        .collect();
+    lines.sort_by_key(|line| line.chars().count() > room);
+    let mut text = String::new();
+    for line in lines {
+        let characters: Vec<char> = line.chars().collect();
+        for (at, piece) in characters.chunks(room).enumerate() {
+            let indent = if at == 0 { "\n  " } else { "\n    " };
+            text.push_str(indent);
+            text.extend(piece);
+        }
+    }
+    text
 }
 
 fn read<T: DeserializeOwned>(raw: &RawValue) -> Result<T, Failure> {
@@ -91,7 +82,7 @@ pub fn decide(decide: &Decide, approve: bool, context: &Context) -> Result<(), F
     let id = to_raw_value(&decide.id).map_err(|error| Failure::Machine(error.to_string()))?;
     params.insert("id", id);
     let raw = context.ask(if approve { "colibri/approve" } else { "colibri/deny" }, params)?;
-    let Decided { decided } = read(&raw)?;
+    let Decided { decided, .. } = read(&raw)?;
     let what = if approve { "Approved" } else { "Denied" };
     context.print(&raw, || {
         format!(
@@ -113,4 +104,32 @@ pub fn reload(context: &Context) -> Result<(), Failure> {
         });
         format!("Reloaded.{}", blocked.collect::<String>())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_short_stands_before_what_is_long_and_nothing_is_left_out() {
+        let long = "x".repeat(3000);
+        let waiting = Approvals {
+            approvals: vec![Approval {
+                id: "0badcafe".to_owned(),
+                uid: 0,
+                server: "fs".to_owned(),
+                tool: "write".to_owned(),
+                rule: "confirm".to_owned(),
+                arguments: format!("content: \"{long}\"\npath: \"/home/op/\u{1b}x\""),
+                asked: 0,
+                expires: 0,
+            }],
+        };
+        let text = show(&waiting, 80);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let (path, content) = (text.find("path: "), text.find("content: "));
+        assert!(path.is_some() && path < content, "{text}");
+        assert_eq!(text.matches('x').count(), 3001, "{text}");
+        assert!(!text.contains('\u{1b}'));
+    }
 }

@@ -41,6 +41,8 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
     let given = match whole {
         Some(whole) => whole,
         None if arguments.pairs.is_empty() => json_object("{}")?,
+        // Text that is no JSON is a string whatever the schema says: nothing is asked, and nothing recorded, for it.
+        None if arguments.pairs.iter().all(|pair| is_text(pair)) => typed(&arguments.pairs, &Value::Null)?,
         None => {
             let tool = definition(&mut connection, arguments, context)?;
             typed(&arguments.pairs, &tool.input_schema)?
@@ -168,6 +170,12 @@ fn typed(pairs: &[String], schema: &Value) -> Result<Box<RawValue>, Failure> {
         }
     }
     to_raw_value(&object).map_err(|error| Failure::Usage(error.to_string()))
+}
+
+/// Whether the value of a pair can be nothing but a string. Without a value it is wrong, which needs no schema either.
+fn is_text(pair: &str) -> bool {
+    pair.split_once('=')
+        .is_none_or(|(_, value)| serde_json::from_str::<serde::de::IgnoredAny>(value).is_err())
 }
 
 /// The JSON types that a property's schema allows, as far as `type`, `anyOf`, `oneOf`, `const` and `enum` say.
@@ -305,6 +313,21 @@ mod tests {
         typed(&pairs, &schema)
             .map(|raw| raw.get().to_owned())
             .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn only_what_could_be_json_needs_the_schema() {
+        for (pair, text) in [
+            ("a=hello", true),
+            ("a=", true),
+            ("a=1x", true),
+            ("a", true),
+            ("a=1", false),
+            ("a=true", false),
+            ("a={}", false),
+        ] {
+            assert_eq!(is_text(pair), text, "{pair}");
+        }
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub enum Editor {
 /// Runs the command.
 pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
     let program = own_path()?;
-    let snippet = snippet(arguments.editor, &program, arguments.ssh.as_deref())?;
+    let snippet = snippet(arguments.editor, &program, &context.flags()?, arguments.ssh.as_deref())?;
     terminal::print(&if arguments.print || context.json {
         snippet
     } else {
@@ -59,15 +59,24 @@ pub fn own_path() -> Result<String, Failure> {
     })
 }
 
-/// The JSON that makes an editor start the bridge.
-pub fn snippet(editor: Editor, program: &str, ssh: Option<&str>) -> Result<String, Failure> {
+/// The JSON that makes an editor start the bridge with these flags.
+pub fn snippet(editor: Editor, program: &str, flags: &[String], ssh: Option<&str>) -> Result<String, Failure> {
     let (command, arguments) = match ssh {
-        None => (program, Vec::new()),
+        None => (program, flags.to_vec()),
         // ssh joins its arguments with spaces and the other side's shell splits them again.
         Some(host) if host.starts_with('-') || host.is_empty() => {
             return Err(Failure::Usage(format!("--ssh {host:?}: this is no host name")));
         }
-        Some(host) => ("ssh", vec!["-T".to_owned(), host.to_owned(), shell_word(program)]),
+        Some(host) => {
+            let words = [program]
+                .into_iter()
+                .chain(flags.iter().map(String::as_str))
+                .map(shell_word);
+            (
+                "ssh",
+                ["-T".to_owned(), host.to_owned()].into_iter().chain(words).collect(),
+            )
+        }
     };
     let entry = Entry {
         kind: (editor == Editor::ClaudeCode).then_some("stdio"),
@@ -123,7 +132,7 @@ mod tests {
     use serde_json::{Value, json};
 
     fn value(editor: Editor, ssh: Option<&str>) -> Value {
-        serde_json::from_str(&snippet(editor, "/usr/local/bin/colibri-mcp", ssh).unwrap()).unwrap()
+        serde_json::from_str(&snippet(editor, "/usr/local/bin/colibri-mcp", &[], ssh).unwrap()).unwrap()
     }
 
     #[test]
@@ -152,6 +161,24 @@ mod tests {
             json!({"command": "ssh", "args": ["-T", "devbox", "/usr/local/bin/colibri-mcp"]})
         );
         assert_eq!(shell_word("/opt/my tools/it's"), r"'/opt/my tools/it'\''s'");
-        assert!(snippet(Editor::Zed, "/x", Some("-oProxyCommand=x")).is_err());
+        assert!(snippet(Editor::Zed, "/x", &[], Some("-oProxyCommand=x")).is_err());
+    }
+
+    #[test]
+    fn the_flags_that_choose_daemon_and_gates_are_kept() {
+        let flags = [
+            "--socket".to_owned(),
+            "/run/my socket".to_owned(),
+            "--read-only".to_owned(),
+        ];
+        let entry = |ssh| {
+            let text = snippet(Editor::Cursor, "/x", &flags, ssh).unwrap();
+            serde_json::from_str::<Value>(&text).unwrap()["mcpServers"]["colibri"].clone()
+        };
+        assert_eq!(entry(None)["args"], json!(flags));
+        assert_eq!(
+            entry(Some("devbox"))["args"],
+            json!(["-T", "devbox", "/x", "--socket", "'/run/my socket'", "--read-only"])
+        );
     }
 }

@@ -99,6 +99,8 @@ pub enum Command {
 pub struct Context {
     /// The daemon's socket.
     pub socket: PathBuf,
+    /// The socket that a flag names.
+    pub chosen: Option<PathBuf>,
     /// The gates this client keeps closed for itself.
     pub narrow: Vec<Gate>,
     /// Whether the answer is for a program.
@@ -137,6 +139,25 @@ impl Command {
 }
 
 impl Context {
+    /// The flags with which a bridge reaches the same daemon with the same gates.
+    fn flags(&self) -> Result<Vec<String>, Failure> {
+        let mut flags = Vec::new();
+        if let Some(socket) = &self.chosen {
+            let absolute = std::path::absolute(socket).unwrap_or_else(|_| socket.clone());
+            let socket = absolute.into_os_string().into_string();
+            let socket = socket.map_err(|path| {
+                Failure::Usage(format!(
+                    "--socket {path:?} is not UTF-8, so no settings file can name it"
+                ))
+            })?;
+            flags.extend(["--socket".to_owned(), socket]);
+        }
+        if !self.narrow.is_empty() {
+            flags.push("--read-only".to_owned());
+        }
+        Ok(flags)
+    }
+
     /// Connects to the daemon.
     pub fn connect(&self) -> Result<Connection, Failure> {
         Ok(Connection::open(&self.socket, &self.narrow)?)

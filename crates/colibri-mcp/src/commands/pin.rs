@@ -4,7 +4,6 @@ use std::io::{self, BufRead, IsTerminal as _};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
@@ -13,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 use super::{Context, Failure};
 use crate::connection::{Connection, Params, RequestError};
 use crate::terminal::{self, Style, Table};
+use colibri_api::{PinDiffs, PinList, PinRow, PinsAccepted};
 use colibri_text::{hex, visible};
 
 /// What is to be done.
@@ -65,42 +65,6 @@ enum Action {
     },
 }
 
-#[derive(Debug, Deserialize)]
-struct Pins {
-    pins: Vec<Pin>,
-    look_alikes: Vec<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Diffs {
-    diffs: Vec<Pin>,
-    left_out: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Accepted {
-    accepted: Vec<AcceptedOne>,
-}
-
-#[derive(Debug, Deserialize)]
-struct AcceptedOne {
-    tool: Option<String>,
-}
-
-/// One definition, or the instructions of one server.
-#[derive(Debug, Deserialize)]
-struct Pin {
-    server: String,
-    /// `None`: the instructions.
-    tool: Option<String>,
-    state: String,
-    reason: Option<String>,
-    approved: Option<String>,
-    by: Option<String>,
-    waiting: Option<String>,
-    diff: Option<String>,
-}
-
 /// Runs the command.
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
     match &arguments.action {
@@ -110,11 +74,13 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure
                 params.insert("server", raw(&json!(server))?);
             }
             let raw = context.ask("colibri/pins", params)?;
-            let mut pins: Pins = read(&raw)?;
+            let pins: PinList = read(&raw)?;
             if *waiting {
-                pins.pins.retain(|pin| pin.waiting.is_some());
+                let pins = only_waiting(pins);
+                context.print(&self::raw(&json!(pins))?, || show_list(&pins))?;
+            } else {
+                context.print(&raw, || show_list(&pins))?;
             }
-            context.print(&raw, || show_list(&pins))?;
         }
         Action::Diff {
             server,
@@ -185,7 +151,7 @@ fn accept(server: &str, what: &What<'_>, sha256: Option<&str>, context: &Context
                 );
                 return Err(RequestError::Refused { code: -32602, message }.into());
             }
-            diffs.diffs.iter().map(Pin::seen).collect()
+            diffs.diffs.iter().map(seen).collect()
         }
         (_, None) => {
             if context.json || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
@@ -201,7 +167,7 @@ fn accept(server: &str, what: &What<'_>, sha256: Option<&str>, context: &Context
                 terminal::print("Nothing was accepted.")?;
                 return Ok(ExitCode::FAILURE);
             }
-            diffs.diffs.iter().map(Pin::seen).collect()
+            diffs.diffs.iter().map(seen).collect()
         }
     };
     if seen.is_empty() {
@@ -214,7 +180,7 @@ fn accept(server: &str, what: &What<'_>, sha256: Option<&str>, context: &Context
     params.insert("server", raw(&json!(server))?);
     params.insert("accept", raw(&json!(seen))?);
     let raw = connection.request("colibri/pin-accept", params)?;
-    let Accepted { accepted } = read(&raw)?;
+    let PinsAccepted { accepted, .. } = read(&raw)?;
     context.print(&raw, || {
         let lines = accepted
             .iter()
@@ -235,7 +201,7 @@ fn ask(input: &mut impl BufRead, number: usize) -> Result<bool, Failure> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-fn ask_diffs(connection: &mut Connection, server: &str, what: &What<'_>) -> Result<(Box<RawValue>, Diffs), Failure> {
+fn ask_diffs(connection: &mut Connection, server: &str, what: &What<'_>) -> Result<(Box<RawValue>, PinDiffs), Failure> {
     let mut params = Params::new();
     params.insert("server", raw(&json!(server))?);
     match what {
@@ -248,18 +214,22 @@ fn ask_diffs(connection: &mut Connection, server: &str, what: &What<'_>) -> Resu
     Ok((raw, diffs))
 }
 
-impl Pin {
-    fn seen(&self) -> Value {
-        let sha256 = self.waiting.as_deref().unwrap_or_default();
-        match &self.tool {
-            Some(tool) => json!({ "tool": tool, "sha256": sha256 }),
-            None => json!({ "instructions": true, "sha256": sha256 }),
-        }
+fn only_waiting(mut pins: PinList) -> PinList {
+    pins.pins.retain(|pin| pin.waiting.is_some());
+    pins
+}
+
+/// What was shown, as the daemon is told it.
+fn seen(pin: &PinRow) -> Value {
+    let sha256 = pin.waiting.as_deref().unwrap_or_default();
+    match &pin.tool {
+        Some(tool) => json!({ "tool": tool, "sha256": sha256 }),
+        None => json!({ "instructions": true, "sha256": sha256 }),
     }
 }
 
 /// One hash for all that is shown: SHA-256 over a line for each, its own hash and its name.
-fn hash_of_all(diffs: &Diffs) -> String {
+fn hash_of_all(diffs: &PinDiffs) -> String {
     let mut hash = Sha256::new();
     for pin in &diffs.diffs {
         hash.update(format!(
@@ -290,7 +260,7 @@ fn quoted(word: &str) -> String {
     format!("'{inner}'")
 }
 
-fn show_list(pins: &Pins) -> String {
+fn show_list(pins: &PinList) -> String {
     let mut text = if pins.pins.is_empty() {
         "No pins to show.".to_owned()
     } else {
@@ -304,7 +274,7 @@ fn show_list(pins: &Pins) -> String {
             table.row(&[
                 (&visible(&pin.server), Style::Plain),
                 (&name(pin.tool.as_deref()), Style::Plain),
-                (&pin.state, style),
+                (pin.state.name(), style),
                 (pin.by.as_deref().unwrap_or("-"), Style::Plain),
                 (&short(&pin.approved), Style::Plain),
                 (&short(&pin.waiting), style),
@@ -318,7 +288,7 @@ fn show_list(pins: &Pins) -> String {
     text
 }
 
-fn show_diffs(server: &str, what: &What<'_>, diffs: &Diffs) -> String {
+fn show_diffs(server: &str, what: &What<'_>, diffs: &PinDiffs) -> String {
     let server = visible(server);
     if diffs.diffs.is_empty() {
         return match what {
@@ -344,13 +314,18 @@ fn show_diffs(server: &str, what: &What<'_>, diffs: &Diffs) -> String {
     blocks.join("\n\n")
 }
 
-fn show_diff(pin: &Pin) -> String {
+fn show_diff(pin: &PinRow) -> String {
     let what = match &pin.tool {
         Some(tool) => What::Tool(tool),
         None => What::Instructions,
     };
     let sha256 = pin.waiting.as_deref().unwrap_or_default();
-    let mut text = format!("{} {}: {}", visible(&pin.server), name(pin.tool.as_deref()), pin.state);
+    let mut text = format!(
+        "{} {}: {}",
+        visible(&pin.server),
+        name(pin.tool.as_deref()),
+        pin.state.name()
+    );
     if let Some(reason) = &pin.reason {
         text.push_str(&format!(", {}", visible(reason)));
     }
@@ -383,7 +358,7 @@ fn read<T: DeserializeOwned>(raw: &RawValue) -> Result<T, Failure> {
 mod tests {
     use super::*;
 
-    fn diffs() -> Diffs {
+    fn diffs() -> PinDiffs {
         serde_json::from_value(json!({ "server": "git", "left_out": 3, "diffs": [
             { "server": "git", "tool": null, "instructions": true, "state": "new", "reason": "it was never approved: x",
               "approved": null, "by": null, "waiting": "aa", "diff": "+ : \"Hello\"\n" },
@@ -408,7 +383,8 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}:\n{text}");
         }
-        let nothing = Diffs {
+        let nothing = PinDiffs {
+            server: "git".to_owned(),
             diffs: Vec::new(),
             left_out: 0,
         };
@@ -419,9 +395,9 @@ mod tests {
     fn the_hash_of_all_is_another_for_every_change() {
         let all = hash_of_all(&diffs());
         for change in [
-            |diffs: &mut Diffs| diffs.diffs[0].waiting = Some("ab".to_owned()),
-            |diffs: &mut Diffs| diffs.diffs[1].tool = Some("other".to_owned()),
-            |diffs: &mut Diffs| drop(diffs.diffs.pop()),
+            |diffs: &mut PinDiffs| diffs.diffs[0].waiting = Some("ab".to_owned()),
+            |diffs: &mut PinDiffs| diffs.diffs[1].tool = Some("other".to_owned()),
+            |diffs: &mut PinDiffs| drop(diffs.diffs.pop()),
         ] {
             let mut changed = diffs();
             change(&mut changed);
@@ -444,8 +420,8 @@ mod tests {
 
     #[test]
     fn a_list_shows_what_waits_and_look_alikes() {
-        let pins: Pins = serde_json::from_value(json!({ "look_alikes": ["tools a and b"], "pins": [
-            { "server": "git", "tool": "log", "state": "changed", "reason": "x", "approved": "0123456789abcdef",
+        let pins: PinList = serde_json::from_value(json!({ "look_alikes": ["tools a and b"], "pins": [
+            { "server": "git", "tool": "log", "instructions": false, "state": "changed", "reason": "x", "approved": "0123456789abcdef",
               "by": "uid 1001", "waiting": "fedcba9876543210" }] }))
         .unwrap();
         let text = show_list(&pins);
@@ -459,6 +435,17 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}:\n{text}");
         }
+    }
+
+    #[test]
+    fn programs_are_shown_only_what_waits_too() {
+        let row = |waiting: Option<&str>| {
+            json!({ "server": "git", "tool": "log", "instructions": false, "state": "new", "reason": null,
+                "approved": null, "by": null, "waiting": waiting })
+        };
+        let all = json!({ "look_alikes": [], "pins": [row(None), row(Some("ab"))] });
+        let waiting = json!(only_waiting(serde_json::from_value(all).unwrap()));
+        assert_eq!(waiting, json!({ "look_alikes": [], "pins": [row(Some("ab"))] }));
     }
 
     #[test]

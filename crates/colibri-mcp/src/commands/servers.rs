@@ -2,56 +2,11 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Context, Failure};
-use crate::terminal::{Style, Table, duration};
-
-/// What `colibri_external_mcp_servers` answers, as far as it is shown.
-#[derive(Debug, Deserialize)]
-pub struct Servers {
-    /// One entry a server.
-    pub servers: Vec<Server>,
-}
-
-/// One hosted server.
-#[derive(Debug, Deserialize)]
-pub struct Server {
-    /// Its id in the registry.
-    pub id: String,
-    transport: String,
-    /// What it is doing: `ready`, `blocked` and so on.
-    pub state: String,
-    /// Why, where there is something to say.
-    pub reason: Option<String>,
-    /// Milliseconds since the epoch.
-    since: i64,
-    isolation: Option<String>,
-    tools: Option<u64>,
-    /// How many of its tools are not as approved, and neither listed nor callable.
-    #[serde(default)]
-    pub tools_blocked: u64,
-    #[serde(default)]
-    instructions_blocked: bool,
-    /// Its running processes.
-    #[serde(default)]
-    pub processes: Vec<Process>,
-    jail: Option<Value>,
-}
-
-/// A process of a server.
-#[derive(Debug, Deserialize)]
-pub struct Process {
-    /// Its process id, where it runs on this host.
-    pub pid: Option<i32>,
-    uid: Option<u32>,
-    in_flight: Option<u64>,
-    /// Processes of which it consists.
-    pub count: Option<u64>,
-    jail: Option<String>,
-    jid: Option<i64>,
-}
+use crate::terminal::{Style, Table, counted, duration};
+use colibri_api::{ServerProcess, ServerState, ServerTransport, Servers};
 
 /// Runs the command.
 pub fn run(context: &Context) -> Result<(), Failure> {
@@ -65,19 +20,21 @@ fn show(answer: &Servers) -> String {
     let mut table = Table::new(&["server", "state", "tools", "runs", "isolation", "processes"]);
     let mut reasons = String::new();
     for server in &answer.servers {
-        let style = match server.state.as_str() {
-            "ready" => Style::Good,
-            "blocked" | "failed" => Style::Bad,
-            "starting" | "backing off" => Style::Odd,
-            _ => Style::Plain,
+        let style = match server.state {
+            ServerState::Ready => Style::Good,
+            ServerState::Blocked | ServerState::Failed => Style::Bad,
+            ServerState::Starting | ServerState::BackingOff => Style::Odd,
+            ServerState::Stopped => Style::Plain,
         };
-        let place = match (&server.jail, server.transport.as_str()) {
-            (Some(jail), _) => jail_text(jail),
-            (None, "host") => "on the host".to_owned(),
-            (None, other) => other.to_owned(),
+        let place = match (&server.jail, server.transport) {
+            (Some(jail), _) if jail.network.is_empty() => format!("jail {}", jail.name),
+            (Some(jail), _) => format!("jail {}, network {}", jail.name, jail.network),
+            (None, ServerTransport::Host) => "on the host".to_owned(),
+            (None, ServerTransport::Jail) => "a jail".to_owned(),
+            (None, ServerTransport::Url) => "url".to_owned(),
         };
         let state = format!("{} {}", server.state, since(server.since));
-        let mut tools = server.tools.map_or("?".to_owned(), |tools| tools.to_string());
+        let mut tools = server.tools.to_string();
         let mut tools_mood = Style::Plain;
         if server.tools_blocked > 0 {
             tools.push_str(&format!(", {} blocked", server.tools_blocked));
@@ -100,7 +57,7 @@ fn show(answer: &Servers) -> String {
             (&state, style),
             (&tools, tools_mood),
             (&place, Style::Plain),
-            (server.isolation.as_deref().unwrap_or("-"), Style::Plain),
+            (server.isolation.name(), Style::Plain),
             (
                 &if processes.is_empty() {
                     "-".to_owned()
@@ -123,24 +80,12 @@ fn show(answer: &Servers) -> String {
 }
 
 /// For how long, by this machine's clock.
-fn since(ms: i64) -> String {
-    let then = UNIX_EPOCH + Duration::from_millis(u64::try_from(ms).unwrap_or_default());
+fn since(ms: u64) -> String {
+    let then = UNIX_EPOCH + Duration::from_millis(ms);
     duration(then.elapsed().map_or(0, |elapsed| elapsed.as_secs()))
 }
 
-fn jail_text(jail: &Value) -> String {
-    let name = jail
-        .as_str()
-        .or_else(|| jail["name"].as_str())
-        .or_else(|| jail["path"].as_str());
-    match (name, jail["network"].as_str()) {
-        (Some(name), Some(network)) => format!("jail {name}, network {network}"),
-        (Some(name), None) => format!("jail {name}"),
-        (None, _) => "a jail".to_owned(),
-    }
-}
-
-fn process_text(process: &Process) -> String {
+fn process_text(process: &ServerProcess) -> String {
     let mut text = process.pid.map_or("?".to_owned(), |pid| pid.to_string());
     if let Some(jail) = &process.jail {
         text.push_str(&format!(" in {jail}"));
@@ -149,15 +94,14 @@ fn process_text(process: &Process) -> String {
         text.push_str(&format!(" jid {jid}"));
     }
     match process.count {
-        Some(1) => text.push_str(", 1 process"),
-        Some(count) => text.push_str(&format!(", {count} processes")),
+        Some(count) => text.push_str(&format!(", {}", counted(count, "process"))),
         None => text.push_str(", processes unknown"),
     }
     if let Some(uid) = process.uid {
         text.push_str(&format!(" for uid {uid}"));
     }
-    if let Some(in_flight) = process.in_flight.filter(|n| *n > 0) {
-        text.push_str(&format!(", {in_flight} in flight"));
+    if process.in_flight > 0 {
+        text.push_str(&format!(", {} in flight", process.in_flight));
     }
     text
 }

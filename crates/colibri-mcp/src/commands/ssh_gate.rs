@@ -39,10 +39,11 @@ pub fn run(context: &Context) -> Result<ExitCode, Failure> {
         Allowed::Tools { json, server } => {
             let context = Context {
                 socket: context.socket.clone(),
+                chosen: context.chosen.clone(),
                 narrow: context.narrow.clone(),
                 json: context.json || json,
             };
-            tools::run(&tools::Arguments { server }, &context)?;
+            tools::run(&tools::Arguments { server, tool: None }, &context)?;
             Ok(ExitCode::SUCCESS)
         }
     }

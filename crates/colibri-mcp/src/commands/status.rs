@@ -1,68 +1,10 @@
 //! `colibri-mcp status`: the daemon at a glance.
 
-use std::collections::BTreeMap;
-
-use serde::Deserialize;
 use serde_json::json;
 
 use super::{Context, Failure};
 use crate::terminal::{Style, Table, bytes, duration};
-
-/// What `colibri_status` answers, as far as it is shown.
-#[derive(Debug, Deserialize)]
-pub struct Status {
-    version: String,
-    uptime_s: u64,
-    socket: String,
-    /// The gates as they are for this caller.
-    pub gates: Gates,
-    require_jail: bool,
-    clients: u64,
-    cost_mode: String,
-    budgets: Budgets,
-    servers: Servers,
-    registry: Registry,
-    #[serde(default)]
-    trail_error: Option<String>,
-    #[serde(default)]
-    approvals_waiting: u64,
-    #[serde(default)]
-    collisions: Vec<String>,
-    #[serde(default)]
-    look_alikes: Vec<String>,
-}
-
-/// Which gates are open.
-#[derive(Debug, Deserialize)]
-pub struct Gates {
-    /// Colibri's own tools that change something.
-    pub write: bool,
-    /// Calls of external servers' tools.
-    pub external_call: bool,
-}
-
-#[derive(Debug, Deserialize)]
-struct Budgets {
-    session_bytes: u64,
-    uncompacted_turns: u64,
-    tool_result_bytes: Option<u64>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Servers {
-    total: u64,
-    by_state: BTreeMap<String, u64>,
-    #[serde(default)]
-    tools_blocked: u64,
-    #[serde(default)]
-    instructions_blocked: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Registry {
-    path: String,
-    error: Option<String>,
-}
+use colibri_api::Status;
 
 /// Runs the command.
 pub fn run(context: &Context) -> Result<(), Failure> {
@@ -70,6 +12,7 @@ pub fn run(context: &Context) -> Result<(), Failure> {
 }
 
 fn show(status: &Status) -> String {
+    let daemon = &status.daemon;
     let gate = |open| {
         if open {
             ("open", Style::Good)
@@ -77,31 +20,27 @@ fn show(status: &Status) -> String {
             ("closed", Style::Plain)
         }
     };
-    let states: Vec<_> = status
-        .servers
-        .by_state
-        .iter()
-        .filter(|(_, n)| **n > 0)
-        .map(|(state, n)| format!("{n} {state}"))
-        .collect();
+    let mut states: Vec<_> = status.servers.by_state.iter().filter(|(_, n)| **n > 0).collect();
+    states.sort_by_key(|(state, _)| state.name());
+    let states: Vec<_> = states.iter().map(|(state, n)| format!("{n} {state}")).collect();
     let servers = match states.as_slice() {
         [] => status.servers.total.to_string(),
         states => format!("{} ({})", status.servers.total, states.join(", ")),
     };
-    let result = status.budgets.tool_result_bytes.map_or("unlimited".to_owned(), bytes);
+    let result = daemon.budgets.tool_result_bytes.map_or("unlimited".to_owned(), bytes);
     let budgets = format!(
         "{}: session {}, {} uncompacted turns, tool result {result}",
-        status.cost_mode,
-        bytes(status.budgets.session_bytes),
-        status.budgets.uncompacted_turns,
+        daemon.cost_mode.name(),
+        bytes(daemon.budgets.session_bytes),
+        daemon.budgets.uncompacted_turns,
     );
-    let mut table = Table::new(&["colibri-mcpd", &status.version]);
-    table.row(&[("up", Style::Plain), (&duration(status.uptime_s), Style::Plain)]);
-    table.row(&[("socket", Style::Plain), (&status.socket, Style::Plain)]);
-    table.row(&[("clients", Style::Plain), (&status.clients.to_string(), Style::Plain)]);
-    table.row(&[("write gate", Style::Plain), gate(status.gates.write)]);
-    table.row(&[("external call gate", Style::Plain), gate(status.gates.external_call)]);
-    let jail = if status.require_jail {
+    let mut table = Table::new(&["colibri-mcpd", &daemon.version]);
+    table.row(&[("up", Style::Plain), (&duration(daemon.uptime_s), Style::Plain)]);
+    table.row(&[("socket", Style::Plain), (&daemon.socket, Style::Plain)]);
+    table.row(&[("clients", Style::Plain), (&daemon.clients.to_string(), Style::Plain)]);
+    table.row(&[("write gate", Style::Plain), gate(daemon.gates.write)]);
+    table.row(&[("external call gate", Style::Plain), gate(daemon.gates.external_call)]);
+    let jail = if daemon.require_jail {
         "required"
     } else {
         "not required"
@@ -109,15 +48,15 @@ fn show(status: &Status) -> String {
     table.row(&[("jails", Style::Plain), (jail, Style::Plain)]);
     table.row(&[("servers", Style::Plain), (&servers, Style::Plain)]);
     table.row(&[("cost mode", Style::Plain), (&budgets, Style::Plain)]);
-    table.row(&[("registry", Style::Plain), (&status.registry.path, Style::Plain)]);
-    if let Some(error) = &status.registry.error {
+    table.row(&[("registry", Style::Plain), (&daemon.registry.path, Style::Plain)]);
+    if let Some(error) = &daemon.registry.error {
         table.row(&[("registry error", Style::Bad), (error, Style::Bad)]);
     }
-    if let Some(error) = &status.trail_error {
-        table.row(&[("calls are refused", Style::Bad), (error, Style::Bad)]);
+    if let Some(error) = &daemon.trail_error {
+        table.row(&[("trail", Style::Bad), (error, Style::Bad)]);
     }
-    if status.approvals_waiting > 0 {
-        let waiting = format!("{}: colibri-mcp approvals", status.approvals_waiting);
+    if daemon.approvals_waiting > 0 {
+        let waiting = format!("{}: colibri-mcp approvals", daemon.approvals_waiting);
         table.row(&[("calls that wait", Style::Odd), (&waiting, Style::Odd)]);
     }
     if status.servers.tools_blocked + status.servers.instructions_blocked > 0 {
@@ -127,10 +66,10 @@ fn show(status: &Status) -> String {
         );
         table.row(&[("blocked by pins", Style::Bad), (&blocked, Style::Bad)]);
     }
-    for warning in &status.look_alikes {
+    for warning in &daemon.look_alikes {
         table.row(&[("look-alike", Style::Odd), (warning, Style::Odd)]);
     }
-    for collision in &status.collisions {
+    for collision in &daemon.collisions {
         table.row(&[("name collision", Style::Bad), (collision, Style::Bad)]);
     }
     table.text()

@@ -1,10 +1,10 @@
 //! `colibri-mcp tasks`: the task list.
 
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::{Context, Failure};
 use crate::terminal::{Style, Table};
+use colibri_api::{TaskStatus, Tasks};
 
 /// Which tasks to list.
 #[derive(Debug, clap::Args)]
@@ -21,12 +21,6 @@ pub struct Arguments {
     /// Goes on where the list before ended
     #[arg(long)]
     cursor: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Tasks {
-    tasks: Vec<Map<String, Value>>,
-    next_cursor: Option<String>,
 }
 
 /// Runs the command.
@@ -51,23 +45,17 @@ fn show(answer: &Tasks) -> String {
     }
     let mut table = Table::new(&["id", "status", "priority", "source", "title"]);
     for task in &answer.tasks {
-        let field = |key: &str| match task.get(key) {
-            None | Some(Value::Null) => "-".to_owned(),
-            Some(Value::String(text)) => text.clone(),
-            Some(other) => other.to_string(),
-        };
-        let status = field("status");
-        let style = match status.as_str() {
-            "done" => Style::Good,
-            "failed" => Style::Bad,
+        let style = match task.status {
+            TaskStatus::Done => Style::Good,
+            TaskStatus::Failed => Style::Bad,
             _ => Style::Plain,
         };
         table.row(&[
-            (&field("id"), Style::Plain),
-            (&status, style),
-            (&field("priority"), Style::Plain),
-            (&field("source"), Style::Plain),
-            (&field("title"), Style::Plain),
+            (&task.id.to_string(), Style::Plain),
+            (task.status.name(), style),
+            (&task.priority.to_string(), Style::Plain),
+            (&task.source, Style::Plain),
+            (&task.title, Style::Plain),
         ]);
     }
     match &answer.next_cursor {
@@ -83,7 +71,8 @@ mod tests {
     #[test]
     fn shows_tasks_and_how_to_go_on() {
         let answer: Tasks = serde_json::from_value(json!({
-            "tasks": [{"id": 7, "status": "queued", "priority": 3, "title": "Write\nit", "source": null}],
+            "tasks": [{"id": 7, "status": "queued", "priority": 3, "title": "Write\nit", "source": "", "description": "",
+                "required_capabilities": [], "created_by": 1001, "created_at": 0, "updated_at": 0}],
             "next_cursor": "abc",
         }))
         .unwrap();

@@ -1,12 +1,13 @@
 //! `colibri-mcp tools [SERVER]`: what an editor would list, or what one server offers.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::{Context, Failure, missing};
 use crate::connection::{Connection, Params, RequestError};
 use crate::terminal::{Style, Table};
+use colibri_api::ServerTools;
 
 /// The name by which commands address Colibri's own tools; no server can have it.
 pub const OWN: &str = "colibri";
@@ -19,10 +20,12 @@ const MOST_PAGES: usize = 1000;
 pub struct Arguments {
     /// Only this server's tools; `colibri` stands for Colibri's own
     pub server: Option<String>,
+    /// Only this tool, with all that its server says of it and its arguments
+    pub tool: Option<String>,
 }
 
 /// A tool's definition, as far as commands need it.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 pub struct Tool {
     /// The name it is called by.
     pub name: String,
@@ -57,7 +60,33 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
         },
         own => exposed(&mut connection, own.is_some())?,
     };
-    context.print(&raw, || show(&tools))
+    match (&arguments.server, &arguments.tool) {
+        (Some(server), Some(name)) => {
+            let Some(tool) = tools.iter().find(|tool| tool.name == *name) else {
+                let why = missing::tool(&mut connection, server, name, context)?;
+                return Err(why.unwrap_or_else(|| Failure::Machine(format!("the tools of {server} changed just now"))));
+            };
+            let whole = to_raw_value(tool).map_err(|error| Failure::Machine(error.to_string()))?;
+            context.print(&whole, || show_one(tool))
+        }
+        (Some(server), None) if tools.is_empty() => {
+            context.print(&raw, || "No tools.".to_owned())?;
+            missing::tools(&mut connection, server, context)?.map_or(Ok(()), Err)
+        }
+        (Some(_), None) => context.print(&raw, || show(&tools)),
+        (None, _) => {
+            let absent = if context.json {
+                Vec::new()
+            } else {
+                missing::servers_without_tools(&mut connection, context)?
+            };
+            context.print(&raw, || {
+                absent.iter().fold(show(&tools), |text, line| {
+                    format!("{text}\n{}", crate::terminal::line(line))
+                })
+            })
+        }
+    }
 }
 
 /// The tools that clients see, all pages of them; with `own`, only Colibri's own.
@@ -104,26 +133,15 @@ pub fn exposed(connection: &mut Connection, own: bool) -> Result<(Vec<Tool>, Box
     Err(unreadable(format!("the list does not end within {MOST_PAGES} pages")))
 }
 
-#[derive(serde::Serialize)]
+#[derive(Serialize)]
 struct Listed<'a> {
     tools: &'a [Box<RawValue>],
 }
 
 /// The tools of one external server by its own names, also while the external gate is closed.
 pub fn of_server(connection: &mut Connection, server: &str) -> Result<(Vec<Tool>, Box<RawValue>), RequestError> {
-    #[derive(Deserialize)]
-    struct Answer {
-        tools: Vec<Entry>,
-    }
-    #[derive(Deserialize)]
-    struct Entry {
-        tool: String,
-        title: Option<String>,
-        description: Option<String>,
-        input_schema: Value,
-    }
     let (answer, raw) =
-        connection.own_tool::<Answer>("colibri_external_mcp_list_tools", &json!({ "server": server }))?;
+        connection.own_tool::<ServerTools>("colibri_external_mcp_list_tools", &json!({ "server": server }))?;
     let tools = answer.tools.into_iter().map(|entry| Tool {
         name: entry.tool,
         title: entry.title,
@@ -144,13 +162,65 @@ fn show(tools: &[Tool]) -> String {
     table.text()
 }
 
+/// All that is known of a tool: its description, and a line for each argument.
+fn show_one(tool: &Tool) -> String {
+    use crate::terminal::{block, line};
+    let mut text = line(&tool.name).into_owned();
+    if let Some(title) = &tool.title {
+        text.push_str(&format!(" ({})", line(title)));
+    }
+    if let Some(description) = &tool.description {
+        text.push_str(&format!("\n\n{}", block(description.trim())));
+    }
+    let required: Vec<&str> = tool.input_schema["required"]
+        .as_array()
+        .map_or_else(Vec::new, |names| names.iter().filter_map(Value::as_str).collect());
+    let Some(properties) = tool.input_schema["properties"]
+        .as_object()
+        .filter(|all| !all.is_empty())
+    else {
+        return text + "\n\nIt takes no arguments.";
+    };
+    let mut table = Table::new(&["argument", "type", "", "what it is"]);
+    for (name, schema) in properties {
+        let needed = if required.contains(&name.as_str()) {
+            "required"
+        } else {
+            ""
+        };
+        table.row(&[
+            (name, Style::Plain),
+            (&kind(schema), Style::Plain),
+            (needed, Style::Plain),
+            (schema["description"].as_str().unwrap_or_default(), Style::Plain),
+        ]);
+    }
+    format!("{text}\n\n{}", table.text())
+}
+
+/// What an argument may be, in a word or two.
+fn kind(schema: &Value) -> String {
+    if let Some(choices) = schema["enum"].as_array() {
+        let choices: Vec<String> = choices
+            .iter()
+            .map(|one| one.as_str().map_or_else(|| one.to_string(), str::to_owned))
+            .collect();
+        return choices.join("|");
+    }
+    match &schema["type"] {
+        Value::String(one) => one.clone(),
+        Value::Array(many) => many.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("|"),
+        _ => "any".to_owned(),
+    }
+}
+
 /// The first sentence or paragraph of a description, at most 160 characters.
 fn summary(description: &str) -> String {
     const MOST: usize = 160;
     let first = description.trim_start().split(['\n', '\r']).next().unwrap_or_default();
     let sentence = first.find(". ").map_or(first, |end| &first[..=end]);
     match sentence.char_indices().nth(MOST) {
-        Some((cut, _)) => format!("{}…", &sentence[..cut]),
+        Some((cut, _)) => format!("{}{}", &sentence[..cut], crate::terminal::mark()),
         None => sentence.to_owned(),
     }
 }
@@ -165,6 +235,31 @@ mod tests {
         assert_eq!(summary("One line\nand another"), "One line");
         assert_eq!(summary(&"ä".repeat(500)).chars().count(), 161);
         assert_eq!(summary(""), "");
+    }
+
+    #[test]
+    fn one_tool_is_shown_with_its_whole_description_and_its_arguments() {
+        let tool: Tool = serde_json::from_value(
+            json!({ "name": "write", "title": "Write", "description": "One.\nTwo.\u{1b}",
+            "inputSchema": { "type": "object", "required": ["path"], "properties": {
+                "path": { "type": "string", "description": "Where" },
+                "mode": { "enum": ["a", "w"] }, "n": { "type": ["integer", "null"] } } } }),
+        )
+        .unwrap();
+        let text = show_one(&tool);
+        for part in [
+            "write (Write)",
+            "One.\nTwo.\\u{1b}",
+            "string",
+            "required",
+            "Where",
+            "a|w",
+            "integer|null",
+        ] {
+            assert!(text.contains(part), "{part}:\n{text}");
+        }
+        let none: Tool = serde_json::from_value(json!({ "name": "x" })).unwrap();
+        assert!(show_one(&none).contains("no arguments"));
     }
 
     #[test]

@@ -20,11 +20,10 @@ use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::connect::{Editor, explained, own_path, snippet};
-use super::servers::Servers;
 use super::{Context, Failure, call, tools};
 use crate::connection::{Connection, Progress, ToolResult};
 use crate::{records, terminal};
-use colibri_api::HELPER;
+use colibri_api::{HELPER, Servers};
 use colibri_registry::{PATH as REGISTRY, Registry};
 
 /// How long the daemon may take to start, and to end.
@@ -130,7 +129,7 @@ fn show(stage: &Mutex<Stage>) -> Result<(), Failure> {
     let program = own_path()?;
     say(&indented(&explained(
         Editor::Zed,
-        &snippet(Editor::Zed, &program, None)?,
+        &snippet(Editor::Zed, &program, &[], None)?,
     )))?;
     say("   (`colibri-mcp connect` also knows cursor, windsurf and claude-code.)\n")
 }
@@ -227,7 +226,7 @@ fn note_processes(stage: &Mutex<Stage>, connection: &mut Connection) -> Result<(
         .servers
         .iter()
         .flat_map(|server| &server.processes)
-        .filter_map(|process| process.pid);
+        .filter_map(|process| process.pid.and_then(|pid| i32::try_from(pid).ok()));
     lock(stage).processes.extend(processes);
     Ok(())
 }
@@ -395,6 +394,7 @@ impl Stage {
         self.daemon = Some(daemon);
         Ok(Context {
             socket,
+            chosen: None,
             narrow: Vec::new(),
             json: false,
         })
