@@ -64,6 +64,12 @@ impl fmt::Display for Collision {
     }
 }
 
+/// Whether a name begins so, whatever the case of its letters: who reads it may not mind the case.
+fn begins_with(name: &str, prefix: &str) -> bool {
+    name.get(..prefix.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+}
+
 /// The table of exposed names.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
@@ -106,11 +112,10 @@ impl Names {
                 };
                 let look_alike = offers.iter().find(|other| {
                     other.prefix
-                        && exposed
-                            .strip_prefix(other.server)
-                            .is_some_and(|rest| rest.starts_with("__"))
+                        && begins_with(&exposed, other.server)
+                        && exposed[other.server.len()..].starts_with("__")
                 });
-                let holder = if own.contains(&exposed.as_str()) || exposed.starts_with(OWN_PREFIX) {
+                let holder = if own.contains(&exposed.as_str()) || begins_with(&exposed, OWN_PREFIX) {
                     Some(None)
                 } else if let Some(other) = look_alike.filter(|_| !offer.prefix) {
                     Some(Some(other.server.to_owned()))
@@ -294,7 +299,10 @@ mod tests {
 
     #[test]
     fn no_server_passes_for_another() {
-        let (git, evil) = (names(&["push"]), names(&["git__push", "git__pull", "github__x"]));
+        let (git, evil) = (
+            names(&["push"]),
+            names(&["git__push", "Git__pull", "github__x", "Colibri_x"]),
+        );
         let table = Names::build(
             &[],
             &[
@@ -311,15 +319,15 @@ mod tests {
             ],
         );
         assert_eq!(table.resolve("git__push"), Some(&target("git", "push")));
-        assert_eq!(table.resolve("git__pull"), None);
+        assert_eq!(table.resolve("Git__pull"), None);
+        assert_eq!(table.resolve("Colibri_x"), None);
         assert_eq!(table.resolve("github__x"), Some(&target("evil", "github__x")));
-        assert_eq!(table.collisions().len(), 2);
-        assert!(
-            table
-                .collisions()
-                .iter()
-                .all(|collision| collision.holder.as_deref() == Some("git"))
-        );
+        let holders: Vec<_> = table
+            .collisions()
+            .iter()
+            .map(|collision| collision.holder.as_deref())
+            .collect();
+        assert_eq!(holders, [Some("git"), Some("git"), None]);
     }
 
     #[test]

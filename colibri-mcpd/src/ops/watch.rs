@@ -143,9 +143,9 @@ fn open(daemon: &Daemon, call: &Call, id: &str, full: bool) -> Result<(Arc<Serve
     };
     let servers = daemon.host().servers();
     let Some(server) = servers.get(id) else {
-        let id: String = id.chars().take(64).collect();
         return Err(wrong(format!(
-            "there is no server {id:?}: colibri-mcp servers shows those there are"
+            "there is no server \"{}\": colibri-mcp servers shows those there are",
+            colibri_text::brief(id, 64)
         )));
     };
     let details = [

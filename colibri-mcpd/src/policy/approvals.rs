@@ -291,8 +291,10 @@ fn show(out: &mut String, json: Json<'_>, path: &str, depth: usize) {
         return;
     }
     let text = if json.kind() == Kind::String {
-        json.as_str()
-            .map_or_else(|| json.text().to_owned(), |text| format!("{text:?}"))
+        json.as_str().map_or_else(
+            || json.text().to_owned(),
+            |text| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")),
+        )
     } else if depth >= DEEPEST {
         // A secret could stand anywhere in it.
         "[nested too deep to show]".to_owned()

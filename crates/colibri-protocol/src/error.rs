@@ -403,6 +403,21 @@ mod tests {
 
     const DOC: &str = include_str!("../../../docs/errors.md");
 
+    #[test]
+    fn nothing_of_a_name_that_hides_stands_in_an_error() {
+        let hidden: Vec<char> = ('\0'..=char::MAX).filter(|c| colibri_text::is_hidden(*c)).collect();
+        for some in hidden.chunks(100) {
+            let name: String = some.iter().flat_map(|c| ['a', *c]).collect();
+            for error in [
+                RpcError::unknown_tool(&name),
+                RpcError::unsupported_version(&name),
+                RpcError::method_not_found(&name, Version::LATEST_LEGACY),
+            ] {
+                assert!(!error.message.contains(colibri_text::is_hidden), "{:?}", error.message);
+            }
+        }
+    }
+
     fn value(text: &str) -> Value {
         serde_json::from_str(text).unwrap()
     }

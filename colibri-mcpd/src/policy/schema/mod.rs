@@ -260,7 +260,7 @@ fn count_pattern(pattern: &str, patterns: &mut usize) -> Result<(), SchemaError>
 /// Refuses keywords that nothing applies, so that a typing error in a contract cannot make it say less than was meant.
 pub(super) fn every_keyword_applies(schema: &Value) -> Result<(), SchemaError> {
     match Graph::of(schema)?.unknown {
-        Some(keyword) => refuse(format!("{keyword:?} is not a keyword that is checked here")),
+        Some(keyword) => refuse(format!("\"{keyword}\" is not a keyword that is checked here")),
         None => Ok(()),
     }
 }
