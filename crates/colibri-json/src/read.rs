@@ -224,6 +224,13 @@ impl<'t> Reader<'t> {
     /// # Errors
     /// Not a string, or one with a bare control character, a wrong escape or half of a surrogate pair.
     pub fn string(&mut self) -> Result<Cow<'t, str>> {
+        let inside = self.text.as_bytes().get(self.at + 1..).unwrap_or_default();
+        let length = plain_length(inside);
+        if self.peek() == Some(b'"') && inside.get(length) == Some(&b'"') {
+            let start = self.at + 1;
+            self.at = start + length + 1;
+            return Ok(Cow::Borrowed(&self.text[start..start + length]));
+        }
         let mut text = Cow::Borrowed("");
         self.pieces(|piece| match piece {
             Piece::Plain(plain) if text.is_empty() => text = Cow::Borrowed(plain),
@@ -231,6 +238,14 @@ impl<'t> Reader<'t> {
             Piece::Escaped(c) => text.to_mut().push(c),
         })?;
         Ok(text)
+    }
+
+    /// A string that nobody looks at.
+    ///
+    /// # Errors
+    /// Like [`Reader::string`].
+    pub fn pass_string(&mut self) -> Result<()> {
+        self.pieces(|_| {})
     }
 
     /// The characters of a string that is not kept.

@@ -4,6 +4,8 @@
 //! answer, that the arguments fit, is found in one pass over their text that keeps nothing. What is not surely so is left
 //! to the validator: this is a shorter way to one of its answers, never another answer.
 
+use std::borrow::Cow;
+
 use colibri_json::{Kind, Reader};
 use serde_json::{Map, Value};
 
@@ -40,8 +42,8 @@ pub(super) struct SimpleSchema(Part);
 /// What a value has to be.
 #[derive(Debug, Default)]
 struct Part {
-    /// What is allowed of [`TYPES`], by position; any where the schema names none.
-    types: Option<u8>,
+    /// The types that are not allowed, a bit each.
+    barred: u8,
     /// The strings that are allowed, and no other value.
     choices: Option<Vec<Box<str>>>,
     /// Characters of a string.
@@ -61,8 +63,15 @@ struct Members {
     named: Vec<(Box<str>, Part)>,
     /// The named ones that must be there, a bit each.
     required: u64,
-    /// What others have to be; `None`: there must be none.
-    others: Option<Box<Part>>,
+    others: Others,
+}
+
+/// What members have to be that the schema does not name.
+#[derive(Debug)]
+enum Others {
+    Any,
+    None,
+    Fit(Box<Part>),
 }
 
 #[derive(Debug)]
@@ -87,10 +96,17 @@ impl<T: PartialOrd> Bounds<T> {
 }
 
 const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
+const NULL: u8 = 1;
+const BOOLEAN: u8 = 1 << 1;
+const INTEGER: u8 = 1 << 2;
+const NUMBER: u8 = 1 << 3;
+const STRING: u8 = 1 << 4;
+const ARRAY: u8 = 1 << 5;
+const OBJECT: u8 = 1 << 6;
 
 /// A value of any kind, read as strictly as others.
 static ANY: Part = Part {
-    types: None,
+    barred: 0,
     choices: None,
     length: Bounds {
         least: None,
@@ -107,6 +123,12 @@ static ANY: Part = Part {
     elements: None,
     members: None,
     any_of: Vec::new(),
+};
+
+static ANY_MEMBERS: Members = Members {
+    named: Vec::new(),
+    required: 0,
+    others: Others::Any,
 };
 
 impl SimpleSchema {
@@ -141,7 +163,7 @@ impl Part {
         let mut part = Part::default();
         for (keyword, value) in keywords {
             match keyword.as_str() {
-                "type" => part.types = Some(types(value)?),
+                "type" => part.barred = !types(value)?,
                 "enum" => part.choices = Some(choices(value.as_array()?)?),
                 "const" => part.choices = Some(choices(std::slice::from_ref(value))?),
                 "minLength" => part.length.least = Some(whole(value)?),
@@ -171,27 +193,15 @@ impl Part {
             let fits = |part: &Part| part.fits(&mut reader.clone()).is_some();
             self.any_of.iter().any(fits).then_some(())?;
         }
-        let allowed = |name: &str| {
-            let index = TYPES.iter().position(|known| *known == name).unwrap_or_default();
-            self.types.is_none_or(|types| types & 1 << index != 0)
-        };
         if self.choices.is_some() && kind != Kind::String {
             return None;
         }
-        let is_allowed = match kind {
-            Kind::Null => allowed("null") && reader.null().is_ok(),
-            Kind::Bool => allowed("boolean") && reader.boolean().is_ok(),
-            Kind::Number => self.fits_number(reader.number().ok()?, allowed("integer"), allowed("number")),
-            Kind::String => {
-                allowed("string")
-                    && match &self.choices {
-                        Some(choices) => {
-                            let text = reader.string().ok()?;
-                            choices.iter().any(|choice| **choice == *text) && self.length.hold(&text.chars().count())
-                        }
-                        None => self.length.hold(&reader.characters().ok()?),
-                    }
-            }
+        let is_allowed = |kind: u8| self.barred & kind == 0;
+        let fits = match kind {
+            Kind::Null => is_allowed(NULL) && reader.null().is_ok(),
+            Kind::Bool => is_allowed(BOOLEAN) && reader.boolean().is_ok(),
+            Kind::Number => self.fits_number(reader.number().ok()?, is_allowed(INTEGER), is_allowed(NUMBER)),
+            Kind::String => is_allowed(STRING) && self.fits_string(reader)?,
             Kind::Array => {
                 let elements = self.elements.as_deref().unwrap_or(&ANY);
                 let mut count = 0;
@@ -200,22 +210,25 @@ impl Part {
                     elements.fits(reader)?;
                     count += 1;
                 }
-                allowed("array") && self.count.hold(&count)
+                is_allowed(ARRAY) && self.count.hold(&count)
             }
             Kind::Object => {
-                static NONE: Members = Members {
-                    named: Vec::new(),
-                    required: 0,
-                    others: None,
-                };
-                match &self.members {
-                    Some(members) => members.fit(reader, members.others.as_deref())?,
-                    None => NONE.fit(reader, Some(&ANY))?,
-                }
-                allowed("object")
+                self.members.as_ref().unwrap_or(&ANY_MEMBERS).fit(reader)?;
+                is_allowed(OBJECT)
             }
         };
-        is_allowed.then_some(())
+        fits.then_some(())
+    }
+
+    fn fits_string(&self, reader: &mut Reader<'_>) -> Option<bool> {
+        let Some(choices) = &self.choices else {
+            if self.length.least.is_none() && self.length.most.is_none() {
+                return reader.pass_string().is_ok().then_some(true);
+            }
+            return Some(self.length.hold(&reader.characters().ok()?));
+        };
+        let text = reader.string().ok()?;
+        Some(choices.iter().any(|choice| **choice == *text) && self.length.hold(&text.chars().count()))
     }
 
     fn fits_number(&self, literal: &str, may_be_integer: bool, may_be_any: bool) -> bool {
@@ -245,9 +258,9 @@ impl Members {
             named: Vec::new(),
             required: 0,
             others: match others {
-                Some(Value::Bool(false)) => None,
-                Some(others) => Some(Box::new(Part::of(others)?)),
-                None => Some(Box::default()),
+                None => Others::Any,
+                Some(Value::Bool(false)) => Others::None,
+                Some(others) => Others::Fit(Box::new(Part::of(others)?)),
             },
         };
         if let Some(properties) = properties {
@@ -271,32 +284,55 @@ impl Members {
         Some(Some(members))
     }
 
-    fn fit(&self, reader: &mut Reader<'_>, others: Option<&Part>) -> Option<()> {
+    fn fit(&self, reader: &mut Reader<'_>) -> Option<()> {
         let mut seen: u64 = 0;
-        let mut other_keys = [const { std::borrow::Cow::Borrowed("") }; MAX_OTHERS];
-        let mut other_count = 0;
+        let mut others = None;
         let mut first = true;
         reader.enter().ok()?;
         while let Some((_, key)) = reader.key(first).ok()? {
             first = false;
             reader.colon().ok()?;
-            match self.named.iter().position(|(name, _)| **name == *key) {
+            let part = match self.named.iter().position(|(name, _)| **name == *key) {
                 Some(index) if seen & 1 << index != 0 => return None,
                 Some(index) => {
                     seen |= 1 << index;
-                    self.named[index].1.fits(reader)?;
+                    &self.named[index].1
                 }
                 None => {
-                    if other_keys[..other_count].contains(&key) {
-                        return None;
+                    others.get_or_insert_with(OtherKeys::default).add(key)?;
+                    match &self.others {
+                        Others::Any => &ANY,
+                        Others::None => return None,
+                        Others::Fit(part) => part,
                     }
-                    *other_keys.get_mut(other_count)? = key;
-                    other_count += 1;
-                    others?.fits(reader)?;
+                }
+            };
+            part.fits(reader)?;
+        }
+        (self.required & !seen == 0).then_some(())
+    }
+}
+
+/// The keys of an object that its schema does not name: none stands twice.
+#[derive(Default)]
+struct OtherKeys<'t> {
+    keys: [Option<Cow<'t, str>>; MAX_OTHERS],
+}
+
+impl<'t> OtherKeys<'t> {
+    /// `None`: it is there already, or they are too many.
+    fn add(&mut self, key: Cow<'t, str>) -> Option<()> {
+        for place in &mut self.keys {
+            match place {
+                Some(known) if *known == key => return None,
+                Some(_) => {}
+                None => {
+                    *place = Some(key);
+                    return Some(());
                 }
             }
         }
-        (self.required & !seen == 0).then_some(())
+        None
     }
 }
 
