@@ -35,7 +35,7 @@ do-install:
 	for source in ${WRKSRC}/${path}/src/bin/*.rs; do \
 		[ ! -e "$$source" ] || ${INSTALL_PROGRAM} ${BINARIES}/$$(basename "$$source" .rs) ${STAGEDIR}${PREFIX}/bin/; \
 	done
-	[ ! -e ${WRKSRC}/${path}/src/main.rs ] || ${INSTALL_PROGRAM} ${BINARIES}/${path} ${STAGEDIR}${PREFIX}/bin/
+	[ ! -e ${WRKSRC}/${path}/src/main.rs ] || ${INSTALL_PROGRAM} ${BINARIES}/${path:T} ${STAGEDIR}${PREFIX}/bin/
 .endfor
 
 .PHONY: stage do-install post-install post-install-DOCS-on
