@@ -60,16 +60,10 @@ make_root() {
 	root=$1
 	shift
 	mkdir -p "$root/dev" "$root/tmp" "$root/work" "$root/bin" "$root/etc"
-	for program; do
-		mkdir -p "$root$(dirname "$program")"
-		cp "$program" "$root$program"
-		[ -r /libexec/ld-elf.so.1 ] && { mkdir -p "$root/libexec"; cp -f /libexec/ld-elf.so.1 "$root/libexec/"; }
-		ldd -f '%p\n' "$program" 2>/dev/null | while read -r library; do
-			[ -f "$library" ] || continue
-			mkdir -p "$root$(dirname "$library")"
-			cp -f "$library" "$root$library"
-		done
-	done
+	{
+		printf '%s\n' /libexec/ld-elf.so.1 "$@"
+		ldd -f '%p\n' "$@" 2>/dev/null
+	} | grep '^/' | sort -u | tar --no-fflags -cf - -T - 2>/dev/null | tar -xf - -C "$root"
 }
 
 # digest of an entry: the registry holds each entry on a line of its own, between the key and the last comma.
