@@ -1,13 +1,14 @@
 //! The tools' answers: structured content, and a readable summary of it.
 
 use super::arguments::{Members, quoted};
-use super::facts::{ExternalTool, Facts, ServerFacts, ServerState, UnseenServer};
-use super::skills::SkillCatalogue;
-use crate::policy::{CallerGates, GateState};
-use crate::store::{Budgets, CostMode, Task, TaskPage, TaskStatus};
+use super::facts::{ExternalTool, Offered, View};
+use colibri_api::{
+    CostMode, CostModeSet, CreatedTask, DaemonFacts, ServerCounts, ServerFacts, ServerState, Servers, Skills, Snapshot,
+    Status, Task, TaskStatus, Tasks, UnseenServer,
+};
 use colibri_protocol::{Answer, Code, Failure, Method, Version};
 use colibri_text::{brief, visible};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -74,141 +75,73 @@ fn outcome(summary: &str, structured: &impl Serialize) -> Result<ToolOutcome, Fa
     .map_err(|e| Failure::new(Code::Internal, format!("the answer cannot be written as JSON: {e}")))
 }
 
-/// What status and snapshot share.
-#[derive(Serialize)]
-struct Daemon<'a> {
-    version: &'a str,
-    uptime_s: u64,
-    socket: Cow<'a, str>,
-    gates: OpenGates,
-    require_jail: bool,
-    clients: u64,
-    cost_mode: CostMode,
-    budgets: Budgets,
-    registry: Registry<'a>,
-    trail_error: Option<String>,
-    approvals_waiting: u64,
-    collisions: Vec<String>,
-    look_alikes: Vec<String>,
-}
-
-/// Which gates are open.
-#[derive(Serialize)]
-struct OpenGates {
-    write: bool,
-    external_call: bool,
-}
-
-#[derive(Serialize)]
-struct Registry<'a> {
-    path: Cow<'a, str>,
-    error: Option<String>,
-}
-
-impl<'a> Daemon<'a> {
-    fn new(facts: &'a dyn Facts, cost_mode: CostMode) -> Self {
-        let CallerGates { write, external_call } = facts.gates();
-        Self {
-            version: facts.version(),
-            uptime_s: facts.uptime_s(),
-            socket: facts.socket().to_string_lossy(),
-            gates: OpenGates {
-                write: write == GateState::Open,
-                external_call: external_call == GateState::Open,
-            },
-            require_jail: facts.require_jail(),
-            clients: facts.clients(),
-            cost_mode,
-            budgets: cost_mode.budgets(),
-            registry: Registry {
-                path: facts.registry_path().to_string_lossy(),
-                error: facts.registry_error(),
-            },
-            trail_error: facts.trail_error(),
-            approvals_waiting: facts.approvals_waiting(),
-            collisions: facts.collisions(),
-            look_alikes: facts.look_alikes(),
-        }
+/// What status and snapshot say of the daemon.
+fn daemon_summary(daemon: &DaemonFacts) -> String {
+    let gate = |open| if open { "open" } else { "closed" };
+    let mut text = format!(
+        "colibri-mcpd {}, up {}, {} connected, socket {}\nGates: write {}, external call {}\nCost mode: {}\n",
+        daemon.version,
+        duration(daemon.uptime_s),
+        counted(daemon.clients, "client"),
+        visible(&daemon.socket),
+        gate(daemon.gates.write),
+        gate(daemon.gates.external_call),
+        budgets(daemon.cost_mode),
+    );
+    if daemon.require_jail {
+        text.push_str("Only jailed servers are started.\n");
     }
-
-    fn summary(&self) -> String {
-        let gate = |open| if open { "open" } else { "closed" };
-        let mut text = format!(
-            "colibri-mcpd {}, up {}, {} connected, socket {}\nGates: write {}, external call {}\nCost mode: {}\n",
-            self.version,
-            duration(self.uptime_s),
-            counted(self.clients, "client"),
-            visible(&self.socket),
-            gate(self.gates.write),
-            gate(self.gates.external_call),
-            budgets(self.cost_mode),
+    if let Some(error) = &daemon.registry.error {
+        push_line(
+            &mut text,
+            &format!(
+                "Registry {} is not loaded as it stands: {}",
+                daemon.registry.path,
+                brief(error, SUMMARY_TEXT_MAX)
+            ),
         );
-        if self.require_jail {
-            text.push_str("Only jailed servers are started.\n");
-        }
-        if let Some(error) = &self.registry.error {
-            push_line(
-                &mut text,
-                &format!(
-                    "Registry {} is not loaded as it stands: {}",
-                    self.registry.path,
-                    brief(error, SUMMARY_TEXT_MAX)
-                ),
-            );
-        }
-        if let Some(error) = &self.trail_error {
-            push_line(
-                &mut text,
-                &format!("Calls are refused: {}", brief(error, SUMMARY_TEXT_MAX)),
-            );
-        }
-        if self.approvals_waiting > 0 {
-            let waiting = counted(self.approvals_waiting, "call");
-            push_line(
-                &mut text,
-                &format!("Waiting for a person: {waiting}; colibri-mcp approvals"),
-            );
-        }
-        push_list(&mut text, &self.collisions, |collision| {
-            brief(collision, SUMMARY_TEXT_MAX)
-        });
-        push_list(&mut text, &self.look_alikes, |warning| brief(warning, SUMMARY_TEXT_MAX));
-        text
     }
+    if let Some(error) = &daemon.trail_error {
+        push_line(
+            &mut text,
+            &format!("Calls are refused: {}", brief(error, SUMMARY_TEXT_MAX)),
+        );
+    }
+    if daemon.approvals_waiting > 0 {
+        let waiting = counted(daemon.approvals_waiting, "call");
+        push_line(
+            &mut text,
+            &format!("Waiting for a person: {waiting}; colibri-mcp approvals"),
+        );
+    }
+    push_list(&mut text, &daemon.collisions, |collision| {
+        brief(collision, SUMMARY_TEXT_MAX)
+    });
+    push_list(&mut text, &daemon.look_alikes, |warning| {
+        brief(warning, SUMMARY_TEXT_MAX)
+    });
+    text
 }
 
 /// The answer of `colibri_status`.
-pub(super) fn status(facts: &dyn Facts, cost_mode: CostMode) -> Result<ToolOutcome, Failure> {
-    #[derive(Serialize)]
-    struct Status<'a> {
-        #[serde(flatten)]
-        daemon: Daemon<'a>,
-        servers: Servers,
-    }
-    #[derive(Serialize)]
-    struct Servers {
-        total: usize,
-        by_state: Counts,
-        tools_blocked: u64,
-        instructions_blocked: u64,
-    }
-    let servers = facts.servers();
+pub(super) fn status(view: View) -> Result<ToolOutcome, Failure> {
+    let View { daemon, servers } = view;
     let count = |state| servers.iter().filter(|server| server.state == state).count() as u64;
-    let by_state = Counts(ServerState::ALL.map(|state| (state.name(), count(state))).to_vec());
     let status = Status {
-        daemon: Daemon::new(facts, cost_mode),
-        servers: Servers {
-            total: servers.len(),
-            by_state,
+        daemon,
+        servers: ServerCounts {
+            total: servers.len() as u64,
+            by_state: ServerState::ALL.map(|state| (state, count(state))).into(),
             tools_blocked: servers.iter().map(|server| server.tools_blocked).sum(),
             instructions_blocked: servers.iter().filter(|server| server.instructions_blocked).count() as u64,
         },
     };
+    let by_state = status.servers.by_state.iter();
     let mut summary = format!(
         "{}Servers: {}{}\n",
-        status.daemon.summary(),
+        daemon_summary(&status.daemon),
         servers.len(),
-        status.servers.by_state.summary()
+        counts(by_state.map(|(state, count)| (state.name(), *count)))
     );
     for server in &servers {
         if let Some(blocked) = blocked(server) {
@@ -219,66 +152,38 @@ pub(super) fn status(facts: &dyn Facts, cost_mode: CostMode) -> Result<ToolOutco
 }
 
 /// The answer of `colibri_snapshot`.
-pub(super) fn snapshot(
-    facts: &dyn Facts,
-    cost_mode: CostMode,
-    tasks: &[(TaskStatus, u64)],
-) -> Result<ToolOutcome, Failure> {
-    #[derive(Serialize)]
-    struct Snapshot<'a> {
-        #[serde(flatten)]
-        daemon: Daemon<'a>,
-        servers: Vec<ServerFacts>,
-        tasks_by_status: Counts,
-    }
+pub(super) fn snapshot(view: View, tasks: &[(TaskStatus, u64)]) -> Result<ToolOutcome, Failure> {
     let snapshot = Snapshot {
-        daemon: Daemon::new(facts, cost_mode),
-        servers: facts.servers(),
-        tasks_by_status: Counts(tasks.iter().map(|(status, count)| (status.name(), *count)).collect()),
+        daemon: view.daemon,
+        servers: view.servers,
+        tasks_by_status: tasks.iter().copied().collect(),
     };
     let summary = format!(
         "{}Tasks: {}{}\n{}",
-        snapshot.daemon.summary(),
+        daemon_summary(&snapshot.daemon),
         tasks.iter().map(|(_, count)| count).sum::<u64>(),
-        snapshot.tasks_by_status.summary(),
+        counts(tasks.iter().map(|(status, count)| (status.name(), *count))),
         server_lines(&snapshot.servers)
     );
     outcome(&summary, &snapshot)
 }
 
-/// Counts by name, in order.
-struct Counts(Vec<(&'static str, u64)>);
-
-impl Serialize for Counts {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().copied())
-    }
-}
-
-impl Counts {
-    /// ` (2 ready, 1 failed)`, or nothing if there is nothing to count.
-    fn summary(&self) -> String {
-        let some: Vec<_> = self
-            .0
-            .iter()
-            .filter(|(_, count)| *count > 0)
-            .map(|(name, count)| format!("{count} {name}"))
-            .collect();
-        if some.is_empty() {
-            String::new()
-        } else {
-            format!(" ({})", some.join(", "))
-        }
+/// ` (2 ready, 1 failed)`, or nothing if there is nothing to count.
+fn counts(named: impl Iterator<Item = (&'static str, u64)>) -> String {
+    let some: Vec<_> = named
+        .filter(|(_, count)| *count > 0)
+        .map(|(name, count)| format!("{count} {name}"))
+        .collect();
+    if some.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", some.join(", "))
     }
 }
 
 /// The answer of `colibri_external_mcp_servers`.
-pub(super) fn servers(servers: &[ServerFacts]) -> Result<ToolOutcome, Failure> {
-    #[derive(Serialize)]
-    struct Servers<'a> {
-        servers: &'a [ServerFacts],
-    }
-    outcome(&server_lines(servers), &Servers { servers })
+pub(super) fn servers(servers: Vec<ServerFacts>) -> Result<ToolOutcome, Failure> {
+    outcome(&server_lines(&servers), &Servers { servers })
 }
 
 fn server_lines(servers: &[ServerFacts]) -> String {
@@ -322,36 +227,32 @@ fn blocked(server: &ServerFacts) -> Option<String> {
 }
 
 /// The answer of `colibri_external_mcp_list_tools`.
-pub(super) fn external_tools(facts: &dyn Facts, server: Option<&str>) -> Result<ToolOutcome, Failure> {
+pub(super) fn external_tools(offered: Offered, server: Option<&str>) -> Result<ToolOutcome, Failure> {
+    /// [`colibri_api::ServerTools`], its tools as they were written.
     #[derive(Serialize)]
     struct Tools {
         tools: Vec<Box<RawValue>>,
         left_out: usize,
         not_seen: Vec<UnseenServer>,
     }
-    if let Some(server) = server {
-        let known = facts.servers();
-        if !known.iter().any(|facts| facts.id == server) {
-            let ids: Vec<_> = known.iter().map(|facts| facts.id.as_str()).take(20).collect();
-            let why = format!("there is no server {}, known are: {}", quoted(server), ids.join(", "));
-            return Err(Failure::new(Code::NoSuchTool, why));
-        }
+    if let Some(server) = server
+        && !offered.servers.iter().any(|id| id == server)
+    {
+        let ids: Vec<_> = offered.servers.iter().map(String::as_str).take(20).collect();
+        let why = format!("there is no server {}, known are: {}", quoted(server), ids.join(", "));
+        return Err(Failure::new(Code::NoSuchTool, why));
     }
+    let is_asked = |id: &str| server.is_none_or(|server| id == server);
     let mut answer = Tools {
         tools: Vec::new(),
         left_out: 0,
-        not_seen: facts.unseen(),
+        not_seen: offered.unseen,
     };
-    answer
-        .not_seen
-        .retain(|unseen| server.is_none_or(|server| unseen.server == server));
+    answer.not_seen.retain(|unseen| is_asked(&unseen.server));
     let mut lines = Vec::new();
     let mut room = TOOLS_BYTES_MAX;
-    for tool in facts
-        .external_tools()
-        .filter(|tool| server.is_none_or(|server| tool.server == server))
-    {
-        let listed = listed(&tool);
+    for tool in offered.tools.iter().filter(|tool| is_asked(&tool.server)) {
+        let listed = listed(tool);
         match listed.and_then(|(entry, line)| Some((room.checked_sub(entry.get().len() + 1)?, entry, line))) {
             Some((left, entry, line)) => {
                 room = left;
@@ -377,14 +278,14 @@ pub(super) fn external_tools(facts: &dyn Facts, server: Option<&str>) -> Result<
             .reason
             .as_ref()
             .map(|reason| format!(": {}", brief(reason, SUMMARY_TEXT_MAX)));
-        let (server, state, reason) = (&unseen.server, unseen.state, reason.unwrap_or_default());
+        let (server, state, reason) = (&unseen.server, unseen.state.name(), reason.unwrap_or_default());
         format!("{server}: its tools are not known, it is {state}{reason}")
     });
     outcome(&text, &answer)
 }
 
 /// A tool's entry in the list, and its line in the summary; `None` if its definition is no JSON object.
-fn listed(tool: &ExternalTool<'_>) -> Option<(Box<RawValue>, String)> {
+fn listed(tool: &ExternalTool) -> Option<(Box<RawValue>, String)> {
     #[derive(Serialize)]
     struct Listed<'a> {
         name: &'a str,
@@ -397,7 +298,7 @@ fn listed(tool: &ExternalTool<'_>) -> Option<(Box<RawValue>, String)> {
         input_schema: &'a RawValue,
     }
     // A url server may send its JSON on several lines, ours is one; in valid JSON a line end is never part of a string.
-    let mut definition = tool.definition.clone();
+    let mut definition = Cow::Borrowed(&tool.definition[..]);
     if definition.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
         definition
             .to_mut()
@@ -422,7 +323,7 @@ fn listed(tool: &ExternalTool<'_>) -> Option<(Box<RawValue>, String)> {
         input_schema: member("inputSchema", '{').unwrap_or(&nothing),
     })
     .ok()?;
-    let mut line = tool.name.clone().into_owned();
+    let mut line = tool.name.clone();
     let description = description.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
     if let Some(first) = description.as_deref().and_then(|text| text.trim().lines().next()) {
         line.push_str(&format!(": {}", brief(first, SUMMARY_TEXT_MAX)));
@@ -431,7 +332,7 @@ fn listed(tool: &ExternalTool<'_>) -> Option<(Box<RawValue>, String)> {
 }
 
 /// The answer of `colibri_list_tasks`.
-pub(super) fn tasks(page: &TaskPage) -> Result<ToolOutcome, Failure> {
+pub(super) fn tasks(page: &Tasks) -> Result<ToolOutcome, Failure> {
     let mut text = counted(page.tasks.len() as u64, "task");
     text.push_str(if page.next_cursor.is_some() {
         ", more follow\n"
@@ -444,11 +345,7 @@ pub(super) fn tasks(page: &TaskPage) -> Result<ToolOutcome, Failure> {
 
 /// The answer of `colibri_create_task` and `colibri_intake_task`.
 pub(super) fn task(task: Task) -> Result<ToolOutcome, Failure> {
-    #[derive(Serialize)]
-    struct Created {
-        task: Task,
-    }
-    outcome(&format!("Created task {}", task_line(&task)), &Created { task })
+    outcome(&format!("Created task {}", task_line(&task)), &CreatedTask { task })
 }
 
 fn task_line(task: &Task) -> String {
@@ -462,7 +359,7 @@ fn task_line(task: &Task) -> String {
 }
 
 /// The answer of `colibri_list_skills`.
-pub(super) fn skills(found: &SkillCatalogue) -> Result<ToolOutcome, Failure> {
+pub(super) fn skills(found: &Skills) -> Result<ToolOutcome, Failure> {
     let mut text = format!("{}\n", counted(found.skills.len() as u64, "skill"));
     push_list(&mut text, &found.skills, |skill| {
         format!("{}: {}", skill.name, brief(&skill.description, SUMMARY_TEXT_MAX))
@@ -475,18 +372,11 @@ pub(super) fn skills(found: &SkillCatalogue) -> Result<ToolOutcome, Failure> {
 
 /// The answer of `colibri_set_cost_mode`.
 pub(super) fn cost_mode(mode: CostMode) -> Result<ToolOutcome, Failure> {
-    #[derive(Serialize)]
-    struct Set {
-        mode: CostMode,
-        budgets: Budgets,
-    }
-    outcome(
-        &format!("Cost mode is now {}", budgets(mode)),
-        &Set {
-            mode,
-            budgets: mode.budgets(),
-        },
-    )
+    let set = CostModeSet {
+        mode,
+        budgets: mode.budgets(),
+    };
+    outcome(&format!("Cost mode is now {}", budgets(mode)), &set)
 }
 
 fn budgets(mode: CostMode) -> String {

@@ -2,11 +2,14 @@
 //! layer to leave out.
 
 use super::arguments::LABEL_PATTERN;
-use super::facts::ServerState;
 use crate::policy::Gate;
 use crate::store::{
-    CAPABILITIES_MAX, CAPABILITY_MAX, CostMode, DESCRIPTION_MAX, LABEL_MAX, PAGE_DEFAULT, PAGE_MAX, PRIORITY_DEFAULT,
-    PRIORITY_MAX, TITLE_MAX, TaskStatus,
+    CAPABILITIES_MAX, CAPABILITY_MAX, DESCRIPTION_MAX, LABEL_MAX, PAGE_DEFAULT, PAGE_MAX, PRIORITY_DEFAULT,
+    PRIORITY_MAX, TITLE_MAX,
+};
+use colibri_api::schema::of_answer;
+use colibri_api::{
+    CostMode, CostModeSet, CreatedTask, ServerTools, Servers, Skills, Snapshot, Status, TaskStatus, Tasks,
 };
 use serde_json::{Value, json};
 use std::sync::LazyLock;
@@ -80,7 +83,7 @@ fn all() -> Vec<Definition> {
             Access::Read,
             STATUS,
             no_arguments(),
-            status(),
+            of_answer::<Status>(),
         ),
         tool(
             "colibri_snapshot",
@@ -89,7 +92,7 @@ fn all() -> Vec<Definition> {
             Access::Read,
             SNAPSHOT,
             no_arguments(),
-            snapshot(),
+            of_answer::<Snapshot>(),
         ),
         tool(
             "colibri_list_tasks",
@@ -109,13 +112,7 @@ fn all() -> Vec<Definition> {
                         "description": "next_cursor of the page before, with the same status and source."},
                 }),
             ),
-            object(
-                &["tasks", "next_cursor"],
-                json!({
-                    "tasks": {"type": "array", "items": task()},
-                    "next_cursor": {"type": ["string", "null"], "description": "null: this was the last page."},
-                }),
-            ),
+            of_answer::<Tasks>(),
         ),
         tool(
             "colibri_list_skills",
@@ -124,14 +121,7 @@ fn all() -> Vec<Definition> {
             Access::Read,
             LIST_SKILLS,
             no_arguments(),
-            object(
-                &["skills", "problems"],
-                json!({
-                    "skills": list_of(&["name", "description", "path"], json!({
-                        "name": string(), "description": string(), "path": string()})),
-                    "problems": list_of(&["path", "why"], json!({"path": string(), "why": string()})),
-                }),
-            ),
+            of_answer::<Skills>(),
         ),
         tool(
             "colibri_create_task",
@@ -154,7 +144,7 @@ fn all() -> Vec<Definition> {
                         "default": [], "description": "What somebody must be able to do to take the task."},
                 }),
             ),
-            object(&["task"], json!({"task": task()})),
+            of_answer::<CreatedTask>(),
         ),
         tool(
             "colibri_intake_task",
@@ -170,7 +160,7 @@ fn all() -> Vec<Definition> {
                     "source": source(),
                 }),
             ),
-            object(&["task"], json!({"task": task()})),
+            of_answer::<CreatedTask>(),
         ),
         tool(
             "colibri_set_cost_mode",
@@ -179,7 +169,7 @@ fn all() -> Vec<Definition> {
             Access::Set,
             SET_COST_MODE,
             object(&["mode"], json!({"mode": cost_mode()})),
-            object(&["mode", "budgets"], json!({"mode": cost_mode(), "budgets": budgets()})),
+            of_answer::<CostModeSet>(),
         ),
         tool(
             "colibri_external_mcp_servers",
@@ -188,7 +178,7 @@ fn all() -> Vec<Definition> {
             Access::Read,
             EXTERNAL_SERVERS,
             no_arguments(),
-            object(&["servers"], json!({"servers": servers()})),
+            of_answer::<Servers>(),
         ),
         tool(
             "colibri_external_mcp_list_tools",
@@ -197,26 +187,7 @@ fn all() -> Vec<Definition> {
             Access::Read,
             EXTERNAL_LIST_TOOLS,
             object(&[], json!({"server": server_id()})),
-            object(
-                &["tools", "left_out", "not_seen"],
-                json!({
-                    "tools": list_of(&["name", "server", "tool", "input_schema"], json!({
-                        "name": {"type": "string", "description": "The name under which the tool is exposed."},
-                        "server": string(),
-                        "tool": {"type": "string", "description": "The server's own name of the tool."},
-                        "title": string(),
-                        "description": string(),
-                        "input_schema": {"type": "object"},
-                    })),
-                    "left_out": {"type": "integer", "minimum": 0,
-                        "description": "Tools for which the answer had no room: ask for one server at a time."},
-                    "not_seen": list_of(&["server", "state", "reason"], json!({
-                        "server": string(),
-                        "state": {"type": "string"},
-                        "reason": {"type": ["string", "null"]},
-                    })),
-                }),
-            ),
+            of_answer::<ServerTools>(),
         ),
         tool(
             EXTERNAL_CALL_TOOL,
@@ -323,22 +294,6 @@ fn no_arguments() -> Value {
     object(&[], json!({}))
 }
 
-fn list_of(required: &[&str], properties: Value) -> Value {
-    json!({"type": "array", "items": object(required, properties)})
-}
-
-fn string() -> Value {
-    json!({"type": "string"})
-}
-
-fn count() -> Value {
-    json!({"type": "integer", "minimum": 0})
-}
-
-fn milliseconds() -> Value {
-    json!({"type": "integer", "description": "Milliseconds since 1970-01-01 UTC."})
-}
-
 fn label(description: &str, max: usize) -> Value {
     json!({"type": "string", "minLength": 1, "maxLength": max, "pattern": LABEL_PATTERN, "description": description})
 }
@@ -359,211 +314,4 @@ fn server_id() -> Value {
 
 fn cost_mode() -> Value {
     json!({"type": "string", "enum": CostMode::ALL.map(CostMode::name)})
-}
-
-fn budgets() -> Value {
-    object(
-        &["session_bytes", "uncompacted_turns", "tool_result_bytes"],
-        json!({
-            "session_bytes": count(),
-            "uncompacted_turns": count(),
-            "tool_result_bytes": {"type": ["integer", "null"], "minimum": 0, "description": "null: unlimited."},
-        }),
-    )
-}
-
-fn gates() -> Value {
-    object(
-        &["write", "external_call"],
-        json!({"write": {"type": "boolean"}, "external_call": {"type": "boolean"}}),
-    )
-}
-
-fn registry() -> Value {
-    object(
-        &["path", "error"],
-        json!({"path": string(), "error": {"type": ["string", "null"]}}),
-    )
-}
-
-fn trail_error() -> Value {
-    json!({ "type": ["string", "null"], "description": "Why calls are refused, where they cannot be recorded." })
-}
-
-fn approvals_waiting() -> Value {
-    json!({"type": "integer", "minimum": 0,
-        "description": "Calls that wait for a person: the caller's own, for operators all."})
-}
-
-fn collisions() -> Value {
-    json!({"type": "array", "items": string(),
-        "description": "What is not offered because its name was taken."})
-}
-
-fn look_alikes() -> Value {
-    json!({"type": "array", "items": string(),
-        "description": "Names of servers and tools that could be taken for others."})
-}
-
-/// One count a name.
-fn counts(names: &[&str]) -> Value {
-    object(names, Value::from_iter(names.iter().map(|name| (*name, count()))))
-}
-
-fn status() -> Value {
-    object(
-        &[
-            "version",
-            "uptime_s",
-            "socket",
-            "gates",
-            "require_jail",
-            "clients",
-            "cost_mode",
-            "budgets",
-            "servers",
-            "registry",
-            "trail_error",
-            "approvals_waiting",
-            "collisions",
-            "look_alikes",
-        ],
-        json!({
-            "version": string(),
-            "uptime_s": count(),
-            "socket": string(),
-            "gates": gates(),
-            "require_jail": {"type": "boolean"},
-            "clients": count(),
-            "cost_mode": cost_mode(),
-            "budgets": budgets(),
-            "servers": object(&["total", "by_state", "tools_blocked", "instructions_blocked"], json!({
-                "total": count(),
-                "by_state": counts(&ServerState::ALL.map(ServerState::name)),
-                "tools_blocked": count(),
-                "instructions_blocked": count(),
-            })),
-            "registry": registry(),
-            "trail_error": trail_error(),
-            "approvals_waiting": approvals_waiting(),
-            "collisions": collisions(),
-            "look_alikes": look_alikes(),
-        }),
-    )
-}
-
-fn snapshot() -> Value {
-    object(
-        &[
-            "version",
-            "uptime_s",
-            "socket",
-            "gates",
-            "require_jail",
-            "clients",
-            "cost_mode",
-            "budgets",
-            "servers",
-            "registry",
-            "trail_error",
-            "approvals_waiting",
-            "collisions",
-            "look_alikes",
-            "tasks_by_status",
-        ],
-        json!({
-            "version": string(),
-            "uptime_s": count(),
-            "socket": string(),
-            "gates": gates(),
-            "require_jail": {"type": "boolean"},
-            "clients": count(),
-            "cost_mode": cost_mode(),
-            "budgets": budgets(),
-            "servers": servers(),
-            "registry": registry(),
-            "trail_error": trail_error(),
-            "approvals_waiting": approvals_waiting(),
-            "collisions": collisions(),
-            "look_alikes": look_alikes(),
-            "tasks_by_status": counts(&TaskStatus::ALL.map(TaskStatus::name)),
-        }),
-    )
-}
-
-fn servers() -> Value {
-    let nullable = |kind: &str| json!({"type": [kind, "null"]});
-    let process = object(
-        &["pid", "uid", "in_flight", "version", "started", "count", "jail", "jid"],
-        json!({
-            "pid": nullable("integer"),
-            "uid": nullable("integer"),
-            "in_flight": count(),
-            "version": {"type": ["string", "null"], "description": "The MCP version agreed with it."},
-            "started": milliseconds(),
-            "count": {"type": ["integer", "null"],
-                "description": "How many processes it consists of; null where the system does not show them."},
-            "jail": nullable("string"),
-            "jid": nullable("integer"),
-        }),
-    );
-    list_of(
-        &[
-            "id",
-            "transport",
-            "state",
-            "reason",
-            "since",
-            "isolation",
-            "tools",
-            "tools_blocked",
-            "instructions_blocked",
-            "processes",
-            "jail",
-        ],
-        json!({
-            "id": string(),
-            "transport": {"type": "string", "enum": ["host", "jail", "url"]},
-            "state": {"type": "string", "enum": ServerState::ALL.map(ServerState::name)},
-            "reason": nullable("string"),
-            "since": milliseconds(),
-            "isolation": {"type": "string", "enum": ["user", "shared", "client", "call"]},
-            "tools": count(),
-            "tools_blocked": {"type": "integer", "minimum": 0,
-                "description": "Tools that are not offered: their definitions are not as approved."},
-            "instructions_blocked": {"type": "boolean", "description": "Its instructions are not as approved."},
-            "processes": {"type": "array", "items": process},
-            "jail": {"type": ["object", "null"], "required": ["name", "network"], "additionalProperties": false,
-                "properties": {"name": string(), "network": string()}},
-        }),
-    )
-}
-
-fn task() -> Value {
-    object(
-        &[
-            "id",
-            "title",
-            "description",
-            "source",
-            "status",
-            "required_capabilities",
-            "priority",
-            "created_by",
-            "created_at",
-            "updated_at",
-        ],
-        json!({
-            "id": count(),
-            "title": string(),
-            "description": string(),
-            "source": string(),
-            "status": {"type": "string", "enum": TaskStatus::ALL.map(TaskStatus::name)},
-            "required_capabilities": {"type": "array", "items": string()},
-            "priority": count(),
-            "created_by": {"type": "integer", "minimum": 0, "description": "uid"},
-            "created_at": milliseconds(),
-            "updated_at": milliseconds(),
-        }),
-    )
 }

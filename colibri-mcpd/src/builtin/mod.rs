@@ -14,17 +14,16 @@ mod skills;
 pub use answer::ToolOutcome;
 pub use arguments::ArgumentError;
 pub use definitions::{Definition, EXTERNAL_CALL_TOOL, Route, Tool, definition, definitions};
-pub use facts::{
-    ExternalTool, Facts, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport, UnseenServer,
-};
-pub use skills::{Skill, SkillCatalogue, SkillProblem, Skills};
+pub use facts::{ExternalTool, Offered, View};
+pub use skills::Skills;
 
 use crate::store::{
-    CAPABILITIES_MAX, CAPABILITY_MAX, CostMode, DESCRIPTION_MAX, Error, LABEL_MAX, NewTask, PAGE_DEFAULT, PAGE_MAX,
-    PRIORITY_DEFAULT, PRIORITY_MAX, Store, TITLE_MAX, TaskFilter, TaskStatus,
+    CAPABILITIES_MAX, CAPABILITY_MAX, DESCRIPTION_MAX, Error, LABEL_MAX, NewTask, PAGE_DEFAULT, PAGE_MAX,
+    PRIORITY_DEFAULT, PRIORITY_MAX, Store, TITLE_MAX, TaskFilter,
 };
 use answer::refused;
 use arguments::{Arguments, quoted, required};
+use colibri_api::{CostMode, TaskStatus};
 use colibri_protocol::{Code, Failure};
 
 /// The most characters of a server id (DESIGN §5).
@@ -37,8 +36,10 @@ const SOURCE_DEFAULT: &str = "mcp";
 /// What a call needs.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    /// The daemon, as this caller sees it.
-    pub facts: &'a dyn Facts,
+    /// The daemon with this cost mode, and its servers, as this caller sees them.
+    pub look: &'a dyn Fn(CostMode) -> View,
+    /// What is offered to this caller.
+    pub offered: &'a dyn Fn() -> Offered,
     /// Tasks and cost mode.
     pub store: &'a Store,
     /// The skill directories.
@@ -54,16 +55,17 @@ pub fn call(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> ToolO
 }
 
 fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<ToolOutcome, Failure> {
-    let Context { facts, store, .. } = context;
+    let Context { store, .. } = context;
+    let look = || Ok::<_, Error>((context.look)(store.cost_mode()?));
     let read = |known: &[&str]| Arguments::read(arguments, known);
     match tool {
         Tool::Status => {
             read(&[])?;
-            answer::status(facts, store.cost_mode()?)
+            answer::status(look()?)
         }
         Tool::Snapshot => {
             read(&[])?;
-            answer::snapshot(facts, store.cost_mode()?, &store.task_counts()?)
+            answer::snapshot(look()?, &store.task_counts()?)
         }
         Tool::ListTasks => {
             let given = read(&["status", "source", "limit", "cursor"])?;
@@ -126,12 +128,12 @@ fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<
         }
         Tool::ExternalServers => {
             read(&[])?;
-            answer::servers(&facts.servers())
+            answer::servers(look()?.servers)
         }
         Tool::ExternalListTools => {
             let given = read(&["server"])?;
             let server = given.string("server", 1, SERVER_ID_MAX)?;
-            answer::external_tools(facts, server.as_deref())
+            answer::external_tools((context.offered)(), server.as_deref())
         }
     }
 }

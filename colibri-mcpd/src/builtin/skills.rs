@@ -3,12 +3,12 @@
 //! A skill directory may belong to somebody the daemon does not trust, so nothing below a configured directory is
 //! reached through a symbolic link, nothing is waited for, and all of it is bounded.
 
+use colibri_api::{Skill, SkillProblem, Skills as SkillCatalogue};
 use colibri_text::visible;
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
-use serde::Serialize;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -32,35 +32,6 @@ const ENTRIES_MAX: usize = 256;
 #[derive(Debug, Clone, Default)]
 pub struct Skills {
     directories: Vec<PathBuf>,
-}
-
-/// What the directories hold.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct SkillCatalogue {
-    /// The usable skills, by name.
-    pub skills: Vec<Skill>,
-    /// What cannot be used, by path.
-    pub problems: Vec<SkillProblem>,
-}
-
-/// A usable skill. Its text has every hidden character written as `\u{…}`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Skill {
-    /// From the front matter: 1 to 64 of `a-z`, `0-9` and `-`.
-    pub name: String,
-    /// From the front matter: 1 to 1024 characters, on one line.
-    pub description: String,
-    /// Its `SKILL.md`.
-    pub path: String,
-}
-
-/// A directory or file that cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct SkillProblem {
-    /// Which.
-    pub path: String,
-    /// Why, and what to do.
-    pub why: String,
 }
 
 impl Skills {

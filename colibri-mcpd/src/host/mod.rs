@@ -28,8 +28,9 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
+pub use colibri_api::ServerState as State;
 pub use entry::{Entry, Isolation, Transport};
-pub use pool::{ProcessKey, Server, State, Viewer};
+pub use pool::{ProcessKey, Server, Viewer};
 pub use sought::Wanted;
 pub use tool::{HostTool, Table, Taken};
 

@@ -13,6 +13,8 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use colibri_api::ServerState as State;
+
 use super::catalogue::Catalogue;
 use super::handshake::{NotStarted, Queue};
 use super::registry;
@@ -67,37 +69,6 @@ pub enum Viewer {
     Operator(Option<u32>),
     /// A user: sees what became of the processes that get that user's calls.
     User(u32),
-}
-
-/// What an operator sees of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
-    /// No process, none wanted.
-    Stopped,
-    /// A process that has not answered its handshake.
-    Starting,
-    /// A process that takes calls.
-    Ready,
-    /// It failed and is left alone for a while.
-    BackingOff,
-    /// Something forbids starting it.
-    Blocked,
-    /// It failed in a way that waiting does not mend.
-    Failed,
-}
-
-impl State {
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            State::Stopped => "stopped",
-            State::Starting => "starting",
-            State::Ready => "ready",
-            State::BackingOff => "backing off",
-            State::Blocked => "blocked",
-            State::Failed => "failed",
-        }
-    }
 }
 
 type Opened = Result<Arc<Session>, Failure>;

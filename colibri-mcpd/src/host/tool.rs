@@ -8,10 +8,11 @@ use serde_json::value::RawValue;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tracing::{info, warn};
 
+use super::State;
 use super::catalogue::Definition;
 use super::method::{self, HostMethod};
 use super::names::{Names, Offer};
-use super::pool::{Server, State, Viewer};
+use super::pool::{Server, Viewer};
 use crate::builtin;
 use crate::chain::metrics::CallMetrics;
 use crate::chain::{Call, Chain, Described, Failure, Outcome, Parked, Target};

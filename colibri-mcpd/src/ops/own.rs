@@ -160,7 +160,8 @@ fn answer_tool(daemon: Arc<Daemon>, tool: builtin::Tool, chain: Arc<Chain>, call
     tokio::task::spawn_blocking(move || {
         let facts = CallerFacts::new(daemon.clone(), call.client.clone());
         let context = builtin::Context {
-            facts: &facts,
+            look: &|mode| facts.view(mode),
+            offered: &|| facts.offered(),
             store: daemon.store(),
             skills: daemon.skills(),
             uid: call.client.caller.uid,

@@ -1,22 +1,22 @@
 //! What the daemon's own tools may know of it, for one caller.
 
-use std::borrow::Cow;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use colibri_jail_helper::names::MARK_PREFIX;
 use colibri_registry::{Jail, Network};
 
-use crate::builtin::{
-    ExternalTool, Facts, JailFacts, ProcessFacts, ServerFacts, ServerState, ServerTransport, UnseenServer,
-};
+use crate::builtin::{ExternalTool, Offered, View};
 use crate::chain::dispatch::COLIBRI;
 use crate::chain::{Client, Recorder};
 use crate::confine::Processes;
 use crate::daemon::Daemon;
-use crate::host::{HostTool, Isolation, Server, State, Table, Taken, Transport, Viewer};
-use crate::policy::{CallerGates, LookAlike, Rights};
+use crate::host::{Isolation, Server, Table, Taken, Transport, Viewer};
+use crate::policy::{GateState, LookAlike, Rights};
+use colibri_api::{
+    CostMode, DaemonFacts, OpenGates, RegistryFacts, ServerFacts, ServerIsolation, ServerJail, ServerProcess,
+    ServerTransport, UnseenServer,
+};
 
 /// The facts as one client may see them.
 pub struct CallerFacts {
@@ -41,6 +41,73 @@ impl CallerFacts {
 }
 
 impl CallerFacts {
+    /// The daemon with this cost mode, and its servers.
+    pub fn view(&self, mode: CostMode) -> View {
+        let config = &self.daemon.config;
+        let gates = self.daemon.chain().rules.gates_for(&self.client);
+        View {
+            daemon: DaemonFacts {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                uptime_s: self.daemon.started.elapsed().as_secs(),
+                socket: config.socket.to_string_lossy().into_owned(),
+                gates: OpenGates {
+                    write: gates.write == GateState::Open,
+                    external_call: gates.external_call == GateState::Open,
+                },
+                require_jail: config.require_jail,
+                clients: self.daemon.connections().count() as u64,
+                cost_mode: mode,
+                budgets: mode.budgets(),
+                registry: RegistryFacts {
+                    path: config.registry.to_string_lossy().into_owned(),
+                    error: self.daemon.registry_error(),
+                },
+                trail_error: match &self.daemon.chain().recorder {
+                    Recorder::Trail(trail) => trail.status().failing,
+                    Recorder::Off => None,
+                },
+                approvals_waiting: self.approvals_waiting(),
+                collisions: self.collisions(),
+                look_alikes: self.look_alikes(),
+            },
+            servers: self.servers(),
+        }
+    }
+
+    /// What is offered of external servers.
+    pub fn offered(&self) -> Offered {
+        let host = self.daemon.host();
+        let sees = |id: &str| self.rights.sees_any(id);
+        let tools = self
+            .table
+            .offered()
+            .filter(|tool| self.rights.sees(&tool.server.id, &tool.tool));
+        let unseen = host.unseen();
+        Offered {
+            servers: host.servers().keys().filter(|id| sees(id)).cloned().collect(),
+            tools: tools
+                .map(|tool| ExternalTool {
+                    name: tool.exposed.clone(),
+                    server: tool.server.id.to_string(),
+                    tool: tool.tool.clone(),
+                    definition: tool.raw.clone(),
+                })
+                .collect(),
+            unseen: unseen
+                .iter()
+                .filter(|server| sees(&server.id))
+                .map(|server| {
+                    let (state, reason, _) = server.state(self.viewer());
+                    UnseenServer {
+                        server: server.id.to_string(),
+                        state,
+                        reason,
+                    }
+                })
+                .collect(),
+        }
+    }
+
     fn viewer(&self) -> Viewer {
         let uid = self.client.caller.uid;
         if self.rights.operator {
@@ -48,40 +115,6 @@ impl CallerFacts {
         } else {
             Viewer::User(uid)
         }
-    }
-}
-
-impl Facts for CallerFacts {
-    fn uptime_s(&self) -> u64 {
-        self.daemon.started.elapsed().as_secs()
-    }
-
-    fn version(&self) -> &str {
-        env!("CARGO_PKG_VERSION")
-    }
-
-    fn socket(&self) -> &Path {
-        &self.daemon.config.socket
-    }
-
-    fn gates(&self) -> CallerGates {
-        self.daemon.chain().rules.gates_for(&self.client)
-    }
-
-    fn clients(&self) -> u64 {
-        self.daemon.connections().count() as u64
-    }
-
-    fn require_jail(&self) -> bool {
-        self.daemon.config.require_jail
-    }
-
-    fn registry_path(&self) -> &Path {
-        &self.daemon.config.registry
-    }
-
-    fn registry_error(&self) -> Option<String> {
-        self.daemon.registry_error()
     }
 
     fn servers(&self) -> Vec<ServerFacts> {
@@ -94,13 +127,6 @@ impl Facts for CallerFacts {
             .filter(seen)
             .map(|server| server_facts(server, viewer, &processes))
             .collect()
-    }
-
-    fn trail_error(&self) -> Option<String> {
-        match &self.daemon.chain().recorder {
-            Recorder::Trail(trail) => trail.status().failing,
-            Recorder::Off => None,
-        }
     }
 
     fn approvals_waiting(&self) -> u64 {
@@ -147,35 +173,11 @@ impl Facts for CallerFacts {
             .map(ToString::to_string)
             .collect()
     }
-
-    fn unseen(&self) -> Vec<UnseenServer> {
-        let unseen = self.daemon.host().unseen();
-        let seen = unseen.iter().filter(|server| self.rights.sees_any(&server.id));
-        seen.map(|server| {
-            let (state, reason, _) = server.state(self.viewer());
-            UnseenServer {
-                server: server.id.to_string(),
-                state: state.name(),
-                reason,
-            }
-        })
-        .collect()
-    }
-
-    fn external_tools(&self) -> Box<dyn Iterator<Item = ExternalTool<'_>> + '_> {
-        let seen = |tool: &&Arc<HostTool>| self.rights.sees(&tool.server.id, &tool.tool);
-        Box::new(self.table.offered().filter(seen).map(|tool| ExternalTool {
-            name: Cow::Borrowed(&tool.exposed),
-            server: Cow::Borrowed(&tool.server.id),
-            tool: Cow::Borrowed(&tool.tool),
-            definition: Cow::Borrowed(&tool.raw),
-        }))
-    }
 }
 
-fn milliseconds(time: SystemTime) -> i64 {
+fn milliseconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as i64)
+        .map_or(0, |since| since.as_millis() as u64)
 }
 
 fn server_facts(server: &Server, viewer: Viewer, all: &Processes) -> ServerFacts {
@@ -192,21 +194,14 @@ fn server_facts(server: &Server, viewer: Viewer, all: &Processes) -> ServerFacts
             (_, Some(_)) => ServerTransport::Jail,
             (_, None) => ServerTransport::Host,
         },
-        state: match state {
-            State::Stopped => ServerState::Stopped,
-            State::Starting => ServerState::Starting,
-            State::Ready => ServerState::Ready,
-            State::BackingOff => ServerState::BackingOff,
-            State::Blocked => ServerState::Blocked,
-            State::Failed => ServerState::Failed,
-        },
+        state,
         reason,
         since: milliseconds(since),
         isolation: match server.isolation {
-            Isolation::User => "user",
-            Isolation::Shared => "shared",
-            Isolation::Client => "client",
-            Isolation::Call => "call",
+            Isolation::User => ServerIsolation::User,
+            Isolation::Shared => ServerIsolation::Shared,
+            Isolation::Client => ServerIsolation::Client,
+            Isolation::Call => ServerIsolation::Call,
         },
         tools: catalogue.tools.len() as u64,
         tools_blocked: judgement.blocked().count() as u64,
@@ -214,13 +209,13 @@ fn server_facts(server: &Server, viewer: Viewer, all: &Processes) -> ServerFacts
         processes: server
             .sessions()
             .into_iter()
-            .map(|(key, session)| ProcessFacts {
+            .map(|(key, session)| ServerProcess {
                 pid: Some(session.pid),
                 uid: key.uid(),
                 in_flight: session.in_flight() as u64,
                 version: Some(session.version().as_str().to_owned()),
                 started: milliseconds(session.started),
-                count: all.count(session.pid, jail.is_some()),
+                count: all.count(session.pid, jail.is_some()).map(|count| count as u64),
                 jail: jail.zip(session.instance.as_deref()).map(|(jail, instance)| {
                     let own = || format!("{MARK_PREFIX}{instance}");
                     jail.name.clone().unwrap_or_else(own)
@@ -233,7 +228,7 @@ fn server_facts(server: &Server, viewer: Viewer, all: &Processes) -> ServerFacts
     }
 }
 
-fn jail_facts(jail: &Jail) -> JailFacts {
+fn jail_facts(jail: &Jail) -> ServerJail {
     let mut networks = Vec::new();
     for network in [&jail.ip4, &jail.ip6] {
         match network {
@@ -243,7 +238,7 @@ fn jail_facts(jail: &Jail) -> JailFacts {
         }
     }
     networks.dedup();
-    JailFacts {
+    ServerJail {
         name: jail.name.clone().unwrap_or_else(|| "ephemeral".to_owned()),
         network: if networks.is_empty() {
             "none".to_owned()

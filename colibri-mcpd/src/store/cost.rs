@@ -1,65 +1,8 @@
 //! Cost mode: how much a session may spend, as the operator or an assistant last set it.
 
 use super::{Error, Store, unexpected};
+use colibri_api::CostMode;
 use rusqlite::OptionalExtension;
-use serde::Serialize;
-
-/// How generous the budgets are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CostMode {
-    /// Small budgets.
-    Fast,
-    /// The default.
-    #[default]
-    Smart,
-    /// Large budgets.
-    Max,
-}
-
-/// What a session may spend in a mode. Reported, not yet enforced on relayed results.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Budgets {
-    /// Bytes of a whole session.
-    pub session_bytes: u64,
-    /// Turns kept before older ones are to be compacted.
-    pub uncompacted_turns: u32,
-    /// Bytes of one tool result; `None`: unlimited.
-    pub tool_result_bytes: Option<u64>,
-}
-
-impl CostMode {
-    /// All modes, smallest budgets first.
-    pub const ALL: [Self; 3] = [Self::Fast, Self::Smart, Self::Max];
-
-    /// The name: `fast`, `smart` or `max`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fast => "fast",
-            Self::Smart => "smart",
-            Self::Max => "max",
-        }
-    }
-
-    /// The mode of this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|mode| mode.name() == name)
-    }
-
-    /// What the mode allows.
-    pub fn budgets(self) -> Budgets {
-        let (session_bytes, uncompacted_turns, tool_result_bytes) = match self {
-            Self::Fast => (500_000, 5, Some(4_000)),
-            Self::Smart => (2_000_000, 20, Some(16_000)),
-            Self::Max => (8_000_000, 100, None),
-        };
-        Budgets {
-            session_bytes,
-            uncompacted_turns,
-            tool_result_bytes,
-        }
-    }
-}
 
 impl Store {
     /// The mode last set; `smart` if none was.

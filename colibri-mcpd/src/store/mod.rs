@@ -11,10 +11,9 @@ mod open;
 mod task;
 
 pub use catalogue::{CatalogueEntry, CatalogueKey};
-pub use cost::{Budgets, CostMode};
 pub use task::{
     CAPABILITIES_MAX, CAPABILITY_MAX, CursorError, DESCRIPTION_MAX, LABEL_MAX, NewTask, PAGE_DEFAULT, PAGE_MAX,
-    PRIORITY_DEFAULT, PRIORITY_MAX, TASKS_MAX, TITLE_MAX, Task, TaskFilter, TaskPage, TaskStatus,
+    PRIORITY_DEFAULT, PRIORITY_MAX, TASKS_MAX, TITLE_MAX, TaskFilter,
 };
 
 use rusqlite::{Connection, ErrorCode};

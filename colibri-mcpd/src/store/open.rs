@@ -233,7 +233,8 @@ fn migrate(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{CostMode, Store};
+    use crate::store::Store;
+    use colibri_api::CostMode;
     use std::os::unix::fs::symlink;
 
     fn mode(path: &Path) -> u32 {

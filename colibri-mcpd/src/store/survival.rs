@@ -1,7 +1,8 @@
 //! The promise of the store, tried: a process that writes without pause is killed at random moments, and what it had
 //! been told is written is there, whole.
 
-use super::{CatalogueEntry, CatalogueKey, NewTask, Store, TaskStatus};
+use super::{CatalogueEntry, CatalogueKey, NewTask, Store};
+use colibri_api::TaskStatus;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 

@@ -1,9 +1,9 @@
 //! Tasks: what people and assistants want done, shared by everyone who can open the socket.
 
 use super::{Error, Store, now_ms, unexpected};
+use colibri_api::{Task, TaskStatus, Tasks};
 use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, Row, TransactionBehavior, params_from_iter};
-use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 /// The most characters of a title.
@@ -26,82 +26,6 @@ pub const PAGE_MAX: u32 = 100;
 pub const PAGE_DEFAULT: u32 = 50;
 /// The most tasks in the store, so that a runaway caller cannot fill the disk (about 4 GiB at the worst).
 pub const TASKS_MAX: i64 = 100_000;
-
-/// Where a task stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TaskStatus {
-    /// Free text, waiting for somebody to make a task of it.
-    Intake,
-    /// Ready to be taken.
-    Queued,
-    /// Somebody has taken it.
-    Claimed,
-    /// Work has begun.
-    Started,
-    /// Ended well.
-    Done,
-    /// Ended badly.
-    Failed,
-    /// Given up.
-    Cancelled,
-}
-
-impl TaskStatus {
-    /// All statuses, in the order of a task's life.
-    pub const ALL: [Self; 7] = [
-        Self::Intake,
-        Self::Queued,
-        Self::Claimed,
-        Self::Started,
-        Self::Done,
-        Self::Failed,
-        Self::Cancelled,
-    ];
-
-    /// The name, as in the database and in every answer.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Intake => "intake",
-            Self::Queued => "queued",
-            Self::Claimed => "claimed",
-            Self::Started => "started",
-            Self::Done => "done",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    /// The status of this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.name() == name)
-    }
-}
-
-/// A task as it is stored.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Task {
-    /// Number, never used twice.
-    pub id: i64,
-    /// One line.
-    pub title: String,
-    /// The rest; may be empty.
-    pub description: String,
-    /// Where it came from, as the caller said.
-    pub source: String,
-    /// Where it stands.
-    pub status: TaskStatus,
-    /// What somebody must be able to do to take it.
-    pub required_capabilities: Vec<String>,
-    /// 0 (lowest) to [`PRIORITY_MAX`].
-    pub priority: u8,
-    /// The uid that created it, from the kernel.
-    pub created_by: u32,
-    /// Milliseconds since the epoch.
-    pub created_at: i64,
-    /// Milliseconds since the epoch.
-    pub updated_at: i64,
-}
 
 /// A task to be created. Lengths are the caller's to check.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,15 +53,6 @@ pub struct TaskFilter {
     pub status: Option<TaskStatus>,
     /// Only from this source.
     pub source: Option<String>,
-}
-
-/// A page of tasks, newest first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct TaskPage {
-    /// The tasks.
-    pub tasks: Vec<Task>,
-    /// Where the next page begins; `None` at the end.
-    pub next_cursor: Option<String>,
 }
 
 /// A cursor that this list did not give out.
@@ -221,7 +136,7 @@ impl Store {
             path: self.path().to_owned(),
         })?;
         Ok(Task {
-            id,
+            id: id.unsigned_abs(),
             title: new.title,
             description: new.description,
             source: new.source,
@@ -229,8 +144,8 @@ impl Store {
             required_capabilities: new.required_capabilities,
             priority: new.priority,
             created_by: new.created_by,
-            created_at: now,
-            updated_at: now,
+            created_at: now.unsigned_abs(),
+            updated_at: now.unsigned_abs(),
         })
     }
 
@@ -239,7 +154,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Cursor`] for a cursor that this filter's list did not give out; [`Error::Sqlite`].
-    pub fn tasks(&self, filter: &TaskFilter, limit: u32, cursor: Option<&str>) -> Result<TaskPage, Error> {
+    pub fn tasks(&self, filter: &TaskFilter, limit: u32, cursor: Option<&str>) -> Result<Tasks, Error> {
         let before = cursor.map_or(Ok(i64::MAX), |cursor| filter.position(cursor))?;
         let limit = limit.clamp(1, PAGE_MAX) as usize;
         let mut sql = "SELECT id, title, description, source, status, required_capabilities, priority, created_by,
@@ -267,8 +182,11 @@ impl Store {
         })?;
         let more = tasks.len() > limit;
         tasks.truncate(limit);
-        let next_cursor = tasks.last().filter(|_| more).map(|task| filter.cursor(task.id));
-        Ok(TaskPage { tasks, next_cursor })
+        let next_cursor = tasks
+            .last()
+            .filter(|_| more)
+            .map(|task| filter.cursor(task.id.cast_signed()));
+        Ok(Tasks { tasks, next_cursor })
     }
 
     /// How many tasks stand in each status, in the order of [`TaskStatus::ALL`].
@@ -295,8 +213,9 @@ impl Store {
 fn read(row: &Row<'_>) -> rusqlite::Result<Task> {
     let status: String = row.get(4)?;
     let capabilities: String = row.get(5)?;
+    let number = |column| row.get::<_, i64>(column).map(i64::unsigned_abs);
     Ok(Task {
-        id: row.get(0)?,
+        id: number(0)?,
         title: row.get(1)?,
         description: row.get(2)?,
         source: row.get(3)?,
@@ -305,8 +224,8 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Task> {
             .map_err(|e| unexpected(5, format!("required capabilities: {e}")))?,
         priority: row.get(6)?,
         created_by: row.get(7)?,
-        created_at: row.get(8)?,
-        updated_at: row.get(9)?,
+        created_at: number(8)?,
+        updated_at: number(9)?,
     })
 }
 
@@ -329,7 +248,7 @@ mod tests {
     }
 
     /// Walks all pages and returns the ids.
-    fn walk(store: &Store, filter: &TaskFilter, limit: u32) -> Vec<i64> {
+    fn walk(store: &Store, filter: &TaskFilter, limit: u32) -> Vec<u64> {
         let mut ids = Vec::new();
         let mut cursor = None;
         loop {
@@ -356,7 +275,7 @@ mod tests {
             .unwrap();
         assert_eq!(
             page,
-            TaskPage {
+            Tasks {
                 tasks: vec![added],
                 next_cursor: None
             }
@@ -411,7 +330,7 @@ mod tests {
                         store
                             .add_task(new(&format!("{writer}.{n}"), TaskStatus::Intake, "s"))
                             .unwrap();
-                        store.set_cost_mode(crate::store::CostMode::Fast).unwrap();
+                        store.set_cost_mode(colibri_api::CostMode::Fast).unwrap();
                     }
                 });
             }

@@ -19,7 +19,7 @@ pub use overview::{CallCounts, Overview, OverviewServer, TrailFacts, TrailRow};
 pub use priv_mode::{HELPER, PrivMode, UnknownPrivMode};
 pub use servers::{
     ServerFacts, ServerIsolation, ServerJail, ServerProcess, ServerState, ServerTool, ServerTools, ServerTransport,
-    Servers,
+    Servers, UnseenServer,
 };
 pub use status::{Budgets, CostMode, DaemonFacts, OpenGates, RegistryFacts, ServerCounts, Snapshot, Status};
 pub use tasks::{CostModeSet, CreatedTask, Skill, SkillProblem, Skills, Task, TaskStatus, Tasks};

@@ -202,4 +202,19 @@ pub struct ServerTools {
     /// Tools for which the answer had no room: ask for one server at a time.
     #[serde(default)]
     pub left_out: u64,
+    /// Servers whose tools are not known.
+    #[serde(default)]
+    pub not_seen: Vec<UnseenServer>,
+}
+
+/// A server whose tools are not known, because it was never seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct UnseenServer {
+    /// Its id.
+    pub server: String,
+    /// How it is.
+    pub state: ServerState,
+    /// Why it is not well.
+    pub reason: Option<String>,
 }

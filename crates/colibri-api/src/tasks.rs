@@ -135,7 +135,7 @@ pub struct SkillProblem {
 }
 
 /// The answer of `colibri_list_skills`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Skills {
     /// Those that can be used.
