@@ -53,7 +53,7 @@ fn show(status: &Status) -> String {
         table.row(&[("registry error", Style::Bad), (error, Style::Bad)]);
     }
     if let Some(error) = &daemon.trail_error {
-        table.row(&[("trail", Style::Bad), (error, Style::Bad)]);
+        table.row(&[("calls are refused", Style::Bad), (error, Style::Bad)]);
     }
     if daemon.approvals_waiting > 0 {
         let waiting = format!("{}: colibri-mcp approvals", daemon.approvals_waiting);

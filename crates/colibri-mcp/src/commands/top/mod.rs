@@ -152,8 +152,7 @@ fn watch(
             }
         }
         if let Some((since, why)) = &lost {
-            let seconds = since.elapsed().as_secs();
-            model.trouble(format!("for {seconds} s, trying again: {why}"));
+            model.trouble(trouble(why, since.elapsed()));
         }
         terminal
             .draw(|frame| draw(&model, &mut view, frame.area(), frame.buffer_mut()))
@@ -166,6 +165,14 @@ fn watch(
         }
     }
     Ok(())
+}
+
+/// What is said while there is no news.
+fn trouble(why: &str, since: Duration) -> String {
+    match since.as_secs() {
+        0 => format!("{why}; trying again"),
+        seconds => format!("{why}; trying again for {seconds} s"),
+    }
 }
 
 fn pressed(key: KeyEvent, view: &mut View) -> ControlFlow<()> {
@@ -231,7 +238,7 @@ impl Feed {
             (None, Some(why)) => {
                 let why: serde_json::Value = serde_json::from_str(why.get()).unwrap_or_default();
                 let why = why["ended"].as_str().unwrap_or("it said no more").to_owned();
-                Err(Failure::Machine(format!("the daemon: {why}")))
+                Err(Failure::Machine(format!("the daemon ended the view: {why}")))
             }
         }
     }
@@ -280,6 +287,15 @@ fn once(context: &Context) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lost_connection_is_said_before_how_long_it_is_lost() {
+        assert_eq!(trouble("it is gone", Duration::ZERO), "it is gone; trying again");
+        assert_eq!(
+            trouble("it is gone", Duration::from_secs(12)),
+            "it is gone; trying again for 12 s"
+        );
+    }
 
     #[test]
     fn keys_are_as_the_last_line_says() {

@@ -8,7 +8,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Span;
 
 use super::model::{Latency, Line, Model, Sort};
-use crate::terminal::{duration, line as escaped};
+use crate::terminal::{counted, duration, line as escaped, mark};
 use colibri_api::{ServerState, TrailRow};
 
 /// The most approvals that are drawn where there is little space.
@@ -29,6 +29,8 @@ pub struct View {
     pub colour: bool,
     /// Whether a person can press keys.
     pub keys: bool,
+    /// What stands for text that was cut off.
+    mark: &'static str,
     /// The chosen server.
     selected: Option<String>,
     /// The servers in the order in which they were drawn last.
@@ -42,6 +44,7 @@ impl View {
             sort: Sort::Name,
             colour,
             keys,
+            mark: mark(),
             selected: None,
             order: Vec::new(),
         }
@@ -101,6 +104,7 @@ impl Drawn {
     }
 
     fn draw(&self, area: Rect, y: u16, buffer: &mut Buffer) {
+        let mark = mark();
         if area.y + y >= area.bottom() {
             return;
         }
@@ -115,7 +119,7 @@ impl Drawn {
             if let Ok(x) = u16::try_from(*column)
                 && room > 0
             {
-                buffer.set_stringn(area.x + x, area.y + y, fitted(text, room), room, *style);
+                buffer.set_stringn(area.x + x, area.y + y, fitted(text, room, mark), room, *style);
             }
         }
     }
@@ -128,7 +132,7 @@ fn text(text: &str) -> String {
 }
 
 /// Text that takes at most so many columns; where it is cut its end is a mark.
-fn fitted(text: &str, room: usize) -> Cow<'_, str> {
+fn fitted<'a>(text: &'a str, room: usize, mark: &str) -> Cow<'a, str> {
     if Span::raw(text).width() <= room {
         return Cow::Borrowed(text);
     }
@@ -140,7 +144,7 @@ fn fitted(text: &str, room: usize) -> Cow<'_, str> {
         }
         end = next;
     }
-    Cow::Owned(format!("{}…", &text[..end]))
+    Cow::Owned(format!("{}{mark}", &text[..end]))
 }
 
 /// Text in lines of at most so many columns, broken at spaces where that is possible.
@@ -207,17 +211,21 @@ pub fn draw(model: &Model, view: &mut View, area: Rect, buffer: &mut Buffer) {
         .max(3)
         .min(servers.lines.len() as u16 + 1);
     servers.head.draw(area, y, buffer);
-    let visible = usize::from(room.saturating_sub(1));
-    let first = servers.selected.map_or(0, |at| (at + 1).saturating_sub(visible));
-    for line in servers.lines.iter().skip(first).take(visible) {
+    let (first, shown, more) = servers.part(usize::from(room.saturating_sub(1)), view);
+    for line in servers.lines.iter().skip(first).take(shown).chain(&more) {
         y += 1;
         if y < height {
             line.draw(area, y, buffer);
         }
     }
     y += 1;
-    for line in detail.iter().chain(&approvals) {
-        if y < height {
+    let rest = detail.len() + approvals.len();
+    let fitting = usize::from(height.saturating_sub(y));
+    for (at, line) in detail.iter().chain(&approvals).enumerate() {
+        if at + 1 == fitting && rest > fitting {
+            let more = format!("  {} {} more lines need a taller terminal", view.mark, rest - at);
+            Drawn::new(more, view.bad()).draw(area, y, buffer);
+        } else if y < height {
             line.draw(area, y, buffer);
         }
         y += 1;
@@ -274,11 +282,11 @@ fn head(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
             .map_or(String::new(), |bytes| format!(", {} MiB", bytes >> 20));
         lines.push(Drawn::new(
             format!(
-                "colibri-mcpd {}, up {}: {} clients, {} calls in flight{memory}",
+                "colibri-mcpd {}, up {}: {}, {} in flight{memory}",
                 text(&now.version),
                 duration(now.uptime_s),
-                now.clients,
-                now.in_flight
+                counted(now.clients, "client"),
+                counted(now.in_flight, "call")
             ),
             Style::new().add_modifier(Modifier::BOLD),
         ));
@@ -312,6 +320,31 @@ struct Servers {
     lines: Vec<Drawn>,
     /// The last line of the chosen server.
     selected: Option<usize>,
+    /// Servers to look at, each with its first line.
+    unwell: Vec<(usize, String)>,
+}
+
+impl Servers {
+    /// Which lines are shown in so much room, and what is said of the others: which line is the first, how many there
+    /// are, and the mark.
+    fn part(&self, room: usize, view: &View) -> (usize, usize, Option<Drawn>) {
+        if self.lines.len() <= room {
+            return (0, room, None);
+        }
+        let shown = room.saturating_sub(1);
+        let first = self.selected.map_or(0, |at| (at + 1).saturating_sub(shown));
+        let mut more = format!("  {} {} more lines: up/down", view.mark, self.lines.len() - shown);
+        let mut hidden = self
+            .unwell
+            .iter()
+            .filter(|(at, _)| !(first..first + shown).contains(at))
+            .peekable();
+        if hidden.peek().is_some() {
+            let ids: Vec<&str> = hidden.map(|(_, id)| id.as_str()).collect();
+            more.push_str(&format!("; not well: {}", ids.join(", ")));
+        }
+        (first, shown, Some(Drawn::new(more, view.bad())))
+    }
 }
 
 /// The columns' names and widths; all but the first two are set to the right.
@@ -345,6 +378,7 @@ fn servers(model: &Model, view: &mut View, width: u16) -> Servers {
         head: columns(COLUMNS.map(|(name, _)| name.to_owned()), heading, head),
         lines: Vec::new(),
         selected: None,
+        unwell: Vec::new(),
     };
     let Some(now) = &model.now else { return servers };
     let lines = model.lines(now, view.sort);
@@ -355,6 +389,10 @@ fn servers(model: &Model, view: &mut View, width: u16) -> Servers {
         let style = Style::new().add_modifier(if selected { Modifier::BOLD } else { Modifier::empty() });
         let mark = if selected { ">" } else { " " };
         let state = server.state.map_or("-", ServerState::name);
+        let trouble = matches!(server.state, Some(ServerState::Blocked | ServerState::Failed));
+        if trouble || server.blocked > 0 || server.instructions_blocked {
+            servers.unwell.push((servers.lines.len(), text(&server.id)));
+        }
         let drawn = Drawn::new(format!("{mark} {}", text(&server.id)), style);
         let drawn = drawn.and(state_at, state, view.of_state(server.state));
         servers.lines.push(columns(numbers_of(line), style, drawn));
@@ -453,10 +491,10 @@ fn detail(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
             if let Some(state) = server.state {
                 let since = now.time.saturating_sub(server.since) / 1000;
                 said.push_str(&format!(
-                    "{} for {}, {} tools; ",
+                    "{} for {}, {}; ",
                     state.name(),
                     duration(since),
-                    server.tools
+                    counted(server.tools, "tool")
                 ));
             }
             let errors: Vec<_> = server
@@ -510,7 +548,7 @@ fn approvals(model: &Model, view: &View, width: u16, most: usize) -> Vec<Drawn> 
     }
     if now.approvals.len() > most {
         lines.push(Drawn::new(
-            format!("  … {} more", now.approvals.len() - most),
+            format!("  {} {} more", view.mark, now.approvals.len() - most),
             Style::new(),
         ));
     }
@@ -709,6 +747,26 @@ mod tests {
     }
 
     #[test]
+    fn what_does_not_fit_is_marked_and_what_is_not_well_is_named() {
+        let mut all = overview(20, 0);
+        all.servers[19].blocked = 2;
+        for server in &mut all.servers {
+            server.reason = None;
+            if server.state == Some(ServerState::Blocked) {
+                server.state = Some(ServerState::Ready);
+            }
+        }
+        let mut model = Model::default();
+        model.update(all);
+        let rows = screen(&model, &mut View::new(false, true), 80, 24);
+        let said = rows.join("\n");
+        assert!(said.contains("more lines: up/down; not well: server-18"), "{said}");
+        // A terminal too low for what stands below the servers says so as well.
+        let said = screen(&super::tests::model(3, 9), &mut View::new(false, true), 80, 9).join("\n");
+        assert!(said.contains("more lines need a taller terminal"), "{said}");
+    }
+
+    #[test]
     fn keys_choose_and_sort() {
         let model = model(3, 0);
         let mut view = View::new(false, true);
@@ -789,7 +847,8 @@ mod tests {
         let latencies = [0.0001, 0.0025, 0.25, 2.5, 60.0].map(|seconds| latency(Some(Latency::Within(seconds))));
         assert_eq!(latencies, ["100 us", "2.5 ms", "250 ms", "2.5 s", "60 s"]);
         assert_eq!(latency(Some(Latency::Beyond(60.0))), ">60 s");
-        assert_eq!(fitted("日本語日本語", 5), "日本…");
+        assert_eq!(fitted("日本語日本語", 5, "…"), "日本…");
+        assert_eq!(fitted("abcdef", 5, "~"), "abcd~");
     }
 
     #[test]
