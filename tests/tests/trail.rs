@@ -837,7 +837,7 @@ fn a_removed_and_a_moved_directory_refuse_calls_until_they_are_back() {
         let verified = place.trail_command(&["verify"]);
         let text = String::from_utf8_lossy(&verified.stdout).into_owned();
         assert!(
-            text.contains("1 faults") && text.contains("damaged tail: 0 bytes follow"),
+            text.contains("1 fault") && text.contains("damaged tail: 0 bytes follow"),
             "{text}"
         );
     }

@@ -81,7 +81,8 @@ fn trail_exit_code(error: &TrailCommandError) -> u8 {
         TrailCommandError::Io { source, .. } | TrailCommandError::Proof(ProofError::Io(source)) => io_code(source),
         TrailCommandError::Output(_) => 74,
         TrailCommandError::Time(_) | TrailCommandError::Proof(ProofError::NoAnchor) => Failure::USAGE,
-        TrailCommandError::Key { .. }
+        TrailCommandError::Server { .. }
+        | TrailCommandError::Key { .. }
         | TrailCommandError::Segment(_)
         | TrailCommandError::Proof(ProofError::NoRecord(_) | ProofError::NotSealed(_) | ProofError::Form(_)) => 65,
         TrailCommandError::Proof(ProofError::Damaged { .. } | ProofError::Root(_) | ProofError::Checkpoint(_)) => 1,

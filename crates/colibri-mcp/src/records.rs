@@ -3,7 +3,7 @@
 //!
 //! These commands read the files of the trail themselves: whoever may read them needs no daemon to verify it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, BufReader, Read as _, Write};
 use std::ops::ControlFlow;
@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use nix::unistd::{Uid, User};
 
+use crate::terminal::counted;
 use colibri_trail::{
     Extent, Fields, Filter, NoteError, ProofError, Report, SegmentName, Shown, Stats, Verifier, Vouched, Voucher,
     WitnessedHeads, check_proof, directory, drop_segments, last_seal, note_path, open_regular, prove, sealed_segments,
@@ -53,6 +54,14 @@ pub enum TrailCommandError {
     /// A proof cannot be made or does not hold.
     #[error(transparent)]
     Proof(#[from] ProofError),
+    /// No call of this server is in the trail.
+    #[error("the trail has no call of a server {server:?}; it has calls of: {known}")]
+    Server {
+        /// What was asked for.
+        server: String,
+        /// Those that are there.
+        known: String,
+    },
     /// Not the name of a segment that is complete.
     #[error("{0:?} is not the name of a complete segment; `colibri-mcp trail segments` lists them")]
     Segment(String),
@@ -152,7 +161,7 @@ fn print_report(
     let verdict = if report.is_sound() {
         "sound".to_owned()
     } else {
-        format!("{} faults", report.fault_count)
+        counted(report.fault_count, "fault")
     };
     writeln!(out, "trail {}: {verdict}", dir.display())?;
     for fault in &report.faults {
@@ -179,8 +188,9 @@ fn print_report(
     } = report;
     writeln!(
         out,
-        "records      {records} in all, {} in {segments} segments here",
-        records - first_record
+        "records      {records} in all, {} in {} here",
+        records - first_record,
+        counted(*segments as u64, "segment")
     )?;
     writeln!(out, "head         {}", report.head)?;
     if let Some(root) = &report.root {
@@ -225,33 +235,39 @@ fn print_vouchers(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// `trail show`: prints the records that pass, one a line; with `json` as written. With `follow`, goes on until the flag
-/// is set.
+/// `trail show`: prints the records that pass, one a line; with `json` as written; with `last` only so many of them, the
+/// newest. With `follow`, all, and goes on until the flag is set. Returns how many earlier ones were left out.
 ///
 /// # Errors
-/// Where the trail cannot be read or a time is none.
+/// Where the trail cannot be read, a time is none, or it knows nothing of the server that is asked for.
 pub fn print_show(
     dir: &Path,
     filter: &Filter,
+    last: Option<usize>,
     follow: Option<&AtomicBool>,
     json: bool,
     out: &mut dyn Write,
-) -> Result<()> {
-    if let Some(time) = [&filter.since, &filter.until]
-        .into_iter()
-        .flatten()
-        .find(|time| !Filter::is_time(time))
-    {
-        return Err(TrailCommandError::Time(time.clone()));
-    }
+) -> Result<u64> {
+    check_times(filter)?;
     let mut failed = None;
     let mut users = Users::default();
+    let mut kept = VecDeque::new();
+    let (mut found, mut left_out) = (false, 0);
     show(dir, filter, follow, &mut |record| {
+        found = true;
         let line = if json {
             colibri_text::json(record.rec).into_owned()
         } else {
             one_line(&record, &mut users)
         };
+        if let Some(last) = last {
+            kept.push_back(line);
+            if kept.len() > last {
+                kept.pop_front();
+                left_out += 1;
+            }
+            return ControlFlow::Continue(());
+        }
         match writeln!(out, "{line}").and_then(|()| if follow.is_some() { out.flush() } else { Ok(()) }) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
@@ -261,11 +277,47 @@ pub fn print_show(
         }
     })
     .map_err(at(dir))?;
-    // Who reads no more, `head` for example, has had enough: that is no failure.
-    match failed {
-        Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
+    if !found {
+        check_server(dir, filter)?;
     }
+    let written = match failed {
+        Some(error) => Err(error),
+        None => kept.iter().try_for_each(|line| writeln!(out, "{line}")),
+    };
+    // Who reads no more, `head` for example, has had enough: that is no failure.
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(left_out),
+    }
+}
+
+fn check_times(filter: &Filter) -> Result<()> {
+    let mut times = [&filter.since, &filter.until].into_iter().flatten();
+    match times.find(|time| !Filter::is_time(time)) {
+        Some(time) => Err(TrailCommandError::Time(time.clone())),
+        None => Ok(()),
+    }
+}
+
+/// Nothing passed the filter: a server that was never called is a mistake worth telling.
+fn check_server(dir: &Path, filter: &Filter) -> Result<()> {
+    let Some(server) = &filter.server else {
+        return Ok(());
+    };
+    let all = stats(dir, &Filter::default()).map_err(at(dir))?;
+    let mut known: Vec<String> = all.rows.keys().map(|(server, _)| server.to_string()).collect();
+    known.dedup();
+    if known.contains(server) {
+        return Ok(());
+    }
+    Err(TrailCommandError::Server {
+        server: server.clone(),
+        known: if known.is_empty() {
+            "none".to_owned()
+        } else {
+            known.join(", ")
+        },
+    })
 }
 
 /// Names of users, looked up once each.
@@ -360,14 +412,11 @@ pub fn print_check_proof(file: &Path, root: Option<&str>, key: Option<&Verifier>
 /// # Errors
 /// Where the trail cannot be read or a time is none.
 pub fn print_stats(dir: &Path, filter: &Filter, json: bool, out: &mut dyn Write) -> Result<()> {
-    if let Some(time) = [&filter.since, &filter.until]
-        .into_iter()
-        .flatten()
-        .find(|time| !Filter::is_time(time))
-    {
-        return Err(TrailCommandError::Time(time.clone()));
-    }
+    check_times(filter)?;
     let stats = stats(dir, filter).map_err(at(dir))?;
+    if stats.rows.is_empty() {
+        check_server(dir, filter)?;
+    }
     if json {
         stats_json(&stats, out)
     } else {
@@ -407,8 +456,10 @@ fn stats_table(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
     )?;
     for ((server, tool), row) in rows {
         let mut name = colibri_text::visible(&format!("{server} {tool}")).into_owned();
+        // Cut, two names could look like one: a long one has a line of its own.
         if name.chars().count() > NAME {
-            name = name.chars().take(NAME - 1).chain(['…']).collect();
+            writeln!(out, "{name}")?;
+            name.clear();
         }
         let bar = "#".repeat((row.calls * BAR).div_ceil(most) as usize);
         let ms = |ms: f64| {
@@ -617,12 +668,12 @@ mod tests {
         std::fs::remove_file(newest).unwrap();
         let without = run(None, Extent::Whole, false, 1);
         assert!(
-            without.contains("1 faults") && without.contains("truncated"),
+            without.contains("1 fault") && without.contains("truncated"),
             "{without}"
         );
         let bad = run(Some(&log), Extent::Whole, false, 1);
         assert!(
-            bad.contains("1 faults") && bad.contains(&format!("{last} line")) && bad.contains("truncated"),
+            bad.contains("1 fault") && bad.contains(&format!("{last} line")) && bad.contains("truncated"),
             "{bad}"
         );
         assert!(run(Some(&log), Extent::Archive, false, 0).contains("not archived yet"));
@@ -634,10 +685,14 @@ mod tests {
     fn show_prints_nothing_that_moves_the_cursor() {
         let dir = trail();
         let segments = directory(dir.path());
-        let lines = text(|out| print_show(&segments, &Filter::default(), None, false, out).unwrap());
+        let lines = text(|out| {
+            print_show(&segments, &Filter::default(), None, None, false, out).unwrap();
+        });
         assert!(lines.contains("start count=2 file=x\\u{1b}[2J\\u{202e}"), "{lines}");
         assert!(lines.contains("FAIL 4.0 ms, attempt 1 TIMEOUT"), "{lines}");
-        let json = text(|out| print_show(&segments, &Filter::default(), None, true, out).unwrap());
+        let json = text(|out| {
+            print_show(&segments, &Filter::default(), None, None, true, out).unwrap();
+        });
         assert!(
             json.lines()
                 .all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok())
@@ -647,7 +702,7 @@ mod tests {
             ..Filter::default()
         };
         assert!(matches!(
-            print_show(&segments, &filter, None, true, &mut Vec::new()),
+            print_show(&segments, &filter, None, None, true, &mut Vec::new()),
             Err(TrailCommandError::Time(_))
         ));
     }
@@ -656,8 +711,17 @@ mod tests {
     fn show_follows_until_it_is_told_to_stop() {
         let dir = trail();
         let stop = AtomicBool::new(true);
-        let lines =
-            text(|out| print_show(&directory(dir.path()), &Filter::default(), Some(&stop), false, out).unwrap());
+        let lines = text(|out| {
+            print_show(
+                &directory(dir.path()),
+                &Filter::default(),
+                None,
+                Some(&stop),
+                false,
+                out,
+            )
+            .unwrap();
+        });
         assert!(lines.contains("start"));
     }
 
@@ -675,6 +739,69 @@ mod tests {
         let json = text(|out| print_stats(&segments, &Filter::default(), true, out).unwrap());
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!((&json[0]["calls"], &json[1]["errors"]), (&8.into(), &1.into()));
+    }
+
+    #[test]
+    fn long_names_are_told_apart_in_a_table() {
+        let row = colibri_trail::Row::default;
+        let name = |end: &str| {
+            (
+                "github".into(),
+                format!("{}{end}", "a_very_long_name_of_a_tool_".repeat(2)).into(),
+            )
+        };
+        let rows = [(name("one"), row()), (name("two"), row())].into_iter().collect();
+        let mut table = Vec::new();
+        stats_table(
+            &Stats {
+                rows,
+                ..Stats::default()
+            },
+            &mut table,
+        )
+        .unwrap();
+        let table = String::from_utf8(table).unwrap();
+        assert!(table.contains("tool_one\n") && table.contains("tool_two\n"), "{table}");
+    }
+
+    #[test]
+    fn only_the_last_records_are_shown_and_the_others_counted() {
+        let dir = trail();
+        let segments = directory(dir.path());
+        let all = text(|out| {
+            print_show(&segments, &Filter::default(), None, None, false, out).unwrap();
+        });
+        let mut out = Vec::new();
+        let left_out = print_show(&segments, &Filter::default(), Some(3), None, false, &mut out).unwrap();
+        let last = String::from_utf8(out).unwrap();
+        assert_eq!((last.lines().count(), left_out), (3, all.lines().count() as u64 - 3));
+        assert!(all.ends_with(&last), "{all}{last}");
+    }
+
+    #[test]
+    fn a_server_that_was_never_called_is_said_to_be_so() {
+        let dir = trail();
+        let segments = directory(dir.path());
+        let filter = |server: &str| Filter {
+            server: Some(server.to_owned()),
+            until: Some("2001-01-01".to_owned()),
+            ..Filter::default()
+        };
+        for said in [
+            print_show(&segments, &filter("nothere"), None, None, false, &mut Vec::new()).map(|_| ()),
+            print_stats(&segments, &filter("nothere"), false, &mut Vec::new()),
+        ] {
+            let said = said.unwrap_err();
+            assert!(
+                said.to_string().contains("\"nothere\"; it has calls of: github"),
+                "{said}"
+            );
+            assert_eq!(crate::failure::Failure::from(said).exit_code(), 65);
+        }
+        assert_eq!(
+            print_show(&segments, &filter("github"), None, None, false, &mut Vec::new()).unwrap(),
+            0
+        );
     }
 
     #[test]

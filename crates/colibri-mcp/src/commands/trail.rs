@@ -9,8 +9,12 @@ use nix::unistd::User;
 
 use super::{Context, Failure};
 use crate::records;
+use crate::terminal::counted;
 use colibri_api::paths;
 use colibri_trail::{Filter, directory};
+
+/// Records that a person is shown who did not say how many.
+const SHOWN: usize = 1000;
 
 /// Which trail, and what to do with it.
 #[derive(Debug, clap::Args)]
@@ -28,6 +32,12 @@ enum Action {
     Show {
         #[command(flatten)]
         filter: FilterArguments,
+        /// Only so many, the newest [default: 1000, unless --json, --all or --follow]
+        #[arg(long, value_name = "N", conflicts_with_all = ["follow", "all"])]
+        last: Option<usize>,
+        /// All that there are
+        #[arg(long)]
+        all: bool,
         /// Goes on as the daemon writes, until interrupted
         #[arg(short, long)]
         follow: bool,
@@ -165,10 +175,23 @@ fn act(arguments: &Arguments, json: bool, out: &mut dyn Write) -> Result<u8, Fai
     let state_dir = arguments.state_dir.clone().unwrap_or_else(paths::state_dir);
     let dir = directory(&state_dir);
     match &arguments.action {
-        Action::Show { filter, follow } => {
+        Action::Show {
+            filter,
+            last,
+            all,
+            follow,
+        } => {
             // Nothing stops it but the end of this process.
             let endless = AtomicBool::new(false);
-            records::print_show(&dir, &filter.filter()?, follow.then_some(&endless), json, out)?;
+            let last = last.or((!all && !follow && !json).then_some(SHOWN));
+            let left_out = records::print_show(&dir, &filter.filter()?, last, follow.then_some(&endless), json, out)?;
+            if left_out > 0 {
+                out.flush().map_err(Failure::Output)?;
+                eprintln!(
+                    "colibri-mcp: {} not shown: --last N, --since TIME or --all shows more",
+                    counted(left_out, "earlier record")
+                );
+            }
         }
         Action::Verify { archive, syslog, key } => {
             let key = records::verifier(&state_dir, key.as_deref())?;
