@@ -10,16 +10,17 @@ use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use colibri_mcpd::catalog::Host;
 use colibri_mcpd::chain::metrics::CallMetrics;
 use colibri_mcpd::chain::{Arguments, Call, Chain, Client, Outcome, Parts, Recorder, Relayed, Target};
 use colibri_mcpd::chain::{dispatch, exit, record, validate};
 use colibri_mcpd::confine::{BoxFuture, Exit, Order, Process, SpawnError, Spawned, Spawner};
-use colibri_mcpd::host::entry;
-use colibri_mcpd::host::registry::{Loaded, Server as Entry};
-use colibri_mcpd::host::secrets::Secrets;
-use colibri_mcpd::host::{self, Host};
 use colibri_mcpd::policy::shares::Limits as ShareLimits;
 use colibri_mcpd::policy::{Approvals, Caller, Clients, DEFAULT_EXPIRY, Gates, Shares};
+use colibri_mcpd::servers;
+use colibri_mcpd::servers::parse;
+use colibri_mcpd::servers::registry::{Loaded, Server as Entry};
+use colibri_mcpd::servers::secrets::Secrets;
 use colibri_mcpd::store::Store;
 use colibri_mcpd::wire::{Budget, Frame, FrameReader, Outbox};
 use colibri_protocol::{self as protocol, Capability, Session, Version};
@@ -156,7 +157,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         approvals: Approvals::new(DEFAULT_EXPIRY),
     });
     let budget = Arc::new(Budget::new(1 << 30));
-    let host = Host::new(host::Parts {
+    let host = Host::new(servers::Parts {
         spawner: Arc::new(InMemory),
         store: Arc::new(Store::open(directory.path())?),
         chain: chain.clone(),
@@ -168,7 +169,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         pins: None,
         shares: Arc::new(Shares::new(ShareLimits::NONE)),
     });
-    let registry = entry::parse(br#"{"servers":{"echo":{"command":"/bench/echo"}}}"#, "bench")?;
+    let registry = parse(br#"{"servers":{"echo":{"command":"/bench/echo"}}}"#, "bench")?;
     host.load(&Loaded {
         servers: registry
             .servers

@@ -13,6 +13,7 @@ use nix::sys::signal::SigSet;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 
+use crate::catalog::Host;
 use crate::chain::metrics::CallMetrics;
 use crate::chain::{Chain, Recorder, validate::Rules};
 use crate::config::{Config, Flags};
@@ -20,11 +21,11 @@ use crate::confine::{SystemSpawner, as_user, check_contract, harden, keeper};
 use crate::daemon::sources::{self, Files, Sources};
 use crate::daemon::{Daemon, MOST_QUEUED};
 use crate::door::Listener;
-use crate::host::secrets::Secrets;
-use crate::host::{self, Host};
 use crate::log;
 use crate::ops::{check, metrics, reload, witness};
 use crate::policy::{Approvals, DEFAULT_EXPIRY, Gates, Shares};
+use crate::servers;
+use crate::servers::secrets::Secrets;
 use crate::store::Store;
 use crate::wire::Budget;
 use colibri_api::PrivMode;
@@ -196,7 +197,7 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
         approvals: Approvals::new(DEFAULT_EXPIRY),
     });
     let budget = Arc::new(Budget::new(MOST_QUEUED));
-    let host = Host::new(host::Parts {
+    let host = Host::new(servers::Parts {
         spawner: Arc::new(spawner),
         store: store.clone(),
         chain: chain.clone(),

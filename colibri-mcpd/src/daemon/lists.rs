@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use bytes::Bytes;
 
 use crate::builtin;
+use crate::catalog::Table;
 use crate::chain::{Failure, Page};
-use crate::host::{State, Table};
 use crate::policy::Rights;
+use crate::servers::State;
 use crate::wire::Budget;
 use colibri_protocol::tools::{Cursor, definition_edits, least_ttl, tools_page};
 use colibri_protocol::{Code, Version};

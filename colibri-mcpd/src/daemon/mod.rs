@@ -11,10 +11,11 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::builtin::Skills;
+use crate::catalog::{Host, Table};
 use crate::chain::{Call, Chain, Client, Failure, Page};
 use crate::config::Config;
-use crate::host::{Host, Server, Table, Viewer};
 use crate::policy::Gate;
+use crate::servers::{Server, Viewer};
 use crate::store::Store;
 use crate::wire::Budget;
 use colibri_protocol::answer::join_instructions;

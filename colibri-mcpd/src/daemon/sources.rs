@@ -10,8 +10,8 @@ use std::sync::{Mutex, PoisonError};
 use tracing::warn;
 
 use crate::config::Config;
-use crate::host::registry::{self, Loaded};
 use crate::policy::{Clients, PinError, Pins, Trust};
+use crate::servers::registry::{self, Loaded};
 
 /// The file in the state directory that names, a path a line, the files that were in force.
 const MEMORY: &str = "files-in-force";

@@ -9,10 +9,10 @@ use nix::unistd::{Gid, Group};
 use crate::config::Config;
 use crate::confine::{PATH, check_program};
 use crate::daemon::sources::{Files, Sources, open_pins};
-use crate::host::Transport;
-use crate::host::registry::{FIXED_PATH, Loaded, Server};
-use crate::host::secrets::Secrets;
 use crate::log;
+use crate::servers::Transport;
+use crate::servers::registry::{FIXED_PATH, Loaded, Server};
+use crate::servers::secrets::Secrets;
 use colibri_api::{HELPER, PrivMode};
 
 /// The helper's policy, beside the registry that it reads.

@@ -10,9 +10,9 @@ use colibri_text::{is_hidden, json_escape};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::host::secrets::{REDACTED, Redactor};
-use crate::host::tap::{Asker, Direction, Seen};
 use crate::policy::sounds_secret;
+use crate::servers::secrets::{REDACTED, Redactor};
+use crate::servers::tap::{Asker, Direction, Seen};
 use colibri_wire::envelope::{Envelope, Kind};
 use colibri_wire::json::{Kind as JsonKind, string};
 use colibri_wire::{Edits, Json};

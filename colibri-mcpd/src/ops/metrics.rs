@@ -23,7 +23,7 @@ use crate::chain::dispatch::COLIBRI;
 use crate::chain::metrics::Counted;
 use crate::daemon::Daemon;
 use crate::daemon::connections::Load;
-use crate::host::{State, Viewer};
+use crate::servers::{State, Viewer};
 use colibri_trail as trail;
 
 /// Readers that are served at one time; further ones are only closed.

@@ -10,8 +10,8 @@ use crate::chain::Recorder;
 use crate::chain::dispatch::COLIBRI;
 use crate::chain::metrics::Counted;
 use crate::daemon::Daemon;
-use crate::host::Viewer;
 use crate::policy::Gate;
+use crate::servers::Viewer;
 use colibri_trail::{self as trail, Shown};
 
 /// The overview for an operator, with so many of the trail's last records. Reads files: not for a thread that serves clients.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use tracing::{error, info, warn};
 
 use super::check;
+use crate::catalog::Host;
 use crate::daemon::Daemon;
 use crate::daemon::sources::Files;
-use crate::host::registry::Loaded;
-use crate::host::{Host, State, Viewer};
 use crate::policy::Clients;
+use crate::servers::registry::Loaded;
+use crate::servers::{State, Viewer};
 use colibri_trail::Detail;
 
 /// Makes the servers of a registry the daemon's, and says what is odd about it.

@@ -7,12 +7,13 @@ use colibri_jail_helper::names::MARK_PREFIX;
 use colibri_registry::{Jail, Network};
 
 use crate::builtin::{ExternalTool, Offered, View};
+use crate::catalog::{Table, Taken};
 use crate::chain::dispatch::COLIBRI;
 use crate::chain::{Client, Recorder};
 use crate::confine::Processes;
 use crate::daemon::Daemon;
-use crate::host::{Isolation, Server, Table, Taken, Transport, Viewer};
 use crate::policy::{GateState, LookAlike, Rights};
+use crate::servers::{Isolation, Server, Transport, Viewer};
 use colibri_api::{
     CostMode, DaemonFacts, OpenGates, RegistryFacts, ServerFacts, ServerIsolation, ServerJail, ServerProcess,
     ServerTransport, UnseenServer,

@@ -36,17 +36,18 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use clap::Parser;
+use colibri_mcpd::catalog::Host;
 use colibri_mcpd::chain::metrics::CallMetrics;
 use colibri_mcpd::chain::{Chain, Recorder, validate::Rules};
 use colibri_mcpd::config::{Config, Flags};
 use colibri_mcpd::daemon::Daemon;
 use colibri_mcpd::daemon::sources::Sources;
-use colibri_mcpd::host::entry;
-use colibri_mcpd::host::registry::{Loaded, Server as Entry};
-use colibri_mcpd::host::secrets::Secrets;
-use colibri_mcpd::host::{self, Host};
 use colibri_mcpd::policy::shares::Limits as ShareLimits;
 use colibri_mcpd::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates, Shares};
+use colibri_mcpd::servers;
+use colibri_mcpd::servers::parse;
+use colibri_mcpd::servers::registry::{Loaded, Server as Entry};
+use colibri_mcpd::servers::secrets::Secrets;
 use colibri_mcpd::store::Store;
 use colibri_mcpd::wire::Budget;
 use serde_json::json;
@@ -137,7 +138,7 @@ fn registry(
         );
     }
     let text = json!({"servers": servers}).to_string();
-    let registry = entry::parse(text.as_bytes(), "simulated").unwrap();
+    let registry = parse(text.as_bytes(), "simulated").unwrap();
     let entry = |entry| Entry {
         entry: Arc::new(entry),
         refusal: None,
@@ -228,7 +229,7 @@ async fn simulate(seed: u64) -> Arc<World> {
         rng: Mutex::new((rng.fork(), 0)),
     };
     let store = STORE.1.clone();
-    let host = Host::new(host::Parts {
+    let host = Host::new(servers::Parts {
         spawner: Arc::new(spawner),
         store: store.clone(),
         chain: chain.clone(),

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::catalogue::Catalogue;
+use super::listing::Catalogue;
 use crate::policy::{Judgement, Standing};
 use colibri_protocol::Failure;
 

@@ -9,6 +9,7 @@ use colibri_text::{brief, hex};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// The most characters of an exposed name.
 pub const MAX_LENGTH: usize = 46;
@@ -68,6 +69,19 @@ impl fmt::Display for Collision {
 fn begins_with(name: &str, prefix: &str) -> bool {
     name.get(..prefix.len())
         .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+}
+
+/// A tool or a method that is not offered because its name was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// Whose it is.
+    pub server: Arc<str>,
+    /// The server's own name of the tool; `None` for a method, whose name the operator wrote.
+    pub tool: Option<String>,
+    /// Who has the name; `None` for Colibri itself.
+    pub holder: Option<String>,
+    /// A sentence for people.
+    pub text: String,
 }
 
 /// The table of exposed names.
@@ -138,11 +152,6 @@ impl Names {
         table
     }
 
-    /// What an exposed name stands for.
-    pub fn resolve(&self, exposed: &str) -> Option<&Target> {
-        self.targets.get(exposed)
-    }
-
     /// How a server's own name is exposed; `None`: it is not, or is not known.
     pub fn exposed(&self, server: &str, name: &str) -> Option<&str> {
         let target = Target {
@@ -150,11 +159,6 @@ impl Names {
             name: name.to_owned(),
         };
         self.exposed.get(&target).map(String::as_str)
-    }
-
-    /// Every exposed name with what it stands for, in the order of the names.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Target)> {
-        self.targets.iter().map(|(exposed, target)| (exposed.as_str(), target))
     }
 
     /// The names that are not exposed.
@@ -192,6 +196,18 @@ fn prefixed(server: &str, name: &str) -> Form {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    impl Names {
+        /// What an exposed name stands for.
+        pub fn resolve(&self, exposed: &str) -> Option<&Target> {
+            self.targets.get(exposed)
+        }
+
+        /// Every exposed name with what it stands for, in the order of the names.
+        pub fn iter(&self) -> impl Iterator<Item = (&str, &Target)> {
+            self.targets.iter().map(|(exposed, target)| (exposed.as_str(), target))
+        }
+    }
 
     fn names(list: &[&str]) -> Vec<String> {
         list.iter().map(|&name| name.to_owned()).collect()

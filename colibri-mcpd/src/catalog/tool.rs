@@ -1,6 +1,5 @@
 //! The external tools as clients see them.
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -8,15 +7,10 @@ use serde_json::value::RawValue;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tracing::{info, warn};
 
-use super::State;
-use super::catalogue::Definition;
-use super::method::{self, HostMethod};
-use super::names::{Names, Offer};
-use super::pool::{Server, Viewer};
-use crate::builtin;
 use crate::chain::metrics::CallMetrics;
 use crate::chain::{Call, Chain, Described, Failure, Outcome, Parked, Target};
-use crate::policy::{Gate, LookAlike, Standing, ToolCheck, Verdict, look_alikes, summary};
+use crate::policy::{Gate, Standing, ToolCheck, Verdict, summary};
+use crate::servers::{Server, State, Viewer};
 use colibri_protocol::tools::{Exposure, definition_edits};
 use colibri_protocol::{Code, Version};
 use colibri_wire::Json;
@@ -48,6 +42,44 @@ pub struct HostTool {
 }
 
 impl HostTool {
+    /// A tool of this name and definition, under the name that clients see, of a server that speaks this version.
+    pub fn new(
+        server: &Arc<Server>,
+        tool: &str,
+        raw: &Bytes,
+        (exposed, version): (&str, Version),
+        standing: Standing,
+    ) -> HostTool {
+        HostTool {
+            tool: tool.to_owned(),
+            exposed: exposed.to_owned(),
+            changed: exposed != format!("{}__{tool}", server.id),
+            raw: raw.clone(),
+            version,
+            verdict: server.rules.judge(tool, raw),
+            task_only: is_task_only(raw),
+            standing,
+            check: OnceLock::new(),
+            forms: Default::default(),
+            server: server.clone(),
+        }
+    }
+
+    /// Whether it is what would be made of these.
+    pub fn is_still(
+        &self,
+        server: &Arc<Server>,
+        raw: &Bytes,
+        (exposed, version): (&str, Version),
+        standing: &Standing,
+    ) -> bool {
+        Arc::ptr_eq(&self.server, server)
+            && self.raw == *raw
+            && self.exposed == exposed
+            && self.standing == *standing
+            && self.version == version
+    }
+
     fn compile(&self) -> ToolCheck {
         let server = &self.server;
         let schema = server.entry.validate_schema;
@@ -222,136 +254,6 @@ fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Call, rule: String) {
             None => chain.finish(vec![(call, Outcome::Cancelled)]),
         }
     });
-}
-
-/// All external tools, by exposed name and by origin.
-#[derive(Default)]
-pub struct Table {
-    /// By exposed name, with those that are not offered: their names are taken, and calls of them say why.
-    tools: BTreeMap<String, Arc<HostTool>>,
-    origins: HashMap<(Arc<str>, String), Arc<HostTool>>,
-    /// Methods beyond MCP's, by name.
-    methods: BTreeMap<String, Arc<HostMethod>>,
-    /// What is not offered because its name was taken, the first [`MOST_TOLD`].
-    pub collisions: Vec<Taken>,
-    /// Names that could be taken for others, the first [`MOST_TOLD`].
-    pub look_alikes: Vec<LookAlike>,
-}
-
-/// The most collisions, and the most look-alikes, that are told of: a server can invent them without end.
-const MOST_TOLD: usize = 50;
-
-/// A tool or a method that is not offered because its name was taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taken {
-    /// Whose it is.
-    pub server: Arc<str>,
-    /// The server's own name of the tool; `None` for a method, whose name the operator wrote.
-    pub tool: Option<String>,
-    /// Who has the name; `None` for Colibri itself.
-    pub holder: Option<String>,
-    /// A sentence for people.
-    pub text: String,
-}
-
-impl Table {
-    /// The tools of these servers. Tools that have not changed since `before` keep what was made for them.
-    pub(super) fn build(servers: &BTreeMap<String, Arc<Server>>, before: &Table) -> Table {
-        let definitions: Vec<_> = servers.values().map(|server| (server, server.definitions())).collect();
-        let own_names: BTreeMap<String, Vec<String>> = definitions
-            .iter()
-            .map(|(server, (catalogue, _))| {
-                let names = catalogue.tools.iter().map(|tool| tool.name.clone());
-                (server.id.to_string(), names.collect())
-            })
-            .collect();
-        let offers: Vec<Offer<'_>> = servers
-            .values()
-            .filter_map(|server| {
-                Some(Offer {
-                    server: &server.id,
-                    prefix: server.entry.prefix,
-                    names: own_names.get(&*server.id)?,
-                })
-            })
-            .collect();
-        let own: Vec<&str> = builtin::definitions()
-            .iter()
-            .map(|definition| definition.name)
-            .collect();
-        let names = Names::build(&own, &offers);
-        let (methods, mut collisions) = method::offered(servers);
-        collisions.extend(names.collisions().iter().map(|collision| Taken {
-            server: Arc::from(&*collision.blocked.server),
-            tool: Some(collision.blocked.name.clone()),
-            holder: collision.holder.clone(),
-            text: collision.to_string(),
-        }));
-        collisions.truncate(MOST_TOLD);
-        let mut look_alikes = look_alikes(&own_names);
-        look_alikes.truncate(MOST_TOLD);
-        let mut table = Table {
-            methods,
-            collisions,
-            look_alikes,
-            ..Table::default()
-        };
-        for (server, (catalogue, judgement)) in &definitions {
-            let version = catalogue.version.unwrap_or(Version::LATEST_LEGACY);
-            for Definition { name, raw } in &catalogue.tools {
-                let Some(exposed) = names.exposed(&server.id, name) else {
-                    continue;
-                };
-                let standing = judgement.tool(name);
-                let origin = (server.id.clone(), name.clone());
-                let kept = before.origins.get(&origin).filter(|old| {
-                    Arc::ptr_eq(&old.server, server)
-                        && old.raw == *raw
-                        && old.exposed == exposed
-                        && old.standing == *standing
-                        && old.version == version
-                });
-                let tool = kept.cloned().unwrap_or_else(|| {
-                    Arc::new(HostTool {
-                        server: (*server).clone(),
-                        tool: name.clone(),
-                        exposed: exposed.to_owned(),
-                        changed: exposed != format!("{}__{name}", server.id),
-                        raw: raw.clone(),
-                        version,
-                        verdict: server.rules.judge(name, raw),
-                        task_only: is_task_only(raw),
-                        standing: standing.clone(),
-                        check: OnceLock::new(),
-                        forms: Default::default(),
-                    })
-                });
-                table.tools.insert(exposed.to_owned(), tool.clone());
-                table.origins.insert(origin, tool);
-            }
-        }
-        table
-    }
-
-    /// The tools that clients see, in the order of their exposed names.
-    pub fn offered(&self) -> impl Iterator<Item = &Arc<HostTool>> {
-        self.tools.values().filter(|tool| tool.standing.is_approved())
-    }
-
-    /// The tool with this exposed name.
-    pub fn by_name(&self, exposed: &str) -> Option<&Arc<HostTool>> {
-        self.tools.get(exposed)
-    }
-
-    /// The method beyond MCP's that a server has under this name.
-    pub fn method(&self, name: &str) -> Option<&Arc<HostMethod>> {
-        self.methods.get(name)
-    }
-
-    /// The tool of a server with this name of its own.
-    pub fn by_origin(&self, server: &str, tool: &str) -> Option<&Arc<HostTool>> {
-        self.origins.get(&(Arc::from(server), tool.to_owned()))
-    }
 }
 
 #[cfg(test)]

@@ -1,20 +1,9 @@
-//! External servers: registry, names, pool, session, relay, retry, secrets.
+//! What clients are offered: the servers of the registry, and the table of their tools and methods.
 
-pub mod catalogue;
-mod definitions;
-pub mod entry;
-mod handshake;
 mod method;
-pub mod names;
-pub mod pool;
-pub mod registry;
-mod relay;
-mod retry;
-pub mod secrets;
-pub mod session;
+mod names;
 mod sought;
-mod stderr;
-pub mod tap;
+mod table;
 mod tool;
 
 use std::collections::BTreeMap;
@@ -28,33 +17,21 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
-pub use colibri_api::ServerState as State;
-pub use entry::{Entry, Isolation, Transport};
-pub use pool::{ProcessKey, Server, Viewer};
+pub use names::Taken;
 pub use sought::Wanted;
-pub use tool::{HostTool, Table, Taken};
+pub use table::Table;
+pub use tool::HostTool;
 
-use crate::chain::Chain;
-use crate::confine::{JailConfig, Order, Spawner};
-use crate::policy::{Caller, Judgement, Pins, Shares};
-use crate::store::Store;
-use crate::wire::Budget;
-use catalogue::Catalogue;
-use colibri_protocol::{Code, Failure};
-use secrets::{Redactor, Secrets};
+use crate::policy::{Caller, Pins, Shares};
+use crate::servers::secrets::Redactor;
+use crate::servers::{Context, Entry, Parts, Server, Transport, registry};
 
 /// Warnings about names that are logged: servers can invent names without end.
-const MOST_WARNINGS: u64 = 500;
+const MAX_WARNINGS: u64 = 500;
 
 /// The external servers.
 pub struct Host {
-    me: Weak<Host>,
-    spawner: Arc<dyn Spawner>,
-    store: Arc<Store>,
-    chain: Arc<Chain>,
-    budget: Arc<Budget>,
-    max_frame: usize,
-    call_timeout: Duration,
+    context: Arc<Context>,
     servers: ArcSwap<BTreeMap<String, Arc<Server>>>,
     /// Servers that are no longer in the registry and may still have processes.
     leaving: Mutex<Vec<Weak<Server>>>,
@@ -62,67 +39,31 @@ pub struct Host {
     rebuilding: Mutex<()>,
     changed: watch::Sender<u64>,
     seen: Notify,
-    processes: watch::Sender<usize>,
-    next_process: AtomicU64,
-    retries: AtomicU64,
-    secrets: Arc<Secrets>,
-    registry: String,
-    pins: Option<Arc<Pins>>,
-    shares: Arc<Shares>,
     /// Warnings about names that were logged.
     warned: AtomicU64,
-}
-
-/// What a host is made of.
-pub struct Parts {
-    /// How processes are started.
-    pub spawner: Arc<dyn Spawner>,
-    /// Where catalogues are kept between runs.
-    pub store: Arc<Store>,
-    /// The chain that every call passes.
-    pub chain: Arc<Chain>,
-    /// The bytes queued in the whole daemon.
-    pub budget: Arc<Budget>,
-    /// The most bytes of one message.
-    pub max_frame: usize,
-    /// The secrets of host servers.
-    pub secrets: Secrets,
-    /// The registry's path, as refusals name it.
-    pub registry: String,
-    /// The call limit of entries that set none.
-    pub call_timeout: Duration,
-    /// What definitions are judged by. `None`: they are not, for simulations alone. No flag of the daemon leads here.
-    pub pins: Option<Arc<Pins>>,
-    /// What each user may take of what all have in common.
-    pub shares: Arc<Shares>,
 }
 
 impl Host {
     /// A host without servers; [`Host::load`] gives it some.
     pub fn new(parts: Parts) -> Arc<Host> {
-        Arc::new_cyclic(|me| Host {
-            me: me.clone(),
-            spawner: parts.spawner,
-            store: parts.store,
-            chain: parts.chain,
-            budget: parts.budget,
-            max_frame: parts.max_frame,
-            call_timeout: parts.call_timeout,
+        let context = Context::new(parts);
+        let host = Arc::new(Host {
+            context: context.clone(),
             servers: ArcSwap::default(),
             leaving: Mutex::default(),
             table: ArcSwap::default(),
             rebuilding: Mutex::new(()),
             changed: watch::Sender::new(0),
             seen: Notify::new(),
-            processes: watch::Sender::new(0),
-            next_process: AtomicU64::new(1),
-            retries: AtomicU64::new(0),
-            secrets: Arc::new(parts.secrets),
-            registry: parts.registry,
-            pins: parts.pins,
-            shares: parts.shares,
             warned: AtomicU64::new(0),
-        })
+        });
+        let me = Arc::downgrade(&host);
+        context.on_learned(move |changed| {
+            if let Some(host) = me.upgrade() {
+                host.catalogue_changed(changed);
+            }
+        });
+        host
     }
 
     /// The servers, by id.
@@ -142,44 +83,17 @@ impl Host {
 
     /// What definitions are judged by.
     pub fn pins(&self) -> Option<&Pins> {
-        self.pins.as_deref()
+        self.context.pins()
     }
 
     /// What each user has taken of what all have in common.
     pub fn shares(&self) -> &Arc<Shares> {
-        &self.shares
+        self.context.shares()
     }
 
-    /// How what a server says stands to its pins. What was never said is nothing.
-    fn judge(&self, id: &str, said: &Catalogue) -> Judgement {
-        match &self.pins {
-            Some(pins) if said.seen => {
-                let tools = said.tools.iter().map(|tool| (&*tool.name, &*tool.raw));
-                pins.judge(id, said.instructions.as_deref(), tools)
-            }
-            _ => Judgement::NOTHING,
-        }
-    }
-
-    fn chain(&self) -> Arc<Chain> {
-        self.chain.clone()
-    }
-
-    fn next_process(&self) -> u64 {
-        self.next_process.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// A number for the wait before another attempt.
-    fn next_retry(&self) -> u64 {
-        self.retries.fetch_add(1, Ordering::Relaxed)
-    }
-
-    fn process_started(&self) {
-        self.processes.send_modify(|count| *count += 1);
-    }
-
-    fn process_gone(&self) {
-        self.processes.send_modify(|count| *count -= 1);
+    /// What takes the values of secrets out of text.
+    pub fn redactor(&self) -> Arc<Redactor> {
+        self.context.redactor()
     }
 
     /// Takes over a registry: servers that are new come, those that are gone or changed end after their calls. Entries
@@ -196,16 +110,14 @@ impl Host {
             match before.get(id) {
                 // A contract is a file of its own, which may have changed.
                 Some(old) if is_same(&old.entry, entry) && old.executable == executable && entry.contract.is_none() => {
-                    if old.set_digest(&entry.digest) && old.catalogue().seen {
-                        self.remember(old, &old.catalogue());
-                    }
+                    old.set_digest(&entry.digest);
                     old.block(found.blocked());
                     old.reset();
                     servers.insert(id.clone(), old.clone());
                 }
                 old => {
-                    let known = self.recall(id, entry, &executable);
-                    let server = Server::new(id, found, executable, known, self);
+                    let known = self.context.recall(id, entry, &executable);
+                    let server = Server::new(id, found, executable, known, &self.context);
                     // Who watches a server watches what its id stands for.
                     let server = match old {
                         Some(old) => server.tapped_as(old),
@@ -246,8 +158,8 @@ impl Host {
             .chain(look_alikes.map(|warning| warning.to_string()))
         {
             match self.warned.fetch_add(1, Ordering::Relaxed) {
-                0..MOST_WARNINGS => warn!("{warning}"),
-                MOST_WARNINGS => warn!("{warning}; further ones are in colibri-mcp status alone"),
+                0..MAX_WARNINGS => warn!("{warning}"),
+                MAX_WARNINGS => warn!("{warning}; further ones are in colibri-mcp status alone"),
                 _ => break,
             }
         }
@@ -330,7 +242,7 @@ impl Host {
         for server in self.all() {
             server.end("the daemon is ending");
         }
-        let mut processes = self.processes.subscribe();
+        let mut processes = self.context.processes();
         tokio::time::timeout(limit, processes.wait_for(|count| *count == 0))
             .await
             .is_ok_and(|gone| gone.is_ok())
@@ -338,76 +250,7 @@ impl Host {
 
     /// Server processes that run.
     pub fn running(&self) -> usize {
-        *self.processes.borrow()
-    }
-
-    /// Keeps what a server said for the next start of the daemon.
-    fn remember(&self, server: &Server, catalogue: &Arc<Catalogue>) {
-        let store = self.store.clone();
-        let (id, digest, executable) = (server.id.clone(), server.digest(), server.executable.clone());
-        let catalogue = catalogue.clone();
-        tokio::task::spawn_blocking(move || {
-            if let Err(error) = catalogue.keep(&store, &id, &digest, &executable) {
-                warn!(server = &*id, "what it offers could not be kept: {error}");
-            }
-        });
-    }
-
-    fn recall(&self, id: &str, entry: &Entry, executable: &str) -> Option<Arc<Catalogue>> {
-        match Catalogue::kept(&self.store, id, &entry.digest, executable) {
-            Ok(catalogue) => catalogue.map(Arc::new),
-            Err(error) => {
-                warn!(server = id, "what it offered could not be read: {error}");
-                None
-            }
-        }
-    }
-
-    fn limits(&self, entry: &Entry) -> session::Limits {
-        session::Limits {
-            start: entry.limits.start.unwrap_or(Duration::from_secs(30)),
-            call: entry.limits.call.unwrap_or(self.call_timeout),
-            idle: entry.limits.idle.unwrap_or(Duration::from_secs(300)),
-            total: entry.limits.total.unwrap_or(Duration::from_secs(3600)),
-            result: entry.result_limit,
-        }
-    }
-}
-
-impl Host {
-    /// What starts a process of a server.
-    fn order(&self, server: &Server) -> Result<Order, Failure> {
-        let refuse = |why: &str| Err(Failure::new(Code::ServerUnstartable, why).of_server(&*server.id));
-        let Transport::Stdio(command) = &server.entry.transport else {
-            return refuse("servers behind a url are not supported yet");
-        };
-        if command.jail.is_some() {
-            return Ok(Order::Jailed(JailConfig {
-                server: server.id.to_string(),
-                digest: server.digest().to_string(),
-            }));
-        }
-        let environment = match self.secrets.resolve(&command.env) {
-            Ok(environment) => environment,
-            Err(error) => return refuse(&error.to_string()),
-        };
-        Ok(Order::Host {
-            server: server.id.to_string(),
-            program: command.program.clone(),
-            arguments: command.args.clone(),
-            environment,
-            directory: command.cwd.clone(),
-        })
-    }
-
-    /// What takes the values of secrets out of text.
-    pub fn redactor(&self) -> Arc<Redactor> {
-        self.secrets.redactor()
-    }
-
-    /// The text without the values of secrets.
-    fn redact(&self, text: &str) -> String {
-        self.secrets.redactor().redact(text).into_owned()
+        *self.context.processes().borrow()
     }
 }
 

@@ -12,9 +12,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
-use super::definitions::Definitions;
-use super::handshake::Said;
-use super::pool::Server;
+use super::judged::Definitions;
 use super::relay;
 use super::secrets::Secrets;
 use super::stderr::{Allowance, FirstWords, Stderr};
@@ -74,10 +72,37 @@ pub trait Keeper: Send + Sync {
     fn lost(&self, call: Box<Call>, failure: Failure);
 }
 
+/// What a server said of itself in its handshake.
+#[derive(Debug, Clone, Default)]
+pub struct PeerInfo {
+    /// It has tools.
+    pub tools: bool,
+    /// It tells when they change.
+    pub tools_list_changed: bool,
+    /// `capabilities`, as it wrote them.
+    pub capabilities: Option<Bytes>,
+    /// `serverInfo`, as it wrote it.
+    pub server_info: Option<Bytes>,
+    /// Its instructions.
+    pub instructions: Option<String>,
+}
+
+/// Whose process a session is, as far as that matters to it.
+pub(super) struct Owner {
+    /// The server's id.
+    pub server: Arc<str>,
+    /// Its time limits.
+    pub limits: Limits,
+    /// Who watches it.
+    pub taps: Arc<Taps>,
+    /// What is taken out of what it writes.
+    pub secrets: Arc<Secrets>,
+    /// What of its standard error may be logged.
+    pub allowance: Arc<Allowance>,
+}
+
 /// One running server process.
 pub struct Session {
-    /// Whose process it is.
-    owner: Arc<Server>,
     /// The server's id.
     pub server: Arc<str>,
     /// The daemon's number of the process.
@@ -96,6 +121,7 @@ pub struct Session {
     outbox: Arc<Outbox>,
     taps: Arc<Taps>,
     state: Mutex<State>,
+    secrets: Arc<Secrets>,
     allowance: Arc<Allowance>,
     words: Arc<FirstWords>,
     /// Something happened that the watch has to look at: a first call, an order to end.
@@ -113,7 +139,7 @@ struct State {
     ending: Option<End>,
     idle_since: Instant,
     complaints: u32,
-    says: Said,
+    says: PeerInfo,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -163,19 +189,18 @@ impl Answered {
 impl Session {
     /// A session over a process that was just started. [`Session::run`] must be spawned for it to live.
     pub(super) fn new(
-        owner: Arc<Server>,
+        of: Owner,
         number: u64,
         process: &dyn Process,
         version: Version,
         outbox: Arc<Outbox>,
-        allowance: Arc<Allowance>,
         chain: Arc<Chain>,
     ) -> Arc<Session> {
         Arc::new(Session {
-            server: owner.id.clone(),
-            limits: owner.limits,
-            taps: owner.taps.clone(),
-            owner,
+            server: of.server,
+            limits: of.limits,
+            taps: of.taps,
+            secrets: of.secrets,
             number,
             pid: process.pid(),
             jid: process.jid(),
@@ -191,13 +216,18 @@ impl Session {
                 ending: None,
                 idle_since: Instant::now(),
                 complaints: 0,
-                says: Said::default(),
+                says: PeerInfo::default(),
             }),
-            allowance,
+            allowance: of.allowance,
             words: Arc::default(),
             attention: Notify::new(),
             chain,
         })
+    }
+
+    /// Text without the values of secrets.
+    pub(super) fn redact(&self, text: &str) -> String {
+        self.secrets.redactor().redact(text).into_owned()
     }
 
     /// Calls of several users come from now on: what it writes on its standard error is for the log alone.
@@ -219,18 +249,13 @@ impl Session {
         self.state().version = version;
     }
 
-    /// Whose process it is.
-    pub fn owner(&self) -> Arc<Server> {
-        self.owner.clone()
-    }
-
     /// What it said of itself.
-    pub fn says(&self) -> Said {
+    pub fn says(&self) -> PeerInfo {
         self.state().says.clone()
     }
 
     /// What it said of itself in its handshake.
-    pub fn set_says(&self, says: Said) {
+    pub fn set_says(&self, says: PeerInfo) {
         self.state().says = says;
     }
 
@@ -431,7 +456,7 @@ impl Session {
 
     /// What the server wrote, as a log may have it: without the values of secrets, bounded, on one line.
     fn shown(&self, text: &str) -> String {
-        brief(&self.owner().redact(text), 500)
+        brief(&self.redact(text), 500)
     }
 
     /// Something odd that the server did: logged, at most [`MOST_COMPLAINTS`] times.
@@ -452,13 +477,7 @@ impl Session {
 
     /// Reads the server until it ends, and ends it when its time has come. Whatever happens, every call in flight is
     /// answered, the process is gone when this returns, and `keeper` is told.
-    pub async fn run(
-        self: Arc<Self>,
-        spawned: Spawned,
-        max_frame: usize,
-        secrets: Arc<Secrets>,
-        keeper: Arc<dyn Keeper>,
-    ) {
+    pub async fn run(self: Arc<Self>, spawned: Spawned, max_frame: usize, keeper: Arc<dyn Keeper>) {
         let Spawned {
             stdin,
             stdout,
@@ -468,7 +487,7 @@ impl Session {
         let log = Stderr {
             server: self.server.clone(),
             pid: self.pid,
-            secrets,
+            secrets: self.secrets.clone(),
             allowance: self.allowance.clone(),
             words: self.words.clone(),
         };

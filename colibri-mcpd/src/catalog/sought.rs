@@ -5,13 +5,13 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::Host;
-use super::pool::Server;
 use super::tool::refuse_task;
 use crate::builtin;
 use crate::chain::dispatch::COLIBRI;
 use crate::chain::metrics::CallMetrics;
 use crate::chain::{Call, Chain, Described, Failure, Outcome, Target};
 use crate::policy::{Gate, Rights};
+use crate::servers::Server;
 use colibri_protocol::{Answer, RpcError};
 
 /// A tool that a client asks for.

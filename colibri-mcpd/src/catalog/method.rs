@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::pool::Server;
-use super::tool::Taken;
+use super::names::Taken;
 use crate::chain::metrics::CallMetrics;
 use crate::chain::{Call, Chain, Described, Failure, Target};
 use crate::policy::Gate;
+use crate::servers::Server;
 
 /// A method that a server has beyond MCP's, because its entry says so.
 pub struct HostMethod {
@@ -46,7 +46,7 @@ impl Target for HostMethod {
 }
 
 /// The methods of these servers, and what is not offered because two servers list it: the first by id has it.
-pub(super) fn offered(servers: &BTreeMap<String, Arc<Server>>) -> (BTreeMap<String, Arc<HostMethod>>, Vec<Taken>) {
+pub fn offered(servers: &BTreeMap<String, Arc<Server>>) -> (BTreeMap<String, Arc<HostMethod>>, Vec<Taken>) {
     let mut methods: BTreeMap<String, Arc<HostMethod>> = BTreeMap::new();
     let mut collisions = Vec::new();
     for server in servers.values() {

@@ -1,0 +1,184 @@
+//! What all servers have in common.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tracing::warn;
+
+use super::entry::Entry;
+use super::instance::Limits;
+use super::listing::Catalogue;
+use super::secrets::{Redactor, Secrets};
+use crate::chain::Chain;
+use crate::confine::Spawner;
+use crate::policy::{Judgement, Pins, Shares};
+use crate::store::Store;
+use crate::wire::Budget;
+
+/// What servers need from the daemon.
+pub struct Parts {
+    /// How processes are started.
+    pub spawner: Arc<dyn Spawner>,
+    /// Where catalogues are kept between runs.
+    pub store: Arc<Store>,
+    /// The chain that every call passes.
+    pub chain: Arc<Chain>,
+    /// The bytes queued in the whole daemon.
+    pub budget: Arc<Budget>,
+    /// The most bytes of one message.
+    pub max_frame: usize,
+    /// The secrets of host servers.
+    pub secrets: Secrets,
+    /// The registry's path, as refusals name it.
+    pub registry: String,
+    /// The call limit of entries that set none.
+    pub call_timeout: Duration,
+    /// What definitions are judged by. `None`: they are not, for simulations alone. No flag of the daemon leads here.
+    pub pins: Option<Arc<Pins>>,
+    /// What each user may take of what all have in common.
+    pub shares: Arc<Shares>,
+}
+
+/// Told when a start is over: whether what a server offers has changed.
+type Learned = Box<dyn Fn(bool) + Send + Sync>;
+
+/// What all servers have in common.
+pub struct Context {
+    pub(super) spawner: Arc<dyn Spawner>,
+    pub(super) chain: Arc<Chain>,
+    pub(super) budget: Arc<Budget>,
+    pub(super) max_frame: usize,
+    pub(super) secrets: Arc<Secrets>,
+    pub(super) registry: String,
+    store: Arc<Store>,
+    call_timeout: Duration,
+    pins: Option<Arc<Pins>>,
+    shares: Arc<Shares>,
+    processes: watch::Sender<usize>,
+    next_process: AtomicU64,
+    retries: AtomicU64,
+    learned: OnceLock<Learned>,
+}
+
+impl Context {
+    /// What is made of these.
+    pub fn new(parts: Parts) -> Arc<Context> {
+        Arc::new(Context {
+            spawner: parts.spawner,
+            chain: parts.chain,
+            budget: parts.budget,
+            max_frame: parts.max_frame,
+            secrets: Arc::new(parts.secrets),
+            registry: parts.registry,
+            store: parts.store,
+            call_timeout: parts.call_timeout,
+            pins: parts.pins,
+            shares: parts.shares,
+            processes: watch::Sender::new(0),
+            next_process: AtomicU64::new(1),
+            retries: AtomicU64::new(0),
+            learned: OnceLock::new(),
+        })
+    }
+
+    /// Has `listener` called whenever a start is over or a server's tools were read, before anybody gets the process: with
+    /// whether what it offers has changed. The first listener stays.
+    pub fn on_learned(&self, listener: impl Fn(bool) + Send + Sync + 'static) {
+        let _ = self.learned.set(Box::new(listener));
+    }
+
+    pub(super) fn learned(&self, changed: bool) {
+        if let Some(listener) = self.learned.get() {
+            listener(changed);
+        }
+    }
+
+    /// What definitions are judged by.
+    pub fn pins(&self) -> Option<&Pins> {
+        self.pins.as_deref()
+    }
+
+    /// What each user has taken of what all have in common.
+    pub fn shares(&self) -> &Arc<Shares> {
+        &self.shares
+    }
+
+    /// How what a server says stands to its pins. What was never said is nothing.
+    pub(super) fn judge(&self, id: &str, said: &Catalogue) -> Judgement {
+        match &self.pins {
+            Some(pins) if said.seen => {
+                let tools = said.tools.iter().map(|tool| (&*tool.name, &*tool.raw));
+                pins.judge(id, said.instructions.as_deref(), tools)
+            }
+            _ => Judgement::NOTHING,
+        }
+    }
+
+    /// A number for a process.
+    pub(super) fn next_process(&self) -> u64 {
+        self.next_process.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A number for the wait before another attempt.
+    pub(super) fn next_retry(&self) -> u64 {
+        self.retries.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn process_started(&self) {
+        self.processes.send_modify(|count| *count += 1);
+    }
+
+    pub(super) fn process_gone(&self) {
+        self.processes.send_modify(|count| *count -= 1);
+    }
+
+    /// The number of server processes that run, and its changes.
+    pub fn processes(&self) -> watch::Receiver<usize> {
+        self.processes.subscribe()
+    }
+
+    /// Keeps what a server said for the next start of the daemon.
+    pub(super) fn remember(&self, id: &Arc<str>, digest: &Arc<String>, executable: &str, catalogue: &Arc<Catalogue>) {
+        let (store, catalogue, id) = (self.store.clone(), catalogue.clone(), id.clone());
+        let (digest, executable) = (digest.clone(), executable.to_owned());
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = catalogue.keep(&store, &id, &digest, &executable) {
+                warn!(server = &*id, "what it offers could not be kept: {error}");
+            }
+        });
+    }
+
+    /// What a server with this entry and executable said when it last ran.
+    pub fn recall(&self, id: &str, entry: &Entry, executable: &str) -> Option<Arc<Catalogue>> {
+        match Catalogue::kept(&self.store, id, &entry.digest, executable) {
+            Ok(catalogue) => catalogue.map(Arc::new),
+            Err(error) => {
+                warn!(server = id, "what it offered could not be read: {error}");
+                None
+            }
+        }
+    }
+
+    /// The limits of an entry, defaults filled in.
+    pub(super) fn limits(&self, entry: &Entry) -> Limits {
+        Limits {
+            start: entry.limits.start.unwrap_or(Duration::from_secs(30)),
+            call: entry.limits.call.unwrap_or(self.call_timeout),
+            idle: entry.limits.idle.unwrap_or(Duration::from_secs(300)),
+            total: entry.limits.total.unwrap_or(Duration::from_secs(3600)),
+            result: entry.result_limit,
+        }
+    }
+
+    /// What takes the values of secrets out of text.
+    pub fn redactor(&self) -> Arc<Redactor> {
+        self.secrets.redactor()
+    }
+
+    /// The text without the values of secrets.
+    pub(super) fn redact(&self, text: &str) -> String {
+        self.secrets.redactor().redact(text).into_owned()
+    }
+}

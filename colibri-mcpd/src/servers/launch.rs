@@ -1,0 +1,238 @@
+//! Starting a server's process: what is started, whose turn it is, and what ends if it comes to nothing.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::context::Context;
+use super::entry::{Entry, Transport};
+use super::instance::{self, Keeper, Limits, Session};
+use super::stderr::Allowance;
+use super::tap::Taps;
+use crate::confine::{JailConfig, Order, SpawnError, Spawned};
+use crate::wire::Outbox;
+use colibri_protocol::{Code, Failure, Version};
+
+/// Between two tries of who waits its turn, unless a process ends meanwhile.
+const BETWEEN_TRIES: Duration = Duration::from_millis(500);
+/// However many end.
+const MIN_BETWEEN_TRIES: Duration = Duration::from_millis(50);
+
+/// Why there is no process.
+pub(super) enum NotStarted {
+    /// The server failed. The message is the cause alone.
+    Failed(Failure),
+    /// It is not now its turn: a limit is reached, or the helper says so. No failure of the server.
+    NotNow(Failure),
+}
+
+impl From<Failure> for NotStarted {
+    fn from(failure: Failure) -> NotStarted {
+        NotStarted::Failed(failure)
+    }
+}
+
+/// A process that is being opened. Unless it is kept it ends, whatever became of opening it.
+pub(super) struct Opening {
+    pub session: Arc<Session>,
+    kept: bool,
+}
+
+impl Opening {
+    pub fn keep(mut self) -> Arc<Session> {
+        self.kept = true;
+        self.session.clone()
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.session.end("its handshake failed");
+        }
+    }
+}
+
+/// Who of a server's starts waits for its turn, in the order in which they came.
+#[derive(Default)]
+pub(super) struct Queue {
+    turn: tokio::sync::Mutex<()>,
+    waiting: AtomicUsize,
+}
+
+/// One that waits, until it is dropped.
+struct Waiting<'a>(&'a Queue);
+
+impl<'a> Waiting<'a> {
+    fn new(queue: &'a Queue) -> Waiting<'a> {
+        queue.waiting.fetch_add(1, Ordering::AcqRel);
+        Waiting(queue)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// One start of a server: as many processes as it takes to find out how to speak to it.
+pub(super) struct Launch {
+    pub context: Arc<Context>,
+    /// The server's id.
+    pub server: Arc<str>,
+    pub entry: Arc<Entry>,
+    /// SHA-256 of the entry as it is written now.
+    pub digest: Arc<ArcSwap<String>>,
+    pub limits: Limits,
+    pub taps: Arc<Taps>,
+    pub allowance: Arc<Allowance>,
+    pub queue: Arc<Queue>,
+    /// The version that the server speaks, once it is known.
+    pub version: Arc<Mutex<Option<Version>>>,
+    /// Who is told what becomes of the processes.
+    pub keeper: Arc<dyn Keeper>,
+    /// What it waits for that is over a limit.
+    pub waits_for: Mutex<Option<String>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl Launch {
+    /// The version that the server's processes speak, if it is known.
+    pub fn version(&self) -> Option<Version> {
+        *lock(&self.version)
+    }
+
+    /// Remembers it, or forgets it.
+    pub fn set_version(&self, version: Option<Version>) {
+        *lock(&self.version) = version;
+    }
+
+    /// A failure of the server, of which `what` is the cause.
+    pub fn broken(&self, what: &str) -> Failure {
+        // What a server says of itself may hold what it was given.
+        let what = self.context.redact(what);
+        Failure::new(Code::IntegrationUnavailable, what).of_server(&*self.server)
+    }
+
+    /// The work of the start, within its limit.
+    ///
+    /// # Errors
+    /// Why there is no process.
+    pub async fn in_time<T>(&self, work: impl Future<Output = Result<T, NotStarted>>) -> Result<T, NotStarted> {
+        let limit = self.limits.start.as_millis();
+        let late = |message: String| Failure::new(Code::TimeoutStart, message).of_server(&*self.server);
+        match timeout_at(Instant::now() + self.limits.start, work).await {
+            // No call is lost with a process that has none yet.
+            Ok(Err(NotStarted::Failed(failure))) if failure.code == Code::ServerDied => {
+                Err(self.broken(&failure.message).into())
+            }
+            Ok(result) => result,
+            Err(_) => Err(match &*lock(&self.waits_for) {
+                Some(why) => NotStarted::NotNow(late(format!(
+                    "its turn did not come within {limit} ms (start_timeout_ms): {why}"
+                ))),
+                None => late(format!("not ready within {limit} ms (start_timeout_ms)")).into(),
+            }),
+        }
+    }
+
+    /// Starts a process that is to be spoken to in this version first.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn process(&self, version: Version) -> Result<Opening, NotStarted> {
+        let spawned = self.spawned().await?;
+        let outbox = Arc::new(Outbox::new(instance::MOST_UNREAD, self.context.budget.clone()));
+        let of = instance::Owner {
+            server: self.server.clone(),
+            limits: self.limits,
+            taps: self.taps.clone(),
+            secrets: self.context.secrets.clone(),
+            allowance: self.allowance.clone(),
+        };
+        let number = self.context.next_process();
+        let chain = self.context.chain.clone();
+        let session = Session::new(of, number, &*spawned.process, version, outbox, chain);
+        self.context.process_started();
+        tokio::spawn(
+            session
+                .clone()
+                .run(spawned, self.context.max_frame, self.keeper.clone()),
+        );
+        Ok(Opening { session, kept: false })
+    }
+
+    /// Has a process started. What is over a limit waits its turn: behind those who wait already, and one asks for all.
+    async fn spawned(&self) -> Result<Spawned, NotStarted> {
+        let waits_for = |why: Option<String>| *lock(&self.waits_for) = why;
+        if self.queue.waiting.load(Ordering::Acquire) == 0 {
+            match self.context.spawner.spawn(self.order()?).await {
+                Err(error) if error.is_limit() => waits_for(Some(error.to_string())),
+                other => return other.map_err(|error| self.not_started(&error)),
+            }
+        } else {
+            waits_for(Some("others wait for theirs".to_owned()));
+        }
+        let _waiting = Waiting::new(&self.queue);
+        let _turn = self.queue.turn.lock().await;
+        let mut processes = self.context.processes();
+        loop {
+            processes.mark_unchanged();
+            match self.context.spawner.spawn(self.order()?).await {
+                Err(error) if error.is_limit() => waits_for(Some(error.to_string())),
+                other => {
+                    waits_for(None);
+                    return other.map_err(|error| self.not_started(&error));
+                }
+            }
+            sleep(MIN_BETWEEN_TRIES).await;
+            let _ = timeout(BETWEEN_TRIES, processes.changed()).await;
+        }
+    }
+
+    fn not_started(&self, error: &SpawnError) -> NotStarted {
+        let code = if error.is_transient() {
+            Code::IntegrationUnavailable
+        } else {
+            Code::ServerUnstartable
+        };
+        let cause = self.context.redact(&error.to_string());
+        let failure = Failure::new(code, cause).of_server(&*self.server);
+        match error {
+            SpawnError::TryLater { .. } => NotStarted::NotNow(failure),
+            _ => NotStarted::Failed(failure),
+        }
+    }
+
+    /// What is started.
+    fn order(&self) -> Result<Order, Failure> {
+        let refuse = |why: &str| Err(Failure::new(Code::ServerUnstartable, why).of_server(&*self.server));
+        let Transport::Stdio(command) = &self.entry.transport else {
+            return refuse("servers behind a url are not supported yet");
+        };
+        if command.jail.is_some() {
+            return Ok(Order::Jailed(JailConfig {
+                server: self.server.to_string(),
+                digest: self.digest.load().to_string(),
+            }));
+        }
+        let environment = match self.context.secrets.resolve(&command.env) {
+            Ok(environment) => environment,
+            Err(error) => return refuse(&error.to_string()),
+        };
+        Ok(Order::Host {
+            server: self.server.to_string(),
+            program: command.program.clone(),
+            arguments: command.args.clone(),
+            environment,
+            directory: command.cwd.clone(),
+        })
+    }
+}

@@ -1,0 +1,321 @@
+//! What a server offers: the definitions that count, and how they stand to the pins.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use colibri_text::brief;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::context::Context;
+use super::instance::Session;
+use super::listing::Catalogue;
+use crate::policy::Judgement;
+use colibri_protocol::{Code, Failure};
+use colibri_trail::Detail;
+
+/// The most names of one line of the log, or of one record.
+const MAX_NAMED: usize = 10;
+/// Changes of one server's definitions that are logged and recorded as they come.
+const MAX_NOTES: u32 = 50;
+/// After these, one in this time.
+const BETWEEN_NOTES: Duration = Duration::from_secs(60);
+
+/// What one server offers.
+pub(super) struct Offer {
+    server: Arc<str>,
+    executable: String,
+    /// SHA-256 of the server's entry as it is written now.
+    digest: Arc<ArcSwap<String>>,
+    context: Arc<Context>,
+    inner: Mutex<Inner>,
+    /// Held while definitions are judged: what was judged last is also what counts.
+    judging: Arc<tokio::sync::Mutex<()>>,
+    /// Whether it is in the table of tools.
+    in_table: AtomicBool,
+    retired: AtomicBool,
+}
+
+struct Inner {
+    /// What the process said that was asked last.
+    catalogue: Arc<Catalogue>,
+    /// How that stands to the pins.
+    judgement: Arc<Judgement>,
+    /// How often something was newly blocked, and when last.
+    noted: (u32, Instant),
+}
+
+impl Offer {
+    /// What a server offers of which this is known.
+    pub fn new(
+        server: &Arc<str>,
+        executable: &str,
+        digest: &Arc<ArcSwap<String>>,
+        known: Arc<Catalogue>,
+        context: &Arc<Context>,
+    ) -> Arc<Offer> {
+        let judgement = context.judge(server, &known);
+        if let Some(blocked) = newly_blocked((&Catalogue::default(), &Judgement::NOTHING), (&known, &judgement)) {
+            note_blocked(context, server, blocked);
+        }
+        Arc::new(Offer {
+            server: server.clone(),
+            executable: executable.to_owned(),
+            digest: digest.clone(),
+            context: context.clone(),
+            inner: Mutex::new(Inner {
+                catalogue: known,
+                judgement: Arc::new(judgement),
+                noted: (0, Instant::now()),
+            }),
+            judging: Arc::default(),
+            in_table: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
+        })
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// What the server said of its tools.
+    pub fn catalogue(&self) -> Arc<Catalogue> {
+        self.inner().catalogue.clone()
+    }
+
+    /// What it said of its tools, and how that stands to the pins.
+    pub fn definitions(&self) -> (Arc<Catalogue>, Arc<Judgement>) {
+        let inner = self.inner();
+        (inner.catalogue.clone(), inner.judgement.clone())
+    }
+
+    /// Whether its tools are known, and in the table.
+    pub fn is_in_table(&self) -> bool {
+        self.in_table.load(Ordering::Acquire)
+    }
+
+    /// They are in the table now.
+    pub fn set_in_table(&self) {
+        self.in_table.store(true, Ordering::Release);
+    }
+
+    /// The server is gone from the registry: what its processes say counts no more.
+    pub fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
+    }
+
+    /// The server's entry is written otherwise: what it offers is kept under that.
+    pub fn keep(&self) {
+        let known = self.catalogue();
+        if known.seen {
+            self.remember(&known);
+        }
+    }
+
+    fn remember(&self, said: &Arc<Catalogue>) {
+        let digest = self.digest.load_full();
+        self.context.remember(&self.server, &digest, &self.executable, said);
+    }
+
+    /// Takes over what one of the server's processes says of its tools. It is judged first: nobody is shown what is not
+    /// approved, and no call is given to a process that says it.
+    ///
+    /// # Errors
+    /// The daemon is ending.
+    pub async fn learned(self: &Arc<Self>, session: &Arc<Session>, said: Catalogue) -> Result<(), Failure> {
+        let one_at_a_time = self.judging.clone().lock_owned().await;
+        let (offer, session) = (self.clone(), session.clone());
+        let take_over = move || {
+            // Held here: who waits may give up, and a start that takes too long does, while this goes on.
+            let _one_at_a_time = one_at_a_time;
+            offer.take_over(&session, said);
+        };
+        if self.context.pins().is_none() {
+            take_over();
+            return Ok(());
+        }
+        // A long list takes a while, and pins wait for the disk: not on a thread that serves clients.
+        let judged = tokio::task::spawn_blocking(take_over).await;
+        judged.map_err(|_| Failure::new(Code::DaemonStopping, "the daemon is ending"))
+    }
+
+    fn take_over(&self, session: &Session, said: Catalogue) {
+        if self.retired.load(Ordering::Acquire) {
+            // Another entry of its name may be there, whose definitions are the ones that count.
+            return;
+        }
+        let known = self.catalogue();
+        let said = if *known == said { known } else { Arc::new(said) };
+        let judgement = Arc::new(self.context.judge(&self.server, &said));
+        session.definitions.judged(said.clone(), judgement.clone());
+        self.offer(said, judgement);
+    }
+
+    /// Judges again what the server and its processes said: other definitions are approved than before. Takes a while:
+    /// not to be called on a thread that serves clients.
+    pub fn judge_again(&self, sessions: impl FnOnce() -> Vec<Arc<Session>>) {
+        let _one_at_a_time = self.judging.blocking_lock();
+        let (known, _) = self.definitions();
+        let sessions = sessions();
+        let others = sessions.iter().filter_map(|session| {
+            let said = session.definitions.said()?;
+            (!Arc::ptr_eq(&said, &known)).then_some((session, said))
+        });
+        for (session, said) in others {
+            let judgement = Arc::new(self.context.judge(&self.server, &said));
+            session.definitions.judged(said, judgement);
+        }
+        // Last: what waits to be accepted is what is shown.
+        let judgement = Arc::new(self.context.judge(&self.server, &known));
+        for session in &sessions {
+            if session
+                .definitions
+                .said()
+                .is_some_and(|said| Arc::ptr_eq(&said, &known))
+            {
+                session.definitions.judged(known.clone(), judgement.clone());
+            } else if session.definitions.fall_behind(&judgement) {
+                session.drain();
+            }
+        }
+        self.offer(known, judgement);
+    }
+
+    /// Whether what is newly blocked is to be logged and recorded: a server that changes its definitions without end
+    /// must not fill log and trail.
+    fn may_note(&self) -> bool {
+        let mut inner = self.inner();
+        let (count, last) = inner.noted;
+        let may = count < MAX_NOTES || last.elapsed() >= BETWEEN_NOTES;
+        if may {
+            inner.noted = (count.saturating_add(1), Instant::now());
+        }
+        may
+    }
+
+    /// Makes this what the server offers, and tells everybody if it is something else than before.
+    fn offer(&self, said: Arc<Catalogue>, judgement: Arc<Judgement>) {
+        let (before, judged_before) = {
+            let mut inner = self.inner();
+            (
+                std::mem::replace(&mut inner.catalogue, said.clone()),
+                std::mem::replace(&mut inner.judgement, judgement.clone()),
+            )
+        };
+        let changed = *before != *said;
+        let blocked = newly_blocked((&before, &judged_before), (&said, &judgement));
+        let may_note = (changed || blocked.is_some()) && self.may_note();
+        if changed {
+            self.remember(&said);
+            if may_note {
+                info!(server = &*self.server, tools = said.tools.len(), "tools changed");
+            }
+        }
+        if let Some(blocked) = blocked.filter(|_| may_note) {
+            note_blocked(&self.context, &self.server, blocked);
+        }
+        self.context.learned(changed || *judged_before != *judgement);
+    }
+}
+
+/// What of a server's definitions is blocked that was not before: tools, and whether the instructions are.
+fn newly_blocked<'s>(
+    (before, judged_before): (&Catalogue, &Judgement),
+    (said, judgement): (&'s Catalogue, &Judgement),
+) -> Option<(Vec<&'s str>, bool)> {
+    let blocked: BTreeSet<(&str, &Bytes)> = before
+        .tools
+        .iter()
+        .filter(|tool| !judged_before.tool(&tool.name).is_approved())
+        .map(|tool| (&*tool.name, &tool.raw))
+        .collect();
+    let tools: Vec<&str> = said
+        .tools
+        .iter()
+        .filter(|tool| !judgement.tool(&tool.name).is_approved() && !blocked.contains(&(&*tool.name, &tool.raw)))
+        .map(|tool| tool.name.as_str())
+        .collect();
+    let instructions = !judgement.instructions.is_approved()
+        && (judged_before.instructions.is_approved() || before.instructions != said.instructions);
+    (!tools.is_empty() || instructions).then_some((tools, instructions))
+}
+
+/// Says in log and trail what of a server's definitions is blocked.
+fn note_blocked(context: &Context, id: &str, (tools, instructions): (Vec<&str>, bool)) {
+    let shown = |name: &&str| brief(name, 100);
+    let mut names = tools.iter().take(MAX_NAMED).map(shown).collect::<Vec<_>>().join(", ");
+    if tools.len() > MAX_NAMED {
+        names.push_str(", …");
+    }
+    warn!(
+        server = id,
+        tools = tools.len(),
+        instructions,
+        "definitions that are not as approved are blocked: {names}; see colibri-mcp pin diff {id}"
+    );
+    let details = [
+        ("server", Detail::Text(id)),
+        ("tools", Detail::Number(tools.len() as u64)),
+        ("names", Detail::Text(&names)),
+        ("instructions", Detail::Flag(instructions)),
+    ];
+    if let Err(error) = context.chain.recorder.event("pins-blocked", &details) {
+        tracing::error!("what was blocked was not recorded: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::listing::Definition;
+    use super::*;
+    use crate::policy::Standing;
+
+    fn said(tools: &[(&str, &str)], instructions: &str) -> Catalogue {
+        Catalogue {
+            tools: tools
+                .iter()
+                .map(|(name, raw)| Definition {
+                    name: (*name).to_owned(),
+                    raw: Bytes::copy_from_slice(raw.as_bytes()),
+                })
+                .collect(),
+            instructions: Some(instructions.to_owned()),
+            ..Catalogue::default()
+        }
+    }
+
+    fn judgement(blocked: &[&str], instructions: bool) -> Judgement {
+        let new = || Standing::New { why: "x".to_owned() };
+        Judgement {
+            instructions: if instructions { new() } else { Standing::Approved },
+            tools: blocked.iter().map(|name| ((*name).to_owned(), new())).collect(),
+        }
+    }
+
+    #[test]
+    fn what_was_blocked_before_is_not_told_again() {
+        let (good, bad) = (
+            said(&[("a", "1"), ("b", "1")], "i"),
+            said(&[("a", "1"), ("b", "2")], "i"),
+        );
+        let (none, b) = (Judgement::NOTHING, judgement(&["b"], false));
+        assert_eq!(newly_blocked((&good, &none), (&good, &none)), None);
+        assert_eq!(newly_blocked((&good, &none), (&bad, &b)), Some((vec!["b"], false)));
+        assert_eq!(newly_blocked((&bad, &b), (&bad, &b)), None);
+        // Another text of it, one more, the instructions.
+        let worse = said(&[("a", "1"), ("b", "3")], "i");
+        assert_eq!(newly_blocked((&bad, &b), (&worse, &b)), Some((vec!["b"], false)));
+        let both = judgement(&["a", "b"], false);
+        assert_eq!(newly_blocked((&bad, &b), (&bad, &both)), Some((vec!["a"], false)));
+        let other = said(&[("a", "1"), ("b", "2")], "j");
+        let all = judgement(&["b"], true);
+        assert_eq!(newly_blocked((&bad, &b), (&other, &all)), Some((vec![], true)));
+        assert_eq!(newly_blocked((&other, &all), (&other, &all)), None);
+        assert_eq!(newly_blocked((&bad, &all), (&other, &all)), Some((vec![], true)));
+        assert_eq!(newly_blocked((&bad, &b), (&good, &none)), None);
+    }
+}

@@ -1,0 +1,174 @@
+//! A server's processes: which there are, which are being started, which failed, and how that looks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+
+use super::entry::Isolation;
+use super::instance::Session;
+use super::retry::{Discovery, Health};
+use super::state::{ProcessKey, State, Viewer};
+use super::stderr::Allowance;
+use colibri_protocol::Failure;
+
+/// What comes of a start.
+pub(super) type Opened = Result<Arc<Session>, Failure>;
+
+/// A process, or the start of one.
+pub(super) enum Slot {
+    Starting {
+        /// Who waits for it, in the order in which they came.
+        waiting: Vec<oneshot::Sender<Opened>>,
+        task: AbortHandle,
+        /// Whether it had its turn: before that there is no process.
+        has_begun: bool,
+    },
+    Ready(Arc<Session>),
+}
+
+impl Slot {
+    /// Ends its process. `false`: there was none yet, and there will be none.
+    pub fn end(&self, reason: &'static str) -> bool {
+        match self {
+            Slot::Ready(session) => session.end(reason),
+            Slot::Starting { task, .. } => task.abort(),
+        }
+        matches!(self, Slot::Ready(_))
+    }
+}
+
+/// The processes of one server, and what became of those before.
+pub(super) struct Slots {
+    /// Those that run or are being started.
+    pub slots: BTreeMap<ProcessKey, Slot>,
+    /// Of the processes of each user, or of all; those that work are not in it.
+    pub health: BTreeMap<Option<u32>, Health>,
+    /// What of their standard error may be logged.
+    pub allowances: BTreeMap<Option<u32>, Arc<Allowance>>,
+    /// Finding out what the server offers.
+    pub discovery: Discovery,
+    /// What forbids starting one.
+    pub blocked: Option<String>,
+    /// None is wanted any more but for calls in flight.
+    pub retired: bool,
+    /// Why no process is wanted any more, not even for calls in flight.
+    pub ended: Option<&'static str>,
+    /// How an operator saw it last, and since when.
+    pub shown: (State, SystemTime),
+}
+
+impl Slots {
+    /// None; `blocked` forbids one.
+    pub fn new(blocked: Option<String>) -> Slots {
+        Slots {
+            slots: BTreeMap::new(),
+            health: BTreeMap::new(),
+            allowances: BTreeMap::new(),
+            discovery: Discovery::default(),
+            blocked,
+            retired: false,
+            ended: None,
+            shown: (State::Stopped, SystemTime::now()),
+        }
+    }
+
+    /// Those that run.
+    pub fn running(&self) -> impl Iterator<Item = (ProcessKey, &Arc<Session>)> {
+        self.slots.iter().filter_map(|(key, slot)| match slot {
+            Slot::Ready(session) => Some((*key, session)),
+            Slot::Starting { .. } => None,
+        })
+    }
+
+    /// Whether one is being started.
+    pub fn is_starting(&self) -> bool {
+        self.slots.values().any(|slot| matches!(slot, Slot::Starting { .. }))
+    }
+
+    /// Whether a process is to be started for a user so that the server's tools become known, or is being started.
+    /// `None`: neither, and none may be started now.
+    pub fn wants_discovery(&self, of: Option<u32>) -> Option<bool> {
+        let ill = self.health.get(&of).is_some_and(Health::is_backing_off);
+        if self.blocked.is_some() || self.retired {
+            None
+        } else if self.is_starting() {
+            Some(false)
+        } else {
+            (!ill && self.discovery.may_begin()).then_some(true)
+        }
+    }
+
+    /// Begins the start of `of` if the user has fewer processes than this; else tells how many.
+    pub fn begin(&mut self, uid: u32, of: ProcessKey, most: usize) -> Result<(), usize> {
+        let is_running = |(key, slot): (&ProcessKey, &Slot)| {
+            key.uid() == Some(uid) && *key != of && !matches!(slot, Slot::Starting { has_begun: false, .. })
+        };
+        let running = self.slots.iter().filter(|slot| is_running(*slot)).count();
+        if running >= most {
+            return Err(running);
+        }
+        if let Some(Slot::Starting { has_begun, .. }) = self.slots.get_mut(&of) {
+            *has_begun = true;
+        }
+        Ok(())
+    }
+
+    /// How the server is, the reason for it, and since when: as an operator sees it, or a user.
+    pub fn look(&mut self, viewer: Viewer, isolation: Isolation) -> (State, Option<String>, SystemTime) {
+        let (state, reason) = self.state(viewer, isolation);
+        if matches!(viewer, Viewer::Operator(_)) && self.shown.0 != state {
+            self.shown = (state, SystemTime::now());
+        }
+        // Since when it is so for others is no user's to see.
+        let since = match (state, self.health_for(viewer, isolation)) {
+            (State::BackingOff | State::Failed, Some((_, health))) => health.since(),
+            _ => None,
+        };
+        (state, reason, since.unwrap_or(self.shown.1))
+    }
+
+    fn state(&self, viewer: Viewer, isolation: Isolation) -> (State, Option<String>) {
+        if let Some(reason) = &self.blocked {
+            return (State::Blocked, Some(reason.clone()));
+        }
+        let any = |of: &dyn Fn(&ProcessKey) -> bool| {
+            let slots = || self.slots.iter().filter(|(key, _)| of(key)).map(|(_, slot)| slot);
+            let ready = slots().any(|slot| matches!(slot, Slot::Ready(_)));
+            let state = if ready { State::Ready } else { State::Starting };
+            slots().next().map(|_| state)
+        };
+        let own = |key: &ProcessKey| match viewer {
+            Viewer::Operator(_) => true,
+            Viewer::User(uid) => key.uid().is_none_or(|of| of == uid),
+        };
+        let failed = self.health_for(viewer, isolation);
+        let reason = failed.map(|(of, health)| match viewer {
+            Viewer::Operator(uid) if of.is_some() && of != uid => health.reason().to_owned(),
+            Viewer::Operator(_) | Viewer::User(_) => health.whole_reason(),
+        });
+        match (any(&own), failed) {
+            (Some(State::Ready), _) => (State::Ready, None),
+            (Some(state), _) => (state, reason),
+            (None, Some((_, health))) if health.is_permanent() => (State::Failed, reason),
+            (None, Some(_)) => (State::BackingOff, reason),
+            (None, None) => (any(&|_| true).unwrap_or(State::Stopped), None),
+        }
+    }
+
+    /// The failures that count for a viewer: for an operator those of whoever's processes failed last.
+    fn health_for(&self, viewer: Viewer, isolation: Isolation) -> Option<(Option<u32>, &Health)> {
+        match viewer {
+            Viewer::Operator(_) => {
+                let all = self.health.iter().map(|(of, health)| (*of, health));
+                all.max_by_key(|(_, health)| health.since())
+            }
+            Viewer::User(uid) => {
+                let of = (isolation != Isolation::Shared).then_some(uid);
+                self.health.get(&of).map(|health| (of, health))
+            }
+        }
+    }
+}

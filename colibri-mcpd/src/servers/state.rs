@@ -1,0 +1,46 @@
+//! How a server is, and who gets which of its processes.
+
+use super::entry::Isolation;
+pub use colibri_api::ServerState as State;
+
+/// Whose calls a process gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProcessKey {
+    /// Everybody's.
+    All,
+    /// Those of one user.
+    Uid(u32),
+    /// Those of one user's connection.
+    Connection(u32, u64),
+    /// One call of a user.
+    Call(u32, u64),
+}
+
+impl ProcessKey {
+    /// The one for a user's call on a connection; `number` is the call's, where each has its own.
+    pub fn of(isolation: Isolation, uid: u32, connection: u64, number: impl FnOnce() -> u64) -> ProcessKey {
+        match isolation {
+            Isolation::Shared => ProcessKey::All,
+            Isolation::User => ProcessKey::Uid(uid),
+            Isolation::Client => ProcessKey::Connection(uid, connection),
+            Isolation::Call => ProcessKey::Call(uid, number()),
+        }
+    }
+
+    /// The user whose it is alone.
+    pub fn uid(self) -> Option<u32> {
+        match self {
+            ProcessKey::All => None,
+            ProcessKey::Uid(uid) | ProcessKey::Connection(uid, _) | ProcessKey::Call(uid, _) => Some(uid),
+        }
+    }
+}
+
+/// Who looks at a server's state. What became of other users' processes is not everybody's to see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Viewer {
+    /// An operator: sees that a process of anybody failed, and why. What it wrote is for its own user (and in the log).
+    Operator(Option<u32>),
+    /// A user: sees what became of the processes that get that user's calls.
+    User(u32),
+}
