@@ -49,6 +49,7 @@ pub fn of(daemon: &Daemon, operator: u32, tail: usize) -> Value {
         "queued": load.queued,
         "resident": sys::resident_bytes().ok(),
         "registry_error": daemon.registry_error(),
+        "state_dir": daemon.config.state_dir.to_string_lossy(),
         "servers": servers,
         "approvals": approvals,
         "trail": trail_of(daemon, tail),

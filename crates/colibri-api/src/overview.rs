@@ -32,6 +32,9 @@ pub struct Overview {
     pub resident: Option<u64>,
     /// Why the registry could not be loaded, or reloaded.
     pub registry_error: Option<String>,
+    /// Where store and trail are.
+    #[serde(default)]
+    pub state_dir: Option<String>,
     /// The daemon itself under the id `colibri`, and the hosted servers.
     pub servers: Vec<OverviewServer>,
     /// Calls that wait for a person.

@@ -185,6 +185,21 @@ mod tests {
     }
 
     #[test]
+    fn advice_for_a_service_is_given_where_there_is_one() {
+        let advice = |fact: &&Fact| matches!(fact.sight, Sight::Everywhere | Sight::Root);
+        for fact in facts::TABLE.iter().filter(advice) {
+            for word in ["pw group", "service ", "loader.conf", "chown"] {
+                assert!(
+                    cfg!(target_os = "freebsd") || !fact.remedy.contains(word),
+                    "{}: {}",
+                    fact.name,
+                    fact.remedy
+                );
+            }
+        }
+    }
+
+    #[test]
     fn a_machine_without_anything_is_examined_to_the_end() {
         let nowhere = std::path::Path::new("/nonexistent/colibri");
         let host = Host {

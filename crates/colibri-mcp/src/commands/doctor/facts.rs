@@ -4,24 +4,33 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use colibri_jail_helper::policy::Policy;
-use colibri_jail_helper::{CONTRACT, POLICY, STATE_DIR};
-use colibri_registry::{Command, Jail, Registry};
-use nix::sys::statvfs::{FsFlags, statvfs};
+use colibri_jail_helper::STATE_DIR;
 use nix::unistd::{Group, User, getuid};
 
+use super::entries::{
+    each_root, helper_check, persistent_jails, policy, registry, resource_accounting, root_is_complete, secrets,
+};
 use super::examine::{Fact, Host, Outcome, Sight};
 use super::files::{Wanted, is_as, is_roots_alone};
+use super::privilege::{contract, helper_mode, helper_mount, mdo_rule, reaches_root};
 use super::roots;
 use super::system::{is_on_tmpfs, kernel, mount_points, run};
-use colibri_api::PrivMode;
 
 /// The daemon's user and group.
-const DAEMON: &str = "colibri";
+pub(super) const DAEMON: &str = "colibri";
 /// The daemon's program, which runs others as its user.
-const DAEMON_PROGRAM: &str = "/usr/local/sbin/colibri-mcpd";
+pub(super) const DAEMON_PROGRAM: &str = "/usr/local/sbin/colibri-mcpd";
 /// The group of those who may open the socket.
 const PEOPLE: &str = "mcpusers";
+
+/// What to do off FreeBSD about facts that only jails need.
+const NO_JAILS: &str = "nothing, unless this machine is to run the helper's development sandbox: without FreeBSD's jails \
+                        servers run on the host, as you";
+
+/// What to do, on FreeBSD and elsewhere.
+const fn on_freebsd(there: &'static str, elsewhere: &'static str) -> &'static str {
+    if cfg!(target_os = "freebsd") { there } else { elsewhere }
+}
 
 pub(super) const TABLE: &[Fact] = &[
     Fact {
@@ -50,26 +59,38 @@ pub(super) const TABLE: &[Fact] = &[
         name: "the user of the daemon is there",
         sight: Sight::Everywhere,
         check: |_| daemon_user().into(),
-        remedy: "install the package, or: pw groupadd colibri && pw useradd colibri -g colibri -d /nonexistent \
+        remedy: on_freebsd(
+            "install the package, or: pw groupadd colibri && pw useradd colibri -g colibri -d /nonexistent \
                  -s /usr/sbin/nologin",
+            NO_JAILS,
+        ),
     },
     Fact {
         name: "the daemon's group has no other member",
         sight: Sight::Everywhere,
         check: |_| daemon_group().into(),
-        remedy: "pw groupmod colibri -d NAME: whoever is in it may execute the helper and read the registry",
+        remedy: on_freebsd(
+            "pw groupmod colibri -d NAME: whoever is in it may execute the helper and read the registry",
+            NO_JAILS,
+        ),
     },
     Fact {
         name: "the people's group is another one, with members",
         sight: Sight::Everywhere,
         check: |_| people(),
-        remedy: "pw groupadd mcpusers; pw groupmod mcpusers -m NAME for everybody who may open the socket",
+        remedy: on_freebsd(
+            "pw groupadd mcpusers; pw groupmod mcpusers -m NAME for everybody who may open the socket",
+            NO_JAILS,
+        ),
     },
     Fact {
         name: "the daemon answers",
         sight: Sight::Everywhere,
         check: |host| daemon_answers(host).into(),
-        remedy: "service colibri_mcp start; and be a member of mcpusers, in a session that began after that",
+        remedy: on_freebsd(
+            "service colibri_mcp start; and be a member of mcpusers, in a session that began after that",
+            "start it: colibri-mcpd; or name its socket with --socket",
+        ),
     },
     Fact {
         name: "the socket is the daemon's and open to the people's group alone",
@@ -81,7 +102,10 @@ pub(super) const TABLE: &[Fact] = &[
         name: "the state directory is the daemon's, and outlives a boot",
         sight: Sight::Everywhere,
         check: state_directory,
-        remedy: "service colibri_mcp start makes it; on a live image set colibri_mcp_state_dir to a directory on a disk",
+        remedy: on_freebsd(
+            "service colibri_mcp start makes it; on a live image set colibri_mcp_state_dir to a directory on a disk",
+            "colibri-mcpd makes it when it starts; --state-dir chooses another",
+        ),
     },
     Fact {
         name: "the helper is installed",
@@ -91,25 +115,37 @@ pub(super) const TABLE: &[Fact] = &[
                 .map(|()| host.helper.display().to_string())
                 .into()
         },
-        remedy: "install the package; every directory above the helper must be root's and writable by root alone",
+        remedy: on_freebsd(
+            "install the package; every directory above the helper must be root's and writable by root alone",
+            NO_JAILS,
+        ),
     },
     Fact {
         name: "the helper may be executed by the daemon alone",
         sight: Sight::Everywhere,
         check: helper_mode,
-        remedy: "chown root:colibri and chmod 4550 the helper (0550 for priv mode mdo or sudo)",
+        remedy: on_freebsd(
+            "chown root:colibri and chmod 4550 the helper (0550 for priv mode mdo or sudo)",
+            NO_JAILS,
+        ),
     },
     Fact {
         name: "the helper's file system lets it become root",
         sight: Sight::Everywhere,
         check: helper_mount,
-        remedy: "mount it without nosuid; or use priv mode mdo, and read what that grants: colibri(7)",
+        remedy: on_freebsd(
+            "mount it without nosuid; or use priv mode mdo, and read what that grants: colibri(7)",
+            NO_JAILS,
+        ),
     },
     Fact {
         name: "helper and this version speak of the same things",
         sight: Sight::Root,
         check: |host| contract(host).into(),
-        remedy: "install both from one package, then: service colibri_mcp restart",
+        remedy: on_freebsd(
+            "install both from one package, then: service colibri_mcp restart",
+            NO_JAILS,
+        ),
     },
     Fact {
         name: "priv mode: the daemon's user reaches root through the helper",
@@ -128,19 +164,28 @@ pub(super) const TABLE: &[Fact] = &[
         name: "the registry is root's, and right",
         sight: Sight::Everywhere,
         check: registry,
-        remedy: "chown root:colibri, chmod 0640, and correct what is named; then service colibri_mcp reload",
+        remedy: on_freebsd(
+            "chown root:colibri, chmod 0640, and correct what is named; then service colibri_mcp reload",
+            "correct what is named, then: colibri-mcp reload",
+        ),
     },
     Fact {
         name: "the policy is root's, and right",
         sight: Sight::Root,
         check: policy,
-        remedy: "chown root:wheel, chmod 0600, and correct what is named: jail-policy.json(5)",
+        remedy: on_freebsd(
+            "chown root:wheel, chmod 0600, and correct what is named: jail-policy.json(5)",
+            NO_JAILS,
+        ),
     },
     Fact {
         name: "secrets are root's alone",
         sight: Sight::Root,
         check: |host| secrets(host).into(),
-        remedy: "chown root, chmod 0700 the directory secrets and 0400 each file in it",
+        remedy: on_freebsd(
+            "chown root, chmod 0700 the directory secrets and 0400 each file in it",
+            NO_JAILS,
+        ),
     },
     Fact {
         name: "the helper would start every jailed server",
@@ -152,13 +197,19 @@ pub(super) const TABLE: &[Fact] = &[
         name: "roots of ephemeral jails are root's, with dev and tmp, and nothing mounted in them",
         sight: Sight::Root,
         check: |host| each_root(host, root_is_complete),
-        remedy: "mkdir dev tmp in it, owned by root; build it with make-root.sh: a thin jail's root is not complete",
+        remedy: on_freebsd(
+            "mkdir dev tmp in it, owned by root; build it with make-root.sh: a thin jail's root is not complete",
+            NO_JAILS,
+        ),
     },
     Fact {
         name: "commands start in the roots of their jails",
         sight: Sight::Root,
         check: |host| each_root(host, |command, root| roots::can_start(root, &command.program)),
-        remedy: "install what is missing into the root: pkg --rootdir ROOT install NAME, or make-root.sh",
+        remedy: on_freebsd(
+            "install what is missing into the root: pkg --rootdir ROOT install NAME, or make-root.sh",
+            NO_JAILS,
+        ),
     },
     Fact {
         name: "persistent jails run, at the path the entry says, without mdo rules of the host",
@@ -188,7 +239,10 @@ pub(super) const TABLE: &[Fact] = &[
         name: "the audit log takes lines",
         sight: Sight::Everywhere,
         check: |_| audit(),
-        remedy: "service syslogd start; or \"audit\": \"best-effort\" in the policy, which starts servers unrecorded",
+        remedy: on_freebsd(
+            "service syslogd start; or \"audit\": \"best-effort\" in the policy, which starts servers unrecorded",
+            NO_JAILS,
+        ),
     },
     Fact {
         name: "nothing is left of servers that have ended",
@@ -233,7 +287,7 @@ fn advisories(release: &str) -> Outcome {
 }
 
 /// `15.1-RELEASE-p3` as (15, 1, Some(3)). A branch that is no release (`-STABLE`, `-CURRENT`) has no patch level.
-fn parse_release(release: &str) -> Option<(u32, u32, Option<u32>)> {
+pub(super) fn parse_release(release: &str) -> Option<(u32, u32, Option<u32>)> {
     let mut parts = release.split('-');
     let (major, minor) = parts.next()?.split_once('.')?;
     let kind = parts.next()?;
@@ -244,7 +298,7 @@ fn parse_release(release: &str) -> Option<(u32, u32, Option<u32>)> {
     Some((major.parse().ok()?, minor.parse().ok()?, patch))
 }
 
-fn user(name: &str) -> Result<User, String> {
+pub(super) fn user(name: &str) -> Result<User, String> {
     match User::from_name(name) {
         Ok(Some(user)) => Ok(user),
         Ok(None) => Err(format!("there is no user {name}")),
@@ -367,316 +421,6 @@ fn state_directory(host: &Host) -> Outcome {
     }
 }
 
-fn helper_mode(host: &Host) -> Outcome {
-    let bare = is_as(&host.helper, &wanted_helper(0o550));
-    let setuid = is_as(&host.helper, &wanted_helper(0o4550));
-    match (host.priv_mode, setuid, bare) {
-        (_, Ok(seen), _) => Outcome::Good(seen),
-        (PrivMode::Mdo | PrivMode::Sudo, _, Ok(seen)) => Outcome::Good(seen),
-        (_, Err(wrong), _) => Outcome::Bad(wrong),
-    }
-}
-
-fn wanted_helper(mode: u32) -> Wanted {
-    Wanted {
-        uid: 0,
-        group: Some(DAEMON),
-        mode,
-    }
-}
-
-fn helper_mount(host: &Host) -> Outcome {
-    let flags = match statvfs(&host.helper) {
-        Ok(facts) => facts.flags(),
-        Err(error) => return Outcome::Skipped(format!("{}: {error}", host.helper.display())),
-    };
-    match (flags.contains(FsFlags::ST_NOSUID), host.priv_mode) {
-        (false, _) => Outcome::Good("not mounted nosuid".to_owned()),
-        (true, PrivMode::Helper) => Outcome::Bad("mounted nosuid: the set-user-ID bit does nothing".to_owned()),
-        (true, mode) => Outcome::Good(format!("mounted nosuid, which priv mode {mode} does not mind")),
-    }
-}
-
-fn contract(host: &Host) -> Result<String, String> {
-    let ran = run(&host.helper.to_string_lossy(), &["--version"])?;
-    let number = ran.out.rsplit(' ').next().and_then(|word| word.parse::<u32>().ok());
-    match number {
-        Some(CONTRACT) => Ok(ran.out),
-        _ => Err(format!("the helper says {:?}; contract {CONTRACT} is wanted", ran.out)),
-    }
-}
-
-/// A real attempt, as the daemon's user, with the one request that does nothing. Where the helper reaches root it says
-/// something about the policy at worst; where it does not, it says that.
-fn reaches_root(host: &Host) -> Outcome {
-    let helper = host.helper.to_string_lossy();
-    let before: &[&str] = match host.priv_mode {
-        PrivMode::Helper => &[],
-        PrivMode::Mdo => &["/usr/bin/mdo", "-i", "-u", "root", "--"],
-        PrivMode::Sudo => &["/usr/local/bin/sudo", "-n", "--"],
-    };
-    // Never through su(1): what that runs keeps root's terminal.
-    let words = [&["as", DAEMON, "--"], before, &[&*helper, "check"]].concat();
-    let command = format!("colibri-mcpd {}", words.join(" "));
-    match run(DAEMON_PROGRAM, &words) {
-        // Root was reached, and found something wrong in the files (78), which is another fact; or told the daemon's user,
-        // whom it knew, that the report is root's alone.
-        Ok(ran) if matches!(ran.status, Some(0 | 78)) || ran.err.contains("rule 'root'") => Outcome::Good(command),
-        Ok(ran) => Outcome::Bad(format!(
-            "{command} ended with {}: {}",
-            ran.status.map_or("a signal".to_owned(), |status| status.to_string()),
-            ran.err.lines().next().unwrap_or("no message")
-        )),
-        Err(wrong) => Outcome::Bad(wrong),
-    }
-}
-
-fn mdo_rule(host: &Host) -> Outcome {
-    if host.priv_mode != PrivMode::Mdo {
-        return Outcome::Skipped(format!("priv mode is {}", host.priv_mode));
-    }
-    let uid = match user(DAEMON) {
-        Ok(user) => user.uid.as_raw(),
-        Err(wrong) => return Outcome::Bad(wrong),
-    };
-    if !Path::new("/usr/bin/mdo").exists() {
-        return Outcome::Bad("there is no /usr/bin/mdo: FreeBSD 14.2 or later has it".to_owned());
-    }
-    match (
-        kernel("security.mac.do.enabled").as_deref(),
-        kernel("security.mac.do.rules"),
-    ) {
-        (None, _) => Outcome::Bad("the module mac_do is not loaded".to_owned()),
-        (Some("0"), _) => Outcome::Bad("security.mac.do.enabled is 0".to_owned()),
-        (_, rules) => {
-            let rules = rules.unwrap_or_default();
-            let major = parse_release(&kernel("kern.osrelease").unwrap_or_default()).map_or(15, |release| release.0);
-            match has_rule(&rules, uid, major) {
-                true => Outcome::Good(rules),
-                false => Outcome::Bad(format!(
-                    "no rule for uid {uid} in {rules:?}; in this release's grammar it is {}",
-                    if major >= 15 {
-                        format!("uid={uid}>uid=0")
-                    } else {
-                        format!("uid={uid}:0")
-                    }
-                )),
-            }
-        }
-    }
-}
-
-/// Whether mac_do(4) rules let `uid` become root with `mdo -i`: rules are separated by `;` and their halves by `>` from 15
-/// on, by `,` and `:` before.
-fn has_rule(rules: &str, uid: u32, major: u32) -> bool {
-    let (between, within) = if major >= 15 { (';', '>') } else { (',', ':') };
-    rules.split(between).any(|rule| {
-        let Some((from, to)) = rule.split_once(within) else {
-            return false;
-        };
-        let targets: Vec<_> = to.split(',').map(str::trim).collect();
-        let grants = |target: &&str| match major {
-            15.. => matches!(*target, "any" | "uid=0" | "uid=*" | "uid=any"),
-            _ => matches!(*target, "any" | "*" | "0"),
-        };
-        from.trim() == format!("uid={uid}") && targets.iter().any(grants)
-    })
-}
-
-fn read_registry(host: &Host) -> Result<Registry, Outcome> {
-    let path = host.registry.display();
-    let bytes = std::fs::read(&host.registry).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Outcome::Note(format!("there is no {path}: no external servers")),
-        std::io::ErrorKind::PermissionDenied => {
-            Outcome::Skipped(format!("{path}: only root and the daemon can read it"))
-        }
-        _ => Outcome::Bad(format!("{path}: {error}")),
-    })?;
-    Registry::parse(&bytes, &path.to_string()).map_err(|error| Outcome::Bad(error.to_string()))
-}
-
-fn registry(host: &Host) -> Outcome {
-    if host.registry.exists()
-        && let Err(wrong) = is_roots_alone(&host.registry)
-    {
-        return Outcome::Bad(wrong);
-    }
-    match read_registry(host) {
-        Ok(registry) => Outcome::Good(format!(
-            "{}: {} servers",
-            host.registry.display(),
-            registry.servers.len()
-        )),
-        Err(outcome) => outcome,
-    }
-}
-
-fn policy(host: &Host) -> Outcome {
-    let path = host
-        .registry
-        .with_file_name(Path::new(POLICY).file_name().unwrap_or_default());
-    let jailed = read_registry(host).is_ok_and(|registry| jails(&registry).next().is_some());
-    if !path.exists() {
-        let missing = format!("there is no {}", path.display());
-        return if jailed {
-            Outcome::Bad(missing)
-        } else {
-            Outcome::Note(missing)
-        };
-    }
-    if let Err(wrong) = is_roots_alone(&path) {
-        return Outcome::Bad(wrong);
-    }
-    let read = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()));
-    match read.and_then(|bytes| Policy::parse(&bytes, &path.to_string_lossy()).map_err(|error| error.to_string())) {
-        Ok(policy) if policy.caller != DAEMON => Outcome::Note(format!(
-            "the caller is {}: the daemon must run as that user",
-            policy.caller
-        )),
-        Ok(_) if path.metadata().is_ok_and(|facts| facts.mode() & 0o077 != 0) => {
-            Outcome::Note(format!("{} can be read by others than root", path.display()))
-        }
-        Ok(_) => Outcome::Good(path.display().to_string()),
-        Err(wrong) => Outcome::Bad(wrong),
-    }
-}
-
-fn secrets(host: &Host) -> Result<String, String> {
-    let directory = host.registry.with_file_name("secrets");
-    if !directory.exists() {
-        return Ok("none".to_owned());
-    }
-    is_roots_alone(&directory)?;
-    let wanted = |mode| Wanted {
-        uid: 0,
-        group: None,
-        mode,
-    };
-    is_as(&directory, &wanted(0o700))?;
-    let entries = directory
-        .read_dir()
-        .map_err(|error| format!("{}: {error}", directory.display()))?;
-    let mut count = 0;
-    for entry in entries {
-        let entry = entry.map_err(|error| format!("{}: {error}", directory.display()))?;
-        is_as(&entry.path(), &wanted(0o400))?;
-        count += 1;
-    }
-    Ok(format!("{}: {count}", directory.display()))
-}
-
-fn helper_check(host: &Host) -> Result<String, String> {
-    let ran = run(&host.helper.to_string_lossy(), &["check"])?;
-    match ran.status {
-        Some(0) => Ok(ran.out.lines().collect::<Vec<_>>().join("; ")),
-        _ => {
-            let bad = ran
-                .out
-                .lines()
-                .filter(|line| !line.ends_with(": good"))
-                .chain(ran.err.lines());
-            Err(bad.collect::<Vec<_>>().join("; "))
-        }
-    }
-}
-
-/// The entries with a jail that are not disabled.
-fn jails(registry: &Registry) -> impl Iterator<Item = (&String, &Command, &Jail)> {
-    registry
-        .servers
-        .iter()
-        .filter(|(_, entry)| !entry.disabled)
-        .filter_map(|(id, entry)| {
-            let command = entry.command.as_deref()?;
-            Some((id, command, command.jail.as_ref()?))
-        })
-}
-
-/// Applies a check to the root of every ephemeral jail.
-fn each_root(host: &Host, check: fn(&Command, &Path) -> Result<(), String>) -> Outcome {
-    let registry = match read_registry(host) {
-        Ok(registry) => registry,
-        Err(outcome) => return outcome,
-    };
-    let (mut good, mut bad) = (Vec::new(), Vec::new());
-    for (id, command, jail) in jails(&registry) {
-        if let (None, Some(root)) = (&jail.name, &jail.path) {
-            match check(command, root) {
-                Ok(()) => good.push(id.as_str()),
-                Err(wrong) => bad.push(format!("{id}: {wrong}")),
-            }
-        }
-    }
-    match (good.is_empty(), bad.is_empty()) {
-        (true, true) => Outcome::Skipped("no entry has an ephemeral jail".to_owned()),
-        (false, true) => Outcome::Good(good.join(", ")),
-        _ => Outcome::Bad(bad.join("; ")),
-    }
-}
-
-fn root_is_complete(_command: &Command, root: &Path) -> Result<(), String> {
-    is_roots_alone(root)?;
-    for name in ["dev", "tmp"] {
-        let point = root.join(name);
-        let facts = point
-            .symlink_metadata()
-            .map_err(|error| format!("{}: {error}", point.display()))?;
-        let open = facts.mode() & 0o022 != 0 && facts.mode() & 0o1000 == 0;
-        if !facts.is_dir() || facts.uid() != 0 || open {
-            return Err(format!(
-                "{} must be a directory of root's, sticky if others may write it",
-                point.display()
-            ));
-        }
-    }
-    let inner = mount_points()?
-        .into_iter()
-        .find(|point| point != root && point.starts_with(root));
-    match inner {
-        Some(point) => Err(format!(
-            "{} is mounted in it, which the jail will not see",
-            point.display()
-        )),
-        None => Ok(()),
-    }
-}
-
-fn persistent_jails(host: &Host) -> Outcome {
-    let registry = match read_registry(host) {
-        Ok(registry) => registry,
-        Err(outcome) => return outcome,
-    };
-    let (mut good, mut bad) = (Vec::new(), Vec::new());
-    for (id, _, jail) in jails(&registry) {
-        let Some(name) = &jail.name else { continue };
-        match persistent_jail(name, jail.root_path.as_deref()) {
-            Ok(()) => good.push(format!("{id} in {name}")),
-            Err(wrong) => bad.push(format!("{id}: {wrong}")),
-        }
-    }
-    match (good.is_empty(), bad.is_empty()) {
-        (true, true) => Outcome::Skipped("no entry has a persistent jail".to_owned()),
-        (false, true) => Outcome::Good(good.join(", ")),
-        _ => Outcome::Bad(bad.join("; ")),
-    }
-}
-
-fn persistent_jail(name: &str, root_path: Option<&Path>) -> Result<(), String> {
-    let path = run("/usr/sbin/jls", &["-j", name, "path"])?;
-    if path.status != Some(0) {
-        return Err(format!("jail {name} is not running"));
-    }
-    if let Some(wanted) = root_path.filter(|wanted| Path::new(&path.out) != *wanted) {
-        return Err(format!("jail {name} is at {}, not at {}", path.out, wanted.display()));
-    }
-    // A kernel without mac_do has no such parameter, and nothing to inherit.
-    let mdo = run("/usr/sbin/jls", &["-j", name, "mac.do"])?;
-    if mdo.status == Some(0) && mdo.out == "inherit" {
-        return Err(format!("jail {name} inherits mac.do: a server could become root in it"));
-    }
-    Ok(())
-}
-
 fn modules() -> Result<String, String> {
     let missing: Vec<_> = ["nullfs", "tmpfs"]
         .into_iter()
@@ -697,27 +441,6 @@ fn modules() -> Result<String, String> {
     Ok(format!(
         "not loaded yet: {}; the service loads them",
         missing.join(", ")
-    ))
-}
-
-fn resource_accounting(host: &Host) -> Outcome {
-    if kernel("kern.racct.enable").as_deref() == Some("1") {
-        return Outcome::Good("kern.racct.enable is 1".to_owned());
-    }
-    let asking: Vec<_> = read_registry(host)
-        .map(|registry| {
-            jails(&registry)
-                .filter(|(_, _, jail)| jail.limits.memory.is_some() || jail.limits.processes.is_some())
-                .map(|(id, ..)| id.clone())
-                .collect()
-        })
-        .unwrap_or_default();
-    if asking.is_empty() {
-        return Outcome::Note("off: limits hold for each process, not for a server as a whole".to_owned());
-    }
-    Outcome::Bad(format!(
-        "off, and these entries ask for memory or processes: {}",
-        asking.join(", ")
     ))
 }
 
@@ -778,7 +501,6 @@ fn leftovers() -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
 
     #[test]
     fn releases_are_compared_with_the_advisories() {
@@ -796,105 +518,6 @@ mod tests {
         assert!(matches!(advisories("13.5-RELEASE-p10"), Outcome::Bad(_)));
         for odd in ["", "x", "15", "15.x-RELEASE", "15.1-RELEASE-q1", "6.1.0-13-amd64"] {
             assert!(!matches!(advisories(odd), Outcome::Good(_)), "{odd}");
-        }
-    }
-
-    #[test]
-    fn mdo_rules_are_read_in_both_grammars() {
-        for (rules, major, granted) in [
-            ("uid=748>uid=0", 15, true),
-            ("gid=0>any; uid=748>gid=5,uid=0", 15, true),
-            ("uid=748>any", 15, true),
-            ("uid=748>uid=1001", 15, false),
-            ("uid=7480>uid=0", 15, false),
-            ("uid=748:0", 15, false),
-            ("uid=748:0", 14, true),
-            ("gid=0:any,uid=748:0", 14, true),
-            ("uid=748:80", 14, false),
-            ("uid=748>uid=0", 14, false),
-            ("", 15, false),
-        ] {
-            assert_eq!(has_rule(rules, 748, major), granted, "{rules} on {major}");
-        }
-    }
-
-    struct Etc(tempfile::TempDir);
-
-    impl Etc {
-        fn with(registry: &str) -> (Etc, Host) {
-            let directory = tempfile::tempdir().unwrap();
-            let path = directory.path().join("external-mcp.json");
-            std::fs::write(&path, registry).unwrap();
-            let host = Host::here("/s".into(), "/d".into(), PrivMode::Helper, false);
-            let host = Host { registry: path, ..host };
-            (Etc(directory), host)
-        }
-
-        fn path(&self, name: &str) -> PathBuf {
-            self.0.path().join(name)
-        }
-    }
-
-    #[test]
-    fn a_registry_below_tmp_is_not_roots() {
-        let (_etc, host) = Etc::with(r#"{"servers":{}}"#);
-        assert!(
-            matches!(registry(&host), Outcome::Bad(wrong) if wrong.starts_with("/tmp ") || wrong.contains("writable"))
-        );
-    }
-
-    #[test]
-    fn a_wrong_registry_is_named_with_its_place() {
-        let (_etc, host) = Etc::with(r#"{"servers":{"a":{"comand":"/x"}}}"#);
-        let Err(Outcome::Bad(wrong)) = read_registry(&host) else {
-            panic!()
-        };
-        assert!(wrong.contains(":1:18:") && wrong.contains("command"), "{wrong}");
-    }
-
-    #[test]
-    fn roots_without_command_are_found_and_disabled_entries_are_not_looked_at() {
-        let (etc, host) = Etc::with("");
-        let root = etc.path("root");
-        std::fs::create_dir(&root).unwrap();
-        std::fs::write(
-            &host.registry,
-            format!(
-                r#"{{"servers":{{"a":{{"command":"/bin/a","jail":{{"path":"{0}"}}}},
-                   "b":{{"command":"/bin/b","disabled":true,"jail":{{"path":"{0}"}}}},
-                   "c":{{"command":"/bin/c"}}}}}}"#,
-                root.display()
-            ),
-        )
-        .unwrap();
-        let outcome = each_root(&host, |command, root| roots::can_start(root, &command.program));
-        let Outcome::Bad(wrong) = outcome else {
-            panic!("{outcome:?}")
-        };
-        assert!(wrong.starts_with("a: /bin/a in ") && !wrong.contains("b:"), "{wrong}");
-    }
-
-    #[test]
-    fn the_samples_that_ship_are_right() {
-        let policy = include_str!("../../../../../etc/jail-policy.json.sample");
-        let policy = Policy::parse(policy.as_bytes(), "jail-policy.json.sample").unwrap();
-        let registry = include_str!("../../../../../etc/external-mcp.json.sample");
-        let registry = Registry::parse(registry.as_bytes(), "external-mcp.json.sample").unwrap();
-        for (id, entry) in &registry.servers {
-            assert!(entry.disabled, "{id}: nothing in a sample may run by itself");
-            let Some(command) = &entry.command else { panic!("{id}") };
-            let jail = command.jail.as_ref().unwrap();
-            assert!(
-                policy.lists_server(id) && policy.users.contains_key(id.as_str()),
-                "{id}"
-            );
-            match (&jail.name, &jail.path) {
-                (Some(name), _) => assert!(policy.persistent.iter().any(|listed| listed.as_str() == name), "{id}"),
-                (None, path) => assert!(
-                    policy.ephemeral.iter().any(|listed| Some(listed) == path.as_ref()),
-                    "{id}"
-                ),
-            }
         }
     }
 }

@@ -1,9 +1,11 @@
 //! `colibri-mcp doctor`: what must hold for jailed servers to run, and what to do where it does not.
 
 mod elf;
+mod entries;
 mod examine;
 mod facts;
 mod files;
+mod privilege;
 mod roots;
 mod system;
 
@@ -13,9 +15,10 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::{Context, Failure};
+use crate::connection::Params;
 use crate::terminal::{self, Style, Table};
-use colibri_api::PrivMode;
 use colibri_api::paths;
+use colibri_api::{Overview, PrivMode};
 use examine::{Found, Host, examine};
 
 /// What `doctor` can be told.
@@ -39,7 +42,11 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure
     }
     let host = Host::here(
         context.socket.clone(),
-        arguments.state_dir.clone().unwrap_or_else(paths::state_dir),
+        arguments
+            .state_dir
+            .clone()
+            .or_else(|| of_the_daemon(context))
+            .unwrap_or_else(paths::state_dir),
         arguments.priv_mode,
         arguments.root,
     );
@@ -54,6 +61,22 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure
     Ok(ExitCode::from(u8::from(bad)))
 }
 
+/// The state directory of the daemon that runs, if it tells: it tells operators.
+fn of_the_daemon(context: &Context) -> Option<PathBuf> {
+    let raw = context.ask("colibri/overview", Params::new()).ok()?;
+    let overview: Overview = serde_json::from_str(raw.get()).ok()?;
+    overview.state_dir.map(PathBuf::from)
+}
+
+/// What is said of a fact: a fact is named as it must be, so it holds or does not.
+fn word(outcome: &str) -> &str {
+    match outcome {
+        "good" => "holds",
+        "bad" => "does not hold",
+        other => other,
+    }
+}
+
 fn show(found: &[Found]) -> String {
     let mut table = Table::new(&["", "fact", "seen"]);
     for found in found {
@@ -64,7 +87,7 @@ fn show(found: &[Found]) -> String {
             _ => Style::Plain,
         };
         table.row(&[
-            (found.outcome, style),
+            (word(found.outcome), style),
             (found.fact, Style::Plain),
             (&found.seen, Style::Plain),
         ]);
@@ -72,7 +95,7 @@ fn show(found: &[Found]) -> String {
     let mut text = table.text();
     for found in found {
         if let Some(remedy) = found.remedy {
-            text.push_str(&format!("\n\n{}: {}\n  do: {remedy}", found.outcome, found.fact));
+            text.push_str(&format!("\n\n{}: {}\n  do: {remedy}", word(found.outcome), found.fact));
         }
     }
     text
@@ -99,7 +122,10 @@ mod tests {
             },
         ];
         let text = show(&found);
-        assert!(text.contains("bad: the moon is up\n  do: wait for the wind"), "{text}");
+        assert!(
+            text.contains("does not hold: the moon is up\n  do: wait for the wind"),
+            "{text}"
+        );
         assert!(!text.contains('\x1b') && text.contains("the sea is wet"), "{text}");
     }
 }

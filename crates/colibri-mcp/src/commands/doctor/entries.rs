@@ -1,0 +1,317 @@
+//! What registry and policy say, and whether it can be done: roots, commands, persistent jails, limits.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use colibri_jail_helper::POLICY;
+use colibri_jail_helper::policy::Policy;
+use colibri_registry::{Command, Jail, Registry};
+
+use super::examine::{Host, Outcome};
+use super::facts::DAEMON;
+use super::files::{Wanted, is_as, is_roots_alone};
+use super::system::{kernel, mount_points, run};
+use crate::terminal::counted;
+
+fn read_registry(host: &Host) -> Result<Registry, Outcome> {
+    let path = host.registry.display();
+    let bytes = std::fs::read(&host.registry).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Outcome::Note(format!("there is no {path}: no external servers")),
+        std::io::ErrorKind::PermissionDenied => {
+            Outcome::Skipped(format!("{path}: only root and the daemon can read it"))
+        }
+        _ => Outcome::Bad(format!("{path}: {error}")),
+    })?;
+    Registry::parse(&bytes, &path.to_string()).map_err(|error| Outcome::Bad(error.to_string()))
+}
+
+pub(super) fn registry(host: &Host) -> Outcome {
+    if host.registry.exists()
+        && let Err(wrong) = is_roots_alone(&host.registry)
+    {
+        return Outcome::Bad(wrong);
+    }
+    match read_registry(host) {
+        Ok(registry) => Outcome::Good(format!(
+            "{}: {}",
+            host.registry.display(),
+            counted(registry.servers.len() as u64, "server")
+        )),
+        Err(outcome) => outcome,
+    }
+}
+
+pub(super) fn policy(host: &Host) -> Outcome {
+    let path = host
+        .registry
+        .with_file_name(Path::new(POLICY).file_name().unwrap_or_default());
+    let jailed = read_registry(host).is_ok_and(|registry| jails(&registry).next().is_some());
+    if !path.exists() {
+        let missing = format!("there is no {}", path.display());
+        return if jailed {
+            Outcome::Bad(missing)
+        } else {
+            Outcome::Note(missing)
+        };
+    }
+    if let Err(wrong) = is_roots_alone(&path) {
+        return Outcome::Bad(wrong);
+    }
+    let read = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()));
+    match read.and_then(|bytes| Policy::parse(&bytes, &path.to_string_lossy()).map_err(|error| error.to_string())) {
+        Ok(policy) if policy.caller != DAEMON => Outcome::Note(format!(
+            "the caller is {}: the daemon must run as that user",
+            policy.caller
+        )),
+        Ok(_) if path.metadata().is_ok_and(|facts| facts.mode() & 0o077 != 0) => {
+            Outcome::Note(format!("{} can be read by others than root", path.display()))
+        }
+        Ok(_) => Outcome::Good(path.display().to_string()),
+        Err(wrong) => Outcome::Bad(wrong),
+    }
+}
+
+pub(super) fn secrets(host: &Host) -> Result<String, String> {
+    let directory = host.registry.with_file_name("secrets");
+    if !directory.exists() {
+        return Ok("none".to_owned());
+    }
+    is_roots_alone(&directory)?;
+    let wanted = |mode| Wanted {
+        uid: 0,
+        group: None,
+        mode,
+    };
+    is_as(&directory, &wanted(0o700))?;
+    let entries = directory
+        .read_dir()
+        .map_err(|error| format!("{}: {error}", directory.display()))?;
+    let mut count = 0;
+    for entry in entries {
+        let entry = entry.map_err(|error| format!("{}: {error}", directory.display()))?;
+        is_as(&entry.path(), &wanted(0o400))?;
+        count += 1;
+    }
+    Ok(format!("{}: {count}", directory.display()))
+}
+
+pub(super) fn helper_check(host: &Host) -> Result<String, String> {
+    let ran = run(&host.helper.to_string_lossy(), &["check"])?;
+    match ran.status {
+        Some(0) => Ok(ran.out.lines().collect::<Vec<_>>().join("; ")),
+        _ => {
+            let bad = ran
+                .out
+                .lines()
+                .filter(|line| !line.ends_with(": good"))
+                .chain(ran.err.lines());
+            Err(bad.collect::<Vec<_>>().join("; "))
+        }
+    }
+}
+
+/// The entries with a jail that are not disabled.
+fn jails(registry: &Registry) -> impl Iterator<Item = (&String, &Command, &Jail)> {
+    registry
+        .servers
+        .iter()
+        .filter(|(_, entry)| !entry.disabled)
+        .filter_map(|(id, entry)| {
+            let command = entry.command.as_deref()?;
+            Some((id, command, command.jail.as_ref()?))
+        })
+}
+
+/// Applies a check to the root of every ephemeral jail.
+pub(super) fn each_root(host: &Host, check: fn(&Command, &Path) -> Result<(), String>) -> Outcome {
+    let registry = match read_registry(host) {
+        Ok(registry) => registry,
+        Err(outcome) => return outcome,
+    };
+    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    for (id, command, jail) in jails(&registry) {
+        if let (None, Some(root)) = (&jail.name, &jail.path) {
+            match check(command, root) {
+                Ok(()) => good.push(id.as_str()),
+                Err(wrong) => bad.push(format!("{id}: {wrong}")),
+            }
+        }
+    }
+    match (good.is_empty(), bad.is_empty()) {
+        (true, true) => Outcome::Skipped("no entry has an ephemeral jail".to_owned()),
+        (false, true) => Outcome::Good(good.join(", ")),
+        _ => Outcome::Bad(bad.join("; ")),
+    }
+}
+
+pub(super) fn root_is_complete(_command: &Command, root: &Path) -> Result<(), String> {
+    is_roots_alone(root)?;
+    for name in ["dev", "tmp"] {
+        let point = root.join(name);
+        let facts = point
+            .symlink_metadata()
+            .map_err(|error| format!("{}: {error}", point.display()))?;
+        let open = facts.mode() & 0o022 != 0 && facts.mode() & 0o1000 == 0;
+        if !facts.is_dir() || facts.uid() != 0 || open {
+            return Err(format!(
+                "{} must be a directory of root's, sticky if others may write it",
+                point.display()
+            ));
+        }
+    }
+    let inner = mount_points()?
+        .into_iter()
+        .find(|point| point != root && point.starts_with(root));
+    match inner {
+        Some(point) => Err(format!(
+            "{} is mounted in it, which the jail will not see",
+            point.display()
+        )),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn persistent_jails(host: &Host) -> Outcome {
+    let registry = match read_registry(host) {
+        Ok(registry) => registry,
+        Err(outcome) => return outcome,
+    };
+    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    for (id, _, jail) in jails(&registry) {
+        let Some(name) = &jail.name else { continue };
+        match persistent_jail(name, jail.root_path.as_deref()) {
+            Ok(()) => good.push(format!("{id} in {name}")),
+            Err(wrong) => bad.push(format!("{id}: {wrong}")),
+        }
+    }
+    match (good.is_empty(), bad.is_empty()) {
+        (true, true) => Outcome::Skipped("no entry has a persistent jail".to_owned()),
+        (false, true) => Outcome::Good(good.join(", ")),
+        _ => Outcome::Bad(bad.join("; ")),
+    }
+}
+
+fn persistent_jail(name: &str, root_path: Option<&Path>) -> Result<(), String> {
+    let path = run("/usr/sbin/jls", &["-j", name, "path"])?;
+    if path.status != Some(0) {
+        return Err(format!("jail {name} is not running"));
+    }
+    if let Some(wanted) = root_path.filter(|wanted| Path::new(&path.out) != *wanted) {
+        return Err(format!("jail {name} is at {}, not at {}", path.out, wanted.display()));
+    }
+    // A kernel without mac_do has no such parameter, and nothing to inherit.
+    let mdo = run("/usr/sbin/jls", &["-j", name, "mac.do"])?;
+    if mdo.status == Some(0) && mdo.out == "inherit" {
+        return Err(format!("jail {name} inherits mac.do: a server could become root in it"));
+    }
+    Ok(())
+}
+
+pub(super) fn resource_accounting(host: &Host) -> Outcome {
+    if kernel("kern.racct.enable").as_deref() == Some("1") {
+        return Outcome::Good("kern.racct.enable is 1".to_owned());
+    }
+    let asking: Vec<_> = read_registry(host)
+        .map(|registry| {
+            jails(&registry)
+                .filter(|(_, _, jail)| jail.limits.memory.is_some() || jail.limits.processes.is_some())
+                .map(|(id, ..)| id.clone())
+                .collect()
+        })
+        .unwrap_or_default();
+    if asking.is_empty() {
+        return Outcome::Note("off: limits hold for each process, not for a server as a whole".to_owned());
+    }
+    Outcome::Bad(format!(
+        "off, and these entries ask for memory or processes: {}",
+        asking.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::doctor::roots;
+    use colibri_api::PrivMode;
+    use std::path::PathBuf;
+
+    struct Etc(tempfile::TempDir);
+
+    impl Etc {
+        fn with(registry: &str) -> (Etc, Host) {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("external-mcp.json");
+            std::fs::write(&path, registry).unwrap();
+            let host = Host::here("/s".into(), "/d".into(), PrivMode::Helper, false);
+            let host = Host { registry: path, ..host };
+            (Etc(directory), host)
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.0.path().join(name)
+        }
+    }
+
+    #[test]
+    fn a_registry_below_tmp_is_not_roots() {
+        let (_etc, host) = Etc::with(r#"{"servers":{}}"#);
+        assert!(
+            matches!(registry(&host), Outcome::Bad(wrong) if wrong.starts_with("/tmp ") || wrong.contains("writable"))
+        );
+    }
+
+    #[test]
+    fn a_wrong_registry_is_named_with_its_place() {
+        let (_etc, host) = Etc::with(r#"{"servers":{"a":{"comand":"/x"}}}"#);
+        let Err(Outcome::Bad(wrong)) = read_registry(&host) else {
+            panic!()
+        };
+        assert!(wrong.contains(":1:18:") && wrong.contains("command"), "{wrong}");
+    }
+
+    #[test]
+    fn roots_without_command_are_found_and_disabled_entries_are_not_looked_at() {
+        let (etc, host) = Etc::with("");
+        let root = etc.path("root");
+        std::fs::create_dir(&root).unwrap();
+        std::fs::write(
+            &host.registry,
+            format!(
+                r#"{{"servers":{{"a":{{"command":"/bin/a","jail":{{"path":"{0}"}}}},
+                   "b":{{"command":"/bin/b","disabled":true,"jail":{{"path":"{0}"}}}},
+                   "c":{{"command":"/bin/c"}}}}}}"#,
+                root.display()
+            ),
+        )
+        .unwrap();
+        let outcome = each_root(&host, |command, root| roots::can_start(root, &command.program));
+        let Outcome::Bad(wrong) = outcome else {
+            panic!("{outcome:?}")
+        };
+        assert!(wrong.starts_with("a: /bin/a in ") && !wrong.contains("b:"), "{wrong}");
+    }
+
+    #[test]
+    fn the_samples_that_ship_are_right() {
+        let policy = include_str!("../../../../../etc/jail-policy.json.sample");
+        let policy = Policy::parse(policy.as_bytes(), "jail-policy.json.sample").unwrap();
+        let registry = include_str!("../../../../../etc/external-mcp.json.sample");
+        let registry = Registry::parse(registry.as_bytes(), "external-mcp.json.sample").unwrap();
+        for (id, entry) in &registry.servers {
+            assert!(entry.disabled, "{id}: nothing in a sample may run by itself");
+            let Some(command) = &entry.command else { panic!("{id}") };
+            let jail = command.jail.as_ref().unwrap();
+            assert!(
+                policy.lists_server(id) && policy.users.contains_key(id.as_str()),
+                "{id}"
+            );
+            match (&jail.name, &jail.path) {
+                (Some(name), _) => assert!(policy.persistent.iter().any(|listed| listed.as_str() == name), "{id}"),
+                (None, path) => assert!(
+                    policy.ephemeral.iter().any(|listed| Some(listed) == path.as_ref()),
+                    "{id}"
+                ),
+            }
+        }
+    }
+}

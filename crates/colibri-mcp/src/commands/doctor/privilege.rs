@@ -1,0 +1,152 @@
+//! How root is reached for jailed servers: the helper, its file system, and the ways to run it.
+
+use std::path::Path;
+
+use colibri_api::PrivMode;
+use colibri_jail_helper::CONTRACT;
+use nix::sys::statvfs::{FsFlags, statvfs};
+
+use super::examine::{Host, Outcome};
+use super::facts::{DAEMON, DAEMON_PROGRAM, parse_release, user};
+use super::files::{Wanted, is_as};
+use super::system::{kernel, run};
+
+pub(super) fn helper_mode(host: &Host) -> Outcome {
+    let bare = is_as(&host.helper, &wanted_helper(0o550));
+    let setuid = is_as(&host.helper, &wanted_helper(0o4550));
+    match (host.priv_mode, setuid, bare) {
+        (_, Ok(seen), _) => Outcome::Good(seen),
+        (PrivMode::Mdo | PrivMode::Sudo, _, Ok(seen)) => Outcome::Good(seen),
+        (_, Err(wrong), _) => Outcome::Bad(wrong),
+    }
+}
+
+fn wanted_helper(mode: u32) -> Wanted {
+    Wanted {
+        uid: 0,
+        group: Some(DAEMON),
+        mode,
+    }
+}
+
+pub(super) fn helper_mount(host: &Host) -> Outcome {
+    let flags = match statvfs(&host.helper) {
+        Ok(facts) => facts.flags(),
+        Err(error) => return Outcome::Skipped(format!("{}: {error}", host.helper.display())),
+    };
+    match (flags.contains(FsFlags::ST_NOSUID), host.priv_mode) {
+        (false, _) => Outcome::Good("not mounted nosuid".to_owned()),
+        (true, PrivMode::Helper) => Outcome::Bad("mounted nosuid: the set-user-ID bit does nothing".to_owned()),
+        (true, mode) => Outcome::Good(format!("mounted nosuid, which priv mode {mode} does not mind")),
+    }
+}
+
+pub(super) fn contract(host: &Host) -> Result<String, String> {
+    let ran = run(&host.helper.to_string_lossy(), &["--version"])?;
+    let number = ran.out.rsplit(' ').next().and_then(|word| word.parse::<u32>().ok());
+    match number {
+        Some(CONTRACT) => Ok(ran.out),
+        _ => Err(format!("the helper says {:?}; contract {CONTRACT} is wanted", ran.out)),
+    }
+}
+
+/// A real attempt, as the daemon's user, with the one request that does nothing. Where the helper reaches root it says
+/// something about the policy at worst; where it does not, it says that.
+pub(super) fn reaches_root(host: &Host) -> Outcome {
+    let helper = host.helper.to_string_lossy();
+    let before: &[&str] = match host.priv_mode {
+        PrivMode::Helper => &[],
+        PrivMode::Mdo => &["/usr/bin/mdo", "-i", "-u", "root", "--"],
+        PrivMode::Sudo => &["/usr/local/bin/sudo", "-n", "--"],
+    };
+    // Never through su(1): what that runs keeps root's terminal.
+    let words = [&["as", DAEMON, "--"], before, &[&*helper, "check"]].concat();
+    let command = format!("colibri-mcpd {}", words.join(" "));
+    match run(DAEMON_PROGRAM, &words) {
+        // Root was reached, and found something wrong in the files (78), which is another fact; or told the daemon's user,
+        // whom it knew, that the report is root's alone.
+        Ok(ran) if matches!(ran.status, Some(0 | 78)) || ran.err.contains("rule 'root'") => Outcome::Good(command),
+        Ok(ran) => Outcome::Bad(format!(
+            "{command} ended with {}: {}",
+            ran.status.map_or("a signal".to_owned(), |status| status.to_string()),
+            ran.err.lines().next().unwrap_or("no message")
+        )),
+        Err(wrong) => Outcome::Bad(wrong),
+    }
+}
+
+pub(super) fn mdo_rule(host: &Host) -> Outcome {
+    if host.priv_mode != PrivMode::Mdo {
+        return Outcome::Skipped(format!("priv mode is {}", host.priv_mode));
+    }
+    let uid = match user(DAEMON) {
+        Ok(user) => user.uid.as_raw(),
+        Err(wrong) => return Outcome::Bad(wrong),
+    };
+    if !Path::new("/usr/bin/mdo").exists() {
+        return Outcome::Bad("there is no /usr/bin/mdo: FreeBSD 14.2 or later has it".to_owned());
+    }
+    match (
+        kernel("security.mac.do.enabled").as_deref(),
+        kernel("security.mac.do.rules"),
+    ) {
+        (None, _) => Outcome::Bad("the module mac_do is not loaded".to_owned()),
+        (Some("0"), _) => Outcome::Bad("security.mac.do.enabled is 0".to_owned()),
+        (_, rules) => {
+            let rules = rules.unwrap_or_default();
+            let major = parse_release(&kernel("kern.osrelease").unwrap_or_default()).map_or(15, |release| release.0);
+            match has_rule(&rules, uid, major) {
+                true => Outcome::Good(rules),
+                false => Outcome::Bad(format!(
+                    "no rule for uid {uid} in {rules:?}; in this release's grammar it is {}",
+                    if major >= 15 {
+                        format!("uid={uid}>uid=0")
+                    } else {
+                        format!("uid={uid}:0")
+                    }
+                )),
+            }
+        }
+    }
+}
+
+/// Whether mac_do(4) rules let `uid` become root with `mdo -i`: rules are separated by `;` and their halves by `>` from 15
+/// on, by `,` and `:` before.
+fn has_rule(rules: &str, uid: u32, major: u32) -> bool {
+    let (between, within) = if major >= 15 { (';', '>') } else { (',', ':') };
+    rules.split(between).any(|rule| {
+        let Some((from, to)) = rule.split_once(within) else {
+            return false;
+        };
+        let targets: Vec<_> = to.split(',').map(str::trim).collect();
+        let grants = |target: &&str| match major {
+            15.. => matches!(*target, "any" | "uid=0" | "uid=*" | "uid=any"),
+            _ => matches!(*target, "any" | "*" | "0"),
+        };
+        from.trim() == format!("uid={uid}") && targets.iter().any(grants)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mdo_rules_are_read_in_both_grammars() {
+        for (rules, major, granted) in [
+            ("uid=748>uid=0", 15, true),
+            ("gid=0>any; uid=748>gid=5,uid=0", 15, true),
+            ("uid=748>any", 15, true),
+            ("uid=748>uid=1001", 15, false),
+            ("uid=7480>uid=0", 15, false),
+            ("uid=748:0", 15, false),
+            ("uid=748:0", 14, true),
+            ("gid=0:any,uid=748:0", 14, true),
+            ("uid=748:80", 14, false),
+            ("uid=748>uid=0", 14, false),
+            ("", 15, false),
+        ] {
+            assert_eq!(has_rule(rules, 748, major), granted, "{rules} on {major}");
+        }
+    }
+}
