@@ -14,7 +14,7 @@ use colibri_mcpd::catalog::Host;
 use colibri_mcpd::chain::metrics::CallMetrics;
 use colibri_mcpd::chain::{Arguments, Call, Chain, Client, Outcome, Parts, Recorder, Relayed, Target};
 use colibri_mcpd::chain::{dispatch, exit, record, validate};
-use colibri_mcpd::confine::{BoxFuture, Exit, Order, Process, SpawnError, Spawned, Spawner};
+use colibri_mcpd::confine::{BoxFuture, Exit, LaunchSpec, Process, SpawnError, Spawned, Spawner};
 use colibri_mcpd::policy::shares::Limits as ShareLimits;
 use colibri_mcpd::policy::{Approvals, Caller, Clients, DEFAULT_EXPIRY, Gates, Shares};
 use colibri_mcpd::servers;
@@ -77,7 +77,7 @@ impl Process for Forever {
 }
 
 impl Spawner for InMemory {
-    fn spawn(&self, _: Order) -> BoxFuture<'_, Result<Spawned, SpawnError>> {
+    fn spawn(&self, _: LaunchSpec) -> BoxFuture<'_, Result<Spawned, SpawnError>> {
         let (stdin, requests) = tokio::io::duplex(PIPE);
         let (answers, stdout) = tokio::io::duplex(PIPE);
         tokio::spawn(echo(requests, answers));

@@ -8,7 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::zombie_processes)]
 
 use colibri_api::PrivMode;
-use colibri_mcpd::confine::{Exit, Order, Settings, SpawnError, Spawned, Spawner as _, SystemSpawner, keeper};
+use colibri_mcpd::confine::{Exit, LaunchSpec, Settings, SpawnError, Spawned, Spawner as _, SystemSpawner, keeper};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::{Pid, setsid};
 use std::collections::BTreeMap;
@@ -243,8 +243,8 @@ fn run(test: impl Future<Output = ()>) {
     runtime().block_on(async { tokio::time::timeout(GENEROUS, test).await.expect("the test hangs") });
 }
 
-fn order(kind: &str) -> Order {
-    Order::Host {
+fn order(kind: &str) -> LaunchSpec {
+    LaunchSpec::Host {
         server: "fixture".to_owned(),
         program: myself(),
         arguments: vec!["server".to_owned(), kind.to_owned()],
@@ -260,7 +260,7 @@ fn settings() -> Settings {
     }
 }
 
-async fn spawn(order: Order) -> Spawned {
+async fn spawn(order: LaunchSpec) -> Spawned {
     SystemSpawner::with(settings()).spawn(order).await.unwrap()
 }
 
@@ -437,7 +437,7 @@ fn the_server_dies_with_a_killed_keeper() {
 fn exit_statuses_are_exact() {
     run(async {
         for status in [0u8, 1, 2, 127, 200, 255] {
-            let order = Order::Host {
+            let order = LaunchSpec::Host {
                 server: "sh".to_owned(),
                 program: "/bin/sh".into(),
                 arguments: vec!["-c".to_owned(), format!("exit {status}")],
@@ -464,7 +464,7 @@ fn unread_input_does_not_hide_the_end() {
 fn the_environment_is_exactly_the_built_one() {
     run(async {
         let mut order = order("environment");
-        let Order::Host { environment, .. } = &mut order else {
+        let LaunchSpec::Host { environment, .. } = &mut order else {
             unreachable!()
         };
         environment.insert("TOKEN".to_owned(), "a=b c".to_owned().into());
@@ -512,7 +512,7 @@ fn nothing_is_inherited() {
 
 fn words_of_server_and_keeper_do_not_mix() {
     run(async {
-        let order = Order::Host {
+        let order = LaunchSpec::Host {
             server: "sh".to_owned(),
             program: "/bin/sh".into(),
             arguments: vec!["-c".to_owned(), "printf half >&2; read _; echo line >&2".to_owned()],
@@ -547,7 +547,7 @@ fn what_cannot_be_started_is_said() {
         let broken = directory.path().join("broken");
         std::fs::write(&broken, "\u{7f}ELF, but no program").unwrap();
         Command::new("/bin/chmod").arg("755").arg(&broken).status().unwrap();
-        let host = |program: PathBuf, cwd: Option<PathBuf>| Order::Host {
+        let host = |program: PathBuf, cwd: Option<PathBuf>| LaunchSpec::Host {
             server: "s".to_owned(),
             program,
             arguments: Vec::new(),

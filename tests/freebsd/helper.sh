@@ -59,7 +59,7 @@ echo whole >>"$work/b.in"
 until_true 10 said b whole
 report $? "one whose session begins with the same nine digits goes on" "$(cat "$work/b.out")"
 is "its processes bear all sixteen digits" "$(cat "$work/b.session")" \
-	"$(ps -axo logname,class | awk '$2 ~ /^colibri-/ {print $1}' | sort -u)"
+	"$(ps -axo logname,class,command | awk '$2 ~ /^colibri-/ && $3 != "<defunct>" {print $1}' | sort -u)"
 finish a
 finish b
 clean "marks"
@@ -105,11 +105,9 @@ mkfifo "$work/fifo"
 chmod 666 "$work/fifo"
 chmod 711 "$work"
 new_session
-as_caller "$helper" run --session "$session" --digest "$digest" one 2>&1 0<>"$work/fifo" | cat >"$work/err" &
-pair=$!
-until_true 10 test -s "$work/err"
-has "stdin a FIFO that is open to be written: refused" "descriptor 0 is not a pipe" "$(cat "$work/err")"
-kill $pair 2>/dev/null
+{ { as_caller /usr/bin/timeout 20 "$helper" run --session "$session" --digest "$digest" one 0<>"$work/fifo"; echo $? >"$work/rc"; } \
+	2>&1 1>&3 3>&- | cat >"$work/err"; } 3>&1 | cat >"$work/out"
+has "stdin a FIFO that is open to be written: refused" "64 *descriptor 0 is not a pipe" "$(cat "$work/rc" "$work/err")"
 new_session
 { { sleep 5 | as_caller "$helper" run --session "$session" --digest "$digest" one 1>&0; } 2>&1 | cat >"$work/err"; }
 has "stdin and stdout one pipe: refused" "are one pipe" "$(cat "$work/err")"

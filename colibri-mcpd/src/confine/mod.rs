@@ -8,12 +8,14 @@
 pub mod as_user;
 pub mod harden;
 pub mod keeper;
+mod launch;
 mod orphans;
 mod priv_mode;
 mod spawner;
 mod sys;
 mod tree;
 
-pub use priv_mode::{CommandLine, JailConfig, check_contract, check_program, jail_wrap, prepare_spawn_command};
-pub use spawner::{BoxFuture, Exit, Order, PATH, Process, Settings, SpawnError, Spawned, Spawner, SystemSpawner};
+pub use launch::{Exit, JailConfig, LaunchSpec, PATH, Settings, SpawnError};
+pub use priv_mode::{CommandLine, check_program, jail_wrap, prepare_spawn_command};
+pub use spawner::{BoxFuture, Process, Spawned, Spawner, SystemSpawner, check_contract};
 pub use tree::Processes;

@@ -4,7 +4,7 @@
 //! daemon's to say, so none of it appears here.
 
 use super::keeper;
-use super::spawner::{Order, Settings, SpawnError};
+use super::launch::{JailConfig, LaunchSpec, Settings, SpawnError};
 use super::sys;
 use colibri_api::{HELPER, PrivMode};
 use nix::sys::statvfs::{FsFlags, statvfs};
@@ -25,15 +25,6 @@ const SUDO: &str = if cfg!(target_os = "freebsd") {
 } else {
     "/usr/bin/sudo"
 };
-
-/// All that the daemon says to the helper about a server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JailConfig {
-    /// The server's id, under which the helper finds its entry in the registry.
-    pub server: String,
-    /// SHA-256 of the entry as the daemon loaded it, lower-case hex; where the file differs by then, nothing starts.
-    pub digest: String,
-}
 
 /// A program with its arguments and its whole environment; nothing is inherited.
 #[derive(Clone, PartialEq, Eq)]
@@ -95,11 +86,15 @@ pub fn jail_wrap(mode: PrivMode, jail: &JailConfig, session: &str) -> CommandLin
 /// # Errors
 /// A host server in mdo mode, where whoever runs as colibri can become root; a program that is missing or not executable;
 /// for a jailed server, no helper.
-pub fn prepare_spawn_command(settings: &Settings, order: &Order, session: &str) -> Result<CommandLine, SpawnError> {
+pub fn prepare_spawn_command(
+    settings: &Settings,
+    order: &LaunchSpec,
+    session: &str,
+) -> Result<CommandLine, SpawnError> {
     match order {
-        Order::Jailed(jail) => Ok(jail_wrap(reachable(settings.priv_mode)?, jail, session)),
-        Order::Host { .. } if settings.priv_mode == PrivMode::Mdo => Err(SpawnError::HostInMdoMode),
-        Order::Host {
+        LaunchSpec::Jailed(jail) => Ok(jail_wrap(reachable(settings.priv_mode)?, jail, session)),
+        LaunchSpec::Host { .. } if settings.priv_mode == PrivMode::Mdo => Err(SpawnError::HostInMdoMode),
+        LaunchSpec::Host {
             program,
             arguments,
             environment,
@@ -237,27 +232,6 @@ fn missing_interpreter(program: &Path, path: &str) -> Option<String> {
     (!name.contains('/') && !path.split(':').any(is_there)).then(|| format!("{name}, in PATH {path}"))
 }
 
-/// Checks that helper and daemon speak of the same things: `--version` must print this build's contract number.
-///
-/// # Errors
-/// No helper, a helper that does not run, or another number.
-pub async fn check_contract(mode: PrivMode) -> Result<(), SpawnError> {
-    let output = super::spawner::run(mode, "--version").await?;
-    match contract(&output) {
-        Some(found) if found == colibri_jail_helper::CONTRACT => Ok(()),
-        found => Err(SpawnError::Contract {
-            found,
-            wanted: colibri_jail_helper::CONTRACT,
-        }),
-    }
-}
-
-/// The number after the word `contract` in what `--version` prints.
-fn contract(version: &str) -> Option<u32> {
-    let (_, number) = version.split_once("contract ")?;
-    number.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -356,17 +330,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn contract_numbers_are_found() {
-        assert_eq!(contract("colibri-jail-helper 0.1.0 (contract 7)\n"), Some(7));
-        assert_eq!(contract("contract 1"), Some(1));
-        for text in ["", "contract", "contract x", "colibri-jail-helper 0.1.0", "contract -1"] {
-            assert_eq!(contract(text), None, "{text}");
-        }
-    }
-
-    fn host(program: &str) -> Order {
-        Order::Host {
+    fn host(program: &str) -> LaunchSpec {
+        LaunchSpec::Host {
             server: "s".into(),
             program: program.into(),
             arguments: vec!["a b".into(), ";rm -rf /".into()],

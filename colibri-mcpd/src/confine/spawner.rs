@@ -1,24 +1,17 @@
 //! Starting server processes, and learning how they ended.
 
-use super::priv_mode::{CommandLine, JailConfig, helper_command, prepare_spawn_command, reachable};
+use super::launch::{Exit, LaunchSpec, MAX_ERRAND, Settings, SpawnError};
+use super::priv_mode::{CommandLine, helper_command, prepare_spawn_command, reachable};
 use super::{keeper, orphans, sys};
 use colibri_api::{HELPER, PrivMode};
 use colibri_text::brief;
-use secrecy::SecretString;
-use std::collections::BTreeMap;
-use std::fmt;
 use std::future::Future;
 use std::io;
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::process::{ExitStatus, Stdio};
-use std::time::Duration;
+use std::process::Stdio;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
-
-/// `PATH` of host servers whose entry sets none.
-pub const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// What the helper writes on stderr before the server's program is executed, followed by the jail's number.
 const HELPER_STARTED: &str = "helper: started jid=";
@@ -29,41 +22,8 @@ const KEPT: usize = 4096;
 /// The most bytes of a line that are looked at.
 const LINE: usize = 512;
 
-/// How long the helper may take for what is not a server (`sweep`, `--version`).
-const ERRAND: Duration = Duration::from_secs(60);
-
 /// A future in a box, which is what a trait object can return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// What is to be started.
-#[derive(Debug, Clone)]
-pub enum Order {
-    /// A process on the host, as the daemon's user.
-    Host {
-        /// The server's id, for messages.
-        server: String,
-        /// Absolute path.
-        program: PathBuf,
-        /// Its arguments, without the program's name.
-        arguments: Vec<String>,
-        /// What the entry names, secrets filled in; wins over the built `PATH`, `HOME` and `LANG`.
-        environment: BTreeMap<String, SecretString>,
-        /// Working directory; `None`: `/`.
-        directory: Option<PathBuf>,
-    },
-    /// A process in a jail, which the helper starts.
-    Jailed(JailConfig),
-}
-
-impl Order {
-    /// The server's id.
-    pub fn server(&self) -> &str {
-        match self {
-            Self::Host { server, .. } => server,
-            Self::Jailed(jail) => &jail.server,
-        }
-    }
-}
 
 /// A server that runs.
 ///
@@ -95,228 +55,10 @@ pub trait Process: Send + Sync {
     fn wait(&mut self) -> BoxFuture<'_, Exit>;
 }
 
-/// How a server ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
-    /// The server's exit status; 128 and the signal where one ended it.
-    Status(u8),
-    /// Its supervisor was killed by this signal. What the server may have left behind then, `docs/processes.md` says.
-    SupervisorKilled(i32),
-    /// The system would not say.
-    Unknown,
-}
-
-impl fmt::Display for Exit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Status(status @ 129..=192) => write!(f, "exit status {status} (signal {})", status - 128),
-            Self::Status(status) => write!(f, "exit status {status}"),
-            Self::SupervisorKilled(signal) => write!(f, "its supervisor was killed by signal {signal}"),
-            Self::Unknown => f.write_str("unknown exit status"),
-        }
-    }
-}
-
-impl From<ExitStatus> for Exit {
-    fn from(status: ExitStatus) -> Self {
-        match (status.code(), status.signal()) {
-            (Some(code), _) => Self::Status(code as u8),
-            (None, Some(signal)) => Self::SupervisorKilled(signal),
-            (None, None) => Self::Unknown,
-        }
-    }
-}
-
 /// Starts servers. The pool is generic over it, so that tests run it over in-memory pipes.
 pub trait Spawner: Send + Sync {
     /// Starts a server and returns once its program has been executed. Dropping the future ends what was begun.
-    fn spawn(&self, order: Order) -> BoxFuture<'_, Result<Spawned, SpawnError>>;
-}
-
-/// Why a server was not started. Messages of keeper and helper are included with control characters escaped.
-#[derive(Debug, thiserror::Error)]
-pub enum SpawnError {
-    /// A host server's program is not there, or cannot be executed.
-    #[error("cannot run {program}: {error}; check command in the registry", program = .program.display())]
-    Program {
-        /// As the registry has it.
-        program: PathBuf,
-        /// What the system says.
-        error: io::Error,
-    },
-    /// A host server's program is a script whose interpreter is not there.
-    #[error("cannot run {program}: its first line asks for {interpreter}, which is not there; install it, or correct the line", program = .program.display())]
-    Interpreter {
-        /// As the registry has it.
-        program: PathBuf,
-        /// What is missing.
-        interpreter: String,
-    },
-    /// A host server's working directory is not there.
-    #[error("cannot use {directory} as working directory: {error}; check cwd in the registry", directory = .directory.display())]
-    Directory {
-        /// As the registry has it.
-        directory: PathBuf,
-        /// What the system says.
-        error: io::Error,
-    },
-    /// Host servers are refused in mdo mode.
-    #[error("priv mode mdo refuses servers on the host: whatever runs as this user can become root; give it a jail")]
-    HostInMdoMode,
-    /// The supervisor could not be started.
-    #[error("cannot start {program}: {error}", program = .program.display())]
-    Supervisor {
-        /// The supervisor's program.
-        program: PathBuf,
-        /// What the system says.
-        error: io::Error,
-    },
-    /// The keeper could not start the server.
-    #[error("{detail}")]
-    Keeper {
-        /// What the keeper said.
-        detail: String,
-    },
-    /// The helper is not installed.
-    #[error("{helper} is not usable: {error}; install colibri-jail-helper", helper = HELPER)]
-    HelperMissing {
-        /// What the system says.
-        error: io::Error,
-    },
-    /// The helper is there and cannot become root, and there is nothing else to try.
-    #[error(
-        "{helper} cannot gain root: {why}, and there is no sudo to try instead: install the package again, or chmod it \
-         to 4550 and chown it to root:colibri, on a file system without nosuid",
-        helper = HELPER
-    )]
-    HelperPowerless {
-        /// What is in its way.
-        why: &'static str,
-    },
-    /// The helper is of another version.
-    #[error("the helper has contract number {found:?}, this daemon {wanted}: restart colibri_mcp after an upgrade")]
-    Contract {
-        /// What `--version` printed, if it was a number.
-        found: Option<u32>,
-        /// What this daemon needs.
-        wanted: u32,
-    },
-    /// Exit status 75 of the helper: a jail that is not running, or a limit that is reached for now.
-    #[error("the helper asks to try later: {detail}")]
-    TryLater {
-        /// What the helper said.
-        detail: String,
-    },
-    /// Exit status 77: the policy says no.
-    #[error("refused by the jail policy: {detail}; see jail-policy.json")]
-    Refused {
-        /// What the helper said.
-        detail: String,
-    },
-    /// Exit status 78: registry, policy or another file is not as it must be.
-    #[error("the helper refuses a file: {detail}; run colibri-jail-helper check as root")]
-    BadFile {
-        /// What the helper said.
-        detail: String,
-    },
-    /// Exit status 71: the system refused the helper something.
-    #[error("the helper failed: {detail}")]
-    System {
-        /// What the helper said.
-        detail: String,
-    },
-    /// Exit status 64: helper and daemon do not understand each other.
-    #[error("the helper does not understand this daemon: {detail}; restart colibri_mcp after an upgrade")]
-    Usage {
-        /// What the helper said.
-        detail: String,
-    },
-    /// The helper never ran, or ended in a way it does not know: mdo or sudo refused.
-    #[error("no root in priv mode {mode} ({exit}): {detail}; run colibri-mcp doctor")]
-    NoRoot {
-        /// The mode in use.
-        mode: PrivMode,
-        /// How the command ended.
-        exit: Exit,
-        /// What it said.
-        detail: String,
-    },
-    /// The helper was killed; a sweep follows.
-    #[error("the helper was killed by signal {signal} before the server ran")]
-    HelperKilled {
-        /// The signal.
-        signal: i32,
-    },
-    /// The helper took too long for an errand.
-    #[error("the helper did not end within {} s", ERRAND.as_secs())]
-    Slow,
-}
-
-impl SpawnError {
-    /// Whether trying again later may help with nothing changed: "backing off" rather than "failed".
-    pub fn is_transient(&self) -> bool {
-        matches!(
-            self,
-            Self::TryLater { .. }
-                | Self::System { .. }
-                | Self::Supervisor { .. }
-                | Self::HelperKilled { .. }
-                | Self::Slow
-        )
-    }
-
-    /// Whether a limit of the policy is reached, on what runs or on starts: who waits has a turn.
-    pub fn is_limit(&self) -> bool {
-        let of_limit = |rule: &str| rule.starts_with("max") || rule.starts_with("starts");
-        match self {
-            Self::TryLater { detail } => detail.split_once("by rule '").is_some_and(|(_, rule)| of_limit(rule)),
-            _ => false,
-        }
-    }
-
-    /// The error behind the helper's exit status when no server ran (sysexits(3)).
-    fn of_helper(mode: PrivMode, exit: Exit, detail: String) -> Self {
-        match exit {
-            Exit::Status(64) => Self::Usage { detail },
-            Exit::Status(71) => Self::System { detail },
-            Exit::Status(75) => Self::TryLater { detail },
-            Exit::Status(77) => Self::Refused { detail },
-            Exit::Status(78) => Self::BadFile { detail },
-            Exit::SupervisorKilled(signal) => Self::HelperKilled { signal },
-            exit => Self::NoRoot { mode, exit, detail },
-        }
-    }
-}
-
-/// What is the same for every server.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// How the helper gets root.
-    pub priv_mode: PrivMode,
-    /// The executable whose `main` calls [`keeper::main`].
-    pub keeper: PathBuf,
-    /// `PATH` of host servers.
-    pub path: String,
-    /// `HOME` of host servers.
-    pub home: String,
-    /// From the end of a server's input to TERM, and again from TERM to KILL.
-    pub grace: Duration,
-}
-
-impl Settings {
-    /// The usual ones: the home of the daemon's user, a grace of 2 s.
-    pub fn new(priv_mode: PrivMode, keeper: PathBuf) -> Self {
-        let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten();
-        Self {
-            priv_mode,
-            keeper,
-            path: PATH.to_owned(),
-            home: user
-                .and_then(|user| user.dir.into_os_string().into_string().ok())
-                .unwrap_or_else(|| "/".to_owned()),
-            grace: Duration::from_secs(2),
-        }
-    }
+    fn spawn(&self, spec: LaunchSpec) -> BoxFuture<'_, Result<Spawned, SpawnError>>;
 }
 
 /// The [`Spawner`] that starts real processes.
@@ -348,19 +90,19 @@ impl SystemSpawner {
         sweep(self.settings.priv_mode).await
     }
 
-    async fn start(&self, order: Order) -> Result<Spawned, SpawnError> {
-        let session = match &order {
-            Order::Jailed(_) => session_id().map_err(|error| supervisor_error(HELPER.into(), error))?,
-            Order::Host { .. } => String::new(),
+    async fn start(&self, spec: LaunchSpec) -> Result<Spawned, SpawnError> {
+        let session = match &spec {
+            LaunchSpec::Jailed(_) => session_id().map_err(|error| supervisor_error(HELPER.into(), error))?,
+            LaunchSpec::Host { .. } => String::new(),
         };
-        let command = prepare_spawn_command(&self.settings, &order, &session)?;
+        let command = prepare_spawn_command(&self.settings, &spec, &session)?;
         supervise(&command, session).await
     }
 }
 
 impl Spawner for SystemSpawner {
-    fn spawn(&self, order: Order) -> BoxFuture<'_, Result<Spawned, SpawnError>> {
-        Box::pin(self.start(order))
+    fn spawn(&self, spec: LaunchSpec) -> BoxFuture<'_, Result<Spawned, SpawnError>> {
+        Box::pin(self.start(spec))
     }
 }
 
@@ -492,7 +234,7 @@ pub(super) async fn run(mode: PrivMode, errand: &str) -> Result<String, SpawnErr
             exit => Err(SpawnError::of_helper(mode, exit, readable(&messages))),
         }
     };
-    tokio::time::timeout(ERRAND, work)
+    tokio::time::timeout(MAX_ERRAND, work)
         .await
         .unwrap_or(Err(SpawnError::Slow))
 }
@@ -597,6 +339,27 @@ fn readable(messages: &[u8]) -> String {
 /// Sixteen lower-case hex digits that nobody can guess: the name of one instance of a jailed server.
 fn session_id() -> io::Result<String> {
     Ok(format!("{:016x}", u64::from_ne_bytes(sys::random_bytes()?)))
+}
+
+/// Checks that helper and daemon speak of the same things: `--version` must print this build's contract number.
+///
+/// # Errors
+/// No helper, a helper that does not run, or another number.
+pub async fn check_contract(mode: PrivMode) -> Result<(), SpawnError> {
+    let output = run(mode, "--version").await?;
+    match contract(&output) {
+        Some(found) if found == colibri_jail_helper::CONTRACT => Ok(()),
+        found => Err(SpawnError::Contract {
+            found,
+            wanted: colibri_jail_helper::CONTRACT,
+        }),
+    }
+}
+
+/// The number after the word `contract` in what `--version` prints.
+fn contract(version: &str) -> Option<u32> {
+    let (_, number) = version.split_once("contract ")?;
+    number.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -733,5 +496,14 @@ mod tests {
             "{id}"
         );
         assert_ne!(id, session_id().unwrap());
+    }
+
+    #[test]
+    fn contract_numbers_are_found() {
+        assert_eq!(contract("colibri-jail-helper 0.1.0 (contract 7)\n"), Some(7));
+        assert_eq!(contract("contract 1"), Some(1));
+        for text in ["", "contract", "contract x", "colibri-jail-helper 0.1.0", "contract -1"] {
+            assert_eq!(contract(text), None, "{text}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use super::entry::{Entry, Transport};
 use super::instance::{self, Keeper, Limits, Session};
 use super::stderr::Allowance;
 use super::tap::Taps;
-use crate::confine::{JailConfig, Order, SpawnError, Spawned};
+use crate::confine::{JailConfig, LaunchSpec, SpawnError, Spawned};
 use crate::wire::Outbox;
 use colibri_protocol::{Code, Failure, Version};
 
@@ -173,7 +173,7 @@ impl Launch {
     async fn spawned(&self) -> Result<Spawned, NotStarted> {
         let waits_for = |why: Option<String>| *lock(&self.waits_for) = why;
         if self.queue.waiting.load(Ordering::Acquire) == 0 {
-            match self.context.spawner.spawn(self.order()?).await {
+            match self.context.spawner.spawn(self.launch_spec()?).await {
                 Err(error) if error.is_limit() => waits_for(Some(error.to_string())),
                 other => return other.map_err(|error| self.not_started(&error)),
             }
@@ -185,7 +185,7 @@ impl Launch {
         let mut processes = self.context.processes();
         loop {
             processes.mark_unchanged();
-            match self.context.spawner.spawn(self.order()?).await {
+            match self.context.spawner.spawn(self.launch_spec()?).await {
                 Err(error) if error.is_limit() => waits_for(Some(error.to_string())),
                 other => {
                     waits_for(None);
@@ -212,13 +212,13 @@ impl Launch {
     }
 
     /// What is started.
-    fn order(&self) -> Result<Order, Failure> {
+    fn launch_spec(&self) -> Result<LaunchSpec, Failure> {
         let refuse = |why: &str| Err(Failure::new(Code::ServerUnstartable, why).of_server(&*self.server));
         let Transport::Stdio(command) = &self.entry.transport else {
             return refuse("servers behind a url are not supported yet");
         };
         if command.jail.is_some() {
-            return Ok(Order::Jailed(JailConfig {
+            return Ok(LaunchSpec::Jailed(JailConfig {
                 server: self.server.to_string(),
                 digest: self.digest.load().to_string(),
             }));
@@ -227,7 +227,7 @@ impl Launch {
             Ok(environment) => environment,
             Err(error) => return refuse(&error.to_string()),
         };
-        Ok(Order::Host {
+        Ok(LaunchSpec::Host {
             server: self.server.to_string(),
             program: command.program.clone(),
             arguments: command.args.clone(),

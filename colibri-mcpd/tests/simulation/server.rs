@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use colibri_mcpd::confine::{BoxFuture, Exit, Order, Process, SpawnError, Spawned, Spawner};
+use colibri_mcpd::confine::{BoxFuture, Exit, LaunchSpec, Process, SpawnError, Spawned, Spawner};
 use serde_json::{Value, json};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::sync::watch;
@@ -53,7 +53,7 @@ pub struct SimulatedSpawner {
 }
 
 impl Spawner for SimulatedSpawner {
-    fn spawn(&self, order: Order) -> BoxFuture<'_, Result<Spawned, SpawnError>> {
+    fn spawn(&self, order: LaunchSpec) -> BoxFuture<'_, Result<Spawned, SpawnError>> {
         Box::pin(async move {
             let server = order.server().to_owned();
             let (mut rng, pid) = {

@@ -105,7 +105,7 @@ fn joins_emoji(before: &str, next: Option<char>) -> bool {
 /// Whether the letter at the end, past its marks, joins to what follows (Joining_Type D or L).
 fn joins_forward(before: &str) -> bool {
     let last = before.chars().rev().find(|c| !is_joining_mark(*c));
-    last.is_some_and(|c| is_dual_joining(c))
+    last.is_some_and(is_dual_joining)
 }
 
 /// Whether the letter at the beginning, past marks, joins to what is before it (Joining_Type D or R).
