@@ -9,6 +9,8 @@ README = pathlib.Path("colibri-jail-helper/README.md")
 TARGET = "x86_64-unknown-freebsd"
 # What of the tree is in the program on FreeBSD.
 CRATES = ("colibri-jail-helper", "crates/colibri-registry", "crates/colibri-json", "crates/colibri-text")
+# How far below its number in the README a count may be.
+SLACK = 100
 
 
 def dependencies():
@@ -47,7 +49,8 @@ def main():
     counted["in all"] = sum(counted.values())
     for name, count in counted.items():
         found = re.search(rf"^\| {re.escape(name)} \| ([0-9,]+) \|", text, re.M)
-        if not found or int(found.group(1).replace(",", "")) != count:
+        most = int(found.group(1).replace(",", "")) if found else 0
+        if not most - SLACK <= count <= most:
             problems.append(f"{README}: {name} has {count:,} trusted lines")
     print("\n".join(problems))
     sys.exit(1 if problems else 0)
