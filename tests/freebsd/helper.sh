@@ -107,7 +107,7 @@ chmod 711 "$work"
 new_session
 { { as_caller /usr/bin/timeout 20 "$helper" run --session "$session" --digest "$digest" one 0<>"$work/fifo"; echo $? >"$work/rc"; } \
 	2>&1 1>&3 3>&- | cat >"$work/err"; } 3>&1 | cat >"$work/out"
-has "stdin a FIFO that is open to be written: refused" "64 *descriptor 0 is not a pipe" "$(cat "$work/rc" "$work/err")"
+has "stdin a FIFO that is open to be written: refused" "64*descriptor 0 is not a pipe" "$(cat "$work/rc" "$work/err")"
 new_session
 { { sleep 5 | as_caller "$helper" run --session "$session" --digest "$digest" one 1>&0; } 2>&1 | cat >"$work/err"; }
 has "stdin and stdout one pipe: refused" "are one pipe" "$(cat "$work/err")"
