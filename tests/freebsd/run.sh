@@ -173,6 +173,11 @@ said() {
 	grep -q "$2" "$work/$1.out" 2>/dev/null
 }
 
+# settled NAME WORD: it has said the word, or never will.
+settled() {
+	said "$1" "$2" || ended "$1"
+}
+
 ended() {
 	[ -s "$work/$1.rc" ]
 }
@@ -1260,7 +1265,7 @@ loosen
 through="$inmate burdened"
 start a one
 through=
-until_true 60 said a '^end'
+until_true 60 settled a '^end'
 tighten
 session=$(cat "$work/a.session")
 # A kernel shows the effective group in the list to programs that were linked before 15. A program may ask for a larger
@@ -1338,7 +1343,7 @@ kill -9 "$(cat "$work/a.feed")" 2>/dev/null
 
 registry "$(hardened false)" "$second"
 start a one
-until_true 60 said a '^end'
+until_true 60 settled a '^end'
 has "a directory shown for reading is read-only and nosuid" "nullfs $state/$(cat "$work/a.session")/root/work ro,nosuid" "$(our_mounts | awk '{print $3, $2, $4}')"
 finish a
 clean "shown for reading"
@@ -1438,11 +1443,11 @@ clean "outlived its parent"
 "$inmate" in-class colibri-developers /bin/sleep 600 &
 person=$!
 start a one
-until_true 60 said a ready
+until_true 60 settled a ready
 next_session=$(head -c 9 "$work/a.session")fffffff
 start b one
 next_session=
-until_true 60 said b ready
+until_true 60 settled b ready
 kill -9 "$(supervisor_of b)"
 until_true 30 ended b
 call "" sweep
@@ -1457,7 +1462,7 @@ finish a
 jail -c name=colibritest path="$roots/persistent" persist ip4=disable ip6=disable >/dev/null
 registry "$(entry '"name": "colibritest", "user": "one"' '(sleep 600 & sleep 600) & echo ready; read -r line')" "$second"
 start a one
-until_true 60 said a ready
+until_true 60 settled a ready
 kill -9 "$(supervisor_of a)"
 until_true 30 ended a
 rm -rf "${state:?}/$(cat "$work/a.session")"
