@@ -19,9 +19,9 @@ use colibri_wire::json::{Json, Kind};
 pub const DEFAULT_EXPIRY: Duration = Duration::from_secs(600);
 
 /// The most calls of one uid that wait at once: one user must not fill the queue for the others.
-const MOST_OF_ONE: usize = 16;
+const MAX_OF_ONE: usize = 16;
 /// The most calls that wait at once.
-const MOST: usize = 256;
+const MAX_WAITING: usize = 256;
 /// The most bytes of a summary.
 const MAX_SUMMARY: usize = 4 << 10;
 /// Parts of names whose values a summary does not show.
@@ -128,7 +128,7 @@ impl Approvals {
     pub fn ask(&self, uid: u32, server: &str, tool: &str, rule: &str, arguments: String) -> Result<Waiting, Failure> {
         let mut waiting = lock(&self.waiting);
         let own = waiting.values().filter(|entry| entry.shown.uid == uid).count();
-        if own >= MOST_OF_ONE || waiting.len() >= MOST {
+        if own >= MAX_OF_ONE || waiting.len() >= MAX_WAITING {
             let failure = Failure::new(Code::ApprovalDenied, "too many calls wait for approval already");
             return Err(failure
                 .of_server(server)
@@ -267,11 +267,11 @@ pub fn sounds_secret(name: &str) -> bool {
 
 /// Shows members of objects by their path, down to a few levels; what is deeper stands as it was written.
 fn show(out: &mut String, json: Json<'_>, path: &str, depth: usize) {
-    const DEEPEST: usize = 8;
+    const MAX_DEPTH: usize = 8;
     if out.len() > MAX_SUMMARY {
         return;
     }
-    if json.is_object() && depth < DEEPEST {
+    if json.is_object() && depth < MAX_DEPTH {
         for member in json.members() {
             let key = member.key.as_str().unwrap_or_else(|| member.key.text().into());
             let path = format!("{path}/{}", brief(&key, 100));
@@ -284,7 +284,7 @@ fn show(out: &mut String, json: Json<'_>, path: &str, depth: usize) {
         }
         return;
     }
-    if json.kind() == Kind::Array && depth < DEEPEST && json.elements().any(|element| element.is_object()) {
+    if json.kind() == Kind::Array && depth < MAX_DEPTH && json.elements().any(|element| element.is_object()) {
         for (index, element) in json.elements().enumerate() {
             show(out, element, &format!("{path}/{index}"), depth + 1);
         }
@@ -295,7 +295,7 @@ fn show(out: &mut String, json: Json<'_>, path: &str, depth: usize) {
             || json.text().to_owned(),
             |text| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")),
         )
-    } else if depth >= DEEPEST {
+    } else if depth >= MAX_DEPTH {
         // A secret could stand anywhere in it.
         "[nested too deep to show]".to_owned()
     } else {
@@ -387,11 +387,11 @@ mod tests {
     #[test]
     fn the_queue_is_bounded_for_each_and_for_all() {
         let queue = queue();
-        let mut held: Vec<Waiting> = (0..MOST_OF_ONE).map(|_| ask(&queue, 1)).collect();
+        let mut held: Vec<Waiting> = (0..MAX_OF_ONE).map(|_| ask(&queue, 1)).collect();
         let full = queue.ask(1, "s", "t", "r", String::new()).err().unwrap();
         assert_eq!(full.code, Code::ApprovalDenied);
-        for uid in 2..=(MOST / MOST_OF_ONE) as u32 {
-            held.extend((0..MOST_OF_ONE).map(|_| ask(&queue, uid)));
+        for uid in 2..=(MAX_WAITING / MAX_OF_ONE) as u32 {
+            held.extend((0..MAX_OF_ONE).map(|_| ask(&queue, uid)));
         }
         assert!(queue.ask(999, "s", "t", "r", String::new()).is_err());
         held.pop();

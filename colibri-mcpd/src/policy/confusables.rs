@@ -108,9 +108,9 @@ pub fn look_alikes(offers: &BTreeMap<String, Vec<String>>) -> Vec<LookAlike> {
     for (server, tools) in offers {
         let own = skeleton(server);
         let mut seen: BTreeMap<String, &String> = BTreeMap::new();
-        for tool in tools.iter().take(MOST_TOOLS) {
+        for tool in tools.iter().take(MAX_TOOLS) {
             // A server may write a name without end; who reads it sees its beginning.
-            let name: String = tool.chars().take(MOST_READ).collect();
+            let name: String = tool.chars().take(MAX_READ).collect();
             let drawn = skeleton(&name);
             if let Some(other) = seen.get(&drawn).filter(|other| **other != tool) {
                 found.push(LookAlike::Tools {
@@ -138,9 +138,9 @@ pub fn look_alikes(offers: &BTreeMap<String, Vec<String>>) -> Vec<LookAlike> {
 }
 
 /// The most tools of one server that are compared: all of this is done again whenever a list changes.
-const MOST_TOOLS: usize = 1_000;
+const MAX_TOOLS: usize = 1_000;
 /// The most characters of a name that are compared.
-const MOST_READ: usize = 100;
+const MAX_READ: usize = 100;
 
 /// What a name looks like up to each of its first separators.
 fn beginnings(name: &str) -> impl Iterator<Item = String> {
