@@ -1319,7 +1319,8 @@ is "the caller's umask of 0777 has no effect on the record" "700 700 600 600 600
 	"$(cd "$state" && stat -f %Lp . "$session" "$session/record" "$session/stop" lock | tr '\n' ' ' | sed 's/ $//')"
 is "supervisor and server lead sessions of their own" "$supervisor yes" \
 	"$(ps -o sid= -p "$supervisor" | tr -d ' ') $(grep -q 'leader true' "$work/a.out" && echo yes)"
-is "the supervisor's directory is /, not the caller's" / "$(procstat -hf "$supervisor" | awk '$3 == "cwd" {print $NF}')"
+is "the helper's directory is /, not the caller's" "/ /" \
+	"$(for process in "$outer" "$supervisor"; do procstat -hf "$process" | awk '$3 == "cwd" {print $NF}'; done | tr '\n' ' ' | sed 's/ $//')"
 lacks "no descriptor of the caller's is open in the supervisor" /var/tmp "$(procstat -hf "$supervisor")"
 is "the outer process holds no pipe" "v=3" "$(descriptors "$outer" | sed 's/ $//')"
 is "the supervisor holds the lifeline and a copy of stderr, and no stdout" "p=2" "$(descriptors "$supervisor" | tr ' ' '\n' | grep '^p=')"
@@ -1430,11 +1431,10 @@ registry "$(entry "$one" 'echo ready; while read -r line; do echo "$line"; done'
 new_session
 sh -c '{ sleep 6113 | "$0" mortal "$1" run --session "$2" --digest "$3" one 2>&1 1>&3 3>&- | cat >&2; } 3>&1 | cat >"$4"' \
 	"$inmate" "$helper" "$session" "$(digest_of one)" "$work/mortal.out" 2>/dev/null &
-parent=$!
 : >>"$work/mortal.out"
 until_true 60 grep -q ready "$work/mortal.out"
 outer=$(pgrep -f "^$helper run --session $session" | sort -n | head -1)
-kill -9 "$parent"
+kill -9 "$(ps -o ppid= -p "$outer" | tr -d ' ')"
 sleep 2
 is "root's helper outlives its parent, though the death signal was set before" "$outer" "$(pgrep -f "^$helper run --session $session" | sort -n | head -1)"
 pkill -9 -f '^sleep 6113'
