@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tracing::warn;
 
 use super::entry::Entry;
@@ -57,6 +57,8 @@ pub struct Context {
     pins: Option<Arc<Pins>>,
     shares: Arc<Shares>,
     processes: watch::Sender<usize>,
+    /// A process is gone: who waits for a turn asks again. Waiters of `processes` are woken in no order.
+    freed: Notify,
     next_process: AtomicU64,
     retries: AtomicU64,
     learned: OnceLock<Learned>,
@@ -77,6 +79,7 @@ impl Context {
             pins: parts.pins,
             shares: parts.shares,
             processes: watch::Sender::new(0),
+            freed: Notify::new(),
             next_process: AtomicU64::new(1),
             retries: AtomicU64::new(0),
             learned: OnceLock::new(),
@@ -132,6 +135,12 @@ impl Context {
 
     pub(super) fn process_gone(&self) {
         self.processes.send_modify(|count| *count -= 1);
+        self.freed.notify_waiters();
+    }
+
+    /// Waits until a process is gone.
+    pub(super) async fn freed(&self) {
+        self.freed.notified().await;
     }
 
     /// The number of server processes that run, and its changes.

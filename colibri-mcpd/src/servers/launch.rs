@@ -182,9 +182,7 @@ impl Launch {
         }
         let _waiting = Waiting::new(&self.queue);
         let _turn = self.queue.turn.lock().await;
-        let mut processes = self.context.processes();
         loop {
-            processes.mark_unchanged();
             match self.context.spawner.spawn(self.launch_spec()?).await {
                 Err(error) if error.is_limit() => waits_for(Some(error.to_string())),
                 other => {
@@ -193,7 +191,7 @@ impl Launch {
                 }
             }
             sleep(MIN_BETWEEN_TRIES).await;
-            let _ = timeout(BETWEEN_TRIES, processes.changed()).await;
+            let _ = timeout(BETWEEN_TRIES, self.context.freed()).await;
         }
     }
 
