@@ -545,7 +545,10 @@ fn what_cannot_be_started_is_said() {
     run(async {
         let directory = tempfile::tempdir().unwrap();
         let broken = directory.path().join("broken");
-        std::fs::write(&broken, "\u{7f}ELF, but no program").unwrap();
+        // What it asks for is there, and is no program.
+        let interpreter = directory.path().join("interpreter");
+        std::fs::write(&interpreter, "").unwrap();
+        std::fs::write(&broken, format!("#!{}\n", interpreter.display())).unwrap();
         Command::new("/bin/chmod").arg("755").arg(&broken).status().unwrap();
         let host = |program: PathBuf, cwd: Option<PathBuf>| LaunchSpec::Host {
             server: "s".to_owned(),
