@@ -3,10 +3,8 @@
 //! times as much.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::ops::Range;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use crate::line::{Line, push_line};
 use crate::merkle::to_hex;
@@ -225,26 +223,13 @@ impl Copy {
     }
 }
 
-// In four tests, so that they run side by side.
-
 #[test]
-fn every_change_before_the_last_witnessed_head_is_found_1_of_4() {
-    campaign(20_261_121);
-}
-
-#[test]
-fn every_change_before_the_last_witnessed_head_is_found_2_of_4() {
-    campaign(20_261_122);
-}
-
-#[test]
-fn every_change_before_the_last_witnessed_head_is_found_3_of_4() {
-    campaign(20_261_123);
-}
-
-#[test]
-fn every_change_before_the_last_witnessed_head_is_found_4_of_4() {
-    campaign(20_261_124);
+fn every_change_before_the_last_witnessed_head_is_found() {
+    std::thread::scope(|scope| {
+        for seed in 20_261_121..20_261_125 {
+            scope.spawn(move || campaign(seed));
+        }
+    });
 }
 
 /// A quarter of the campaign.
@@ -301,79 +286,6 @@ fn campaign(seed: u64) {
     }
     // The witness is what finds many of them: without it some changes leave a trail that holds.
     assert!(unwitnessed > 0);
-}
-
-/// The child of the next test: writes a trail until it is killed, and says which heads a witness saw.
-#[test]
-fn child_that_is_killed() {
-    let Some(state_dir) = std::env::var_os("COLIBRI_TRAIL_CHILD") else {
-        return;
-    };
-    struct Stdout;
-    impl Witness for Stdout {
-        fn witness(&self, head: &Head) -> std::io::Result<()> {
-            writeln!(std::io::stdout(), "{head}")
-        }
-    }
-    let limits = Limits {
-        witness_records: 50,
-        ..small()
-    };
-    let witness = std::sync::Arc::new(Stdout);
-    let trail = Trail::open(Options {
-        state_dir: state_dir.into(),
-        sync: true,
-        witness,
-        notify: |_, _| (),
-        limits,
-    })
-    .unwrap();
-    println!("open");
-    loop {
-        calls(&trail, 100);
-    }
-}
-
-#[test]
-fn a_trail_cut_by_sigkill_verifies() {
-    let rounds = rounds(400);
-    let mut random = Seeded(9);
-    let dir = tempfile::tempdir().unwrap();
-    let mut heads = WitnessedHeads::default();
-    let mut recovered = 0;
-    for round in 0..rounds {
-        // Several kills in a row on one trail, then a new one.
-        let state_dir = dir.path().join(format!("{}", round / 4));
-        if round % 4 == 0 {
-            fs::create_dir(&state_dir).unwrap();
-            heads = WitnessedHeads::default();
-        }
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "campaign::child_that_is_killed", "--nocapture"])
-            .env("COLIBRI_TRAIL_CHILD", &state_dir)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
-        // Kill after a random number of heads: at a random moment of the writer, and no sleep.
-        let until = random.below(6);
-        let mut seen = 0;
-        while let Some(Ok(line)) = output.next() {
-            seen += usize::from(Head::find(&line).map(|head| heads.add(head)).is_some());
-            if seen >= until && line.contains(if until == 0 { "open" } else { "trail-head" }) {
-                break;
-            }
-        }
-        child.kill().unwrap();
-        output
-            .map_while(Result::ok)
-            .filter_map(|line| Head::find(&line))
-            .for_each(|head| heads.add(head));
-        child.wait().unwrap();
-        recovered += sound(&state_dir, &heads).segments;
-    }
-    assert!(recovered > 0);
 }
 
 /// What SIGKILL, a power failure without reordering or a full disk leave: a trail cut at any byte. It verifies up to
