@@ -41,7 +41,7 @@ mod linux {
             println!("the comparison with jailed servers needs root: it installs the set-user-ID helper for a while");
             return;
         }
-        let system = Installed::new();
+        let system = Installed::set_up();
         let program = format!("{ROOTS}/one/bin/inmate");
         let entry = |command: &str, more: &str| format!(r#"{{"command":"{command}","args":["mcp"]{more}}}"#);
         let jail = |name: &str| format!(r#","jail":{{"path":"{ROOTS}/{name}"}}"#);

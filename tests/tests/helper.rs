@@ -55,7 +55,7 @@ fn hold_lock(says: &str) -> Flock<fs::File> {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn a_verb_on_a_terminal_works_in_a_session_of_its_own() {
-    let system = Installed::new();
+    let system = Installed::set_up();
     for verb in [
         "sweep",
         "check",
@@ -101,7 +101,7 @@ fn a_verb_on_a_terminal_works_in_a_session_of_its_own() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn the_lock_is_not_waited_for_without_end_and_its_holder_is_named() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     let _lock = hold_lock("4242 (sweep)\n");
     let (call, _) = system.run("one");
     let outcome = system.assert_refused("a lock that is kept", call, LATER, "rule 'lock'");
@@ -111,7 +111,7 @@ fn the_lock_is_not_waited_for_without_end_and_its_holder_is_named() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn a_lifeline_that_cannot_break_is_refused() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     let fifo = Path::new("/run/colibri-test-fifo");
     remove(fifo);
     nix::unistd::mkfifo(fifo, nix::sys::stat::Mode::from_bits_truncate(0o666)).unwrap();
@@ -146,7 +146,7 @@ fn a_lifeline_that_cannot_break_is_refused() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn root_ends_everything_at_once() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     let call = system.call(&["stop", "--all"]);
     system.assert_refused("stop --all by the caller", call, POLICY, "rule 'root'");
     // One whose lifeline is held, one whose supervisor somebody has stopped, and what a killed one left.
@@ -168,7 +168,7 @@ fn root_ends_everything_at_once() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn a_supervisor_that_does_not_obey_is_killed() {
-    let system = Installed::new();
+    let system = Installed::set_up();
     let (running, session) = echoing(&system);
     // No order reaches it, and it never ends by itself: the FIFO is somebody else's now.
     let fifo = format!("{STATE}/{session}/stop");
@@ -183,7 +183,7 @@ fn a_supervisor_that_does_not_obey_is_killed() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn teardown_needs_no_policy() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     let policy = Path::new(CONFIG).join("jail-policy.json");
     for broken in [Some("{ nonsense"), None] {
         system.write_policy(&system.policy());
@@ -211,7 +211,7 @@ fn teardown_needs_no_policy() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn nobody_parks_root_by_not_reading() {
-    let system = Installed::new();
+    let system = Installed::set_up();
     for args in [&["check"][..], &["plan", "one"]] {
         let (reader, writer) = std::io::pipe().unwrap();
         fill(&writer);
@@ -234,7 +234,7 @@ fn fill(writer: &std::io::PipeWriter) {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn the_callers_scheduling_is_not_the_supervisors() {
-    let system = Installed::new();
+    let system = Installed::set_up();
     let all = status_line("self", "Cpus_allowed:");
     let (call, _) = system.run("one");
     let mut running = call.prepared(sys::become_unimportant).start();
@@ -259,7 +259,7 @@ fn status_line(pid: &str, field: &str) -> String {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn a_pending_real_time_signal_kills_nobody() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     let (call, _) = system.run("one");
     let outcome = call.prepared(sys::pend_realtime).with_stdin(b"hello\n").finish();
     assert_eq!(
@@ -273,7 +273,7 @@ fn a_pending_real_time_signal_kills_nobody() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn each_instance_of_a_range_has_a_uid_of_its_own() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     let range = format!("\"uids\":[{SERVER_UID},{OTHER_UID}]");
     let policy = system.policy().replace("7872,\"gid\":7872", "7900,\"gid\":7900");
     system.write_policy(&policy.replace(&format!("\"uid\":{SERVER_UID}"), &range));
@@ -303,7 +303,7 @@ fn each_instance_of_a_range_has_a_uid_of_its_own() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn one_server_leaves_starts_to_others() {
-    let system = Installed::new();
+    let system = Installed::set_up();
     system.write_policy(
         &system
             .policy()
@@ -322,7 +322,7 @@ fn one_server_leaves_starts_to_others() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn a_list_that_the_mode_does_not_show_is_refused() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     system.write_registry(&default_registry(r#"["echo"]"#));
     let text = fs::read(format!("{CONFIG}/external-mcp.json")).unwrap();
     system.write("external-mcp.json", &text, 0o644);
@@ -342,7 +342,7 @@ fn a_list_that_the_mode_does_not_show_is_refused() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn a_way_to_root_tells_no_more() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     let caller = system.caller.to_string();
     // As sudo(8) starts it for the caller.
     for (args, word) in [(&["check"][..], "rule 'root'"), (&["plan", "one"], "rule 'root'")] {
@@ -373,7 +373,7 @@ fn a_way_to_root_tells_no_more() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn a_full_disk_leaves_no_half_an_instance() {
-    let system = Installed::new();
+    let system = Installed::set_up();
     // The directory itself, lock, starts, the instance's, its record: the FIFO is one too many.
     for inodes in 4..=6 {
         fs::create_dir_all(STATE).unwrap();

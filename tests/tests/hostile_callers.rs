@@ -42,7 +42,7 @@ fn assert_harmless(system: &mut Installed, what: &str, call: Call) {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn group_01_arguments() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     let digest = system.digest("one");
     let session = session();
     let many: Vec<&str> = vec!["x"; 10_000];
@@ -96,7 +96,7 @@ fn group_01_arguments() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn group_02_names() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     let lengths = [33, 63, 64, 256].map(|n| "a".repeat(n));
     let names = [
         "",
@@ -130,7 +130,7 @@ fn group_02_names() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn group_03_registry_and_policy_values() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     let jail = |more: &str| {
         registry_of(&format!(
             r#"{{"command":"/bin/inmate","args":["echo"],"jail":{{"path":"{ROOTS}/one"{more}}}}}"#
@@ -204,7 +204,7 @@ fn group_03_registry_and_policy_values() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn group_04_descriptors() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     for (what, closed) in [
         ("stdin", vec![0]),
         ("stdout", vec![1]),
@@ -282,7 +282,7 @@ fn fill(writer: &std::io::PipeWriter) {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn group_05_environment() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     system.write_registry(&registry_of(&format!(
         r#"{{"command":"/bin/inmate","args":["facts"],"env":{{"B":"2"}},"jail":{{"path":"{ROOTS}/one"}}}}"#
     )));
@@ -334,7 +334,7 @@ fn group_05_environment() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn group_06_limits() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     // Root without CAP_SYS_RESOURCE cannot lift a hard limit, and then refuses; with it, limits are harmless.
     let capable = fs::read_to_string("/proc/self/status").unwrap().lines().any(|line| {
         line.strip_prefix("CapEff:")
@@ -384,7 +384,7 @@ fn group_06_limits() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn group_07_state() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     fs::create_dir_all("/tmp/colibri-gone").unwrap();
     fs::create_dir_all("/tmp/colibri-dark").unwrap();
     fs::set_permissions("/tmp/colibri-gone", fs::Permissions::from_mode(0o777)).unwrap();
@@ -457,7 +457,7 @@ fn group_07_state() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn group_08_identity() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     let session = session();
     let digest = system.digest("one");
     let args = ["run", "--session", &session, "--digest", &digest, "one"];
@@ -567,7 +567,7 @@ fn rebase(command: Command, program: &Path, system: &Installed) -> Command {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn group_09_policy_and_registry_files() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     let good_policy = system.policy();
     let good_registry = default_registry(r#"["echo"]"#);
     for (name, good) in [
@@ -682,7 +682,7 @@ fn group_09_policy_and_registry_files() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn group_10_jail_paths() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     let of = |path: &str| {
         registry_of(&format!(
             r#"{{"command":"/bin/inmate","args":["echo"],"jail":{{"path":"{path}"}}}}"#
@@ -778,7 +778,7 @@ fn group_10_jail_paths() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn group_11_children() {
-    let system = Installed::new();
+    let system = Installed::set_up();
     for (args, code) in [
         (r#"["exit","0"]"#, 0),
         (r#"["exit","1"]"#, 1),
@@ -811,7 +811,7 @@ fn group_11_children() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn group_12_parallel() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     // The 40 processes of the policy are the uid's, so 40 instances of one server are the most that fit; ask for 30.
     let mut running: Vec<Running> = (0..30).map(|_| system.run("one").0.start()).collect();
     for (number, instance) in running.iter_mut().enumerate() {
@@ -888,7 +888,7 @@ fn group_12_parallel() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn group_13_logs() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     system.write("secrets/token", b"hunter2-secret", 0o400);
     system.write_registry(&registry_of(&format!(
         r#"{{"command":"/bin/inmate","args":["echo"],"env":{{"T":{{"secret":"token"}},"P":"hunter2-plain"}},

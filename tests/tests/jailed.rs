@@ -187,7 +187,7 @@ fn registry(word: &str) -> String {
 
 /// The installation with this registry and a secret of server `two`.
 fn install(word: &str) -> Installed {
-    let system = Installed::new();
+    let system = Installed::set_up();
     system.write("secrets/token", b"s3cret-t0ken\n", 0o400);
     system.write_registry(&registry(word));
     system

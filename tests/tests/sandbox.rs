@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn a_server_answers_and_its_end_is_relayed() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     let (call, _) = system.run("one");
     let outcome = call.with_stdin(b"hello\nworld\n").finish();
     assert_eq!(outcome.stdout, b"hello\nworld\n", "{outcome:?} {:?}", system.audit());
@@ -40,7 +40,7 @@ fn run_inmate(system: &Installed, args: &str) -> Outcome {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn exit_codes_and_signals_are_exact() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     for (args, code) in [
         (r#"["exit","0"]"#, 0),
         (r#"["exit","1"]"#, 1),
@@ -63,7 +63,7 @@ fn exit_codes_and_signals_are_exact() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn a_server_gets_what_the_entry_and_the_policy_say_and_nothing_else() {
-    let system = Installed::new();
+    let system = Installed::set_up();
     system.write("secrets/token", b"s3cret-t0ken\n", 0o400);
     system.write_registry(&registry_of(&format!(
         r#"{{"command":"/bin/inmate","args":["facts"],"cwd":"/work",
@@ -122,7 +122,7 @@ fn a_server_gets_what_the_entry_and_the_policy_say_and_nothing_else() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn a_hostile_server_reaches_nothing() {
-    let system = Installed::new();
+    let system = Installed::set_up();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let directory = Path::new("/run/colibri-test-socket");
@@ -149,7 +149,7 @@ fn a_hostile_server_reaches_nothing() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn what_does_not_want_to_end_is_ended() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     for args in [r#"["hang"]"#, r#"["stubborn"]"#, r#"["detach"]"#] {
         system.write_registry(&default_registry(args));
         let mut running = system.run("one").0.start();
@@ -174,7 +174,7 @@ fn what_does_not_want_to_end_is_ended() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn the_end_of_the_caller_is_told_from_its_order() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     // That nobody reads stderr is no order to end.
     let mut running = system.run("one").0.start();
     running.send("a\n");
@@ -198,7 +198,7 @@ fn the_end_of_the_caller_is_told_from_its_order() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn a_fork_bomb_stays_within_its_limits_and_another_server_answers() {
-    let system = Installed::new();
+    let system = Installed::set_up();
     system.write_registry(&default_registry(r#"["forkbomb"]"#));
     let mut bomb = system.run("one").0.start();
     let told = bomb.await_output("children ");
@@ -214,7 +214,7 @@ fn a_fork_bomb_stays_within_its_limits_and_another_server_answers() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn a_memory_hog_is_bounded() {
-    let system = Installed::new();
+    let system = Installed::set_up();
     system.write_registry(&default_registry(r#"["hog"]"#));
     let mut hog = system.run("one").0.start();
     hog.await_output("held ");
@@ -232,7 +232,7 @@ fn a_memory_hog_is_bounded() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn a_shown_directory_is_the_one_the_policy_names() {
-    let system = Installed::new();
+    let system = Installed::set_up();
     let shared = Path::new("/usr/local/colibri-test-shared");
     remove(shared);
     std::fs::create_dir(shared).unwrap();
@@ -265,7 +265,7 @@ fn a_shown_directory_is_the_one_the_policy_names() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn killing_the_supervisor_leaves_what_sweep_removes() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     system.write_registry(&default_registry(r#"["detach"]"#));
     let mut running = system.run("one").0.start();
     running.await_output("ready");
@@ -302,7 +302,7 @@ fn killing_the_supervisor_leaves_what_sweep_removes() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn killing_the_outer_process_ends_nothing() {
-    let system = Installed::new();
+    let system = Installed::set_up();
     let mut running = system.run("one").0.start();
     let supervisor = {
         running.send("a\n");
@@ -322,7 +322,7 @@ fn killing_the_outer_process_ends_nothing() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn stop_ends_one_instance() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     system.write_registry(&default_registry(r#"["stubborn"]"#));
     let (call, session) = system.run("one");
     let mut running = call.start();
@@ -346,7 +346,7 @@ fn stop_ends_one_instance() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn the_supervisor_is_small_and_holds_no_pipe_of_the_servers() {
-    let system = Installed::new();
+    let system = Installed::set_up();
     let mut running = system.run("one").0.start();
     running.send("a\n");
     running.await_output("a\n");
@@ -362,7 +362,7 @@ fn the_supervisor_is_small_and_holds_no_pipe_of_the_servers() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn what_only_freebsd_can_do_says_so() {
-    let mut system = Installed::new();
+    let mut system = Installed::set_up();
     for jail in [
         r#""name":"build0""#.to_owned(),
         format!(r#""path":"{ROOTS}/one","ip4":["192.0.2.7"]"#),

@@ -38,7 +38,7 @@ fn simplify(schema: &mut Value) {
     match schema {
         Value::Array(items) => items.iter_mut().for_each(simplify),
         Value::Object(words) => {
-            if words.get("format").is_some_and(|format| number_format(format)) {
+            if words.get("format").is_some_and(number_format) {
                 words.remove("format");
             }
             if let Some(others) = words.remove("unevaluatedProperties") {

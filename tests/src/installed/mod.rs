@@ -74,7 +74,7 @@ pub fn session() -> String {
 
 impl Installed {
     /// Installs, as root.
-    pub fn new() -> Self {
+    pub fn set_up() -> Self {
         assert!(nix::unistd::geteuid().is_root(), "this needs root");
         let lock = fs::OpenOptions::new()
             .create(true)
