@@ -23,7 +23,7 @@ impl Recorder {
         match self {
             Recorder::Off => Ok(()),
             Recorder::Trail(trail) => trail
-                .append(&[Record::Event(Event {
+                .append([Record::Event(Event {
                     time: SystemTime::now(),
                     event,
                     details,
@@ -151,7 +151,7 @@ fn note_written(call: &Call, full: Option<&RawValue>) {
 pub fn retried(recorder: &Recorder, call: &Call, failure: &Failure) {
     if let Recorder::Trail(trail) = recorder {
         let record = Record::Retry(attempt(call, SystemTime::now(), Some(failure.code.name())));
-        if let Err(error) = trail.append(&[record]) {
+        if let Err(error) = trail.append([record]) {
             // The next attempt sends nothing that has no `enter` record, and its end is recorded or held back.
             tracing::error!("a retry was not recorded: {error}");
         }

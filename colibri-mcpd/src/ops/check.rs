@@ -1,7 +1,7 @@
 //! `--check`: says what is wrong with the configuration, and does nothing else.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use colibri_registry::{Command, Value};
 use nix::unistd::{Gid, Group};
@@ -176,7 +176,7 @@ pub fn socket_group(config: &Config) -> Option<String> {
     (config.socket_group.is_some() && socket != has).then(changed)
 }
 
-fn wrong_group(path: &PathBuf, has: u32, wanted: u32, advice: &str) -> String {
+fn wrong_group(path: &Path, has: u32, wanted: u32, advice: &str) -> String {
     let name = |gid| match Group::from_gid(Gid::from_raw(gid)) {
         Ok(Some(group)) => group.name,
         _ => gid.to_string(),

@@ -94,7 +94,7 @@ fn advice(path: &Path, source: &rusqlite::Error) -> String {
 /// Whether the file system has next to no space left for who is not root.
 fn is_full(path: &Path) -> bool {
     let left = nix::sys::statvfs::statvfs(path.parent().unwrap_or(path));
-    left.is_ok_and(|left| u64::from(left.blocks_available()).saturating_mul(left.fragment_size().into()) < 64 << 10)
+    left.is_ok_and(|left| left.blocks_available().saturating_mul(left.fragment_size()) < 64 << 10)
 }
 
 /// The open store. One connection, one writer at a time; threads wait for each other.

@@ -190,7 +190,7 @@ fn print_report(
         out,
         "records      {records} in all, {} in {} here",
         records - first_record,
-        counted(*segments as u64, "segment")
+        counted(*segments, "segment")
     )?;
     writeln!(out, "head         {}", report.head)?;
     if let Some(root) = &report.root {
@@ -564,7 +564,7 @@ mod tests {
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_300_200);
         let details = [("file", Detail::Text(EVIL)), ("count", Detail::Number(2))];
         trail
-            .append(&[Record::Event(Event {
+            .append([Record::Event(Event {
                 time,
                 event: "start",
                 details: &details,
@@ -591,7 +591,7 @@ mod tests {
                 tracestate: None,
                 validated: false,
             };
-            let enter = trail.append(&[Record::Enter(enter)]).unwrap().first;
+            let enter = trail.append([Record::Enter(enter)]).unwrap().first;
             let attempt = Attempt {
                 time,
                 enter,
@@ -602,7 +602,7 @@ mod tests {
                 latency: Duration::from_millis(i),
             };
             trail
-                .append(&[Record::Exit(Exit {
+                .append([Record::Exit(Exit {
                     attempt,
                     success: i != 4,
                     output: None,
@@ -747,19 +747,12 @@ mod tests {
         let name = |end: &str| {
             (
                 "github".into(),
-                format!("{}{end}", "a_very_long_name_of_a_tool_".repeat(2)).into(),
+                format!("{}{end}", "a_very_long_name_of_a_tool_".repeat(2)),
             )
         };
         let rows = [(name("one"), row()), (name("two"), row())].into_iter().collect();
         let mut table = Vec::new();
-        stats_table(
-            &Stats {
-                rows,
-                ..Stats::default()
-            },
-            &mut table,
-        )
-        .unwrap();
+        stats_table(&Stats { rows }, &mut table).unwrap();
         let table = String::from_utf8(table).unwrap();
         assert!(table.contains("tool_one\n") && table.contains("tool_two\n"), "{table}");
     }

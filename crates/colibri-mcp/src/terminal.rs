@@ -191,7 +191,7 @@ mod tests {
             let value = serde_json::json!({ "k": text, "esc": "\u{7f}\u{9b}\u{e0041}" });
             let raw = RawValue::from_string(value.to_string()).unwrap();
             let shown = json(&raw);
-            prop_assert!(!shown.chars().any(|c| colibri_text::is_hidden(c)));
+            prop_assert!(!shown.chars().any(colibri_text::is_hidden));
             prop_assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
         }
     }

@@ -22,11 +22,11 @@ fn a_trail_is_written_sealed_and_taken_up_again() {
     let (trail, memory) = open(dir.path(), small());
     let none: [Record<'_>; 0] = [];
     assert_eq!(trail.append(none).unwrap().first, 0);
-    assert_eq!(trail.append(&[enter(0, 1, "a"), enter(0, 1, "b")]).unwrap().first, 1);
-    assert_eq!(trail.append(&[exit(1, 1, "a", true, 3)]).unwrap().first, 3);
+    assert_eq!(trail.append([enter(0, 1, "a"), enter(0, 1, "b")]).unwrap().first, 1);
+    assert_eq!(trail.append([exit(1, 1, "a", true, 3)]).unwrap().first, 3);
     calls(&trail, 50);
     trail.close().unwrap();
-    assert!(matches!(trail.append(&[enter(0, 1, "a")]), Err(TrailError::Closed)));
+    assert!(matches!(trail.append([enter(0, 1, "a")]), Err(TrailError::Closed)));
     let first = sound(dir.path(), &memory.heads());
     assert_eq!(first.records, first.promised_records);
     assert!(
@@ -55,7 +55,7 @@ fn days_end_segments() {
     let dir = tempfile::tempdir().unwrap();
     let (trail, memory) = open(dir.path(), Limits::default());
     for day in [0, 0, 1, 1, 0, 3] {
-        trail.append(&[enter(day * 86_400, 1, "a")]).unwrap();
+        trail.append([enter(day * 86_400, 1, "a")]).unwrap();
     }
     drop(trail);
     let names: Vec<_> = segments(dir.path())
@@ -133,7 +133,7 @@ fn heads_come_by_count_and_by_time() {
             ..limits
         },
     );
-    trail.append(&[enter(0, 1, "a")]).unwrap();
+    trail.append([enter(0, 1, "a")]).unwrap();
     memory.wait_for(2);
     drop(trail);
 }
@@ -264,7 +264,7 @@ fn a_segment_touched_by_somebody_else_is_left() {
         .write_all(b"garbage\n")
         .unwrap();
     pause();
-    let error = trail.append(&[enter(0, 1, "a")]).unwrap_err();
+    let error = trail.append([enter(0, 1, "a")]).unwrap_err();
     assert!(error.to_string().contains("was written to by somebody else"), "{error}");
     assert!(trail.status().failing.is_some());
     calls(&trail, 2);
@@ -283,15 +283,15 @@ fn a_removed_directory_refuses_until_it_is_back() {
     fs::remove_dir_all(directory(dir.path())).unwrap();
     pause();
     // The file is open and takes the write; nothing would ever be seen of it again.
-    let error = trail.append(&[enter(0, 1, "a")]).unwrap_err();
+    let error = trail.append([enter(0, 1, "a")]).unwrap_err();
     assert!(error.to_string().contains("was removed"), "{error}");
     for _ in 0..3 {
-        let error = trail.append(&[enter(0, 1, "a")]).unwrap_err();
+        let error = trail.append([enter(0, 1, "a")]).unwrap_err();
         assert!(error.to_string().contains("make the directory again"), "{error}");
     }
     fs::create_dir(directory(dir.path())).unwrap();
     assert_eq!(
-        trail.append(&[enter(0, 1, "a")]).unwrap().first,
+        trail.append([enter(0, 1, "a")]).unwrap().first,
         records + 1,
         "a recovered record comes first"
     );
@@ -473,7 +473,7 @@ fn retention_drops_segments_and_leaves_what_verifies() {
     let (trail, memory) = open(dir.path(), Limits::default());
     for day in 0..10 {
         trail
-            .append(&[enter(day * 86_400, 1, "a"), enter(day * 86_400, 1, "b")])
+            .append([enter(day * 86_400, 1, "a"), enter(day * 86_400, 1, "b")])
             .unwrap();
     }
     drop(trail);
@@ -641,7 +641,7 @@ fn retention_drops_a_segment_with_a_torn_tail_too() {
     for day in 0..4 {
         let (trail, memory) = open(dir.path(), Limits::default());
         trail
-            .append(&[enter(day * 86_400, 1, "a"), enter(day * 86_400, 1, "b")])
+            .append([enter(day * 86_400, 1, "a"), enter(day * 86_400, 1, "b")])
             .unwrap();
         drop(trail);
         sound(dir.path(), &memory.heads());
@@ -848,7 +848,7 @@ fn removed_segments_are_missed_without_a_witness_too() {
         fs::write(paths.last().unwrap(), &before.0).unwrap();
         fs::write(note_path(state_dir), &before.1).unwrap();
         let (trail, _) = open(state_dir, Limits::default());
-        trail.append(&[enter(0, user, "a")]).unwrap();
+        trail.append([enter(0, user, "a")]).unwrap();
         drop(trail);
         fs::read(note_path(state_dir)).unwrap()
     };
@@ -877,7 +877,7 @@ fn a_clock_that_went_ahead_and_back_leaves_no_segment_open_for_the_future() {
     const DAY: u64 = 86_400;
     // A year ahead and back, as a clock without a battery does; then on.
     for day in [0, 365, 0, 0, 1, 2] {
-        trail.append(&[enter(day * DAY, 1, "a")]).unwrap();
+        trail.append([enter(day * DAY, 1, "a")]).unwrap();
     }
     drop(trail);
     let names = || -> Vec<_> {
@@ -914,7 +914,7 @@ fn a_clock_that_was_set_back_lets_no_segment_go_early() {
         let Record::Enter(enter) = enter(0, 1, "a") else {
             panic!("another kind")
         };
-        trail.append(&[Record::Enter(Enter { time, ..enter })]).unwrap();
+        trail.append([Record::Enter(Enter { time, ..enter })]).unwrap();
     }
     drop(trail);
     assert_eq!(segments(dir.path()).len(), 3);
@@ -1002,7 +1002,7 @@ fn segments_before_the_day_that_is_asked_for_are_not_read() {
     let dir = tempfile::tempdir().unwrap();
     let (trail, _) = open(dir.path(), Limits::default());
     for day in [0, 1, 1, 2, 3, 3] {
-        trail.append(&[enter(day * DAY, 1, "a")]).unwrap();
+        trail.append([enter(day * DAY, 1, "a")]).unwrap();
     }
     drop(trail);
     let path = directory(dir.path());

@@ -122,8 +122,8 @@ pub(crate) fn exit(seconds: u64, enter: u64, tool: &str, success: bool, millis: 
 pub(crate) fn calls(trail: &Trail, calls: u64) {
     for i in 0..calls {
         let tool = format!("tool{}", i % 3);
-        let first = trail.append(&[enter(i, 1000 + (i % 2) as u32, &tool)]).unwrap().first;
-        trail.append(&[exit(i, first, &tool, i % 4 != 0, i)]).unwrap();
+        let first = trail.append([enter(i, 1000 + (i % 2) as u32, &tool)]).unwrap().first;
+        trail.append([exit(i, first, &tool, i % 4 != 0, i)]).unwrap();
     }
 }
 
