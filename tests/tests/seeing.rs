@@ -598,7 +598,7 @@ fn top_says_that_the_daemon_is_gone_and_finds_the_next_one() {
     let mut terminal = top(&place, &[]);
     terminal.wait_for("TRAIL (UTC)");
     daemon.kill();
-    terminal.wait_for("NO NEWS: for");
+    terminal.wait_for("NO NEWS: ");
     let daemon = place.start(&[]);
     wait_for("news", || (!terminal.screen().contains("NO NEWS")).then_some(()));
     terminal.press(b"q");

@@ -478,7 +478,7 @@ fn every_way_a_call_can_go_leaves_its_records() {
             json!({ "name": "fix__count", "arguments": [] }),
             "FAIL colibri:tools/call -32602",
         ),
-        (json!({ "name": "fix__no_such" }), "FAIL colibri:tools/call -32602"),
+        (json!({ "name": "fix__no_such" }), "FAIL colibri:fix__no_such -32602"),
         (
             json!({ "name": "colibri_external_mcp_call_tool", "arguments": { "server": "fix" } }),
             "FAIL colibri:colibri_external_mcp_call_tool TOOL_ERROR",

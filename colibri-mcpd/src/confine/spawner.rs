@@ -7,7 +7,7 @@ use colibri_api::{HELPER, PrivMode};
 use colibri_text::brief;
 use std::future::Future;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::Stdio;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, BufReader};
@@ -283,6 +283,10 @@ fn begin(command: &CommandLine) -> Result<Pipes, SpawnError> {
 }
 
 fn supervisor_error(program: PathBuf, error: io::Error) -> SpawnError {
+    // How root is reached was found out once: the helper may have gone since.
+    if program == Path::new(HELPER) && error.kind() == io::ErrorKind::NotFound {
+        return SpawnError::HelperMissing { error };
+    }
     SpawnError::Supervisor { program, error }
 }
 

@@ -23,15 +23,17 @@ fn nobody_starts_what_is_hidden_from_them() {
         client.ask("tools/call", json!({ "name": "nonsense", "arguments": {} }));
         let inner = json!({ "server": "hidden", "tool": "echo", "arguments": {} });
         client.call("colibri_external_mcp_call_tool", inner);
-        client.call("colibri_external_mcp_list_tools", json!({}));
     };
-    // With a closed gate nothing is started at all.
+    let list = |daemon: &Daemon<'_>| daemon.legacy(LEGACY).call("colibri_external_mcp_list_tools", json!({}));
+    // With a closed gate nothing is started at all, but to be listed.
     let daemon = place.start_plain(&[]);
     try_all(&daemon);
-    daemon.stop();
     assert!(place.started("seen").is_empty());
+    list(&daemon);
+    daemon.stop();
     let daemon = place.start(&[]);
     try_all(&daemon);
+    list(&daemon);
     daemon.stop();
     assert!(!place.started("seen").is_empty());
     assert!(place.started("hidden").is_empty());
