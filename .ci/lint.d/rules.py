@@ -84,7 +84,7 @@ def rc_script(path):
     defaults = dict(re.findall(rf'^: \$\{{({name}_\w+):="(.*)"\}}$', text, re.M))
     described = dict(re.findall(rf'^# ({name}_\w+)="(.*?)"', text, re.M))
     # rc.subr(8) reads these two itself, wherever they are set.
-    for variable in sorted(set(defaults) ^ set(described) - {f"{name}_env"}):
+    for variable in sorted(set(defaults) ^ set(described)):
         if variable != f"{name}_svcj":
             problems.append(f"{path}: {variable} has a default and no description, or the reverse")
     for variable in sorted(set(defaults) & set(described)):

@@ -8,8 +8,12 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-use colibri_tests::{LEGACY, Place, code_of, copy_program, processes_with, program, text_of, wait_for};
+#[cfg(target_os = "linux")]
+use colibri_tests::processes_with;
+use colibri_tests::{LEGACY, Place, code_of, copy_program, program, text_of, wait_for};
+#[cfg(target_os = "linux")]
 use nix::sys::signal::{Signal, kill};
+#[cfg(target_os = "linux")]
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
