@@ -289,3 +289,24 @@ fn a_start_on_a_full_disk_says_what_and_where_and_what_to_do() {
     assert_eq!(status, Some(78), "{text}");
     assert!(text.contains("colibri.db") && text.contains("free space"), "{text}");
 }
+
+#[test]
+#[cfg_attr(not(root), ignore = "needs root")]
+fn a_registry_or_client_policy_of_another_owner_is_refused() {
+    let place = place(&[], json!({}));
+    let clients = place.path("clients.json");
+    fs::write(&clients, "{}").unwrap();
+    fs::set_permissions(&clients, fs::Permissions::from_mode(0o600)).unwrap();
+    let flags = ["--check", "--allow-root"];
+    for file in [clients.clone(), place.path("external-mcp.json")] {
+        std::os::unix::fs::chown(&file, Some(12345), None).unwrap();
+        let (status, text) = place.refused(&flags);
+        assert_eq!(status, Some(78), "{text}");
+        assert!(
+            text.contains("owner") && text.contains(file.to_str().unwrap()),
+            "{text}"
+        );
+        std::os::unix::fs::chown(&file, Some(0), None).unwrap();
+    }
+    assert_eq!(place.refused(&flags).0, Some(0));
+}
