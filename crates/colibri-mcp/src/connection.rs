@@ -4,7 +4,6 @@
 //! one line out and one line back.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::net::Shutdown;
 use std::ops::ControlFlow;
@@ -13,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
@@ -239,26 +238,19 @@ impl Connection {
     }
 
     /// Sends a request and waits for its result.
-    pub fn request(&mut self, method: &str, params: Params) -> Result<Box<RawValue>, RequestError> {
-        self.request_with_progress(method, params, &mut |_| {})
+    pub fn request(&mut self, method: &str, params: &impl Serialize) -> Result<Box<RawValue>, RequestError> {
+        self.listen(method, params, &mut |_, _, _| ControlFlow::Continue(()))?
+            .ok_or_else(|| unreadable(method, "there is none"))
     }
 
-    /// Sends a request, reports its progress, and waits for its result.
-    pub fn request_with_progress(
+    /// Sends a request and waits for its result, read and as it came.
+    pub fn ask<T: DeserializeOwned>(
         &mut self,
         method: &str,
-        params: Params,
-        on_progress: &mut dyn FnMut(&Progress),
-    ) -> Result<Box<RawValue>, RequestError> {
-        let answer = self.listen(method, params, &mut |id, name, params| {
-            if name == "notifications/progress"
-                && let Some(progress) = progress_of(id, params)
-            {
-                on_progress(&progress);
-            }
-            ControlFlow::Continue(())
-        })?;
-        answer.ok_or_else(|| unreadable(method, "there is none"))
+        params: &impl Serialize,
+    ) -> Result<(T, Box<RawValue>), RequestError> {
+        let raw = self.request(method, params)?;
+        Ok((read(method, &raw)?, raw))
     }
 
     /// Sends a request, hands over what the daemon tells meanwhile (the request's id, the notification's name and
@@ -266,7 +258,7 @@ impl Connection {
     pub fn listen(
         &mut self,
         method: &str,
-        params: Params,
+        params: &impl Serialize,
         on_notification: &mut dyn FnMut(u64, &str, &RawValue) -> ControlFlow<()>,
     ) -> Result<Option<Box<RawValue>>, RequestError> {
         let id = self.current.fetch_add(1, Ordering::SeqCst) + 1;
@@ -312,14 +304,20 @@ impl Connection {
         arguments: &RawValue,
         on_progress: &mut dyn FnMut(&Progress),
     ) -> Result<ToolResult, RequestError> {
-        let mut params = Params::new();
-        params.insert(
-            "name",
-            to_raw_value(name).map_err(|error| unreadable("tools/call", error))?,
-        );
-        params.insert("arguments", arguments.to_owned());
-        let raw = self.request_with_progress("tools/call", params, on_progress)?;
-        read_tool_result(raw)
+        #[derive(Serialize)]
+        struct Call<'a> {
+            name: &'a str,
+            arguments: &'a RawValue,
+        }
+        let raw = self.listen("tools/call", &Call { name, arguments }, &mut |id, name, params| {
+            if name == "notifications/progress"
+                && let Some(progress) = progress_of(id, params)
+            {
+                on_progress(&progress);
+            }
+            ControlFlow::Continue(())
+        })?;
+        read_tool_result(raw.ok_or_else(|| unreadable("tools/call", "there is none"))?)
     }
 
     /// Calls one of Colibri's own tools; its structured content, read and as it came.
@@ -336,22 +334,37 @@ impl Connection {
         let structured = result
             .structured
             .ok_or_else(|| unreadable(name, "it has no structuredContent"))?;
-        let typed = serde_json::from_str(structured.get()).map_err(|error| unreadable(name, error))?;
-        Ok((typed, structured))
+        Ok((read(name, &structured)?, structured))
     }
 }
 
-/// A request's parameters, each as JSON text, so that numbers keep their digits.
-pub type Params = BTreeMap<&'static str, Box<RawValue>>;
+/// Reads what the daemon said, in an answer to `method` or before it.
+pub fn read<'a, T: Deserialize<'a>>(method: &str, raw: &'a RawValue) -> Result<T, RequestError> {
+    serde_json::from_str(raw.get()).map_err(|error| unreadable(method, error))
+}
 
-fn unreadable(method: &str, why: impl ToString) -> RequestError {
+pub fn unreadable(method: &str, why: impl ToString) -> RequestError {
     RequestError::Unreadable {
         method: method.to_owned(),
         why: why.to_string(),
     }
 }
 
-fn request_line(id: u64, method: &str, mut params: Params) -> Result<Vec<u8>, serde_json::Error> {
+fn request_line(id: u64, method: &str, params: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
+    #[derive(Serialize)]
+    struct Request<'a, P> {
+        jsonrpc: &'static str,
+        id: u64,
+        method: &'a str,
+        params: Params<'a, P>,
+    }
+    #[derive(Serialize)]
+    struct Params<'a, P> {
+        #[serde(flatten)]
+        own: &'a P,
+        #[serde(rename = "_meta")]
+        meta: Value,
+    }
     // The per-request fields of 2026-07-28 (basic/index, "_meta"); the token asks for progress.
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": PROTOCOL_VERSION,
@@ -359,19 +372,11 @@ fn request_line(id: u64, method: &str, mut params: Params) -> Result<Vec<u8>, se
         "io.modelcontextprotocol/clientCapabilities": {},
         "progressToken": id,
     });
-    params.insert("_meta", to_raw_value(&meta)?);
-    #[derive(serde::Serialize)]
-    struct Request<'a> {
-        jsonrpc: &'static str,
-        id: u64,
-        method: &'a str,
-        params: Params,
-    }
     let mut line = serde_json::to_vec(&Request {
         jsonrpc: "2.0",
         id,
         method,
-        params,
+        params: Params { own: params, meta },
     })?;
     line.push(b'\n');
     Ok(line)
@@ -565,7 +570,7 @@ mod tests {
     fn says_hello_then_requests_with_what_the_protocol_demands() {
         let (_dir, socket, daemon) = daemon(vec![vec![r#"{"jsonrpc":"2.0","id":ID,"result":{"n":1e400}}"#]]);
         let mut connection = Connection::open(&socket, &[Gate::Write, Gate::External]).unwrap();
-        let result = connection.request("tools/list", Params::new()).unwrap();
+        let result = connection.request("tools/list", &json!({})).unwrap();
         assert_eq!(result.get(), r#"{"n":1e400}"#);
         let seen = daemon.join().unwrap();
         assert_eq!(seen[0], r#"{"colibri":1,"narrow":["write","external"]}"#);
@@ -621,7 +626,7 @@ mod tests {
             vec![],
         ]);
         let mut connection = Connection::open(&socket, &[]).unwrap();
-        let mut next = || connection.request("m", Params::new()).unwrap_err();
+        let mut next = || connection.request("m", &json!({})).unwrap_err();
         assert!(matches!(next(), RequestError::Refused { code: -32602, message } if message == "no such tool"));
         assert!(matches!(next(), RequestError::InputRequired));
         assert!(matches!(next(), RequestError::Unreadable { .. }));

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::connection::{RequestError, Unavailable};
-use crate::records::TrailCommandError;
 use colibri_trail::ProofError;
 
 /// Why a command did not succeed. Each has its exit status, as in sysexits(3) where that has one.
@@ -31,9 +30,20 @@ pub enum Failure {
         /// What the system says.
         source: io::Error,
     },
-    /// The trail cannot be read, or does not hold.
+    /// A file cannot be read or written.
+    #[error("{}: {source}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A proof cannot be made, or does not hold.
     #[error(transparent)]
-    Trail(#[from] TrailCommandError),
+    Proof(#[from] ProofError),
+    /// What was named is not there, or is not what it should be.
+    #[error("{0}")]
+    Data(String),
     /// An SSH key asked for more than it may.
     #[error("{0}")]
     Refused(String),
@@ -43,9 +53,9 @@ pub enum Failure {
     /// What was asked for is root's to see.
     #[error("doctor --root must be run as root")]
     NotRoot,
-    /// Writing failed.
+    /// What was to be said cannot be written.
     #[error("cannot write: {0}")]
-    Output(io::Error),
+    Output(#[from] io::Error),
 }
 
 impl Failure {
@@ -59,33 +69,22 @@ impl Failure {
         match self {
             Failure::ToolError | Failure::Request(RequestError::Tool(_) | RequestError::InputRequired) => 1,
             Failure::Usage(_) => Self::USAGE,
-            Failure::Request(RequestError::Refused { .. }) => 65,
+            Failure::Request(RequestError::Refused { .. }) | Failure::Data(_) => 65,
+            Failure::File { source, .. } | Failure::Proof(ProofError::Io(source)) => match source.kind() {
+                io::ErrorKind::NotFound => 66,
+                io::ErrorKind::PermissionDenied => 77,
+                _ => 74,
+            },
+            Failure::Proof(ProofError::NoAnchor) => Self::USAGE,
+            Failure::Proof(ProofError::NoRecord(_) | ProofError::NotSealed(_) | ProofError::Form(_)) => 65,
+            Failure::Proof(ProofError::Damaged { .. } | ProofError::Root(_) | ProofError::Checkpoint(_)) => 1,
             Failure::Unavailable(Unavailable::Denied { .. }) | Failure::NotRoot | Failure::Refused(_) => 77,
             Failure::Unavailable(_) | Failure::Request(RequestError::Lost { .. }) => Self::UNAVAILABLE,
             Failure::Request(RequestError::Unreadable { .. }) | Failure::Machine(_) => 70,
             Failure::Output(_) => 74,
             Failure::Metrics { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
             Failure::Metrics { .. } => Self::UNAVAILABLE,
-            Failure::Trail(error) => trail_exit_code(error),
         }
-    }
-}
-
-fn trail_exit_code(error: &TrailCommandError) -> u8 {
-    let io_code = |error: &io::Error| match error.kind() {
-        io::ErrorKind::NotFound => 66,
-        io::ErrorKind::PermissionDenied => 77,
-        _ => 74,
-    };
-    match error {
-        TrailCommandError::Io { source, .. } | TrailCommandError::Proof(ProofError::Io(source)) => io_code(source),
-        TrailCommandError::Output(_) => 74,
-        TrailCommandError::Time(_) | TrailCommandError::Proof(ProofError::NoAnchor) => Failure::USAGE,
-        TrailCommandError::Server { .. }
-        | TrailCommandError::Key { .. }
-        | TrailCommandError::Segment(_)
-        | TrailCommandError::Proof(ProofError::NoRecord(_) | ProofError::NotSealed(_) | ProofError::Form(_)) => 65,
-        TrailCommandError::Proof(ProofError::Damaged { .. } | ProofError::Root(_) | ProofError::Checkpoint(_)) => 1,
     }
 }
 
@@ -94,11 +93,7 @@ pub fn finish(outcome: Result<ExitCode, Failure>) -> ExitCode {
     match outcome {
         Ok(code) => code,
         // `colibri-mcp tools | head` is no failure.
-        Err(Failure::Output(error) | Failure::Trail(TrailCommandError::Output(error)))
-            if error.kind() == io::ErrorKind::BrokenPipe =>
-        {
-            ExitCode::SUCCESS
-        }
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
             if !matches!(failure, Failure::ToolError) {
                 eprintln!("colibri-mcp: {}", colibri_text::visible_lines(&failure.to_string()));

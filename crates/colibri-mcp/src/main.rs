@@ -16,8 +16,8 @@ use std::process::ExitCode;
 use clap::builder::FalseyValueParser;
 use clap::{CommandFactory, FromArgMatches, Parser};
 
-use bridge::{BridgeError, Ended};
-use commands::{Command, Context};
+use commands::Command;
+use commands::context::Context;
 use connection::{Connection, Gate};
 use failure::Failure;
 
@@ -78,7 +78,7 @@ Exit status:
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     if let Some((socket, narrow)) = plain_bridge(&arguments, |name| std::env::var_os(name).is_some()) {
-        return run_bridge(paths::socket(socket), narrow);
+        return bridge::run(paths::socket(socket), narrow);
     }
     let parsed = command_line()
         .try_get_matches()
@@ -105,7 +105,7 @@ fn main() -> ExitCode {
                 narrow,
                 json: cli.json,
             };
-            failure::finish(command.run(&context))
+            failure::finish(command.run(&context, command_line))
         }
         None => {
             let wanted = [(cli.write, Gate::Write), (cli.external_call, Gate::External)];
@@ -119,7 +119,7 @@ fn main() -> ExitCode {
                 let socket = socket.clone();
                 std::thread::spawn(move || warn(&socket, &wanted, cli.external_config.as_deref()));
             }
-            run_bridge(socket, narrow)
+            bridge::run(socket, narrow)
         }
     }
 }
@@ -152,19 +152,6 @@ fn plain_bridge(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> Option
         }
     }
     Some((socket, narrow))
-}
-
-/// Bridges until the client or the daemon ends it; says why where that is a failure.
-fn run_bridge(socket: PathBuf, narrow: Vec<Gate>) -> ExitCode {
-    match bridge::run(socket, narrow) {
-        // A client that closes stdout is gone: there is nobody to tell.
-        Ok(Ended::Well) | Err(BridgeError::Output(_)) => ExitCode::SUCCESS,
-        Ok(Ended::WithoutDaemon) => ExitCode::from(Failure::UNAVAILABLE),
-        Err(error @ BridgeError::Replay(_)) => {
-            eprintln!("colibri-mcp: {}", terminal::line(&error.to_string()));
-            ExitCode::from(Failure::UNAVAILABLE)
-        }
-    }
 }
 
 /// Says on stderr what the daemon has otherwise than this client was configured to want: closed gates, another registry.

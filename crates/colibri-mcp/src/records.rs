@@ -7,17 +7,18 @@ use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, BufReader, Read as _, Write};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use nix::unistd::{Uid, User};
 
+use crate::failure::Failure;
 use crate::terminal::counted;
 use colibri_trail::{
-    Extent, Fields, Filter, NoteError, ProofError, Report, SegmentName, Shown, Stats, Verifier, Vouched, Voucher,
-    WitnessedHeads, check_proof, directory, drop_segments, last_seal, note_path, open_regular, prove, sealed_segments,
-    show, stats, verifier_path, verify,
+    Extent, Fields, Filter, NoteError, Report, SegmentName, Shown, Stats, Verifier, Vouched, Voucher, WitnessedHeads,
+    check_proof, directory, drop_segments, last_seal, note_path, open_regular, prove, sealed_segments, show, stats,
+    verifier_path, verify,
 };
 
 /// Longest public key that is read, bytes.
@@ -26,59 +27,16 @@ const MAX_KEY: u64 = 4096;
 /// Longest proof that is read, bytes.
 const MAX_PROOF: u64 = 256 << 20;
 
-/// Why a trail command could not do its work.
-#[derive(Debug, thiserror::Error)]
-pub enum TrailCommandError {
-    /// A file could not be read, or the output not written.
-    #[error("{path}: {source}", path = path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The output could not be written.
-    #[error("cannot write the output: {0}")]
-    Output(#[from] io::Error),
-    /// A time is not in the form that filters take.
-    #[error("{0:?} is not a time: write 2026-11-21 or 2026-11-21T22:30:00Z (UTC)")]
-    Time(String),
-    /// A key cannot be read.
-    #[error("{path}: {source}", path = path.display())]
-    Key {
-        /// The file it came from.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: NoteError,
-    },
-    /// A proof cannot be made or does not hold.
-    #[error(transparent)]
-    Proof(#[from] ProofError),
-    /// No call of this server is in the trail.
-    #[error("the trail has no call of a server {server:?}; it has calls of: {known}")]
-    Server {
-        /// What was asked for.
-        server: String,
-        /// Those that are there.
-        known: String,
-    },
-    /// Not the name of a segment that is complete.
-    #[error("{0:?} is not the name of a complete segment; `colibri-mcp trail segments` lists them")]
-    Segment(String),
-}
-
-type Result<T> = std::result::Result<T, TrailCommandError>;
-
-fn at(path: &Path) -> impl FnOnce(io::Error) -> TrailCommandError {
+fn at(path: &Path) -> impl FnOnce(io::Error) -> Failure {
     let path = path.to_owned();
-    move |source| TrailCommandError::Io { path, source }
+    move |source| Failure::File { path, source }
 }
 
 /// The key that checks the checkpoints: from `file`, else the one in the state directory, if there is one.
 ///
 /// # Errors
 /// Where the file is not there (an own one may be missing), cannot be read, or holds no key.
-pub fn verifier(state_dir: &Path, file: Option<&Path>) -> Result<Option<Verifier>> {
+pub fn verifier(state_dir: &Path, file: Option<&Path>) -> Result<Option<Verifier>, Failure> {
     let own = verifier_path(state_dir);
     let path = file.unwrap_or(&own);
     // A key that somebody names may come through a pipe; one in the daemon's directory must not hold who reads it.
@@ -89,10 +47,10 @@ pub fn verifier(state_dir: &Path, file: Option<&Path>) -> Result<Option<Verifier
     let mut text = String::new();
     match opened.and_then(|file| file.take(MAX_KEY).read_to_string(&mut text)) {
         Ok(_) => {
-            let key = text.trim().parse().map_err(|source| TrailCommandError::Key {
-                path: path.into(),
-                source,
-            })?;
+            let key = text
+                .trim()
+                .parse()
+                .map_err(|source: NoteError| Failure::Data(format!("{}: {source}", path.display())))?;
             Ok(Some(key))
         }
         Err(error) if file.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -117,7 +75,7 @@ pub fn print_verify(
     key: Option<&Verifier>,
     json: bool,
     out: &mut dyn Write,
-) -> Result<u8> {
+) -> Result<u8, Failure> {
     // Log and note before the trail: what a running daemon adds between the two is in the trail already.
     let mut heads = match log {
         Some(path) if path == Path::new("-") => WitnessedHeads::read(io::stdin().lock(), key).map_err(at(path))?,
@@ -247,7 +205,7 @@ pub fn print_show(
     follow: Option<&AtomicBool>,
     json: bool,
     out: &mut dyn Write,
-) -> Result<u64> {
+) -> Result<u64, Failure> {
     check_times(filter)?;
     let mut failed = None;
     let mut users = Users::default();
@@ -291,16 +249,18 @@ pub fn print_show(
     }
 }
 
-fn check_times(filter: &Filter) -> Result<()> {
+fn check_times(filter: &Filter) -> Result<(), Failure> {
     let mut times = [&filter.since, &filter.until].into_iter().flatten();
     match times.find(|time| !Filter::is_time(time)) {
-        Some(time) => Err(TrailCommandError::Time(time.clone())),
+        Some(time) => Err(Failure::Usage(format!(
+            "{time:?} is not a time: write 2026-11-21 or 2026-11-21T22:30:00Z (UTC)"
+        ))),
         None => Ok(()),
     }
 }
 
 /// Nothing passed the filter: a server that was never called is a mistake worth telling.
-fn check_server(dir: &Path, filter: &Filter) -> Result<()> {
+fn check_server(dir: &Path, filter: &Filter) -> Result<(), Failure> {
     let Some(server) = &filter.server else {
         return Ok(());
     };
@@ -310,14 +270,14 @@ fn check_server(dir: &Path, filter: &Filter) -> Result<()> {
     if known.contains(server) {
         return Ok(());
     }
-    Err(TrailCommandError::Server {
-        server: server.clone(),
-        known: if known.is_empty() {
-            "none".to_owned()
-        } else {
-            known.join(", ")
-        },
-    })
+    let known = if known.is_empty() {
+        "none".to_owned()
+    } else {
+        known.join(", ")
+    };
+    Err(Failure::Data(format!(
+        "the trail has no call of a server {server:?}; it has calls of: {known}"
+    )))
 }
 
 /// Names of users, looked up once each.
@@ -377,7 +337,7 @@ fn one_line(record: &Shown<'_>, users: &mut Users) -> String {
 ///
 /// # Errors
 /// Where there is no such record, or no seal after it.
-pub fn print_prove(dir: &Path, n: u64, out: &mut dyn Write) -> Result<()> {
+pub fn print_prove(dir: &Path, n: u64, out: &mut dyn Write) -> Result<(), Failure> {
     let proof = prove(dir, n)?;
     writeln!(
         out,
@@ -391,7 +351,12 @@ pub fn print_prove(dir: &Path, n: u64, out: &mut dyn Write) -> Result<()> {
 ///
 /// # Errors
 /// Where the file cannot be read or the proof does not hold.
-pub fn print_check_proof(file: &Path, root: Option<&str>, key: Option<&Verifier>, out: &mut dyn Write) -> Result<()> {
+pub fn print_check_proof(
+    file: &Path,
+    root: Option<&str>,
+    key: Option<&Verifier>,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     let mut text = String::new();
     let opened = File::open(file).map_err(at(file))?;
     opened.take(MAX_PROOF).read_to_string(&mut text).map_err(at(file))?;
@@ -411,7 +376,7 @@ pub fn print_check_proof(file: &Path, root: Option<&str>, key: Option<&Verifier>
 ///
 /// # Errors
 /// Where the trail cannot be read or a time is none.
-pub fn print_stats(dir: &Path, filter: &Filter, json: bool, out: &mut dyn Write) -> Result<()> {
+pub fn print_stats(dir: &Path, filter: &Filter, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
     check_times(filter)?;
     let stats = stats(dir, filter).map_err(at(dir))?;
     if stats.rows.is_empty() {
@@ -482,7 +447,7 @@ fn stats_table(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
 ///
 /// # Errors
 /// Where the directory cannot be read.
-pub fn print_segments(dir: &Path, out: &mut dyn Write) -> Result<()> {
+pub fn print_segments(dir: &Path, out: &mut dyn Write) -> Result<(), Failure> {
     for name in sealed_segments(dir).map_err(at(dir))? {
         writeln!(out, "{name}")?;
     }
@@ -494,8 +459,12 @@ pub fn print_segments(dir: &Path, out: &mut dyn Write) -> Result<()> {
 ///
 /// # Errors
 /// Where there is no such segment or it cannot be read.
-pub fn export(dir: &Path, name: &str, seal: bool, out: &mut dyn Write) -> Result<()> {
-    let unknown = || TrailCommandError::Segment(name.to_owned());
+pub fn export(dir: &Path, name: &str, seal: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    let unknown = || {
+        Failure::Data(format!(
+            "{name:?} is not the name of a complete segment; `colibri-mcp trail segments` lists them"
+        ))
+    };
     let segment = SegmentName::parse(&format!("{name}.jsonl"), "jsonl").ok_or_else(unknown)?;
     if !sealed_segments(dir).map_err(at(dir))?.contains(&segment) {
         return Err(unknown());
@@ -515,7 +484,7 @@ pub fn export(dir: &Path, name: &str, seal: bool, out: &mut dyn Write) -> Result
 ///
 /// # Errors
 /// Where a segment cannot be read or removed.
-pub fn print_drop(state_dir: &Path, keep_days: u32, out: &mut dyn Write) -> Result<()> {
+pub fn print_drop(state_dir: &Path, keep_days: u32, out: &mut dyn Write) -> Result<(), Failure> {
     let dir = directory(state_dir);
     let keep = Duration::from_secs(u64::from(keep_days) * 86_400);
     let dropped = drop_segments(&dir, keep, SystemTime::now()).map_err(at(&dir))?;
@@ -530,6 +499,7 @@ pub fn print_drop(state_dir: &Path, keep_days: u32, out: &mut dyn Write) -> Resu
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
     use std::sync::Arc;
 
     use super::*;
@@ -703,7 +673,7 @@ mod tests {
         };
         assert!(matches!(
             print_show(&segments, &filter, None, None, true, &mut Vec::new()),
-            Err(TrailCommandError::Time(_))
+            Err(Failure::Usage(_))
         ));
     }
 
@@ -789,7 +759,7 @@ mod tests {
                 said.to_string().contains("\"nothere\"; it has calls of: github"),
                 "{said}"
             );
-            assert_eq!(crate::failure::Failure::from(said).exit_code(), 65);
+            assert_eq!(said.exit_code(), 65);
         }
         assert_eq!(
             print_show(&segments, &filter("github"), None, None, false, &mut Vec::new()).unwrap(),
@@ -849,7 +819,7 @@ mod tests {
         for bad in ["../../etc/passwd", "x", "0000000099-20261121", ""] {
             assert!(matches!(
                 export(&segments, bad, false, &mut Vec::new()),
-                Err(TrailCommandError::Segment(_))
+                Err(Failure::Data(_))
             ));
         }
     }

@@ -30,9 +30,8 @@ pub fn json(raw: &RawValue) -> String {
 /// Writes to stdout, with a newline. A reader that has gone is a [`Failure`], not a panic.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{text}")
-        .and_then(|()| out.flush())
-        .map_err(Failure::Output)
+    writeln!(out, "{text}")?;
+    Ok(out.flush()?)
 }
 
 /// How a cell is meant.

@@ -12,9 +12,10 @@
 //! - the ids of requests from the daemon that the client has not answered: a late answer must not reach the new daemon,
 //!   which may use the same id for another question.
 
+mod in_flight;
+mod refusal;
 mod scan;
 
-use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -22,14 +23,17 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
-
-use super::connection::{Gate, Unavailable, dial};
-use super::lines::{LINE_LIMIT, LineBuffer, Piece, each_line};
-use colibri_protocol::error::{Code, Failure, RpcError};
+use crate::connection::{Gate, Unavailable, dial};
+use crate::failure::Failure;
+use crate::lines::{LINE_LIMIT, LineBuffer, Piece, each_line};
+use crate::terminal;
+use colibri_protocol::error::Code;
+use in_flight::{InFlight, Opened, Sent, Session};
+use refusal::{error_line, refusal};
 use scan::{Message, comparable};
 
 /// How long requests wait for a daemon that has just gone, before they are told that there is none.
@@ -76,15 +80,8 @@ struct State {
     link: Link,
     /// Somebody waits for the next attempt to connect.
     wanted: bool,
-    pending: HashMap<Id, Pending>,
-    session: Option<Session>,
-    /// Requests from the daemon that the client has not answered.
-    asked: HashSet<Id>,
-    /// Those of a daemon that is gone.
-    stale: HashSet<Id>,
-    /// Subscriptions that were sent again: the client already knows that they are acknowledged.
-    resubscribed: HashSet<Id>,
     input_ended: bool,
+    in_flight: InFlight,
 }
 
 #[derive(Debug)]
@@ -100,38 +97,6 @@ enum Link {
     },
 }
 
-/// A request that waits for its answer.
-#[derive(Debug)]
-enum Pending {
-    Call,
-    /// The line is kept: it can be sent again.
-    Initialize(Line),
-    /// The line is kept: it can be sent again.
-    Listen(Line),
-}
-
-/// A line with its newline.
-type Line = Box<[u8]>;
-/// A request's id, in the form that [`comparable`] gives it.
-type Id = Box<[u8]>;
-
-/// A request that can be sent again.
-#[derive(Debug, Clone)]
-struct Sent {
-    id: Id,
-    line: Line,
-}
-
-/// A legacy session, as the client opened it.
-#[derive(Debug, Clone)]
-struct Session {
-    initialize: Sent,
-    initialized: Option<Line>,
-    set_level: Option<Sent>,
-    version: String,
-    lists_change: Vec<&'static str>,
-}
-
 impl<W: Write + Send> Bridge<W> {
     /// A bridge to the daemon at `socket`, which writes to `output`.
     pub fn new(socket: PathBuf, narrow: Vec<Gate>, output: W) -> Bridge<W> {
@@ -142,12 +107,8 @@ impl<W: Write + Send> Bridge<W> {
                 why: String::new(),
             },
             wanted: false,
-            pending: HashMap::new(),
-            session: None,
-            asked: HashSet::new(),
-            stale: HashSet::new(),
-            resubscribed: HashSet::new(),
             input_ended: false,
+            in_flight: InFlight::default(),
         };
         Bridge {
             socket,
@@ -251,7 +212,7 @@ impl<W: Write + Send> Bridge<W> {
             return self.answer(&errors);
         };
         let drop_these: Vec<_> = each_line(piece)
-            .filter(|(_, line)| !state.note_sent(line))
+            .filter(|(_, line)| !state.in_flight.note_sent(line))
             .map(|(range, _)| range)
             .collect();
         drop(state);
@@ -304,7 +265,7 @@ impl<W: Write + Send> Bridge<W> {
         };
         let stream = stream.clone();
         let _ = stream.shutdown(Shutdown::Write);
-        let waits = |state: &mut State| matches!(state.link, Link::Up(_)) && state.has_calls();
+        let waits = |state: &mut State| matches!(state.link, Link::Up(_)) && state.in_flight.has_calls();
         let state = self
             .changed
             .wait_while(state, waits)
@@ -328,26 +289,14 @@ impl<W: Write + Send> Bridge<W> {
             socket: self.socket.clone(),
             source,
         };
-        let session = self.state().session.clone();
+        let session = self.state().in_flight.session();
         if let Some(session) = session
             && let Err(source) = self.replay(&stream, buffer, &session)?
         {
             return Ok(Err(broken(source)));
         }
         let mut state = self.state();
-        let mut again = Vec::new();
-        let mut listens = Vec::new();
-        for (id, pending) in &state.pending {
-            match pending {
-                Pending::Initialize(line) => again.extend_from_slice(line),
-                Pending::Listen(line) => {
-                    listens.push(id.clone());
-                    again.extend_from_slice(line);
-                }
-                Pending::Call => {}
-            }
-        }
-        state.resubscribed.extend(listens);
+        let again = state.in_flight.again();
         if let Err(source) = (&stream).write_all(&again) {
             return Ok(Err(broken(source)));
         }
@@ -464,7 +413,7 @@ impl<W: Write + Send> Bridge<W> {
                 Ok(Piece::TooLong(beginning)) => {
                     let text = format!("the answer is longer than the limit of {LINE_LIMIT} bytes a line");
                     if let Message::Answer { id } = scan::message(beginning)
-                        && self.state().pending.remove(&comparable(id)).is_some()
+                        && self.state().in_flight.is_answered(id)
                     {
                         self.answer(&error_line(id, Code::FrameTooLong, text))?;
                     }
@@ -482,10 +431,10 @@ impl<W: Write + Send> Bridge<W> {
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.state();
         let drop_these: Vec<_> = each_line(piece)
-            .filter(|(_, line)| !state.note_received(line))
+            .filter(|(_, line)| !state.in_flight.note_received(line))
             .map(|(range, _)| range)
             .collect();
-        let tell = state.input_ended && !state.has_calls();
+        let tell = state.input_ended && !state.in_flight.has_calls();
         drop(state);
         write_except(&mut *output, piece, &drop_these)
             .and_then(|()| output.flush())
@@ -505,223 +454,11 @@ impl<W: Write + Send> Bridge<W> {
             failures: 0,
             why: String::new(),
         };
-        let mut lines = Vec::new();
-        state.pending.retain(|id, pending| {
-            let keep = !ended && !matches!(pending, Pending::Call);
-            // A subscription that ends with the session needs no error.
-            if !keep && !matches!(pending, Pending::Listen(_)) {
-                let text = "colibri-mcpd restarted, or was stopped, while this request was in flight: it may have run, \
-                            or not";
-                lines.extend(error_line(id, Code::ConnectionLost, text));
-            }
-            keep
-        });
-        let asked = std::mem::take(&mut state.asked);
-        for id in &asked {
-            lines.extend_from_slice(br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"#);
-            lines.extend_from_slice(id);
-            lines.extend_from_slice(b",\"reason\":\"colibri-mcpd restarted\"}}\n");
-        }
-        state.stale.extend(asked);
-        state.resubscribed.clear();
+        let lines = state.in_flight.lost(ended);
         self.changed.notify_all();
         drop(state);
         self.answer(&lines)?;
         Ok(ended)
-    }
-}
-
-impl State {
-    /// Notes a line that is about to go to the daemon. False if it must not.
-    fn note_sent(&mut self, line: &[u8]) -> bool {
-        if scan::is_batch(line) {
-            // Nothing in a batch opens a session or a subscription (MCP 2025-03-26, basic: lifecycle).
-            for message in scan::messages(line) {
-                if let Message::Request { id, .. } = scan::message(message) {
-                    self.pending.insert(comparable(id), Pending::Call);
-                }
-            }
-            return true;
-        }
-        match scan::message(line) {
-            Message::Request { id, method } => {
-                let id = comparable(id);
-                let pending = match method {
-                    b"initialize" => Pending::Initialize(line.into()),
-                    b"subscriptions/listen" => Pending::Listen(line.into()),
-                    b"logging/setLevel" => {
-                        if let Some(session) = &mut self.session {
-                            session.set_level = Some(Sent {
-                                id: id.clone(),
-                                line: line.into(),
-                            });
-                        }
-                        Pending::Call
-                    }
-                    _ => Pending::Call,
-                };
-                self.pending.insert(id, pending);
-            }
-            Message::Notification {
-                method: b"notifications/initialized",
-            } => {
-                if let Some(session) = &mut self.session {
-                    session.initialized = Some(line.into());
-                }
-            }
-            Message::Notification {
-                method: b"notifications/cancelled",
-            } => {
-                if let Some(id) = scan::cancelled_request(line) {
-                    self.pending.remove(&id);
-                }
-            }
-            Message::Answer { id } if !(self.stale.is_empty() && self.asked.is_empty()) => {
-                let id = comparable(id);
-                if self.stale.remove(&id) {
-                    return false;
-                }
-                self.asked.remove(&id);
-            }
-            _ => {}
-        }
-        true
-    }
-
-    /// Notes a line from the daemon. False if the client must not see it.
-    fn note_received(&mut self, line: &[u8]) -> bool {
-        if scan::is_batch(line) {
-            for message in scan::messages(line) {
-                if let Message::Answer { id } = scan::message(message) {
-                    self.pending.remove(&comparable(id));
-                }
-            }
-            return true;
-        }
-        match scan::message(line) {
-            Message::Answer { id } => {
-                let id = comparable(id);
-                if let Some(Pending::Initialize(request)) = self.pending.remove(&id)
-                    && let Ok(opened) = Opened::read(line)
-                {
-                    self.session = Some(Session {
-                        initialize: Sent { id, line: request },
-                        initialized: None,
-                        set_level: None,
-                        version: opened.version,
-                        lists_change: opened.lists_change,
-                    });
-                }
-            }
-            Message::Request { id, .. } => {
-                self.asked.insert(comparable(id));
-            }
-            Message::Notification {
-                method: b"notifications/cancelled",
-            } if !self.asked.is_empty() => {
-                if let Some(id) = scan::cancelled_request(line) {
-                    self.asked.remove(&id);
-                }
-            }
-            Message::Notification {
-                method: b"notifications/subscriptions/acknowledged",
-            } if !self.resubscribed.is_empty() => {
-                return !scan::acknowledged_subscription(line).is_some_and(|id| self.resubscribed.remove(&id));
-            }
-            _ => {}
-        }
-        true
-    }
-
-    /// Whether requests wait for answers; a subscription's answer is its end, and not waited for.
-    fn has_calls(&self) -> bool {
-        self.pending
-            .values()
-            .any(|pending| !matches!(pending, Pending::Listen(_)))
-    }
-}
-
-/// What an answer to `initialize` says of the session.
-struct Opened {
-    version: String,
-    /// The lists of which the daemon says that it tells when they change.
-    lists_change: Vec<&'static str>,
-}
-
-impl Opened {
-    fn read(line: &[u8]) -> Result<Opened, String> {
-        #[derive(Deserialize)]
-        struct Line {
-            result: Option<InitializeResult>,
-            error: Option<ErrorText>,
-        }
-        #[derive(Deserialize)]
-        struct ErrorText {
-            message: String,
-        }
-        #[derive(Deserialize)]
-        struct InitializeResult {
-            #[serde(rename = "protocolVersion")]
-            version: String,
-            #[serde(default)]
-            capabilities: HashMap<String, serde_json::Value>,
-        }
-        let line: Line = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-        let Some(result) = line.result else {
-            return Err(line.error.map_or("no result".to_owned(), |error| error.message));
-        };
-        let lists_change = ["tools", "prompts", "resources"]
-            .into_iter()
-            .filter(|list| {
-                result
-                    .capabilities
-                    .get(*list)
-                    .is_some_and(|list| list["listChanged"] == true)
-            })
-            .collect();
-        Ok(Opened {
-            version: result.version,
-            lists_change,
-        })
-    }
-}
-
-/// One error answer, with its newline. `id` is JSON text.
-fn error_line(id: &[u8], code: Code, text: impl Into<String>) -> Vec<u8> {
-    let failure = Failure::new(code, text);
-    let (message, data) = (failure.to_string(), Some(failure.data()));
-    let error = RpcError {
-        code: code.row().number,
-        message,
-        data,
-    }
-    .to_json();
-    [
-        br#"{"jsonrpc":"2.0","id":"#,
-        id,
-        br#","error":"#,
-        error.as_bytes(),
-        b"}\n",
-    ]
-    .concat()
-}
-
-/// The answer to a line that finds no daemon: nothing for what wants no answer.
-fn refusal(line: &[u8], why: &str) -> Vec<u8> {
-    let errors: Vec<_> = scan::messages(line)
-        .into_iter()
-        .filter_map(|message| match scan::message(message) {
-            Message::Request { id, .. } => Some(error_line(id, Code::DaemonUnreachable, why)),
-            _ => None,
-        })
-        .collect();
-    match errors.as_slice() {
-        [one] if !scan::is_batch(line) => one.clone(),
-        [] => Vec::new(),
-        many => {
-            let inner: Vec<_> = many.iter().map(|error| error.trim_ascii_end()).collect();
-            [b"[", inner.join(&b","[..]).as_slice(), b"]\n"].concat()
-        }
     }
 }
 
@@ -735,8 +472,21 @@ fn write_except(to: &mut impl Write, piece: &[u8], without: &[Range<usize>]) -> 
     to.write_all(&piece[start..])
 }
 
+/// Bridges until the client or the daemon ends it; says why where that is a failure.
+pub fn run(socket: PathBuf, narrow: Vec<Gate>) -> ExitCode {
+    match bridge_stdio(socket, narrow) {
+        // A client that closes stdout is gone: there is nobody to tell.
+        Ok(Ended::Well) | Err(BridgeError::Output(_)) => ExitCode::SUCCESS,
+        Ok(Ended::WithoutDaemon) => ExitCode::from(Failure::UNAVAILABLE),
+        Err(error @ BridgeError::Replay(_)) => {
+            eprintln!("colibri-mcp: {}", terminal::line(&error.to_string()));
+            ExitCode::from(Failure::UNAVAILABLE)
+        }
+    }
+}
+
 /// Bridges this process's stdin and stdout. Returns how it ended.
-pub fn run(socket: PathBuf, narrow: Vec<Gate>) -> Result<Ended, BridgeError> {
+fn bridge_stdio(socket: PathBuf, narrow: Vec<Gate>) -> Result<Ended, BridgeError> {
     // Plain files: the standard library's own handles buffer, and split output at newlines.
     let input = File::from(io::stdin().as_fd().try_clone_to_owned().map_err(BridgeError::Output)?);
     let output = File::from(io::stdout().as_fd().try_clone_to_owned().map_err(BridgeError::Output)?);

@@ -1,10 +1,9 @@
 //! `colibri-mcp approvals`, `approve`, `deny` and `reload`: what operators do.
 
-use serde::de::DeserializeOwned;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::json;
 
-use super::{Context, Failure};
-use crate::connection::Params;
+use super::context::Context;
+use crate::failure::Failure;
 use crate::terminal;
 use colibri_api::{Approval, Approvals, Decided, Reloaded};
 
@@ -17,8 +16,7 @@ pub struct Decide {
 
 /// Lists the calls that wait.
 pub fn list(context: &Context) -> Result<(), Failure> {
-    let raw = context.ask("colibri/approvals", Params::new())?;
-    let waiting: Approvals = read(&raw)?;
+    let (waiting, raw): (Approvals, _) = context.ask("colibri/approvals", &json!({}))?;
     context.print(&raw, || show(&waiting, width()))
 }
 
@@ -72,17 +70,10 @@ fn arguments(arguments: &str, width: usize) -> String {
     text
 }
 
-fn read<T: DeserializeOwned>(raw: &RawValue) -> Result<T, Failure> {
-    serde_json::from_str(raw.get()).map_err(|error| Failure::Machine(format!("the daemon's answer: {error}")))
-}
-
 /// Approves or denies a call.
 pub fn decide(decide: &Decide, approve: bool, context: &Context) -> Result<(), Failure> {
-    let mut params = Params::new();
-    let id = to_raw_value(&decide.id).map_err(|error| Failure::Machine(error.to_string()))?;
-    params.insert("id", id);
-    let raw = context.ask(if approve { "colibri/approve" } else { "colibri/deny" }, params)?;
-    let Decided { decided, .. } = read(&raw)?;
+    let method = if approve { "colibri/approve" } else { "colibri/deny" };
+    let (Decided { decided, .. }, raw) = context.ask(method, &json!({ "id": decide.id }))?;
     let what = if approve { "Approved" } else { "Denied" };
     context.print(&raw, || {
         format!(
@@ -95,8 +86,7 @@ pub fn decide(decide: &Decide, approve: bool, context: &Context) -> Result<(), F
 
 /// Has the daemon read registry and client policy again.
 pub fn reload(context: &Context) -> Result<(), Failure> {
-    let raw = context.ask("colibri/reload", Params::new())?;
-    let reloaded: Reloaded = read(&raw)?;
+    let (reloaded, raw): (Reloaded, _) = context.ask("colibri/reload", &json!({}))?;
     context.print(&raw, || {
         let blocked = reloaded.blocked.iter().map(|blocked| {
             let (server, reason) = (terminal::line(&blocked.server), terminal::line(&blocked.reason));

@@ -9,9 +9,12 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::tools::{self, OWN, Tool};
-use super::{Context, Failure, missing};
-use crate::connection::{Canceller, Connection, Progress, RequestError, ToolResult};
+use super::context::Context;
+use super::missing;
+use super::signals::on_signals;
+use super::tool_list::{OWN, Tool, exposed, of_server};
+use crate::connection::{Canceller, Connection, Progress, RequestError, ToolResult, unreadable};
+use crate::failure::Failure;
 use crate::terminal;
 use colibri_protocol::Code;
 
@@ -33,7 +36,7 @@ pub struct Arguments {
 /// Runs the command.
 pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
     let mut connection = context.connect()?;
-    cancel_on_signals(connection.canceller().map_err(Failure::Output)?)?;
+    cancel_on_signals(connection.canceller()?)?;
     let whole = match &arguments.args {
         Some(text) => Some(json_object(text)?),
         None => None,
@@ -97,10 +100,7 @@ pub fn call(
         tool,
         arguments,
     })
-    .map_err(|error| RequestError::Unreadable {
-        method: "tools/call".to_owned(),
-        why: error.to_string(),
-    })?;
+    .map_err(|error| unreadable("tools/call", error))?;
     connection.call_tool("colibri_external_mcp_call_tool", &outer, on_progress)
 }
 
@@ -108,9 +108,9 @@ pub fn call(
 fn definition(connection: &mut Connection, arguments: &Arguments, context: &Context) -> Result<Tool, Failure> {
     let Arguments { server, tool, .. } = arguments;
     let listed = if server == OWN {
-        tools::exposed(connection, true)
+        exposed(connection, true)
     } else {
-        tools::of_server(connection, server)
+        of_server(connection, server)
     };
     let otherwise = match listed {
         Ok((tools, _)) => match tools.into_iter().find(|listed| listed.name == *tool) {
@@ -234,7 +234,7 @@ fn typed_value(text: &str, types: &[String]) -> Option<Box<RawValue>> {
 
 /// From now on SIGINT and SIGTERM cancel the call at the server and end this process with 128 and the signal's number.
 fn cancel_on_signals(mut canceller: Canceller) -> Result<(), Failure> {
-    super::on_signals(&[Signal::SIGINT, Signal::SIGTERM], move |signal| {
+    on_signals(&[Signal::SIGINT, Signal::SIGTERM], move |signal| {
         // If the daemon is gone there is nothing left to cancel.
         let _ = canceller.cancel();
         eprintln!("\ncolibri-mcp: cancelled");

@@ -3,8 +3,8 @@
 use clap::Command;
 use clap_complete::Shell;
 
-use super::Failure;
-use crate::{command_line, terminal};
+use crate::failure::Failure;
+use crate::terminal;
 
 /// For which shell.
 #[derive(Debug, clap::Args)]
@@ -13,13 +13,12 @@ pub struct Arguments {
     shell: Shell,
 }
 
-/// Runs the command.
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    terminal::print(script(arguments.shell).trim_end())
+/// Runs the command: completes this command line.
+pub fn run(arguments: &Arguments, command_line: &Command) -> Result<(), Failure> {
+    terminal::print(script(arguments.shell, command_line).trim_end())
 }
 
-fn script(shell: Shell) -> String {
-    let all = command_line();
+fn script(shell: Shell, all: &Command) -> String {
     // What is hidden from people is not offered to them; clap_complete would.
     let mut offered = Command::new("colibri-mcp")
         .version(env!("CARGO_PKG_VERSION"))
@@ -38,13 +37,14 @@ fn script(shell: Shell) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command_line;
     use clap::ValueEnum as _;
     use std::process;
 
     #[test]
     fn hidden_commands_are_offered_by_no_shell() {
         for shell in Shell::value_variants() {
-            let script = script(*shell);
+            let script = script(*shell, &command_line());
             assert!(script.contains("trail") && !script.contains("demo-daemon"), "{shell}");
             assert!(!script.contains("demo-server"), "{shell}");
         }
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn bash_completes_below_the_first_word() {
-        let script = script(Shell::Bash);
+        let script = script(Shell::Bash, &command_line());
         let named = script
             .lines()
             .filter_map(|line| line.trim().strip_prefix("cmd=\"")?.strip_suffix('"'));

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use super::{Context, Failure};
+use super::context::Context;
+use crate::failure::Failure;
 use crate::terminal;
 
 /// Which editor, and from where.

@@ -6,7 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Context, Failure};
+use super::context::Context;
+use crate::failure::Failure;
 use crate::terminal;
 
 /// How long the daemon may take to answer.

@@ -3,15 +3,16 @@
 use colibri_json::nearest;
 use serde_json::json;
 
-use super::tools::{self, OWN};
-use super::{Context, Failure};
+use super::context::Context;
+use super::tool_list::{OWN, exposed, of_server};
 use crate::connection::{Connection, Gate, RequestError};
+use crate::failure::Failure;
 use crate::terminal::counted;
 use colibri_api::{ServerFacts, ServerState, Snapshot};
 use colibri_protocol::Code;
 
 /// The most names in a message.
-const MOST_NAMES: usize = 40;
+const MAX_NAMES: usize = 40;
 
 /// Why there is no such server; `None`: there is one.
 ///
@@ -19,8 +20,7 @@ const MOST_NAMES: usize = 40;
 /// The daemon cannot be asked.
 pub fn server(connection: &mut Connection, id: &str) -> Result<Option<Failure>, Failure> {
     let known = snapshot(connection)?;
-    let ids: Vec<&str> = known.servers.iter().map(|server| server.id.as_str()).collect();
-    Ok((id != OWN && !ids.contains(&id)).then(|| no_server(id, &ids)))
+    Ok((id != OWN && find(&known, id).is_none()).then(|| no_server(id, &known)))
 }
 
 /// Why a server has no such tool; `None`: it has. What may still change is the daemon's answer that the call failed;
@@ -30,51 +30,27 @@ pub fn server(connection: &mut Connection, id: &str) -> Result<Option<Failure>, 
 /// The daemon cannot be asked.
 pub fn tool(connection: &mut Connection, id: &str, name: &str, context: &Context) -> Result<Option<Failure>, Failure> {
     let known = snapshot(connection)?;
-    let server = known.servers.iter().find(|server| server.id == id);
+    let server = find(&known, id);
     if id != OWN && server.is_none() {
-        let ids: Vec<&str> = known.servers.iter().map(|server| server.id.as_str()).collect();
-        return Ok(Some(no_server(id, &ids)));
+        return Ok(Some(no_server(id, &known)));
     }
     let (tools, _) = if id == OWN {
-        tools::exposed(connection, true)?
+        exposed(connection, true)?
     } else {
-        tools::of_server(connection, id)?
+        of_server(connection, id)?
     };
     let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
     if names.contains(&name) {
         return Ok(None);
     }
-    let Some(server) = server else {
-        return Ok(Some(no_tool(id, name, &names)));
-    };
     let closed = !known.daemon.gates.external_call && names.is_empty();
-    let why = server
-        .reason
-        .as_deref()
-        .filter(|why| !why.is_empty())
-        .unwrap_or("no reason is known");
-    Ok(Some(match server.state {
-        ServerState::Blocked | ServerState::Failed | ServerState::BackingOff => later(format!(
-            "server {id} is {}: {why}; whether it has a tool {name} cannot be known now",
-            server.state
-        )),
-        _ if closed && context.narrow.contains(&Gate::External) => later(format!(
-            "the external call gate is closed by --read-only, so server {id}, which was never seen, is not started"
-        )),
-        _ if closed => later(format!(
-            "the external call gate is closed, so server {id}, which was never seen, is not started: ask the operator to \
-             open it (colibri-mcpd --external-call)"
-        )),
-        ServerState::Starting => later(format!(
-            "server {id} is still starting, its tools are not known yet: try again in a moment"
-        )),
-        _ if server.tools_blocked > 0 => refused(format!(
-            "server {id} has no tool {name} that may be called ({} of its tools blocked: \
-             colibri-mcp pin list --waiting){}",
-            server.tools_blocked,
-            meant(name, &names, "it has")
-        )),
-        _ => no_tool(id, name, &names),
+    let why = server.and_then(|server| Some((server, absent(server, closed, context)?)));
+    Ok(Some(match why {
+        Some((server, why)) if matches!(server.state, ServerState::Ready | ServerState::Stopped) && !closed => {
+            refused(format!("{}; {why}", no_such_tool(id, name, &names)))
+        }
+        Some((_, why)) => later(format!("{why}; whether it has a tool {name} cannot be known now")),
+        None => refused(no_such_tool(id, name, &names)),
     }))
 }
 
@@ -84,11 +60,10 @@ pub fn tool(connection: &mut Connection, id: &str, name: &str, context: &Context
 /// The daemon cannot be asked.
 pub fn tools(connection: &mut Connection, id: &str, context: &Context) -> Result<Option<Failure>, Failure> {
     let known = snapshot(connection)?;
-    let Some(server) = known.servers.iter().find(|server| server.id == id) else {
-        return Ok(None);
-    };
     let closed = !known.daemon.gates.external_call;
-    Ok(absent(server, closed, context).map(later))
+    Ok(find(&known, id)
+        .and_then(|server| absent(server, closed, context))
+        .map(later))
 }
 
 /// The servers whose tools are not in the list of all, a line each with the reason.
@@ -97,9 +72,6 @@ pub fn tools(connection: &mut Connection, id: &str, context: &Context) -> Result
 /// The daemon cannot be asked.
 pub fn servers_without_tools(connection: &mut Connection, context: &Context) -> Result<Vec<String>, Failure> {
     let known = snapshot(connection)?;
-    if known.servers.is_empty() {
-        return Ok(Vec::new());
-    }
     let closed = !known.daemon.gates.external_call;
     let absent = |server| absent(server, closed, context);
     Ok(known.servers.iter().filter_map(absent).collect())
@@ -108,14 +80,14 @@ pub fn servers_without_tools(connection: &mut Connection, context: &Context) -> 
 /// Why a server's tools are not there, if they are not, or not all.
 fn absent(server: &ServerFacts, closed: bool, context: &Context) -> Option<String> {
     let id = &server.id;
-    let why = server
-        .reason
-        .as_deref()
-        .filter(|why| !why.is_empty())
-        .unwrap_or("no reason is known");
     match server.state {
         ServerState::Blocked | ServerState::Failed | ServerState::BackingOff => {
-            Some(format!("server {id} is {}: {why}", server.state))
+            let why = server.reason.as_deref().filter(|why| !why.is_empty());
+            Some(format!(
+                "server {id} is {}: {}",
+                server.state,
+                why.unwrap_or("no reason is known")
+            ))
         }
         _ if closed && context.narrow.contains(&Gate::External) => Some(format!(
             "the tools of server {id} are not there: the external call gate is closed by --read-only"
@@ -138,24 +110,27 @@ fn snapshot(connection: &mut Connection) -> Result<Snapshot, Failure> {
     Ok(connection.own_tool("colibri_snapshot", &json!({}))?.0)
 }
 
+fn find<'a>(known: &'a Snapshot, id: &str) -> Option<&'a ServerFacts> {
+    known.servers.iter().find(|server| server.id == id)
+}
+
 /// The daemon's rules, or the state of things, stand against the call.
 fn later(why: String) -> Failure {
     RequestError::Tool(why).into()
 }
 
-fn no_server(id: &str, known: &[&str]) -> Failure {
-    let known_to_all: Vec<&str> = known.iter().copied().chain([OWN]).collect();
-    refused(format!(
-        "there is no server {id}{}",
-        meant(id, &known_to_all, "there are")
-    ))
+fn no_server(id: &str, known: &Snapshot) -> Failure {
+    let ids: Vec<&str> = known.servers.iter().map(|server| server.id.as_str()).collect();
+    refused(no_such_server(id, ids))
 }
 
-fn no_tool(id: &str, name: &str, known: &[&str]) -> Failure {
-    refused(format!(
-        "server {id} has no tool {name}{}",
-        meant(name, known, "it has")
-    ))
+fn no_such_server(id: &str, mut known: Vec<&str>) -> String {
+    known.push(OWN);
+    format!("there is no server {id}{}", meant(id, &known, "there are"))
+}
+
+fn no_such_tool(id: &str, name: &str, known: &[&str]) -> String {
+    format!("server {id} has no tool {name}{}", meant(name, known, "it has"))
 }
 
 fn refused(message: String) -> Failure {
@@ -173,7 +148,7 @@ fn meant(name: &str, known: &[&str], there_are: &str) -> String {
     }
     match known {
         [] => format!("; {there_are} none"),
-        _ if known.len() > MOST_NAMES => format!("; {there_are} {} others", known.len()),
+        _ if known.len() > MAX_NAMES => format!("; {there_are} {} others", known.len()),
         _ => format!("; {there_are}: {}", known.join(", ")),
     }
 }
@@ -221,24 +196,18 @@ mod tests {
 
     #[test]
     fn a_near_name_is_named_and_else_all_of_them() {
-        let text = |failure: Failure| (failure.exit_code(), failure.to_string());
-        let (status, said) = text(no_server("gti", &["git", "time"]));
-        assert_eq!(
-            (status, said.contains("no server gti; did you mean git?")),
-            (65, true),
-            "{said}"
-        );
-        let (_, said) = text(no_server("zzzzzz", &["git", "time"]));
+        let said = no_such_server("gti", vec!["git", "time"]);
+        assert!(said.contains("no server gti; did you mean git?"), "{said}");
+        let said = no_such_server("zzzzzz", vec!["git", "time"]);
         assert!(said.contains("there are: git, time, colibri"), "{said}");
-        let (status, said) = text(no_tool("git", "x", &[]));
-        assert_eq!(
-            (status, said.contains("server git has no tool x; it has none")),
-            (65, true),
-            "{said}"
-        );
+        let said = no_such_tool("git", "x", &[]);
+        assert!(said.contains("server git has no tool x; it has none"), "{said}");
         let many: Vec<String> = (0..99).map(|n| format!("quite-another-name-{n}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        assert!(text(no_tool("git", "x", &many)).1.contains("it has 99 others"));
-        assert_eq!(later(String::new()).exit_code(), 1);
+        assert!(no_such_tool("git", "x", &many).contains("it has 99 others"));
+        assert_eq!(
+            (refused(String::new()).exit_code(), later(String::new()).exit_code()),
+            (65, 1)
+        );
     }
 }

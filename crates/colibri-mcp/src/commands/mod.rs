@@ -4,33 +4,30 @@ pub mod approvals;
 pub mod call;
 pub mod completions;
 pub mod connect;
+pub mod context;
 pub mod demo;
 pub mod doctor;
 pub mod metrics;
 pub mod missing;
 pub mod pin;
 pub mod servers;
+pub mod signals;
 pub mod snapshot;
 pub mod ssh_gate;
 pub mod status;
 pub mod tap;
 pub mod tasks;
+pub mod tool_list;
 pub mod tools;
 pub mod top;
 pub mod trail;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use nix::sys::signal::{SigSet, Signal};
-use serde::de::DeserializeOwned;
-use serde_json::Value;
-use serde_json::value::RawValue;
 
-use crate::connection::{Connection, Gate, Params};
 use crate::failure::Failure;
-use crate::terminal;
+use context::Context;
 
 /// What `colibri-mcp` can be told to do.
 #[derive(Debug, Subcommand)]
@@ -94,22 +91,9 @@ pub enum Command {
     DemoServer(demo::server::Arguments),
 }
 
-/// What every command is given.
-#[derive(Debug)]
-pub struct Context {
-    /// The daemon's socket.
-    pub socket: PathBuf,
-    /// The socket that a flag names.
-    pub chosen: Option<PathBuf>,
-    /// The gates this client keeps closed for itself.
-    pub narrow: Vec<Gate>,
-    /// Whether the answer is for a program.
-    pub json: bool,
-}
-
 impl Command {
-    /// Runs the command.
-    pub fn run(self, context: &Context) -> Result<ExitCode, Failure> {
+    /// Runs the command. `command_line` is all that the program takes.
+    pub fn run(self, context: &Context, command_line: impl FnOnce() -> clap::Command) -> Result<ExitCode, Failure> {
         match self {
             Command::Status => status::run(context)?,
             Command::Servers => servers::run(context)?,
@@ -130,71 +114,10 @@ impl Command {
             Command::SshGate => return ssh_gate::run(context),
             Command::Demo => demo::run()?,
             Command::Doctor(arguments) => return doctor::run(&arguments, context),
-            Command::Completions(arguments) => completions::run(&arguments)?,
+            Command::Completions(arguments) => completions::run(&arguments, &command_line())?,
             Command::DemoDaemon(arguments) => return demo::daemon::run(arguments),
-            Command::DemoServer(arguments) => demo::server::run(&arguments).map_err(Failure::Output)?,
+            Command::DemoServer(arguments) => demo::server::run(&arguments)?,
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-impl Context {
-    /// The flags with which a bridge reaches the same daemon with the same gates.
-    fn flags(&self) -> Result<Vec<String>, Failure> {
-        let mut flags = Vec::new();
-        if let Some(socket) = &self.chosen {
-            let absolute = std::path::absolute(socket).unwrap_or_else(|_| socket.clone());
-            let socket = absolute.into_os_string().into_string();
-            let socket = socket.map_err(|path| {
-                Failure::Usage(format!(
-                    "--socket {path:?} is not UTF-8, so no settings file can name it"
-                ))
-            })?;
-            flags.extend(["--socket".to_owned(), socket]);
-        }
-        if !self.narrow.is_empty() {
-            flags.push("--read-only".to_owned());
-        }
-        Ok(flags)
-    }
-
-    /// Connects to the daemon.
-    pub fn connect(&self) -> Result<Connection, Failure> {
-        Ok(Connection::open(&self.socket, &self.narrow)?)
-    }
-
-    /// Asks one of Colibri's own tools, and prints its structured content: as it came, or as `show` makes it.
-    fn show<T: DeserializeOwned>(
-        &self,
-        tool: &str,
-        arguments: &Value,
-        show: impl FnOnce(&T) -> String,
-    ) -> Result<(), Failure> {
-        let (answer, raw) = self.connect()?.own_tool::<T>(tool, arguments)?;
-        self.print(&raw, || show(&answer))
-    }
-
-    /// Sends an operator's request.
-    fn ask(&self, method: &str, params: Params) -> Result<Box<RawValue>, Failure> {
-        Ok(self.connect()?.request(method, params)?)
-    }
-
-    /// Prints an answer: as it came, or as `show` makes it.
-    fn print(&self, raw: &RawValue, show: impl FnOnce() -> String) -> Result<(), Failure> {
-        terminal::print(&if self.json { terminal::json(raw) } else { show() })
-    }
-}
-
-/// From now on the first of these signals is given to `then`, on a thread of its own, and does nothing else.
-fn on_signals(signals: &[Signal], then: impl FnOnce(Signal) + Send + 'static) -> Result<(), Failure> {
-    let set: SigSet = signals.iter().copied().collect();
-    // Blocked here, before any other thread starts, so that only the waiting thread gets them.
-    set.thread_block()
-        .map_err(|error| Failure::Machine(format!("cannot block signals: {error}")))?;
-    std::thread::spawn(move || {
-        if let Ok(signal) = set.wait() {
-            then(signal);
-        }
-    });
-    Ok(())
 }

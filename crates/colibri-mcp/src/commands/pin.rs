@@ -4,13 +4,14 @@ use std::io::{self, BufRead, IsTerminal as _};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use serde::de::DeserializeOwned;
+use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::{Context, Failure};
-use crate::connection::{Connection, Params, RequestError};
+use super::context::Context;
+use crate::connection::{Connection, RequestError};
+use crate::failure::Failure;
 use crate::terminal::{self, Style, Table};
 use colibri_api::{PinDiffs, PinList, PinRow, PinsAccepted};
 use colibri_text::{hex, visible};
@@ -69,18 +70,16 @@ enum Action {
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
     match &arguments.action {
         Action::List { server, waiting } => {
-            let mut params = Params::new();
-            if let Some(server) = server {
-                params.insert("server", raw(&json!(server))?);
-            }
-            let raw = context.ask("colibri/pins", params)?;
-            let pins: PinList = read(&raw)?;
+            let params = match server {
+                Some(server) => json!({ "server": server }),
+                None => json!({}),
+            };
+            let (mut pins, mut raw): (PinList, _) = context.ask("colibri/pins", &params)?;
             if *waiting {
-                let pins = only_waiting(pins);
-                context.print(&self::raw(&json!(pins))?, || show_list(&pins))?;
-            } else {
-                context.print(&raw, || show_list(&pins))?;
+                pins = only_waiting(pins);
+                raw = self::raw(&pins)?;
             }
+            context.print(&raw, || show_list(&pins))?;
         }
         Action::Diff {
             server,
@@ -88,7 +87,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure
             instructions,
         } => {
             let what = What::new(tool.as_deref(), *instructions);
-            let (raw, diffs) = ask_diffs(&mut context.connect()?, server, &what)?;
+            let (diffs, raw) = ask_diffs(&mut context.connect()?, server, &what)?;
             context.print(&raw, || show_diffs(server, &what, &diffs))?;
         }
         Action::Accept {
@@ -142,7 +141,7 @@ fn accept(server: &str, what: &What<'_>, sha256: Option<&str>, context: &Context
         (What::Tool(tool), Some(sha256)) => vec![json!({ "tool": tool, "sha256": sha256 })],
         (What::Instructions, Some(sha256)) => vec![json!({ "instructions": true, "sha256": sha256 })],
         (What::All, Some(sha256)) => {
-            let (_, diffs) = ask_diffs(&mut connection, server, what)?;
+            let (diffs, _) = ask_diffs(&mut connection, server, what)?;
             let now = hash_of_all(&diffs);
             if now != sha256 {
                 let message = format!(
@@ -161,7 +160,7 @@ fn accept(server: &str, what: &What<'_>, sha256: Option<&str>, context: &Context
                         .to_owned(),
                 ));
             }
-            let (_, diffs) = ask_diffs(&mut connection, server, what)?;
+            let (diffs, _) = ask_diffs(&mut connection, server, what)?;
             terminal::print(&show_diffs(server, what, &diffs))?;
             if diffs.diffs.is_empty() || !ask(&mut io::stdin().lock(), diffs.diffs.len())? {
                 terminal::print("Nothing was accepted.")?;
@@ -176,11 +175,8 @@ fn accept(server: &str, what: &What<'_>, sha256: Option<&str>, context: &Context
         })?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut params = Params::new();
-    params.insert("server", raw(&json!(server))?);
-    params.insert("accept", raw(&json!(seen))?);
-    let raw = connection.request("colibri/pin-accept", params)?;
-    let PinsAccepted { accepted, .. } = read(&raw)?;
+    let params = json!({ "server": server, "accept": seen });
+    let (PinsAccepted { accepted, .. }, raw) = connection.ask("colibri/pin-accept", &params)?;
     context.print(&raw, || {
         let lines = accepted
             .iter()
@@ -201,17 +197,17 @@ fn ask(input: &mut impl BufRead, number: usize) -> Result<bool, Failure> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-fn ask_diffs(connection: &mut Connection, server: &str, what: &What<'_>) -> Result<(Box<RawValue>, PinDiffs), Failure> {
-    let mut params = Params::new();
-    params.insert("server", raw(&json!(server))?);
-    match what {
-        What::Tool(tool) => drop(params.insert("tool", raw(&json!(tool))?)),
-        What::Instructions => drop(params.insert("instructions", raw(&json!(true))?)),
-        What::All => {}
-    }
-    let raw = connection.request("colibri/pin-diff", params)?;
-    let diffs = read(&raw)?;
-    Ok((raw, diffs))
+fn ask_diffs(
+    connection: &mut Connection,
+    server: &str,
+    what: &What<'_>,
+) -> Result<(PinDiffs, Box<RawValue>), RequestError> {
+    let params = match what {
+        What::Tool(tool) => json!({ "server": server, "tool": tool }),
+        What::Instructions => json!({ "server": server, "instructions": true }),
+        What::All => json!({ "server": server }),
+    };
+    connection.ask("colibri/pin-diff", &params)
 }
 
 fn only_waiting(mut pins: PinList) -> PinList {
@@ -346,12 +342,8 @@ fn show_diff(pin: &PinRow) -> String {
     text
 }
 
-fn raw(value: &Value) -> Result<Box<RawValue>, Failure> {
+fn raw(value: &impl Serialize) -> Result<Box<RawValue>, Failure> {
     to_raw_value(value).map_err(|error| Failure::Machine(error.to_string()))
-}
-
-fn read<T: DeserializeOwned>(raw: &RawValue) -> Result<T, Failure> {
-    serde_json::from_str(raw.get()).map_err(|error| Failure::Machine(format!("the daemon's answer: {error}")))
 }
 
 #[cfg(test)]

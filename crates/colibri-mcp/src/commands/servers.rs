@@ -4,7 +4,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::json;
 
-use super::{Context, Failure};
+use super::context::Context;
+use crate::failure::Failure;
 use crate::terminal::{Style, Table, counted, duration};
 use colibri_api::{ServerProcess, ServerState, ServerTransport, Servers};
 

@@ -3,8 +3,9 @@
 use serde_json::json;
 use serde_json::value::to_raw_value;
 
-use super::{Context, Failure};
+use super::context::Context;
 use crate::connection::RequestError;
+use crate::failure::Failure;
 use crate::terminal;
 
 /// Runs the command. Without `--json` it prints the text that an assistant reads.

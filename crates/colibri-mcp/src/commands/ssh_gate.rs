@@ -7,9 +7,11 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::{Context, Failure, tools};
+use super::context::Context;
+use super::tools;
 use crate::connection::Gate;
-use crate::{run_bridge, terminal};
+use crate::failure::Failure;
+use crate::{bridge, terminal};
 
 /// Longest command that is looked at, bytes.
 const MAX_COMMAND: usize = 4096;
@@ -34,7 +36,7 @@ pub fn run(context: &Context) -> Result<ExitCode, Failure> {
             } else {
                 context.narrow.clone()
             };
-            Ok(run_bridge(context.socket.clone(), narrow))
+            Ok(bridge::run(context.socket.clone(), narrow))
         }
         Allowed::Tools { json, server } => {
             let context = Context {

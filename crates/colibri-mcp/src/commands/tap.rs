@@ -8,10 +8,13 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde::Deserialize;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::json;
+use serde_json::value::RawValue;
 
-use super::{Context, Failure};
-use crate::connection::{Params, RequestError};
+use super::context::Context;
+use super::signals::on_signals;
+use crate::connection::{RequestError, read};
+use crate::failure::Failure;
 use crate::terminal;
 
 /// How long what is being written may take once the tap is told to end; standard output may be a pipe that nobody reads.
@@ -76,23 +79,20 @@ struct Counts {
 /// Runs the command until it is interrupted or the daemon ends it.
 pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
     let mut connection = context.connect()?;
-    let canceller = connection.canceller().map_err(Failure::Output)?;
+    let canceller = connection.canceller()?;
     let interrupted = Arc::new(AtomicBool::new(false));
     let told = interrupted.clone();
-    super::on_signals(&[Signal::SIGINT, Signal::SIGTERM], move |_| {
+    on_signals(&[Signal::SIGINT, Signal::SIGTERM], move |_| {
         told.store(true, Ordering::SeqCst);
         // The daemon ends the tap with the connection.
         canceller.hang_up();
         std::thread::sleep(LAST_LINES);
         std::process::exit(0);
     })?;
-    let mut params = Params::new();
-    let raw = |error: serde_json::Error| Failure::Machine(error.to_string());
-    params.insert("server", to_raw_value(&arguments.server).map_err(raw)?);
-    params.insert("full", to_raw_value(&arguments.full).map_err(raw)?);
+    let params = json!({ "server": arguments.server, "full": arguments.full });
     let mut counts = Counts::default();
     let mut failed = None;
-    let outcome = connection.listen("colibri/tap", params, &mut |_, name, params| match tell(
+    let outcome = connection.listen("colibri/tap", &params, &mut |_, name, params| match tell(
         name,
         params,
         context.json,
@@ -111,7 +111,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
         Err(RequestError::Lost { .. }) if interrupted.load(Ordering::SeqCst) => "interrupted".to_owned(),
         Err(error) => return Err(error.into()),
         Ok(None) => return Ok(()),
-        Ok(Some(result)) => read::<Ended>(&result)?.ended,
+        Ok(Some(result)) => read::<Ended>("colibri/tap", &result)?.ended,
     };
     eprintln!(
         "colibri-mcp: {}; {} messages shown, {} dropped",
@@ -120,10 +120,6 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
         counts.dropped
     );
     Ok(())
-}
-
-fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, Failure> {
-    serde_json::from_str(raw.get()).map_err(|error| Failure::Machine(format!("the daemon's answer: {error}")))
 }
 
 /// Shows what the daemon tells. What is said of the tap itself goes to stderr, so that stdout has frames alone; with
@@ -135,10 +131,10 @@ fn tell(name: &str, params: &RawValue, json: bool, counts: &mut Counts) -> Resul
             if json {
                 return terminal::print(&terminal::json(params));
             }
-            terminal::print(&text(&read(params)?))
+            terminal::print(&text(&read(name, params)?))
         }
         "colibri/dropped" => {
-            let Dropped { frames } = read(params)?;
+            let Dropped { frames } = read(name, params)?;
             counts.dropped += frames;
             if json {
                 return terminal::print(&format!("{{\"dropped\":{frames}}}"));
@@ -146,7 +142,7 @@ fn tell(name: &str, params: &RawValue, json: bool, counts: &mut Counts) -> Resul
             terminal::print(&format!("-- {frames} messages passed faster than they could be shown"))
         }
         "colibri/tapping" => {
-            let begun: Begun = read(params)?;
+            let begun: Begun = read(name, params)?;
             let server = terminal::line(&begun.server);
             let state = terminal::line(&begun.state);
             let text = format!(
@@ -199,7 +195,6 @@ fn clock(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn a_frame_is_shown_with_both_ids_and_nothing_a_terminal_acts_on() {

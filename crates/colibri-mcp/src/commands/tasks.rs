@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use super::{Context, Failure};
+use super::context::Context;
+use crate::failure::Failure;
 use crate::terminal::{Style, Table};
 use colibri_api::{TaskStatus, Tasks};
 

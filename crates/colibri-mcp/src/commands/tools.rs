@@ -1,19 +1,14 @@
 //! `colibri-mcp tools [SERVER]`: what an editor would list, or what one server offers.
 
-use serde::{Deserialize, Serialize};
-use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Value, json};
+use serde_json::Value;
+use serde_json::value::to_raw_value;
 
-use super::{Context, Failure, missing};
-use crate::connection::{Connection, Params, RequestError};
+use super::context::Context;
+use super::missing;
+use super::tool_list::{OWN, Tool, exposed, of_server};
+use crate::connection::RequestError;
+use crate::failure::Failure;
 use crate::terminal::{Style, Table};
-use colibri_api::ServerTools;
-
-/// The name by which commands address Colibri's own tools; no server can have it.
-pub const OWN: &str = "colibri";
-
-/// More pages than any daemon has: a list that does not end is an error.
-const MOST_PAGES: usize = 1000;
 
 /// What to list.
 #[derive(Debug, clap::Args)]
@@ -22,30 +17,6 @@ pub struct Arguments {
     pub server: Option<String>,
     /// Only this tool, with all that its server says of it and its arguments
     pub tool: Option<String>,
-}
-
-/// A tool's definition, as far as commands need it.
-#[derive(Debug, Deserialize, Serialize)]
-pub struct Tool {
-    /// The name it is called by.
-    pub name: String,
-    title: Option<String>,
-    description: Option<String>,
-    /// JSON Schema of its arguments.
-    #[serde(rename = "inputSchema", default)]
-    pub input_schema: Value,
-}
-
-impl Tool {
-    /// What the tool does, in a line.
-    pub fn summary(&self) -> String {
-        summary(
-            self.description
-                .as_deref()
-                .or(self.title.as_deref())
-                .unwrap_or_default(),
-        )
-    }
 }
 
 /// Runs the command.
@@ -87,68 +58,6 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
             })
         }
     }
-}
-
-/// The tools that clients see, all pages of them; with `own`, only Colibri's own.
-pub fn exposed(connection: &mut Connection, own: bool) -> Result<(Vec<Tool>, Box<RawValue>), RequestError> {
-    #[derive(Deserialize)]
-    struct Page<'a> {
-        #[serde(borrow)]
-        tools: Vec<&'a RawValue>,
-        #[serde(rename = "nextCursor")]
-        next_cursor: Option<String>,
-    }
-    let unreadable = |why: String| RequestError::Unreadable {
-        method: "tools/list".to_owned(),
-        why,
-    };
-    let mut raw: Vec<Box<RawValue>> = Vec::new();
-    let mut cursor: Option<String> = None;
-    for _ in 0..MOST_PAGES {
-        let mut params = Params::new();
-        if let Some(cursor) = &cursor {
-            params.insert(
-                "cursor",
-                to_raw_value(cursor).map_err(|error| unreadable(error.to_string()))?,
-            );
-        }
-        let result = connection.request("tools/list", params)?;
-        let page: Page<'_> = serde_json::from_str(result.get()).map_err(|error| unreadable(error.to_string()))?;
-        raw.extend(page.tools.into_iter().map(ToOwned::to_owned));
-        if page.next_cursor.is_none() || page.next_cursor == cursor {
-            let mut tools = Vec::new();
-            let mut kept = Vec::new();
-            for text in raw {
-                let tool: Tool = serde_json::from_str(text.get()).map_err(|error| unreadable(error.to_string()))?;
-                if !own || tool.name.starts_with("colibri_") {
-                    tools.push(tool);
-                    kept.push(text);
-                }
-            }
-            let all = to_raw_value(&Listed { tools: &kept }).map_err(|error| unreadable(error.to_string()))?;
-            return Ok((tools, all));
-        }
-        cursor = page.next_cursor;
-    }
-    Err(unreadable(format!("the list does not end within {MOST_PAGES} pages")))
-}
-
-#[derive(Serialize)]
-struct Listed<'a> {
-    tools: &'a [Box<RawValue>],
-}
-
-/// The tools of one external server by its own names, also while the external gate is closed.
-pub fn of_server(connection: &mut Connection, server: &str) -> Result<(Vec<Tool>, Box<RawValue>), RequestError> {
-    let (answer, raw) =
-        connection.own_tool::<ServerTools>("colibri_external_mcp_list_tools", &json!({ "server": server }))?;
-    let tools = answer.tools.into_iter().map(|entry| Tool {
-        name: entry.tool,
-        title: entry.title,
-        description: entry.description,
-        input_schema: entry.input_schema,
-    });
-    Ok((tools.collect(), raw))
 }
 
 fn show(tools: &[Tool]) -> String {
@@ -214,28 +123,10 @@ fn kind(schema: &Value) -> String {
     }
 }
 
-/// The first sentence or paragraph of a description, at most 160 characters.
-fn summary(description: &str) -> String {
-    const MOST: usize = 160;
-    let first = description.trim_start().split(['\n', '\r']).next().unwrap_or_default();
-    let sentence = first.find(". ").map_or(first, |end| &first[..=end]);
-    match sentence.char_indices().nth(MOST) {
-        Some((cut, _)) => format!("{}{}", &sentence[..cut], crate::terminal::mark()),
-        None => sentence.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn descriptions_are_cut_to_what_a_table_holds() {
-        assert_eq!(summary("  Does it. And more.\nMuch more."), "Does it.");
-        assert_eq!(summary("One line\nand another"), "One line");
-        assert_eq!(summary(&"ä".repeat(500)).chars().count(), 161);
-        assert_eq!(summary(""), "");
-    }
+    use serde_json::json;
 
     #[test]
     fn one_tool_is_shown_with_its_whole_description_and_its_arguments() {

@@ -7,7 +7,8 @@ use std::sync::atomic::AtomicBool;
 
 use nix::unistd::User;
 
-use super::{Context, Failure};
+use super::context::Context;
+use crate::failure::Failure;
 use crate::records;
 use crate::terminal::counted;
 use colibri_api::paths;
@@ -167,7 +168,7 @@ fn root(text: &str) -> Result<String, String> {
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
     let mut out = BufWriter::new(io::stdout().lock());
     let status = act(arguments, context.json, &mut out)?;
-    out.flush().map_err(Failure::Output)?;
+    out.flush()?;
     Ok(ExitCode::from(status))
 }
 
@@ -186,7 +187,7 @@ fn act(arguments: &Arguments, json: bool, out: &mut dyn Write) -> Result<u8, Fai
             let last = last.or((!all && !follow && !json).then_some(SHOWN));
             let left_out = records::print_show(&dir, &filter.filter()?, last, follow.then_some(&endless), json, out)?;
             if left_out > 0 {
-                out.flush().map_err(Failure::Output)?;
+                out.flush()?;
                 eprintln!(
                     "colibri-mcp: {} not shown: --last N, --since TIME or --all shows more",
                     counted(left_out, "earlier record")

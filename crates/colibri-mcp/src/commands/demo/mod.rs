@@ -14,14 +14,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getuid};
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
+use super::call;
 use super::connect::{Editor, explained, own_path, snippet};
-use super::{Context, Failure, call, tools};
+use super::context::Context;
+use super::signals::on_signals;
+use super::tool_list::{OWN, exposed};
 use crate::connection::{Connection, Progress, ToolResult};
+use crate::failure::Failure;
 use crate::{records, terminal};
 use colibri_api::{HELPER, Servers};
 use colibri_registry::{PATH as REGISTRY, Registry};
@@ -73,7 +77,7 @@ fn show(stage: &Mutex<Stage>) -> Result<(), Failure> {
             say(&format!("   {}", terminal::line(why)))?;
         }
     }
-    let (all, _) = tools::exposed(&mut connection, false)?;
+    let (all, _) = exposed(&mut connection, false)?;
     let prefix = format!("{SERVER}__");
     let hosted: Vec<_> = all.iter().filter(|tool| tool.name.starts_with(&prefix)).collect();
     for tool in &hosted {
@@ -116,8 +120,8 @@ fn show(stage: &Mutex<Stage>) -> Result<(), Failure> {
 
     say("6. A refusal: the write gate is closed")?;
     let title = json!({ "title": "Try Colibri", "description": "from the demo" });
-    let refused = ask(&mut connection, tools::OWN, "colibri_create_task", &title, &mut |_| {})?;
-    say(&command_line(tools::OWN, "colibri_create_task", &title))?;
+    let refused = ask(&mut connection, OWN, "colibri_create_task", &title, &mut |_| {})?;
+    say(&command_line(OWN, "colibri_create_task", &title))?;
     say(&indented(&refused.readable()))?;
     if !refused.is_error {
         return Err(Failure::Machine(
@@ -516,16 +520,7 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
 
 /// From now on SIGINT, SIGTERM and SIGHUP end the demo in order, with 128 and the signal's number.
 fn clean_up_on_signals(stage: Arc<Mutex<Stage>>) -> Result<(), Failure> {
-    let mut signals = SigSet::empty();
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-        signals.add(signal);
-    }
-    // Blocked here, before any other thread starts, so that only the waiting thread gets them.
-    signals
-        .thread_block()
-        .map_err(|error| Failure::Machine(format!("cannot block signals: {error}")))?;
-    std::thread::spawn(move || {
-        let Ok(signal) = signals.wait() else { return };
+    on_signals(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP], move |signal| {
         // Held until the process ends: the other thread starts nothing any more.
         let mut stage = lock(&stage);
         let left = stage.clear();
@@ -534,6 +529,5 @@ fn clean_up_on_signals(stage: Arc<Mutex<Stage>>) -> Result<(), Failure> {
             Err(failure) => eprintln!("\ncolibri-mcp: interrupted; {}", terminal::line(&failure.to_string())),
         }
         std::process::exit(128 + signal as i32);
-    });
-    Ok(())
+    })
 }

@@ -7,8 +7,8 @@ use colibri_jail_helper::POLICY;
 use colibri_jail_helper::policy::Policy;
 use colibri_registry::{Command, Jail, Registry};
 
-use super::examine::{Host, Outcome};
-use super::facts::DAEMON;
+use super::accounts::DAEMON;
+use super::fact::{Host, Outcome};
 use super::files::{Wanted, is_as, is_roots_alone};
 use super::system::{kernel, mount_points, run};
 use crate::terminal::counted;
@@ -25,7 +25,7 @@ fn read_registry(host: &Host) -> Result<Registry, Outcome> {
     Registry::parse(&bytes, &path.to_string()).map_err(|error| Outcome::Bad(error.to_string()))
 }
 
-pub(super) fn registry(host: &Host) -> Outcome {
+pub fn registry(host: &Host) -> Outcome {
     if host.registry.exists()
         && let Err(wrong) = is_roots_alone(&host.registry)
     {
@@ -41,7 +41,7 @@ pub(super) fn registry(host: &Host) -> Outcome {
     }
 }
 
-pub(super) fn policy(host: &Host) -> Outcome {
+pub fn policy(host: &Host) -> Outcome {
     let path = host
         .registry
         .with_file_name(Path::new(POLICY).file_name().unwrap_or_default());
@@ -71,7 +71,7 @@ pub(super) fn policy(host: &Host) -> Outcome {
     }
 }
 
-pub(super) fn secrets(host: &Host) -> Result<String, String> {
+pub fn secrets(host: &Host) -> Result<String, String> {
     let directory = host.registry.with_file_name("secrets");
     if !directory.exists() {
         return Ok("none".to_owned());
@@ -95,7 +95,7 @@ pub(super) fn secrets(host: &Host) -> Result<String, String> {
     Ok(format!("{}: {count}", directory.display()))
 }
 
-pub(super) fn helper_check(host: &Host) -> Result<String, String> {
+pub fn helper_check(host: &Host) -> Result<String, String> {
     let ran = run(&host.helper.to_string_lossy(), &["check"])?;
     match ran.status {
         Some(0) => Ok(ran.out.lines().collect::<Vec<_>>().join("; ")),
@@ -123,7 +123,7 @@ fn jails(registry: &Registry) -> impl Iterator<Item = (&String, &Command, &Jail)
 }
 
 /// Applies a check to the root of every ephemeral jail.
-pub(super) fn each_root(host: &Host, check: fn(&Command, &Path) -> Result<(), String>) -> Outcome {
+pub fn each_root(host: &Host, check: fn(&Command, &Path) -> Result<(), String>) -> Outcome {
     let registry = match read_registry(host) {
         Ok(registry) => registry,
         Err(outcome) => return outcome,
@@ -144,7 +144,7 @@ pub(super) fn each_root(host: &Host, check: fn(&Command, &Path) -> Result<(), St
     }
 }
 
-pub(super) fn root_is_complete(_command: &Command, root: &Path) -> Result<(), String> {
+pub fn root_is_complete(_command: &Command, root: &Path) -> Result<(), String> {
     is_roots_alone(root)?;
     for name in ["dev", "tmp"] {
         let point = root.join(name);
@@ -171,7 +171,7 @@ pub(super) fn root_is_complete(_command: &Command, root: &Path) -> Result<(), St
     }
 }
 
-pub(super) fn persistent_jails(host: &Host) -> Outcome {
+pub fn persistent_jails(host: &Host) -> Outcome {
     let registry = match read_registry(host) {
         Ok(registry) => registry,
         Err(outcome) => return outcome,
@@ -207,7 +207,7 @@ fn persistent_jail(name: &str, root_path: Option<&Path>) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) fn resource_accounting(host: &Host) -> Outcome {
+pub fn resource_accounting(host: &Host) -> Outcome {
     if kernel("kern.racct.enable").as_deref() == Some("1") {
         return Outcome::Good("kern.racct.enable is 1".to_owned());
     }

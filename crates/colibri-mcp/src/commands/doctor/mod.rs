@@ -1,25 +1,31 @@
 //! `colibri-mcp doctor`: what must hold for jailed servers to run, and what to do where it does not.
 
+mod accounts;
 mod elf;
 mod entries;
-mod examine;
+mod fact;
 mod facts;
 mod files;
+mod machine;
 mod privilege;
+mod release;
 mod roots;
+mod service;
 mod system;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use serde_json::json;
 
-use super::{Context, Failure};
-use crate::connection::Params;
+use super::context::Context;
+use crate::failure::Failure;
 use crate::terminal::{self, Style, Table};
 use colibri_api::paths;
 use colibri_api::{Overview, PrivMode};
-use examine::{Found, Host, examine};
+use fact::{Found, Host};
+use facts::examine;
 
 /// What `doctor` can be told.
 #[derive(Debug, Args)]
@@ -63,8 +69,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure
 
 /// The state directory of the daemon that runs, if it tells: it tells operators.
 fn of_the_daemon(context: &Context) -> Option<PathBuf> {
-    let raw = context.ask("colibri/overview", Params::new()).ok()?;
-    let overview: Overview = serde_json::from_str(raw.get()).ok()?;
+    let (overview, _): (Overview, _) = context.ask("colibri/overview", &json!({})).ok()?;
     overview.state_dir.map(PathBuf::from)
 }
 

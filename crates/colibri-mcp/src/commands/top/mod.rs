@@ -16,10 +16,12 @@ use nix::sys::signal::Signal;
 use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::execute;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::json;
 
-use super::{Context, Failure};
-use crate::connection::{Connection, Gate, Params, RequestError};
+use super::context::Context;
+use super::signals::on_signals;
+use crate::connection::{Connection, Gate, RequestError, read};
+use crate::failure::Failure;
 use colibri_api::Overview;
 use colibri_protocol::Code;
 use model::Model;
@@ -66,7 +68,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure
     }
     let told = Arc::new(AtomicI32::new(0));
     let tell = told.clone();
-    super::on_signals(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP], move |signal| {
+    on_signals(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP], move |signal| {
         tell.store(signal as i32, Ordering::SeqCst);
         std::thread::sleep(LAST_DRAW);
         restore();
@@ -91,7 +93,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure
     let view = View::new(!arguments.no_color && !plain_terminal, true);
     let outcome = {
         let _restored = Restored::at_the_end();
-        let terminal = ratatui::try_init().map_err(Failure::Output)?;
+        let terminal = ratatui::try_init()?;
         watch(terminal, model, view, &news, &told)
     };
     outcome.map_err(explained)?;
@@ -154,11 +156,9 @@ fn watch(
         if let Some((since, why)) = &lost {
             model.trouble(trouble(why, since.elapsed()));
         }
-        terminal
-            .draw(|frame| draw(&model, &mut view, frame.area(), frame.buffer_mut()))
-            .map_err(Failure::Output)?;
-        if event::poll(TICK).map_err(Failure::Output)?
-            && let Event::Key(key) = event::read().map_err(Failure::Output)?
+        terminal.draw(|frame| draw(&model, &mut view, frame.area(), frame.buffer_mut()))?;
+        if event::poll(TICK)?
+            && let Event::Key(key) = event::read()?
             && pressed(key, &mut view).is_break()
         {
             break;
@@ -215,19 +215,20 @@ impl Feed {
     /// Until the connection ends, which is a failure, or nobody wants news any more.
     fn listen(&self, news: &Sender<News>) -> Result<(), Failure> {
         let mut connection = Connection::open(&self.socket, &self.narrow)?;
-        let params = params(TAIL, Some(self.every))?;
+        let every_ms = u64::try_from(self.every.as_millis()).unwrap_or(u64::MAX);
+        let params = json!({ "tail": TAIL, "every_ms": every_ms });
         let mut unreadable = None;
-        let ended = connection.listen("colibri/overview", params, &mut |_, name, params| {
+        let ended = connection.listen("colibri/overview", &params, &mut |_, name, params| {
             if name != "colibri/overview" {
                 return ControlFlow::Continue(());
             }
-            match read(params) {
+            match read(name, params) {
                 Ok(overview) => match news.send(News::Overview(overview)) {
                     Ok(()) => ControlFlow::Continue(()),
                     Err(_) => ControlFlow::Break(()),
                 },
                 Err(failure) => {
-                    unreadable = Some(failure);
+                    unreadable = Some(failure.into());
                     ControlFlow::Break(())
                 }
             }
@@ -244,21 +245,6 @@ impl Feed {
     }
 }
 
-fn params(tail: usize, every: Option<Duration>) -> Result<Params, Failure> {
-    let raw = |error: serde_json::Error| Failure::Machine(error.to_string());
-    let mut params = Params::new();
-    params.insert("tail", to_raw_value(&tail).map_err(raw)?);
-    if let Some(every) = every {
-        let milliseconds = u64::try_from(every.as_millis()).unwrap_or(u64::MAX);
-        params.insert("every_ms", to_raw_value(&milliseconds).map_err(raw)?);
-    }
-    Ok(params)
-}
-
-fn read(raw: &RawValue) -> Result<Box<Overview>, Failure> {
-    serde_json::from_str(raw.get()).map_err(|error| Failure::Machine(format!("the daemon's answer: {error}")))
-}
-
 /// Who is no operator is told what there is for everybody.
 fn explained(failure: Failure) -> Failure {
     match failure {
@@ -273,12 +259,11 @@ fn explained(failure: Failure) -> Failure {
 }
 
 fn once(context: &Context) -> Result<(), Failure> {
-    let asked = context.ask("colibri/overview", params(TAIL_ONCE, None)?);
-    let raw = asked.map_err(explained)?;
-    let overview = read(&raw)?;
+    let asked = context.ask("colibri/overview", &json!({ "tail": TAIL_ONCE }));
+    let (overview, raw) = asked.map_err(explained)?;
     context.print(&raw, || {
         let mut model = Model::default();
-        model.update(*overview);
+        model.update(overview);
         let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
         plain(&model, columns.unwrap_or(WIDTH).clamp(40, 500))
     })

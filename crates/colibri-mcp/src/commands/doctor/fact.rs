@@ -1,11 +1,8 @@
-//! Every fact that must hold for jailed servers to run, in one table. A fact is a name, a check and
-//! what to do when it does not hold; a check looks, and changes nothing.
+//! What a fact is: a name, a check and what to do when it does not hold; a check looks, and changes nothing.
 
 use std::path::PathBuf;
 
 use serde::Serialize;
-
-use super::facts;
 
 use colibri_api::{HELPER, PrivMode};
 use colibri_registry::PATH as REGISTRY;
@@ -65,7 +62,7 @@ impl From<Result<String, String>> for Outcome {
 
 /// Who can see a fact, and where there is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sight {
+pub enum Sight {
     /// Everybody, on every system.
     Everywhere,
     /// Everybody, on FreeBSD.
@@ -76,11 +73,11 @@ pub(super) enum Sight {
     FreeBsdRoot,
 }
 
-pub(super) struct Fact {
-    pub(super) name: &'static str,
-    pub(super) sight: Sight,
-    pub(super) check: fn(&Host) -> Outcome,
-    pub(super) remedy: &'static str,
+pub struct Fact {
+    pub name: &'static str,
+    pub sight: Sight,
+    pub check: fn(&Host) -> Outcome,
+    pub remedy: &'static str,
 }
 
 /// A fact as it was found.
@@ -97,12 +94,8 @@ pub struct Found {
     pub remedy: Option<&'static str>,
 }
 
-/// Checks every fact, in the order of the table.
-pub fn examine(host: &Host) -> Vec<Found> {
-    facts::TABLE.iter().map(|fact| found(fact, host)).collect()
-}
-
-fn found(fact: &Fact, host: &Host) -> Found {
+/// Checks one fact.
+pub fn found(fact: &Fact, host: &Host) -> Found {
     let freebsd = cfg!(target_os = "freebsd");
     let outcome = match fact.sight {
         Sight::FreeBsd | Sight::FreeBsdRoot if !freebsd => Outcome::Skipped("FreeBSD only".to_owned()),
@@ -169,53 +162,5 @@ mod tests {
                 assert_eq!(found(&fact(sight, never), &host(true)).seen, "FreeBSD only");
             }
         }
-    }
-
-    #[test]
-    fn the_table_has_each_fact_once_and_a_remedy_for_each() {
-        let mut names: Vec<_> = facts::TABLE.iter().map(|fact| fact.name).collect();
-        assert!(
-            facts::TABLE.iter().all(|fact| fact.remedy.len() > 10),
-            "a remedy says what to do"
-        );
-        names.sort_unstable();
-        let before = names.len();
-        names.dedup();
-        assert_eq!(names.len(), before);
-    }
-
-    #[test]
-    fn advice_for_a_service_is_given_where_there_is_one() {
-        let advice = |fact: &&Fact| matches!(fact.sight, Sight::Everywhere | Sight::Root);
-        for fact in facts::TABLE.iter().filter(advice) {
-            for word in ["pw group", "service ", "loader.conf", "chown"] {
-                assert!(
-                    cfg!(target_os = "freebsd") || !fact.remedy.contains(word),
-                    "{}: {}",
-                    fact.name,
-                    fact.remedy
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn a_machine_without_anything_is_examined_to_the_end() {
-        let nowhere = std::path::Path::new("/nonexistent/colibri");
-        let host = Host {
-            helper: nowhere.join("helper"),
-            registry: nowhere.join("external-mcp.json"),
-            socket: nowhere.join("socket"),
-            state_dir: nowhere.join("state"),
-            priv_mode: PrivMode::Helper,
-            as_root: false,
-        };
-        let found = examine(&host);
-        let of = |name: &str| found.iter().find(|found| found.fact == name).unwrap();
-        assert_eq!(of("the helper is installed").outcome, "bad");
-        // The first directory that is not there is what is named.
-        assert!(of("the helper is installed").seen.contains("/nonexistent"));
-        assert_eq!(of("the daemon answers").outcome, "bad");
-        assert_eq!(of("the registry is root's, and right").outcome, "note");
     }
 }

@@ -1,0 +1,259 @@
+//! What is kept of a client's requests and session, so that it survives a restart of the daemon.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::Deserialize;
+
+use super::refusal::error_line;
+use super::scan::{self, Message, comparable};
+use colibri_protocol::error::Code;
+
+/// What waits for an answer, on either side, and the session.
+#[derive(Debug, Default)]
+pub struct InFlight {
+    pending: HashMap<Id, Pending>,
+    session: Option<Session>,
+    /// Requests from the daemon that the client has not answered.
+    asked: HashSet<Id>,
+    /// Those of a daemon that is gone.
+    stale: HashSet<Id>,
+    /// Subscriptions that were sent again: the client already knows that they are acknowledged.
+    resubscribed: HashSet<Id>,
+}
+
+/// A request that waits for its answer.
+#[derive(Debug)]
+enum Pending {
+    Call,
+    /// The line is kept: it can be sent again.
+    Initialize(Line),
+    /// The line is kept: it can be sent again.
+    Listen(Line),
+}
+
+/// A line with its newline.
+type Line = Box<[u8]>;
+/// A request's id, in the form that [`comparable`] gives it.
+type Id = Box<[u8]>;
+
+/// A request that can be sent again.
+#[derive(Debug, Clone)]
+pub struct Sent {
+    pub id: Id,
+    pub line: Line,
+}
+
+/// A legacy session, as the client opened it.
+#[derive(Debug, Clone)]
+pub struct Session {
+    pub initialize: Sent,
+    pub initialized: Option<Line>,
+    pub set_level: Option<Sent>,
+    pub version: String,
+    pub lists_change: Vec<&'static str>,
+}
+
+impl InFlight {
+    /// The session to open again.
+    pub fn session(&self) -> Option<Session> {
+        self.session.clone()
+    }
+
+    /// What a new daemon is sent again.
+    pub fn again(&mut self) -> Vec<u8> {
+        let mut again = Vec::new();
+        for (id, pending) in &self.pending {
+            match pending {
+                Pending::Initialize(line) => again.extend_from_slice(line),
+                Pending::Listen(line) => {
+                    self.resubscribed.insert(id.clone());
+                    again.extend_from_slice(line);
+                }
+                Pending::Call => {}
+            }
+        }
+        again
+    }
+
+    /// Notes that a request has its answer. False if nobody waits for one.
+    pub fn is_answered(&mut self, id: &[u8]) -> bool {
+        self.pending.remove(&comparable(id)).is_some()
+    }
+
+    /// Notes that the connection is gone; what the client is told of it. With `ended`, there will be no other.
+    pub fn lost(&mut self, ended: bool) -> Vec<u8> {
+        let mut lines = Vec::new();
+        self.pending.retain(|id, pending| {
+            let keep = !ended && !matches!(pending, Pending::Call);
+            // A subscription that ends with the session needs no error.
+            if !keep && !matches!(pending, Pending::Listen(_)) {
+                let text = "colibri-mcpd restarted, or was stopped, while this request was in flight: it may have run, \
+                            or not";
+                lines.extend(error_line(id, Code::ConnectionLost, text));
+            }
+            keep
+        });
+        let asked = std::mem::take(&mut self.asked);
+        for id in &asked {
+            lines.extend_from_slice(br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"#);
+            lines.extend_from_slice(id);
+            lines.extend_from_slice(b",\"reason\":\"colibri-mcpd restarted\"}}\n");
+        }
+        self.stale.extend(asked);
+        self.resubscribed.clear();
+        lines
+    }
+
+    /// Notes a line that is about to go to the daemon. False if it must not.
+    pub fn note_sent(&mut self, line: &[u8]) -> bool {
+        if scan::is_batch(line) {
+            // Nothing in a batch opens a session or a subscription (MCP 2025-03-26, basic: lifecycle).
+            for message in scan::messages(line) {
+                if let Message::Request { id, .. } = scan::message(message) {
+                    self.pending.insert(comparable(id), Pending::Call);
+                }
+            }
+            return true;
+        }
+        match scan::message(line) {
+            Message::Request { id, method } => {
+                let id = comparable(id);
+                let pending = match method {
+                    b"initialize" => Pending::Initialize(line.into()),
+                    b"subscriptions/listen" => Pending::Listen(line.into()),
+                    b"logging/setLevel" => {
+                        if let Some(session) = &mut self.session {
+                            session.set_level = Some(Sent {
+                                id: id.clone(),
+                                line: line.into(),
+                            });
+                        }
+                        Pending::Call
+                    }
+                    _ => Pending::Call,
+                };
+                self.pending.insert(id, pending);
+            }
+            Message::Notification {
+                method: b"notifications/initialized",
+            } => {
+                if let Some(session) = &mut self.session {
+                    session.initialized = Some(line.into());
+                }
+            }
+            Message::Notification {
+                method: b"notifications/cancelled",
+            } => {
+                if let Some(id) = scan::cancelled_request(line) {
+                    self.pending.remove(&id);
+                }
+            }
+            Message::Answer { id } if !(self.stale.is_empty() && self.asked.is_empty()) => {
+                let id = comparable(id);
+                if self.stale.remove(&id) {
+                    return false;
+                }
+                self.asked.remove(&id);
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// Notes a line from the daemon. False if the client must not see it.
+    pub fn note_received(&mut self, line: &[u8]) -> bool {
+        if scan::is_batch(line) {
+            for message in scan::messages(line) {
+                if let Message::Answer { id } = scan::message(message) {
+                    self.pending.remove(&comparable(id));
+                }
+            }
+            return true;
+        }
+        match scan::message(line) {
+            Message::Answer { id } => {
+                let id = comparable(id);
+                if let Some(Pending::Initialize(request)) = self.pending.remove(&id)
+                    && let Ok(opened) = Opened::read(line)
+                {
+                    self.session = Some(Session {
+                        initialize: Sent { id, line: request },
+                        initialized: None,
+                        set_level: None,
+                        version: opened.version,
+                        lists_change: opened.lists_change,
+                    });
+                }
+            }
+            Message::Request { id, .. } => {
+                self.asked.insert(comparable(id));
+            }
+            Message::Notification {
+                method: b"notifications/cancelled",
+            } if !self.asked.is_empty() => {
+                if let Some(id) = scan::cancelled_request(line) {
+                    self.asked.remove(&id);
+                }
+            }
+            Message::Notification {
+                method: b"notifications/subscriptions/acknowledged",
+            } if !self.resubscribed.is_empty() => {
+                return !scan::acknowledged_subscription(line).is_some_and(|id| self.resubscribed.remove(&id));
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// Whether requests wait for answers; a subscription's answer is its end, and not waited for.
+    pub fn has_calls(&self) -> bool {
+        self.pending
+            .values()
+            .any(|pending| !matches!(pending, Pending::Listen(_)))
+    }
+}
+
+/// What an answer to `initialize` says of the session.
+pub struct Opened {
+    pub version: String,
+    /// The lists of which the daemon says that it tells when they change.
+    pub lists_change: Vec<&'static str>,
+}
+
+impl Opened {
+    pub fn read(line: &[u8]) -> Result<Opened, String> {
+        #[derive(Deserialize)]
+        struct Line {
+            result: Option<InitializeResult>,
+            error: Option<ErrorText>,
+        }
+        #[derive(Deserialize)]
+        struct ErrorText {
+            message: String,
+        }
+        #[derive(Deserialize)]
+        struct InitializeResult {
+            #[serde(rename = "protocolVersion")]
+            version: String,
+            #[serde(default)]
+            capabilities: HashMap<String, serde_json::Value>,
+        }
+        let line: Line = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+        let Some(result) = line.result else {
+            return Err(line.error.map_or("no result".to_owned(), |error| error.message));
+        };
+        let lists_change = ["tools", "prompts", "resources"]
+            .into_iter()
+            .filter(|list| {
+                result
+                    .capabilities
+                    .get(*list)
+                    .is_some_and(|list| list["listChanged"] == true)
+            })
+            .collect();
+        Ok(Opened {
+            version: result.version,
+            lists_change,
+        })
+    }
+}

@@ -1,0 +1,71 @@
+//! What every command is given, and how it asks the daemon.
+
+use std::path::PathBuf;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::connection::{Connection, Gate};
+use crate::failure::Failure;
+use crate::terminal;
+
+/// What every command is given.
+#[derive(Debug)]
+pub struct Context {
+    /// The daemon's socket.
+    pub socket: PathBuf,
+    /// The socket that a flag names.
+    pub chosen: Option<PathBuf>,
+    /// The gates this client keeps closed for itself.
+    pub narrow: Vec<Gate>,
+    /// Whether the answer is for a program.
+    pub json: bool,
+}
+
+impl Context {
+    /// The flags with which a bridge reaches the same daemon with the same gates.
+    pub fn flags(&self) -> Result<Vec<String>, Failure> {
+        let mut flags = Vec::new();
+        if let Some(socket) = &self.chosen {
+            let absolute = std::path::absolute(socket).unwrap_or_else(|_| socket.clone());
+            let socket = absolute.into_os_string().into_string();
+            let socket = socket.map_err(|path| {
+                Failure::Usage(format!(
+                    "--socket {path:?} is not UTF-8, so no settings file can name it"
+                ))
+            })?;
+            flags.extend(["--socket".to_owned(), socket]);
+        }
+        if !self.narrow.is_empty() {
+            flags.push("--read-only".to_owned());
+        }
+        Ok(flags)
+    }
+
+    /// Connects to the daemon.
+    pub fn connect(&self) -> Result<Connection, Failure> {
+        Ok(Connection::open(&self.socket, &self.narrow)?)
+    }
+
+    /// Asks one of Colibri's own tools, and prints its structured content: as it came, or as `show` makes it.
+    pub fn show<T: DeserializeOwned>(
+        &self,
+        tool: &str,
+        arguments: &Value,
+        show: impl FnOnce(&T) -> String,
+    ) -> Result<(), Failure> {
+        let (answer, raw) = self.connect()?.own_tool::<T>(tool, arguments)?;
+        self.print(&raw, || show(&answer))
+    }
+
+    /// Sends an operator's request; the answer, read and as it came.
+    pub fn ask<T: DeserializeOwned>(&self, method: &str, params: &Value) -> Result<(T, Box<RawValue>), Failure> {
+        Ok(self.connect()?.ask(method, params)?)
+    }
+
+    /// Prints an answer: as it came, or as `show` makes it.
+    pub fn print(&self, raw: &RawValue, show: impl FnOnce() -> String) -> Result<(), Failure> {
+        terminal::print(&if self.json { terminal::json(raw) } else { show() })
+    }
+}

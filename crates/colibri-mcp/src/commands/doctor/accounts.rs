@@ -1,0 +1,86 @@
+//! The users and groups of the service.
+
+use nix::unistd::{Group, User};
+
+use super::fact::Outcome;
+
+/// The daemon's user and group.
+pub const DAEMON: &str = "colibri";
+/// The daemon's program, which runs others as its user.
+pub const DAEMON_PROGRAM: &str = "/usr/local/sbin/colibri-mcpd";
+/// The group of those who may open the socket.
+pub const PEOPLE: &str = "mcpusers";
+
+pub fn user(name: &str) -> Result<User, String> {
+    match User::from_name(name) {
+        Ok(Some(user)) => Ok(user),
+        Ok(None) => Err(format!("there is no user {name}")),
+        Err(error) => Err(format!("looking up {name}: {error}")),
+    }
+}
+
+fn group(name: &str) -> Result<Group, String> {
+    match Group::from_name(name) {
+        Ok(Some(group)) => Ok(group),
+        Ok(None) => Err(format!("there is no group {name}")),
+        Err(error) => Err(format!("looking up {name}: {error}")),
+    }
+}
+
+pub fn daemon_user() -> Result<String, String> {
+    let user = user(DAEMON)?;
+    let group = group(DAEMON)?;
+    if user.uid.is_root() {
+        return Err(format!("{DAEMON} is another name of root"));
+    }
+    if user.gid != group.gid {
+        return Err(format!(
+            "the primary group of {DAEMON} is gid {}, not {DAEMON}",
+            user.gid
+        ));
+    }
+    Ok(format!("uid {}, gid {}", user.uid, user.gid))
+}
+
+/// Everybody in a group: its members, and those whose primary group it is.
+fn members(group: &Group) -> Vec<String> {
+    let mut members = group.mem.clone();
+    // The file is what the helper trusts; users of a directory service are seen only as members.
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    for line in passwd.lines().filter(|line| !line.starts_with('#')) {
+        let fields: Vec<_> = line.split(':').collect();
+        if let [name, _, _, gid, ..] = fields.as_slice()
+            && gid.parse() == Ok(group.gid.as_raw())
+            && !members.iter().any(|member| member == name)
+        {
+            members.push((*name).to_owned());
+        }
+    }
+    members
+}
+
+pub fn daemon_group() -> Result<String, String> {
+    let others: Vec<_> = members(&group(DAEMON)?)
+        .into_iter()
+        .filter(|name| name != DAEMON)
+        .collect();
+    if others.is_empty() {
+        return Ok("the daemon alone".to_owned());
+    }
+    Err(format!("members besides the daemon: {}", others.join(", ")))
+}
+
+pub fn people() -> Outcome {
+    let group = match group(PEOPLE) {
+        Ok(group) => group,
+        Err(wrong) => return Outcome::Bad(wrong),
+    };
+    let members = members(&group);
+    if members.iter().any(|name| name == DAEMON) {
+        return Outcome::Bad(format!("{DAEMON} is in {PEOPLE}: hosted servers could open the socket"));
+    }
+    if members.is_empty() {
+        return Outcome::Note("nobody is in it: only root can use the daemon".to_owned());
+    }
+    Outcome::Good(members.join(", "))
+}

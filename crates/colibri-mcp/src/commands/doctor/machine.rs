@@ -1,0 +1,87 @@
+//! What the kernel and its services must offer.
+
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::Path;
+
+use colibri_jail_helper::STATE_DIR;
+use nix::unistd::getuid;
+
+use super::fact::Outcome;
+use super::system::{kernel, mount_points, run};
+
+pub fn modules() -> Result<String, String> {
+    let missing: Vec<_> = ["nullfs", "tmpfs"]
+        .into_iter()
+        .filter(|name| !run("/sbin/kldstat", &["-q", "-m", name]).is_ok_and(|ran| ran.status == Some(0)))
+        .collect();
+    let level: i32 = kernel("kern.securelevel")
+        .and_then(|level| level.parse().ok())
+        .unwrap_or(-1);
+    if missing.is_empty() {
+        return Ok(format!("nullfs, tmpfs; securelevel {level}"));
+    }
+    if level > 0 {
+        return Err(format!(
+            "not loaded: {}; securelevel {level} forbids loading",
+            missing.join(", ")
+        ));
+    }
+    Ok(format!(
+        "not loaded yet: {}; the service loads them",
+        missing.join(", ")
+    ))
+}
+
+pub fn can_make_jails() -> Outcome {
+    let number = |name: &str| kernel(name).and_then(|value| value.parse::<i64>().ok()).unwrap_or(0);
+    if number("security.jail.jailed") == 0 {
+        return Outcome::Good("this is no jail itself".to_owned());
+    }
+    let (most, now) = (
+        number("security.jail.children.max"),
+        number("security.jail.children.cur"),
+    );
+    if now >= most {
+        return Outcome::Bad(format!("this is a jail with {now} children of at most {most}"));
+    }
+    Outcome::Note(format!("this is a jail, with {} more children at most", most - now))
+}
+
+pub fn audit() -> Outcome {
+    let path = if cfg!(target_os = "freebsd") {
+        "/var/run/log"
+    } else {
+        "/dev/log"
+    };
+    match Path::new(path).metadata() {
+        Ok(facts) if facts.file_type().is_socket() => Outcome::Good(path.to_owned()),
+        Ok(_) => Outcome::Bad(format!("{path} is no socket")),
+        Err(error) if cfg!(target_os = "freebsd") => Outcome::Bad(format!("{path}: {error}")),
+        Err(error) => Outcome::Note(format!("{path}: {error}")),
+    }
+}
+
+/// Staged directories and jails whose helper does not live.
+pub fn leftovers() -> Result<String, String> {
+    if !getuid().is_root() {
+        return Err("only root can see them".to_owned());
+    }
+    let alive = run("/bin/ps", &["-axww", "-o", "command"])?.out;
+    let jails = run("/usr/sbin/jls", &["name"])?.out;
+    let staged = mount_points()?;
+    let staged = staged
+        .iter()
+        .filter_map(|point| point.strip_prefix(STATE_DIR).ok()?.iter().next()?.to_str());
+    let names = jails.lines().filter_map(|name| name.strip_prefix("colibri-"));
+    let mut left: Vec<_> = staged
+        .chain(names)
+        .filter(|session| !alive.contains(&format!("run --session {session} ")))
+        .map(str::to_owned)
+        .collect();
+    left.sort_unstable();
+    left.dedup();
+    if left.is_empty() {
+        return Ok("no jail, no mount".to_owned());
+    }
+    Err(format!("left of sessions {}", left.join(", ")))
+}

@@ -1,0 +1,59 @@
+//! What the running service shows: its socket and its state.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use super::accounts::{DAEMON, PEOPLE, user};
+use super::fact::{Host, Outcome};
+use super::files::{Wanted, is_as};
+use super::system::is_on_tmpfs;
+
+pub fn daemon_answers(host: &Host) -> Result<String, String> {
+    UnixStream::connect(&host.socket)
+        .map(|_| host.socket.display().to_string())
+        .map_err(|error| format!("{}: {error}", host.socket.display()))
+}
+
+pub fn socket(host: &Host) -> Result<String, String> {
+    let uid = user(DAEMON)?.uid.as_raw();
+    let directory = host.socket.parent().unwrap_or(Path::new("/"));
+    let wanted = |mode| Wanted {
+        uid,
+        group: Some(PEOPLE),
+        mode,
+    };
+    let directory = is_as(directory, &wanted(0o750))?;
+    let socket = is_as(&host.socket, &wanted(0o660))?;
+    Ok(format!("{directory}; {socket}"))
+}
+
+pub fn state_directory(host: &Host) -> Outcome {
+    let path = &host.state_dir;
+    let facts = match path.symlink_metadata() {
+        Ok(facts) => facts,
+        Err(error) => return Outcome::Bad(format!("{}: {error}", path.display())),
+    };
+    if cfg!(target_os = "freebsd") {
+        let uid = match user(DAEMON) {
+            Ok(user) => user.uid.as_raw(),
+            Err(wrong) => return Outcome::Bad(wrong),
+        };
+        if facts.uid() != uid || facts.mode() & 0o027 != 0 {
+            return Outcome::Bad(format!(
+                "{}: uid {}, mode {:04o}; must be the daemon's, 0750 or less",
+                path.display(),
+                facts.uid(),
+                facts.mode() & 0o7777
+            ));
+        }
+    }
+    match is_on_tmpfs(path) {
+        Ok(true) => Outcome::Note(format!(
+            "{} is on a tmpfs: trail, pins and tasks end with this boot",
+            path.display()
+        )),
+        Ok(false) => Outcome::Good(path.display().to_string()),
+        Err(wrong) => Outcome::Skipped(wrong),
+    }
+}

@@ -1,0 +1,126 @@
+//! The tools that there are: all that clients see, or those of one server.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+use crate::connection::{Connection, RequestError, read, unreadable};
+use crate::terminal;
+use colibri_api::ServerTools;
+
+/// The name by which commands address Colibri's own tools; no server can have it.
+pub const OWN: &str = "colibri";
+
+/// More pages than any daemon has: a list that does not end is an error.
+const MAX_PAGES: usize = 1000;
+
+/// Longest summary, in characters.
+const MAX_SUMMARY: usize = 160;
+
+/// The request for all of them.
+const LIST: &str = "tools/list";
+
+/// A tool's definition, as far as commands need it.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct Tool {
+    /// The name it is called by.
+    pub name: String,
+    pub title: Option<String>,
+    pub description: Option<String>,
+    /// JSON Schema of its arguments.
+    #[serde(rename = "inputSchema", default)]
+    pub input_schema: Value,
+}
+
+impl Tool {
+    /// What the tool does, in a line.
+    pub fn summary(&self) -> String {
+        summary(
+            self.description
+                .as_deref()
+                .or(self.title.as_deref())
+                .unwrap_or_default(),
+        )
+    }
+}
+
+/// The tools that clients see, all pages of them; with `own`, only Colibri's own.
+pub fn exposed(connection: &mut Connection, own: bool) -> Result<(Vec<Tool>, Box<RawValue>), RequestError> {
+    #[derive(Deserialize)]
+    struct Page<'a> {
+        #[serde(borrow)]
+        tools: Vec<&'a RawValue>,
+        #[serde(rename = "nextCursor")]
+        next_cursor: Option<String>,
+    }
+    let mut raw: Vec<Box<RawValue>> = Vec::new();
+    let mut cursor: Option<String> = None;
+    for _ in 0..MAX_PAGES {
+        let params = match &cursor {
+            Some(cursor) => json!({ "cursor": cursor }),
+            None => json!({}),
+        };
+        let result = connection.request(LIST, &params)?;
+        let page: Page<'_> = read(LIST, &result)?;
+        raw.extend(page.tools.into_iter().map(ToOwned::to_owned));
+        if page.next_cursor.is_none() || page.next_cursor == cursor {
+            let mut tools = Vec::new();
+            let mut kept = Vec::new();
+            for text in raw {
+                let tool: Tool = read(LIST, &text)?;
+                if !own || tool.name.starts_with("colibri_") {
+                    tools.push(tool);
+                    kept.push(text);
+                }
+            }
+            let all = to_raw_value(&Listed { tools: &kept }).map_err(|error| unreadable(LIST, error))?;
+            return Ok((tools, all));
+        }
+        cursor = page.next_cursor;
+    }
+    Err(unreadable(
+        LIST,
+        format!("the list does not end within {MAX_PAGES} pages"),
+    ))
+}
+
+#[derive(Serialize)]
+struct Listed<'a> {
+    tools: &'a [Box<RawValue>],
+}
+
+/// The tools of one external server by its own names, also while the external gate is closed.
+pub fn of_server(connection: &mut Connection, server: &str) -> Result<(Vec<Tool>, Box<RawValue>), RequestError> {
+    let (answer, raw) =
+        connection.own_tool::<ServerTools>("colibri_external_mcp_list_tools", &json!({ "server": server }))?;
+    let tools = answer.tools.into_iter().map(|entry| Tool {
+        name: entry.tool,
+        title: entry.title,
+        description: entry.description,
+        input_schema: entry.input_schema,
+    });
+    Ok((tools.collect(), raw))
+}
+
+/// The first sentence or paragraph of a description, at most [`MAX_SUMMARY`].
+fn summary(description: &str) -> String {
+    let first = description.trim_start().split(['\n', '\r']).next().unwrap_or_default();
+    let sentence = first.find(". ").map_or(first, |end| &first[..=end]);
+    match sentence.char_indices().nth(MAX_SUMMARY) {
+        Some((cut, _)) => format!("{}{}", &sentence[..cut], terminal::mark()),
+        None => sentence.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptions_are_cut_to_what_a_table_holds() {
+        assert_eq!(summary("  Does it. And more.\nMuch more."), "Does it.");
+        assert_eq!(summary("One line\nand another"), "One line");
+        assert_eq!(summary(&"ä".repeat(500)).chars().count(), 161);
+        assert_eq!(summary(""), "");
+    }
+}
