@@ -1,10 +1,16 @@
-//! Reading a tool's arguments strictly: what is not known, repeated, of another type or out of bounds is named.
+//! Reading a tool's arguments strictly: what is not known, repeated, of another type or out of bounds is named. Each
+//! tool's arguments are a type, and the schema that clients see is derived from it.
 
-use colibri_text::{brief, visible};
-use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
-use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::fmt;
+
+use colibri_json::nearest;
+use colibri_text::brief;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
+use serde_json::error::Category;
+use serde_json::value::RawValue;
 
 /// What is wrong with the arguments, in words that a model can act on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,208 +23,63 @@ impl ArgumentError {
     }
 }
 
-/// The members of an arguments object, each value still as written.
-#[derive(Debug)]
-pub(super) struct Arguments<'a>(Vec<(String, &'a RawValue)>);
-
-impl<'a> Arguments<'a> {
-    /// Reads the object; `None` (no `arguments` at all) counts as an empty one. `known` are the argument names of the
-    /// tool.
-    pub(super) fn read(raw: Option<&'a [u8]>, known: &[&str]) -> Result<Self, ArgumentError> {
-        let Some(raw) = raw else {
-            return Ok(Self(Vec::new()));
-        };
-        if raw.trim_ascii_start().first() != Some(&b'{') {
-            return Err(ArgumentError::new("arguments must be a JSON object"));
+/// Reads the arguments of a tool; `None` (no `arguments` at all) counts as an empty object. `known` are their names.
+pub(super) fn read<'a, T: Deserialize<'a>>(raw: Option<&'a [u8]>, known: &[&str]) -> Result<T, ArgumentError> {
+    let raw = raw.unwrap_or(b"{}");
+    if raw.trim_ascii_start().first() != Some(&b'{') {
+        return Err(ArgumentError::new("arguments must be a JSON object"));
+    }
+    let Members(members) = serde_json::from_slice(raw)
+        .map_err(|error| ArgumentError::new(format!("arguments cannot be read: {}", brief(&error.to_string(), 200))))?;
+    for (at, (name, _)) in members.iter().enumerate() {
+        if !known.contains(&name.as_str()) {
+            return Err(unknown(name, known));
         }
-        let Members(members) = serde_json::from_slice(raw)
-            .map_err(|e| ArgumentError::new(format!("arguments cannot be read: {}", visible(&e.to_string()))))?;
-        for (at, (name, _)) in members.iter().enumerate() {
-            if !known.contains(&name.as_str()) {
-                return Err(unknown(name, known));
-            }
-            if members.iter().take(at).any(|(earlier, _)| earlier == name) {
-                return Err(ArgumentError::new(format!("argument {name} is given twice")));
-            }
-        }
-        Ok(Self(members))
-    }
-
-    /// The value of an argument, as written.
-    pub(super) fn raw(&self, name: &str) -> Option<&'a RawValue> {
-        self.0.iter().find(|(given, _)| given == name).map(|(_, value)| *value)
-    }
-
-    /// A value of the type that `what` describes.
-    fn typed<T: Deserialize<'a>>(&self, name: &str, what: &str) -> Result<Option<T>, ArgumentError> {
-        let Some(raw) = self.raw(name) else {
-            return Ok(None);
-        };
-        serde_json::from_str(raw.get()).map(Some).map_err(|_| {
-            let found = kind(raw.get());
-            // The right kind, but with a lone surrogate, out of range, or with other members.
-            let why = if what.starts_with(found) {
-                "its value cannot be read as one".to_owned()
-            } else {
-                format!("not {found}")
-            };
-            ArgumentError::new(format!("argument {name} must be {what}, {why}"))
-        })
-    }
-
-    /// A string of `min` to `max` characters.
-    pub(super) fn string(&self, name: &str, min: usize, max: usize) -> Result<Option<String>, ArgumentError> {
-        let Some(value) = self.typed::<String>(name, "a string")? else {
-            return Ok(None);
-        };
-        let length = value.chars().count();
-        if (min..=max).contains(&length) {
-            Ok(Some(value))
-        } else {
-            Err(ArgumentError::new(format!(
-                "argument {name} has {length} characters, allowed are {min} to {max}"
-            )))
+        if members.iter().take(at).any(|(earlier, _)| earlier == name) {
+            return Err(ArgumentError::new(format!("argument {name} is given twice")));
         }
     }
-
-    /// Like [`Self::string`], on one line: no control characters.
-    pub(super) fn line(&self, name: &str, min: usize, max: usize) -> Result<Option<String>, ArgumentError> {
-        let value = self.string(name, min, max)?;
-        match &value {
-            Some(text) if text.chars().any(char::is_control) => Err(ArgumentError::new(format!(
-                "argument {name} must be one line without control characters"
-            ))),
-            _ => Ok(value),
-        }
-    }
-
-    /// Like [`Self::string`], of several lines: tab, line feed and carriage return are the only control characters.
-    pub(super) fn text(&self, name: &str, min: usize, max: usize) -> Result<Option<String>, ArgumentError> {
-        let value = self.string(name, min, max)?;
-        match &value {
-            Some(text) if text.chars().any(|c| c.is_control() && !matches!(c, '\t' | '\n' | '\r')) => Err(
-                ArgumentError::new(format!("argument {name} must be plain text without control characters")),
-            ),
-            _ => Ok(value),
-        }
-    }
-
-    /// An integer from `min` to `max`. As JSON Schema has it, `5.0` is an integer too.
-    pub(super) fn integer(&self, name: &str, min: u32, max: u32) -> Result<Option<u32>, ArgumentError> {
-        let Some(number) = self.typed::<f64>(name, "an integer")? else {
-            return Ok(None);
-        };
-        if number.fract() != 0.0 {
-            return Err(ArgumentError::new(format!("argument {name} must be an integer")));
-        }
-        if number < f64::from(min) || number > f64::from(max) {
-            return Err(ArgumentError::new(format!(
-                "argument {name} must be from {min} to {max}"
-            )));
-        }
-        Ok(Some(number as u32))
-    }
-
-    /// One of `allowed`.
-    pub(super) fn choice<T: Copy>(&self, name: &str, allowed: &[(&str, T)]) -> Result<Option<T>, ArgumentError> {
-        let names = || allowed.iter().map(|(name, _)| *name).collect::<Vec<_>>();
-        let Some(value) = self.typed::<String>(name, "a string")? else {
-            return Ok(None);
-        };
-        allowed
-            .iter()
-            .find(|(known, _)| *known == value)
-            .map(|(_, chosen)| Some(*chosen))
-            .ok_or_else(|| {
-                ArgumentError::new(format!(
-                    "argument {name} must be one of {}, not {}",
-                    names().join(", "),
-                    quoted(&value)
-                ))
-            })
-    }
-
-    /// At most `most` different labels of at most `max` characters each.
-    pub(super) fn labels(&self, name: &str, most: usize, max: usize) -> Result<Vec<String>, ArgumentError> {
-        let labels = self
-            .typed::<Vec<String>>(name, "an array of strings")?
-            .unwrap_or_default();
-        if labels.len() > most {
-            return Err(ArgumentError::new(format!(
-                "argument {name} has {} entries, allowed are {most}",
-                labels.len()
-            )));
-        }
-        for (at, value) in labels.iter().enumerate() {
-            check_label(&format!("{name}[{at}]"), value, max)?;
-            if labels.iter().take(at).any(|earlier| earlier == value) {
-                return Err(ArgumentError::new(format!("argument {name} names {value} twice")));
-            }
-        }
-        Ok(labels)
-    }
-
-    /// A label: letters, digits and `._:/@#-`, 1 to `max` characters.
-    pub(super) fn label(&self, name: &str, max: usize) -> Result<Option<String>, ArgumentError> {
-        let value = self.typed::<String>(name, "a string")?;
-        if let Some(value) = &value {
-            check_label(name, value, max)?;
-        }
-        Ok(value)
-    }
-}
-
-/// The characters of a label, as a JSON Schema pattern. The code that checks is [`check_label`].
-pub(super) const LABEL_PATTERN: &str = "^[A-Za-z0-9._:/@#-]+$";
-
-fn check_label(name: &str, value: &str, max: usize) -> Result<(), ArgumentError> {
-    let legal = |c: char| c.is_ascii_alphanumeric() || "._:/@#-".contains(c);
-    if !value.is_empty() && value.len() <= max && value.chars().all(legal) {
-        return Ok(());
-    }
-    Err(ArgumentError::new(format!(
-        "argument {name} must be 1 to {max} letters, digits or any of . _ : / @ # -, not {}",
-        quoted(value)
-    )))
-}
-
-/// An argument that the tool needs.
-pub(super) fn required<T>(name: &str, value: Option<T>) -> Result<T, ArgumentError> {
-    value.ok_or_else(|| ArgumentError::new(format!("argument {name} is missing")))
+    serde_json::from_slice(raw).map_err(|error| wrong(&error, raw, &members))
 }
 
 /// The error for an unknown argument: names the nearest known one, or all.
 fn unknown(name: &str, known: &[&str]) -> ArgumentError {
     let given = quoted(name);
-    let nearest = known
-        .iter()
-        .map(|k| (distance(name, k), k))
-        .min()
-        .filter(|(d, k)| *d <= k.len() / 2);
-    ArgumentError::new(match nearest {
-        Some((_, nearest)) => format!("unknown argument {given}: did you mean {nearest}?"),
+    ArgumentError::new(match nearest(name, known) {
+        Some(nearest) => format!("unknown argument {given}: did you mean {nearest}?"),
         None if known.is_empty() => format!("unknown argument {given}: this tool takes none"),
         None => format!("unknown argument {given}: this tool takes {}", known.join(", ")),
     })
 }
 
-/// Edit distance (Levenshtein) in characters, ignoring ASCII case; of the first 64 characters, which is more than any
-/// known name has.
-fn distance(a: &str, b: &str) -> usize {
-    let [a, b] = [a, b].map(|s| s.chars().take(64).map(|c| c.to_ascii_lowercase()).collect::<Vec<_>>());
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
-        let mut next = vec![left];
-        for (y, above) in b.iter().zip(row.iter().skip(1)) {
-            left = (diagonal + usize::from(x != y)).min(above + 1).min(left + 1);
-            diagonal = *above;
-            next.push(left);
-        }
-        row = next;
+/// What serde has against arguments whose names are known, naming the one that it is about.
+fn wrong(error: &serde_json::Error, raw: &[u8], members: &[(String, &RawValue)]) -> ArgumentError {
+    let message = error.to_string();
+    let message = message
+        .rsplit_once(" at line ")
+        .map_or(&*message, |(message, _)| message);
+    if let Some(name) = message.strip_prefix("missing field `") {
+        return ArgumentError::new(format!("argument {} is missing", name.trim_end_matches('`')));
     }
-    row.last().copied().unwrap_or_default()
+    // The last one that begins before the place where reading ended; arguments are one line.
+    let begins = |value: &RawValue| value.get().as_ptr() as usize - raw.as_ptr() as usize;
+    let Some((name, value)) = members.iter().rev().find(|(_, value)| begins(value) <= error.column()) else {
+        return ArgumentError::new(format!("arguments cannot be read: {message}"));
+    };
+    let found = kind(value.get());
+    let why = match message.rsplit_once(", expected ") {
+        Some((_, names)) if message.starts_with("unknown variant") => {
+            let given: String = serde_json::from_str(value.get()).unwrap_or_default();
+            format!("must be {}, not {}", names.replace('`', ""), quoted(&given))
+        }
+        Some((_, wanted)) if found == "an array" && !message.starts_with("invalid type: sequence") => {
+            format!("holds an entry that is not {wanted}")
+        }
+        Some((_, wanted)) => format!("must be {wanted}, not {found}"),
+        None if error.classify() == Category::Data => message.to_owned(),
+        None => format!("must be {found}, its value cannot be read as one"),
+    };
+    ArgumentError::new(format!("argument {name} {why}"))
 }
 
 /// What kind of JSON value this text is.
@@ -237,6 +98,183 @@ fn kind(json: &str) -> &'static str {
 pub(super) fn quoted(value: &str) -> String {
     format!("\"{}\"", brief(value, 40))
 }
+
+/// An argument that may be left out and, unlike an `Option`, is not null.
+pub(super) fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+/// A string of `MIN` to `MAX` characters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub(super) struct Name<const MIN: usize, const MAX: usize>(pub(super) String);
+
+/// The same, on one line: no control characters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub(super) struct Line<const MIN: usize, const MAX: usize>(pub(super) String);
+
+/// The same, of several lines: tab, line feed and carriage return are the only control characters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub(super) struct Text<const MIN: usize, const MAX: usize>(pub(super) String);
+
+/// Letters, digits and `._:/@#-`, 1 to `MAX` characters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub(super) struct Label<const MAX: usize>(pub(super) String);
+
+/// At most `MOST` different labels of at most `MAX` characters each.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub(super) struct Labels<const MOST: usize, const MAX: usize>(pub(super) Vec<String>);
+
+/// An integer from `MIN` to `MAX`. As JSON Schema has it, `5.0` is an integer too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub(super) struct Whole<const MIN: u32, const MAX: u32>(pub(super) u32);
+
+fn bounded<'de, D: Deserializer<'de>>(deserializer: D, min: usize, max: usize) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let length = text.chars().count();
+    if (min..=max).contains(&length) {
+        return Ok(text);
+    }
+    Err(D::Error::custom(format!(
+        "has {length} characters, allowed are {min} to {max}"
+    )))
+}
+
+impl<'de, const MIN: usize, const MAX: usize> Deserialize<'de> for Name<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        bounded(deserializer, MIN, MAX).map(Self)
+    }
+}
+
+impl<'de, const MIN: usize, const MAX: usize> Deserialize<'de> for Line<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = bounded(deserializer, MIN, MAX)?;
+        if text.chars().any(char::is_control) {
+            return Err(D::Error::custom("must be one line without control characters"));
+        }
+        Ok(Self(text))
+    }
+}
+
+impl<'de, const MIN: usize, const MAX: usize> Deserialize<'de> for Text<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = bounded(deserializer, MIN, MAX)?;
+        if text.chars().any(|c| c.is_control() && !matches!(c, '\t' | '\n' | '\r')) {
+            return Err(D::Error::custom("must be plain text without control characters"));
+        }
+        Ok(Self(text))
+    }
+}
+
+/// The characters of a label, as a JSON Schema pattern. The code that checks is [`is_label`].
+const LABEL_PATTERN: &str = "^[A-Za-z0-9._:/@#-]+$";
+
+fn is_label(text: &str, max: usize) -> bool {
+    let legal = |c: char| c.is_ascii_alphanumeric() || "._:/@#-".contains(c);
+    !text.is_empty() && text.len() <= max && text.chars().all(legal)
+}
+
+impl<'de, const MAX: usize> Deserialize<'de> for Label<MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if is_label(&text, MAX) {
+            return Ok(Self(text));
+        }
+        Err(D::Error::custom(format!(
+            "must be 1 to {MAX} letters, digits or any of . _ : / @ # -, not {}",
+            quoted(&text)
+        )))
+    }
+}
+
+impl<'de, const MOST: usize, const MAX: usize> Deserialize<'de> for Labels<MOST, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let labels = Vec::<Label<MAX>>::deserialize(deserializer)?;
+        if labels.len() > MOST {
+            return Err(D::Error::custom(format!(
+                "has {} entries, allowed are {MOST}",
+                labels.len()
+            )));
+        }
+        if let Some((_, twice)) = labels
+            .iter()
+            .enumerate()
+            .find(|(at, label)| labels[..*at].contains(label))
+        {
+            return Err(D::Error::custom(format!("names {} twice", twice.0)));
+        }
+        Ok(Self(labels.into_iter().map(|label| label.0).collect()))
+    }
+}
+
+impl<'de, const MIN: u32, const MAX: u32> Deserialize<'de> for Whole<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Number;
+        impl Visitor<'_> for Number {
+            type Value = f64;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an integer")
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<f64, E> {
+                Ok(number as f64)
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<f64, E> {
+                Ok(number as f64)
+            }
+
+            fn visit_f64<E>(self, number: f64) -> Result<f64, E> {
+                Ok(number)
+            }
+        }
+        let number = deserializer.deserialize_f64(Number)?;
+        if number.fract() != 0.0 {
+            return Err(D::Error::custom("must be an integer"));
+        }
+        if number < f64::from(MIN) || number > f64::from(MAX) {
+            return Err(D::Error::custom(format!("must be from {MIN} to {MAX}")));
+        }
+        Ok(Self(number as u32))
+    }
+}
+
+/// Derived schemas refer to no other: these stand where they are used.
+macro_rules! schema {
+    ($name:ident<$(const $bound:ident: $kind:ty),*>, $schema:expr) => {
+        impl<$(const $bound: $kind),*> JsonSchema for $name<$($bound),*> {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                Cow::Borrowed(stringify!($name))
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                $schema
+            }
+        }
+    };
+}
+
+schema!(Name<const MIN: usize, const MAX: usize>, json_schema!({ "type": "string", "minLength": MIN, "maxLength": MAX }));
+schema!(Line<const MIN: usize, const MAX: usize>, json_schema!({ "type": "string", "minLength": MIN, "maxLength": MAX }));
+schema!(Text<const MIN: usize, const MAX: usize>, json_schema!({ "type": "string", "minLength": MIN, "maxLength": MAX }));
+schema!(Label<const MAX: usize>, json_schema!({
+    "type": "string", "minLength": 1, "maxLength": MAX, "pattern": LABEL_PATTERN
+}));
+schema!(Labels<const MOST: usize, const MAX: usize>, json_schema!({
+    "type": "array", "maxItems": MOST, "uniqueItems": true,
+    "items": { "type": "string", "minLength": 1, "maxLength": MAX, "pattern": LABEL_PATTERN }
+}));
+schema!(Whole<const MIN: u32, const MAX: u32>, json_schema!({ "type": "integer", "minimum": MIN, "maximum": MAX }));
 
 /// The members of an object in order, repeated names included, values unread.
 pub(super) struct Members<'a>(pub(super) Vec<(String, &'a RawValue)>);
@@ -268,45 +306,54 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn why<T: fmt::Debug>(result: Result<T, ArgumentError>) -> String {
-        result.unwrap_err().to_string()
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Sample {
+        #[serde(default, deserialize_with = "given")]
+        title: Option<Line<1, 3>>,
+        #[serde(default, deserialize_with = "given")]
+        description: Option<Labels<2, 5>>,
+        #[serde(default, deserialize_with = "given")]
+        limit: Option<Whole<1, 100>>,
     }
 
-    fn read(json: &str) -> Result<Arguments<'_>, ArgumentError> {
-        Arguments::read(Some(json.as_bytes()), &["title", "description", "limit"])
+    const KNOWN: &[&str] = &["title", "description", "limit"];
+
+    fn read(json: impl AsRef<[u8]>) -> Result<Sample, ArgumentError> {
+        super::read(Some(json.as_ref()), KNOWN)
+    }
+
+    fn why(json: impl AsRef<[u8]>) -> String {
+        read(json).unwrap_err().to_string()
     }
 
     #[test]
     fn names_the_nearest_known_argument() {
-        assert_eq!(
-            why(read(r#"{"titel":1}"#)),
-            "unknown argument \"titel\": did you mean title?"
-        );
-        assert_eq!(
-            why(read(r#"{"TITLE":1}"#)),
-            "unknown argument \"TITLE\": did you mean title?"
-        );
-        assert_eq!(
-            why(read(r#"{"zzzzzzzzzz":1}"#)),
-            "unknown argument \"zzzzzzzzzz\": this tool takes title, description, limit"
-        );
-        assert_eq!(
-            why(Arguments::read(Some(b"{\"x\":1}"), &[])),
-            "unknown argument \"x\": this tool takes none"
-        );
+        for (json, wanted) in [
+            (r#"{"titel":1}"#, "unknown argument \"titel\": did you mean title?"),
+            (r#"{"TITLE":1}"#, "unknown argument \"TITLE\": did you mean title?"),
+            (
+                r#"{"zzzzzzzzzz":1}"#,
+                "unknown argument \"zzzzzzzzzz\": this tool takes title, description, limit",
+            ),
+        ] {
+            assert_eq!(why(json), wanted);
+        }
+        let none = super::read::<Sample>(Some(b"{\"x\":1}"), &[]).unwrap_err();
+        assert_eq!(none.to_string(), "unknown argument \"x\": this tool takes none");
     }
 
     #[test]
     fn refuses_repeated_names_however_written() {
         assert_eq!(
-            why(read(r#"{"title":"a","titl\u0065":"b"}"#)),
+            why(r#"{"title":"a","titl\u0065":"b"}"#),
             "argument title is given twice"
         );
     }
 
     #[test]
     fn hides_nothing_of_a_hostile_name() {
-        let message = why(read("{\"\\u202etitle\\u001b[2J\":1}"));
+        let message = why("{\"\\u202etitle\\u001b[2J\":1}");
         assert!(message.contains("\\u{202e}title\\u{1b}[2J"), "{message}");
     }
 
@@ -327,45 +374,49 @@ mod tests {
             assert!(read(json).is_err(), "{json}");
         }
         let deep = format!("{{\"title\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
-        let deep = read(&deep).unwrap();
-        assert!(why(deep.string("title", 1, 5)).contains("must be a string"));
-        assert!(Arguments::read(None, &[]).is_ok());
-        assert!(
-            Arguments::read(Some(b"{\"title\":\"\xff\"}"), &["title"])
-                .and_then(|a| a.string("title", 0, 9))
-                .is_err()
-        );
+        assert!(why(deep).contains("argument title"));
+        assert!(super::read::<Sample>(None, &[]).is_ok());
+        assert!(read(b"{\"title\":\"\xff\"}").is_err());
     }
 
     #[test]
     fn checks_types_and_bounds() {
         let is = |json: &str, wanted: &str| {
-            let json = format!("{{\"title\":{json}}}");
-            let arguments = read(&json).unwrap();
-            let message = why(arguments.line("title", 1, 3));
-            assert!(message.contains(wanted), "{message}");
+            let message = why(format!("{{\"limit\":5, \"title\":{json}}}"));
+            assert!(
+                message.starts_with("argument title ") && message.contains(wanted),
+                "{message}"
+            );
         };
         is("1", "must be a string, not a number");
         is("null", "must be a string, not null");
-        is("[\"a\"]", "not an array");
+        is("{\"a\":1}", "not an object");
+        is("[\"a\"]", "must be a string, not an array");
         is("\"\"", "has 0 characters, allowed are 1 to 3");
         is("\"äöüß\"", "has 4 characters");
         is("\"a\\nb\"", "one line");
         is("\"\\ud800\"", "must be a string, its value cannot be read as one");
-        assert_eq!(
-            read("{\"title\":\"äöü\"}").unwrap().line("title", 1, 3),
-            Ok(Some("äöü".to_owned()))
-        );
+        let title = read("{\"title\":\"äöü\"}").unwrap().title;
+        assert_eq!(title, Some(Line("äöü".to_owned())));
+        for (json, wanted) in [
+            ("[1]", "holds an entry that is not a string"),
+            ("[\"a\",\"b\",\"c\"]", "has 3 entries, allowed are 2"),
+            ("[\"a\",\"a\"]", "names a twice"),
+            ("[\"a b\"]", "letters, digits or any of"),
+        ] {
+            let message = why(format!("{{\"description\":{json},\"title\":\"a\"}}"));
+            assert!(
+                message.starts_with("argument description ") && message.contains(wanted),
+                "{message}"
+            );
+        }
     }
 
     #[test]
     fn integers_are_integers() {
-        let integer = |json: &str| {
-            let json = format!("{{\"limit\":{json}}}");
-            read(&json).unwrap().integer("limit", 1, 100)
-        };
-        assert_eq!(integer("5"), Ok(Some(5)));
-        assert_eq!(integer("5.0"), Ok(Some(5)));
+        let integer = |json: &str| read(format!("{{\"limit\":{json}}}")).map(|read| read.limit);
+        assert_eq!(integer("5"), Ok(Some(Whole(5))));
+        assert_eq!(integer("5.0"), Ok(Some(Whole(5))));
         for bad in [
             "0",
             "101",
@@ -384,16 +435,15 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            if let Ok(arguments) = Arguments::read(Some(&bytes), &["title"]) {
-                let _ = arguments.text("title", 0, 10);
-            }
+            let _ = read(&bytes);
         }
 
         #[test]
         fn only_known_names_pass(names in proptest::collection::vec("[a-z]{1,6}|title|limit", 0..5)) {
             let json = serde_json::Value::from_iter(names.iter().map(|name| (name.clone(), 1))).to_string();
-            let all_known = names.iter().all(|name| ["title", "description", "limit"].contains(&name.as_str()));
-            prop_assert_eq!(read(&json).is_ok(), all_known);
+            let all_known = names.iter().all(|name| KNOWN.contains(&name.as_str()));
+            let is_unknown = read(&json).is_err_and(|error| error.to_string().starts_with("unknown argument"));
+            prop_assert_eq!(is_unknown, !all_known);
         }
     }
 }

@@ -1,16 +1,10 @@
 //! The tools' definitions, in the newest form of the protocol; what older versions do not know is for the protocol
 //! layer to leave out.
 
-use super::arguments::LABEL_PATTERN;
+use super::inputs::{CallTool, CreateTask, IntakeTask, ListTasks, ListTools, Nothing, SetCostMode};
 use crate::policy::Gate;
-use crate::store::{
-    CAPABILITIES_MAX, CAPABILITY_MAX, DESCRIPTION_MAX, LABEL_MAX, PAGE_DEFAULT, PAGE_MAX, PRIORITY_DEFAULT,
-    PRIORITY_MAX, TITLE_MAX,
-};
-use colibri_api::schema::of_answer;
-use colibri_api::{
-    CostMode, CostModeSet, CreatedTask, ServerTools, Servers, Skills, Snapshot, Status, TaskStatus, Tasks,
-};
+use colibri_api::schema::{of_answer, of_arguments};
+use colibri_api::{CostModeSet, CreatedTask, ServerTools, Servers, Skills, Snapshot, Status, Tasks};
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
@@ -60,6 +54,23 @@ pub struct Definition {
     pub route: Route,
     /// The entry's raw JSON, on one line.
     pub json: Box<[u8]>,
+    /// The names of its arguments.
+    arguments: Vec<String>,
+}
+
+impl Definition {
+    /// The names of its arguments.
+    pub(super) fn arguments(&self) -> Vec<&str> {
+        self.arguments.iter().map(String::as_str).collect()
+    }
+}
+
+impl Tool {
+    /// Its definition.
+    pub(super) fn definition(self) -> Option<&'static Definition> {
+        let mut all = definitions().iter();
+        all.find(|definition| definition.route == Route::Here(self))
+    }
 }
 
 /// Our tools, in the order of `tools/list`.
@@ -82,7 +93,7 @@ fn all() -> Vec<Definition> {
             Here(Tool::Status),
             Access::Read,
             STATUS,
-            no_arguments(),
+            of_arguments::<Nothing>(),
             of_answer::<Status>(),
         ),
         tool(
@@ -91,7 +102,7 @@ fn all() -> Vec<Definition> {
             Here(Tool::Snapshot),
             Access::Read,
             SNAPSHOT,
-            no_arguments(),
+            of_arguments::<Nothing>(),
             of_answer::<Snapshot>(),
         ),
         tool(
@@ -100,18 +111,7 @@ fn all() -> Vec<Definition> {
             Here(Tool::ListTasks),
             Access::Read,
             LIST_TASKS,
-            object(
-                &[],
-                json!({
-                    "status": {"type": "string", "enum": TaskStatus::ALL.map(TaskStatus::name),
-                        "description": "Only tasks of this status."},
-                    "source": label("Only tasks from this source.", LABEL_MAX),
-                    "limit": {"type": "integer", "minimum": 1, "maximum": PAGE_MAX, "default": PAGE_DEFAULT,
-                        "description": "The most tasks of the page."},
-                    "cursor": {"type": "string", "minLength": 1, "maxLength": 64,
-                        "description": "next_cursor of the page before, with the same status and source."},
-                }),
-            ),
+            of_arguments::<ListTasks>(),
             of_answer::<Tasks>(),
         ),
         tool(
@@ -120,7 +120,7 @@ fn all() -> Vec<Definition> {
             Here(Tool::ListSkills),
             Access::Read,
             LIST_SKILLS,
-            no_arguments(),
+            of_arguments::<Nothing>(),
             of_answer::<Skills>(),
         ),
         tool(
@@ -129,21 +129,7 @@ fn all() -> Vec<Definition> {
             Here(Tool::CreateTask),
             Access::Add,
             CREATE_TASK,
-            object(
-                &["title"],
-                json!({
-                    "title": {"type": "string", "minLength": 1, "maxLength": TITLE_MAX,
-                        "description": "What is to be done, in one line."},
-                    "description": {"type": "string", "maxLength": DESCRIPTION_MAX, "default": "",
-                        "description": "All that somebody needs to know to do it."},
-                    "source": source(),
-                    "priority": {"type": "integer", "minimum": 0, "maximum": PRIORITY_MAX,
-                        "default": PRIORITY_DEFAULT, "description": "0 is the lowest, 9 the highest."},
-                    "required_capabilities": {"type": "array", "maxItems": CAPABILITIES_MAX, "uniqueItems": true,
-                        "items": label("A capability, for example rust or github:write.", CAPABILITY_MAX),
-                        "default": [], "description": "What somebody must be able to do to take the task."},
-                }),
-            ),
+            of_arguments::<CreateTask>(),
             of_answer::<CreatedTask>(),
         ),
         tool(
@@ -152,14 +138,7 @@ fn all() -> Vec<Definition> {
             Here(Tool::IntakeTask),
             Access::Add,
             INTAKE_TASK,
-            object(
-                &["text"],
-                json!({
-                    "text": {"type": "string", "minLength": 1, "maxLength": DESCRIPTION_MAX,
-                        "description": "The request, as it came. Its first line becomes the title."},
-                    "source": source(),
-                }),
-            ),
+            of_arguments::<IntakeTask>(),
             of_answer::<CreatedTask>(),
         ),
         tool(
@@ -168,7 +147,7 @@ fn all() -> Vec<Definition> {
             Here(Tool::SetCostMode),
             Access::Set,
             SET_COST_MODE,
-            object(&["mode"], json!({"mode": cost_mode()})),
+            of_arguments::<SetCostMode>(),
             of_answer::<CostModeSet>(),
         ),
         tool(
@@ -177,7 +156,7 @@ fn all() -> Vec<Definition> {
             Here(Tool::ExternalServers),
             Access::Read,
             EXTERNAL_SERVERS,
-            no_arguments(),
+            of_arguments::<Nothing>(),
             of_answer::<Servers>(),
         ),
         tool(
@@ -186,7 +165,7 @@ fn all() -> Vec<Definition> {
             Here(Tool::ExternalListTools),
             Access::Read,
             EXTERNAL_LIST_TOOLS,
-            object(&[], json!({"server": server_id()})),
+            of_arguments::<ListTools>(),
             of_answer::<ServerTools>(),
         ),
         tool(
@@ -195,15 +174,7 @@ fn all() -> Vec<Definition> {
             Relay,
             Access::External,
             EXTERNAL_CALL,
-            object(
-                &["server", "tool"],
-                json!({
-                    "server": server_id(),
-                    "tool": {"type": "string", "minLength": 1, "maxLength": super::EXTERNAL_TOOL_NAME_MAX,
-                        "description": "The server's own name of the tool."},
-                    "arguments": {"type": "object", "default": {}, "description": "The tool's arguments."},
-                }),
-            ),
+            of_arguments::<CallTool<'static>>(),
             Value::Null,
         ),
     ]
@@ -245,7 +216,7 @@ fn tool(
     route: Route,
     access: Access,
     description: &str,
-    input: Value,
+    mut input: Value,
     output: Value,
 ) -> Definition {
     let (gate, annotations) = match access {
@@ -263,6 +234,19 @@ fn tool(
             json!({"readOnlyHint": false, "destructiveHint": true, "idempotentHint": false, "openWorldHint": true}),
         ),
     };
+    let properties = input.get_mut("properties").and_then(Value::as_object_mut);
+    // An argument that may be left out is not null.
+    for property in properties.into_iter().flat_map(serde_json::Map::values_mut) {
+        if let Some(property) = property.as_object_mut() {
+            property.retain(|word, value| word != "default" || !value.is_null());
+        }
+    }
+    let names = input
+        .get("properties")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flat_map(serde_json::Map::keys);
+    let arguments = names.cloned().collect();
     let mut json = json!({
         "name": name,
         "title": title,
@@ -278,40 +262,6 @@ fn tool(
         gate,
         route,
         json: json.to_string().into_bytes().into_boxed_slice(),
+        arguments,
     }
-}
-
-/// The schema of an object with these members and no others.
-fn object(required: &[&str], properties: Value) -> Value {
-    let mut schema = json!({"type": "object", "properties": properties, "additionalProperties": false});
-    if !required.is_empty() {
-        schema["required"] = required.into();
-    }
-    schema
-}
-
-fn no_arguments() -> Value {
-    object(&[], json!({}))
-}
-
-fn label(description: &str, max: usize) -> Value {
-    json!({"type": "string", "minLength": 1, "maxLength": max, "pattern": LABEL_PATTERN, "description": description})
-}
-
-fn source() -> Value {
-    let mut schema = label(
-        "Where the task comes from, for example a project or an issue.",
-        LABEL_MAX,
-    );
-    schema["default"] = super::SOURCE_DEFAULT.into();
-    schema
-}
-
-fn server_id() -> Value {
-    json!({"type": "string", "minLength": 1, "maxLength": super::SERVER_ID_MAX,
-        "description": "The server's id, as colibri_external_mcp_servers gives it."})
-}
-
-fn cost_mode() -> Value {
-    json!({"type": "string", "enum": CostMode::ALL.map(CostMode::name)})
 }

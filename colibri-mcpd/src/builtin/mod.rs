@@ -9,6 +9,7 @@ mod answer;
 mod arguments;
 mod definitions;
 mod facts;
+mod inputs;
 mod skills;
 
 pub use answer::ToolOutcome;
@@ -17,22 +18,17 @@ pub use definitions::{Definition, EXTERNAL_CALL_TOOL, Route, Tool, definition, d
 pub use facts::{ExternalTool, Offered, View};
 pub use skills::Skills;
 
-use crate::store::{
-    CAPABILITIES_MAX, CAPABILITY_MAX, DESCRIPTION_MAX, Error, LABEL_MAX, NewTask, PAGE_DEFAULT, PAGE_MAX,
-    PRIORITY_DEFAULT, PRIORITY_MAX, Store, TITLE_MAX, TaskFilter,
-};
+use crate::store::{Error, NewTask, PRIORITY_DEFAULT, PRIORITY_MAX, Store, TITLE_MAX, TaskFilter};
 use answer::refused;
-use arguments::{Arguments, quoted, required};
+use arguments::{quoted, read};
 use colibri_api::{CostMode, TaskStatus};
 use colibri_protocol::{Code, Failure};
+use inputs::{CallTool, CreateTask, IntakeTask, ListTasks, ListTools, Nothing, SetCostMode};
 
 /// The most characters of a server id (DESIGN §5).
 const SERVER_ID_MAX: usize = 32;
 /// The most characters of an external tool's own name.
 const EXTERNAL_TOOL_NAME_MAX: usize = 1024;
-/// The source of a task for which none was said.
-const SOURCE_DEFAULT: &str = "mcp";
-
 /// What a call needs.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
@@ -57,50 +53,45 @@ pub fn call(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> ToolO
 fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<ToolOutcome, Failure> {
     let Context { store, .. } = context;
     let look = || Ok::<_, Error>((context.look)(store.cost_mode()?));
-    let read = |known: &[&str]| Arguments::read(arguments, known);
+    let known = tool.definition().map(Definition::arguments).unwrap_or_default();
     match tool {
         Tool::Status => {
-            read(&[])?;
+            let Nothing {} = read(arguments, &known)?;
             answer::status(look()?)
         }
         Tool::Snapshot => {
-            read(&[])?;
+            let Nothing {} = read(arguments, &known)?;
             answer::snapshot(look()?, &store.task_counts()?)
         }
         Tool::ListTasks => {
-            let given = read(&["status", "source", "limit", "cursor"])?;
+            let asked: ListTasks = read(arguments, &known)?;
             let filter = TaskFilter {
-                status: given.choice("status", &TaskStatus::ALL.map(|s| (s.name(), s)))?,
-                source: given.label("source", LABEL_MAX)?,
+                status: asked.status,
+                source: asked.source.map(|source| source.0),
             };
-            let limit = given.integer("limit", 1, PAGE_MAX)?.unwrap_or(PAGE_DEFAULT);
-            let cursor = given.string("cursor", 1, 64)?;
-            answer::tasks(&store.tasks(&filter, limit, cursor.as_deref())?)
+            let cursor = asked.cursor.as_ref().map(|cursor| &*cursor.0);
+            answer::tasks(&store.tasks(&filter, asked.limit.0, cursor)?)
         }
         Tool::ListSkills => {
-            read(&[])?;
+            let Nothing {} = read(arguments, &known)?;
             answer::skills(&context.skills.scan())
         }
         Tool::CreateTask => {
-            let given = read(&["title", "description", "source", "priority", "required_capabilities"])?;
-            let priority = given.integer("priority", 0, u32::from(PRIORITY_MAX))?;
+            let asked: CreateTask = read(arguments, &known)?;
             let new = NewTask {
-                title: required("title", given.line("title", 1, TITLE_MAX)?)?,
-                description: given.text("description", 0, DESCRIPTION_MAX)?.unwrap_or_default(),
-                source: given
-                    .label("source", LABEL_MAX)?
-                    .unwrap_or_else(|| SOURCE_DEFAULT.to_owned()),
+                title: asked.title.0,
+                description: asked.description.0,
+                source: asked.source.0,
                 status: TaskStatus::Queued,
-                required_capabilities: given.labels("required_capabilities", CAPABILITIES_MAX, CAPABILITY_MAX)?,
-                priority: priority.and_then(|p| u8::try_from(p).ok()).unwrap_or(PRIORITY_DEFAULT),
+                required_capabilities: asked.required_capabilities.0,
+                priority: u8::try_from(asked.priority.0).unwrap_or(PRIORITY_MAX),
                 created_by: context.uid,
             };
             answer::task(store.add_task(new)?)
         }
         Tool::IntakeTask => {
-            let given = read(&["text", "source"])?;
-            let text = required("text", given.text("text", 1, DESCRIPTION_MAX)?)?;
-            let first = text.lines().map(str::trim).find(|line| !line.is_empty());
+            let IntakeTask { text, source } = read(arguments, &known)?;
+            let first = text.0.lines().map(str::trim).find(|line| !line.is_empty());
             let first = first.ok_or_else(|| ArgumentError("argument text is blank".to_owned()))?;
             let title = first
                 .chars()
@@ -109,10 +100,8 @@ fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<
                 .collect();
             let new = NewTask {
                 title,
-                source: given
-                    .label("source", LABEL_MAX)?
-                    .unwrap_or_else(|| SOURCE_DEFAULT.to_owned()),
-                description: text,
+                source: source.0,
+                description: text.0,
                 status: TaskStatus::Intake,
                 required_capabilities: Vec::new(),
                 priority: PRIORITY_DEFAULT,
@@ -121,19 +110,17 @@ fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<
             answer::task(store.add_task(new)?)
         }
         Tool::SetCostMode => {
-            let given = read(&["mode"])?;
-            let mode = required("mode", given.choice("mode", &CostMode::ALL.map(|m| (m.name(), m)))?)?;
+            let SetCostMode { mode } = read(arguments, &known)?;
             store.set_cost_mode(mode)?;
             answer::cost_mode(mode)
         }
         Tool::ExternalServers => {
-            read(&[])?;
+            let Nothing {} = read(arguments, &known)?;
             answer::servers(look()?.servers)
         }
         Tool::ExternalListTools => {
-            let given = read(&["server"])?;
-            let server = given.string("server", 1, SERVER_ID_MAX)?;
-            answer::external_tools((context.offered)(), server.as_deref())
+            let ListTools { server } = read(arguments, &known)?;
+            answer::external_tools((context.offered)(), server.as_ref().map(|server| &*server.0))
         }
     }
 }
@@ -155,16 +142,21 @@ pub struct ExternalCall<'a> {
 /// # Errors
 /// What is wrong with them; [`ArgumentError::outcome`] makes the answer.
 pub fn parse_external_call(arguments: Option<&[u8]>) -> Result<ExternalCall<'_>, ArgumentError> {
-    let given = Arguments::read(arguments, &["server", "tool", "arguments"])?;
-    let server = required("server", given.string("server", 1, SERVER_ID_MAX)?)?;
-    let tool = required("tool", given.string("tool", 1, EXTERNAL_TOOL_NAME_MAX)?)?;
-    let arguments = given.raw("arguments").map(|raw| raw.get().as_bytes());
+    let known = definition(EXTERNAL_CALL_TOOL)
+        .map(Definition::arguments)
+        .unwrap_or_default();
+    let CallTool {
+        server,
+        tool,
+        arguments,
+    } = read(arguments, &known)?;
+    let arguments = arguments.map(|raw| raw.get().as_bytes());
     if arguments.is_some_and(|raw| raw.first() != Some(&b'{')) {
         return Err(ArgumentError("argument arguments must be an object".to_owned()));
     }
     Ok(ExternalCall {
-        server,
-        tool,
+        server: server.0,
+        tool: tool.0,
         arguments,
     })
 }

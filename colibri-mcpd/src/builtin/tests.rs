@@ -1,6 +1,6 @@
 use super::*;
 use crate::policy::Gate;
-use crate::store::TASKS_MAX;
+use crate::store::{DESCRIPTION_MAX, PAGE_MAX, TASKS_MAX};
 use colibri_api::{
     DaemonFacts, OpenGates, RegistryFacts, ServerFacts, ServerIsolation, ServerJail, ServerProcess, ServerState,
     ServerTransport, UnseenServer,
@@ -338,7 +338,7 @@ fn tasks_are_created_taken_in_and_listed() {
     assert_eq!(taken["task"]["status"], "intake");
     assert_eq!(taken["task"]["title"].as_str().unwrap().chars().count(), TITLE_MAX);
     assert_eq!(taken["task"]["description"], text);
-    assert_eq!(taken["task"]["source"], SOURCE_DEFAULT);
+    assert_eq!(taken["task"]["source"], "mcp");
 
     let (page, summary) = bench.ok("colibri_list_tasks", json!({"limit": 1}));
     assert_eq!(page["tasks"], json!([taken["task"]]));

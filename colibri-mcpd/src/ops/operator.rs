@@ -3,7 +3,11 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde_json::{Value, json};
+use colibri_api::{
+    self as api, Approval, Approvals, BlockedServer, Decided, PinAccepted, PinDiffs, PinList, PinState, PinsAccepted,
+    Reloaded,
+};
+use serde::Serialize;
 use tracing::{error, info};
 
 use super::reload::reload;
@@ -141,16 +145,19 @@ pub fn answer(daemon: &Arc<Daemon>, call: &Call, order: &Order) -> Outcome {
     let by = call.client.caller.uid;
     let result = match order {
         Order::Approvals => {
-            let waiting: Vec<Value> = daemon.chain().approvals.list().iter().map(shown).collect();
-            Ok(json!({ "approvals": waiting }))
+            let approvals = daemon.chain().approvals.list().iter().map(shown).collect();
+            json(&Approvals { approvals })
         }
         Order::Decide { id, approve } => decide(daemon, id, *approve, by, rights.self_approve),
-        Order::Reload => reload(daemon).map(|blocked| {
-            let blocked: Vec<_> = blocked
+        Order::Reload => reload(daemon).and_then(|blocked| {
+            let blocked = blocked
                 .into_iter()
-                .map(|(server, reason)| json!({ "server": server, "reason": reason }))
+                .map(|(server, reason)| BlockedServer { server, reason })
                 .collect();
-            json!({ "reloaded": true, "blocked": blocked })
+            json(&Reloaded {
+                reloaded: true,
+                blocked,
+            })
         }),
         Order::Pins { server } => list_pins(daemon, server.as_deref()),
         Order::PinDiff { server, subject } => diff_pins(daemon, server, subject.as_ref()),
@@ -158,7 +165,7 @@ pub fn answer(daemon: &Arc<Daemon>, call: &Call, order: &Order) -> Outcome {
     };
     match result {
         Ok(result) => Outcome::Own {
-            answer: Answer::Result(result.to_string().into_bytes()),
+            answer: Answer::Result(result),
             failed: false,
         },
         Err(error) => Outcome::Own {
@@ -168,8 +175,13 @@ pub fn answer(daemon: &Arc<Daemon>, call: &Call, order: &Order) -> Outcome {
     }
 }
 
+/// An answer as it is written.
+fn json(answer: &impl Serialize) -> Result<Vec<u8>, String> {
+    serde_json::to_vec(answer).map_err(|error| format!("the answer cannot be written: {error}"))
+}
+
 /// Decides about a waiting call.
-fn decide(daemon: &Daemon, id: &str, approve: bool, by: u32, self_approve: bool) -> Result<Value, String> {
+fn decide(daemon: &Daemon, id: &str, approve: bool, by: u32, self_approve: bool) -> Result<Vec<u8>, String> {
     let decided = daemon.chain().approvals.decide(id, approve, by, self_approve);
     let pending = decided.map_err(|error| error.to_string())?;
     let details = [
@@ -181,22 +193,26 @@ fn decide(daemon: &Daemon, id: &str, approve: bool, by: u32, self_approve: bool)
     if let Err(error) = daemon.chain().recorder.event("approval", &details) {
         error!("a decision was not recorded: {error}");
     }
-    Ok(json!({ "decided": shown(&pending), "approved": approve }))
+    json(&Decided {
+        decided: shown(&pending),
+        approved: approve,
+    })
 }
 
 /// The most bytes of differences in one answer, beyond the first; as JSON and escaped they are more.
 const MOST_SHOWN: usize = 2 << 20;
 
 /// What is approved and what waits to be, of all servers or of one.
-fn list_pins(daemon: &Daemon, server: Option<&str>) -> Result<Value, String> {
+fn list_pins(daemon: &Daemon, server: Option<&str>) -> Result<Vec<u8>, String> {
     let rows = rows_of(daemon, server)?;
-    let pins: Vec<Value> = rows.iter().map(shown_pin).collect();
-    let look_alikes: Vec<String> = daemon.table().look_alikes.iter().map(ToString::to_string).collect();
-    Ok(json!({ "pins": pins, "look_alikes": look_alikes }))
+    json(&PinList {
+        pins: rows.iter().map(shown_pin).collect(),
+        look_alikes: daemon.table().look_alikes.iter().map(ToString::to_string).collect(),
+    })
 }
 
 /// What of a server waits, or one thing of it, against what is approved.
-fn diff_pins(daemon: &Daemon, server: &str, subject: Option<&Subject>) -> Result<Value, String> {
+fn diff_pins(daemon: &Daemon, server: &str, subject: Option<&Subject>) -> Result<Vec<u8>, String> {
     let rows = rows_of(daemon, Some(server))?;
     let wanted = subject.map(|subject| meant(&rows, subject));
     let (mut diffs, mut left_out, mut bytes) = (Vec::new(), 0, 0);
@@ -213,16 +229,21 @@ fn diff_pins(daemon: &Daemon, server: &str, subject: Option<&Subject>) -> Result
             left_out += 1;
             continue;
         }
-        let mut value = shown_pin(row);
-        value["waiting"] = difference.sha256.into();
-        value["diff"] = difference.text.into();
-        diffs.push(value);
+        diffs.push(api::PinRow {
+            waiting: Some(difference.sha256),
+            diff: Some(difference.text),
+            ..shown_pin(row)
+        });
     }
-    Ok(json!({ "server": server, "diffs": diffs, "left_out": left_out }))
+    json(&PinDiffs {
+        server: server.to_owned(),
+        diffs,
+        left_out,
+    })
 }
 
 /// Approves what waits of a server and was seen.
-fn accept_pins(daemon: &Daemon, server: &str, seen: &[(Subject, String)], by: u32) -> Result<Value, String> {
+fn accept_pins(daemon: &Daemon, server: &str, seen: &[(Subject, String)], by: u32) -> Result<Vec<u8>, String> {
     let rows = rows_of(daemon, Some(server))?;
     let seen: Vec<_> = seen
         .iter()
@@ -244,12 +265,19 @@ fn accept_pins(daemon: &Daemon, server: &str, seen: &[(Subject, String)], by: u3
             error!("what was accepted was not recorded: {error}");
         }
         let (tool, instructions) = names(subject);
-        accepted.push(json!({ "tool": tool, "instructions": instructions, "sha256": sha256 }));
+        accepted.push(PinAccepted {
+            tool,
+            instructions,
+            sha256: sha256.clone(),
+        });
     }
     if let Some(server) = daemon.host().servers().get(server) {
         server.judge_again();
     }
-    Ok(json!({ "server": server, "accepted": accepted }))
+    json(&PinsAccepted {
+        server: server.to_owned(),
+        accepted,
+    })
 }
 
 fn pins(daemon: &Daemon) -> Result<&Pins, String> {
@@ -280,44 +308,45 @@ fn meant(rows: &[PinRow], subject: &Subject) -> Subject {
 }
 
 /// The members by which a subject is named.
-fn names(subject: &Subject) -> (Option<&str>, bool) {
+fn names(subject: &Subject) -> (Option<String>, bool) {
     match subject {
         Subject::Instructions => (None, true),
-        Subject::Tool(name) => (Some(name), false),
+        Subject::Tool(name) => (Some(name.clone()), false),
     }
 }
 
-fn shown_pin(row: &PinRow) -> Value {
+fn shown_pin(row: &PinRow) -> api::PinRow {
     let (tool, instructions) = names(&row.subject);
-    json!({
-        "server": row.server,
-        "tool": tool,
-        "instructions": instructions,
-        "state": match row.standing {
-            Standing::Approved => "approved",
-            Standing::New { .. } => "new",
-            Standing::Changed { .. } => "changed",
+    api::PinRow {
+        server: row.server.clone(),
+        tool,
+        instructions,
+        state: match row.standing {
+            Standing::Approved => PinState::Approved,
+            Standing::New { .. } => PinState::New,
+            Standing::Changed { .. } => PinState::Changed,
         },
-        "reason": row.standing.reason(),
-        "approved": row.approved,
-        "by": row.by,
-        "waiting": row.waiting,
-    })
+        reason: row.standing.reason(),
+        approved: row.approved.clone(),
+        by: row.by.clone(),
+        waiting: row.waiting.clone(),
+        diff: None,
+    }
 }
 
 /// A waiting call as operators are shown it.
-pub fn shown(pending: &Pending) -> Value {
+pub fn shown(pending: &Pending) -> Approval {
     let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    json!({
-        "id": pending.id,
-        "uid": pending.uid,
-        "server": pending.server,
-        "tool": pending.tool,
-        "rule": pending.rule,
-        "arguments": pending.arguments,
-        "asked": seconds(pending.asked),
-        "expires": seconds(pending.expires),
-    })
+    Approval {
+        id: pending.id.clone(),
+        uid: pending.uid,
+        server: pending.server.clone(),
+        tool: pending.tool.clone(),
+        rule: pending.rule.clone(),
+        arguments: pending.arguments.clone(),
+        asked: seconds(pending.asked),
+        expires: seconds(pending.expires),
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde_json::{Value, json};
+use colibri_api::{CallCounts, Overview, OverviewServer, TrailFacts, TrailRow};
 
 use super::operator::shown;
 use super::sys;
@@ -15,45 +15,57 @@ use crate::servers::Viewer;
 use colibri_trail::{self as trail, Shown};
 
 /// The overview for an operator, with so many of the trail's last records. Reads files: not for a thread that serves clients.
-pub fn of(daemon: &Daemon, operator: u32, tail: usize) -> Value {
+pub fn of(daemon: &Daemon, operator: u32, tail: usize) -> Overview {
     let load = daemon.connections().load();
     let gates = **daemon.chain().rules.gates.load();
-    let approvals: Vec<Value> = daemon.chain().approvals.list().iter().map(shown).collect();
-    let mut servers = vec![json!({ "id": COLIBRI, "calls": counted(&daemon.chain().metrics.counted()) })];
+    let own = OverviewServer {
+        id: COLIBRI.to_owned(),
+        state: None,
+        reason: None,
+        since: 0,
+        tools: 0,
+        blocked: 0,
+        instructions_blocked: false,
+        processes: 0,
+        in_flight: 0,
+        queued: 0,
+        calls: counted(&daemon.chain().metrics.counted()),
+    };
+    let mut servers = vec![own];
     for server in daemon.host().servers().values() {
         let (state, reason, since) = server.state(Viewer::Operator(Some(operator)));
         let sessions = server.sessions();
         let (catalogue, judgement) = server.definitions();
-        servers.push(json!({
-            "id": &*server.id,
-            "state": state.name(),
-            "reason": reason,
-            "since": milliseconds(since),
-            "tools": catalogue.tools.len(),
-            "blocked": judgement.blocked().count(),
-            "instructions_blocked": !judgement.instructions.is_approved(),
-            "processes": sessions.len(),
-            "in_flight": sessions.iter().map(|(_, session)| session.in_flight()).sum::<usize>(),
-            "queued": sessions.iter().map(|(_, session)| session.queued()).sum::<usize>(),
-            "calls": counted(&server.metrics.counted()),
-        }));
+        servers.push(OverviewServer {
+            id: server.id.to_string(),
+            state: Some(state),
+            reason,
+            since: milliseconds(since),
+            tools: catalogue.tools.len() as u64,
+            blocked: judgement.blocked().count() as u64,
+            instructions_blocked: !judgement.instructions.is_approved(),
+            processes: sessions.len() as u64,
+            in_flight: sessions.iter().map(|(_, session)| session.in_flight() as u64).sum(),
+            queued: sessions.iter().map(|(_, session)| session.queued() as u64).sum(),
+            calls: counted(&server.metrics.counted()),
+        });
     }
-    json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "time": milliseconds(SystemTime::now()),
-        "uptime_s": daemon.started.elapsed().as_secs(),
-        "write_gate": gates.is_open(Gate::Write),
-        "external_gate": gates.is_open(Gate::External),
-        "clients": load.clients,
-        "in_flight": load.in_flight,
-        "queued": load.queued,
-        "resident": sys::resident_bytes().ok(),
-        "registry_error": daemon.registry_error(),
-        "state_dir": daemon.config.state_dir.to_string_lossy(),
-        "servers": servers,
-        "approvals": approvals,
-        "trail": trail_of(daemon, tail),
-    })
+    Overview {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        time: milliseconds(SystemTime::now()),
+        uptime_s: daemon.started.elapsed().as_secs(),
+        write_gate: gates.is_open(Gate::Write),
+        external_gate: gates.is_open(Gate::External),
+        clients: load.clients as u64,
+        in_flight: load.in_flight as u64,
+        queued: load.queued as u64,
+        resident: sys::resident_bytes().ok(),
+        registry_error: daemon.registry_error(),
+        state_dir: Some(daemon.config.state_dir.to_string_lossy().into_owned()),
+        servers,
+        approvals: daemon.chain().approvals.list().iter().map(shown).collect(),
+        trail: trail_of(daemon, tail),
+    }
 }
 
 fn milliseconds(time: SystemTime) -> u64 {
@@ -62,57 +74,58 @@ fn milliseconds(time: SystemTime) -> u64 {
         .as_millis() as u64
 }
 
-/// Counters of calls. A bucket is its upper bound in seconds, `null` for the last one, and the calls in it alone.
-fn counted(counted: &Counted) -> Value {
-    let buckets: Vec<Value> = counted
-        .buckets
-        .iter()
-        .map(|(bound, count)| json!([bound.is_finite().then_some(bound), count]))
-        .collect();
-    let errors: Vec<Value> = counted
-        .errors
-        .iter()
-        .map(|(code, count)| json!([code, count]))
-        .collect();
-    json!({ "finished": counted.calls(), "seconds": counted.seconds, "buckets": buckets, "errors": errors })
+fn counted(counted: &Counted) -> CallCounts {
+    let buckets = counted.buckets.iter();
+    CallCounts {
+        finished: counted.calls(),
+        seconds: counted.seconds,
+        buckets: buckets
+            .map(|(bound, count)| (bound.is_finite().then_some(*bound), *count))
+            .collect(),
+        errors: counted
+            .errors
+            .iter()
+            .map(|(code, count)| (code.to_string(), *count))
+            .collect(),
+    }
 }
 
-fn trail_of(daemon: &Daemon, most: usize) -> Value {
+fn trail_of(daemon: &Daemon, most: usize) -> Option<TrailFacts> {
     let Recorder::Trail(trail) = &daemon.chain().recorder else {
-        return Value::Null;
+        return None;
     };
     let status = trail.status();
     let mut tail = Vec::new();
     if let Some(segment) = status.segment.as_deref().filter(|_| most > 0)
-        && let Err(error) = trail::tail(segment, most, &mut |record| tail.push(record_of(&record)))
+        && let Err(error) = trail::tail(segment, most, &mut |record| tail.push(row_of(&record)))
     {
         tracing::debug!("the end of the trail could not be read: {error}");
     }
-    json!({
-        "records": status.records,
-        "synced": status.synced,
-        "witnessed": status.witnessed,
-        "failing": status.failing,
-        "tail": tail,
+    Some(TrailFacts {
+        records: status.records,
+        synced: status.synced,
+        witnessed: status.witnessed,
+        failing: status.failing,
+        tail,
     })
 }
 
-fn record_of(record: &Shown<'_>) -> Value {
+fn row_of(record: &Shown<'_>) -> TrailRow {
     let fields = &record.fields;
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let either = |a: &str, b: &str| text(a).or_else(|| text(b));
-    json!({
-        "n": record.n,
-        "kind": record.kind,
-        "timestamp": fields.timestamp,
-        "uid": record.uid,
-        "server": either(&fields.server, &fields.integration_id),
-        "tool": either(&fields.tool, &fields.operation),
-        "method": text(&fields.method),
-        "result": text(&fields.result),
-        "error_code": fields.error_code,
-        "latency_ms": fields.latency_ms,
-        "event": text(&fields.event),
-        "details": fields.details,
-    })
+    TrailRow {
+        n: record.n,
+        kind: record.kind.to_string(),
+        timestamp: fields.timestamp.to_string(),
+        uid: record.uid,
+        server: either(&fields.server, &fields.integration_id),
+        tool: either(&fields.tool, &fields.operation),
+        method: text(&fields.method),
+        result: text(&fields.result),
+        error_code: fields.error_code.clone(),
+        latency_ms: fields.latency_ms,
+        event: text(&fields.event),
+        details: fields.details.clone(),
+    }
 }

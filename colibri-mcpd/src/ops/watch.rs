@@ -121,7 +121,8 @@ pub fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Call, watch: &Watch
             let (daemon, chain, tail) = (daemon.clone(), chain.clone(), *tail);
             let operator = call.client.caller.uid;
             tokio::task::spawn_blocking(move || {
-                let answer = Answer::Result(overview::of(&daemon, operator, tail).to_string().into_bytes());
+                let overview = json!(overview::of(&daemon, operator, tail));
+                let answer = Answer::Result(overview.to_string().into_bytes());
                 chain.finish(vec![(call, Outcome::Own { answer, failed: false })]);
             });
         }
@@ -282,7 +283,8 @@ async fn overviews(stream: Stream, every: Duration, tail: usize) {
             return;
         }
         let (daemon, operator) = (stream.daemon.clone(), stream.client.caller.uid);
-        let Ok(overview) = tokio::task::spawn_blocking(move || overview::of(&daemon, operator, tail)).await else {
+        let Ok(overview) = tokio::task::spawn_blocking(move || json!(overview::of(&daemon, operator, tail))).await
+        else {
             return stream.end("the overview could not be made");
         };
         if !stream.send("colibri/overview", &overview) {
