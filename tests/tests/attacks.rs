@@ -134,26 +134,21 @@ fn command_injection_through_registry_fields() {
     assert!(!files.iter().any(|path| path.ends_with("/pwned")), "{files:?}");
 }
 
-/// Checks a registry of one entry: it is refused whole, or its entry is blocked where a jail's could not be meant. Each
-/// is said in a line.
-fn refused_or_blocked(place: &Place, what: &Value) -> String {
-    let (status, text) = place.refused(&["--check"]);
-    let blocked = text.lines().filter(|line| line.contains(" would be blocked: ")).count();
-    match status {
-        Some(78) => assert_eq!(text.lines().count(), 1, "{what}: {text}"),
-        Some(0) => assert_eq!((blocked, text.lines().count()), (1, 2), "{what}: {text}"),
-        _ => panic!("{what}: {status:?}, {text}"),
-    }
-    text
-}
-
 #[test]
 fn command_injection_by_what_the_registry_refuses() {
     let place = Place::new();
+    // As editors have it: blocked, and whoever started it would look in no PATH.
     for entry in [
         json!({ "command": "sh", "args": ["-c", "touch pwned"] }),
         json!({ "command": "./server" }),
         json!({ "command": "../bin/sh" }),
+    ] {
+        place.registry(&json!({ "fix": entry }));
+        let (status, text) = place.refused(&["--check"]);
+        assert_eq!(status, Some(0), "{entry}: {text}");
+        assert!(text.contains("server fix would be blocked: "), "{text}");
+    }
+    for entry in [
         json!({ "command": "/bin/../bin/sh" }),
         json!({ "command": "/bin//sh" }),
         json!({ "command": "/bin/sh\u{0}x" }),
@@ -173,7 +168,9 @@ fn command_injection_by_what_the_registry_refuses() {
         json!({ "command": "/bin/sh", "jail": { "path": "/x", "exec.prestart": "touch pwned" } }),
     ] {
         place.registry(&json!({ "fix": entry }));
-        let text = refused_or_blocked(&place, &entry);
+        let (status, text) = place.refused(&["--check"]);
+        assert_eq!(status, Some(78), "{entry}: {text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
         assert!(!text.contains('\u{1b}') && !text.contains('\u{0}'), "{text:?}");
     }
 }
@@ -565,7 +562,12 @@ fn path_traversal_in_names() {
                 continue;
             }
             place.registry_text(&registry.to_string());
-            refused_or_blocked(&place, &registry);
+            let (status, text) = place.refused(&["--check"]);
+            if registry["servers"].get("fi_x").is_some() {
+                assert!(text.contains("server fi_x would be blocked: "), "{text}");
+                continue;
+            }
+            assert_eq!(status, Some(78), "{registry}: {text}");
         }
     }
     for contract in [
@@ -575,7 +577,7 @@ fn path_traversal_in_names() {
         "/etc/contract.json/",
     ] {
         place.registry(&json!({ "fix": { "command": "/bin/sh", "contract": contract } }));
-        refused_or_blocked(&place, &json!(contract));
+        assert_eq!(place.refused(&["--check"]).0, Some(78), "{contract}");
     }
     // Names that servers and clients choose lead to no file.
     let mut args = vec!["--only"];

@@ -395,11 +395,6 @@ mod tests {
                 "bad",
                 "use http",
             ),
-            (
-                r#""bad":{"command":"/bin/x","env":{"A-B":"c"}}"#,
-                "bad",
-                "variable's name",
-            ),
         ] {
             let registry = read(&format!("{{\"mcpServers\":{{{good},{bad}}}}}")).unwrap();
             assert_eq!(registry.servers.keys().collect::<Vec<_>>(), ["good"], "{bad}");
@@ -414,6 +409,9 @@ mod tests {
             r#""bad":{"command":"npx","jial":{"name":"j"}}"#,
             r#""my_server":{"command":"/bin/x","jail":{"name":"j"}}"#,
             r#""bad":{"command":"/bin/x","args":["a"],"arg":[]}"#,
+            r#""bad":{"command":"/bin/x","env":{"A-B":"c"}}"#,
+            r#""..":{"command":"/bin/x"}"#,
+            r#""Bad":{"command":"npx"}"#,
             r#""bad":"/bin/x""#,
             "\"b\\u0007d\":{\"command\":\"/bin/x\"}",
             r#""":{"command":"/bin/x"}"#,

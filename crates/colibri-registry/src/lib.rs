@@ -106,8 +106,8 @@ impl<E> Registry<E> {
     /// # Errors
     /// The first thing that is wrong, with its place: whatever [`Document::parse`] refuses, an unknown key, a
     /// value of the wrong kind or out of range, an id in both `servers` and `mcpServers`, a key that does not go with
-    /// another. One bad entry refuses the whole file, since a mistake may be in what was to be its jail; but one that
-    /// knows all its keys and has no jail, as it is pasted from an editor, is refused alone.
+    /// another. One bad entry refuses the whole file, since a mistake may be in what was to be its jail; but one
+    /// without a jail, as it is pasted from an editor, is refused alone: see [`is_from_an_editor`].
     pub fn parse_with(
         bytes: &[u8],
         file: &str,
@@ -130,7 +130,7 @@ impl<E> Registry<E> {
                 };
                 match read {
                     Ok(entry) => drop(registry.servers.insert(id, entry)),
-                    Err(error) if can_be_shown(&id) && has_no_jail(&member.value) => {
+                    Err(error) if is_from_an_editor(&id, &member.value) => {
                         registry.refused.insert(id, error);
                     }
                     Err(error) => return Err(error),
@@ -141,14 +141,16 @@ impl<E> Registry<E> {
     }
 }
 
-/// Whether an entry, whatever else is wrong with it, surely asks for no jail.
-fn has_no_jail(entry: &Cursor<'_>) -> bool {
-    entry.object(ENTRY_KEYS).is_ok_and(|keys| keys.get("jail").is_none())
-}
-
-/// Whether what was meant as an id can stand where ids do.
-fn can_be_shown(id: &str) -> bool {
-    (1..=64).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic() || b == b' ')
+/// Whether an entry, whatever else is wrong with it, has what editors' files have and we cannot use: an id with
+/// underscores, a command that is looked for in PATH, the transport of 2024-11-05. It surely asks for no jail.
+fn is_from_an_editor(id: &str, entry: &Cursor<'_>) -> bool {
+    let Ok(keys) = entry.object(ENTRY_KEYS) else {
+        return false;
+    };
+    let says = |key: &str, what: fn(&str) -> bool| keys.get(key).is_some_and(|value| value.text().is_ok_and(what));
+    let is_odd =
+        id.contains('_') || says("command", |text| !text.starts_with('/')) || says("type", |text| text == "sse");
+    is_odd && keys.get("jail").is_none() && is_server_id(&id.replace('_', "-"))
 }
 
 fn entry<E>(cursor: &Cursor<'_>, more: impl Fn(&Object<'_>, Entry) -> Result<E, Error>) -> Result<E, Error> {

@@ -84,11 +84,6 @@ fn an_entry_that_asks_for_no_jail_is_refused_alone() {
     for (bad, id, why) in [
         (r#""bad":{"command":"npx","args":["-y","x"]}"#, "bad", "command -v"),
         (r#""my_server":{"command":"/bin/x"}"#, "my_server", "rename it"),
-        (
-            r#""bad":{"command":"/bin/x","env":{"A-B":"c"}}"#,
-            "bad",
-            "variable's name",
-        ),
     ] {
         let registry = read(&format!("{{\"mcpServers\":{{{good},{bad}}}}}")).unwrap();
         assert_eq!(registry.servers.keys().collect::<Vec<_>>(), ["good"], "{bad}");
@@ -103,6 +98,9 @@ fn an_entry_that_asks_for_no_jail_is_refused_alone() {
         r#""bad":{"command":"npx","jial":{"name":"j"}}"#,
         r#""my_server":{"command":"/bin/x","jail":{"name":"j"}}"#,
         r#""bad":{"command":"/bin/x","args":["a"],"arg":[]}"#,
+        r#""bad":{"command":"/bin/x","env":{"A-B":"c"}}"#,
+        r#""..":{"command":"/bin/x"}"#,
+        r#""Bad":{"command":"npx"}"#,
         r#""bad":"/bin/x""#,
         "\"b\\u0007d\":{\"command\":\"/bin/x\"}",
         r#""":{"command":"/bin/x"}"#,
