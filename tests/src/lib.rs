@@ -4,6 +4,7 @@
 //! The tests run the real executables and speak to them over the real socket. They share no code with the daemon: a
 //! mistake would have to be made twice to go unseen.
 
+mod bridge;
 mod client;
 mod daemon;
 #[cfg(target_os = "linux")]
@@ -12,6 +13,7 @@ mod processes;
 mod programs;
 mod trail;
 
+pub use bridge::Bridge;
 pub use client::{Client, Era, LEGACY, MODERN, code_of, modern_meta, text_of};
 pub use daemon::{Daemon, Place};
 pub use processes::{is_alive, processes_with};

@@ -10,15 +10,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
+use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use colibri_tests::{
-    Client, Daemon, LEGACY, MODERN, Place, code_of, is_alive, modern_meta, processes_with, program, text_of, wait_for,
+    Bridge, Client, Daemon, LEGACY, MODERN, Place, code_of, is_alive, processes_with, program, text_of, wait_for,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -410,24 +409,16 @@ fn confused_deputy_and_token_pass_through() {
     bridge
         .env("GITHUB_TOKEN", "token-of-client")
         .env("COLIBRI_TOKEN", "token-of-client");
-    let mut bridge = bridge.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let (mut input, output) = (bridge.stdin.take().unwrap(), bridge.stdout.take().unwrap());
-    let mut output = BufReader::new(output);
-    for (id, tool) in ["first__environment", "second__environment", "first__echo"]
-        .into_iter()
-        .enumerate()
-    {
-        let meta = format!("{},\"com.example/authorization\":\"meta-for-{tool}\"", modern_meta());
-        let params =
-            format!(r#"{{"name":"{tool}","arguments":{{"password":"argument-for-{tool}"}},"_meta":{{{meta}}}}}"#);
-        writeln!(
-            input,
-            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#
-        )
-        .unwrap();
-        let mut line = String::new();
-        output.read_line(&mut line).unwrap();
-        let answer: Value = serde_json::from_str(&line).unwrap();
+    let mut bridge = Bridge::start(bridge);
+    for tool in ["first__environment", "second__environment", "first__echo"] {
+        let answer = bridge.ask(
+            "tools/call",
+            json!({
+                "name": tool,
+                "arguments": { "password": format!("argument-for-{tool}") },
+                "_meta": { "com.example/authorization": format!("meta-for-{tool}") }
+            }),
+        );
         let text = text_of(&answer["result"]);
         for token in ["token-of-client", "token-of-daemon"] {
             assert!(!text.contains(token), "{text}");
@@ -435,8 +426,7 @@ fn confused_deputy_and_token_pass_through() {
         let other = if tool.starts_with("first") { "second" } else { "first" };
         assert!(!text.contains(&format!("-of-{other}")), "{tool}: {text}");
     }
-    drop(input);
-    bridge.wait().unwrap();
+    bridge.end();
     for (server, other) in [("first", "second"), ("second", "first")] {
         // What a call carries reaches the server that is called, and no other.
         let received = place.record(server).into_iter().map(|(_, _, bytes)| bytes);
@@ -980,32 +970,15 @@ fn replay_by_retry_of_the_bridge() {
     let place = Place::new();
     place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
     let daemon = place.start(&[]);
-    let mut bridge = place.colibri_mcp(&[]);
-    let mut bridge = bridge.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let (mut input, output) = (bridge.stdin.take().unwrap(), bridge.stdout.take().unwrap());
-    let mut output = BufReader::new(output);
-    let call = |id: u64, tool: &str| {
-        let params = format!(
-            r#"{{"name":"fix__{tool}","arguments":{{"last":"effect"}},"_meta":{{{}}}}}"#,
-            modern_meta()
-        );
-        format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\",\"params\":{params}}}\n")
-    };
-    input.write_all(call(1, "step").as_bytes()).unwrap();
+    let mut bridge = Bridge::start(place.colibri_mcp(&[]));
+    let lost = bridge.request_tool("fix__step", json!({ "last": "effect" }));
     wait_for("the effect", || (effects(&place) == 1).then_some(()));
     daemon.kill();
-    let mut answer = || {
-        let mut line = String::new();
-        output.read_line(&mut line).unwrap();
-        serde_json::from_str::<Value>(&line).unwrap()
-    };
-    assert_eq!(code_of(&answer()), Some("CONNECTION_LOST"));
+    assert_eq!(code_of(&bridge.answer(lost)), Some("CONNECTION_LOST"));
     let _daemon = place.start(&[]);
-    input.write_all(call(2, "pid").as_bytes()).unwrap();
-    assert_eq!(answer()["id"], 2);
+    bridge.call("fix__pid", json!({}));
     assert_eq!((effects(&place), place.received("fix", "\"step\"").len()), (1, 1));
-    drop(input);
-    bridge.wait().unwrap();
+    bridge.end();
 }
 
 #[test]

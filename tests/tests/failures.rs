@@ -7,11 +7,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Stdio;
 
-use colibri_tests::{Client, Daemon, LEGACY, MODERN, Place, code_of, modern_meta, text_of, wait_for};
+use colibri_tests::{Bridge, Client, Daemon, LEGACY, MODERN, Place, code_of, text_of, wait_for};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -78,28 +76,12 @@ fn called_by_origin(client: &mut Client) -> Value {
 
 /// What the bridge answers to a call of the fixture's tool while `meanwhile` goes on.
 fn bridged(place: &Place, tool: &str, meanwhile: impl FnOnce()) -> Value {
-    let bridge = place
-        .colibri_mcp(&[])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn();
-    let mut bridge = bridge.unwrap();
-    let (mut input, output) = (bridge.stdin.take().unwrap(), bridge.stdout.take().unwrap());
-    let params = format!(
-        r#"{{"name":"fix__{tool}","arguments":{{}},"_meta":{{{}}}}}"#,
-        modern_meta()
-    );
-    writeln!(
-        input,
-        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#
-    )
-    .unwrap();
+    let mut bridge = Bridge::start(place.colibri_mcp(&[]));
+    let id = bridge.request_tool(&format!("fix__{tool}"), json!({}));
     meanwhile();
-    let mut line = String::new();
-    BufReader::new(output).read_line(&mut line).unwrap();
-    drop(input);
-    bridge.wait().unwrap();
-    serde_json::from_str(&line).unwrap()
+    let answer = bridge.answer(id);
+    bridge.end();
+    answer
 }
 
 /// Brings a failure about.

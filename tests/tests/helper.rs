@@ -15,12 +15,6 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-const USAGE: i32 = 64;
-const SYSTEM: i32 = 71;
-const LATER: i32 = 75;
-const POLICY: i32 = 77;
-const FILE: i32 = 78;
-
 /// A server that answers, so that it runs.
 fn echoing(system: &Installed) -> (Running, String) {
     let (call, session) = system.run("one");

@@ -19,12 +19,6 @@ use colibri_tests::installed::*;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-const USAGE: i32 = 64;
-const SYSTEM: i32 = 71;
-const LATER: i32 = 75;
-const POLICY: i32 = 77;
-const FILE: i32 = 78;
-
 /// A call that must succeed: an echoed line, exit 0, the `started` line alone on stderr, nothing left.
 fn assert_harmless(system: &mut Installed, what: &str, call: Call) {
     let outcome = call.with_stdin(b"hello\n").finish();

@@ -2,43 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-
-use colibri_tests::{LEGACY, Place, code_of, modern_meta};
+use colibri_tests::{Bridge, Client, LEGACY, Place, code_of};
 use serde_json::{Value, json};
 
-/// A connection of a user who is no operator, through the bridge.
-struct Stranger {
-    bridge: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
+/// A connection of a user who is no operator.
+fn stranger(place: &Place) -> Bridge {
+    Bridge::start(place.stranger(&[]))
 }
 
-impl Stranger {
-    fn new(place: &Place) -> Stranger {
-        let bridge = place.stranger(&[]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut bridge = bridge.unwrap();
-        Stranger {
-            input: bridge.stdin.take().unwrap(),
-            output: BufReader::new(bridge.stdout.take().unwrap()),
-            bridge,
-        }
-    }
-
-    fn ask(&mut self) -> Value {
-        let meta = modern_meta();
-        let request = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{"_meta":{{{meta}}}}}}}"#);
-        self.input.write_all(format!("{request}\n").as_bytes()).unwrap();
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap()
-    }
-
-    fn leave(mut self) {
-        drop(self.input);
-        self.bridge.wait().unwrap();
-    }
+fn list(client: &mut Client) -> Value {
+    client.ask("tools/list", json!({}))
 }
 
 fn place() -> Place {
@@ -61,15 +34,15 @@ fn one_user_does_not_take_the_connections_of_others() {
         "4",
     ];
     let daemon = place.start(&limits);
-    let mut strangers: Vec<_> = (0..4).map(|_| Stranger::new(&place)).collect();
+    let mut strangers: Vec<_> = (0..4).map(|_| stranger(&place)).collect();
     for stranger in &mut strangers {
-        assert!(stranger.ask().get("result").is_some());
+        assert!(list(stranger).get("result").is_some());
     }
-    let mut fifth = Stranger::new(&place);
-    let refused = fifth.ask();
+    let mut fifth = stranger(&place);
+    let refused = list(&mut fifth);
     assert_eq!(code_of(&refused), Some("LIMIT_USER"), "{refused}");
     assert!(refused.to_string().contains("--max-clients-per-user"), "{refused}");
-    fifth.leave();
+    fifth.end();
     if nix::unistd::geteuid().is_root() {
         let mut operators: Vec<_> = (0..4).map(|_| daemon.connect()).collect();
         for operator in &mut operators {
@@ -79,16 +52,16 @@ fn one_user_does_not_take_the_connections_of_others() {
         assert_eq!(code_of(&full), Some("DAEMON_BUSY"), "{full}");
         drop(operators);
     }
-    strangers.pop().unwrap().leave();
+    strangers.pop().unwrap().end();
     // What a stranger leaves is free again, as soon as the daemon has seen it.
     colibri_tests::wait_for("a place", || {
-        let mut fourth = Stranger::new(&place);
-        let served = fourth.ask().get("result").is_some();
-        fourth.leave();
+        let mut fourth = stranger(&place);
+        let served = list(&mut fourth).get("result").is_some();
+        fourth.end();
         served.then_some(())
     });
     for stranger in strangers {
-        stranger.leave();
+        stranger.end();
     }
     daemon.stop();
 }
@@ -97,8 +70,8 @@ fn one_user_does_not_take_the_connections_of_others() {
 fn one_user_does_not_fill_the_trail() {
     let place = place();
     let daemon = place.start(&["--max-trail-per-user", "1000"]);
-    let mut stranger = Stranger::new(&place);
-    let answers: Vec<_> = (0..40).map(|_| stranger.ask()).collect();
+    let mut stranger = stranger(&place);
+    let answers: Vec<_> = (0..40).map(|_| list(&mut stranger)).collect();
     let refused: Vec<_> = answers.iter().filter(|answer| answer.get("error").is_some()).collect();
     assert!(refused.len() > 10, "{} of 40 were refused", refused.len());
     for answer in &refused {
@@ -112,7 +85,7 @@ fn one_user_does_not_fill_the_trail() {
             assert!(operator.ask("ping", json!({})).get("result").is_some());
         }
     }
-    stranger.leave();
+    stranger.end();
     daemon.stop();
     let entered = place
         .trail()

@@ -31,6 +31,13 @@ pub const ROOTS: &str = "/usr/local/colibri-test-roots";
 pub const SERVER_UID: u32 = 7871;
 pub const OTHER_UID: u32 = 7872;
 
+// What the helper exits with: sysexits(3).
+pub const USAGE: i32 = 64;
+pub const SYSTEM: i32 = 71;
+pub const LATER: i32 = 75;
+pub const POLICY: i32 = 77;
+pub const FILE: i32 = 78;
+
 /// How long anything may take on a slow machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -38,115 +38,46 @@ fn the_bridge_passes_bytes_on_and_ends_with_its_input() {
 fn a_read_only_bridge_keeps_both_gates_closed() {
     let place = place(&[], json!({}));
     let _daemon = place.start(&["--write"]);
-    let mut bridge = place.colibri_mcp(&["--read-only"]);
-    let mut bridge = bridge.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut input = bridge.stdin.take().unwrap();
+    let mut bridge = Bridge::start(place.colibri_mcp(&["--read-only"]));
     for tool in ["fix__count", "colibri_create_task"] {
-        let call = format!(
-            r#"{{"jsonrpc":"2.0","id":"{tool}","method":"tools/call","params":{{"name":"{tool}","arguments":{{"title":"x"}},"_meta":{{{}}}}}}}"#,
-            modern_meta()
-        );
-        input.write_all(format!("{call}\n").as_bytes()).unwrap();
+        let result = bridge.call(tool, json!({ "title": "x" }));
+        assert_eq!(code_of(&result), Some("GATE_CLOSED"), "{result}");
     }
-    drop(input);
-    let lines: Vec<String> = BufReader::new(bridge.stdout.take().unwrap())
-        .lines()
-        .map(Result::unwrap)
-        .collect();
-    let answers: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let closed = answers
-        .iter()
-        .filter(|answer| code_of(answer) == Some("GATE_CLOSED"))
-        .count();
-    assert_eq!((answers.len(), closed), (2, 2), "{answers:?}");
-    assert!(bridge.wait().unwrap().success());
+    assert!(bridge.end().success());
 }
 
 #[test]
 fn the_bridge_answers_when_there_is_no_daemon() {
     let place = Place::new();
-    let mut bridge = place
-        .colibri_mcp(&[])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = bridge.stdin.take().unwrap();
-    input
-        .write_all(b"{\"jsonrpc\":\"2.0\",\"id\":\"first\",\"method\":\"initialize\",\"params\":{}}\n")
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(bridge.stdout.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    let answer: Value = serde_json::from_str(&line).unwrap();
+    let mut bridge = Bridge::start(place.colibri_mcp(&[]));
+    bridge.send(r#"{"jsonrpc":"2.0","id":"first","method":"initialize","params":{}}"#);
+    let answer = bridge.message();
     assert_eq!(answer["id"], "first");
     assert_eq!(code_of(&answer), Some("DAEMON_UNREACHABLE"), "{answer}");
-    drop(input);
-    bridge.wait().unwrap();
+    bridge.end();
 }
 
 #[test]
 fn the_bridge_survives_a_restart_of_the_daemon() {
     let place = place(&[], json!({}));
     let daemon = place.start(&[]);
-    let mut bridge = place
-        .colibri_mcp(&[])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = bridge.stdin.take().unwrap();
-    let mut output = BufReader::new(bridge.stdout.take().unwrap());
-    let mut say = |line: String| input.write_all(format!("{line}\n").as_bytes()).unwrap();
-    let mut hear = |id: &str| loop {
-        let mut line = String::new();
-        assert_ne!(output.read_line(&mut line).unwrap(), 0, "the bridge has ended");
-        let message: Value = serde_json::from_str(&line).unwrap();
-        if message["id"] == id {
-            return message;
-        }
-    };
-    let request = |id: &str, method: &str, params: Value| {
-        json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
-    };
-    let client = json!({ "name": "e2e", "version": "1" });
-    say(request(
-        "open",
-        "initialize",
-        json!({ "protocolVersion": LEGACY, "capabilities": {}, "clientInfo": client }),
-    ));
-    hear("open");
-    say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#.to_owned());
-    say(request(
-        "one",
-        "tools/call",
-        json!({ "name": "fix__count", "arguments": {} }),
-    ));
-    assert_eq!(text_of(&hear("one")["result"]), "counted");
-    say(request(
-        "lost",
-        "tools/call",
-        json!({ "name": "fix__never", "arguments": {} }),
-    ));
+    let mut bridge = Bridge::start(place.colibri_mcp(&[]));
+    bridge.era = Era::Legacy;
+    bridge.initialize(LEGACY);
+    assert_eq!(text_of(&bridge.call("fix__count", json!({}))), "counted");
+    let never = bridge.request_tool("fix__never", json!({}));
     wait_for("the call", || place.received("fix", "\"never\"").pop());
     daemon.kill();
-    let lost = hear("lost");
+    let lost = bridge.answer(never);
     assert_eq!(code_of(&lost), Some("CONNECTION_LOST"), "{lost}");
     let _daemon = place.start(&[]);
-    say(request(
-        "two",
-        "tools/call",
-        json!({ "name": "fix__count", "arguments": {} }),
-    ));
-    assert_eq!(text_of(&hear("two")["result"]), "counted");
+    assert_eq!(text_of(&bridge.call("fix__count", json!({}))), "counted");
     assert_eq!(
         place.received("fix", "\"never\"").len(),
         1,
         "a lost call is not made again"
     );
-    drop(input);
-    bridge.wait().unwrap();
+    bridge.end();
 }
 
 #[test]

@@ -16,10 +16,11 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
-use std::os::unix::process::CommandExt as _;
 use std::process::Stdio;
 
-use colibri_tests::{Client, Daemon, Era, LEGACY, MODERN, Place, code_of, is_alive, modern_meta, text_of, wait_for};
+use colibri_tests::{
+    Bridge, Client, Daemon, Era, LEGACY, MODERN, Place, code_of, is_alive, modern_meta, text_of, wait_for,
+};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 

@@ -136,29 +136,9 @@ fn users_do_not_share_processes() {
     place.open_to_group();
     let daemon = place.start(&[]);
     let own = text_of(&daemon.legacy(LEGACY).call("fix__pid", json!({}))).to_owned();
-    // The bridge, as another user; copied, since that user may not reach where it was built.
-    let program = place.path("colibri-mcp");
-    colibri_tests::copy_program(&colibri_tests::program("colibri-mcp"), &program);
-    let mut bridge = std::process::Command::new(&program);
-    bridge
-        .env_clear()
-        .arg("--socket")
-        .arg(place.socket())
-        .uid(54_321)
-        .gid(0);
-    let mut bridge = bridge.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let call = format!(
-        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"fix__pid","arguments":{{}},"_meta":{{{}}}}}}}"#,
-        modern_meta()
-    );
-    let mut input = bridge.stdin.take().unwrap();
-    input.write_all(format!("{call}\n").as_bytes()).unwrap();
-    let mut line = String::new();
-    BufReader::new(bridge.stdout.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    let answer: Value = serde_json::from_str(&line).unwrap();
-    let other = text_of(&answer["result"]).to_owned();
+    let mut bridge = Bridge::start(place.stranger(&[]));
+    let answer = bridge.call("fix__pid", json!({}));
+    let other = text_of(&answer).to_owned();
     assert!(!other.is_empty() && other != own, "{answer}");
     let server = daemon.server("fix");
     let mut uids: Vec<_> = server["processes"]
@@ -169,8 +149,7 @@ fn users_do_not_share_processes() {
         .collect();
     uids.sort();
     assert_eq!(uids, [Some(0), Some(54_321)], "{server}");
-    drop(input);
-    assert!(bridge.wait().unwrap().success());
+    assert!(bridge.end().success());
 }
 
 #[test]
