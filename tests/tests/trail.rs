@@ -691,6 +691,10 @@ impl Caller {
         });
         let sent = place.assert_entered("fix");
         let lines = place.record("fix").len();
+        let written = (
+            place.records().len(),
+            fs::read_dir(place.trail_directory()).unwrap().count(),
+        );
         for _ in 0..20 {
             let refusal = self.call().expect_err("a call whose record cannot be written");
             assert!(refusal.contains(why), "{refusal}");
@@ -718,6 +722,11 @@ impl Caller {
         daemon.wait_for_log("calls are refused from now on: ");
         assert_eq!(place.assert_entered("fix"), sent);
         assert_eq!(place.record("fix").len(), lines, "something reached the server");
+        let now = (
+            place.records().len(),
+            fs::read_dir(place.trail_directory()).unwrap().count(),
+        );
+        assert_eq!(now, written, "attempts leave neither records nor files");
     }
 
     fn until_served(&mut self, place: &Place) {
@@ -760,6 +769,7 @@ fn a_full_and_a_read_only_disk_refuse_calls_until_they_are_not() {
         caller.call().unwrap();
         small.fill();
         caller.until_refused(&place, &daemon, "No space left on device");
+        assert!(caller.call().unwrap_err().contains("free space"));
         small.make_room();
         caller.until_served(&place);
 
@@ -778,10 +788,13 @@ fn a_full_and_a_read_only_disk_refuse_calls_until_they_are_not() {
         // What was partly written is left behind, and closed as soon as it is on the disk.
         wait_for("a read-only file system", || small.remount("ro").then_some(()));
         caller.until_refused(&place, &daemon, "Read-only file system");
+        assert!(caller.call().unwrap_err().contains("mount that file system"));
         assert!(small.remount("rw,size=1m"));
         caller.until_served(&place);
         daemon.stop();
         place.assert_trail_is_sound();
+        let torn = |record: &Record| record.is("recovered") && record.rec["torn"][0]["segment"].is_string();
+        assert!(place.records().iter().any(torn), "what was cut short is named");
         drop(small);
     }
 }

@@ -28,13 +28,7 @@ mod witness;
 mod writer;
 
 #[cfg(test)]
-mod campaign;
-#[cfg(test)]
-mod example;
-#[cfg(test)]
-mod failures;
-#[cfg(test)]
-mod testing;
+mod tests;
 
 pub use append::{Appended, Options, Status, Trail};
 pub use error::TrailError;

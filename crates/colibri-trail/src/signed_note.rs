@@ -212,7 +212,7 @@ impl Verifier {
         &self.name
     }
 
-    /// Checks a signature, as [`Signer::sign`] returns it, over `text`.
+    /// Checks a signature, as the signer of the daemon writes it, over `text`.
     #[must_use]
     pub fn verify(&self, text: &str, signature: &str) -> bool {
         let Ok(bytes) = BASE64.decode(signature) else {

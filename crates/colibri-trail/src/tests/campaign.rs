@@ -6,12 +6,11 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
+use super::*;
 use crate::line::{Line, push_line};
 use crate::merkle::to_hex;
 use crate::signed_note::Signer;
 use crate::state::{State, StateRecord};
-use crate::testing::{self, calls, check, segments, small, sound};
-use crate::*;
 
 /// Numbers that look random and are the same every time: SplitMix64 (Steele, Lea, Flood 2014).
 struct Seeded(u64);
@@ -239,12 +238,12 @@ fn campaign(seed: u64) {
     let make = |name: &str, calls: u64| {
         let state_dir = dir.path().join(name);
         fs::create_dir(&state_dir).unwrap();
-        let (trail, memory) = testing::open(&state_dir, small());
-        testing::calls(&trail, calls);
+        let (trail, memory) = super::open(&state_dir, small());
+        super::calls(&trail, calls);
         // What follows the last head is beyond the promise; the campaign must not count on the last seal.
         memory.wait_for(calls * 2);
         let heads = memory.heads();
-        testing::calls(&trail, 2);
+        super::calls(&trail, 2);
         drop(trail);
         (state_dir, heads)
     };
@@ -296,7 +295,7 @@ fn a_trail_cut_at_any_byte_verifies_and_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let whole = dir.path().join("whole");
     fs::create_dir(&whole).unwrap();
-    let (trail, _) = testing::open(&whole, small());
+    let (trail, _) = super::open(&whole, small());
     calls(&trail, 20);
     drop(trail);
     let whole = Copy::read(&whole);
@@ -323,7 +322,7 @@ fn a_trail_cut_at_any_byte_verifies_and_goes_on() {
         assert!(report.is_sound(), "cut at {cut}: {report:#?}");
         assert_eq!(report.records, before);
         for _ in 0..2 {
-            let (trail, memory) = testing::open(&state_dir, small());
+            let (trail, memory) = super::open(&state_dir, small());
             calls(&trail, 5);
             trail.close().unwrap();
             let verifier = trail.verifier().clone();

@@ -4,13 +4,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
+use super::*;
 use crate::line::push_line;
 use crate::segment::SegmentName;
 use crate::signed_note::Signer;
 use crate::state::{State, Torn, push_opening, push_seal};
-use crate::testing::{enter, exit, time};
 use crate::time::Clock;
-use crate::*;
 
 fn directory() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/trail-example"))

@@ -1,4 +1,12 @@
-//! What the trail's tests share.
+//! Tests of the trail as a whole, and what they share.
+
+mod appending;
+mod campaign;
+mod example;
+mod refusing;
+mod retaining;
+mod showing;
+mod verifying;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +17,7 @@ use crate::*;
 
 /// Keeps the heads it is given.
 #[derive(Default)]
-pub(crate) struct Memory {
+struct Memory {
     heads: Mutex<Vec<Head>>,
     grown: Condvar,
 }
@@ -23,7 +31,7 @@ impl Witness for Memory {
 }
 
 impl Memory {
-    pub(crate) fn heads(&self) -> WitnessedHeads {
+    fn heads(&self) -> WitnessedHeads {
         let mut found = WitnessedHeads::default();
         self.heads
             .lock()
@@ -34,7 +42,7 @@ impl Memory {
     }
 
     /// Waits until a head covers that many records.
-    pub(crate) fn wait_for(&self, records: u64) {
+    fn wait_for(&self, records: u64) {
         let heads = self.heads.lock().unwrap();
         let short = |heads: &mut Vec<Head>| heads.last().is_none_or(|head| head.records < records);
         let (_heads, wait) = self
@@ -46,7 +54,7 @@ impl Memory {
 }
 
 /// A small trail: segments, seals and heads come often.
-pub(crate) fn small() -> Limits {
+fn small() -> Limits {
     Limits {
         segment_bytes: 6000,
         seal_records: 8,
@@ -55,7 +63,7 @@ pub(crate) fn small() -> Limits {
     }
 }
 
-pub(crate) fn options(state_dir: &Path, limits: Limits) -> (Options, Arc<Memory>) {
+fn options(state_dir: &Path, limits: Limits) -> (Options, Arc<Memory>) {
     let memory = Arc::new(Memory::default());
     let witness = Arc::clone(&memory) as Arc<dyn Witness>;
     (
@@ -70,16 +78,16 @@ pub(crate) fn options(state_dir: &Path, limits: Limits) -> (Options, Arc<Memory>
     )
 }
 
-pub(crate) fn open(state_dir: &Path, limits: Limits) -> (Trail, Arc<Memory>) {
+fn open(state_dir: &Path, limits: Limits) -> (Trail, Arc<Memory>) {
     let (options, memory) = options(state_dir, limits);
     (Trail::open(options).unwrap(), memory)
 }
 
-pub(crate) fn time(seconds: u64) -> SystemTime {
+fn time(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_300_200 + seconds)
 }
 
-pub(crate) fn enter(seconds: u64, uid: u32, tool: &str) -> Record<'_> {
+fn enter(seconds: u64, uid: u32, tool: &str) -> Record<'_> {
     Record::Enter(Enter {
         time: time(seconds),
         uid,
@@ -101,7 +109,7 @@ pub(crate) fn enter(seconds: u64, uid: u32, tool: &str) -> Record<'_> {
     })
 }
 
-pub(crate) fn exit(seconds: u64, enter: u64, tool: &str, success: bool, millis: u64) -> Record<'_> {
+fn exit(seconds: u64, enter: u64, tool: &str, success: bool, millis: u64) -> Record<'_> {
     Record::Exit(Exit {
         attempt: Attempt {
             time: time(seconds),
@@ -119,7 +127,7 @@ pub(crate) fn exit(seconds: u64, enter: u64, tool: &str, success: bool, millis: 
 }
 
 /// Appends `calls` calls, two records each.
-pub(crate) fn calls(trail: &Trail, calls: u64) {
+fn calls(trail: &Trail, calls: u64) {
     for i in 0..calls {
         let tool = format!("tool{}", i % 3);
         let first = trail.append([enter(i, 1000 + (i % 2) as u32, &tool)]).unwrap().first;
@@ -127,7 +135,7 @@ pub(crate) fn calls(trail: &Trail, calls: u64) {
     }
 }
 
-pub(crate) fn check(state_dir: &Path, heads: &WitnessedHeads) -> Report {
+fn check(state_dir: &Path, heads: &WitnessedHeads) -> Report {
     let verifier = std::fs::read_to_string(verifier_path(state_dir))
         .unwrap()
         .parse()
@@ -136,7 +144,7 @@ pub(crate) fn check(state_dir: &Path, heads: &WitnessedHeads) -> Report {
 }
 
 /// Verifies a trail that nobody touched.
-pub(crate) fn sound(state_dir: &Path, heads: &WitnessedHeads) -> Report {
+fn sound(state_dir: &Path, heads: &WitnessedHeads) -> Report {
     let report = check(state_dir, heads);
     assert!(report.is_sound(), "{report:#?}");
     assert_eq!(
@@ -146,7 +154,7 @@ pub(crate) fn sound(state_dir: &Path, heads: &WitnessedHeads) -> Report {
     report
 }
 
-pub(crate) fn segments(state_dir: &Path) -> Vec<PathBuf> {
+fn segments(state_dir: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<_> = std::fs::read_dir(directory(state_dir))
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -154,4 +162,8 @@ pub(crate) fn segments(state_dir: &Path) -> Vec<PathBuf> {
         .collect();
     paths.sort();
     paths
+}
+
+fn kinds(report: &Report) -> Vec<FaultKind> {
+    report.faults.iter().map(|fault| fault.kind).collect()
 }

@@ -1,0 +1,117 @@
+//! What goes in time, and what stays.
+
+use std::fs;
+use std::time::SystemTime;
+
+use super::*;
+
+#[test]
+fn retention_drops_segments_and_leaves_what_verifies() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, memory) = open(dir.path(), Limits::default());
+    for day in 0..10 {
+        trail
+            .append([enter(day * 86_400, 1, "a"), enter(day * 86_400, 1, "b")])
+            .unwrap();
+    }
+    drop(trail);
+    let path = directory(dir.path());
+    let before = sound(dir.path(), &memory.heads());
+    let now = super::time(9 * 86_400);
+    let day = std::time::Duration::from_secs(86_400);
+    assert!(drop_segments(&path, day * 30, now).unwrap().segments.is_empty());
+    let dropped = drop_segments(&path, day * 4, now).unwrap();
+    assert_eq!(
+        dropped.segments.len(),
+        4,
+        "a segment goes when the one after it was begun more than four days ago"
+    );
+    assert!(dropped.bytes > 1000);
+    let report = sound(dir.path(), &memory.heads());
+    assert_eq!((report.records, &report.head), (before.records, &before.head));
+    assert_eq!(report.segments, 6);
+    assert!(
+        report.first_record > 8 && report.notes[0].contains("4 segments were dropped"),
+        "{report:#?}"
+    );
+    prove(&path, report.first_record + 1).unwrap();
+    assert!(matches!(
+        prove(&path, report.first_record - 1),
+        Err(ProofError::NoRecord(_))
+    ));
+
+    // The trail goes on, and a missing or foreign seal is found.
+    let (trail, memory) = open(dir.path(), Limits::default());
+    calls(&trail, 2);
+    drop(trail);
+    sound(dir.path(), &memory.heads());
+    let seal = path.join("0000000004-20261124.seal");
+    let kept = fs::read(&seal).unwrap();
+    fs::remove_file(&seal).unwrap();
+    assert!(kinds(&check(dir.path(), &memory.heads())).contains(&FaultKind::MissingSegment));
+    fs::copy(path.join("0000000003-20261123.seal"), &seal).unwrap();
+    let report = check(dir.path(), &memory.heads());
+    assert_eq!(kinds(&report), [FaultKind::MissingRecord], "{report:#?}");
+    fs::write(&seal, kept).unwrap();
+    sound(dir.path(), &memory.heads());
+    assert!(
+        !drop_segments(&path, std::time::Duration::ZERO, super::time(99 * 86_400))
+            .unwrap()
+            .segments
+            .is_empty()
+    );
+    assert_eq!(segments(dir.path()).len(), 1, "the last segment always stays");
+    sound(dir.path(), &memory.heads());
+}
+
+#[test]
+fn retention_drops_a_segment_with_a_torn_tail_too() {
+    use std::io::Write as _;
+    let dir = tempfile::tempdir().unwrap();
+    for day in 0..4 {
+        let (trail, memory) = open(dir.path(), Limits::default());
+        trail
+            .append([enter(day * 86_400, 1, "a"), enter(day * 86_400, 1, "b")])
+            .unwrap();
+        drop(trail);
+        sound(dir.path(), &memory.heads());
+        let last = segments(dir.path()).pop().unwrap();
+        fs::OpenOptions::new()
+            .append(true)
+            .open(last)
+            .unwrap()
+            .write_all(b"{\"hash\":\"")
+            .unwrap();
+    }
+    let (path, day) = (directory(dir.path()), std::time::Duration::from_secs(86_400));
+    let dropped = drop_segments(&path, day, super::time(3 * 86_400)).unwrap();
+    assert_eq!(dropped.segments.len(), 1);
+    assert!(
+        fs::read_to_string(&segments(dir.path())[0])
+            .unwrap()
+            .contains("\"kind\":\"recovered\"")
+    );
+    sound(dir.path(), &WitnessedHeads::default());
+    let (trail, memory) = open(dir.path(), Limits::default());
+    calls(&trail, 2);
+    drop(trail);
+    sound(dir.path(), &memory.heads());
+}
+
+#[test]
+fn a_clock_that_was_set_back_lets_no_segment_go_early() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, _) = open(dir.path(), Limits::default());
+    let epoch = SystemTime::UNIX_EPOCH;
+    for time in [super::time(0), epoch, super::time(0)] {
+        let Record::Enter(enter) = enter(0, 1, "a") else {
+            panic!("another kind")
+        };
+        trail.append([Record::Enter(Enter { time, ..enter })]).unwrap();
+    }
+    drop(trail);
+    assert_eq!(segments(dir.path()).len(), 3);
+    let week = std::time::Duration::from_secs(7 * 86_400);
+    let dropped = drop_segments(&directory(dir.path()), week, super::time(86_400)).unwrap();
+    assert!(dropped.segments.is_empty(), "{dropped:?}");
+}

@@ -1,0 +1,259 @@
+//! What is shown of records, and how much is read for it.
+
+use std::fs;
+
+use super::*;
+
+#[test]
+fn records_are_shown_by_what_is_asked_for() {
+    use std::ops::ControlFlow;
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, _) = open(dir.path(), small());
+    calls(&trail, 24);
+    drop(trail);
+    let count = |filter: Filter| {
+        let mut numbers = Vec::new();
+        show(&directory(dir.path()), &filter, None, &mut |record| {
+            numbers.push(record.n);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert!(numbers.is_sorted());
+        numbers.len()
+    };
+    let text = |t: &str| Some(t.to_owned());
+    let all = count(Filter::default());
+    assert_eq!(
+        count(Filter {
+            server: text("demo"),
+            ..Filter::default()
+        }),
+        48
+    );
+    assert_eq!(
+        count(Filter {
+            uid: Some(1001),
+            ..Filter::default()
+        }),
+        24,
+        "exits belong to the user of their enter"
+    );
+    assert_eq!(
+        count(Filter {
+            uid: Some(7),
+            ..Filter::default()
+        }),
+        0
+    );
+    assert_eq!(
+        count(Filter {
+            tool: text("tool1"),
+            ..Filter::default()
+        }),
+        16
+    );
+    assert_eq!(
+        count(Filter {
+            result: text("FAIL"),
+            ..Filter::default()
+        }),
+        6
+    );
+    assert_eq!(
+        count(Filter {
+            result: text("FAIL"),
+            uid: Some(1001),
+            ..Filter::default()
+        }),
+        0
+    );
+    assert_eq!(
+        count(Filter {
+            server: text("demo"),
+            since: text("2026-11-21T22:30:12Z"),
+            ..Filter::default()
+        }),
+        24
+    );
+    assert_eq!(
+        count(Filter {
+            server: text("demo"),
+            until: text("2026-11-21T22:30:12"),
+            ..Filter::default()
+        }),
+        24
+    );
+    assert_eq!(
+        count(Filter {
+            server: text("demo"),
+            until: text("2026-11-21"),
+            ..Filter::default()
+        }),
+        0
+    );
+    assert!(all > 48);
+    for (time, good) in [
+        ("2026-11-21", true),
+        ("2026-11-21T22:30:12.5Z", true),
+        ("yesterday", false),
+        ("2026-11-2", false),
+    ] {
+        assert_eq!(Filter::is_time(time), good, "{time}");
+    }
+
+    let stats = stats(&directory(dir.path()), &Filter::default()).unwrap();
+    let row = &stats.rows[&("demo".to_owned(), "tool0".to_owned())];
+    assert_eq!((row.calls, row.errors, row.retries), (8, 2, 0));
+    assert_eq!(row.max_ms, 21.0);
+    let median = row.quantile_ms(0.5).unwrap();
+    assert!(
+        (8.5..=9.5).contains(&median),
+        "{median}: of 0, 3, 6 … 21 ms the fourth is 9 ms"
+    );
+}
+
+#[test]
+fn the_last_records_are_read_from_the_end_of_a_segment() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, _) = open(dir.path(), Limits::default());
+    calls(&trail, 2000);
+    let segment = trail.status().segment.unwrap();
+    let last = |most: usize| {
+        let mut seen = Vec::new();
+        tail(&segment, most, &mut |record| seen.push((record.n, record.uid))).unwrap();
+        seen
+    };
+    let ten = last(10);
+    let records = trail.status().records;
+    let numbers: Vec<u64> = ten.iter().map(|(n, _)| *n).collect();
+    assert_eq!(numbers, (records - 10..records).collect::<Vec<_>>());
+    assert!(ten.iter().any(|(_, uid)| uid.is_some()), "{ten:?}");
+    assert!(last(0).is_empty());
+    // Of a long segment only the end is read; what was only half written is passed over.
+    assert!(fs::metadata(&segment).unwrap().len() > 256 * 1024);
+    let all = last(usize::MAX);
+    assert!(all.len() > 10 && all.len() < 4000 && all.last() == ten.last());
+    let mut text = fs::read(&segment).unwrap();
+    text.truncate(text.len() - 5);
+    let torn = dir.path().join("torn");
+    fs::write(&torn, &text).unwrap();
+    let mut seen = Vec::new();
+    tail(&torn, 3, &mut |record| seen.push(record.n)).unwrap();
+    assert_eq!(seen, [records - 4, records - 3, records - 2]);
+    fs::write(&torn, "no record\n\n{}\n").unwrap();
+    tail(&torn, 3, &mut |record| panic!("{record:?}")).unwrap();
+}
+
+#[test]
+fn the_last_records_that_pass_are_found_from_the_end() {
+    use std::ops::ControlFlow;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let dir = tempfile::tempdir().unwrap();
+    let limits = Limits {
+        segment_bytes: 600_000,
+        ..Limits::default()
+    };
+    let (trail, _) = open(dir.path(), limits);
+    trail.append([enter(0, 77, "once")]).unwrap();
+    calls(&trail, 2000);
+    let path = directory(dir.path());
+    assert!(segments(dir.path()).len() > 2);
+    let all = |filter: &Filter| {
+        let mut seen = Vec::new();
+        show(&path, filter, None, &mut |record| {
+            seen.push((record.n, record.uid));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        seen
+    };
+    let last = |filter: &Filter, count: usize| {
+        let mut seen = Vec::new();
+        show_last(&path, filter, count, None, &mut |record| {
+            seen.push((record.n, record.uid));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        seen
+    };
+    let text = |text: &str| Some(text.to_owned());
+    for filter in [
+        Filter::default(),
+        Filter {
+            uid: Some(1001),
+            ..Filter::default()
+        },
+        Filter {
+            result: text("FAIL"),
+            ..Filter::default()
+        },
+        Filter {
+            tool: text("once"),
+            ..Filter::default()
+        },
+    ] {
+        let all = all(&filter);
+        for count in [0, 1, 7, 900] {
+            let from = all.len().saturating_sub(count);
+            assert!(last(&filter, count) == all[from..], "{filter:?} {count}");
+        }
+        let numbers = |seen: Vec<(u64, Option<u32>)>| seen.into_iter().map(|(n, _)| n).collect::<Vec<_>>();
+        assert!(numbers(last(&filter, usize::MAX)) == numbers(all), "{filter:?}");
+    }
+
+    // Followed, it goes on where it was.
+    let (stop, mut seen) = (AtomicBool::new(false), Vec::new());
+    let records = trail.status().records;
+    show_last(&path, &Filter::default(), 2, Some(&stop), &mut |record| {
+        seen.push(record.n);
+        if seen.len() == 2 {
+            calls(&trail, 1);
+            stop.store(true, Ordering::Relaxed);
+        }
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(seen, (records - 2..records + 2).collect::<Vec<_>>());
+}
+
+#[test]
+fn segments_before_the_day_that_is_asked_for_are_not_read() {
+    use std::ops::ControlFlow;
+    const DAY: u64 = 86_400;
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, _) = open(dir.path(), Limits::default());
+    for day in [0, 1, 1, 2, 3, 3] {
+        trail.append([enter(day * DAY, 1, "a")]).unwrap();
+    }
+    drop(trail);
+    let path = directory(dir.path());
+    // What stands there is no trail any more; who reads it shows nothing of it.
+    let first = &segments(dir.path())[0];
+    let whole = fs::read_to_string(first).unwrap();
+    fs::write(first, whole.replace("2026-11-21T22:30:00", "2099-11-21T22:30:00")).unwrap();
+    for (since, wanted) in [
+        ("2026-11-23", 3),
+        ("2026-11-23T22:30:00Z", 3),
+        ("2026-11", 6),
+        ("2026-11-24T22:30:01", 0),
+    ] {
+        let filter = Filter {
+            since: Some(since.to_owned()),
+            server: Some("demo".to_owned()),
+            ..Filter::default()
+        };
+        let mut count = 0;
+        show(&path, &filter, None, &mut |_| {
+            count += 1;
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        let mut last = 0;
+        show_last(&path, &filter, 99, None, &mut |_| {
+            last += 1;
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert_eq!((count, last), (wanted, wanted), "{since}");
+    }
+}

@@ -1,0 +1,262 @@
+//! What each fault is called, and what proofs prove.
+
+use std::fs;
+use std::path::Path;
+
+use super::*;
+
+/// Replaces text in one segment.
+fn edit(path: &Path, change: impl FnOnce(Vec<String>) -> Vec<String>) {
+    let lines = fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect();
+    let changed: String = change(lines).into_iter().map(|line| line + "\n").collect();
+    fs::write(path, changed).unwrap();
+}
+
+#[test]
+fn faults_are_named_by_segment_line_and_kind() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, memory) = open(dir.path(), small());
+    calls(&trail, 40);
+    drop(trail);
+    let heads = memory.heads();
+    let paths = segments(dir.path());
+    let (first, second) = (&paths[0], &paths[1]);
+    let expect = |place: &Path, line: Option<u64>, kind: FaultKind| {
+        let report = check(dir.path(), &heads);
+        let fault = &report.faults[0];
+        assert_eq!(fault.kind, kind, "{report:#?}");
+        assert_eq!(
+            fault.segment.as_deref(),
+            place.file_stem().and_then(|s| s.to_str()),
+            "{report:#?}"
+        );
+        assert_eq!(fault.line, line, "{report:#?}");
+    };
+    let whole = fs::read(second).unwrap();
+    let restore = || fs::write(second, &whole).unwrap();
+
+    edit(second, |mut lines| {
+        lines[2] = lines[2]
+            .replace("\"uid\":100", "\"uid\":200")
+            .replace("\"operation\":\"t", "\"operation\":\"T");
+        lines
+    });
+    expect(second, Some(3), FaultKind::EditedRecord);
+    assert_eq!(check(dir.path(), &heads).fault_count, 1, "one fault is named once");
+    restore();
+    edit(second, |mut lines| {
+        lines.remove(2);
+        lines
+    });
+    expect(second, Some(3), FaultKind::MissingRecord);
+    assert_eq!(check(dir.path(), &heads).fault_count, 1);
+    restore();
+    edit(second, |mut lines| {
+        lines.insert(4, lines[2].clone());
+        lines
+    });
+    expect(second, Some(5), FaultKind::InsertedRecord);
+    restore();
+    edit(second, |mut lines| {
+        lines.swap(2, 3);
+        lines
+    });
+    expect(second, Some(4), FaultKind::ReorderedRecord);
+    restore();
+    edit(second, |mut lines| {
+        lines[1] = "{}".into();
+        lines
+    });
+    expect(second, Some(2), FaultKind::MalformedLine);
+    restore();
+    fs::write(second, &whole[..whole.len() - 1]).unwrap();
+    expect(
+        second,
+        Some(String::from_utf8_lossy(&whole).lines().count() as u64),
+        FaultKind::TornTail,
+    );
+    restore();
+    fs::remove_file(second).unwrap();
+    expect(&paths[2], None, FaultKind::MissingSegment);
+    restore();
+    fs::rename(first, first.with_file_name("0000000002-20261120.jsonl")).unwrap();
+    let report = check(dir.path(), &heads);
+    assert!(kinds(&report).contains(&FaultKind::InsertedSegment), "{report:#?}");
+    fs::rename(first.with_file_name("0000000002-20261120.jsonl"), first).unwrap();
+    for path in &paths[3..] {
+        fs::remove_file(path).unwrap();
+    }
+    expect(
+        &paths[2],
+        Some(fs::read_to_string(&paths[2]).unwrap().lines().count() as u64),
+        FaultKind::Truncated,
+    );
+    let report = check(dir.path(), &heads);
+    assert!(report.promised_records > 0 && report.promised_records <= report.records);
+}
+
+#[test]
+fn another_installations_checkpoints_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = tempfile::tempdir().unwrap();
+    for state_dir in [dir.path(), other.path()] {
+        let (trail, _) = open(state_dir, small());
+        calls(&trail, 10);
+    }
+    let verifier = fs::read_to_string(verifier_path(other.path()))
+        .unwrap()
+        .parse()
+        .unwrap();
+    let report = verify(
+        &directory(dir.path()),
+        Extent::Whole,
+        Some(&verifier),
+        &WitnessedHeads::default(),
+    )
+    .unwrap();
+    assert!(kinds(&report).iter().all(|kind| *kind == FaultKind::BadCheckpoint) && !report.is_sound());
+}
+
+#[test]
+fn proofs_hold_elsewhere_and_only_for_what_they_prove() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, _) = open(dir.path(), small());
+    calls(&trail, 40);
+    drop(trail);
+    let report = check(dir.path(), &WitnessedHeads::default());
+    let trail = directory(dir.path());
+    let verifier = fs::read_to_string(verifier_path(dir.path())).unwrap().parse().unwrap();
+    for n in 0..report.records - 1 {
+        let proof = prove(&trail, n).unwrap();
+        assert!(proof.record.starts_with(&format!("{{\"n\":{n},")));
+        let text = serde_json::to_string(&proof).unwrap();
+        check_proof(&text, Some(&proof.root), None).unwrap();
+        check_proof(&text, None, Some(&verifier)).unwrap();
+        assert!(matches!(check_proof(&text, None, None), Err(ProofError::NoAnchor)));
+        let other = "0".repeat(64);
+        assert!(matches!(
+            check_proof(&text, Some(&other), None),
+            Err(ProofError::Root(_))
+        ));
+        for changed in [
+            Proof {
+                record: proof.record.replace("\"n\"", "\"N\""),
+                ..proof.clone()
+            },
+            Proof {
+                leaf_index: n + 1,
+                ..proof.clone()
+            },
+            Proof {
+                tree_size: proof.tree_size + 1,
+                ..proof.clone()
+            },
+            Proof {
+                path: proof.path.iter().skip(1).cloned().collect(),
+                ..proof.clone()
+            },
+            Proof {
+                checkpoint: proof.checkpoint.replace("\n\n", "\nx\n\n"),
+                ..proof.clone()
+            },
+            Proof {
+                format: "x".into(),
+                ..proof.clone()
+            },
+        ] {
+            let text = serde_json::to_string(&changed).unwrap();
+            assert!(
+                check_proof(&text, Some(&proof.root), Some(&verifier)).is_err(),
+                "{text}"
+            );
+        }
+    }
+    assert!(
+        matches!(prove(&trail, report.records - 1), Err(ProofError::NotSealed(_))),
+        "the last seal itself"
+    );
+    assert!(matches!(prove(&trail, report.records), Err(ProofError::NoRecord(_))));
+}
+
+/// What verify says where the log is not asked.
+fn noted(state_dir: &Path) -> Report {
+    let mut heads = WitnessedHeads::default();
+    let verifier = fs::read_to_string(verifier_path(state_dir)).unwrap().parse().unwrap();
+    heads.read_note(&note_path(state_dir), Some(&verifier)).unwrap();
+    verify(&directory(state_dir), Extent::Whole, Some(&verifier), &heads).unwrap()
+}
+
+#[test]
+fn removed_segments_are_missed_without_a_witness_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let state_dir = dir.path();
+    let (trail, _) = open(state_dir, small());
+    let report = noted(state_dir);
+    let vouched = |records| {
+        vec![Vouched {
+            by: Voucher::Note,
+            records,
+        }]
+    };
+    assert_eq!((report.is_sound(), report.vouched_by), (true, vouched(0)));
+    calls(&trail, 40);
+    drop(trail);
+    let whole = noted(state_dir);
+    assert!(whole.is_sound(), "{whole:#?}");
+    assert_eq!(whole.vouched_by, vouched(whole.records));
+    assert_eq!(whole.promised_records, 0, "the daemon's user can change the note");
+
+    // The last segment, then all of them.
+    let paths = segments(state_dir);
+    let kept: Vec<_> = paths.iter().map(|path| fs::read(path).unwrap()).collect();
+    for gone in [&paths[paths.len() - 1..], &paths[..]] {
+        for path in gone {
+            let _ = fs::remove_file(path);
+        }
+        let report = noted(state_dir);
+        assert_eq!(kinds(&report), [FaultKind::Truncated], "{report:#?}");
+        assert!(report.vouched_by.is_empty());
+        assert!(
+            check(state_dir, &WitnessedHeads::default()).is_sound(),
+            "nobody else knows"
+        );
+        // A daemon that went on would note the shorter trail.
+        let error = Trail::open(options(state_dir, small()).0).unwrap_err();
+        assert!(matches!(error, TrailError::Cut { .. }), "{error}");
+        assert!(error.to_string().contains("records were removed or changed"), "{error}");
+    }
+    for (path, bytes) in paths.iter().zip(kept) {
+        fs::write(path, bytes).unwrap();
+    }
+    assert!(noted(state_dir).is_sound());
+
+    // Other records in their place, chained as they should be.
+    let before = (
+        fs::read(paths.last().unwrap()).unwrap(),
+        fs::read(note_path(state_dir)).unwrap(),
+    );
+    let again = |user| {
+        fs::write(paths.last().unwrap(), &before.0).unwrap();
+        fs::write(note_path(state_dir), &before.1).unwrap();
+        let (trail, _) = open(state_dir, Limits::default());
+        trail.append([enter(0, user, "a")]).unwrap();
+        drop(trail);
+        fs::read(note_path(state_dir)).unwrap()
+    };
+    let first = again(1);
+    again(2);
+    fs::write(note_path(state_dir), first).unwrap();
+    assert_eq!(kinds(&noted(state_dir)), [FaultKind::Rewritten]);
+    let error = Trail::open(options(state_dir, small()).0).unwrap_err();
+    assert!(error.to_string().contains("has another record"), "{error}");
+
+    // A note that is not this installation's, an empty one and none vouch for nothing.
+    for text in ["trail-head records=1 hash=0 root=0 origin=x sig=x\n", ""] {
+        fs::write(note_path(state_dir), text).unwrap();
+        let report = noted(state_dir);
+        assert!(report.is_sound() && report.vouched_by.is_empty(), "{report:#?}");
+    }
+    fs::remove_file(note_path(state_dir)).unwrap();
+    let report = noted(state_dir);
+    assert!(report.is_sound() && report.vouched_by.is_empty(), "{report:#?}");
+}
