@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use nix::errno::Errno;
 
-use super::c_string;
+use super::kernel::c_string;
 
 /// The parameters of jail_set(2), jail_get(2) or nmount(2): names and values, in order.
 #[derive(Default)]

@@ -1,16 +1,19 @@
 //! What the kernel tells: sysctl(3), processes; and its resource rules.
 
-use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 
 use colibri_jail_helper::names::SessionId;
 use nix::errno::Errno;
-
-use super::c_string;
 
 unsafe extern "C" {
     fn rctl_add_rule(input: *const c_char, input_size: usize, output: *mut c_char, output_size: usize) -> c_int;
     fn rctl_remove_rule(input: *const c_char, input_size: usize, output: *mut c_char, output_size: usize) -> c_int;
     fn rctl_get_rules(input: *const c_char, input_size: usize, output: *mut c_char, output_size: usize) -> c_int;
+}
+
+/// Text as system calls take it.
+pub(super) fn c_string(text: &str) -> Result<CString, Errno> {
+    CString::new(text).map_err(|_| Errno::EINVAL)
 }
 
 /// A number that sysctl(3) knows by name; `None` if it does not.

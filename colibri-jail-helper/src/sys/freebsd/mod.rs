@@ -1,7 +1,7 @@
 //! FreeBSD: a process's own state, by system call. Constants and structures that the libc crate does not have are those of
 //! the headers named beside them, here and in the files below.
 
-use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use colibri_jail_helper::names::SessionId;
@@ -12,8 +12,8 @@ mod jail;
 mod kernel;
 
 pub use jail::*;
-use kernel::sysctl_read;
 pub use kernel::*;
+use kernel::{c_string, sysctl_read};
 
 /// A resource of setrlimit(2), as libc types it here.
 pub type Resource = c_int;
@@ -269,10 +269,6 @@ pub fn signal_descendants(signal: Signal) -> Result<(), Errno> {
         pad: [0; 15],
     };
     procctl(libc::PROC_REAP_KILL, &mut request)
-}
-
-fn c_string(text: &str) -> Result<CString, Errno> {
-    CString::new(text).map_err(|_| Errno::EINVAL)
 }
 
 /// close_range(2).
