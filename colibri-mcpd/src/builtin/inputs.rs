@@ -6,11 +6,15 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::arguments::{Label, Labels, Line, Name, Text, Whole, given};
-use super::{EXTERNAL_TOOL_NAME_MAX, SERVER_ID_MAX};
 use crate::store::{
     CAPABILITIES_MAX, CAPABILITY_MAX, DESCRIPTION_MAX, LABEL_MAX, PAGE_DEFAULT, PAGE_MAX, PRIORITY_DEFAULT,
     PRIORITY_MAX, TITLE_MAX,
 };
+
+/// The most characters of a server id.
+const SERVER_ID_MAX: usize = 32;
+/// The most characters of an external tool's own name.
+const EXTERNAL_TOOL_NAME_MAX: usize = 1024;
 
 /// A tool that takes none.
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -25,10 +25,6 @@ use colibri_api::{CostMode, TaskStatus};
 use colibri_protocol::{Code, Failure};
 use inputs::{CallTool, CreateTask, IntakeTask, ListTasks, ListTools, Nothing, SetCostMode};
 
-/// The most characters of a server id (DESIGN §5).
-const SERVER_ID_MAX: usize = 32;
-/// The most characters of an external tool's own name.
-const EXTERNAL_TOOL_NAME_MAX: usize = 1024;
 /// What a call needs.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {

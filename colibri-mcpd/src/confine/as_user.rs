@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use colibri_text::visible_lines;
-use nix::unistd::{Gid, User, geteuid, getgrouplist};
+use nix::unistd::{User, geteuid, getgrouplist};
 
 use super::sys;
 
@@ -27,17 +27,6 @@ const MAX_AFTER_THE_END: Duration = Duration::from_secs(2);
 
 /// The most bytes of a line that are held back to be shown whole on a terminal.
 const MAX_LINE: u64 = 8192;
-
-/// Who a program runs as: nothing of it is root's.
-#[derive(Debug, Clone)]
-pub struct Identity {
-    /// Numeric user id, not 0.
-    pub uid: nix::unistd::Uid,
-    /// Numeric group id.
-    pub gid: Gid,
-    /// All groups of the user.
-    pub groups: Vec<Gid>,
-}
 
 /// Why nothing was run, or with what the program ended.
 struct Refused(u8, String);
@@ -124,7 +113,7 @@ fn run(user: &OsStr, program: &OsStr, arguments: &[OsString]) -> Result<ExitStat
 struct Account {
     name: String,
     home: std::path::PathBuf,
-    identity: Identity,
+    identity: sys::Identity,
 }
 
 fn identity(user: &OsStr) -> Result<Account, Refused> {
@@ -143,7 +132,7 @@ fn identity(user: &OsStr) -> Result<Account, Refused> {
     Ok(Account {
         name: found.name,
         home: found.dir,
-        identity: Identity {
+        identity: sys::Identity {
             uid: found.uid,
             gid: found.gid,
             groups,

@@ -1,12 +1,22 @@
 //! The system calls that no safe library offers, each behind a safe function: the only `unsafe` of the daemon's
 //! process handling.
 
-use super::as_user::Identity;
 use nix::sys::signal::SigSet;
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Who a program runs as: nothing of it is root's.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// Numeric user id, not 0.
+    pub uid: nix::unistd::Uid,
+    /// Numeric group id.
+    pub gid: nix::unistd::Gid,
+    /// All groups of the user.
+    pub groups: Vec<nix::unistd::Gid>,
+}
 
 /// Set by [`note_termination`] when the keeper is told to end.
 static TERMINATION: AtomicBool = AtomicBool::new(false);

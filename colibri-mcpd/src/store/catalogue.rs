@@ -1,6 +1,7 @@
 //! The catalogue: what each server said of itself when it last ran, so that lists need no running server.
 
-use super::{Error, Store, now_ms};
+use super::database::{Store, now_ms};
+use super::error::Error;
 use rusqlite::{OptionalExtension, TransactionBehavior, named_params};
 
 /// What a catalogue entry was learned from. If any part differs, the entry does not count.

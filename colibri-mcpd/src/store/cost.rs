@@ -1,6 +1,7 @@
 //! Cost mode: how much a session may spend, as the operator or an assistant last set it.
 
-use super::{Error, Store, unexpected};
+use super::database::{Store, unexpected};
+use super::error::Error;
 use colibri_api::CostMode;
 use rusqlite::OptionalExtension;
 

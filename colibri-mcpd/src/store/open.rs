@@ -1,6 +1,6 @@
 //! Finding, making, checking and upgrading the database file.
 
-use super::Error;
+use super::error::Error;
 use nix::unistd::Uid;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use std::fs::{DirBuilder, OpenOptions, Permissions};

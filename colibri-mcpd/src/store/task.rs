@@ -1,6 +1,7 @@
 //! Tasks: what people and assistants want done, shared by everyone who can open the socket.
 
-use super::{Error, Store, now_ms, unexpected};
+use super::database::{Store, now_ms, unexpected};
+use super::error::{CursorError, Error, TASKS_MAX};
 use colibri_api::{Task, TaskStatus, Tasks};
 use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, Row, TransactionBehavior, params_from_iter};
@@ -24,9 +25,6 @@ pub const PRIORITY_DEFAULT: u8 = 5;
 pub const PAGE_MAX: u32 = 100;
 /// The tasks of a page for which no limit was said.
 pub const PAGE_DEFAULT: u32 = 50;
-/// The most tasks in the store, so that a runaway caller cannot fill the disk (about 4 GiB at the worst).
-pub const TASKS_MAX: i64 = 100_000;
-
 /// A task to be created. Lengths are the caller's to check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewTask {
@@ -54,11 +52,6 @@ pub struct TaskFilter {
     /// Only from this source.
     pub source: Option<String>,
 }
-
-/// A cursor that this list did not give out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the cursor is not one of this list: pass next_cursor unchanged, with the same status and source, or none")]
-pub struct CursorError;
 
 impl TaskFilter {
     /// The cursor of the page after task `id`: the number and eight bytes of a digest over it and the filter, in

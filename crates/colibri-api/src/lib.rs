@@ -2,6 +2,7 @@
 //!
 //! An answer is one type here: the daemon makes it, its JSON Schema is derived from it ([`schema`]), the client reads it.
 
+mod cost;
 mod operator;
 mod overview;
 pub mod paths;
@@ -11,6 +12,7 @@ mod servers;
 mod status;
 mod tasks;
 
+pub use cost::{Budgets, CostMode, CostModeSet};
 pub use operator::{
     Approval, Approvals, BlockedServer, Decided, PinAccepted, PinDiffs, PinList, PinRow, PinState, PinsAccepted,
     Reloaded,
@@ -21,5 +23,5 @@ pub use servers::{
     ServerFacts, ServerIsolation, ServerJail, ServerProcess, ServerState, ServerTool, ServerTools, ServerTransport,
     Servers, UnseenServer,
 };
-pub use status::{Budgets, CostMode, DaemonFacts, OpenGates, RegistryFacts, ServerCounts, Snapshot, Status};
-pub use tasks::{CostModeSet, CreatedTask, Skill, SkillProblem, Skills, Task, TaskStatus, Tasks};
+pub use status::{DaemonFacts, OpenGates, RegistryFacts, ServerCounts, Snapshot, Status};
+pub use tasks::{CreatedTask, Skill, SkillProblem, Skills, Task, TaskStatus, Tasks};

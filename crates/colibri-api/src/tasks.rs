@@ -1,9 +1,7 @@
-//! Tasks, as `colibri_list_tasks` and those that create them tell them, and the other tools that change Colibri itself.
+//! Tasks, as `colibri_list_tasks` and those that create them tell them, and skills.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::status::{Budgets, CostMode};
 
 /// Where a task stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -100,16 +98,6 @@ pub struct Tasks {
 pub struct CreatedTask {
     /// As it was created.
     pub task: Task,
-}
-
-/// The answer of `colibri_set_cost_mode`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
-pub struct CostModeSet {
-    /// As it is now.
-    pub mode: CostMode,
-    /// What it allows.
-    pub budgets: Budgets,
 }
 
 /// A skill.

@@ -1,7 +1,7 @@
 //! What the daemon answers as itself: the handshake, discovery, pings, subscriptions.
 
-use super::error::RpcError;
 use super::prefix;
+use super::rpc_error::RpcError;
 use super::version::Version;
 use colibri_wire::json::string;
 

@@ -15,15 +15,17 @@ pub mod answer;
 pub mod error;
 pub mod method;
 pub mod request;
+mod rpc_error;
 pub mod shape;
 pub mod tools;
 pub mod upstream;
 pub mod version;
 
 pub use answer::{Answer, Capability, discover_result, empty_result, initialize_result};
-pub use error::{Code, Failure, RpcError};
+pub use error::{Code, Failure};
 pub use method::Method;
 pub use request::{Notification, Request, Session, classify, read_initialize, read_listen, read_notification};
+pub use rpc_error::RpcError;
 pub use shape::{
     Towards, cancelled_edits, error_edits, id_edit, inspect_result, params_edits, progress_edits, required_params,
     result_edits,

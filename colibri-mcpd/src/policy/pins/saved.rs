@@ -10,7 +10,7 @@ use colibri_text::visible;
 use serde::{Deserialize, Serialize};
 
 use super::definition::digest;
-use super::{PinError, Subject};
+use super::pin::{PinError, Subject};
 use crate::policy::file;
 
 /// The most bytes of a pins file.

@@ -5,13 +5,8 @@ use std::collections::HashMap;
 use colibri_text::brief;
 use serde_json::{Map, Value};
 
-use super::{BUDGET, PATTERN_SIZE, SchemaError, refuse};
+use super::limits::{BUDGET, MAX_CHAIN, MAX_SUBSCHEMAS, PATTERN_SIZE, SchemaError, refuse};
 use crate::policy::strict_json::MAX_DEPTH;
-
-/// The most subschemas that can be reached.
-pub(super) const MAX_SUBSCHEMAS: usize = 2_000;
-/// The most subschemas that are entered one from within the other while compiling.
-pub(super) const MAX_CHAIN: usize = 256;
 
 /// Keywords whose value is one schema for the same value (or for the names of its members, which count as part of it).
 const SAME_ONE: &[&str] = &["not", "if", "then", "else", "propertyNames"];

@@ -14,6 +14,7 @@
 //!   both are limited. `format` is an annotation and not checked.
 
 mod cost;
+mod limits;
 mod simple;
 
 use colibri_text::brief;
@@ -22,28 +23,12 @@ use serde_json::{Map, Value};
 
 use super::strict_json::{Exact, shown_pointer};
 use cost::Graph;
+pub use limits::SchemaError;
+use limits::{
+    BUDGET, COMPILE_STACK, MAX_BYTES, MAX_LEVELS, MAX_NESTED, MAX_PATTERN, MAX_PATTERNS, MAX_SHOWN, PATTERN_SIZE,
+    refuse,
+};
 use simple::SimpleSchema;
-
-/// The most bytes of a schema.
-const MAX_BYTES: usize = 256 << 10;
-/// The most levels of a schema's text.
-const MAX_LEVELS: usize = 64;
-/// The most regular expressions.
-const MAX_PATTERNS: usize = 64;
-/// The most bytes of one regular expression.
-const MAX_PATTERN: usize = 1_024;
-/// Bytes of a compiled regular expression. Far below the size at which regex-automata 0.4 panics
-/// (rust-lang/regex#1344).
-const PATTERN_SIZE: usize = 256 << 10;
-/// The most work of one check. A unit is about what comparing a short value takes; measured, all of it takes some tens
-/// of milliseconds.
-const BUDGET: u64 = 4_000_000;
-/// The most subschemas that are entered one from within the other while checking: it bounds the stack.
-const MAX_NESTED: usize = 512;
-/// The stack of the thread that compiles: enough for [`cost::MAX_SUBSCHEMAS`] in a row.
-const COMPILE_STACK: usize = 32 << 20;
-/// The most characters that a message says of what does not fit.
-const MAX_SHOWN: usize = 300;
 
 /// A schema that can be applied within bounds.
 #[derive(Debug)]
@@ -60,11 +45,6 @@ pub struct Schema {
     simple: Option<SimpleSchema>,
 }
 
-/// Why a schema is not applied.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct SchemaError(pub(super) String);
-
 /// What a check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fit {
@@ -74,10 +54,6 @@ pub enum Fit {
     Unfit(String),
     /// To find out would cost too much.
     TooCostly,
-}
-
-fn refuse<T>(why: impl Into<String>) -> Result<T, SchemaError> {
-    Err(SchemaError(why.into()))
 }
 
 impl Schema {
@@ -267,7 +243,7 @@ pub(super) fn every_keyword_applies(schema: &Value) -> Result<(), SchemaError> {
 
 #[cfg(test)]
 mod tests {
-    use super::cost::{MAX_CHAIN, MAX_SUBSCHEMAS};
+    use super::limits::{MAX_CHAIN, MAX_SUBSCHEMAS};
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;
