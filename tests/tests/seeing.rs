@@ -386,6 +386,34 @@ fn who_is_no_operator_any_more_sees_no_more() {
 // The view.
 
 #[test]
+fn who_waits_for_approval_is_told_for_what() {
+    let place = place(&[], json!({ "tools": { "confirm": ["count"] } }));
+    let daemon = place.start(&[]);
+    let waiting = |text: &str| {
+        let id = text.split("colibri-mcp approve ").nth(1)?;
+        Some(id.chars().take_while(char::is_ascii_hexdigit).collect::<String>())
+    };
+    let mut command = place.colibri_mcp(&["call", "fix", "count", "n=1"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let told = gathered(child.stderr.take().unwrap());
+    let id = wait_for("what it waits for", || {
+        waiting(&String::from_utf8_lossy(&told.lock().unwrap()))
+    });
+    let (status, _, error) = run(&place, &["deny", &id]);
+    assert_eq!(status, Some(0), "{error}");
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    // Over the bridge too, for clients that ask for progress.
+    let mut client = daemon.legacy(LEGACY);
+    let call = json!({ "name": "fix__count", "arguments": {}, "_meta": { "progressToken": "mine" } });
+    let call = client.request("tools/call", call);
+    let progress = client.notification("notifications/progress");
+    assert_eq!(progress["params"]["progressToken"], "mine", "{progress}");
+    let id = waiting(progress["params"]["message"].as_str().unwrap()).unwrap();
+    assert_eq!(progress["params"]["_meta"]["org.colibri/approval"], id.as_str());
+    client.notify("notifications/cancelled", json!({ "requestId": call }));
+}
+
+#[test]
 fn top_once_says_what_there_is_as_plain_text() {
     let place = place(&[], json!({ "tools": { "confirm": ["count"] } }));
     let daemon = place.start(&[]);

@@ -240,6 +240,10 @@ fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Call, rule: String) {
         id = waiting.id,
         "a call waits for `colibri-mcp approve`"
     );
+    let token = call.parts.progress_token.clone();
+    if let Some(token) = token.and_then(|span| str::from_utf8(call.frame.get(span)?).ok()) {
+        call.client.outbox.push(waiting.notice(token).as_bytes());
+    }
     let parked = Parked::park(chain, call);
     let chain = chain.clone();
     tokio::spawn(async move {

@@ -200,6 +200,15 @@ impl Approvals {
 }
 
 impl Waiting {
+    /// What the one who waits is told, for the progress token of the call, which is JSON as it was written.
+    pub fn notice(&self, token: &str) -> String {
+        let seconds = self.until.saturating_duration_since(Instant::now()).as_secs();
+        format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":0,"message":"the call waits for approval, at most {seconds} s: an operator other than its caller allows it with `colibri-mcp approve {id}`","_meta":{{"org.colibri/approval":"{id}"}}}}}}"#,
+            id = self.id
+        )
+    }
+
     /// Waits for the decision, or until time is up.
     pub async fn decision(mut self) -> Decision {
         let until = self.until;

@@ -150,6 +150,17 @@ pub struct Progress {
     pub total: Option<f64>,
     /// A word for people.
     pub message: Option<String>,
+    /// More about it.
+    #[serde(default, rename = "_meta")]
+    pub meta: ProgressMeta,
+}
+
+/// What the daemon says of its own.
+#[derive(Debug, Default, Deserialize)]
+pub struct ProgressMeta {
+    /// The id by which the call is approved for which it waits.
+    #[serde(rename = "org.colibri/approval")]
+    pub approval: Option<String>,
 }
 
 /// The result of a `tools/call`.

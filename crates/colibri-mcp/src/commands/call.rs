@@ -1,10 +1,11 @@
 //! `colibri-mcp call SERVER TOOL`: calls a tool, shows its progress, prints its answer.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal, Read, Write};
+use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nix::sys::signal::Signal;
+use ratatui::crossterm::terminal::size;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
@@ -244,51 +245,59 @@ fn cancel_on_signals(mut canceller: Canceller) -> Result<(), Failure> {
 
 /// A progress bar on stderr, once there is progress and if somebody can see it.
 struct Bar {
-    bar: Option<ProgressBar>,
     visible: bool,
+    drawn: Option<Instant>,
 }
 
-/// Steps of the bar: progress may be fractional, and is scaled.
-const STEPS: u64 = 1000;
+/// Characters of the bar.
+const STEPS: usize = 30;
+/// How often it is drawn at most.
+const PAUSE: Duration = Duration::from_millis(50);
 
 impl Bar {
     fn new() -> Bar {
         Bar {
-            bar: None,
             visible: io::stderr().is_terminal(),
+            drawn: None,
         }
     }
 
     fn show(&mut self, progress: &Progress) {
-        if !self.visible {
+        // Whole, and also where nobody can see a bar: whoever waits should know for what.
+        if let (Some(_), Some(message)) = (&progress.meta.approval, &progress.message) {
+            self.finish();
+            eprintln!("colibri-mcp: {}", terminal::line(message));
             return;
         }
-        let bar = self.bar.get_or_insert_with(|| {
-            let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr());
-            // A template that does not parse leaves the default style.
-            if let Ok(style) = ProgressStyle::with_template("[{bar:30}] {msg}") {
-                bar.set_style(style.progress_chars("#>-"));
-            }
-            bar
-        });
-        bar.set_position(position(progress));
-        bar.set_message(message(progress));
+        if !self.visible || self.drawn.is_some_and(|drawn| drawn.elapsed() < PAUSE) {
+            return;
+        }
+        self.drawn = Some(Instant::now());
+        let bar = format!("[{:-<STEPS$}] {}", "#".repeat(position(progress)), message(progress));
+        // A line that is broken could not be erased again.
+        let columns = size().map_or(80, |(columns, _)| usize::from(columns));
+        Bar::write(&bar.chars().take(columns.saturating_sub(1)).collect::<String>());
     }
 
-    fn finish(&mut self) {
-        if let Some(bar) = self.bar.take() {
-            bar.finish_and_clear();
+    fn finish(&self) {
+        if self.drawn.is_some() {
+            Bar::write("");
         }
+    }
+
+    /// Writes over the line (ECMA-48: CR, EL). Who does not read it misses nothing that matters.
+    fn write(text: &str) {
+        let _ = write!(io::stderr(), "\r\x1b[K{text}");
     }
 }
 
 /// Where the bar stands; at the start if the tool does not say how much there is to do.
-fn position(progress: &Progress) -> u64 {
+fn position(progress: &Progress) -> usize {
     let share = progress
         .total
         .filter(|total| *total > 0.0)
         .map_or(0.0, |total| progress.progress / total);
-    (share.clamp(0.0, 1.0) * STEPS as f64) as u64
+    (share.clamp(0.0, 1.0) * STEPS as f64) as usize
 }
 
 fn message(progress: &Progress) -> String {
@@ -306,6 +315,7 @@ fn message(progress: &Progress) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection::ProgressMeta;
     use serde_json::json;
 
     fn typed_text(pairs: &[&str], schema: Value) -> Result<String, String> {
@@ -392,17 +402,19 @@ mod tests {
                 progress,
                 total,
                 message: None,
+                meta: ProgressMeta::default(),
             })
         };
         assert_eq!(
-            (at(1.0, Some(4.0)), at(9.0, Some(3.0)), at(-1.0, Some(3.0))),
-            (250, STEPS, 0)
+            (at(2.0, Some(4.0)), at(9.0, Some(3.0)), at(-1.0, Some(3.0))),
+            (15, STEPS, 0)
         );
         assert_eq!((at(5.0, None), at(1.0, Some(0.0)), at(f64::NAN, Some(1.0))), (0, 0, 0));
         let odd = Progress {
             progress: 1.0,
             total: None,
             message: Some(format!("\x1b]0;x\x07{}", "y".repeat(999))),
+            meta: ProgressMeta::default(),
         };
         assert!(message(&odd).starts_with("1 \\u{1b}") && message(&odd).len() < 60);
     }
