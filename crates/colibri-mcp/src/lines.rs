@@ -5,7 +5,11 @@ use std::io::{self, Read};
 /// Longest line either way, its newline not counted: 16 MiB, the daemon's own frame limit (DESIGN §3).
 pub const LINE_LIMIT: usize = 16 * 1024 * 1024;
 
-const SMALL: usize = 64 * 1024;
+/// What a buffer begins with: most bridges are idle.
+const SMALL: usize = 8 * 1024;
+/// What one grows to for many lines at once, and more only for a line that is longer.
+const BUSY: usize = 64 * 1024;
+/// What one that is empty again may keep.
 const LARGE: usize = 1024 * 1024;
 
 /// Bytes read and not yet passed on. Complete lines are handed out where they lie, many at once.
@@ -13,6 +17,8 @@ const LARGE: usize = 1024 * 1024;
 pub struct LineBuffer {
     bytes: Vec<u8>,
     filled: usize,
+    /// The last read left no room.
+    full: bool,
     skipping: bool,
     limit: usize,
 }
@@ -36,6 +42,7 @@ impl LineBuffer {
         LineBuffer {
             bytes: vec![0; SMALL.min(limit + 1)],
             filled: 0,
+            full: false,
             skipping: false,
             limit,
         }
@@ -43,7 +50,7 @@ impl LineBuffer {
 
     /// Reads once (again if interrupted) and says what is there now.
     pub fn read(&mut self, from: &mut impl Read) -> io::Result<Piece<'_>> {
-        if self.filled == self.bytes.len() {
+        if self.filled == self.bytes.len() || self.full && self.bytes.len() < BUSY {
             self.bytes.resize((self.bytes.len() * 2).min(self.limit + 1), 0);
         }
         let got = loop {
@@ -59,6 +66,7 @@ impl LineBuffer {
         }
         let old = self.filled;
         self.filled += got;
+        self.full = self.filled == self.bytes.len();
         if self.skipping {
             let Some(newline) = memchr::memchr(b'\n', &self.bytes[..self.filled]) else {
                 self.filled = 0;
