@@ -5,18 +5,20 @@
 //! of the design; where one is missed, the table says so. Absolute figures depend on the machine and on what else it
 //! does; the ratios are what counts.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+mod support;
+
+use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use clap::Parser;
-use colibri_mcpd::chain::Recorder;
-use colibri_mcpd::confine::keeper;
+use support::{Daemon, connect, registry};
 
 const SMALL: usize = 64;
 const LARGE: usize = 64 * 1024;
+/// How often each side is measured: one after the other, again and again.
+const ROUNDS: usize = 3;
 /// How long each throughput is measured.
 const SPAN: Duration = Duration::from_millis(1500);
 
@@ -40,58 +42,19 @@ fn client() -> PathBuf {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
+    if support::played_a_part(&arguments) {
+        return;
+    }
     match arguments.get(1).map(String::as_str) {
-        Some("echo-server") => echo_server(),
         Some("relay") => do_nothing_relay(Path::new(&arguments[2])),
-        Some("daemon-without-trail") => daemon_without_trail(&arguments[2..]),
-        Some(first) if first == keeper::ARGUMENT => {
-            let code = keeper::main(std::env::args_os().skip(2));
-            // ExitCode cannot be handed to the caller of a benchmark's main.
-            std::process::exit(if code == std::process::ExitCode::SUCCESS { 0 } else { 1 });
-        }
         _ => compare(),
     }
 }
 
-/// An MCP server that answers each call with its text, and does as little else as it can.
-fn echo_server() {
-    let mut input = BufReader::with_capacity(256 * 1024, io::stdin().lock());
-    let mut output = io::stdout().lock();
-    let (mut line, mut answers) = (Vec::new(), Vec::new());
-    while input.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-        let text = std::str::from_utf8(&line).unwrap_or_default();
-        let id = between(text, "\"id\":", ",").unwrap_or("null");
-        let result = if text.contains("\"method\":\"initialize\"") {
-            Some(r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"e","version":"1"}}"#.to_owned())
-        } else if text.contains("\"method\":\"tools/list\"") {
-            Some(r#"{"tools":[{"name":"echo","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}}]}"#.to_owned())
-        } else {
-            between(text, "\"text\":\"", "\"")
-                .map(|said| format!("{{\"content\":[{{\"type\":\"text\",\"text\":\"{said}\"}}]}}"))
-        };
-        match result {
-            Some(result) => answers
-                .extend_from_slice(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n").as_bytes()),
-            None if text.contains("\"id\":") => answers.extend_from_slice(
-                format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{{\"code\":-32601,\"message\":\"no\"}}}}\n")
-                    .as_bytes(),
-            ),
-            None => {}
-        }
-        line.clear();
-        if !input.buffer().contains(&b'\n') {
-            if output.write_all(&answers).and_then(|()| output.flush()).is_err() {
-                return;
-            }
-            answers.clear();
-        }
-    }
-}
-
-fn between<'t>(text: &'t str, before: &str, after: &str) -> Option<&'t str> {
-    let start = text.find(before)? + before.len();
-    let rest = &text[start..];
-    Some(&rest[..rest.find(after)?])
+fn echo_command() -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("own path"));
+    command.arg("echo-server").stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
 }
 
 /// Copies bytes between one client and one server: what any relay costs at least.
@@ -116,24 +79,6 @@ fn copy(from: &mut impl Read, to: &mut impl Write) {
             return;
         }
     }
-}
-
-/// The daemon as it is, but with nowhere to record: shows what the trail costs.
-fn daemon_without_trail(arguments: &[String]) {
-    let arguments = std::iter::once("colibri-mcpd").chain(arguments.iter().map(String::as_str));
-    let config = colibri_mcpd::config::Flags::parse_from(arguments)
-        .resolve()
-        .expect("flags");
-    let runtime = colibri_mcpd::run::runtime().expect("runtime");
-    if let Err((_, message)) = runtime.block_on(colibri_mcpd::run::run(config, Recorder::Off)) {
-        eprintln!("{message}");
-    }
-}
-
-fn echo_command() -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("own path"));
-    command.arg("echo-server").stdin(Stdio::piped()).stdout(Stdio::piped());
-    command
 }
 
 /// One way to the server.
@@ -254,58 +199,23 @@ impl Way {
 
 fn compare() {
     let directory = tempfile::tempdir().expect("temporary directory");
-    let at = |name: &str| directory.path().join(name);
-    let mut rows: Vec<(&str, Measured)> = Vec::new();
+    std::fs::write(directory.path().join("registry.json"), registry()).expect("registry");
+    let mut rounds: Vec<Vec<(&str, Measured)>> = (0..ROUNDS).map(|round| sides(directory.path(), round)).collect();
+    let last = rounds.pop().expect("a round");
+    let rows: Vec<(&str, Measured)> = last
+        .into_iter()
+        .map(|(name, measured)| {
+            let others = rounds.iter().flatten().filter(|(of, _)| *of == name);
+            let all: Vec<&Measured> = others.map(|(_, measured)| measured).chain([&measured]).collect();
+            (name, Measured::median(&all))
+        })
+        .collect();
 
-    let mut server = echo_command().spawn().expect("start the server");
-    let (stdin, stdout): (ChildStdin, ChildStdout) = (
-        server.stdin.take().expect("stdin"),
-        server.stdout.take().expect("stdout"),
-    );
-    rows.push(("direct", Measured::of(Way::new("direct", stdin, stdout, "echo"))));
-    let _ = server.wait();
-
-    let relay_socket = at("relay.sock");
-    let mut relay = Command::new(std::env::current_exe().expect("own path"))
-        .arg("relay")
-        .arg(&relay_socket)
-        .spawn()
-        .expect("start the relay");
-    rows.push((
-        "do-nothing relay",
-        Measured::of(socket_way("relay", &relay_socket, "echo")),
-    ));
-    let _ = relay.wait();
-
-    std::fs::write(at("registry.json"), registry()).expect("registry");
-    let without = Daemon::start(
-        directory.path(),
-        "off",
-        &[
-            std::env::current_exe().expect("own path").display().to_string(),
-            "daemon-without-trail".to_owned(),
-        ],
-    );
-    rows.push((
-        "daemon, trail off",
-        Measured::of(socket_way("off", &without.socket, "echo__echo")),
-    ));
-    drop(without);
     let daemon_path = env!("CARGO_BIN_EXE_colibri-mcpd").to_owned();
-    let synced = Daemon::start_with(
-        directory.path(),
-        "sync",
-        std::slice::from_ref(&daemon_path),
-        &["--trail-sync"],
-    );
-    rows.push((
-        "daemon, --trail-sync",
-        Measured::of(socket_way("sync", &synced.socket, "echo__echo")),
-    ));
-    drop(synced);
-
-    let daemon = Daemon::start(directory.path(), "on", std::slice::from_ref(&daemon_path));
-    let first_answer = daemon.first_answer;
+    let start = Instant::now();
+    let daemon = Daemon::unused(directory.path(), "on", std::slice::from_ref(&daemon_path), &[]);
+    let first_answer = start.elapsed();
+    daemon.look();
     let first_call = {
         let start = Instant::now();
         let mut way = socket_way("first", &daemon.socket, "echo__echo");
@@ -316,26 +226,6 @@ fn compare() {
         start.elapsed()
     };
     let resident_one = resident(daemon.child.id());
-    rows.push((
-        "daemon",
-        Measured::of(socket_way("daemon", &daemon.socket, "echo__echo")),
-    ));
-    let mut bridge = Command::new(client())
-        .arg("--socket")
-        .arg(&daemon.socket)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("start the bridge");
-    let (stdin, stdout) = (
-        bridge.stdin.take().expect("stdin"),
-        bridge.stdout.take().expect("stdout"),
-    );
-    rows.push((
-        "daemon and bridge",
-        Measured::of(Way::new("bridge", stdin, stdout, "echo__echo")),
-    ));
-    let _ = bridge.wait();
     // What was queued for the last measurements is given back before memory is looked at.
     let idle: Vec<UnixStream> = (0..1000)
         .map(|_| UnixStream::connect(&daemon.socket).expect("connect"))
@@ -369,76 +259,68 @@ fn compare() {
     );
 }
 
-fn registry() -> String {
-    let program = std::env::current_exe().expect("own path").display().to_string();
-    format!(
-        "{{\"servers\":{{\"echo\":{{\"command\":\"{program}\",\"args\":[\"echo-server\"]}},\
-         \"fresh\":{{\"command\":\"{program}\",\"args\":[\"echo-server\"],\"isolation\":\"call\"}}}}}}"
-    )
+/// Measures each side once, one after the other.
+fn sides(directory: &Path, round: usize) -> Vec<(&'static str, Measured)> {
+    let at = |name: &str| directory.join(format!("{name}-{round}"));
+    let mut rows = Vec::new();
+    let mut server = echo_command().spawn().expect("start the server");
+    let (stdin, stdout): (ChildStdin, ChildStdout) = (
+        server.stdin.take().expect("stdin"),
+        server.stdout.take().expect("stdout"),
+    );
+    rows.push(("direct", Measured::of(Way::new("direct", stdin, stdout, "echo"))));
+    let _ = server.wait();
+
+    let relay_socket = at("relay");
+    let mut relay = Command::new(std::env::current_exe().expect("own path"))
+        .arg("relay")
+        .arg(&relay_socket)
+        .spawn()
+        .expect("start the relay");
+    rows.push((
+        "do-nothing relay",
+        Measured::of(socket_way("relay", &relay_socket, "echo")),
+    ));
+    let _ = relay.wait();
+
+    let own = std::env::current_exe().expect("own path").display().to_string();
+    let without = [own, "daemon-without-trail".to_owned()];
+    let daemon_path = [env!("CARGO_BIN_EXE_colibri-mcpd").to_owned()];
+    for (name, command, more) in [
+        ("daemon, trail off", &without[..], &[][..]),
+        ("daemon, --trail-sync", &daemon_path[..], &["--trail-sync"][..]),
+        ("daemon", &daemon_path[..], &[][..]),
+    ] {
+        let key = format!("{}-{round}", name.replace([' ', ','], ""));
+        let daemon = Daemon::start_with(directory, &key, command, more);
+        rows.push((name, Measured::of(socket_way("daemon", &daemon.socket, "echo__echo"))));
+        if name != "daemon" {
+            continue;
+        }
+        let mut bridge = Command::new(client())
+            .arg("--socket")
+            .arg(&daemon.socket)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("start the bridge");
+        let (stdin, stdout) = (
+            bridge.stdin.take().expect("stdin"),
+            bridge.stdout.take().expect("stdout"),
+        );
+        rows.push((
+            "daemon and bridge",
+            Measured::of(Way::new("bridge", stdin, stdout, "echo__echo")),
+        ));
+        let _ = bridge.wait();
+    }
+    rows
 }
 
 fn socket_way(name: &'static str, socket: &Path, tool: &'static str) -> Way {
     let stream = connect(socket);
     let from = stream.try_clone().expect("clone");
     Way::new(name, stream, from, tool)
-}
-
-fn connect(socket: &Path) -> UnixStream {
-    let until = Instant::now() + Duration::from_secs(30);
-    loop {
-        match UnixStream::connect(socket) {
-            Ok(stream) => return stream,
-            Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_micros(200)),
-            Err(error) => panic!("{}: {error}", socket.display()),
-        }
-    }
-}
-
-struct Daemon {
-    child: Child,
-    socket: PathBuf,
-    first_answer: Duration,
-}
-
-impl Daemon {
-    fn start(directory: &Path, name: &str, command: &[String]) -> Daemon {
-        Daemon::start_with(directory, name, command, &[])
-    }
-
-    fn start_with(directory: &Path, name: &str, command: &[String], more: &[&str]) -> Daemon {
-        let socket = directory.join(format!("{name}.sock"));
-        let start = Instant::now();
-        let child = Command::new(&command[0])
-            .args(&command[1..])
-            .arg("--socket")
-            .arg(&socket)
-            .arg("--external-config")
-            .arg(directory.join("registry.json"))
-            .arg("--state-dir")
-            .arg(directory.join(format!("state-{name}")))
-            .args(["--external-call", "--allow-root", "--log-level", "error"])
-            .args(more)
-            .spawn()
-            .expect("start the daemon");
-        drop(socket_way("start", &socket, ""));
-        let daemon = Daemon {
-            child,
-            socket,
-            first_answer: start.elapsed(),
-        };
-        // Both servers are looked at once, so that calls find them in the catalogue.
-        let mut way = socket_way("list", &daemon.socket, "");
-        way.send_line(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#);
-        way.read_lines(1);
-        daemon
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
-        let _ = self.child.wait();
-    }
 }
 
 /// Resident memory in bytes.
@@ -477,6 +359,30 @@ impl Measured {
     }
 }
 
+impl Measured {
+    /// The median of each figure.
+    fn median(all: &[&Measured]) -> Measured {
+        let middle = |mut figures: Vec<f64>| {
+            figures.sort_by(f64::total_cmp);
+            figures[figures.len() / 2]
+        };
+        let time = |of: fn(&Measured) -> Duration| {
+            Duration::from_secs_f64(middle(all.iter().map(|measured| of(measured).as_secs_f64()).collect()))
+        };
+        let rates = [0, 1, 2].map(|index| {
+            let of = |which: fn(&(usize, f64, f64)) -> f64| {
+                middle(all.iter().map(|measured| which(&measured.rates[index])).collect())
+            };
+            (all[0].rates[index].0, of(|rate| rate.1), of(|rate| rate.2))
+        });
+        Measured {
+            small: time(|measured| measured.small),
+            large: time(|measured| measured.large),
+            rates,
+        }
+    }
+}
+
 struct Other {
     first_answer: Duration,
     first_call: Duration,
@@ -512,38 +418,37 @@ fn print(rows: &[(&str, Measured)], other: &Other) {
     let many = daemon.rates[2].1;
     println!();
     goal(
-        "added p50 of a warm call, on the socket",
-        micros(daemon.small) - micros(direct.small),
-        60.0,
-        "us",
+        "p50 of a warm call, on the socket, of the do-nothing relay's",
+        micros(daemon.small) / micros(nothing.small),
+        1.2,
+        "x",
         false,
     );
     goal(
-        "added p50 of a warm call, through the bridge",
-        micros(bridge.small) - micros(direct.small),
-        120.0,
-        "us",
+        "p50 of a warm call, through the bridge, of the do-nothing relay's",
+        micros(bridge.small) / micros(nothing.small),
+        1.6,
+        "x",
         false,
     );
-    goal("calls/s at 256 in flight, chain on", many / 1000.0, 100.0, "k/s", true);
     goal(
-        "the same, against the do-nothing relay",
+        "calls/s at 256 in flight, chain on, of the do-nothing relay's",
         many / nothing.rates[2].1,
-        0.2,
+        0.25,
         "x",
         true,
     );
     goal(
-        "trail off, against the do-nothing relay",
+        "the same, trail off",
         off.rates[2].1 / nothing.rates[2].1,
-        0.5,
+        0.4,
         "x",
         true,
     );
     goal(
-        "64 KiB answers, against direct",
+        "64 KiB answers, of direct",
         micros(daemon.large) / micros(direct.large),
-        2.5,
+        1.4,
         "x",
         false,
     );
@@ -557,21 +462,21 @@ fn print(rows: &[(&str, Measured)], other: &Other) {
     goal(
         "resident memory, 1 client",
         other.resident_one as f64 / 1e6,
-        15.0,
+        12.0,
         "MB",
         false,
     );
     goal(
         "resident memory, 1,000 idle clients",
         other.resident_crowd as f64 / 1e6,
-        40.0,
+        17.0,
         "MB",
         false,
     );
     goal(
         "daemon start to first answer",
         other.first_answer.as_secs_f64() * 1000.0,
-        20.0,
+        10.0,
         "ms",
         false,
     );

@@ -194,7 +194,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         .ok_or("the server was not seen")?
         .clone();
 
-    let outbox = Arc::new(Outbox::new(PIPE, budget));
+    let outbox = Outbox::new(PIPE, budget);
     let writer = tokio::spawn({
         let outbox = outbox.clone();
         async move { outbox.drive(tokio::io::sink()).await }
@@ -226,19 +226,15 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         // What is recorded and shaped, and what is dispatched, are calls of their own: a call that a server has is its
         // session's, and ends there.
         let start = Instant::now();
-        let calls: Vec<Call> = requests
+        let mut entered: Vec<Call> = requests
             .iter()
             .filter_map(|frame| enter(&client, &target, frame))
             .collect();
         times[0] += start.elapsed();
         let start = Instant::now();
-        let mut entered: Vec<(Call, Option<protocol::Failure>)> = calls
-            .into_iter()
-            .map(|mut call| {
-                let refused = validate::validate(&chain.rules, &mut call).err();
-                (call, refused)
-            })
-            .collect();
+        for call in &mut entered {
+            call.against = validate::validate(&chain.rules, call).err().map(Box::new);
+        }
         times[1] += start.elapsed();
         let start = Instant::now();
         record::entered(&chain.recorder, &mut entered)?;
@@ -251,7 +247,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         let shaped: Vec<(Call, exit::Answer)> = entered
             .into_iter()
             .zip(outcomes)
-            .map(|((call, _), outcome)| {
+            .map(|(call, outcome)| {
                 let answer = exit::shape(&call, outcome);
                 (call, answer)
             })
@@ -293,12 +289,11 @@ fn enter(client: &Arc<Client>, target: &Arc<dyn Target>, frame: &Bytes) -> Optio
     client.admit(&key).ok()?;
     let method = method.as_str()?;
     let request = protocol::classify(Session::Legacy(VERSION), &[Capability::Tools], &method, params).ok()?;
-    let name = params?.get("name")?.as_str()?;
+    let name = params?.get("name")?;
     let arguments = params?.get("arguments")?;
     Some(Call {
         client: client.clone(),
         id: key,
-        id_text: id.text().into(),
         batch: None,
         version: request.version,
         method: request.method,
@@ -306,10 +301,10 @@ fn enter(client: &Arc<Client>, target: &Arc<dyn Target>, frame: &Bytes) -> Optio
         parts: Parts {
             id: id.span(),
             params: params.map(|params| params.span()),
+            name: Some(name.span()),
             arguments: Arguments::At(arguments.span()),
             ..Parts::default()
         },
-        name: Some((&*name).into()),
         trace: None,
         target: target.clone(),
         entered: tokio::time::Instant::now(),
@@ -317,6 +312,7 @@ fn enter(client: &Arc<Client>, target: &Arc<dyn Target>, frame: &Bytes) -> Optio
         number: 0,
         attempt: 1,
         validated: false,
+        against: None,
     })
 }
 
@@ -329,6 +325,8 @@ fn read_answer(frame: &Bytes) -> Option<Outcome> {
         frame: frame.clone(),
         id: id?.span(),
         outcome: outcome.map(|result| result.span()).map_err(|error| error.span()),
+        says_error: false,
+        forged: None,
         version: VERSION,
         limit: None,
     }))

@@ -12,6 +12,7 @@ pub mod daemon;
 pub mod door;
 mod log;
 mod ops;
+pub mod peer;
 pub mod policy;
 pub mod run;
 pub mod servers;

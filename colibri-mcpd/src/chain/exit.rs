@@ -64,6 +64,10 @@ pub struct Relayed {
     pub id: Range<usize>,
     /// The place of its `result`, or of its `error`.
     pub outcome: Result<Range<usize>, Range<usize>>,
+    /// Whether the result says of itself that it is an error.
+    pub says_error: bool,
+    /// The edits that take out of it what no server has to say.
+    pub forged: Option<Box<Edits>>,
     /// The version that the server speaks.
     pub version: Version,
     /// The most bytes that the result may have.
@@ -95,7 +99,7 @@ pub enum Message {
 /// Shapes the answer.
 pub fn shape(call: &Call, outcome: Outcome) -> Answer {
     let own = |answer: OwnAnswer, success, code| Answer {
-        message: Message::Own(answer.to_message(Some(&call.id_text))),
+        message: Message::Own(answer.to_message(Some(call.id_text()))),
         success,
         code,
     };
@@ -108,7 +112,7 @@ pub fn shape(call: &Call, outcome: Outcome) -> Answer {
             own(answer, code.is_none(), code)
         }
         Outcome::Page(page) => Answer {
-            message: Message::Page(OwnAnswer::result_head(&call.id_text), page),
+            message: Message::Page(OwnAnswer::result_head(call.id_text()), page),
             success: true,
             code: None,
         },
@@ -134,20 +138,23 @@ pub fn shape(call: &Call, outcome: Outcome) -> Answer {
 
 fn shape_relayed(call: &Call, relayed: &Relayed) -> Result<Answer, Failure> {
     let mut edits = Edits::new();
-    protocol::id_edit(&mut edits, relayed.id.clone(), call.id_text.as_bytes());
+    protocol::id_edit(&mut edits, relayed.id.clone(), call.id_text());
     let (span, success, code) = match &relayed.outcome {
         Ok(span) => {
             if let Some(limit) = relayed.limit.filter(|limit| span.len() as u64 > *limit) {
                 return Err(too_large(&relayed.frame[span.clone()], limit, call.number));
             }
-            let result = part(&relayed.frame, span)?;
-            edits.append_at(
-                span.start,
-                protocol::result_edits(call.method, relayed.version, call.version, result)?,
-            );
-            let (is_error, forged) = protocol::inspect_result(result);
-            edits.append_at(span.start, forged);
-            let failed = call.method == Some(Method::ToolsCall) && is_error;
+            if protocol::may_edit_results(call.method, relayed.version, call.version) {
+                let result = part(&relayed.frame, span)?;
+                edits.append_at(
+                    span.start,
+                    protocol::result_edits(call.method, relayed.version, call.version, result)?,
+                );
+            }
+            if let Some(forged) = &relayed.forged {
+                edits.append_at(0, (**forged).clone());
+            }
+            let failed = call.method == Some(Method::ToolsCall) && relayed.says_error;
             (span, !failed, failed.then_some(Cow::Borrowed("TOOL_ERROR")))
         }
         Err(span) => {

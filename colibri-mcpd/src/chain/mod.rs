@@ -13,6 +13,7 @@ pub mod park;
 pub mod record;
 pub mod validate;
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -27,10 +28,11 @@ pub use park::Parked;
 pub use record::Recorder;
 
 use crate::policy::Approvals;
+use crate::wire::together;
 pub use colibri_protocol::Failure;
 use colibri_protocol::{Code, Method, Version};
 use colibri_trail::TrailError;
-use colibri_wire::Id;
+use colibri_wire::{Id, Json};
 use metrics::CallMetrics;
 
 /// A request on its way.
@@ -39,8 +41,6 @@ pub struct Call {
     pub client: Arc<Client>,
     /// The client's id, to find the call again.
     pub id: Id,
-    /// The id as the client wrote it.
-    pub id_text: Box<str>,
     /// The batch it came in.
     pub batch: Option<Arc<Batch>>,
     /// The version that the client speaks in this request.
@@ -51,8 +51,6 @@ pub struct Call {
     pub frame: Bytes,
     /// The places in it that the relay changes.
     pub parts: Parts,
-    /// The name of the tool that the client used.
-    pub name: Option<Box<str>>,
     /// Its W3C trace context.
     pub trace: Option<Box<Trace>>,
     /// Who answers.
@@ -67,6 +65,8 @@ pub struct Call {
     pub attempt: u32,
     /// Whether its arguments were checked against a schema that they fit.
     pub validated: bool,
+    /// What stands against it.
+    pub against: Option<Box<Failure>>,
 }
 
 /// A request's W3C trace context, as its `_meta` has it (<https://www.w3.org/TR/trace-context/>).
@@ -85,6 +85,8 @@ pub struct Parts {
     pub id: Range<usize>,
     /// The value of `params`.
     pub params: Option<Range<usize>>,
+    /// The name of the tool that is called, with its quotes.
+    pub name: Option<Range<usize>>,
     /// The value of `progressToken` in `_meta`.
     pub progress_token: Option<Range<usize>>,
     /// The arguments of a tool call.
@@ -111,6 +113,25 @@ pub enum Arguments {
 }
 
 impl Call {
+    /// The id as the client wrote it.
+    pub fn id_text(&self) -> &str {
+        self.text(&self.parts.id)
+    }
+
+    /// The name of the tool that the client used, as far as a record holds it.
+    pub fn name(&self) -> Option<Cow<'_, str>> {
+        let name = Json::part(&self.frame, self.parts.name.clone()?)?.as_str()?;
+        match name.char_indices().nth(200) {
+            Some((end, _)) => Some(Cow::Owned(name[..end].to_owned())),
+            None => Some(name),
+        }
+    }
+
+    fn text(&self, span: &Range<usize>) -> &str {
+        let bytes = self.frame.get(span.clone()).unwrap_or_default();
+        std::str::from_utf8(bytes).unwrap_or_default()
+    }
+
     /// The arguments of a tool call as the client wrote them.
     pub fn arguments(&self) -> &[u8] {
         let span = match &self.parts.arguments {
@@ -136,17 +157,21 @@ pub struct Chain {
 impl Chain {
     /// Takes calls in that arrived together: each is checked and recorded, then sent to its target or answered with
     /// what stands against it.
-    pub fn accept(self: &Arc<Chain>, calls: Vec<Call>) {
-        let mut checked = Vec::with_capacity(calls.len());
-        for mut call in calls {
-            let failure = validate::validate(&self.rules, &mut call).err();
-            checked.push((call, failure));
+    pub fn accept(self: &Arc<Chain>, calls: &mut Vec<Call>) {
+        if !calls.is_empty() {
+            together(|| self.take_in(calls));
         }
-        let recorded = record::entered(&self.recorder, &mut checked);
+    }
+
+    fn take_in(self: &Arc<Chain>, calls: &mut Vec<Call>) {
+        for call in calls.iter_mut() {
+            call.against = validate::validate(&self.rules, call).err().map(Box::new);
+        }
+        let recorded = record::entered(&self.recorder, calls);
         if let Err(failure) = recorded {
             let mut refused = Vec::new();
-            for (call, against) in checked {
-                if against.is_none() && call.target.tells_own_state() {
+            for call in calls.drain(..) {
+                if call.against.is_none() && call.target.tells_own_state() {
                     dispatch::dispatch(self, call);
                 } else {
                     let answer = exit::shape(&call, Outcome::Failed(failure.clone()));
@@ -156,10 +181,10 @@ impl Chain {
             return self.leave(&refused);
         }
         let mut refused = Vec::new();
-        for (call, failure) in checked {
-            match failure {
+        for mut call in calls.drain(..) {
+            match call.against.take() {
                 None => dispatch::dispatch(self, call),
-                Some(failure) => refused.push((call, Outcome::Failed(failure))),
+                Some(failure) => refused.push((call, Outcome::Failed(*failure))),
             }
         }
         self.finish(refused);
@@ -169,7 +194,7 @@ impl Chain {
     /// enters again, under the name of the one that gets it, in a record that says which one it continues.
     pub fn redirect(self: &Arc<Chain>, mut call: Call, target: Arc<dyn Target>) {
         call.target = target;
-        self.accept(vec![call]);
+        self.accept(&mut vec![call]);
     }
 
     /// Records the end and seals the trail. Nothing is taken in afterwards.
@@ -188,27 +213,30 @@ impl Chain {
     }
 
     /// Ends calls: the answers are shaped, recorded and delivered, in this order.
-    pub fn finish(&self, calls: Vec<(Call, Outcome)>) {
-        if calls.is_empty() {
-            return;
-        }
-        let mut answers: Vec<(Call, exit::Answer)> = calls
-            .into_iter()
-            .map(|(call, outcome)| {
-                let outcome = match outcome {
-                    Outcome::Cancelled if call.client.is_given_up(&call.id) => Outcome::Failed(given_up()),
-                    outcome => outcome,
-                };
-                let answer = exit::shape(&call, outcome);
-                (call, answer)
-            })
-            .collect();
-        if let Err(failure) = record::left(&self.recorder, &answers) {
+    pub fn finish(&self, mut calls: Vec<(Call, Outcome)>) {
+        let shaped = |(call, outcome): (Call, Outcome)| {
+            let outcome = match outcome {
+                Outcome::Cancelled if call.client.is_given_up(&call.id) => Outcome::Failed(given_up()),
+                outcome => outcome,
+            };
+            let answer = exit::shape(&call, outcome);
+            (call, answer)
+        };
+        together(|| match calls.len() {
+            0 => {}
+            // As most are: without a list.
+            1 => calls.drain(..).map(shaped).for_each(|one| self.end(&mut [one])),
+            _ => self.end(&mut calls.into_iter().map(shaped).collect::<Vec<_>>()),
+        });
+    }
+
+    fn end(&self, answers: &mut [(Call, exit::Answer)]) {
+        if let Err(failure) = record::left(&self.recorder, answers) {
             for (call, answer) in answers.iter_mut().filter(|(call, _)| !call.target.tells_own_state()) {
                 *answer = exit::shape(call, Outcome::Failed(failure.clone()));
             }
         }
-        self.leave(&answers);
+        self.leave(answers);
     }
 
     /// Counts calls and delivers their answers. Every call passes here once, at its end.

@@ -38,53 +38,63 @@ fn unavailable(error: &TrailError) -> Failure {
 }
 
 /// Records that calls entered, before the first byte of any of them goes to a server. Each call learns its number.
-pub fn entered(recorder: &Recorder, calls: &mut [(Call, Option<Failure>)]) -> Result<(), Failure> {
+pub fn entered(recorder: &Recorder, calls: &mut [Call]) -> Result<(), Failure> {
     let Recorder::Trail(trail) = recorder else {
         return Ok(());
     };
-    if calls.is_empty() {
+    if let [call] = calls {
+        // As most are: without lists.
+        let (full, name) = (call.target.in_full(call.arguments()), call.name());
+        let record = enter(call, full.as_deref(), name.as_deref());
+        let appended = trail.append(&[record]).map_err(|error| unavailable(&error))?;
+        drop(name);
+        call.number = appended.first;
+        note_written(call, full.as_deref());
         return Ok(());
     }
-    let full: Vec<_> = calls
+    let texts: Vec<_> = calls
         .iter()
-        .map(|(call, _)| call.target.in_full(call.arguments()))
+        .map(|call| (call.target.in_full(call.arguments()), call.name()))
         .collect();
     let records: Vec<Record<'_>> = calls
         .iter()
-        .zip(&full)
-        .map(|((call, _), full)| {
-            let to = call.target.describe();
-            Record::Enter(Enter {
-                time: call.time,
-                uid: call.client.caller.uid,
-                gid: call.client.caller.gid,
-                pid: call.client.caller.pid.and_then(|pid| pid.try_into().ok()),
-                connection: call.client.connection,
-                continues: (call.number > 0).then_some(call.number),
-                method: call.method.map_or(to.operation, |method| method.as_str()),
-                server: (!to.is_ours()).then_some(to.server),
-                tool: call.method.map(|_| to.operation),
-                name: call.name.as_deref(),
-                era: match call.version.era() {
-                    Era::Legacy => "legacy",
-                    Era::Modern => "modern",
-                },
-                version: call.version.as_str(),
-                args: Digest::of(call.arguments()),
-                args_full: full.as_deref(),
-                traceparent: call.trace.as_ref().map(|trace| &*trace.parent),
-                tracestate: call.trace.as_ref().and_then(|trace| trace.state.as_deref()),
-                validated: call.validated,
-            })
-        })
+        .zip(&texts)
+        .map(|(call, (full, name))| enter(call, full.as_deref(), name.as_deref()))
         .collect();
     let appended = trail.append(&records).map_err(|error| unavailable(&error))?;
     drop(records);
-    for ((number, (call, _)), full) in (appended.first..).zip(calls).zip(&full) {
+    let full: Vec<_> = texts.into_iter().map(|(full, _)| full).collect();
+    for ((number, call), full) in (appended.first..).zip(calls).zip(&full) {
         call.number = number;
         note_written(call, full.as_deref());
     }
     Ok(())
+}
+
+fn enter<'a>(call: &'a Call, full: Option<&'a RawValue>, name: Option<&'a str>) -> Record<'a> {
+    let to = call.target.describe();
+    Record::Enter(Enter {
+        time: call.time,
+        uid: call.client.caller.uid,
+        gid: call.client.caller.gid,
+        pid: call.client.caller.pid.and_then(|pid| pid.try_into().ok()),
+        connection: call.client.connection,
+        continues: (call.number > 0).then_some(call.number),
+        method: call.method.map_or(to.operation, |method| method.as_str()),
+        server: (!to.is_ours()).then_some(to.server),
+        tool: call.method.map(|_| to.operation),
+        name,
+        era: match call.version.era() {
+            Era::Legacy => "legacy",
+            Era::Modern => "modern",
+        },
+        version: call.version.as_str(),
+        args: Digest::of(call.arguments()),
+        args_full: full,
+        traceparent: call.trace.as_ref().map(|trace| &*trace.parent),
+        tracestate: call.trace.as_ref().and_then(|trace| trace.state.as_deref()),
+        validated: call.validated,
+    })
 }
 
 /// Records how calls ended, before their answers leave. A call that was let pass without its `enter` record has no other
@@ -93,40 +103,33 @@ pub fn left(recorder: &Recorder, calls: &[(Call, Answer)]) -> Result<(), Failure
     let Recorder::Trail(trail) = recorder else {
         return Ok(());
     };
-    let calls: Vec<_> = calls.iter().filter(|(call, _)| call.number > 0).collect();
-    if calls.is_empty() {
-        return Ok(());
-    }
     let time = SystemTime::now();
-    let output = |answer: &Answer| match &answer.message {
-        Message::Own(message) => Some(Digest::of(message)),
-        Message::Page(_, page) => Some(page.digest()),
-        Message::Edited(frame, _, span) => Some(Digest::of(&frame[span.clone()])),
-        Message::None => None,
-    };
-    let full: Vec<_> = calls
-        .iter()
-        .map(|(call, answer)| match &answer.message {
-            Message::Edited(frame, _, span) => call.target.in_full(&frame[span.clone()]),
-            Message::Own(_) | Message::Page(..) | Message::None => None,
-        })
-        .collect();
-    let records: Vec<Record<'_>> = calls
-        .iter()
-        .zip(&full)
-        .map(|((call, answer), full)| {
-            Record::Exit(Exit {
-                attempt: attempt(call, time, answer.code.as_deref()),
-                success: answer.success,
-                output: output(answer),
-                output_full: full.as_deref(),
-            })
-        })
-        .collect();
-    for ((call, _), full) in calls.iter().zip(&full) {
+    let appended = if let [(call, answer)] = calls {
+        if call.number == 0 {
+            return Ok(());
+        }
+        let full = answer_in_full(call, answer);
         note_written(call, full.as_deref());
-    }
-    trail.append(&records).map_err(|error| {
+        trail.append(&[exit(call, answer, full.as_deref(), time)])
+    } else {
+        let calls: Vec<_> = calls
+            .iter()
+            .filter(|(call, _)| call.number > 0)
+            .map(|(call, answer)| (call, answer, answer_in_full(call, answer)))
+            .collect();
+        if calls.is_empty() {
+            return Ok(());
+        }
+        let records: Vec<_> = calls
+            .iter()
+            .map(|(call, answer, full)| {
+                note_written(call, full.as_deref());
+                exit(call, answer, full.as_deref(), time)
+            })
+            .collect();
+        trail.append(&records)
+    };
+    appended.map_err(|error| {
         let failure = unavailable(&error);
         let message = format!(
             "the call was made, but its end cannot be recorded, so its answer is held back: {}",
@@ -135,6 +138,27 @@ pub fn left(recorder: &Recorder, calls: &[(Call, Answer)]) -> Result<(), Failure
         Failure { message, ..failure }
     })?;
     Ok(())
+}
+
+fn answer_in_full(call: &Call, answer: &Answer) -> Option<Box<RawValue>> {
+    match &answer.message {
+        Message::Edited(frame, _, span) => call.target.in_full(&frame[span.clone()]),
+        Message::Own(_) | Message::Page(..) | Message::None => None,
+    }
+}
+
+fn exit<'a>(call: &'a Call, answer: &'a Answer, full: Option<&'a RawValue>, time: SystemTime) -> Record<'a> {
+    Record::Exit(Exit {
+        attempt: attempt(call, time, answer.code.as_deref()),
+        success: answer.success,
+        output: match &answer.message {
+            Message::Own(message) => Some(Digest::of(message)),
+            Message::Page(_, page) => Some(page.digest()),
+            Message::Edited(frame, _, span) => Some(Digest::of(&frame[span.clone()])),
+            Message::None => None,
+        },
+        output_full: full,
+    })
 }
 
 /// What a record has at the least, in bytes, or about that: names and traces, which are bounded, make it longer.

@@ -186,7 +186,7 @@ impl Connections {
     fn close_parked(&self, connection: &Connection) {
         let closed = connection.take_parked().into_iter().map(|call| {
             let answer = match call.method {
-                Some(Method::SubscriptionsListen) => Answer::Result(subscription_closed(&call.id_text, call.version)),
+                Some(Method::SubscriptionsListen) => Answer::Result(subscription_closed(call.id_text(), call.version)),
                 _ => stream_ended("the connection or the daemon is ending"),
             };
             (call, Outcome::Own { answer, failed: false })

@@ -1,5 +1,6 @@
 //! One client's connection: reads its messages, makes calls of its requests, and sees to it that it reads its answers.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -16,12 +17,12 @@ use crate::ops::own::Own;
 use crate::ops::route;
 use crate::ops::watch::Watch;
 use crate::policy::{Caller, Gate};
-use crate::wire::{Frame, FrameReader, Outbox};
+use crate::wire::{Frame, FrameReader, Outbox, together};
 use colibri_protocol::{
     self as protocol, Answer, Code, Failure, Method, Notification, Request, RpcError, Session as Agreed, Version,
 };
 use colibri_wire::envelope::{INVALID_REQUEST, Refusal};
-use colibri_wire::{Envelope, Id, Json, Kind};
+use colibri_wire::{Envelope, Id, Json, Kind, Tape};
 
 /// How long a client that closed its side waits for the answers in flight before it is let go.
 const LINGER: Duration = Duration::from_secs(3600);
@@ -32,12 +33,22 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// The most requests of one batch.
 const MOST_IN_BATCH: usize = 1000;
 
+/// The most calls of one read whose list is kept for the next.
+const MAX_SPARE_CALLS: usize = 1024;
+
+thread_local! {
+    /// The list of the calls of one read; empty between two.
+    static CALLS: Cell<Vec<Call>> = const { Cell::new(Vec::new()) };
+}
+
 /// One connection.
 pub struct Session {
     daemon: Arc<Daemon>,
     client: Arc<Client>,
     agreed: Agreed,
     first: bool,
+    /// When it was read last.
+    now: (Instant, SystemTime),
 }
 
 /// The reading side of a connection. At its end the client may still read, or be gone: only the transport knows.
@@ -89,21 +100,23 @@ pub async fn serve(
         client: client.clone(),
         agreed: Agreed::Fresh,
         first: true,
+        now: (Instant::now(), SystemTime::now()),
     };
     let mut reader = FrameReader::new(reader, daemon.limits.frame);
     let (mut written, mut kept) = (None, 0);
+    let mut told_to_go = std::pin::pin!(connection.told_to_go());
     let why = loop {
         // An order to go, and a client that does not read, come before what the client writes.
         tokio::select! {
             biased;
-            why = connection.told_to_go() => break why,
+            why = &mut told_to_go => break why,
             done = &mut write => {
                 written = Some(done);
                 break "it does not read any more";
             }
             more = reader.fill() => match more {
                 Ok(more) => {
-                    if let Some(why) = session.read(&mut reader) {
+                    if let Some(why) = together(|| session.read(&mut reader)) {
                         break why;
                     }
                     let now = reader.kept();
@@ -154,7 +167,8 @@ pub async fn serve(
 impl Session {
     /// Handles everything that was read; tells why the client is to go, if it is.
     fn read<R: AsyncRead + Unpin>(&mut self, reader: &mut FrameReader<R>) -> Option<&'static str> {
-        let mut calls = Vec::new();
+        let mut calls = CALLS.take();
+        self.now = (Instant::now(), SystemTime::now());
         let mut why = None;
         while let Some(frame) = reader.pop() {
             match frame {
@@ -182,7 +196,10 @@ impl Session {
             }
             self.first = false;
         }
-        self.daemon.chain().accept(calls);
+        self.daemon.chain().accept(&mut calls);
+        if calls.capacity() <= MAX_SPARE_CALLS {
+            CALLS.set(calls);
+        }
         why
     }
 
@@ -266,21 +283,24 @@ impl Session {
     }
 
     fn message(&mut self, frame: Bytes, batch: Option<&Arc<Batch>>, calls: &mut Vec<Call>) {
-        let envelope = match Envelope::parse(&frame) {
+        let mut tape = Tape::default();
+        let envelope = match Envelope::read(&frame, &mut tape) {
             Ok(envelope) => envelope,
             Err(refusal) => return self.refuse(refusal, batch),
         };
         match envelope.kind {
             Kind::Request { id, method, params } => {
-                let call = self.request(&frame, (id, method, params), batch);
-                calls.extend(call);
+                if let Some(mut call) = self.request((id, method, params), batch) {
+                    call.frame = frame;
+                    calls.push(call);
+                }
             }
             Kind::Notification { method, params } => {
                 let method = method.as_str().unwrap_or_default();
                 match protocol::read_notification(&method, params) {
                     Some(Notification::Cancelled { request }) => {
                         // Calls of the same read come first: a cancellation never overtakes its request.
-                        self.daemon.chain().accept(std::mem::take(calls));
+                        self.daemon.chain().accept(calls);
                         let params = params.map(|params| params.span()).unwrap_or_default();
                         self.client.cancel(&Id::of(request), (&frame, params));
                     }
@@ -311,10 +331,9 @@ impl Session {
             .then(|| Limit::Trail(self.daemon.host().shares().limits().trail_per_user))
     }
 
-    /// Makes a call of a request.
+    /// Makes a call of a request, all but its frame.
     fn request(
         &mut self,
-        frame: &Bytes,
         (id, method, params): (Json<'_>, Json<'_>, Option<Json<'_>>),
         batch: Option<&Arc<Batch>>,
     ) -> Option<Call> {
@@ -370,13 +389,7 @@ impl Session {
                 None => Order::read(&name, params).map(|order| Own::operator(daemon, &name, order)),
             };
             let target = target.unwrap_or_else(|error| Own::answer(&name, Answer::Error(error)));
-            return Some(self.call(
-                (key, id_text, frame, batch),
-                (self.version(), None),
-                parts,
-                None,
-                target,
-            ));
+            return Some(self.call((key, batch), (self.version(), None), parts, None, target));
         }
         let used;
         let (version, known, target) = match protocol::classify(self.agreed, &OFFERED, &name, params) {
@@ -396,14 +409,15 @@ impl Session {
                 (self.version(), Method::parse(&name), target)
             }
         };
-        let mut call = self.call((key, id_text, frame, batch), (version, known), parts, trace, target);
-        call.name = used.filter(|_| known == Some(Method::ToolsCall)).and_then(tool_name);
-        Some(call)
+        parts.name = used
+            .filter(|_| known == Some(Method::ToolsCall))
+            .map(|name| name.span());
+        Some(self.call((key, batch), (version, known), parts, trace, target))
     }
 
     fn call(
         &self,
-        (id, id_text, frame, batch): (Id, &str, &Bytes, Option<&Arc<Batch>>),
+        (id, batch): (Id, Option<&Arc<Batch>>),
         (version, method): (Version, Option<Method>),
         parts: Parts,
         trace: Option<Box<Trace>>,
@@ -412,20 +426,20 @@ impl Session {
         Call {
             client: self.client.clone(),
             id,
-            id_text: id_text.into(),
             batch: batch.cloned(),
             version,
             method,
-            frame: frame.clone(),
+            // Comes when nothing looks into it any more.
+            frame: Bytes::new(),
             parts,
-            name: None,
             trace,
             target,
-            entered: Instant::now(),
-            time: SystemTime::now(),
+            entered: self.now.0,
+            time: self.now.1,
             number: 0,
             attempt: 1,
             validated: false,
+            against: None,
         }
     }
 
@@ -484,13 +498,6 @@ impl Session {
             _ => Err(RpcError::method_not_found(method.as_str(), version)),
         }
     }
-}
-
-/// The name of the tool that is called, as far as a record holds it.
-fn tool_name(name: Json<'_>) -> Option<Box<str>> {
-    let name = name.as_str()?;
-    let end = name.char_indices().nth(200).map_or(name.len(), |(end, _)| end);
-    Some(name[..end].into())
 }
 
 /// The trace context of a request. One that is longer than any that the standard allows is left out.

@@ -125,7 +125,7 @@ impl Target for Own {
                 });
             }
             Work::Listen(daemon, id, listen) => {
-                let (client, text) = (call.client.clone(), call.id_text.clone());
+                let (client, text) = (call.client.clone(), Box::<str>::from(call.id_text()));
                 client
                     .outbox
                     .push(&answer::subscription_acknowledged(&text, listen.tools_list_changed));

@@ -175,7 +175,7 @@ fn describer(call: &Call, server: &Server, full: bool, frame: usize) -> Describe
     } else {
         SHORT
     };
-    Describer::new(&call.id_text, most, asked)
+    Describer::new(call.id_text(), most, asked)
 }
 
 /// A streaming answer.
@@ -189,7 +189,7 @@ struct Stream {
 
 impl Stream {
     fn begin(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Call) -> Stream {
-        let (client, id) = (call.client.clone(), call.id_text.clone());
+        let (client, id) = (call.client.clone(), Box::<str>::from(call.id_text()));
         let parked = Parked::park(chain, call);
         daemon.connections().park(&client, &parked);
         Stream {

@@ -1,6 +1,5 @@
 //! One running server process: what is sent to it, what it answers, and how it ends.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
@@ -20,10 +19,11 @@ use super::tap::{Asker, Direction, Seen, Taps};
 use crate::chain::enter::Cancel;
 use crate::chain::{Call, Chain, Outcome, Relayed};
 use crate::confine::{Process, Spawned};
-use crate::wire::{Frame, FrameReader, Outbox};
+use crate::peer::Slab;
+use crate::wire::{Frame, FrameReader, Outbox, together};
 use colibri_protocol::upstream::{self, Notification};
 use colibri_protocol::{self as protocol, Code, Failure, Version};
-use colibri_wire::{Edits, Envelope, Json, Kind};
+use colibri_wire::{Edits, Envelope, Json, Kind, Tape};
 
 /// How long a server whose process has ended may take to be read to its end.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -131,8 +131,7 @@ pub struct Session {
 
 struct State {
     version: Version,
-    next: u64,
-    pending: BTreeMap<u64, Pending>,
+    pending: Slab<Pending>,
     /// No further calls; the process ends when none is in flight.
     draining: bool,
     /// No further calls, and none is waited for: why.
@@ -210,8 +209,7 @@ impl Session {
             outbox,
             state: Mutex::new(State {
                 version,
-                next: 1,
-                pending: BTreeMap::new(),
+                pending: Slab::default(),
                 draining: false,
                 ending: None,
                 idle_since: Instant::now(),
@@ -263,8 +261,8 @@ impl Session {
     pub fn in_flight(&self) -> usize {
         self.state()
             .pending
-            .values()
-            .filter(|pending| matches!(pending, Pending::Call { .. }))
+            .iter()
+            .filter(|(_, pending)| matches!(pending, Pending::Call { .. }))
             .count()
     }
 
@@ -277,7 +275,7 @@ impl Session {
     pub fn asked(&self) -> Vec<(u64, Asker)> {
         let state = self.state();
         let calls = state.pending.iter().filter_map(|(number, pending)| match pending {
-            Pending::Call { call, .. } => Some((*number, Asker::of(call))),
+            Pending::Call { call, .. } => Some((number, Asker::of(call))),
             Pending::Internal { .. } => None,
         });
         calls.collect()
@@ -337,9 +335,13 @@ impl Session {
                 .finish(vec![(*call, Outcome::Failed(failure.of_server(&*self.server)))]);
             return Ok(());
         }
-        let number = state.next;
-        state.next += 1;
+        let Some(number) = state.pending.reserve() else {
+            // It has answered too much, or too little: whoever asks for a process gets another one.
+            state.draining = true;
+            return Err(call);
+        };
         if !call.client.sent(&call.id, self.clone(), number) {
+            state.pending.give_back(number);
             drop(state);
             self.chain.finish(vec![(*call, Outcome::Cancelled)]);
             return Ok(());
@@ -347,7 +349,6 @@ impl Session {
         let name = call.target.rename();
         let edits = relay::request(&call, number, state.version, name);
         let now = Instant::now();
-        let first = state.pending.is_empty();
         // The lock is held while the frame is queued: a cancellation that finds the call pending comes after it.
         let whole = || edits.apply(&call.frame).into();
         self.show(Direction::ToServer, whole, Some((number, &call)));
@@ -355,16 +356,13 @@ impl Session {
         if !queued {
             // Its writer has ended, so it takes nothing any more: whoever asks for a process gets another one.
             state.draining = true;
+            state.pending.give_back(number);
             call.client.unsent(&call.id);
             return Err(call);
         }
         let deadline = now + self.limits.call;
         let total = now + self.limits.total;
-        state.pending.insert(number, Pending::Call { call, deadline, total });
-        drop(state);
-        if first {
-            self.attention.notify_one();
-        }
+        state.pending.put(number, Pending::Call { call, deadline, total });
         Ok(())
     }
 
@@ -381,10 +379,11 @@ impl Session {
             if let Some(end) = &state.ending {
                 return Err(self.unavailable(end));
             }
-            let number = state.next;
-            state.next += 1;
+            let Some(number) = state.pending.reserve() else {
+                return Err(self.failure(Code::IntegrationUnavailable, "too much is in flight"));
+            };
             self.push(&message(number));
-            state.pending.insert(
+            state.pending.put(
                 number,
                 Pending::Internal {
                     answer: sender,
@@ -407,9 +406,10 @@ impl Session {
     /// Asks the server for something whose answer, if one comes, says nothing.
     pub fn ask_without_answer(&self, message: impl FnOnce(u64) -> Vec<u8>) {
         let mut state = self.state();
-        let number = state.next;
-        state.next += 1;
-        self.push(&message(number));
+        if let Some(number) = state.pending.reserve() {
+            self.push(&message(number));
+            state.pending.give_back(number);
+        }
     }
 
     /// Tells the server something.
@@ -498,8 +498,10 @@ impl Session {
         let mut reader = FrameReader::new(stdout, max_frame);
         let (mut status, mut kept) = (None, 0);
         let mut last = "its process ended";
+        let mut tape = Tape::default();
+        let mut gone = process.wait();
+        let mut look = std::pin::pin!(sleep_until(self.next_look()));
         let end = loop {
-            let wake = self.next_deadline();
             // Orders and limits come before what the server writes: one that never stops writing is no exception.
             tokio::select! {
                 biased;
@@ -508,15 +510,18 @@ impl Session {
                     last = "it closed its standard input";
                     break None;
                 }
-                () = self.attention.notified() => {}
-                () = sleep_until(wake) => self.expire(),
-                ended = process.wait() => {
+                () = self.attention.notified() => look.as_mut().reset(self.next_look()),
+                () = &mut look => {
+                    self.expire();
+                    look.as_mut().reset(self.next_look());
+                }
+                ended = &mut gone => {
                     status = Some(ended);
                     break None;
                 }
                 more = reader.fill() => match more {
                     Ok(true) => {
-                        self.read(&mut reader, &keeper);
+                        self.read(&mut reader, &keeper, &mut tape);
                         let now = reader.kept();
                         if now != kept && !self.outbox.keep(kept, now) {
                             let why = format!("it began a line of {now} bytes, for which the daemon has no room");
@@ -532,16 +537,17 @@ impl Session {
                 break Some(end);
             }
         };
+        drop(gone);
         // No further calls from here on; what is in flight can still be answered by what was written already.
         if end.is_none() {
             self.state().draining = true;
             let _ = timeout(LAST_WORDS, async {
                 while reader.fill().await.unwrap_or(false) {
-                    self.read(&mut reader, &keeper);
+                    self.read(&mut reader, &keeper, &mut tape);
                 }
             })
             .await;
-            self.read(&mut reader, &keeper);
+            self.read(&mut reader, &keeper, &mut tape);
         }
         // Closing the input is the order to end; one that does not read it must not keep it open.
         self.outbox.close();
@@ -617,21 +623,26 @@ impl Session {
         state.ending.clone()
     }
 
-    /// When to look again if nothing happens until then.
-    fn next_deadline(&self) -> Instant {
+    /// When to look again if nothing happens until then. What is sent meanwhile, and how long the process is idle then,
+    /// need not be looked at earlier.
+    fn next_look(&self) -> Instant {
+        const LEAST: Duration = Duration::from_millis(100);
         let state = self.state();
         let now = Instant::now();
+        let limits = &self.limits;
+        let latest = now + limits.call.min(limits.total).min(limits.idle).max(LEAST);
         if state.pending.is_empty() {
-            return state.idle_since + self.limits.idle;
+            return latest.min(state.idle_since + limits.idle);
         }
         // Looking through many calls at every read would be costly, so it is done at most ten times a second: a limit is
         // kept to a tenth of a second.
         let earliest = if state.pending.len() > 16 {
             now
         } else {
-            state.pending.values().map(Pending::deadline).min().unwrap_or(now)
+            let deadlines = state.pending.iter().map(|(_, pending)| pending.deadline());
+            deadlines.min().unwrap_or(now)
         };
-        earliest.max(now + Duration::from_millis(100))
+        latest.min(earliest.max(now + LEAST))
     }
 
     /// Answers the calls whose time is up.
@@ -643,13 +654,13 @@ impl Session {
             .pending
             .iter()
             .filter(|(_, pending)| pending.deadline() <= now)
-            .map(|(number, _)| *number)
+            .map(|(number, _)| number)
             .collect();
         if late.is_empty() {
             return;
         }
         for number in late {
-            match state.pending.remove(&number) {
+            match state.pending.remove(number) {
                 Some(Pending::Call { call, total, .. }) => {
                     let (code, limit, name) = if total <= now {
                         (Code::TimeoutTotal, self.limits.total, "total_timeout_ms")
@@ -683,9 +694,9 @@ impl Session {
     fn fail_all(&self, reason: &str, keeper: &dyn Keeper) {
         let mut state = self.state();
         state.ending.get_or_insert(End::Broken(reason.to_owned()));
-        let pending = std::mem::take(&mut state.pending);
+        let pending = state.pending.take_all();
         drop(state);
-        for pending in pending.into_values() {
+        for pending in pending {
             let failure = |message: String| self.failure(Code::ServerDied, message);
             match pending {
                 Pending::Call { call, .. } => keeper.lost(call, failure(format!("the call was lost: {reason}"))),
@@ -695,13 +706,27 @@ impl Session {
     }
 
     /// Handles everything that was read.
-    fn read<R: AsyncRead + Unpin>(self: &Arc<Self>, reader: &mut FrameReader<R>, keeper: &Arc<dyn Keeper>) {
+    fn read<R: AsyncRead + Unpin>(
+        self: &Arc<Self>,
+        reader: &mut FrameReader<R>,
+        keeper: &Arc<dyn Keeper>,
+        tape: &mut Tape,
+    ) {
+        together(|| self.read_together(reader, keeper, tape));
+    }
+
+    fn read_together<R: AsyncRead + Unpin>(
+        self: &Arc<Self>,
+        reader: &mut FrameReader<R>,
+        keeper: &Arc<dyn Keeper>,
+        tape: &mut Tape,
+    ) {
         let mut finished = Vec::new();
         while let Some(frame) = reader.pop() {
             match frame {
                 Frame::Line(line) => {
                     self.show(Direction::FromServer, || line.clone(), None);
-                    self.line(line, keeper, &mut finished);
+                    self.line(line, keeper, tape, &mut finished);
                 }
                 Frame::TooLong { length, id, request } => {
                     self.see(Direction::FromServer, Bytes::new(), length, None);
@@ -731,24 +756,36 @@ impl Session {
         }
     }
 
-    fn line(self: &Arc<Self>, line: Bytes, keeper: &Arc<dyn Keeper>, finished: &mut Vec<(Call, Outcome)>) {
+    fn line(
+        self: &Arc<Self>,
+        line: Bytes,
+        keeper: &Arc<dyn Keeper>,
+        tape: &mut Tape,
+        finished: &mut Vec<(Call, Outcome)>,
+    ) {
         if line.first() == Some(&b'[') && self.version().has_batches() {
             match Json::parse(&line) {
                 Ok(batch) => {
                     for element in batch.elements() {
                         let part = line.slice(element.span());
-                        self.message(part, keeper, finished);
+                        self.message(part, keeper, tape, finished);
                     }
                 }
                 Err(error) => self.complain(&format!("wrote a batch that is {error}")),
             }
             return;
         }
-        self.message(line, keeper, finished);
+        self.message(line, keeper, tape, finished);
     }
 
-    fn message(self: &Arc<Self>, frame: Bytes, keeper: &Arc<dyn Keeper>, finished: &mut Vec<(Call, Outcome)>) {
-        let envelope = match Envelope::parse(&frame) {
+    fn message(
+        self: &Arc<Self>,
+        frame: Bytes,
+        keeper: &Arc<dyn Keeper>,
+        tape: &mut Tape,
+        finished: &mut Vec<(Call, Outcome)>,
+    ) {
+        let envelope = match Envelope::read(&frame, tape) {
             Ok(envelope) => envelope,
             Err(refusal) => {
                 self.complain(&format!("wrote a line that is no message: {refusal}"));
@@ -763,9 +800,10 @@ impl Session {
         };
         match envelope.kind {
             Kind::Answer { id, outcome } => {
+                let inspected = outcome.map(protocol::inspect_result).unwrap_or_default();
                 let span = outcome.map(|result| result.span()).map_err(|error| error.span());
                 let number = id.and_then(|id| Some((id.span(), id.as_u64()?)));
-                self.answer(frame.clone(), number, span, finished);
+                self.answer(frame, number, (span, inspected), finished);
             }
             Kind::Notification { method, params } => {
                 let method = method.as_str().unwrap_or_default();
@@ -803,7 +841,7 @@ impl Session {
         &self,
         frame: Bytes,
         number: Option<(Range<usize>, u64)>,
-        outcome: Result<Range<usize>, Range<usize>>,
+        (outcome, (says_error, forged)): (Result<Range<usize>, Range<usize>>, (bool, Edits)),
         finished: &mut Vec<(Call, Outcome)>,
     ) {
         let Some((id, number)) = number else {
@@ -811,9 +849,9 @@ impl Session {
             return;
         };
         let mut state = self.state();
-        let Some(pending) = state.pending.remove(&number) else {
+        let Some(pending) = state.pending.remove(number) else {
             // The answer to a call that was cancelled or timed out may well come late; only ids never given are odd.
-            let given = number < state.next;
+            let given = state.pending.was_given(number);
             drop(state);
             if !given {
                 self.complain("answered under an id that was never asked");
@@ -832,6 +870,8 @@ impl Session {
                         frame,
                         id,
                         outcome,
+                        says_error,
+                        forged: (!forged.is_empty()).then(|| Box::new(forged)),
                         version,
                         limit,
                     }),
@@ -844,7 +884,7 @@ impl Session {
     /// Answers a call whose answer cannot be relayed.
     fn refuse_answer(&self, number: u64, failure: Failure, finished: &mut Vec<(Call, Outcome)>) {
         let mut state = self.state();
-        let Some(pending) = state.pending.remove(&number) else {
+        let Some(pending) = state.pending.remove(number) else {
             return;
         };
         self.rest(&mut state);
@@ -858,8 +898,7 @@ impl Session {
     /// Passes progress on to the client whose call it is about, and restarts the call's clock.
     fn progress(&self, frame: &Bytes, params: Option<Json<'_>>, number: u64) {
         let mut state = self.state();
-        let (Some(params), Some(Pending::Call { call, deadline, .. })) = (params, state.pending.get_mut(&number))
-        else {
+        let (Some(params), Some(Pending::Call { call, deadline, .. })) = (params, state.pending.get_mut(number)) else {
             return;
         };
         let Some(token) = call.parts.progress_token.clone() else {
@@ -881,7 +920,7 @@ impl Session {
 impl Cancel for Session {
     fn cancel(&self, number: u64, notification: Option<(&Bytes, Range<usize>)>) {
         let mut state = self.state();
-        let Some(pending) = state.pending.remove(&number) else {
+        let Some(pending) = state.pending.remove(number) else {
             return;
         };
         match notification {

@@ -149,7 +149,7 @@ impl Launch {
     /// Why there is none.
     pub async fn process(&self, version: Version) -> Result<Opening, NotStarted> {
         let spawned = self.spawned().await?;
-        let outbox = Arc::new(Outbox::new(instance::MOST_UNREAD, self.context.budget.clone()));
+        let outbox = Outbox::new(instance::MOST_UNREAD, self.context.budget.clone());
         let of = instance::Owner {
             server: self.server.clone(),
             limits: self.limits,

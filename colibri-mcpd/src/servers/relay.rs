@@ -10,8 +10,18 @@ use colibri_wire::{Edits, Json};
 /// `name` is the server's own name of the tool, where the client used another.
 pub fn request(call: &Call, number: u64, version: Version, name: Option<&str>) -> Edits {
     let mut edits = Edits::new();
-    protocol::id_edit(&mut edits, call.parts.id.clone(), number.to_string());
-    if let Some(params) = call.parts.params.clone()
+    protocol::id_edit(&mut edits, call.parts.id.clone(), number);
+    if call.version.is_modern() == version.is_modern() {
+        // Of one era, only what says whose the call is and what is called differs.
+        if let (Some(name), Some(at)) = (name, &call.parts.name)
+            && !Json::part(&call.frame, at.clone()).is_some_and(|used| used.is_string(name))
+        {
+            edits.replace(at.clone(), protocol::quoted(name));
+        }
+        if let Some(token) = &call.parts.progress_token {
+            edits.replace(token.clone(), number);
+        }
+    } else if let Some(params) = call.parts.params.clone()
         && let Some(object) = Json::part(&call.frame, params.clone())
     {
         let towards = Towards {

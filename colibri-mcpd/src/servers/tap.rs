@@ -68,8 +68,8 @@ impl Asker {
             connection: call.client.connection,
             uid: call.client.caller.uid,
             pid: call.client.caller.pid,
-            id: match call.id_text.len() {
-                ..=MOST_KEPT => call.id_text.clone(),
+            id: match call.id_text().len() {
+                ..=MOST_KEPT => call.id_text().into(),
                 length => string(&format!("[an id of {length} bytes]")).into(),
             },
             method: kept(call.method.map_or(to.operation, |method| method.as_str())),

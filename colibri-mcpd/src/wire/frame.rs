@@ -1,9 +1,23 @@
 //! Reading frames: one message a line.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncRead, ReadBuf};
 
 use colibri_wire::salvage::Salvage;
+
+/// Reads with more lines than this are cut from one buffer, instead of being copied line by line.
+const FEW_LINES: usize = 4;
+
+thread_local! {
+    /// What is read into: one buffer for all peers of a thread, so that an idle peer costs none.
+    static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; LARGEST_READ]);
+}
 
 /// How much is read at once while a peer says little; it doubles up to [`LARGEST_READ`] for one that says much.
 const SMALLEST_READ: usize = 4 * 1024;
@@ -34,6 +48,8 @@ pub enum Frame {
 #[derive(Debug)]
 pub struct FrameReader<R> {
     io: R,
+    /// Lines of the last read that were few.
+    lines: VecDeque<Bytes>,
     buffer: BytesMut,
     /// How far `buffer` was searched for a line end.
     searched: usize,
@@ -56,6 +72,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     pub fn new(io: R, limit: usize) -> FrameReader<R> {
         FrameReader {
             io,
+            lines: VecDeque::new(),
             buffer: BytesMut::new(),
             searched: 0,
             read_size: SMALLEST_READ,
@@ -85,8 +102,14 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         if self.eof {
             return Ok(false);
         }
-        self.make_room();
-        let read = self.io.read_buf(&mut self.buffer).await?;
+        let read = poll_fn(|context| {
+            SCRATCH.with_borrow_mut(|scratch| {
+                let mut into = ReadBuf::new(&mut scratch[..self.read_size]);
+                std::task::ready!(Pin::new(&mut self.io).poll_read(context, &mut into))?;
+                Poll::Ready(Ok::<_, std::io::Error>(self.take(into.filled())))
+            })
+        });
+        let read = read.await?;
         if read >= self.read_size {
             self.read_size = (self.read_size * 2).min(LARGEST_READ);
         } else if read < self.read_size / 4 {
@@ -96,19 +119,42 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         Ok(!self.eof)
     }
 
-    /// Makes room for the next read: for a line that may end within the limit never much more than the limit.
-    fn make_room(&mut self) {
+    /// Takes over what was read.
+    fn take(&mut self, read: &[u8]) -> usize {
+        let rest = if self.buffer.is_empty() && self.overlong.is_none() {
+            self.few_lines(read)
+        } else {
+            read
+        };
         let (length, most) = (self.buffer.len(), self.limit + LARGEST_READ);
-        if length + self.read_size > self.buffer.capacity() && length > most / 4 && length < self.limit {
-            let mut whole = BytesMut::with_capacity(most.min(2 * length).max(length + self.read_size));
+        if length + rest.len() > self.buffer.capacity() && length > most / 4 && length < self.limit {
+            // For a line that may end within the limit never much more than the limit.
+            let mut whole = BytesMut::with_capacity(most.min(2 * length).max(length + rest.len()));
             whole.extend_from_slice(&self.buffer);
             self.buffer = whole;
         }
-        self.buffer.reserve(self.read_size);
+        self.buffer.extend_from_slice(rest);
+        read.len()
+    }
+
+    /// Takes the lines out of what was read, if they are few; tells what is left.
+    fn few_lines<'r>(&mut self, read: &'r [u8]) -> &'r [u8] {
+        if memchr::memchr_iter(b'\n', read).nth(FEW_LINES).is_some() {
+            return read;
+        }
+        let mut rest = read;
+        while let Some(end) = memchr::memchr(b'\n', rest).filter(|end| *end <= self.limit) {
+            self.lines.extend(content(&rest[..end]).map(Bytes::copy_from_slice));
+            rest = &rest[end + 1..];
+        }
+        rest
     }
 
     /// The next whole frame of what was read. At the end of the stream a last line without its end counts as one.
     pub fn pop(&mut self) -> Option<Frame> {
+        if let Some(line) = self.lines.pop_front() {
+            return Some(Frame::Line(line));
+        }
         loop {
             let end = memchr::memchr(b'\n', &self.buffer[self.searched..]).map(|found| self.searched + found);
             match (end, &mut self.overlong) {
@@ -160,14 +206,9 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
 
     /// A line as a frame; none for an empty one, which says nothing.
     fn line(&self, mut line: BytesMut) -> Option<Frame> {
-        if line.last() == Some(&b'\r') {
-            line.truncate(line.len() - 1);
-        }
-        if line.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'\r')) {
-            None
-        } else {
-            Some(Frame::Line(line.freeze()))
-        }
+        let length = content(&line)?.len();
+        line.truncate(length);
+        Some(Frame::Line(line.freeze()))
     }
 
     /// Gives the memory of an idle reader back.
@@ -177,6 +218,13 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             self.searched = 0;
         }
     }
+}
+
+/// A line without a carriage return at its end; none for one that says nothing.
+fn content(line: &[u8]) -> Option<&[u8]> {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let says_nothing = line.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'\r'));
+    (!says_nothing).then_some(line)
 }
 
 impl Overlong {

@@ -4,4 +4,4 @@ pub mod frame;
 pub mod outbox;
 
 pub use frame::{Frame, FrameReader};
-pub use outbox::{Budget, Outbox, Shared};
+pub use outbox::{Budget, Outbox, Shared, together};

@@ -1,13 +1,22 @@
-//! Writing frames: one first-in-first-out queue per direction, bounded in bytes, drained by one writer.
+//! Writing frames: one first-in-first-out queue per direction, bounded in bytes.
+//!
+//! Who queues writes at once, as far as the peer takes it; what it does not take is left to the queue's own task. Within
+//! [`together`] that is done once, at the end, for all that was queued.
 //!
 //! Pushing never waits, so that nobody is held up by a peer that does not read. What is queued is counted: for the
 //! peer, whose owner disconnects it when it stays over its budget, and for the whole daemon, whose budget is asked
 //! before anything is queued.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io::IoSlice;
+use std::fmt;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::task::{Context, Poll, Waker};
+use std::thread::{self, ThreadId};
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
@@ -19,7 +28,56 @@ use colibri_wire::splice::Edits;
 /// Pieces of a frame from this size on are queued by reference, smaller ones are copied together.
 const BY_REFERENCE: usize = 8 * 1024;
 /// The most pieces handed to one writev(2).
-const MOST_SLICES: usize = 64;
+const MAX_SLICES: usize = 16;
+/// The most bytes of a buffer that is kept for the next frames of anybody.
+const MAX_SPARE: usize = 256 * 1024;
+/// The most such buffers of a thread.
+const MAX_SPARES: usize = 8;
+
+thread_local! {
+    /// The queues to write when the work that is done together is over, if there is such work.
+    static TOGETHER: RefCell<Option<Vec<Arc<Outbox>>>> = const { RefCell::new(None) };
+    /// Buffers that are kept, so that none is made for each frame; an idle peer has none.
+    static SPARE: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
+    static THREAD: ThreadId = thread::current().id();
+    /// The list of [`TOGETHER`] while nothing is done together.
+    static LIST: RefCell<Vec<Arc<Outbox>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Does work that may queue many frames: each queue is written once, when it is done.
+pub fn together<R>(work: impl FnOnce() -> R) -> R {
+    struct End;
+    impl Drop for End {
+        fn drop(&mut self) {
+            let Some(mut queues) = TOGETHER.take() else { return };
+            for queue in queues.drain(..) {
+                queue.write_now();
+            }
+            LIST.set(queues);
+        }
+    }
+    if TOGETHER.with_borrow(Option::is_some) {
+        return work();
+    }
+    TOGETHER.set(Some(LIST.take()));
+    let _end = End;
+    work()
+}
+
+fn spare() -> BytesMut {
+    SPARE.with_borrow_mut(Vec::pop).unwrap_or_default()
+}
+
+fn keep_spare(mut buffer: BytesMut) {
+    buffer.clear();
+    if buffer.capacity() > 0 && buffer.capacity() <= MAX_SPARE {
+        SPARE.with_borrow_mut(|spares| {
+            if spares.len() < MAX_SPARES {
+                spares.push(buffer);
+            }
+        });
+    }
+}
 /// What each peer may have when the budget of all is used up: nobody is cut off for another's sake.
 const EVERYBODYS: usize = 64 * 1024;
 
@@ -129,8 +187,17 @@ pub struct Outbox {
 
 #[derive(Debug, Default)]
 struct Inner {
+    /// What is written first.
     ready: VecDeque<Piece>,
+    /// What comes after that.
     tail: BytesMut,
+    /// Where it goes, once there is a task that writes what is not written at once.
+    to: Option<Sink>,
+    /// That task has to write: the peer took no more, or there is an end to be seen.
+    waits: bool,
+    /// The thread that writes it with others, later: one that comes later itself does not wait for that.
+    listed: Option<ThreadId>,
+    failed: Option<io::Error>,
     /// Bytes pushed and not yet written.
     queued: usize,
     /// Those of them that were taken out of the budget.
@@ -142,6 +209,14 @@ struct Inner {
     broken: bool,
 }
 
+struct Sink(Box<dyn AsyncWrite + Send + Unpin>);
+
+impl fmt::Debug for Sink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sink")
+    }
+}
+
 #[derive(Debug)]
 struct Piece {
     bytes: Bytes,
@@ -151,20 +226,20 @@ struct Piece {
 
 impl Outbox {
     /// An empty queue, over its budget above `limit` bytes.
-    pub fn new(limit: usize, budget: Arc<Budget>) -> Outbox {
-        Outbox {
+    pub fn new(limit: usize, budget: Arc<Budget>) -> Arc<Outbox> {
+        Arc::new(Outbox {
             inner: Mutex::default(),
             work: Notify::new(),
             budget,
             limit,
             held: AtomicUsize::new(0),
             cut_off: AtomicBool::new(false),
-        }
+        })
     }
 
     /// The queue towards a client, which is cut off if it is the one that holds most when the budget is used up.
     pub fn of_client(limit: usize, budget: &Arc<Budget>) -> Arc<Outbox> {
-        let outbox = Arc::new(Outbox::new(limit, budget.clone()));
+        let outbox = Outbox::new(limit, budget.clone());
         let mut clients = budget.clients();
         clients.retain(|client| client.strong_count() > 0);
         clients.push(Arc::downgrade(&outbox));
@@ -177,7 +252,7 @@ impl Outbox {
     }
 
     /// Queues a frame; its line end is added. `false`: the queue is closed, the frame goes nowhere.
-    pub fn push(&self, frame: &[u8]) -> bool {
+    pub fn push(self: &Arc<Outbox>, frame: &[u8]) -> bool {
         let length = frame.len() + 1;
         self.put(length, length, |inner| {
             inner.tail.extend_from_slice(frame);
@@ -186,7 +261,7 @@ impl Outbox {
     }
 
     /// Queues a frame that others get too, between a head and a tail of its own.
-    pub fn push_shared(&self, head: &[u8], shared: &Shared, tail: &[u8]) -> bool {
+    pub fn push_shared(self: &Arc<Outbox>, head: &[u8], shared: &Shared, tail: &[u8]) -> bool {
         let own = head.len() + tail.len() + 1;
         self.put(own + shared.0.len(), own, |inner| {
             inner.tail.extend_from_slice(head);
@@ -197,7 +272,7 @@ impl Outbox {
     }
 
     /// Queues an edited frame; what stays of it is not copied where it is large.
-    pub fn push_edited(&self, frame: &Bytes, edits: &Edits) -> bool {
+    pub fn push_edited(self: &Arc<Outbox>, frame: &Bytes, edits: &Edits) -> bool {
         let length = edits.edited_length(frame.len()) + 1;
         self.put(length, length, |inner| {
             edits.pieces(frame.len(), |piece| match piece {
@@ -210,16 +285,60 @@ impl Outbox {
     }
 
     /// Queues `length` bytes, `own` of which are not counted elsewhere.
-    fn put(&self, length: usize, own: usize, write: impl FnOnce(&mut Inner)) -> bool {
-        self.change(own, |inner| {
+    fn put(self: &Arc<Outbox>, length: usize, own: usize, write: impl FnOnce(&mut Inner)) -> bool {
+        let together = TOGETHER.with_borrow(|list| list.as_ref().map(|_| THREAD.with(|id| *id)));
+        let mut to_write = false;
+        let put = self.change(own, |inner| {
             if inner.closed {
                 return false;
+            }
+            if inner.tail.capacity() == 0 {
+                inner.tail = spare();
             }
             write(inner);
             inner.queued += length;
             inner.counted += own;
+            // One that waits for the peer, or for the end of what is done together, is written then.
+            to_write = !inner.waits && (together.is_none() || inner.listed != together);
+            if to_write {
+                inner.listed = together.or(inner.listed);
+            }
             true
-        })
+        });
+        if to_write {
+            let later = TOGETHER.with_borrow_mut(|list| match list {
+                Some(list) => {
+                    list.push(self.clone());
+                    true
+                }
+                None => false,
+            });
+            if !later {
+                self.write_now();
+            }
+        }
+        put
+    }
+
+    /// Writes what the peer takes; leaves the rest to the queue's task.
+    fn write_now(&self) {
+        let mut inner = self.inner();
+        inner.listed = None;
+        if inner.waits || inner.broken {
+            return;
+        }
+        let (done, counted) = inner.write(&mut Context::from_waker(Waker::noop()));
+        inner.waits = !matches!(done, Poll::Ready(Ok(())));
+        let waits = inner.waits;
+        if let Poll::Ready(Err(error)) = done {
+            inner.failed = Some(error);
+        }
+        self.note(&mut inner);
+        drop(inner);
+        self.budget.give_back(counted);
+        if waits {
+            self.work.notify_one();
+        }
     }
 
     /// Notes that `now` bytes are kept for the peer beside what is queued, after `before`: what it began to say, or
@@ -243,18 +362,12 @@ impl Outbox {
             return false;
         }
         let mut inner = self.inner();
-        let idle = inner.queued == 0;
         if inner.broken || !change(&mut inner) {
             drop(inner);
             self.budget.give_back(length);
             return false;
         }
         self.note(&mut inner);
-        let wake = idle && inner.queued > 0;
-        drop(inner);
-        if wake {
-            self.work.notify_one();
-        }
         true
     }
 
@@ -321,97 +434,101 @@ impl Outbox {
         self.note(inner);
     }
 
-    /// Writes what is queued until the queue is closed and empty, discarded, or the peer is gone. The writer is shut
-    /// down at the end.
-    pub async fn drive(&self, mut io: impl AsyncWrite + Unpin) -> std::io::Result<()> {
-        let result = self.write_all(&mut io).await;
+    /// Writes what is queued, and what will be, until the queue is closed and empty, discarded, or the peer is gone. The
+    /// writer is shut down at the end.
+    pub async fn drive(&self, io: impl AsyncWrite + Unpin + Send + 'static) -> io::Result<()> {
+        self.inner().to = Some(Sink(Box::new(io)));
+        let result = loop {
+            tokio::select! {
+                biased;
+                result = poll_fn(|context| self.poll_write(context)) => break result,
+                () = self.work.notified() => {}
+            }
+        };
         self.discard();
-        // A peer that is gone cannot be shut down; that it is gone is what `result` says.
-        let _ = io.shutdown().await;
+        let io = self.inner().to.take();
+        if let Some(mut io) = io {
+            // A peer that is gone cannot be shut down; that it is gone is what `result` says.
+            let _ = io.0.shutdown().await;
+        }
         result
     }
 
-    async fn write_all(&self, io: &mut (impl AsyncWrite + Unpin)) -> std::io::Result<()> {
-        let mut batch: VecDeque<Piece> = VecDeque::new();
-        loop {
-            if batch.is_empty() {
-                let closed = self.swap(&mut batch);
-                if batch.is_empty() {
-                    io.flush().await?;
-                    if closed {
-                        return Ok(());
-                    }
-                    self.work.notified().await;
-                    continue;
-                }
-            }
-            let slices: Vec<IoSlice<'_>> = batch
-                .iter()
-                .take(MOST_SLICES)
-                .map(|piece| IoSlice::new(&piece.bytes))
-                .collect();
-            let written = tokio::select! {
-                biased;
-                () = self.discarded() => return Ok(()),
-                written = io.write_vectored(&slices) => written?,
-            };
-            if written == 0 {
-                return Err(std::io::ErrorKind::WriteZero.into());
-            }
-            let (mut rest, mut counted) = (written, 0);
-            while rest > 0 {
-                let Some(front) = batch.front_mut() else {
-                    break;
-                };
-                let step = rest.min(front.bytes.len());
-                front.bytes.advance(step);
-                rest -= step;
-                counted += if front.counted { step } else { 0 };
-                if front.bytes.is_empty() {
-                    batch.pop_front();
-                }
-            }
-            if !self.wrote(written, counted) {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Moves what is queued into an empty batch; tells whether the queue is closed.
-    fn swap(&self, batch: &mut VecDeque<Piece>) -> bool {
-        let mut inner = self.inner();
-        inner.end_tail();
-        std::mem::swap(batch, &mut inner.ready);
-        if batch.is_empty() {
-            // An idle peer costs no buffer.
-            inner.tail = BytesMut::new();
-        }
-        inner.closed
-    }
-
-    /// Notes bytes as written; `false` if the queue was discarded meanwhile.
-    fn wrote(&self, written: usize, counted: usize) -> bool {
+    /// Ready when there is nothing more to write, ever.
+    fn poll_write(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut inner = self.inner();
         if inner.broken {
-            return false;
+            return Poll::Ready(Ok(()));
         }
-        inner.queued -= written;
-        inner.counted -= counted;
+        if let Some(error) = inner.failed.take() {
+            return Poll::Ready(Err(error));
+        }
+        let (done, counted) = inner.write(context);
+        inner.waits = done.is_pending();
         self.note(&mut inner);
+        let over = inner.closed && done.is_ready();
         drop(inner);
         self.budget.give_back(counted);
-        true
-    }
-
-    /// Waits until the queue is discarded.
-    async fn discarded(&self) {
-        while !self.inner().broken {
-            self.work.notified().await;
+        match done {
+            Poll::Ready(Ok(())) if !over => Poll::Pending,
+            done => done,
         }
     }
 }
 
 impl Inner {
+    /// Writes until nothing is left or the peer takes no more; tells how many bytes that the queue had counted are gone.
+    fn write(&mut self, context: &mut Context<'_>) -> (Poll<io::Result<()>>, usize) {
+        let before = self.counted;
+        let done = self.write_all(context);
+        (done, before - self.counted)
+    }
+
+    fn write_all(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.queued > 0 {
+            let Some(to) = &mut self.to else {
+                return Poll::Pending;
+            };
+            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+            let pieces = self.ready.iter().map(|piece| &piece.bytes[..]).chain([&self.tail[..]]);
+            let mut count = 0;
+            for (slice, piece) in slices.iter_mut().zip(pieces) {
+                *slice = IoSlice::new(piece);
+                count += 1;
+            }
+            let written = std::task::ready!(Pin::new(&mut to.0).poll_write_vectored(context, &slices[..count]))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.wrote(written);
+        }
+        keep_spare(std::mem::take(&mut self.tail));
+        Poll::Ready(Ok(()))
+    }
+
+    fn wrote(&mut self, written: usize) {
+        self.queued -= written;
+        let mut rest = written;
+        while let Some(front) = self.ready.front_mut().filter(|_| rest > 0) {
+            let step = rest.min(front.bytes.len());
+            front.bytes.advance(step);
+            rest -= step;
+            if front.counted {
+                self.counted -= step;
+            }
+            if front.bytes.is_empty() {
+                self.ready.pop_front();
+            }
+        }
+        if rest == self.tail.len() {
+            // Not moved forward: the whole buffer is there for the next frames.
+            self.tail.clear();
+        } else {
+            self.tail.advance(rest);
+        }
+        self.counted -= rest;
+    }
+
     fn end_tail(&mut self) {
         let bytes = self.tail.split().freeze();
         if !bytes.is_empty() {
@@ -438,7 +555,7 @@ mod tests {
 
     fn outbox(limit: usize) -> (Arc<Outbox>, Arc<Budget>) {
         let budget = Arc::new(Budget::default());
-        (Arc::new(Outbox::new(limit, budget.clone())), budget)
+        (Outbox::new(limit, budget.clone()), budget)
     }
 
     #[tokio::test]
@@ -464,6 +581,43 @@ mod tests {
         wanted.extend_from_slice(b"\nlast\n");
         assert!(got == wanted);
         assert_eq!(budget.queued(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_is_queued_is_written_at_once_and_what_is_queued_together_in_one_go() {
+        struct Writes(Arc<Mutex<Vec<Vec<u8>>>>);
+        impl AsyncWrite for Writes {
+            fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+                self.0.lock().unwrap().push(bytes.to_vec());
+                Poll::Ready(Ok(bytes.len()))
+            }
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+            fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+        }
+        let (outbox, budget) = outbox(1 << 20);
+        let writes = Arc::new(Mutex::new(Vec::new()));
+        let writer = Writes(writes.clone());
+        let driver = tokio::spawn({
+            let outbox = outbox.clone();
+            async move { outbox.drive(writer).await }
+        });
+        tokio::task::yield_now().await;
+        outbox.push(b"a");
+        assert_eq!(writes.lock().unwrap().concat(), b"a\n");
+        together(|| {
+            outbox.push(b"b");
+            together(|| outbox.push(b"c"));
+            outbox.push(b"d");
+            assert_eq!(writes.lock().unwrap().len(), 1);
+        });
+        assert_eq!(writes.lock().unwrap()[1], b"b\nc\nd\n");
+        assert_eq!((outbox.queued(), budget.queued()), (0, 0));
+        outbox.close();
+        driver.await.unwrap().unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -27,8 +27,8 @@ pub use method::Method;
 pub use request::{Notification, Request, Session, classify, read_initialize, read_listen, read_notification};
 pub use rpc_error::RpcError;
 pub use shape::{
-    Towards, cancelled_edits, error_edits, id_edit, inspect_result, params_edits, progress_edits, required_params,
-    result_edits,
+    Towards, cancelled_edits, error_edits, id_edit, inspect_result, may_edit_results, params_edits, progress_edits,
+    quoted, required_params, result_edits,
 };
 pub use version::{Era, Version};
 

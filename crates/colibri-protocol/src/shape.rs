@@ -18,6 +18,7 @@ use super::request::{
 };
 use super::version::Version;
 use colibri_wire::json::{Kind, Member, string};
+use colibri_wire::splice::With;
 use colibri_wire::{Edits, Json};
 
 /// How many content blocks of one result are turned into text for an older client. Each costs memory many times its own
@@ -162,7 +163,7 @@ pub(crate) fn modern_meta(version: Version) -> String {
 
 /// The edit to the `id` of a message, which stands at `id`: a request's becomes the daemon's own on its way to the
 /// server, and its answer's the client's again, as the client wrote it.
-pub fn id_edit(edits: &mut Edits, id: Range<usize>, becomes: impl Into<Vec<u8>>) {
+pub fn id_edit(edits: &mut Edits, id: Range<usize>, becomes: impl Into<With>) {
     edits.replace(id, becomes);
 }
 
@@ -193,6 +194,30 @@ pub fn progress_edits(params: Json<'_>, token: &str) -> Edits {
     edits
 }
 
+/// A string as JSON, quotes included, without an allocation where it is short and plain.
+pub fn quoted(text: &str) -> With {
+    let plain = text
+        .bytes()
+        .all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\');
+    let mut short = [b'"'; 30];
+    match short.get_mut(1..=text.len()) {
+        Some(inner) if plain && text.len() + 2 <= 30 => {
+            inner.copy_from_slice(text.as_bytes());
+            With::from(&short[..text.len() + 2])
+        }
+        _ => With::from(string(text)),
+    }
+}
+
+/// Whether [`result_edits`] could edit such a result, or refuse it: for most it need not be looked at.
+pub fn may_edit_results(method: Option<Method>, server: Version, client: Version) -> bool {
+    if server == client {
+        method == Some(Method::ResourcesRead) && client.is_modern()
+    } else {
+        server > client || client.is_modern()
+    }
+}
+
 /// The edits to a server's `result` on its way to a client; `method` is `None` for one that MCP does not know.
 ///
 /// # Errors
@@ -203,14 +228,15 @@ pub fn result_edits(
     client: Version,
     result: Json<'_>,
 ) -> Result<Edits, Failure> {
-    if server == client {
-        return match method {
-            Some(Method::ResourcesRead) if client.is_modern() && result.is_object() => Ok(keep_private(result)),
-            _ => Ok(Edits::new()),
-        };
-    }
-    if server < client && !client.is_modern() {
+    if !may_edit_results(method, server, client) {
         return Ok(Edits::new());
+    }
+    if server == client {
+        return Ok(if result.is_object() {
+            keep_private(result)
+        } else {
+            Edits::new()
+        });
     }
     if !result.is_object() {
         return Err(Failure::new(

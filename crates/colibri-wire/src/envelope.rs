@@ -1,10 +1,13 @@
 //! The JSON-RPC 2.0 envelope of one message: <https://www.jsonrpc.org/specification>.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use super::json::{Json, Kind as JsonKind, Malformed};
 use super::salvage::Salvage;
+use super::scan::Tape;
 
 /// JSON-RPC: the text is not JSON.
 pub const PARSE_ERROR: i64 = -32700;
@@ -74,7 +77,16 @@ pub struct Refusal {
 impl<'a> Envelope<'a> {
     /// Reads a frame.
     pub fn parse(frame: &'a [u8]) -> Result<Envelope<'a>, Refusal> {
-        let root = Json::parse(frame).map_err(|error| {
+        Envelope::read_as(frame, Json::parse(frame))
+    }
+
+    /// [`Envelope::parse`], with the places of the outer members noted.
+    pub fn read(frame: &'a [u8], tape: &'a mut Tape) -> Result<Envelope<'a>, Refusal> {
+        Envelope::read_as(frame, Json::read(frame, tape))
+    }
+
+    fn read_as(frame: &'a [u8], read: Result<Json<'a>, Malformed>) -> Result<Envelope<'a>, Refusal> {
+        let root = read.map_err(|error| {
             let message = match &error {
                 Malformed::Utf8(_) => format!("parse error: the message is {error}"),
                 Malformed::Syntax(_) => format!("parse error: the message is {error}"),
@@ -153,16 +165,79 @@ impl<'a> Envelope<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Id {
     /// The digits as written.
-    Number(Box<str>),
+    Number(Word),
     /// The unescaped text (the text as written, where no `str` can hold it).
-    Text(Box<str>),
+    Text(Word),
+}
+
+/// A text that is short as a rule, and is then kept without an allocation.
+#[derive(Debug, Clone)]
+pub struct Word(Kept);
+
+#[derive(Debug, Clone)]
+enum Kept {
+    Short(u8, [u8; 22]),
+    Long(Box<[u8]>),
+}
+
+impl Word {
+    fn bytes(&self) -> &[u8] {
+        match &self.0 {
+            Kept::Short(length, bytes) => &bytes[..usize::from(*length)],
+            Kept::Long(bytes) => bytes,
+        }
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(self.bytes()).unwrap_or_default()
+    }
+}
+
+impl From<&str> for Word {
+    fn from(text: &str) -> Word {
+        let mut bytes = [0; 22];
+        match bytes.get_mut(..text.len()) {
+            Some(short) => {
+                short.copy_from_slice(text.as_bytes());
+                Word(Kept::Short(text.len() as u8, bytes))
+            }
+            None => Word(Kept::Long(text.as_bytes().into())),
+        }
+    }
+}
+
+impl PartialEq for Word {
+    fn eq(&self, other: &Word) -> bool {
+        self.bytes() == other.bytes()
+    }
+}
+
+impl Eq for Word {}
+
+impl Hash for Word {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.bytes().hash(state);
+    }
+}
+
+impl PartialOrd for Word {
+    fn partial_cmp(&self, other: &Word) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Word {
+    fn cmp(&self, other: &Word) -> Ordering {
+        self.bytes().cmp(other.bytes())
+    }
 }
 
 impl Id {
     /// The id that a value is.
     pub fn of(value: Json<'_>) -> Id {
         match value.kind() {
-            JsonKind::String => Id::Text(value.as_str().unwrap_or(Cow::Borrowed(value.text())).into()),
+            JsonKind::String => Id::Text((&*value.as_str().unwrap_or(Cow::Borrowed(value.text()))).into()),
             _ => Id::Number(value.text().into()),
         }
     }
@@ -171,8 +246,8 @@ impl Id {
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Id::Number(text) => f.write_str(text),
-            Id::Text(text) => f.write_str(&super::json::string(text)),
+            Id::Number(text) => f.write_str(text.as_str()),
+            Id::Text(text) => f.write_str(&super::json::string(text.as_str())),
         }
     }
 }

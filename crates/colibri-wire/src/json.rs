@@ -10,11 +10,25 @@ use std::sync::LazyLock;
 use serde_json::value::RawValue;
 use unicode_normalization::UnicodeNormalization;
 
+use super::scan::{Entry, Tape};
+
 /// One value inside a validated JSON text, with its place in it.
 #[derive(Debug, Clone, Copy)]
 pub struct Json<'a> {
     text: &'a str,
     at: usize,
+    /// Where its members stand, if that was noted.
+    noted: Option<Noted<'a>>,
+}
+
+/// Members that were noted when the text was read.
+#[derive(Debug, Clone, Copy)]
+struct Noted<'a> {
+    /// The whole text that was read.
+    whole: &'a str,
+    /// The value's own members, each followed by its own, and what else was noted after them.
+    entries: &'a [Entry],
+    level: u8,
 }
 
 /// Why a text is not JSON.
@@ -60,7 +74,28 @@ impl<'a> Json<'a> {
         let text = std::str::from_utf8(bytes).map_err(|error| Malformed::Utf8(error.valid_up_to()))?;
         let raw: &RawValue = serde_json::from_str(text).map_err(|error| Malformed::Syntax(error.to_string()))?;
         let at = text.len() - text.trim_start_matches(WHITE).len();
-        Ok(Json { text: raw.get(), at })
+        Ok(Json {
+            text: raw.get(),
+            at,
+            noted: None,
+        })
+    }
+
+    /// [`Json::parse`], with the places of the outer members noted on the way: they need not be looked for again.
+    pub fn read(bytes: &'a [u8], tape: &'a mut Tape) -> Result<Json<'a>, Malformed> {
+        let whole = std::str::from_utf8(bytes).map_err(|error| Malformed::Utf8(error.valid_up_to()))?;
+        let Some((start, end)) = tape.read(whole) else {
+            return Json::parse(bytes);
+        };
+        Ok(Json {
+            text: &whole[start..end],
+            at: start,
+            noted: Some(Noted {
+                whole,
+                entries: tape.entries(),
+                level: 1,
+            }),
+        })
     }
 
     /// A part of a text that was parsed before, found by its [`Json::span`]; spans count from the part's first byte.
@@ -72,7 +107,11 @@ impl<'a> Json<'a> {
             [b'{' | b'[' | b'"', ..] | [] => false,
             _ => true,
         };
-        closed.then_some(Json { text, at: 0 })
+        closed.then_some(Json {
+            text,
+            at: 0,
+            noted: None,
+        })
     }
 
     /// The value's text, without white space around it.
@@ -87,7 +126,11 @@ impl<'a> Json<'a> {
 
     /// The value as a text of its own: spans count from its first byte.
     pub fn detached(&self) -> Json<'a> {
-        Json { text: self.text, at: 0 }
+        Json {
+            text: self.text,
+            at: 0,
+            noted: None,
+        }
     }
 
     /// What the value is, told by its first byte.
@@ -109,8 +152,9 @@ impl<'a> Json<'a> {
 
     /// The members of an object in their order, repeated keys included; none for any other value.
     pub fn members(&self) -> Members<'a> {
-        Members {
-            walk: Walk::into(self, Kind::Object),
+        match self.noted {
+            Some(noted) => Members(Way::Noted(noted)),
+            None => Members(Way::Walked(Walk::into(self, Kind::Object))),
         }
     }
 
@@ -396,6 +440,7 @@ impl<'a> Walk<'a> {
         Some(Json {
             text: &self.text[from..self.at],
             at: self.start + from,
+            noted: None,
         })
     }
 }
@@ -457,17 +502,60 @@ fn quote_or_backslash(bytes: &[u8]) -> Option<usize> {
 
 /// Iterator of [`Json::members`].
 #[derive(Debug, Clone)]
-pub struct Members<'a> {
-    walk: Walk<'a>,
+pub struct Members<'a>(Way<'a>);
+
+#[derive(Debug, Clone)]
+enum Way<'a> {
+    Noted(Noted<'a>),
+    Walked(Walk<'a>),
+}
+
+impl<'a> Noted<'a> {
+    fn next(&mut self) -> Option<Member<'a>> {
+        let (entry, mut rest) = self.entries.split_first()?;
+        if entry.level < self.level {
+            return None;
+        }
+        let inner = rest;
+        // What stands deeper is inside this member.
+        while let Some((next, after)) = rest.split_first()
+            && next.level > self.level
+        {
+            rest = after;
+        }
+        self.entries = rest;
+        let place = |(from, to): (u32, u32), noted| Json {
+            text: &self.whole[from as usize..to as usize],
+            at: from as usize,
+            noted,
+        };
+        let value = place(entry.value, None);
+        // Below the last level that is noted members are looked for.
+        let is_noted = value.is_object() && usize::from(entry.level) < Tape::NOTED;
+        let noted = is_noted.then_some(Noted {
+            whole: self.whole,
+            entries: inner,
+            level: self.level + 1,
+        });
+        Some(Member {
+            key: place(entry.key, None),
+            value: Json { noted, ..value },
+        })
+    }
 }
 
 impl<'a> Iterator for Members<'a> {
     type Item = Member<'a>;
 
     fn next(&mut self) -> Option<Member<'a>> {
-        let key = self.walk.value()?;
-        let value = self.walk.value()?;
-        Some(Member { key, value })
+        match &mut self.0 {
+            Way::Noted(noted) => noted.next(),
+            Way::Walked(walk) => {
+                let key = walk.value()?;
+                let value = walk.value()?;
+                Some(Member { key, value })
+            }
+        }
     }
 }
 
@@ -655,6 +743,26 @@ mod tests {
         }
 
         #[test]
+        fn what_is_noted_is_what_a_walk_finds(text in any_json(), place in any::<proptest::sample::Index>(), byte in any::<u8>()) {
+            let mut tape = Tape::default();
+            let message = format!("{{\"a\":{text},\"b\" : {{ \"c\":{text} ,\"d\":{{\"e\":{text}}} }}}}");
+            let noted = Json::read(message.as_bytes(), &mut tape).unwrap();
+            prop_assert!(noted.noted.is_some() || tape_is_too_small(&message));
+            same(json(&message), noted);
+            // What the pass takes is JSON.
+            let mut broken = message.clone().into_bytes();
+            let at = place.index(broken.len());
+            broken[at] = byte;
+            if let Ok(broken) = std::str::from_utf8(&broken) {
+                prop_assert!(tape.read(broken).is_none() || Json::parse(broken.as_bytes()).is_ok(), "{}", broken);
+            }
+            let cut = &broken[..at];
+            if let Ok(cut) = std::str::from_utf8(cut) {
+                prop_assert!(tape.read(cut).is_none() || Json::parse(cut.as_bytes()).is_ok(), "{}", cut);
+            }
+        }
+
+        #[test]
         fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             if let Ok(root) = Json::parse(&bytes) {
                 root.members().for_each(|m| { m.value.as_str(); });
@@ -695,6 +803,81 @@ mod tests {
         fn written_strings_read_back(text in ".*") {
             let written = string(&text);
             prop_assert_eq!(json(&written).as_str().unwrap().into_owned(), text);
+        }
+    }
+
+    #[test]
+    fn the_pass_takes_what_serde_takes() {
+        let mut tape = Tape::default();
+        for value in [
+            "1e400",
+            "-0",
+            "0.5E-7",
+            "-1.0e+2",
+            "01",
+            "-",
+            "1.",
+            ".5",
+            "1e",
+            "+1",
+            "0x1",
+            "nul",
+            "true",
+            "tru",
+            "\"\\u12g4\"",
+            "\"\\ud800\"",
+            "\"\\x\"",
+            "\"\t\"",
+            "\"\u{7f}\"",
+            "\"\\\"",
+            "[1,]",
+            "[,]",
+            "[",
+            "[]]",
+            "{}",
+            "{\"a\"}",
+            "{\"a\":}",
+            "{,}",
+            "{\"a\":1,}",
+            "{1:2}",
+            "[1 2]",
+            "[]",
+            "[[],{}]",
+            "{\"a\":[{}]}",
+            "",
+            ",",
+        ] {
+            for text in [
+                format!("{{\"x\":{value}}}"),
+                format!(" {{ \"x\" : {value} , \"y\":[{value}] }}\r\n"),
+            ] {
+                let serde = Json::parse(text.as_bytes()).is_ok();
+                assert_eq!(tape.read(&text).is_some(), serde, "{text}");
+            }
+        }
+        for text in ["", "[]", "1", "\"\"", "{}}", "{} {}", "\u{feff}{}", "{", "{\"a\":1"] {
+            assert_eq!(tape.read(text), None, "{text}");
+        }
+        let deep = |levels: usize| format!("{{\"a\":{}1{}}}", "[".repeat(levels), "]".repeat(levels));
+        assert!(tape.read(&deep(126)).is_some());
+        assert!(tape.read(&deep(127)).is_none());
+    }
+
+    /// Whether a text may have more outer members than there is room for.
+    fn tape_is_too_small(text: &str) -> bool {
+        text.matches(':').count() > 30 || text.matches(['[', '{']).count() > 120
+    }
+
+    fn same(walked: Json<'_>, noted: Json<'_>) {
+        assert_eq!((walked.text(), walked.span()), (noted.text(), noted.span()));
+        let (walked, noted) = (walked.members(), noted.members());
+        assert_eq!(walked.clone().count(), noted.clone().count());
+        for (walked, noted) in walked.zip(noted) {
+            assert_eq!(
+                (walked.key.text(), walked.key.span()),
+                (noted.key.text(), noted.key.span())
+            );
+            same(walked.value, noted.value);
         }
     }
 

@@ -1,21 +1,112 @@
 //! Edits are splices: a byte range is replaced, everything outside it is identical.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
+
+/// How many edits are kept without an allocation.
+const FEW: usize = 3;
+/// How many bytes of a replacement are kept without one.
+const SHORT: usize = 30;
 
 /// Replacements of byte ranges of one frame, kept in their order and apart from one another.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Edits {
-    edits: Vec<Edit>,
+    few: [Edit; FEW],
+    count: usize,
+    /// All of them, once they are more than a few.
+    many: Vec<Edit>,
 }
 
 /// One replacement.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Edit {
     /// What is replaced; empty for an insertion.
     pub span: Range<usize>,
     /// By what.
-    pub with: Vec<u8>,
+    pub with: With,
 }
+
+/// What a range is replaced by.
+#[derive(Debug, Clone)]
+pub struct With(Kept);
+
+#[derive(Debug, Clone)]
+enum Kept {
+    Short(u8, [u8; SHORT]),
+    Long(Vec<u8>),
+}
+
+impl Default for With {
+    fn default() -> With {
+        With(Kept::Short(0, [0; SHORT]))
+    }
+}
+
+impl Deref for With {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Kept::Short(length, bytes) => &bytes[..usize::from(*length)],
+            Kept::Long(bytes) => bytes,
+        }
+    }
+}
+
+impl From<&[u8]> for With {
+    fn from(from: &[u8]) -> With {
+        let mut bytes = [0; SHORT];
+        match bytes.get_mut(..from.len()) {
+            Some(short) => {
+                short.copy_from_slice(from);
+                With(Kept::Short(from.len() as u8, bytes))
+            }
+            None => With(Kept::Long(from.to_vec())),
+        }
+    }
+}
+
+impl From<Vec<u8>> for With {
+    fn from(bytes: Vec<u8>) -> With {
+        With(Kept::Long(bytes))
+    }
+}
+
+impl From<&str> for With {
+    fn from(text: &str) -> With {
+        With::from(text.as_bytes())
+    }
+}
+
+impl From<String> for With {
+    fn from(text: String) -> With {
+        With::from(text.into_bytes())
+    }
+}
+
+/// The number in digits.
+impl From<u64> for With {
+    fn from(mut number: u64) -> With {
+        let mut digits = [b'0'; 20];
+        let mut from = digits.len();
+        loop {
+            from -= 1;
+            digits[from] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                return With::from(&digits[from..]);
+            }
+        }
+    }
+}
+
+impl PartialEq for Edits {
+    fn eq(&self, other: &Edits) -> bool {
+        let is_same = |(one, other): (&Edit, &Edit)| one.span == other.span && *one.with == *other.with;
+        self.count == other.count && self.iter().zip(other.iter()).all(is_same)
+    }
+}
+
+impl Eq for Edits {}
 
 impl Edits {
     /// No edit at all.
@@ -23,56 +114,66 @@ impl Edits {
         Edits::default()
     }
 
+    fn all(&self) -> &[Edit] {
+        if self.count > FEW {
+            &self.many
+        } else {
+            &self.few[..self.count]
+        }
+    }
+
     /// Whether the frame stays as it is.
     pub fn is_empty(&self) -> bool {
-        self.edits.is_empty()
+        self.count == 0
     }
 
     /// Replaces `span`. Insertions at one place keep the order in which they were asked for.
     ///
     /// # Panics
     /// In debug builds, if the range overlaps one that is already replaced: two rules would own the same bytes.
-    pub fn replace(&mut self, span: Range<usize>, with: impl Into<Vec<u8>>) {
-        let index = self
-            .edits
-            .partition_point(|edit| (edit.span.start, edit.span.end) <= (span.start, span.end.max(span.start)));
-        debug_assert!(
-            index == 0 || self.edits[index - 1].span.end <= span.start,
-            "edits overlap"
-        );
-        debug_assert!(
-            index == self.edits.len() || span.end <= self.edits[index].span.start,
-            "edits overlap"
-        );
-        self.edits.insert(
-            index,
-            Edit {
-                span,
-                with: with.into(),
-            },
-        );
+    pub fn replace(&mut self, span: Range<usize>, with: impl Into<With>) {
+        let all = self.all();
+        let index =
+            all.partition_point(|edit| (edit.span.start, edit.span.end) <= (span.start, span.end.max(span.start)));
+        debug_assert!(index == 0 || all[index - 1].span.end <= span.start, "edits overlap");
+        debug_assert!(index == all.len() || span.end <= all[index].span.start, "edits overlap");
+        let edit = Edit {
+            span,
+            with: with.into(),
+        };
+        if self.count < FEW {
+            self.few[index..=self.count].rotate_right(1);
+            self.few[index] = edit;
+        } else {
+            if self.count == FEW {
+                self.many.extend(self.few.iter_mut().map(std::mem::take));
+            }
+            self.many.insert(index, edit);
+        }
+        self.count += 1;
     }
 
     /// Inserts at `at`.
-    pub fn insert(&mut self, at: usize, with: impl Into<Vec<u8>>) {
+    pub fn insert(&mut self, at: usize, with: impl Into<With>) {
         self.replace(at..at, with);
     }
 
     /// Adds edits that were made against a part of the frame beginning at `at`.
     pub fn append_at(&mut self, at: usize, part: Edits) {
-        for Edit { span, with } in part.edits {
+        let edits = part.few.into_iter().take(part.count).filter(|_| part.count <= FEW);
+        for Edit { span, with } in edits.chain(part.many) {
             self.replace(span.start + at..span.end + at, with);
         }
     }
 
     /// The edits in their order.
     pub fn iter(&self) -> impl Iterator<Item = &Edit> {
-        self.edits.iter()
+        self.all().iter()
     }
 
     /// The length of a frame of `length` bytes after all edits.
     pub fn edited_length(&self, length: usize) -> usize {
-        self.edits
+        self.all()
             .iter()
             .fold(length, |sum, edit| sum + edit.with.len() - edit.span.len())
     }
@@ -80,7 +181,7 @@ impl Edits {
     /// Calls `piece` with each run of the result: `Ok` a range of the frame that stays, `Err` a replacement.
     pub fn pieces<'a>(&'a self, length: usize, mut piece: impl FnMut(Result<Range<usize>, &'a [u8]>)) {
         let mut at = 0;
-        for edit in &self.edits {
+        for edit in self.all() {
             if at < edit.span.start {
                 piece(Ok(at..edit.span.start));
             }

@@ -1,0 +1,260 @@
+//! What a call costs the daemon's own process, counted: instructions, allocations, system calls.
+//!
+//! `cargo bench -p colibri-mcpd --bench cost [instructions] [syscalls]` needs valgrind and strace, and does not depend on
+//! what else the machine does. Each figure is (count of 2N calls - count of N calls) / N, the median of five, for a text
+//! of 64 bytes, with one worker thread, so that what arrives together does not depend on which thread is quicker.
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use clap::Parser;
+use colibri_mcpd::chain::Recorder;
+use colibri_trail::{Head, Limits, Options, Trail, Witness};
+use support::{Daemon, Session, registry};
+
+/// What is counted as an allocation.
+const ALLOCATIONS: [&str; 5] = ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc"];
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if support::played_a_part(&arguments) {
+        return;
+    }
+    match arguments.get(1).map(String::as_str) {
+        Some("daemon-of-one-worker") => daemon_of_one_worker(&arguments[2] == "trail", &arguments[3..]),
+        _ => count(&arguments[1..]),
+    }
+}
+
+/// The daemon with one worker, with its trail or without.
+fn daemon_of_one_worker(trail: bool, arguments: &[String]) {
+    let arguments = std::iter::once("colibri-mcpd").chain(arguments.iter().map(String::as_str));
+    let config = colibri_mcpd::config::Flags::parse_from(arguments)
+        .resolve()
+        .expect("flags");
+    let recorder = if trail {
+        Recorder::Trail(open_trail(&config.state_dir))
+    } else {
+        Recorder::Off
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("runtime");
+    if let Err((_, message)) = runtime.block_on(colibri_mcpd::run::run(config, recorder)) {
+        eprintln!("{message}");
+    }
+}
+
+fn open_trail(state_dir: &Path) -> Trail {
+    Trail::open(Options {
+        state_dir: state_dir.to_owned(),
+        sync: false,
+        witness: Arc::new(Nobody),
+        notify: |_, what| eprintln!("{what}"),
+        limits: Limits::default(),
+    })
+    .expect("trail")
+}
+
+/// Heads go nowhere.
+struct Nobody;
+
+impl Witness for Nobody {
+    fn witness(&self, _: &Head) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+struct Setting {
+    in_flight: usize,
+    trail: bool,
+    calls: usize,
+}
+
+impl Setting {
+    fn name(&self) -> String {
+        let trail = if self.trail { "trail on" } else { "trail off" };
+        format!("{} in flight, {trail}", self.in_flight)
+    }
+}
+
+const SETTINGS: [Setting; 4] = [
+    Setting {
+        in_flight: 256,
+        trail: false,
+        calls: 5120,
+    },
+    Setting {
+        in_flight: 256,
+        trail: true,
+        calls: 5120,
+    },
+    Setting {
+        in_flight: 1,
+        trail: false,
+        calls: 1000,
+    },
+    Setting {
+        in_flight: 1,
+        trail: true,
+        calls: 1000,
+    },
+];
+
+fn count(what: &[String]) {
+    let wanted = |name: &str| what.iter().all(|arg| arg.starts_with('-')) || what.iter().any(|arg| arg == name);
+    let runs = std::env::var("COLIBRI_COST_RUNS")
+        .ok()
+        .and_then(|runs| runs.parse().ok())
+        .unwrap_or(5);
+    for setting in &SETTINGS {
+        if wanted("instructions") {
+            let (mut instructions, mut allocations) = (Vec::new(), Vec::new());
+            for _ in 0..runs {
+                let (once, twice) = (callgrind(setting, 1), callgrind(setting, 2));
+                instructions.push((twice.0 - once.0) / setting.calls as f64);
+                allocations.push((twice.1 - once.1) / setting.calls as f64);
+            }
+            println!("instructions/call {:.0} ({})", median(instructions), setting.name());
+            println!("allocations/call {:.2} ({})", median(allocations), setting.name());
+        }
+        if wanted("syscalls") {
+            println!(
+                "syscalls/call {:.2} ({})",
+                median(syscalls(setting, runs)),
+                setting.name()
+            );
+        }
+    }
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+fn start(directory: &Path, setting: &Setting, before: &[String]) -> Daemon {
+    std::fs::write(directory.join("registry.json"), registry()).expect("registry");
+    let own = std::env::current_exe().expect("own path").display().to_string();
+    let trail = if setting.trail { "trail" } else { "off" };
+    let command = [before, &[own, "daemon-of-one-worker".to_owned(), trail.to_owned()]].concat();
+    Daemon::start(directory, "counted", &command)
+}
+
+/// Makes calls, this many in flight.
+fn run(session: &mut Session, setting: &Setting, calls: usize) {
+    let (mut sent, mut answered) = (0, 0);
+    while answered < calls {
+        let next = (answered + setting.in_flight).min(calls);
+        let lines: String = (sent..next).map(|id| call(id as u64)).collect();
+        sent = next;
+        session.send(lines.as_bytes());
+        answered += session.read_lines(1);
+    }
+}
+
+/// Instructions and allocations of a daemon's whole life with `times` as many calls.
+fn callgrind(setting: &Setting, times: usize) -> (f64, f64) {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let out = directory.path().join("callgrind");
+    let valgrind = [
+        "valgrind".to_owned(),
+        "--tool=callgrind".to_owned(),
+        "--quiet".to_owned(),
+        format!("--callgrind-out-file={}", out.display()),
+    ];
+    let daemon = start(directory.path(), setting, &valgrind);
+    let mut session = Session::open(&daemon.socket);
+    run(&mut session, setting, 512);
+    run(&mut session, setting, times * setting.calls);
+    drop(session);
+    drop(daemon);
+    if let Ok(keep) = std::env::var("COLIBRI_COST_KEEP") {
+        std::fs::copy(
+            &out,
+            PathBuf::from(keep).join(format!("callgrind.out.{}", setting.name().replace(' ', "-"))),
+        )
+        .expect("keep");
+    }
+    let text = std::fs::read_to_string(&out).expect("what callgrind counted");
+    let number = |line: &str| {
+        line.split_whitespace()
+            .nth(1)
+            .and_then(|number| number.parse::<f64>().ok())
+    };
+    let total = text.lines().filter(|line| line.starts_with("totals:")).find_map(number);
+    (total.expect("a total"), allocations(&text))
+}
+
+/// How often the functions that allocate were called. A function's name stands where it comes first, then its number.
+fn allocations(text: &str) -> f64 {
+    let (mut numbers, mut counted, mut sum) = (Vec::new(), false, 0.0);
+    for line in text.lines() {
+        if let Some(calls) = line.strip_prefix("calls=") {
+            if counted {
+                sum += calls
+                    .split(' ')
+                    .next()
+                    .and_then(|count| count.parse::<f64>().ok())
+                    .unwrap_or(0.0);
+            }
+        } else if let Some(function) = line.strip_prefix("cfn=").or(line.strip_prefix("fn=")) {
+            let (number, name) = function.split_once(' ').unwrap_or((function, ""));
+            if ALLOCATIONS.contains(&name) {
+                numbers.push(number.to_owned());
+            }
+            counted = numbers.iter().any(|known| known == number);
+        }
+    }
+    sum
+}
+
+/// System calls a call of a daemon that runs.
+fn syscalls(setting: &Setting, runs: usize) -> Vec<f64> {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let daemon = start(directory.path(), setting, &[]);
+    let mut session = Session::open(&daemon.socket);
+    run(&mut session, setting, 512);
+    let mut traced = |calls: usize| {
+        let out = directory.path().join("strace");
+        let mut strace = Command::new("strace")
+            .args(["-f", "-c", "-o"])
+            .arg(&out)
+            .args(["-p", &daemon.child.id().to_string()])
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("start strace");
+        let mut said = BufReader::new(strace.stderr.take().expect("stderr")).lines();
+        said.find(|line| line.as_ref().is_ok_and(|line| line.contains("attached")))
+            .expect("attached")
+            .expect("read");
+        run(&mut session, setting, calls);
+        let _ = Command::new("kill").args(["-INT", &strace.id().to_string()]).status();
+        let _ = strace.wait();
+        let text = std::fs::read_to_string(&out).expect("what strace counted");
+        let total = text.lines().find(|line| line.ends_with("total")).expect("a total");
+        total
+            .split_whitespace()
+            .nth(3)
+            .and_then(|calls| calls.parse::<f64>().ok())
+            .expect("a number")
+    };
+    (0..runs)
+        .map(|_| (traced(2 * setting.calls) - traced(setting.calls)) / setting.calls as f64)
+        .collect()
+}
+
+/// A call of the echo server's tool with a text of 64 bytes.
+fn call(id: u64) -> String {
+    let text = "x".repeat(64);
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\",\"params\":{{\"name\":\"echo__echo\",\"arguments\":\
+         {{\"text\":\"{text}\"}}}}}}\n"
+    )
+}

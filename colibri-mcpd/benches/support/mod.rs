@@ -1,0 +1,190 @@
+//! What the benchmarks of whole processes share: a server that does as little as it can, and daemons to measure.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use colibri_mcpd::chain::Recorder;
+use colibri_mcpd::confine::keeper;
+
+/// Does what this process was started for, if it is not to measure.
+pub fn played_a_part(arguments: &[String]) -> bool {
+    match arguments.get(1).map(String::as_str) {
+        Some("echo-server") => echo_server(),
+        Some("daemon-without-trail") => daemon_without_trail(&arguments[2..]),
+        Some(first) if first == keeper::ARGUMENT => {
+            let code = keeper::main(std::env::args_os().skip(2));
+            // ExitCode cannot be handed to the caller of a benchmark's main.
+            std::process::exit(if code == ExitCode::SUCCESS { 0 } else { 1 });
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// An MCP server that answers each call with its text, and does as little else as it can.
+fn echo_server() {
+    let mut input = BufReader::with_capacity(256 * 1024, io::stdin().lock());
+    let mut output = io::stdout().lock();
+    let (mut line, mut answers) = (Vec::new(), Vec::new());
+    while input.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+        let text = std::str::from_utf8(&line).unwrap_or_default();
+        let id = between(text, "\"id\":", ",").unwrap_or("null");
+        let result = if text.contains("\"method\":\"initialize\"") {
+            Some(r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"e","version":"1"}}"#.to_owned())
+        } else if text.contains("\"method\":\"tools/list\"") {
+            Some(r#"{"tools":[{"name":"echo","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}}]}"#.to_owned())
+        } else {
+            between(text, "\"text\":\"", "\"")
+                .map(|said| format!("{{\"content\":[{{\"type\":\"text\",\"text\":\"{said}\"}}]}}"))
+        };
+        match result {
+            Some(result) => answers
+                .extend_from_slice(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n").as_bytes()),
+            None if text.contains("\"id\":") => answers.extend_from_slice(
+                format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{{\"code\":-32601,\"message\":\"no\"}}}}\n")
+                    .as_bytes(),
+            ),
+            None => {}
+        }
+        line.clear();
+        if !input.buffer().contains(&b'\n') {
+            if output.write_all(&answers).and_then(|()| output.flush()).is_err() {
+                return;
+            }
+            answers.clear();
+        }
+    }
+}
+
+fn between<'t>(text: &'t str, before: &str, after: &str) -> Option<&'t str> {
+    let start = text.find(before)? + before.len();
+    let rest = &text[start..];
+    Some(&rest[..rest.find(after)?])
+}
+
+/// The daemon as it is, but with nowhere to record: shows what the trail costs.
+fn daemon_without_trail(arguments: &[String]) {
+    let arguments = std::iter::once("colibri-mcpd").chain(arguments.iter().map(String::as_str));
+    let config = colibri_mcpd::config::Flags::parse_from(arguments)
+        .resolve()
+        .expect("flags");
+    let runtime = colibri_mcpd::run::runtime().expect("runtime");
+    if let Err((_, message)) = runtime.block_on(colibri_mcpd::run::run(config, Recorder::Off)) {
+        eprintln!("{message}");
+    }
+}
+
+pub fn registry() -> String {
+    let program = std::env::current_exe().expect("own path").display().to_string();
+    format!(
+        "{{\"servers\":{{\"echo\":{{\"command\":\"{program}\",\"args\":[\"echo-server\"]}},\
+         \"fresh\":{{\"command\":\"{program}\",\"args\":[\"echo-server\"],\"isolation\":\"call\"}}}}}}"
+    )
+}
+
+pub fn connect(socket: &Path) -> UnixStream {
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        match UnixStream::connect(socket) {
+            Ok(stream) => return stream,
+            Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_micros(200)),
+            Err(error) => panic!("{}: {error}", socket.display()),
+        }
+    }
+}
+
+/// A daemon with the servers of [`registry`], which has looked at them.
+pub struct Daemon {
+    /// Its process.
+    pub child: Child,
+    /// Its socket.
+    pub socket: PathBuf,
+}
+
+impl Daemon {
+    pub fn start(directory: &Path, name: &str, command: &[String]) -> Daemon {
+        Daemon::start_with(directory, name, command, &[])
+    }
+
+    pub fn start_with(directory: &Path, name: &str, command: &[String], more: &[&str]) -> Daemon {
+        let daemon = Daemon::unused(directory, name, command, more);
+        daemon.look();
+        daemon
+    }
+
+    /// One that has answered its first message.
+    pub fn unused(directory: &Path, name: &str, command: &[String], more: &[&str]) -> Daemon {
+        let socket = directory.join(format!("{name}.sock"));
+        let child = Command::new(&command[0])
+            .args(&command[1..])
+            .arg("--socket")
+            .arg(&socket)
+            .arg("--external-config")
+            .arg(directory.join("registry.json"))
+            .arg("--state-dir")
+            .arg(directory.join(format!("state-{name}")))
+            .args(["--external-call", "--allow-root", "--log-level", "error"])
+            .args(more)
+            .spawn()
+            .expect("start the daemon");
+        drop(Session::open(&socket));
+        Daemon { child, socket }
+    }
+
+    /// Has it look at both servers once, so that calls find them in the catalogue.
+    pub fn look(&self) {
+        let mut session = Session::open(&self.socket);
+        session.send(br#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#);
+        session.send(b"\n");
+        session.read_lines(1);
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+        let _ = self.child.wait();
+    }
+}
+
+/// A connection after its handshake.
+pub struct Session(UnixStream);
+
+impl Session {
+    /// Opens one.
+    pub fn open(socket: &Path) -> Session {
+        let mut session = Session(connect(socket));
+        session.send(INITIALIZE.as_bytes());
+        session.read_lines(1);
+        session.send(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n");
+        session
+    }
+
+    /// Writes bytes.
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).expect("write");
+    }
+
+    /// Reads until this many lines have come, and tells how many it were.
+    pub fn read_lines(&mut self, least: usize) -> usize {
+        let mut buffer = vec![0; 256 * 1024];
+        let mut lines = 0;
+        while lines < least {
+            let read = self.0.read(&mut buffer).expect("read");
+            assert!(read > 0, "the connection ended");
+            lines += memchr::memchr_iter(b'\n', &buffer[..read]).count();
+        }
+        lines
+    }
+}
+
+/// The first line of a session.
+pub const INITIALIZE: &str = concat!(
+    r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","#,
+    r#""capabilities":{},"clientInfo":{"name":"b","version":"1"}}}"#,
+    "\n"
+);

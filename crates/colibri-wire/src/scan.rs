@@ -1,0 +1,250 @@
+//! One pass over a message: is it JSON, and where do its outer members stand.
+//!
+//! What is found are spans, which can be copied and kept. The pass says yes only where it is sure; what it does not
+//! take (another value than an object, more members or levels than it has room for, anything that is not JSON) is left
+//! to [`super::Json::parse`], which also words what is wrong.
+
+/// The members that a tape has room for.
+const MAX_MEMBERS: usize = 32;
+/// The most levels.
+const MAX_LEVELS: usize = 127;
+
+/// A member of an object: places in the text.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Entry {
+    /// The key, with its quotes.
+    pub(crate) key: (u32, u32),
+    pub(crate) value: (u32, u32),
+    /// 1 for a member of the message itself.
+    pub(crate) level: u8,
+}
+
+/// Where the outer members of a message stand. Made once and used for one message after the other.
+#[derive(Debug)]
+pub struct Tape {
+    entries: [Entry; MAX_MEMBERS],
+    count: usize,
+}
+
+impl Default for Tape {
+    fn default() -> Tape {
+        Tape {
+            entries: [Entry::default(); MAX_MEMBERS],
+            count: 0,
+        }
+    }
+}
+
+impl Tape {
+    /// The levels whose members are noted: envelope, `params` or `result`, `_meta` or `arguments`.
+    pub(crate) const NOTED: usize = 3;
+
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.entries[..self.count]
+    }
+
+    /// Reads a text. Tells where its object stands, or that it is nothing that this reads.
+    pub(crate) fn read(&mut self, text: &str) -> Option<(usize, usize)> {
+        self.count = 0;
+        u32::try_from(text.len()).ok()?;
+        let mut pass = Pass {
+            bytes: text.as_bytes(),
+            at: 0,
+        };
+        pass.space();
+        let start = pass.at;
+        if pass.peek()? != b'{' {
+            return None;
+        }
+        self.walk(&mut pass)?;
+        let end = pass.at;
+        pass.space();
+        (pass.at == text.len()).then_some((start, end))
+    }
+
+    fn walk(&mut self, pass: &mut Pass<'_>) -> Option<()> {
+        // A bit for each open level, the innermost last: whether it is an object.
+        let mut objects = 1u128;
+        let mut level = 1;
+        // The levels whose members are noted: objects from the message inwards, without a gap.
+        let mut noted = 1;
+        let mut open = [0; Tape::NOTED + 1];
+        let mut opened = true;
+        pass.at += 1;
+        loop {
+            pass.space();
+            let in_object = objects & 1 == 1;
+            let close = if in_object { b'}' } else { b']' };
+            let byte = pass.peek()?;
+            if byte == close {
+                pass.at += 1;
+                level -= 1;
+                objects >>= 1;
+                if level == 0 {
+                    return Some(());
+                }
+                noted = noted.min(level);
+                if noted == level {
+                    self.entries[open[level]].value.1 = pass.at as u32;
+                }
+                opened = false;
+                continue;
+            }
+            if !opened {
+                if byte != b',' {
+                    return None;
+                }
+                pass.at += 1;
+                pass.space();
+            }
+            if in_object {
+                let key = pass.at;
+                if pass.peek()? != b'"' {
+                    return None;
+                }
+                pass.string()?;
+                let key = (key as u32, pass.at as u32);
+                pass.space();
+                if pass.peek()? != b':' {
+                    return None;
+                }
+                pass.at += 1;
+                pass.space();
+                if noted == level {
+                    let entry = self.entries.get_mut(self.count)?;
+                    *entry = Entry {
+                        key,
+                        value: (pass.at as u32, 0),
+                        level: level as u8,
+                    };
+                    open[level] = self.count;
+                    self.count += 1;
+                }
+            }
+            match pass.peek()? {
+                byte @ (b'{' | b'[') => {
+                    let object = byte == b'{';
+                    if object && noted == level && level < Tape::NOTED {
+                        noted += 1;
+                    }
+                    level += 1;
+                    if level > MAX_LEVELS {
+                        return None;
+                    }
+                    objects = objects << 1 | u128::from(object);
+                    pass.at += 1;
+                    opened = true;
+                    continue;
+                }
+                b'"' => pass.string()?,
+                b'-' | b'0'..=b'9' => pass.number()?,
+                b't' => pass.word(b"true")?,
+                b'f' => pass.word(b"false")?,
+                b'n' => pass.word(b"null")?,
+                _ => return None,
+            }
+            if in_object && noted == level {
+                self.entries[open[level]].value.1 = pass.at as u32;
+            }
+            opened = false;
+        }
+    }
+}
+
+struct Pass<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Pass<'_> {
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    fn space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    fn word(&mut self, word: &[u8]) -> Option<()> {
+        let there = self.bytes[self.at..].starts_with(word);
+        self.at += word.len();
+        there.then_some(())
+    }
+
+    /// Most strings are short, and to begin a search with vectors takes longer than to look at a few bytes.
+    fn string(&mut self) -> Option<()> {
+        const FEW: usize = 32;
+        self.at += 1;
+        loop {
+            let few = &self.bytes[self.at..self.bytes.len().min(self.at + FEW)];
+            match few.iter().position(|byte| matches!(byte, b'"' | b'\\' | ..b' ')) {
+                Some(found) => self.at += found,
+                None => {
+                    let rest = self.bytes.get(self.at + few.len()..)?;
+                    let found = memchr::memchr2(b'"', b'\\', rest)?;
+                    if rest[..found]
+                        .iter()
+                        .fold(false, |control, byte| control | (*byte < b' '))
+                    {
+                        return None;
+                    }
+                    self.at += few.len() + found;
+                }
+            }
+            match self.peek()? {
+                b'"' => {
+                    self.at += 1;
+                    return Some(());
+                }
+                b'\\' => {
+                    self.at += 1;
+                    match self.peek()? {
+                        b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 1,
+                        b'u' => {
+                            let digits = self.bytes.get(self.at + 1..self.at + 5)?;
+                            if !digits.iter().all(u8::is_ascii_hexdigit) {
+                                return None;
+                            }
+                            self.at += 5;
+                        }
+                        _ => return None,
+                    }
+                }
+                _ => return None,
+            }
+        }
+    }
+
+    fn digits(&mut self) -> Option<()> {
+        let from = self.at;
+        while matches!(self.peek(), Some(b'0'..=b'9')) {
+            self.at += 1;
+        }
+        (self.at > from).then_some(())
+    }
+
+    fn number(&mut self) -> Option<()> {
+        if self.peek()? == b'-' {
+            self.at += 1;
+        }
+        if self.peek()? == b'0' {
+            self.at += 1;
+        } else {
+            self.digits()?;
+        }
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if matches!(self.peek(), Some(b'e' | b'E')) {
+            self.at += 1;
+            if matches!(self.peek(), Some(b'+' | b'-')) {
+                self.at += 1;
+            }
+            self.digits()?;
+        }
+        Some(())
+    }
+}
