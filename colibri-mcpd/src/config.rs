@@ -33,7 +33,7 @@ pub struct Flags {
     /// Open the write gate: tasks and cost mode may be changed [env: COLIBRI_MCP_WRITE=1]
     #[arg(long)]
     write: bool,
-    /// Open the external gate: tools of external servers may be called [env: COLIBRI_MCP_EXTERNAL_CALL=1]
+    /// Open the external-call gate: tools of external servers may be called [env: COLIBRI_MCP_EXTERNAL_CALL=1]
     #[arg(long)]
     external_call: bool,
     /// Refuse to start servers outside a jail [env: COLIBRI_MCP_REQUIRE_JAIL=1]
@@ -121,7 +121,7 @@ pub struct Config {
     pub skills: Vec<PathBuf>,
     /// The write gate.
     pub write: bool,
-    /// The external gate.
+    /// The external-call gate.
     pub external_call: bool,
     /// Only jailed servers.
     pub require_jail: bool,

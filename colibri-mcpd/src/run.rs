@@ -216,7 +216,7 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
     let metrics_listener = bound
         .transpose()
         .map_err(|error| (EXIT_UNAVAILABLE, error.to_string()))?;
-    info!(socket = %config.socket.display(), write = config.write, external = config.external_call, "listening");
+    info!(socket = %config.socket.display(), write = config.write, external_call = config.external_call, "listening");
     let daemon = Daemon::new(config, sources, chain, host, store, budget);
     let readers = metrics_listener.as_ref().map(|listener| async || listener.next().await);
     tokio::select! {

@@ -123,7 +123,7 @@ out=$(service colibri_mcp start 2>&1)
 report $? "service colibri_mcp start, with the samples alone" "$out"
 out=$(alice colibri-mcp status)
 report $? "alice: colibri-mcp status" "$out"
-is "both gates are closed" "write closed external call closed" \
+is "both gates are closed" "write closed external-call closed" \
 	"$(echo "$out" | sed -n 's/^\(.*\) gate  *\([a-z]*\).*/\1 \2/p' | tr '\n' ' ' | sed 's/ $//')"
 out=$(alice colibri-mcp servers)
 report $? "alice: colibri-mcp servers" "$out"

@@ -221,7 +221,7 @@ impl Place {
         command
     }
 
-    /// Starts a daemon with the external gate open, and waits until it listens.
+    /// Starts a daemon with the external-call gate open, and waits until it listens.
     pub fn start(&self, flags: &[&str]) -> Daemon<'_> {
         let mut all = vec!["--external-call"];
         all.extend(flags);

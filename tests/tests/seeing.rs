@@ -438,7 +438,7 @@ fn top_once_says_what_there_is_as_plain_text() {
         assert_eq!(numbers, ["2", "1", "0", "0"], "{text}");
         for part in [
             "colibri-mcpd ",
-            "gates: write closed, external call open",
+            "gates: write closed, external-call open",
             "backing off",
             "SERVER_DIED",
             "APPROVALS WAITING: 1",

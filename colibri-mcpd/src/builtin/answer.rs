@@ -79,7 +79,7 @@ fn outcome(summary: &str, structured: &impl Serialize) -> Result<ToolOutcome, Fa
 fn daemon_summary(daemon: &DaemonFacts) -> String {
     let gate = |open| if open { "open" } else { "closed" };
     let mut text = format!(
-        "colibri-mcpd {}, up {}, {} connected, socket {}\nGates: write {}, external call {}\nCost mode: {}\n",
+        "colibri-mcpd {}, up {}, {} connected, socket {}\nGates: write {}, external-call {}\nCost mode: {}\n",
         daemon.version,
         duration(daemon.uptime_s),
         counted(daemon.clients, "client"),

@@ -19,7 +19,7 @@ pub struct Overview {
     pub uptime_s: u64,
     /// Whether the write gate is open.
     pub write_gate: bool,
-    /// Whether the external call gate is open.
+    /// Whether the external-call gate is open.
     pub external_gate: bool,
     /// Connected clients.
     pub clients: u64,

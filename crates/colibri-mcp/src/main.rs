@@ -46,7 +46,7 @@ struct Cli {
     #[arg(long, env = "COLIBRI_MCP_WRITE", value_parser = FalseyValueParser::new())]
     write: bool,
 
-    /// Warns if the daemon's external call gate is closed.
+    /// Warns if the daemon's external-call gate is closed.
     #[arg(long, env = "COLIBRI_MCP_EXTERNAL_CALL", value_parser = FalseyValueParser::new())]
     external_call: bool,
 
@@ -175,7 +175,7 @@ fn warnings(daemon: &DaemonFacts, wanted: &[Gate], registry: Option<&Path>) -> V
             Gate::Write => (daemon.gates.write, "write", "--write (COLIBRI_MCP_WRITE=1)"),
             Gate::External => (
                 daemon.gates.external_call,
-                "external call",
+                "external-call",
                 "--external-call (COLIBRI_MCP_EXTERNAL_CALL=1)",
             ),
         };

@@ -90,10 +90,10 @@ fn absent(server: &ServerFacts, closed: bool, context: &Context) -> Option<Strin
             ))
         }
         _ if closed && context.narrow.contains(&Gate::External) => Some(format!(
-            "the tools of server {id} are not there: the external call gate is closed by --read-only"
+            "the tools of server {id} are not there: the external-call gate is closed by --read-only"
         )),
         _ if closed => Some(format!(
-            "the tools of server {id} are not there: the external call gate is closed; ask the operator to open it \
+            "the tools of server {id} are not there: the external-call gate is closed; ask the operator to open it \
              (colibri-mcpd --external-call)"
         )),
         ServerState::Starting => Some(format!("server {id} is still starting: try again in a moment")),

@@ -40,7 +40,7 @@ fn show(status: &Status) -> String {
     table.row(&[("socket", Style::Plain), (&daemon.socket, Style::Plain)]);
     table.row(&[("clients", Style::Plain), (&daemon.clients.to_string(), Style::Plain)]);
     table.row(&[("write gate", Style::Plain), gate(daemon.gates.write)]);
-    table.row(&[("external call gate", Style::Plain), gate(daemon.gates.external_call)]);
+    table.row(&[("external-call gate", Style::Plain), gate(daemon.gates.external_call)]);
     let jail = if daemon.require_jail {
         "required"
     } else {

@@ -89,7 +89,7 @@ struct Listed<'a> {
     tools: &'a [Box<RawValue>],
 }
 
-/// The tools of one external server by its own names, also while the external gate is closed.
+/// The tools of one external server by its own names, also while the external-call gate is closed.
 pub fn of_server(connection: &mut Connection, server: &str) -> Result<(Vec<Tool>, Box<RawValue>), RequestError> {
     let (answer, raw) =
         connection.own_tool::<ServerTools>("colibri_external_mcp_list_tools", &json!({ "server": server }))?;

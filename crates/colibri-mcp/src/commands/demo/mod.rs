@@ -65,7 +65,7 @@ fn show(stage: &Mutex<Stage>) -> Result<(), Failure> {
     let context = lock(stage).start()?;
     let mut connection = wait_for_daemon(stage, &context)?;
     say(&format!("   It listens on {}", context.socket.display()))?;
-    say("   Gates: external calls open, changing Colibri itself closed (the default).\n")?;
+    say("   Gates: external-call open, write closed (the default).\n")?;
 
     match &lock(stage).place {
         Place::Jail => say(&format!(

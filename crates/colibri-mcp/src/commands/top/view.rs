@@ -292,7 +292,7 @@ fn head(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
         ));
         let gate = |open| if open { "open" } else { "closed" };
         let mut second = format!(
-            "gates: write {}, external call {}",
+            "gates: write {}, external-call {}",
             gate(now.write_gate),
             gate(now.external_gate)
         );
@@ -690,7 +690,7 @@ mod tests {
             let all = rows.join("\n");
             for part in [
                 "colibri-mcpd 0.1.0, up 2 h: 3 clients, 2 calls in flight, 14 MiB",
-                "gates: write closed, external call open; trail: 1234 records, 4 not witnessed",
+                "gates: write closed, external-call open; trail: 1234 records, 4 not witnessed",
                 "SERVER",
                 "STATE",
                 "CALLS/S",
