@@ -352,9 +352,9 @@ fn task_line(task: &Task) -> String {
     format!(
         "{} [{}, priority {}] {}",
         task.id,
-        task.status.name(),
-        task.priority,
-        brief(&task.title, SUMMARY_TEXT_MAX)
+        task.said.status.name(),
+        task.said.priority,
+        brief(&task.said.title, SUMMARY_TEXT_MAX)
     )
 }
 

@@ -18,10 +18,10 @@ pub use definitions::{Definition, EXTERNAL_CALL_TOOL, Route, Tool, definition, d
 pub use facts::{ExternalTool, Offered, View};
 pub use skills::Skills;
 
-use crate::store::{Error, NewTask, PRIORITY_DEFAULT, PRIORITY_MAX, Store, TITLE_MAX, TaskFilter};
+use crate::store::{Error, PRIORITY_DEFAULT, PRIORITY_MAX, Store, TITLE_MAX, TaskFilter};
 use answer::refused;
 use arguments::{quoted, read};
-use colibri_api::{CostMode, TaskStatus};
+use colibri_api::{CostMode, NewTask, TaskStatus};
 use colibri_protocol::{Code, Failure};
 use inputs::{CallTool, CreateTask, IntakeTask, ListTasks, ListTools, Nothing, SetCostMode};
 

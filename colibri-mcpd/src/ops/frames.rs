@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
+use colibri_api::{Direction, TapClient, TapFrame};
 use colibri_text::{is_hidden, json_escape};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::policy::sounds_secret;
 use crate::servers::secrets::{REDACTED, Redactor};
-use crate::servers::tap::{Asker, Direction, Seen};
+use crate::servers::tap::{Asker, Seen};
 use colibri_wire::envelope::{Envelope, Kind};
 use colibri_wire::json::{Kind as JsonKind, string};
 use colibri_wire::{Edits, Json};
@@ -44,35 +45,6 @@ pub struct Describer {
     tap: Box<RawValue>,
     most: usize,
     calls: BTreeMap<(u64, u64), Known>,
-}
-
-/// A frame, described. Everything in it can be written to a terminal.
-#[derive(Debug, Serialize)]
-struct Described {
-    tap: Box<RawValue>,
-    /// Milliseconds since the epoch.
-    time: u64,
-    direction: &'static str,
-    process: u64,
-    pid: u32,
-    kind: &'static str,
-    /// The id between daemon and server; of a notification that speaks of a call, that call's.
-    id: Option<Box<RawValue>>,
-    client: Option<Client>,
-    method: Option<String>,
-    tool: Option<String>,
-    length: u64,
-    cut: bool,
-    frame: String,
-}
-
-/// Whose call it is.
-#[derive(Debug, Serialize)]
-struct Client {
-    connection: u64,
-    uid: u32,
-    pid: Option<i32>,
-    id: Box<RawValue>,
 }
 
 /// What an envelope says.
@@ -145,7 +117,7 @@ impl Describer {
         let client = known
             .as_ref()
             .and_then(|known| known.client.as_ref())
-            .map(|asker| Client {
+            .map(|asker| TapClient {
                 connection: asker.connection,
                 uid: asker.uid,
                 pid: asker.pid,
@@ -153,22 +125,18 @@ impl Describer {
             });
         let hidden = parsed.map_or(Cow::Borrowed(&*text), |json| hide_named(&text, json, 0));
         let (frame, cut) = limited(&redactor.redact(&hidden), self.most);
-        let described = Described {
+        let described = TapFrame {
             tap: self.tap.clone(),
             time: seen
                 .time
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |since| since.as_millis() as u64),
-            direction: match seen.direction {
-                Direction::ToServer => "to-server",
-                Direction::FromServer => "from-server",
-            },
+            direction: seen.direction,
             process: seen.process,
             pid: seen.pid,
-            kind: if seen.frame.is_empty() && seen.length > 0 {
-                "too long to be read"
-            } else {
-                told.kind
+            kind: match seen.frame.is_empty() && seen.length > 0 {
+                true => "too long to be read".to_owned(),
+                false => told.kind.to_owned(),
             },
             id,
             client,
@@ -201,7 +169,7 @@ fn known(asker: Asker) -> Known {
 }
 
 /// JSON text as a part of an answer; text that is none, as a string.
-fn raw(text: &str) -> Box<RawValue> {
+pub fn raw(text: &str) -> Box<RawValue> {
     RawValue::from_string(text.to_owned())
         .or_else(|_| to_raw_value(text))
         .unwrap_or_default()

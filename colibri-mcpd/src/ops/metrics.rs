@@ -17,14 +17,9 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use super::sys;
-use crate::chain::Recorder;
-use crate::chain::dispatch::COLIBRI;
-use crate::chain::metrics::Counted;
+use super::overview;
 use crate::daemon::Daemon;
-use crate::daemon::connections::Load;
-use crate::servers::{State, Viewer};
-use colibri_trail as trail;
+use colibri_api::{Overview, OverviewServer, ServerState as State};
 
 /// Readers that are served at one time; further ones are only closed.
 const MOST_READERS: usize = 16;
@@ -34,15 +29,6 @@ const LIMIT: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_millis(500);
 /// Longest HTTP request that is read, bytes.
 const MAX_REQUEST: usize = 8192;
-
-const STATES: [(State, &str); 6] = [
-    (State::Stopped, "stopped"),
-    (State::Starting, "starting"),
-    (State::Ready, "ready"),
-    (State::BackingOff, "backing_off"),
-    (State::Blocked, "blocked"),
-    (State::Failed, "failed"),
-];
 
 /// Serves metrics, to the `next` who connects, for as long as this is polled; never ends where nobody can.
 pub async fn serve(next: Option<impl AsyncFn() -> UnixStream>, daemon: &Arc<Daemon>) {
@@ -107,83 +93,40 @@ async fn answer(daemon: Arc<Daemon>, mut stream: UnixStream) -> io::Result<()> {
 
 fn render(daemon: &Daemon) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Snapshot::of(daemon)));
+    registry.register_collector(Box::new(Snapshot {
+        overview: overview::of(daemon, None, 0),
+        most_queued: daemon.connections().load().most_queued,
+    }));
     let mut text = String::new();
     text::encode(&mut text, &registry)?;
     Ok(text)
 }
 
-/// One server's numbers.
-#[derive(Debug)]
-struct OfServer {
-    id: String,
-    counted: Counted,
-    /// Not for the daemon itself.
-    state: Option<State>,
-    processes: usize,
-    in_flight: usize,
-    queued: usize,
-}
-
-/// The name of a gauge, its help, and how it is read.
-type Gauge = (&'static str, &'static str, fn(&OfServer) -> usize);
+/// Numbers of one name: its help, and the value of each server that has one.
+type Gauge<T> = (&'static str, &'static str, T);
 
 /// All numbers at one time.
 #[derive(Debug)]
 struct Snapshot {
-    uptime: Duration,
-    servers: Vec<OfServer>,
-    load: Load,
-    trail: Option<trail::Status>,
-    resident: Option<u64>,
+    overview: Overview,
+    /// Bytes queued for the client that is furthest behind.
+    most_queued: usize,
 }
 
 impl Snapshot {
-    fn of(daemon: &Daemon) -> Snapshot {
-        let own = OfServer {
-            id: COLIBRI.to_owned(),
-            counted: daemon.chain().metrics.counted(),
-            state: None,
-            processes: 0,
-            in_flight: 0,
-            queued: 0,
-        };
-        let mut servers = vec![own];
-        for server in daemon.host().servers().values() {
-            let sessions = server.sessions();
-            servers.push(OfServer {
-                id: server.id.to_string(),
-                counted: server.metrics.counted(),
-                state: Some(server.state(Viewer::Operator(None)).0),
-                processes: sessions.len(),
-                in_flight: sessions.iter().map(|(_, session)| session.in_flight()).sum(),
-                queued: sessions.iter().map(|(_, session)| session.queued()).sum(),
-            });
-        }
-        Snapshot {
-            uptime: daemon.started.elapsed(),
-            servers,
-            load: daemon.connections().load(),
-            trail: match &daemon.chain().recorder {
-                Recorder::Trail(trail) => Some(trail.status()),
-                Recorder::Off => None,
-            },
-            resident: sys::resident_bytes().ok(),
-        }
-    }
-
     fn calls(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let servers = &self.overview.servers;
         let help = "Finished calls.";
         let mut family = encoder.encode_descriptor("colibri_calls", help, None, MetricType::Counter)?;
-        for server in &self.servers {
+        for server in servers {
             family
                 .encode_family(&[("server", &*server.id)])?
-                .encode_counter::<NoLabelSet, _, u64>(&server.counted.calls(), None)?;
+                .encode_counter::<NoLabelSet, _, u64>(&server.calls.finished, None)?;
         }
         let help = "Failed calls, by code.";
         let mut family = encoder.encode_descriptor("colibri_call_errors", help, None, MetricType::Counter)?;
-        for server in &self.servers {
-            for (code, count) in &server.counted.errors {
+        for server in servers {
+            for (code, count) in &server.calls.errors {
                 family
                     .encode_family(&[("server", &*server.id), ("code", code)])?
                     .encode_counter::<NoLabelSet, _, u64>(count, None)?;
@@ -192,10 +135,14 @@ impl Snapshot {
         let help = "Time from a call's arrival to its answer.";
         let mut family =
             encoder.encode_descriptor("colibri_call_duration_seconds", help, None, MetricType::Histogram)?;
-        for OfServer { id, counted, .. } in &self.servers {
+        for OverviewServer { id, calls, .. } in servers {
+            let buckets = calls.buckets.iter();
+            let buckets: Vec<_> = buckets
+                .map(|(bound, count)| (bound.unwrap_or(f64::INFINITY), *count))
+                .collect();
             family
                 .encode_family(&[("server", &**id)])?
-                .encode_histogram::<NoLabelSet>(counted.seconds, counted.calls(), &counted.buckets, None)?;
+                .encode_histogram::<NoLabelSet>(calls.seconds, calls.finished, &buckets, None)?;
         }
         Ok(())
     }
@@ -203,15 +150,15 @@ impl Snapshot {
     fn states(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "1 for the state that a server is in.";
         let mut family = encoder.encode_descriptor("colibri_server_state", help, None, MetricType::Gauge)?;
-        for OfServer { id, state, .. } in &self.servers {
+        for OverviewServer { id, state, .. } in &self.overview.servers {
             let Some(state) = state else { continue };
-            for (other, name) in STATES {
+            for other in State::ALL {
                 family
-                    .encode_family(&[("server", &**id), ("state", name)])?
+                    .encode_family(&[("server", &**id), ("state", &other.name().replace(' ', "_"))])?
                     .encode_gauge(&u64::from(other == *state))?;
             }
         }
-        let gauges: [Gauge; 3] = [
+        let gauges: [Gauge<fn(&OverviewServer) -> u64>; 3] = [
             ("colibri_server_processes", "Processes that take calls.", |server| {
                 server.processes
             }),
@@ -228,53 +175,44 @@ impl Snapshot {
         ];
         for (name, help, value) in gauges {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for server in self.servers.iter().filter(|server| server.state.is_some()) {
+            for server in self.overview.servers.iter().filter(|server| server.state.is_some()) {
                 family
                     .encode_family(&[("server", &*server.id)])?
-                    .encode_gauge(&(value(server) as u64))?;
+                    .encode_gauge(&value(server))?;
             }
         }
         Ok(())
     }
-}
 
-impl Collector for Snapshot {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        self.calls(&mut encoder)?;
-        self.states(&mut encoder)?;
-        let Load {
-            clients,
-            in_flight,
-            queued,
-            most_queued,
-        } = self.load;
+    /// The daemon's own.
+    fn gauges(&self) -> Vec<Gauge<u64>> {
+        let all = &self.overview;
         let mut gauges = vec![
-            (
-                "colibri_uptime_seconds",
-                "Time since the daemon started.",
-                self.uptime.as_secs(),
-            ),
-            ("colibri_clients", "Connected clients.", clients as u64),
+            ("colibri_uptime_seconds", "Time since the daemon started.", all.uptime_s),
+            ("colibri_clients", "Connected clients.", all.clients),
             (
                 "colibri_calls_in_flight",
                 "Calls of all clients without an answer.",
-                in_flight as u64,
+                all.in_flight,
             ),
             (
                 "colibri_queued_bytes",
                 "Bytes queued for all clients and servers.",
-                queued as u64,
+                all.queued,
             ),
             (
                 "colibri_client_queued_bytes_max",
                 "Bytes queued for the client that is furthest behind.",
-                most_queued as u64,
+                self.most_queued as u64,
             ),
         ];
-        if let Some(bytes) = self.resident {
-            gauges.push(("process_resident_memory_bytes", "Resident memory of the daemon.", bytes));
-        }
-        if let Some(trail) = &self.trail {
+        let memory = "Resident memory of the daemon.";
+        gauges.extend(
+            all.resident
+                .map(|bytes| ("process_resident_memory_bytes", memory, bytes)),
+        );
+        if let Some(trail) = &all.trail {
+            let failing = "1 while records cannot be written and calls are refused.";
             gauges.extend([
                 ("colibri_trail_records", "Records of the trail.", trail.records),
                 (
@@ -287,14 +225,18 @@ impl Collector for Snapshot {
                     "Records that a witness vouches for.",
                     trail.witnessed,
                 ),
-                (
-                    "colibri_trail_failing",
-                    "1 while records cannot be written and calls are refused.",
-                    u64::from(trail.failing.is_some()),
-                ),
+                ("colibri_trail_failing", failing, u64::from(trail.failing.is_some())),
             ]);
         }
-        for (name, help, value) in gauges {
+        gauges
+    }
+}
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.calls(&mut encoder)?;
+        self.states(&mut encoder)?;
+        for (name, help, value) in self.gauges() {
             encoder
                 .encode_descriptor(name, help, None, MetricType::Gauge)?
                 .encode_gauge(&value)?;

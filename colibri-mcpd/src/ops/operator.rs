@@ -1,19 +1,19 @@
 //! The operator's methods, `colibri/…`: on the clients' socket, for whom the client policy calls an operator.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use colibri_api::{
-    self as api, Approval, Approvals, BlockedServer, Decided, PinAccepted, PinDiffs, PinList, PinState, PinsAccepted,
-    Reloaded,
+    Approvals, BlockedServer, Decided, DecisionAsked, PinAcceptAsked, PinDiffAsked, PinDiffs, PinList, PinRow, PinSeen,
+    PinSubject, PinsAccepted, PinsAsked, Reloaded,
 };
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tracing::{error, info};
 
 use super::reload::reload;
 use crate::chain::{Call, Client, Outcome};
 use crate::daemon::Daemon;
-use crate::policy::{Pending, PinRow, Pins, Rights, Standing, Subject};
+use crate::policy::{Pins, Rights};
 use colibri_protocol::{Answer, Code, Failure, RpcError, Version};
 use colibri_text::{brief, visible};
 use colibri_trail::Detail;
@@ -24,36 +24,18 @@ use colibri_wire::Json;
 pub enum Order {
     /// `colibri/approvals`: the calls that wait for a person.
     Approvals,
-    /// `colibri/approve` and `colibri/deny`, with `{"id": …}`.
-    Decide {
-        /// The waiting call.
-        id: String,
-        /// Whether it may be made.
-        approve: bool,
-    },
+    /// `colibri/approve`.
+    Approve(DecisionAsked),
+    /// `colibri/deny`.
+    Deny(DecisionAsked),
     /// `colibri/reload`: registry and client policy are read again.
     Reload,
-    /// `colibri/pins`, with `{"server": …}` for those of one: what is approved, and what waits to be.
-    Pins {
-        /// Of this server alone.
-        server: Option<String>,
-    },
-    /// `colibri/pin-diff`, with `{"server": …}` and `"tool"` or `"instructions": true` for one: what waits, against
-    /// what is approved.
-    PinDiff {
-        /// The server.
-        server: String,
-        /// Of this alone.
-        subject: Option<Subject>,
-    },
-    /// `colibri/pin-accept`, with `{"server": …, "accept": [{"tool": …, "sha256": …}, …]}`: what waits and was seen is
-    /// approved, all of it or nothing.
-    PinAccept {
-        /// The server.
-        server: String,
-        /// What was seen.
-        seen: Vec<(Subject, String)>,
-    },
+    /// `colibri/pins`: what is approved, and what waits to be.
+    Pins(PinsAsked),
+    /// `colibri/pin-diff`: what waits, against what is approved.
+    PinDiff(PinDiffAsked),
+    /// `colibri/pin-accept`: what waits and was seen is approved.
+    PinAccept(PinAcceptAsked),
 }
 
 impl Order {
@@ -65,59 +47,28 @@ impl Order {
         match method {
             "colibri/approvals" => Ok(Order::Approvals),
             "colibri/reload" => Ok(Order::Reload),
-            "colibri/approve" | "colibri/deny" => {
-                let id = params.and_then(|params| params.get("id")).and_then(|id| id.as_str());
-                let id = id.ok_or_else(|| RpcError::invalid_params("params.id must be the id of a waiting call"))?;
-                Ok(Order::Decide {
-                    id: id.into_owned(),
-                    approve: method == "colibri/approve",
-                })
-            }
-            "colibri/pins" => Ok(Order::Pins {
-                server: text(params, "server"),
-            }),
-            "colibri/pin-diff" => Ok(Order::PinDiff {
-                server: server(params)?,
-                subject: params.and_then(subject),
-            }),
-            "colibri/pin-accept" => {
-                let list = params.and_then(|params| params.get("accept"));
-                let seen = list.map(|list| {
-                    list.elements()
-                        .map(|one| Some((subject(one)?, text(Some(one), "sha256")?)))
-                });
-                let seen: Option<Vec<_>> = seen.and_then(Iterator::collect);
-                Ok(Order::PinAccept {
-                    server: server(params)?,
-                    seen: seen.filter(|seen| !seen.is_empty()).ok_or_else(|| {
-                        RpcError::invalid_params(
-                            "params.accept must be a list of {\"tool\": NAME or \"instructions\": true, \
-                             \"sha256\": HASH}",
-                        )
-                    })?,
-                })
-            }
+            "colibri/approve" => parameters(params).map(Order::Approve),
+            "colibri/deny" => parameters(params).map(Order::Deny),
+            "colibri/pins" => parameters(params).map(Order::Pins),
+            "colibri/pin-diff" => parameters(params).map(Order::PinDiff),
+            "colibri/pin-accept" => match parameters(params)? {
+                PinAcceptAsked { accept, .. } if accept.is_empty() => {
+                    Err(RpcError::invalid_params("params: accept must name what was seen"))
+                }
+                asked => Ok(Order::PinAccept(asked)),
+            },
             _ => Err(RpcError::method_not_found(method, Version::LATEST)),
         }
     }
 }
 
-fn text(params: Option<Json<'_>>, key: &str) -> Option<String> {
-    Some(params?.get(key)?.as_str()?.into_owned())
-}
-
-fn server(params: Option<Json<'_>>) -> Result<String, RpcError> {
-    text(params, "server").ok_or_else(|| RpcError::invalid_params("params.server must be the id of a server"))
-}
-
-/// What of a server is meant.
-fn subject(params: Json<'_>) -> Option<Subject> {
-    let instructions = params.get("instructions").and_then(|value| value.as_bool()) == Some(true);
-    match text(Some(params), "tool") {
-        Some(_) if instructions => None,
-        None => instructions.then_some(Subject::Instructions),
-        tool => tool.map(Subject::Tool),
-    }
+/// Reads an operator's parameters.
+///
+/// # Errors
+/// -32602, with the first thing that is wrong.
+pub fn parameters<T: DeserializeOwned>(params: Option<Json<'_>>) -> Result<T, RpcError> {
+    serde_json::from_str(params.map_or("{}", |params| params.text()))
+        .map_err(|error| RpcError::invalid_params(format!("params: {}", brief(&error.to_string(), 200))))
 }
 
 /// What an operator may do, if the caller is one.
@@ -145,10 +96,11 @@ pub fn answer(daemon: &Arc<Daemon>, call: &Call, order: &Order) -> Outcome {
     let by = call.client.caller.uid;
     let result = match order {
         Order::Approvals => {
-            let approvals = daemon.chain().approvals.list().iter().map(shown).collect();
+            let approvals = daemon.chain().approvals.list();
             json(&Approvals { approvals })
         }
-        Order::Decide { id, approve } => decide(daemon, id, *approve, by, rights.self_approve),
+        Order::Approve(asked) => decide(daemon, &asked.id, true, by, rights.self_approve),
+        Order::Deny(asked) => decide(daemon, &asked.id, false, by, rights.self_approve),
         Order::Reload => reload(daemon).and_then(|blocked| {
             let blocked = blocked
                 .into_iter()
@@ -159,9 +111,9 @@ pub fn answer(daemon: &Arc<Daemon>, call: &Call, order: &Order) -> Outcome {
                 blocked,
             })
         }),
-        Order::Pins { server } => list_pins(daemon, server.as_deref()),
-        Order::PinDiff { server, subject } => diff_pins(daemon, server, subject.as_ref()),
-        Order::PinAccept { server, seen } => accept_pins(daemon, server, seen, by),
+        Order::Pins(asked) => list_pins(daemon, asked.server.as_deref()),
+        Order::PinDiff(asked) => diff_pins(daemon, &asked.server, asked.subject.as_ref()),
+        Order::PinAccept(asked) => accept_pins(daemon, asked, by),
     };
     match result {
         Ok(result) => Outcome::Own {
@@ -194,7 +146,7 @@ fn decide(daemon: &Daemon, id: &str, approve: bool, by: u32, self_approve: bool)
         error!("a decision was not recorded: {error}");
     }
     json(&Decided {
-        decided: shown(&pending),
+        decided: pending,
         approved: approve,
     })
 }
@@ -204,19 +156,18 @@ const MOST_SHOWN: usize = 2 << 20;
 
 /// What is approved and what waits to be, of all servers or of one.
 fn list_pins(daemon: &Daemon, server: Option<&str>) -> Result<Vec<u8>, String> {
-    let rows = rows_of(daemon, server)?;
     json(&PinList {
-        pins: rows.iter().map(shown_pin).collect(),
+        pins: rows_of(daemon, server)?,
         look_alikes: daemon.table().look_alikes.iter().map(ToString::to_string).collect(),
     })
 }
 
 /// What of a server waits, or one thing of it, against what is approved.
-fn diff_pins(daemon: &Daemon, server: &str, subject: Option<&Subject>) -> Result<Vec<u8>, String> {
+fn diff_pins(daemon: &Daemon, server: &str, subject: Option<&PinSubject>) -> Result<Vec<u8>, String> {
     let rows = rows_of(daemon, Some(server))?;
     let wanted = subject.map(|subject| meant(&rows, subject));
     let (mut diffs, mut left_out, mut bytes) = (Vec::new(), 0, 0);
-    for row in &rows {
+    for row in rows {
         if row.waiting.is_none() || wanted.as_ref().is_some_and(|wanted| *wanted != row.subject) {
             continue;
         }
@@ -229,10 +180,10 @@ fn diff_pins(daemon: &Daemon, server: &str, subject: Option<&Subject>) -> Result
             left_out += 1;
             continue;
         }
-        diffs.push(api::PinRow {
+        diffs.push(PinRow {
             waiting: Some(difference.sha256),
             diff: Some(difference.text),
-            ..shown_pin(row)
+            ..row
         });
     }
     json(&PinDiffs {
@@ -243,16 +194,21 @@ fn diff_pins(daemon: &Daemon, server: &str, subject: Option<&Subject>) -> Result
 }
 
 /// Approves what waits of a server and was seen.
-fn accept_pins(daemon: &Daemon, server: &str, seen: &[(Subject, String)], by: u32) -> Result<Vec<u8>, String> {
+fn accept_pins(daemon: &Daemon, asked: &PinAcceptAsked, by: u32) -> Result<Vec<u8>, String> {
+    let server = &asked.server;
     let rows = rows_of(daemon, Some(server))?;
-    let seen: Vec<_> = seen
+    let accepted: Vec<PinSeen> = asked
+        .accept
         .iter()
-        .map(|(what, hash)| (meant(&rows, what), hash.clone()))
+        .map(|seen| PinSeen {
+            subject: meant(&rows, &seen.subject),
+            sha256: seen.sha256.clone(),
+        })
         .collect();
-    let accepted = pins(daemon)?.accept(server, &seen, by);
-    accepted.map_err(|error| error.to_string())?;
-    let mut accepted = Vec::new();
-    for (subject, sha256) in &seen {
+    pins(daemon)?
+        .accept(server, &accepted, by)
+        .map_err(|error| error.to_string())?;
+    for PinSeen { subject, sha256 } in &accepted {
         info!(server, by, sha256, "accepted: {subject}");
         let what = subject.to_string();
         let details = [
@@ -264,18 +220,12 @@ fn accept_pins(daemon: &Daemon, server: &str, seen: &[(Subject, String)], by: u3
         if let Err(error) = daemon.chain().recorder.event("pin-accepted", &details) {
             error!("what was accepted was not recorded: {error}");
         }
-        let (tool, instructions) = names(subject);
-        accepted.push(PinAccepted {
-            tool,
-            instructions,
-            sha256: sha256.clone(),
-        });
     }
     if let Some(server) = daemon.host().servers().get(server) {
         server.judge_again();
     }
     json(&PinsAccepted {
-        server: server.to_owned(),
+        server: server.clone(),
         accepted,
     })
 }
@@ -297,56 +247,14 @@ fn rows_of(daemon: &Daemon, server: Option<&str>) -> Result<Vec<PinRow>, String>
 }
 
 /// What a person means who can write a name with hidden characters only as it is shown.
-fn meant(rows: &[PinRow], subject: &Subject) -> Subject {
-    let Subject::Tool(name) = subject else {
+fn meant(rows: &[PinRow], subject: &PinSubject) -> PinSubject {
+    let PinSubject::Tool(name) = subject else {
         return subject.clone();
     };
-    let shown_so = |row: &&PinRow| matches!(&row.subject, Subject::Tool(tool) if visible(tool) == *name);
+    let shown_so = |row: &&PinRow| matches!(&row.subject, PinSubject::Tool(tool) if visible(tool) == *name);
     let exact = rows.iter().find(|row| row.subject == *subject);
     let row = exact.or_else(|| rows.iter().find(shown_so));
     row.map_or_else(|| subject.clone(), |row| row.subject.clone())
-}
-
-/// The members by which a subject is named.
-fn names(subject: &Subject) -> (Option<String>, bool) {
-    match subject {
-        Subject::Instructions => (None, true),
-        Subject::Tool(name) => (Some(name.clone()), false),
-    }
-}
-
-fn shown_pin(row: &PinRow) -> api::PinRow {
-    let (tool, instructions) = names(&row.subject);
-    api::PinRow {
-        server: row.server.clone(),
-        tool,
-        instructions,
-        state: match row.standing {
-            Standing::Approved => PinState::Approved,
-            Standing::New { .. } => PinState::New,
-            Standing::Changed { .. } => PinState::Changed,
-        },
-        reason: row.standing.reason(),
-        approved: row.approved.clone(),
-        by: row.by.clone(),
-        waiting: row.waiting.clone(),
-        diff: None,
-    }
-}
-
-/// A waiting call as operators are shown it.
-pub fn shown(pending: &Pending) -> Approval {
-    let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    Approval {
-        id: pending.id.clone(),
-        uid: pending.uid,
-        server: pending.server.clone(),
-        tool: pending.tool.clone(),
-        rule: pending.rule.clone(),
-        arguments: pending.arguments.clone(),
-        asked: seconds(pending.asked),
-        expires: seconds(pending.expires),
-    }
 }
 
 #[cfg(test)]
@@ -359,15 +267,18 @@ mod tests {
 
     #[test]
     fn orders_about_pins_say_what_they_are_about() {
-        assert_eq!(read("colibri/pins", "{}").unwrap(), Order::Pins { server: None });
-        let diff = |subject| Order::PinDiff {
-            server: "s".to_owned(),
-            subject,
+        let none = PinsAsked { server: None };
+        assert_eq!(read("colibri/pins", "{}").unwrap(), Order::Pins(none));
+        let diff = |subject| {
+            Order::PinDiff(PinDiffAsked {
+                server: "s".to_owned(),
+                subject,
+            })
         };
         assert_eq!(read("colibri/pin-diff", r#"{"server":"s"}"#).unwrap(), diff(None));
         assert_eq!(
             read("colibri/pin-diff", r#"{"server":"s","instructions":true}"#).unwrap(),
-            diff(Some(Subject::Instructions))
+            diff(Some(PinSubject::Instructions))
         );
         assert!(read("colibri/pin-diff", "{}").is_err());
         assert_eq!(
@@ -376,13 +287,18 @@ mod tests {
                 r#"{"server":"s","accept":[{"tool":"t","sha256":"ab"},{"instructions":true,"sha256":"cd"}]}"#
             )
             .unwrap(),
-            Order::PinAccept {
+            Order::PinAccept(PinAcceptAsked {
                 server: "s".to_owned(),
-                seen: vec![
-                    (Subject::Tool("t".to_owned()), "ab".to_owned()),
-                    (Subject::Instructions, "cd".to_owned())
-                ],
-            }
+                accept: [
+                    (PinSubject::Tool("t".to_owned()), "ab"),
+                    (PinSubject::Instructions, "cd")
+                ]
+                .map(|(subject, sha256)| PinSeen {
+                    subject,
+                    sha256: sha256.to_owned()
+                })
+                .into(),
+            })
         );
         for bad in [
             r#"{"server":"s"}"#,

@@ -4,7 +4,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use colibri_api::{CallCounts, Overview, OverviewServer, TrailFacts, TrailRow};
 
-use super::operator::shown;
 use super::sys;
 use crate::chain::Recorder;
 use crate::chain::dispatch::COLIBRI;
@@ -14,8 +13,8 @@ use crate::policy::Gate;
 use crate::servers::Viewer;
 use colibri_trail::{self as trail, Shown};
 
-/// The overview for an operator, with so many of the trail's last records. Reads files: not for a thread that serves clients.
-pub fn of(daemon: &Daemon, operator: u32, tail: usize) -> Overview {
+/// The overview for an operator, or for nobody in particular, with so many of the trail's last records. Reads files: not for a thread that serves clients.
+pub fn of(daemon: &Daemon, operator: Option<u32>, tail: u64) -> Overview {
     let load = daemon.connections().load();
     let gates = **daemon.chain().rules.gates.load();
     let own = OverviewServer {
@@ -33,7 +32,7 @@ pub fn of(daemon: &Daemon, operator: u32, tail: usize) -> Overview {
     };
     let mut servers = vec![own];
     for server in daemon.host().servers().values() {
-        let (state, reason, since) = server.state(Viewer::Operator(Some(operator)));
+        let (state, reason, since) = server.state(Viewer::Operator(operator));
         let sessions = server.sessions();
         let (catalogue, judgement) = server.definitions();
         servers.push(OverviewServer {
@@ -63,7 +62,7 @@ pub fn of(daemon: &Daemon, operator: u32, tail: usize) -> Overview {
         registry_error: daemon.registry_error(),
         state_dir: Some(daemon.config.state_dir.to_string_lossy().into_owned()),
         servers,
-        approvals: daemon.chain().approvals.list().iter().map(shown).collect(),
+        approvals: daemon.chain().approvals.list(),
         trail: trail_of(daemon, tail),
     }
 }
@@ -90,14 +89,14 @@ fn counted(counted: &Counted) -> CallCounts {
     }
 }
 
-fn trail_of(daemon: &Daemon, most: usize) -> Option<TrailFacts> {
+fn trail_of(daemon: &Daemon, most: u64) -> Option<TrailFacts> {
     let Recorder::Trail(trail) = &daemon.chain().recorder else {
         return None;
     };
     let status = trail.status();
     let mut tail = Vec::new();
     if let Some(segment) = status.segment.as_deref().filter(|_| most > 0)
-        && let Err(error) = trail::tail(segment, most, &mut |record| tail.push(row_of(&record)))
+        && let Err(error) = trail::tail(segment, most as usize, &mut |record| tail.push(row_of(&record)))
     {
         tracing::debug!("the end of the trail could not be read: {error}");
     }

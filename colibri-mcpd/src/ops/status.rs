@@ -13,10 +13,10 @@ use crate::chain::{Client, Recorder};
 use crate::confine::Processes;
 use crate::daemon::Daemon;
 use crate::policy::{GateState, LookAlike, Rights};
-use crate::servers::{Isolation, Server, Transport, Viewer};
+use crate::servers::{Server, Transport, Viewer};
 use colibri_api::{
-    CostMode, DaemonFacts, OpenGates, RegistryFacts, ServerFacts, ServerIsolation, ServerJail, ServerProcess,
-    ServerTransport, UnseenServer,
+    CostMode, DaemonFacts, OpenGates, RegistryFacts, ServerFacts, ServerJail, ServerProcess, ServerTransport,
+    UnseenServer,
 };
 
 /// The facts as one client may see them.
@@ -198,12 +198,7 @@ fn server_facts(server: &Server, viewer: Viewer, all: &Processes) -> ServerFacts
         state,
         reason,
         since: milliseconds(since),
-        isolation: match server.isolation {
-            Isolation::User => ServerIsolation::User,
-            Isolation::Shared => ServerIsolation::Shared,
-            Isolation::Client => ServerIsolation::Client,
-            Isolation::Call => ServerIsolation::Call,
-        },
+        isolation: server.isolation,
         tools: catalogue.tools.len() as u64,
         tools_blocked: judgement.blocked().count() as u64,
         instructions_blocked: !judgement.instructions.is_approved(),

@@ -7,10 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use colibri_api::{OverviewAsked, TapAsked, TapDropped, Tapping};
+use serde::Serialize;
+use serde_json::json;
+use serde_json::value::RawValue;
 use tokio::time::sleep;
 
-use super::frames::{Describer, SHORT, notification};
+use super::frames::{Describer, SHORT, notification, raw};
 use super::{operator, overview};
 use crate::chain::{Call, Chain, Client, Failure, Outcome, Parked};
 use crate::daemon::Daemon;
@@ -37,20 +40,10 @@ const MOST_TAIL: u64 = 200;
 /// What an operator watches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Watch {
-    /// `colibri/tap`, with `{"server": …, "full": …}`: the frames of a server.
-    Tap {
-        /// Which.
-        server: String,
-        /// Whether frames are shown whole.
-        full: bool,
-    },
-    /// `colibri/overview`, with `{"every_ms": …, "tail": …}`: the state of everything.
-    Overview {
-        /// How often; without it, once, as the result.
-        every: Option<Duration>,
-        /// Records of the trail.
-        tail: usize,
-    },
+    /// `colibri/tap`: the frames of a server.
+    Tap(TapAsked),
+    /// `colibri/overview`: the state of everything.
+    Overview(OverviewAsked),
 }
 
 impl Watch {
@@ -59,38 +52,23 @@ impl Watch {
     /// # Errors
     /// -32602 for parameters that are not as they must be.
     pub fn read(method: &str, params: Option<Json<'_>>) -> Option<Result<Watch, RpcError>> {
-        let get = |key| params.and_then(|params| params.get(key));
         match method {
-            "colibri/tap" => {
-                let server = get("server").and_then(|server| server.as_str());
-                let full = get("full").map_or(Some(false), |full| full.as_bool());
-                Some(match (server, full) {
-                    (Some(server), Some(full)) => Ok(Watch::Tap {
-                        server: server.into_owned(),
-                        full,
-                    }),
-                    (None, _) => Err(RpcError::invalid_params("params.server must be the id of a server")),
-                    (_, None) => Err(RpcError::invalid_params("params.full must be true or false")),
-                })
-            }
-            "colibri/overview" => {
-                let every = get("every_ms").map(|every| every.as_u64().filter(|every| EVERY_MS.contains(every)));
-                let tail = get("tail").map_or(Some(0), |tail| tail.as_u64());
-                Some(match (every, tail) {
-                    (Some(None), _) => Err(RpcError::invalid_params(format!(
+            "colibri/tap" => Some(operator::parameters(params).map(Watch::Tap)),
+            "colibri/overview" => Some(operator::parameters(params).and_then(|asked: OverviewAsked| {
+                if asked.every_ms.is_some_and(|every| !EVERY_MS.contains(&every)) {
+                    return Err(RpcError::invalid_params(format!(
                         "params.every_ms must be a number of milliseconds, {} to {}",
                         EVERY_MS.start(),
                         EVERY_MS.end()
-                    ))),
-                    (_, Some(tail @ 0..=MOST_TAIL)) => Ok(Watch::Overview {
-                        every: every.flatten().map(Duration::from_millis),
-                        tail: tail as usize,
-                    }),
-                    (..) => Err(RpcError::invalid_params(format!(
+                    )));
+                }
+                if asked.tail > MOST_TAIL {
+                    return Err(RpcError::invalid_params(format!(
                         "params.tail must be 0 to {MOST_TAIL}"
-                    ))),
-                })
-            }
+                    )));
+                }
+                Ok(Watch::Overview(asked))
+            })),
             _ => None,
         }
     }
@@ -103,35 +81,37 @@ pub fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Call, watch: &Watch
         return refuse(call, Outcome::Failed(failure));
     }
     match watch {
-        Watch::Tap { server, full } => match open(daemon, &call, server, *full) {
+        Watch::Tap(TapAsked { server, full }) => match open(daemon, &call, server, *full) {
             Err(outcome) => refuse(call, outcome),
             Ok((server, tap)) => {
                 let describer = describer(&call, &server, *full, daemon.limits.frame);
                 let stream = Stream::begin(daemon, chain, call);
-                let begun = json!({
-                    "tap": stream.id(), "server": &*server.id, "state": server.state(Viewer::Operator(None)).0.name(),
-                    "processes": server.sessions().len(),
-                });
+                let begun = Tapping {
+                    tap: stream.id(),
+                    server: server.id.to_string(),
+                    state: server.state(Viewer::Operator(None)).0,
+                    processes: server.sessions().len() as u64,
+                };
                 if stream.send("colibri/tapping", &begun) {
                     tokio::spawn(frames(stream, tap, describer));
                 }
             }
         },
-        Watch::Overview { every: None, tail } => {
+        Watch::Overview(OverviewAsked { every_ms: None, tail }) => {
             let (daemon, chain, tail) = (daemon.clone(), chain.clone(), *tail);
             let operator = call.client.caller.uid;
             tokio::task::spawn_blocking(move || {
-                let overview = json!(overview::of(&daemon, operator, tail));
+                let overview = json!(overview::of(&daemon, Some(operator), tail));
                 let answer = Answer::Result(overview.to_string().into_bytes());
                 chain.finish(vec![(call, Outcome::Own { answer, failed: false })]);
             });
         }
-        Watch::Overview {
-            every: Some(every),
+        Watch::Overview(OverviewAsked {
+            every_ms: Some(every),
             tail,
-        } => {
+        }) => {
             let stream = Stream::begin(daemon, chain, call);
-            tokio::spawn(overviews(stream, *every, *tail));
+            tokio::spawn(overviews(stream, Duration::from_millis(*every), *tail));
         }
     }
 }
@@ -219,7 +199,7 @@ impl Stream {
         true
     }
 
-    fn send(&self, method: &str, params: &Value) -> bool {
+    fn send(&self, method: &str, params: &impl Serialize) -> bool {
         self.client.outbox.push(&notification(method, params))
     }
 
@@ -231,8 +211,8 @@ impl Stream {
     }
 
     /// The id of the request, as JSON.
-    fn id(&self) -> Value {
-        serde_json::from_str(&self.id).unwrap_or_default()
+    fn id(&self) -> Box<RawValue> {
+        raw(&self.id)
     }
 }
 
@@ -265,7 +245,11 @@ async fn frames(stream: Stream, tap: Tap, mut describer: Describer) {
                 return;
             }
         }
-        if dropped > 0 && !stream.send("colibri/dropped", &json!({ "tap": stream.id(), "frames": dropped })) {
+        let lost = TapDropped {
+            tap: stream.id(),
+            frames: dropped,
+        };
+        if dropped > 0 && !stream.send("colibri/dropped", &lost) {
             return;
         }
         if let Some(why) = ended {
@@ -274,7 +258,7 @@ async fn frames(stream: Stream, tap: Tap, mut describer: Describer) {
     }
 }
 
-async fn overviews(stream: Stream, every: Duration, tail: usize) {
+async fn overviews(stream: Stream, every: Duration, tail: u64) {
     loop {
         if let Some(why) = stream.refused() {
             return stream.end(why);
@@ -283,7 +267,8 @@ async fn overviews(stream: Stream, every: Duration, tail: usize) {
             return;
         }
         let (daemon, operator) = (stream.daemon.clone(), stream.client.caller.uid);
-        let Ok(overview) = tokio::task::spawn_blocking(move || json!(overview::of(&daemon, operator, tail))).await
+        let Ok(overview) =
+            tokio::task::spawn_blocking(move || json!(overview::of(&daemon, Some(operator), tail))).await
         else {
             return stream.end("the overview could not be made");
         };
@@ -312,17 +297,20 @@ mod tests {
         let server = "git".to_owned();
         assert_eq!(
             tap(r#"{"server":"git","full":true}"#).unwrap(),
-            Watch::Tap { server, full: true }
+            Watch::Tap(TapAsked { server, full: true })
         );
         for wrong in [r#"{}"#, r#"{"server":1}"#, r#"{"server":"git","full":1}"#, "[]"] {
             assert!(tap(wrong).is_err(), "{wrong}");
         }
         let overview = |params| read("colibri/overview", params).unwrap();
-        assert_eq!(overview("{}").unwrap(), Watch::Overview { every: None, tail: 0 });
-        let every = Some(Duration::from_secs(2));
+        assert_eq!(overview("{}").unwrap(), Watch::Overview(OverviewAsked::default()));
+        let asked = OverviewAsked {
+            every_ms: Some(2000),
+            tail: 9,
+        };
         assert_eq!(
             overview(r#"{"every_ms":2000,"tail":9}"#).unwrap(),
-            Watch::Overview { every, tail: 9 }
+            Watch::Overview(asked)
         );
         for wrong in [
             r#"{"every_ms":0}"#,

@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use colibri_api::Approval;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -55,27 +56,6 @@ pub enum Decision {
     Expired,
 }
 
-/// A call as approvers see it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pending {
-    /// What to name when deciding: eight hexadecimal digits.
-    pub id: String,
-    /// The uid that made the call.
-    pub uid: u32,
-    /// The server.
-    pub server: String,
-    /// The server's own name of the tool.
-    pub tool: String,
-    /// The rule that asks for a person.
-    pub rule: String,
-    /// The arguments as [`summary`] shows them.
-    pub arguments: String,
-    /// When it was made.
-    pub asked: SystemTime,
-    /// When it is given up.
-    pub expires: SystemTime,
-}
-
 /// Why a decision was not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecideError {
@@ -88,7 +68,8 @@ pub enum DecideError {
 }
 
 struct Entry {
-    shown: Pending,
+    shown: Approval,
+    since: Instant,
     answer: oneshot::Sender<Decision>,
 }
 
@@ -148,38 +129,45 @@ impl Approvals {
             }
         };
         let (sender, answer) = oneshot::channel();
-        let asked = SystemTime::now();
-        let shown = Pending {
+        let since = Instant::now();
+        let asked = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let shown = Approval {
             id: id.clone(),
             uid,
             server: server.to_owned(),
             tool: tool.to_owned(),
             rule: rule.to_owned(),
             arguments,
-            asked,
-            expires: asked + self.expiry,
+            asked: asked.as_secs(),
+            expires: asked.saturating_add(self.expiry).as_secs(),
         };
-        waiting.insert(id.clone(), Entry { shown, answer: sender });
+        let entry = Entry {
+            shown,
+            since,
+            answer: sender,
+        };
+        waiting.insert(id.clone(), entry);
         Ok(Waiting {
             id,
             answer,
-            until: Instant::now() + self.expiry,
+            until: since + self.expiry,
             waiting: self.waiting.clone(),
         })
     }
 
     /// The calls that wait, the oldest first.
-    pub fn list(&self) -> Vec<Pending> {
-        let mut list: Vec<Pending> = lock(&self.waiting).values().map(|entry| entry.shown.clone()).collect();
-        list.sort_by(|a, b| (a.asked, &a.id).cmp(&(b.asked, &b.id)));
-        list
+    pub fn list(&self) -> Vec<Approval> {
+        let waiting = lock(&self.waiting);
+        let mut list: Vec<_> = waiting.values().collect();
+        list.sort_by_key(|entry| (entry.since, &entry.shown.id));
+        list.into_iter().map(|entry| entry.shown.clone()).collect()
     }
 
     /// Decides about a call, once. That `by` is an operator at all is for the caller to check.
     ///
     /// # Errors
     /// No such call, or an approver who made it and has no `self_approve`. Denying one's own call is always possible.
-    pub fn decide(&self, id: &str, approve: bool, by: u32, self_approve: bool) -> Result<Pending, DecideError> {
+    pub fn decide(&self, id: &str, approve: bool, by: u32, self_approve: bool) -> Result<Approval, DecideError> {
         let mut waiting = lock(&self.waiting);
         let shown = id.to_owned();
         let gone = || DecideError::NotWaiting(brief(&shown, 20));

@@ -18,7 +18,7 @@ pub mod shares;
 mod strict_json;
 mod tool_rules;
 
-pub use approvals::{Approvals, DEFAULT_EXPIRY, DecideError, Decision, Pending, Waiting, sounds_secret, summary};
+pub use approvals::{Approvals, DEFAULT_EXPIRY, DecideError, Decision, Waiting, sounds_secret, summary};
 pub use check::ToolCheck;
 pub use clients::{Accounts, Clients, Rights, SystemAccounts};
 pub use confusables::{LookAlike, look_alikes, skeleton};
@@ -26,7 +26,7 @@ pub use contract::Contract;
 pub use file::FileError;
 pub use gates::{Caller, CallerGates, Gate, GateState, Gates};
 pub use pattern::Pattern;
-pub use pins::{Judgement, PinError, PinRow, Pins, Standing, Subject, Trust};
+pub use pins::{Judgement, PinError, Pins, Standing, Trust};
 pub use rules::{Rules, Verdict};
 pub use schema::{Fit, Schema, SchemaError};
 pub use shares::{Share, Shares};

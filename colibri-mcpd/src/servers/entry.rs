@@ -10,6 +10,7 @@ use colibri_registry::value::{one_of, path, size, unique};
 use colibri_registry::{Command, Registry, Value, secret_or_text};
 
 use crate::policy::ToolRules;
+pub use colibri_api::ServerIsolation as Isolation;
 
 /// One server.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,19 +59,6 @@ pub enum Transport {
         /// Request headers, by name.
         headers: BTreeMap<String, Value>,
     },
-}
-
-/// Which callers share a server process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Isolation {
-    /// One process for each uid that calls.
-    User,
-    /// One process for all.
-    Shared,
-    /// One process a connection.
-    Client,
-    /// One process a call.
-    Call,
 }
 
 /// The four time limits; `None`: the daemon's default.
@@ -170,20 +158,8 @@ fn entry(keys: &Object<'_>, base: colibri_registry::Entry) -> Result<Entry, Erro
             .map(Duration::from_secs),
         total: milliseconds("total_timeout_ms")?,
     };
-    let isolation = keys
-        .get("isolation")
-        .map(|v| {
-            one_of(
-                v,
-                &[
-                    ("user", Isolation::User),
-                    ("shared", Isolation::Shared),
-                    ("client", Isolation::Client),
-                    ("call", Isolation::Call),
-                ],
-            )
-        })
-        .transpose()?;
+    let isolations = Isolation::ALL.map(|isolation| (isolation.name(), isolation));
+    let isolation = keys.get("isolation").map(|v| one_of(v, &isolations)).transpose()?;
     let may_ask = match keys.get("may_ask") {
         None => vec!["elicitation".to_owned()],
         Some(list) => unique(list, |item| {

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 
 use crate::chain::Call;
+pub use colibri_api::Direction;
 use colibri_wire::json::string;
 
 /// The most taps of one server at one time.
@@ -32,15 +33,6 @@ const MOST_KEPT: usize = 256;
 
 fn kept(name: &str) -> String {
     name.chars().take(MOST_KEPT).collect()
-}
-
-/// Which way a frame went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// From the daemon.
-    ToServer,
-    /// From the server.
-    FromServer,
 }
 
 /// Whose call it is.

@@ -17,7 +17,8 @@ impl Store {
                 .query_row([], |row| row.get(0))
                 .optional()?;
             name.map_or(Ok(CostMode::default()), |name| {
-                CostMode::from_name(&name).ok_or_else(|| unexpected(0, format!("no cost mode: {name:?}")))
+                name.parse()
+                    .map_err(|_| unexpected(0, format!("no cost mode: {name:?}")))
             })
         })
     }

@@ -16,9 +16,9 @@ pub use catalogue::{CatalogueEntry, CatalogueKey};
 pub use database::Store;
 pub use error::{Error, TASKS_MAX};
 pub use task::{
-    CAPABILITIES_MAX, CAPABILITY_MAX, DESCRIPTION_MAX, LABEL_MAX, NewTask, PAGE_DEFAULT, PAGE_MAX, PRIORITY_DEFAULT,
+    CAPABILITIES_MAX, CAPABILITY_MAX, DESCRIPTION_MAX, LABEL_MAX, PAGE_DEFAULT, PAGE_MAX, PRIORITY_DEFAULT,
     PRIORITY_MAX, TITLE_MAX, TaskFilter,
 };
 
 #[cfg(test)]
-mod survival;
+mod tests;

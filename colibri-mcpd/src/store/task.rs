@@ -2,7 +2,7 @@
 
 use super::database::{Store, now_ms, unexpected};
 use super::error::{CursorError, Error, TASKS_MAX};
-use colibri_api::{Task, TaskStatus, Tasks};
+use colibri_api::{NewTask, Task, TaskStatus, Tasks};
 use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, Row, TransactionBehavior, params_from_iter};
 use sha2::{Digest, Sha256};
@@ -25,25 +25,6 @@ pub const PRIORITY_DEFAULT: u8 = 5;
 pub const PAGE_MAX: u32 = 100;
 /// The tasks of a page for which no limit was said.
 pub const PAGE_DEFAULT: u32 = 50;
-/// A task to be created. Lengths are the caller's to check.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewTask {
-    /// One line.
-    pub title: String,
-    /// The rest.
-    pub description: String,
-    /// Where it comes from.
-    pub source: String,
-    /// Where it stands at first.
-    pub status: TaskStatus,
-    /// What somebody must be able to do to take it.
-    pub required_capabilities: Vec<String>,
-    /// 0 to [`PRIORITY_MAX`].
-    pub priority: u8,
-    /// The uid that creates it.
-    pub created_by: u32,
-}
-
 /// Which tasks to list; what is `None` does not restrict.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TaskFilter {
@@ -91,7 +72,7 @@ impl TaskFilter {
 }
 
 impl Store {
-    /// Adds a task and returns it as stored.
+    /// Adds a task and returns it as stored. Lengths are the caller's to check.
     ///
     /// # Errors
     /// [`Error::Full`] at [`TASKS_MAX`]; [`Error::Sqlite`].
@@ -130,13 +111,7 @@ impl Store {
         })?;
         Ok(Task {
             id: id.unsigned_abs(),
-            title: new.title,
-            description: new.description,
-            source: new.source,
-            status: new.status,
-            required_capabilities: new.required_capabilities,
-            priority: new.priority,
-            created_by: new.created_by,
+            said: new,
             created_at: now.unsigned_abs(),
             updated_at: now.unsigned_abs(),
         })
@@ -209,14 +184,18 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Task> {
     let number = |column| row.get::<_, i64>(column).map(i64::unsigned_abs);
     Ok(Task {
         id: number(0)?,
-        title: row.get(1)?,
-        description: row.get(2)?,
-        source: row.get(3)?,
-        status: TaskStatus::from_name(&status).ok_or_else(|| unexpected(4, format!("no task status: {status:?}")))?,
-        required_capabilities: serde_json::from_str(&capabilities)
-            .map_err(|e| unexpected(5, format!("required capabilities: {e}")))?,
-        priority: row.get(6)?,
-        created_by: row.get(7)?,
+        said: NewTask {
+            title: row.get(1)?,
+            description: row.get(2)?,
+            source: row.get(3)?,
+            status: status
+                .parse()
+                .map_err(|_| unexpected(4, format!("no task status: {status:?}")))?,
+            required_capabilities: serde_json::from_str(&capabilities)
+                .map_err(|e| unexpected(5, format!("required capabilities: {e}")))?,
+            priority: row.get(6)?,
+            created_by: row.get(7)?,
+        },
         created_at: number(8)?,
         updated_at: number(9)?,
     })
@@ -338,7 +317,7 @@ mod tests {
                     .unwrap()
                     .tasks
                     .into_iter()
-                    .map(|t| t.title),
+                    .map(|t| t.said.title),
             );
         }
         assert_eq!(titles.len(), 80);

@@ -3,39 +3,23 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How generous the budgets are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum CostMode {
-    /// Small budgets.
-    Fast,
-    /// The default.
-    #[default]
-    Smart,
-    /// Large budgets.
-    Max,
+use crate::named::named;
+
+named! {
+    /// How generous the budgets are.
+    #[derive(Default)]
+    pub enum CostMode {
+        /// Small budgets.
+        Fast = "fast",
+        /// The default.
+        #[default]
+        Smart = "smart",
+        /// Large budgets.
+        Max = "max",
+    }
 }
 
 impl CostMode {
-    /// All modes, smallest budgets first.
-    pub const ALL: [Self; 3] = [Self::Fast, Self::Smart, Self::Max];
-
-    /// The name: `fast`, `smart` or `max`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fast => "fast",
-            Self::Smart => "smart",
-            Self::Max => "max",
-        }
-    }
-
-    /// The mode of this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|mode| mode.name() == name)
-    }
-
     /// What the mode allows.
     #[must_use]
     pub fn budgets(self) -> Budgets {

@@ -3,6 +3,7 @@
 //! An answer is one type here: the daemon makes it, its JSON Schema is derived from it ([`schema`]), the client reads it.
 
 mod cost;
+mod named;
 mod operator;
 mod overview;
 pub mod paths;
@@ -10,18 +11,21 @@ mod priv_mode;
 pub mod schema;
 mod servers;
 mod status;
+mod tap;
 mod tasks;
 
 pub use cost::{Budgets, CostMode, CostModeSet};
+pub use named::UnknownName;
 pub use operator::{
-    Approval, Approvals, BlockedServer, Decided, PinAccepted, PinDiffs, PinList, PinRow, PinState, PinsAccepted,
-    Reloaded,
+    Approval, Approvals, BlockedServer, Decided, DecisionAsked, PinAcceptAsked, PinDiffAsked, PinDiffs, PinList,
+    PinRow, PinSeen, PinState, PinSubject, PinsAccepted, PinsAsked, Reloaded,
 };
 pub use overview::{CallCounts, Overview, OverviewServer, TrailFacts, TrailRow};
-pub use priv_mode::{HELPER, PrivMode, UnknownPrivMode};
+pub use priv_mode::{HELPER, PrivMode};
 pub use servers::{
     ServerFacts, ServerIsolation, ServerJail, ServerProcess, ServerState, ServerTool, ServerTools, ServerTransport,
     Servers, UnseenServer,
 };
 pub use status::{DaemonFacts, OpenGates, RegistryFacts, ServerCounts, Snapshot, Status};
-pub use tasks::{CreatedTask, Skill, SkillProblem, Skills, Task, TaskStatus, Tasks};
+pub use tap::{Direction, OverviewAsked, StreamEnded, TapAsked, TapClient, TapDropped, TapFrame, Tapping};
+pub use tasks::{CreatedTask, NewTask, Skill, SkillProblem, Skills, Task, TaskStatus, Tasks};

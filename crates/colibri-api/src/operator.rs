@@ -1,7 +1,12 @@
-//! What operators are answered: `colibri/approvals`, `colibri/approve`, `colibri/deny`, `colibri/reload`, `colibri/pins`,
-//! `colibri/pin-diff`, `colibri/pin-accept`.
+//! What operators ask for and are answered: `colibri/approvals`, `colibri/approve`, `colibri/deny`, `colibri/reload`,
+//! `colibri/pins`, `colibri/pin-diff`, `colibri/pin-accept`.
 
+use std::fmt;
+
+use colibri_text::brief;
 use serde::{Deserialize, Serialize};
+
+use crate::named::named;
 
 /// A call that waits for a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +38,13 @@ pub struct Approvals {
     pub approvals: Vec<Approval>,
 }
 
+/// The parameters of `colibri/approve` and `colibri/deny`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecisionAsked {
+    /// The id of a waiting call.
+    pub id: String,
+}
+
 /// The answer of `colibri/approve` and `colibri/deny`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decided {
@@ -60,26 +72,64 @@ pub struct Reloaded {
     pub blocked: Vec<BlockedServer>,
 }
 
-/// How a definition stands against what was approved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PinState {
-    /// It is as approved.
-    Approved,
-    /// It was never approved.
-    New,
-    /// It is not as approved.
-    Changed,
+named! {
+    /// How a definition stands against what was approved.
+    pub enum PinState {
+        /// It is as approved.
+        Approved = "approved",
+        /// It was never approved.
+        New = "new",
+        /// It is not as approved.
+        Changed = "changed",
+    }
 }
 
-impl PinState {
-    /// The name, as in every answer.
-    #[must_use]
-    pub fn name(self) -> &'static str {
+/// What a pin is of: a member `tool` or `instructions`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "SubjectMembers", into = "SubjectMembers")]
+pub enum PinSubject {
+    /// The server's `instructions`.
+    Instructions,
+    /// A tool, by the server's own name of it.
+    Tool(String),
+}
+
+#[derive(Serialize, Deserialize)]
+struct SubjectMembers {
+    #[serde(default)]
+    tool: Option<String>,
+    #[serde(default)]
+    instructions: bool,
+}
+
+impl TryFrom<SubjectMembers> for PinSubject {
+    type Error = &'static str;
+
+    fn try_from(members: SubjectMembers) -> Result<Self, Self::Error> {
+        match (members.tool, members.instructions) {
+            (Some(tool), false) => Ok(Self::Tool(tool)),
+            (None, true) => Ok(Self::Instructions),
+            _ => Err("either tool must be a name or instructions true"),
+        }
+    }
+}
+
+impl From<PinSubject> for SubjectMembers {
+    fn from(subject: PinSubject) -> Self {
+        let instructions = subject == PinSubject::Instructions;
+        let tool = match subject {
+            PinSubject::Instructions => None,
+            PinSubject::Tool(name) => Some(name),
+        };
+        Self { tool, instructions }
+    }
+}
+
+impl fmt::Display for PinSubject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Approved => "approved",
-            Self::New => "new",
-            Self::Changed => "changed",
+            Self::Instructions => f.write_str("the instructions"),
+            Self::Tool(name) => write!(f, "tool {}", brief(name, 100)),
         }
     }
 }
@@ -89,10 +139,9 @@ impl PinState {
 pub struct PinRow {
     /// The server.
     pub server: String,
-    /// The server's own name of the tool; `None`: the instructions.
-    pub tool: Option<String>,
-    /// Whether it is the instructions.
-    pub instructions: bool,
+    /// What of it.
+    #[serde(flatten)]
+    pub subject: PinSubject,
     /// How it stands.
     pub state: PinState,
     /// Why it is not approved.
@@ -108,6 +157,14 @@ pub struct PinRow {
     pub diff: Option<String>,
 }
 
+/// The parameters of `colibri/pins`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PinsAsked {
+    /// Of this server alone.
+    #[serde(default)]
+    pub server: Option<String>,
+}
+
 /// The answer of `colibri/pins`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PinList {
@@ -115,6 +172,16 @@ pub struct PinList {
     pub pins: Vec<PinRow>,
     /// Names that could be taken for others.
     pub look_alikes: Vec<String>,
+}
+
+/// The parameters of `colibri/pin-diff`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PinDiffAsked {
+    /// The server.
+    pub server: String,
+    /// Of this alone.
+    #[serde(flatten)]
+    pub subject: Option<PinSubject>,
 }
 
 /// The answer of `colibri/pin-diff`.
@@ -128,15 +195,23 @@ pub struct PinDiffs {
     pub left_out: u64,
 }
 
-/// One thing that was accepted.
+/// One thing that was seen, or accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PinAccepted {
-    /// The server's own name of the tool; `None`: the instructions.
-    pub tool: Option<String>,
-    /// Whether it is the instructions.
-    pub instructions: bool,
-    /// The hash of what is approved now.
+pub struct PinSeen {
+    /// What of the server.
+    #[serde(flatten)]
+    pub subject: PinSubject,
+    /// Its hash.
     pub sha256: String,
+}
+
+/// The parameters of `colibri/pin-accept`: all of it is approved, or nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PinAcceptAsked {
+    /// The server.
+    pub server: String,
+    /// What was seen.
+    pub accept: Vec<PinSeen>,
 }
 
 /// The answer of `colibri/pin-accept`.
@@ -145,5 +220,5 @@ pub struct PinsAccepted {
     /// The server.
     pub server: String,
     /// What was accepted.
-    pub accepted: Vec<PinAccepted>,
+    pub accepted: Vec<PinSeen>,
 }

@@ -1,98 +1,54 @@
 //! Hosted servers, as `colibri_external_mcp_servers`, `colibri_snapshot` and `colibri_external_mcp_list_tools` tell them.
 
-use std::fmt;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How a server is reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ServerTransport {
-    /// A process on the host.
-    Host,
-    /// A process in a jail.
-    Jail,
-    /// Streamable HTTP.
-    Url,
-}
+use crate::named::named;
 
-/// The states that a user can see.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ServerState {
-    /// Not running; the next call starts it.
-    Stopped,
-    /// Between its start and the end of its handshake.
-    Starting,
-    /// Serving.
-    Ready,
-    /// Failed repeatedly; the next start waits.
-    #[serde(rename = "backing off")]
-    BackingOff,
-    /// Kept from serving by policy, a pin or a name collision.
-    Blocked,
-    /// Cannot serve until something is repaired.
-    Failed,
-}
-
-impl ServerState {
-    /// All states.
-    pub const ALL: [Self; 6] = [
-        Self::Stopped,
-        Self::Starting,
-        Self::Ready,
-        Self::BackingOff,
-        Self::Blocked,
-        Self::Failed,
-    ];
-
-    /// The name, as in every answer.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Stopped => "stopped",
-            Self::Starting => "starting",
-            Self::Ready => "ready",
-            Self::BackingOff => "backing off",
-            Self::Blocked => "blocked",
-            Self::Failed => "failed",
-        }
+named! {
+    /// How a server is reached.
+    pub enum ServerTransport {
+        /// A process on the host.
+        Host = "host",
+        /// A process in a jail.
+        Jail = "jail",
+        /// Streamable HTTP.
+        Url = "url",
     }
 }
 
-impl fmt::Display for ServerState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+named! {
+    /// The states that a user can see.
+    pub enum ServerState {
+        /// Not running; the next call starts it.
+        Stopped = "stopped",
+        /// Between its start and the end of its handshake.
+        Starting = "starting",
+        /// Serving.
+        Ready = "ready",
+        /// Failed repeatedly; the next start waits.
+        BackingOff = "backing off",
+        /// Kept from serving by policy, a pin or a name collision.
+        Blocked = "blocked",
+        /// Cannot serve until something is repaired.
+        Failed = "failed",
     }
 }
 
-/// Who shares a process of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ServerIsolation {
-    /// One process for each uid that calls.
-    #[default]
-    User,
-    /// One for all.
-    Shared,
-    /// One for each connection.
-    Client,
-    /// One for each call.
-    Call,
-}
-
-impl ServerIsolation {
-    /// The name, as in the registry.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Shared => "shared",
-            Self::Client => "client",
-            Self::Call => "call",
-        }
+named! {
+    /// Who shares a process of a server.
+    #[derive(Default)]
+    pub enum ServerIsolation {
+        /// One process for each uid that calls.
+        #[default]
+        User = "user",
+        /// One for all.
+        Shared = "shared",
+        /// One for each connection.
+        Client = "client",
+        /// One for each call.
+        Call = "call",
     }
 }
 

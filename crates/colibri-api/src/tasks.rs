@@ -3,65 +3,31 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where a task stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum TaskStatus {
-    /// As it came; nobody has looked at it.
-    Intake,
-    /// To be done.
-    Queued,
-    /// Somebody has taken it.
-    Claimed,
-    /// Somebody works on it.
-    Started,
-    /// Done.
-    Done,
-    /// Tried, and not done.
-    Failed,
-    /// Not to be done any more.
-    Cancelled,
-}
+use crate::named::named;
 
-impl TaskStatus {
-    /// All of them, in the order of a task's life.
-    pub const ALL: [Self; 7] = [
-        Self::Intake,
-        Self::Queued,
-        Self::Claimed,
-        Self::Started,
-        Self::Done,
-        Self::Failed,
-        Self::Cancelled,
-    ];
-
-    /// The name, as in every answer.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Intake => "intake",
-            Self::Queued => "queued",
-            Self::Claimed => "claimed",
-            Self::Started => "started",
-            Self::Done => "done",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    /// The status of this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.name() == name)
+named! {
+    /// Where a task stands.
+    pub enum TaskStatus {
+        /// As it came; nobody has looked at it.
+        Intake = "intake",
+        /// To be done.
+        Queued = "queued",
+        /// Somebody has taken it.
+        Claimed = "claimed",
+        /// Somebody works on it.
+        Started = "started",
+        /// Done.
+        Done = "done",
+        /// Tried, and not done.
+        Failed = "failed",
+        /// Not to be done any more.
+        Cancelled = "cancelled",
     }
 }
 
-/// A task.
+/// What is said of a task when it is created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
-pub struct Task {
-    /// Its number.
-    pub id: u64,
+pub struct NewTask {
     /// What is to be done, in one line.
     pub title: String,
     /// All that somebody needs to know to do it.
@@ -76,6 +42,17 @@ pub struct Task {
     pub priority: u8,
     /// The uid of who created it.
     pub created_by: u32,
+}
+
+/// A task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Task {
+    /// Its number.
+    pub id: u64,
+    /// What was said of it.
+    #[serde(flatten)]
+    pub said: NewTask,
     /// Milliseconds since 1970-01-01 UTC.
     pub created_at: u64,
     /// Milliseconds since 1970-01-01 UTC.

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use colibri_api::{PinRow, PinSeen, PinState, PinSubject as Subject};
 use colibri_text::visible;
 use colibri_wire::json::string;
 
 use super::definition::{MAX_DEFINITION, canonical, changed_members, difference, digest, hidden_in};
-use super::pin::{Difference, PinError, PinRow, Subject, Trust};
+use super::pin::{Difference, PinError, Trust};
 use super::saved::{PinFile, Pinned, ServerPins, load, save};
 use super::standing::{Judgement, Standing};
 
@@ -202,10 +203,12 @@ impl Pins {
                 .or_insert_with(|| PinRow {
                     server: server.to_owned(),
                     subject,
+                    state: PinState::Approved,
+                    reason: None,
                     approved: None,
                     by: None,
                     waiting: None,
-                    standing: Standing::Approved,
+                    diff: None,
                 });
             if let Some((pin, by)) = pin {
                 row.approved = Some(pin.sha256.clone());
@@ -213,7 +216,8 @@ impl Pins {
             }
             if let Some(waits) = waits {
                 row.waiting = Some(digest(&waits.text));
-                row.standing = waits.standing.clone();
+                row.state = waits.standing.state();
+                row.reason = waits.standing.reason();
             }
         };
         for (file, image) in [(&self.image, true), (&state.file, false)] {
@@ -259,11 +263,11 @@ impl Pins {
     ///
     /// # Errors
     /// Something of it does not wait, is something else by now, or the file cannot be written.
-    pub fn accept(&self, server: &str, seen: &[(Subject, String)], by: u32) -> Result<(), PinError> {
+    pub fn accept(&self, server: &str, seen: &[PinSeen], by: u32) -> Result<(), PinError> {
         let mut state = self.state();
         let mut file = state.file.clone();
         let pins = file.servers.entry(server.to_owned()).or_default();
-        for (subject, sha256) in seen {
+        for PinSeen { subject, sha256 } in seen {
             let waiting = state.waiting.get(server).and_then(|waiting| waiting.get(subject));
             let Some(WaitingText { text, .. }) = waiting else {
                 return Err(PinError::NotWaiting {
@@ -284,7 +288,7 @@ impl Pins {
         save(&self.path, &file)?;
         state.file = file;
         if let Some(waiting) = state.waiting.get_mut(server) {
-            waiting.retain(|subject, _| !seen.iter().any(|(accepted, _)| accepted == subject));
+            waiting.retain(|subject, _| !seen.iter().any(|accepted| accepted.subject == *subject));
         }
         Ok(())
     }
@@ -316,6 +320,11 @@ mod tests {
 
     fn tool(name: &str) -> Subject {
         Subject::Tool(name.to_owned())
+    }
+
+    fn pin(name: &str, sha256: String) -> PinSeen {
+        let subject = tool(name);
+        PinSeen { subject, sha256 }
     }
 
     fn judge(pins: &Pins, raw: &str) -> Standing {
@@ -390,7 +399,7 @@ mod tests {
         let row = pins.list().remove(0);
         let waiting = row.waiting.unwrap();
         assert_ne!(row.approved.as_ref(), Some(&waiting));
-        pins.accept("s", &[(tool("t"), waiting.clone())], 1001).unwrap();
+        pins.accept("s", &[pin("t", waiting.clone())], 1001).unwrap();
         assert_eq!(judge(&pins, EVIL), Standing::Approved);
         assert!(matches!(judge(&pins, FIRST), Standing::Changed { .. }));
         let pins = bench.open(Trust::FirstUse);
@@ -428,13 +437,19 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(say(FIRST), ["a", "b"]);
-        let seen = |pins: &Pins| -> Vec<(Subject, String)> {
+        let seen = |pins: &Pins| -> Vec<PinSeen> {
             let rows = pins.list().into_iter();
-            rows.filter_map(|row| Some((row.subject, row.waiting?))).collect()
+            rows.filter_map(|row| {
+                Some(PinSeen {
+                    subject: row.subject,
+                    sha256: row.waiting?,
+                })
+            })
+            .collect()
         };
         let shown = seen(&pins);
         assert_eq!(shown.len(), 3);
-        assert_eq!(pins.diff("s", &shown[1].0).unwrap().sha256, shown[1].1);
+        assert_eq!(pins.diff("s", &shown[1].subject).unwrap().sha256, shown[1].sha256);
         say(EVIL);
         assert!(matches!(
             pins.accept("s", &shown, 0),
@@ -458,14 +473,14 @@ mod tests {
         let shown = pins.list()[0].waiting.clone().unwrap();
         judge(&pins, r#"{"name":"t","description":"Worse."}"#);
         assert!(matches!(
-            pins.accept("s", &[(tool("t"), shown.clone())], 0),
+            pins.accept("s", &[pin("t", shown.clone())], 0),
             Err(PinError::ChangedAgain { .. })
         ));
-        assert!(pins.accept("s", &[(tool("other"), shown.clone())], 0).is_err());
-        assert!(pins.accept("other", &[(tool("t"), shown.clone())], 0).is_err());
+        assert!(pins.accept("s", &[pin("other", shown.clone())], 0).is_err());
+        assert!(pins.accept("other", &[pin("t", shown.clone())], 0).is_err());
         judge(&pins, FIRST);
         assert!(matches!(
-            pins.accept("s", &[(tool("t"), shown.clone())], 0),
+            pins.accept("s", &[pin("t", shown.clone())], 0),
             Err(PinError::NotWaiting { .. })
         ));
     }
@@ -478,7 +493,7 @@ mod tests {
         assert!(matches!(&new, Standing::New { why } if why.contains("--pin-strict")));
         assert!(new.failure("s", "t").unwrap().message.contains("never approved"));
         assert!(pins.diff("s", &tool("t")).unwrap().text.contains("+ /description: "));
-        pins.accept("s", &[(tool("t"), pins.list()[0].waiting.clone().unwrap())], 0)
+        pins.accept("s", &[pin("t", pins.list()[0].waiting.clone().unwrap())], 0)
             .unwrap();
         assert_eq!(judge(&pins, FIRST), Standing::Approved);
 
@@ -489,7 +504,7 @@ mod tests {
         assert!(matches!(judge(&pins, EVIL), Standing::Changed { .. }));
         assert!(!other.path().join("pins.json").exists());
         assert_eq!(pins.list()[0].by.as_deref(), Some("image"));
-        pins.accept("s", &[(tool("t"), pins.list()[0].waiting.clone().unwrap())], 0)
+        pins.accept("s", &[pin("t", pins.list()[0].waiting.clone().unwrap())], 0)
             .unwrap();
         assert_eq!(judge(&pins, EVIL), Standing::Approved);
         assert!(Pins::open(other.path(), Some(Path::new("/nowhere/pins.json")), Trust::Strict).is_err());
@@ -602,7 +617,7 @@ mod tests {
         assert!(matches!(judge(&pins, FIRST), Standing::New { why } if why.contains("cannot write")));
         let waiting = pins.list()[0].waiting.clone().unwrap();
         assert!(matches!(
-            pins.accept("s", &[(tool("t"), waiting.clone())], 0),
+            pins.accept("s", &[pin("t", waiting.clone())], 0),
             Err(PinError::Write { .. })
         ));
         std::fs::remove_dir(bench.directory.path().join("pins.json.new")).unwrap();
@@ -660,7 +675,14 @@ mod tests {
         let shown = pins.diff("i", &Subject::Instructions).unwrap();
         assert!(shown.text.len() < 100 && shown.text.contains("cannot be accepted"));
         assert!(matches!(
-            pins.accept("i", &[(Subject::Instructions, shown.sha256)], 0),
+            pins.accept(
+                "i",
+                &[PinSeen {
+                    subject: Subject::Instructions,
+                    sha256: shown.sha256
+                }],
+                0
+            ),
             Err(PinError::TooLong { .. })
         ));
         // Many long ones, each of which would do.

@@ -18,5 +18,5 @@ mod saved;
 mod standing;
 
 pub use ledger::Pins;
-pub use pin::{PinError, PinRow, Subject, Trust};
+pub use pin::{PinError, Trust};
 pub use standing::{Judgement, Standing};

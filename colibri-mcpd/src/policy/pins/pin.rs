@@ -1,12 +1,8 @@
 //! What is pinned, and why a pin cannot be kept or accepted.
 
-use std::fmt;
 use std::path::PathBuf;
 
-use colibri_text::brief;
-
 use super::definition::MAX_DEFINITION;
-use super::standing::Standing;
 use crate::policy::file::FileError;
 
 /// What happens to what was never seen before.
@@ -18,15 +14,6 @@ pub enum Trust {
     Strict,
 }
 
-/// What a pin is of.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Subject {
-    /// The server's `instructions`.
-    Instructions,
-    /// A tool, by the server's own name of it.
-    Tool(String),
-}
-
 /// What waits to be accepted, against what was approved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
@@ -34,23 +21,6 @@ pub struct Difference {
     pub sha256: String,
     /// A member a line (`-` as approved, `+` as it is now), hidden characters escaped, nothing cut.
     pub text: String,
-}
-
-/// A pin, or what waits to become one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PinRow {
-    /// The server's id.
-    pub server: String,
-    /// What it is of.
-    pub subject: Subject,
-    /// SHA-256 of what was approved, lower-case hex; `None` if nothing was.
-    pub approved: Option<String>,
-    /// Who approved it (`first use`, `image`, `uid 1001`).
-    pub by: Option<String>,
-    /// SHA-256 of what the server says now and what waits to be accepted.
-    pub waiting: Option<String>,
-    /// Why that is not approved; [`Standing::Approved`] if nothing waits.
-    pub standing: Standing,
 }
 
 /// Why pins cannot be read, kept or accepted.
@@ -100,13 +70,4 @@ pub enum PinError {
         /// SHA-256 of what waits now.
         now: String,
     },
-}
-
-impl fmt::Display for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Subject::Instructions => f.write_str("the instructions"),
-            Subject::Tool(name) => write!(f, "tool {}", brief(name, 100)),
-        }
-    }
 }

@@ -6,11 +6,12 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use colibri_api::PinSubject as Subject;
 use colibri_text::visible;
 use serde::{Deserialize, Serialize};
 
 use super::definition::digest;
-use super::pin::{PinError, Subject};
+use super::pin::PinError;
 use crate::policy::file;
 
 /// The most bytes of a pins file.

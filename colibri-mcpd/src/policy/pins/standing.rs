@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use colibri_api::PinState;
 use colibri_protocol::{Code, Failure};
 use colibri_text::brief;
 
@@ -67,6 +68,15 @@ impl Standing {
     /// Whether it is as approved.
     pub fn is_approved(&self) -> bool {
         *self == Standing::Approved
+    }
+
+    /// How it stands, in a word.
+    pub fn state(&self) -> PinState {
+        match self {
+            Standing::Approved => PinState::Approved,
+            Standing::New { .. } => PinState::New,
+            Standing::Changed { .. } => PinState::Changed,
+        }
     }
 
     /// Why it is not approved, in the daemon's words alone: who reads this is to be kept from the server's. `None` if

@@ -5,15 +5,17 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use serde::Serialize;
+use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::context::Context;
 use crate::connection::{Connection, RequestError};
 use crate::failure::Failure;
 use crate::terminal::{self, Style, Table};
-use colibri_api::{PinDiffs, PinList, PinRow, PinsAccepted};
+use colibri_api::{
+    PinAcceptAsked, PinDiffAsked, PinDiffs, PinList, PinRow, PinSeen, PinSubject, PinsAccepted, PinsAsked,
+};
 use colibri_text::{hex, visible};
 
 /// What is to be done.
@@ -70,10 +72,7 @@ enum Action {
 pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
     match &arguments.action {
         Action::List { server, waiting } => {
-            let params = match server {
-                Some(server) => json!({ "server": server }),
-                None => json!({}),
-            };
+            let params = json!(PinsAsked { server: server.clone() });
             let (mut pins, mut raw): (PinList, _) = context.ask("colibri/pins", &params)?;
             if *waiting {
                 pins = only_waiting(pins);
@@ -86,9 +85,9 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure
             tool,
             instructions,
         } => {
-            let what = What::new(tool.as_deref(), *instructions);
-            let (diffs, raw) = ask_diffs(&mut context.connect()?, server, &what)?;
-            context.print(&raw, || show_diffs(server, &what, &diffs))?;
+            let what = subject(tool.as_ref(), *instructions);
+            let (diffs, raw) = ask_diffs(&mut context.connect()?, server, what.as_ref())?;
+            context.print(&raw, || show_diffs(server, what.as_ref(), &diffs))?;
         }
         Action::Accept {
             server,
@@ -102,45 +101,32 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure
                     "name what to accept: a tool, --instructions or --all".to_owned(),
                 ));
             }
-            let what = What::new(tool.as_deref(), *instructions);
-            return accept(server, &what, sha256.as_deref(), context);
+            let what = subject(tool.as_ref(), *instructions);
+            return accept(server, what.as_ref(), sha256.as_deref(), context);
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What of a server is meant.
-enum What<'a> {
-    Tool(&'a str),
-    Instructions,
-    All,
+/// What of a server is meant; `None`: all of it.
+fn subject(tool: Option<&String>, instructions: bool) -> Option<PinSubject> {
+    let instructions = instructions.then_some(PinSubject::Instructions);
+    tool.cloned().map(PinSubject::Tool).or(instructions)
 }
 
-impl What<'_> {
-    fn new(tool: Option<&str>, instructions: bool) -> What<'_> {
-        match tool {
-            Some(tool) => What::Tool(tool),
-            None if instructions => What::Instructions,
-            None => What::All,
-        }
-    }
-
-    /// As it stands on a command line, behind the server.
-    fn argument(&self) -> String {
-        match self {
-            What::Tool(tool) => quoted(tool),
-            What::Instructions => "--instructions".to_owned(),
-            What::All => "--all".to_owned(),
-        }
-    }
-}
-
-fn accept(server: &str, what: &What<'_>, sha256: Option<&str>, context: &Context) -> Result<ExitCode, Failure> {
+fn accept(
+    server: &str,
+    what: Option<&PinSubject>,
+    sha256: Option<&str>,
+    context: &Context,
+) -> Result<ExitCode, Failure> {
     let mut connection = context.connect()?;
     let seen = match (what, sha256) {
-        (What::Tool(tool), Some(sha256)) => vec![json!({ "tool": tool, "sha256": sha256 })],
-        (What::Instructions, Some(sha256)) => vec![json!({ "instructions": true, "sha256": sha256 })],
-        (What::All, Some(sha256)) => {
+        (Some(subject), Some(sha256)) => vec![PinSeen {
+            subject: subject.clone(),
+            sha256: sha256.to_owned(),
+        }],
+        (None, Some(sha256)) => {
             let (diffs, _) = ask_diffs(&mut connection, server, what)?;
             let now = hash_of_all(&diffs);
             if now != sha256 {
@@ -175,12 +161,15 @@ fn accept(server: &str, what: &What<'_>, sha256: Option<&str>, context: &Context
         })?;
         return Ok(ExitCode::SUCCESS);
     }
-    let params = json!({ "server": server, "accept": seen });
+    let params = json!(PinAcceptAsked {
+        server: server.to_owned(),
+        accept: seen,
+    });
     let (PinsAccepted { accepted, .. }, raw) = connection.ask("colibri/pin-accept", &params)?;
     context.print(&raw, || {
         let lines = accepted
             .iter()
-            .map(|one| format!("Accepted: {} {}", visible(server), name(one.tool.as_deref())));
+            .map(|one| format!("Accepted: {} {}", visible(server), name(&one.subject)));
         lines.collect::<Vec<_>>().join("\n")
     })?;
     Ok(ExitCode::SUCCESS)
@@ -200,13 +189,12 @@ fn ask(input: &mut impl BufRead, number: usize) -> Result<bool, Failure> {
 fn ask_diffs(
     connection: &mut Connection,
     server: &str,
-    what: &What<'_>,
+    what: Option<&PinSubject>,
 ) -> Result<(PinDiffs, Box<RawValue>), RequestError> {
-    let params = match what {
-        What::Tool(tool) => json!({ "server": server, "tool": tool }),
-        What::Instructions => json!({ "server": server, "instructions": true }),
-        What::All => json!({ "server": server }),
-    };
+    let params = json!(PinDiffAsked {
+        server: server.to_owned(),
+        subject: what.cloned(),
+    });
     connection.ask("colibri/pin-diff", &params)
 }
 
@@ -216,11 +204,10 @@ fn only_waiting(mut pins: PinList) -> PinList {
 }
 
 /// What was shown, as the daemon is told it.
-fn seen(pin: &PinRow) -> Value {
-    let sha256 = pin.waiting.as_deref().unwrap_or_default();
-    match &pin.tool {
-        Some(tool) => json!({ "tool": tool, "sha256": sha256 }),
-        None => json!({ "instructions": true, "sha256": sha256 }),
+fn seen(pin: &PinRow) -> PinSeen {
+    PinSeen {
+        subject: pin.subject.clone(),
+        sha256: pin.waiting.clone().unwrap_or_default(),
     }
 }
 
@@ -231,15 +218,18 @@ fn hash_of_all(diffs: &PinDiffs) -> String {
         hash.update(format!(
             "{} {}\n",
             pin.waiting.as_deref().unwrap_or_default(),
-            json!(pin.tool)
+            json!(pin.subject)["tool"]
         ));
     }
     hex(&hash.finalize())
 }
 
 /// What a row is about, as a person reads it.
-fn name(tool: Option<&str>) -> String {
-    tool.map_or_else(|| "(instructions)".to_owned(), |tool| visible(tool).into_owned())
+fn name(subject: &PinSubject) -> String {
+    match subject {
+        PinSubject::Instructions => "(instructions)".to_owned(),
+        PinSubject::Tool(tool) => visible(tool).into_owned(),
+    }
 }
 
 /// A word of a command line.
@@ -269,7 +259,7 @@ fn show_list(pins: &PinList) -> String {
             let style = if pin.waiting.is_some() { Style::Bad } else { Style::Good };
             table.row(&[
                 (&visible(&pin.server), Style::Plain),
-                (&name(pin.tool.as_deref()), Style::Plain),
+                (&name(&pin.subject), Style::Plain),
                 (pin.state.name(), style),
                 (pin.by.as_deref().unwrap_or("-"), Style::Plain),
                 (&short(&pin.approved), Style::Plain),
@@ -284,13 +274,15 @@ fn show_list(pins: &PinList) -> String {
     text
 }
 
-fn show_diffs(server: &str, what: &What<'_>, diffs: &PinDiffs) -> String {
+fn show_diffs(server: &str, what: Option<&PinSubject>, diffs: &PinDiffs) -> String {
     let server = visible(server);
     if diffs.diffs.is_empty() {
         return match what {
-            What::All => format!("Nothing of {server} waits to be accepted."),
-            What::Instructions => format!("The instructions of {server} do not wait to be accepted."),
-            What::Tool(tool) => format!("The tool {} of {server} does not wait to be accepted.", visible(tool)),
+            None => format!("Nothing of {server} waits to be accepted."),
+            Some(PinSubject::Instructions) => format!("The instructions of {server} do not wait to be accepted."),
+            Some(PinSubject::Tool(tool)) => {
+                format!("The tool {} of {server} does not wait to be accepted.", visible(tool))
+            }
         };
     }
     let mut blocks: Vec<String> = diffs.diffs.iter().map(show_diff).collect();
@@ -311,17 +303,12 @@ fn show_diffs(server: &str, what: &What<'_>, diffs: &PinDiffs) -> String {
 }
 
 fn show_diff(pin: &PinRow) -> String {
-    let what = match &pin.tool {
-        Some(tool) => What::Tool(tool),
-        None => What::Instructions,
+    let what = match &pin.subject {
+        PinSubject::Tool(tool) => quoted(tool),
+        PinSubject::Instructions => "--instructions".to_owned(),
     };
     let sha256 = pin.waiting.as_deref().unwrap_or_default();
-    let mut text = format!(
-        "{} {}: {}",
-        visible(&pin.server),
-        name(pin.tool.as_deref()),
-        pin.state.name()
-    );
+    let mut text = format!("{} {}: {}", visible(&pin.server), name(&pin.subject), pin.state.name());
     if let Some(reason) = &pin.reason {
         text.push_str(&format!(", {}", visible(reason)));
     }
@@ -337,7 +324,7 @@ fn show_diff(pin: &PinRow) -> String {
     text.push_str(&format!(
         "\nAccept it with:\n  colibri-mcp pin accept --sha256 {sha256} {} {}",
         quoted(&pin.server),
-        what.argument()
+        what
     ));
     text
 }
@@ -363,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_difference_is_shown_with_the_command_that_accepts_it() {
-        let text = show_diffs("git", &What::All, &diffs());
+        let text = show_diffs("git", None, &diffs());
         for part in [
             "git (instructions): new, it was never approved: x\n  approved  nothing\n  now       aa\n+ : \"Hello\"",
             "colibri-mcp pin accept --sha256 aa git --instructions",
@@ -380,7 +367,7 @@ mod tests {
             diffs: Vec::new(),
             left_out: 0,
         };
-        assert!(show_diffs("git", &What::Tool("x"), &nothing).contains("does not wait"));
+        assert!(show_diffs("git", Some(&PinSubject::Tool("x".to_owned())), &nothing).contains("does not wait"));
     }
 
     #[test]
@@ -388,7 +375,7 @@ mod tests {
         let all = hash_of_all(&diffs());
         for change in [
             |diffs: &mut PinDiffs| diffs.diffs[0].waiting = Some("ab".to_owned()),
-            |diffs: &mut PinDiffs| diffs.diffs[1].tool = Some("other".to_owned()),
+            |diffs: &mut PinDiffs| diffs.diffs[1].subject = PinSubject::Tool("other".to_owned()),
             |diffs: &mut PinDiffs| drop(diffs.diffs.pop()),
         ] {
             let mut changed = diffs();

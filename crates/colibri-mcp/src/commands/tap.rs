@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use colibri_api::{Direction, StreamEnded, TapAsked, TapDropped, TapFrame, Tapping};
 use nix::sys::signal::Signal;
-use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
@@ -30,46 +30,6 @@ pub struct Arguments {
     full: bool,
 }
 
-/// A frame, as the daemon tells of it (`colibri/frame`).
-#[derive(Debug, Deserialize)]
-struct Frame {
-    time: u64,
-    direction: String,
-    process: u64,
-    kind: String,
-    id: Option<Box<RawValue>>,
-    client: Option<Client>,
-    method: Option<String>,
-    tool: Option<String>,
-    length: u64,
-    cut: bool,
-    frame: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct Client {
-    connection: u64,
-    uid: u32,
-    id: Box<RawValue>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Begun {
-    server: String,
-    state: String,
-    processes: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Dropped {
-    frames: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Ended {
-    ended: String,
-}
-
 #[derive(Debug, Default)]
 struct Counts {
     shown: u64,
@@ -89,7 +49,10 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
         std::thread::sleep(LAST_LINES);
         std::process::exit(0);
     })?;
-    let params = json!({ "server": arguments.server, "full": arguments.full });
+    let params = json!(TapAsked {
+        server: arguments.server.clone(),
+        full: arguments.full,
+    });
     let mut counts = Counts::default();
     let mut failed = None;
     let outcome = connection.listen("colibri/tap", &params, &mut |_, name, params| match tell(
@@ -111,7 +74,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
         Err(RequestError::Lost { .. }) if interrupted.load(Ordering::SeqCst) => "interrupted".to_owned(),
         Err(error) => return Err(error.into()),
         Ok(None) => return Ok(()),
-        Ok(Some(result)) => read::<Ended>("colibri/tap", &result)?.ended,
+        Ok(Some(result)) => read::<StreamEnded>("colibri/tap", &result)?.ended,
     };
     eprintln!(
         "colibri-mcp: {}; {} messages shown, {} dropped",
@@ -134,7 +97,7 @@ fn tell(name: &str, params: &RawValue, json: bool, counts: &mut Counts) -> Resul
             terminal::print(&text(&read(name, params)?))
         }
         "colibri/dropped" => {
-            let Dropped { frames } = read(name, params)?;
+            let TapDropped { frames, .. } = read(name, params)?;
             counts.dropped += frames;
             if json {
                 return terminal::print(&format!("{{\"dropped\":{frames}}}"));
@@ -142,9 +105,9 @@ fn tell(name: &str, params: &RawValue, json: bool, counts: &mut Counts) -> Resul
             terminal::print(&format!("-- {frames} messages passed faster than they could be shown"))
         }
         "colibri/tapping" => {
-            let begun: Begun = read(name, params)?;
+            let begun: Tapping = read(name, params)?;
             let server = terminal::line(&begun.server);
-            let state = terminal::line(&begun.state);
+            let state = begun.state;
             let text = format!(
                 "colibri-mcp: tapping {server} ({state}, {} processes); what people say through it is shown, and that \
                  you look is on record; Ctrl-C ends it\n",
@@ -159,8 +122,11 @@ fn tell(name: &str, params: &RawValue, json: bool, counts: &mut Counts) -> Resul
 }
 
 /// A head line that says which way, when and whose, and the message under it.
-fn text(frame: &Frame) -> String {
-    let arrow = if frame.direction == "to-server" { "-->" } else { "<--" };
+fn text(frame: &TapFrame) -> String {
+    let arrow = match frame.direction {
+        Direction::ToServer => "-->",
+        Direction::FromServer => "<--",
+    };
     let mut head = format!("{} {arrow} process {}", clock(frame.time), frame.process);
     if let Some(id) = &frame.id {
         head.push_str(&format!("  id {}", terminal::line(id.get())));
@@ -198,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_frame_is_shown_with_both_ids_and_nothing_a_terminal_acts_on() {
-        let frame: Frame = serde_json::from_value(json!({
+        let frame: TapFrame = serde_json::from_value(json!({
             "tap": 1, "time": 86_399_999_u64, "direction": "from-server", "process": 3, "pid": 41, "kind": "result",
             "id": 12, "client": { "connection": 7, "uid": 1001, "pid": null, "id": "a\u{1b}" }, "method": "tools/call",
             "tool": "echo\u{9b}", "length": 5000, "cut": true, "frame": "{\"x\":\"\u{1b}[2J\"}",

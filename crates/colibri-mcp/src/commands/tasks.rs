@@ -46,17 +46,17 @@ fn show(answer: &Tasks) -> String {
     }
     let mut table = Table::new(&["id", "status", "priority", "source", "title"]);
     for task in &answer.tasks {
-        let style = match task.status {
+        let style = match task.said.status {
             TaskStatus::Done => Style::Good,
             TaskStatus::Failed => Style::Bad,
             _ => Style::Plain,
         };
         table.row(&[
             (&task.id.to_string(), Style::Plain),
-            (task.status.name(), style),
-            (&task.priority.to_string(), Style::Plain),
-            (&task.source, Style::Plain),
-            (&task.title, Style::Plain),
+            (task.said.status.name(), style),
+            (&task.said.priority.to_string(), Style::Plain),
+            (&task.said.source, Style::Plain),
+            (&task.said.title, Style::Plain),
         ]);
     }
     match &answer.next_cursor {

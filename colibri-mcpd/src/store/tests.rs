@@ -1,8 +1,8 @@
 //! The promise of the store, tried: a process that writes without pause is killed at random moments, and what it had
 //! been told is written is there, whole.
 
-use super::{CatalogueEntry, CatalogueKey, NewTask, Store};
-use colibri_api::TaskStatus;
+use super::{CatalogueEntry, CatalogueKey, Store};
+use colibri_api::{NewTask, TaskStatus};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
@@ -64,7 +64,7 @@ fn a_killed_writer_loses_nothing() {
     let mut seed = 0x2545_F491_4F6C_DD1D_u64;
     for round in 0..ROUNDS {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "--nocapture", "store::survival::child_writes_until_killed"])
+            .args(["--exact", "--nocapture", "store::tests::child_writes_until_killed"])
             .env(CHILD, temporary.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
