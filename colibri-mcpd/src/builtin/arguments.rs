@@ -1,14 +1,12 @@
 //! Reading a tool's arguments strictly: what is not known, repeated, of another type or out of bounds is named. Each
 //! tool's arguments are a type, and the schema that clients see is derived from it.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use colibri_json::nearest;
 use colibri_text::brief;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
-use serde::{Deserialize, Serialize};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
@@ -104,177 +102,107 @@ pub(super) fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer
     T::deserialize(deserializer).map(Some)
 }
 
-/// A string of `MIN` to `MAX` characters.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-pub(super) struct Name<const MIN: usize, const MAX: usize>(pub(super) String);
-
-/// The same, on one line: no control characters.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-pub(super) struct Line<const MIN: usize, const MAX: usize>(pub(super) String);
-
-/// The same, of several lines: tab, line feed and carriage return are the only control characters.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-pub(super) struct Text<const MIN: usize, const MAX: usize>(pub(super) String);
-
-/// Letters, digits and `._:/@#-`, 1 to `MAX` characters.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-pub(super) struct Label<const MAX: usize>(pub(super) String);
-
-/// At most `MOST` different labels of at most `MAX` characters each.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-pub(super) struct Labels<const MOST: usize, const MAX: usize>(pub(super) Vec<String>);
-
-/// An integer from `MIN` to `MAX`. As JSON Schema has it, `5.0` is an integer too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-pub(super) struct Whole<const MIN: u32, const MAX: u32>(pub(super) u32);
-
-fn bounded<'de, D: Deserializer<'de>>(deserializer: D, min: usize, max: usize) -> Result<String, D::Error> {
+/// A string of `MIN` to `MAX` characters. Like all of these: also an `Option` that may be left out and is not null.
+pub(super) fn name<'de, D, T, const MIN: usize, const MAX: usize>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: From<String>,
+{
     let text = String::deserialize(deserializer)?;
     let length = text.chars().count();
-    if (min..=max).contains(&length) {
-        return Ok(text);
+    if (MIN..=MAX).contains(&length) {
+        return Ok(text.into());
     }
     Err(D::Error::custom(format!(
-        "has {length} characters, allowed are {min} to {max}"
+        "has {length} characters, allowed are {MIN} to {MAX}"
     )))
 }
 
-impl<'de, const MIN: usize, const MAX: usize> Deserialize<'de> for Name<MIN, MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        bounded(deserializer, MIN, MAX).map(Self)
+/// The same, on one line: no control characters.
+pub(super) fn line<'de, D, const MIN: usize, const MAX: usize>(deserializer: D) -> Result<String, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let text: String = name::<_, _, MIN, MAX>(deserializer)?;
+    match text.chars().any(char::is_control) {
+        true => Err(D::Error::custom("must be one line without control characters")),
+        false => Ok(text),
     }
 }
 
-impl<'de, const MIN: usize, const MAX: usize> Deserialize<'de> for Line<MIN, MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = bounded(deserializer, MIN, MAX)?;
-        if text.chars().any(char::is_control) {
-            return Err(D::Error::custom("must be one line without control characters"));
-        }
-        Ok(Self(text))
+/// The same, of several lines: tab, line feed and carriage return are the only control characters.
+pub(super) fn text<'de, D, const MIN: usize, const MAX: usize>(deserializer: D) -> Result<String, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let text: String = name::<_, _, MIN, MAX>(deserializer)?;
+    match text.chars().any(|c| c.is_control() && !matches!(c, '\t' | '\n' | '\r')) {
+        true => Err(D::Error::custom("must be plain text without control characters")),
+        false => Ok(text),
     }
 }
 
-impl<'de, const MIN: usize, const MAX: usize> Deserialize<'de> for Text<MIN, MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = bounded(deserializer, MIN, MAX)?;
-        if text.chars().any(|c| c.is_control() && !matches!(c, '\t' | '\n' | '\r')) {
-            return Err(D::Error::custom("must be plain text without control characters"));
-        }
-        Ok(Self(text))
-    }
-}
+/// The characters of a label, as a JSON Schema pattern. The code that checks is [`check_label`].
+pub(super) const LABEL_PATTERN: &str = "^[A-Za-z0-9._:/@#-]+$";
 
-/// The characters of a label, as a JSON Schema pattern. The code that checks is [`is_label`].
-const LABEL_PATTERN: &str = "^[A-Za-z0-9._:/@#-]+$";
-
-fn is_label(text: &str, max: usize) -> bool {
+fn check_label<E: serde::de::Error>(label: &str, max: usize) -> Result<(), E> {
     let legal = |c: char| c.is_ascii_alphanumeric() || "._:/@#-".contains(c);
-    !text.is_empty() && text.len() <= max && text.chars().all(legal)
-}
-
-impl<'de, const MAX: usize> Deserialize<'de> for Label<MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        if is_label(&text, MAX) {
-            return Ok(Self(text));
-        }
-        Err(D::Error::custom(format!(
-            "must be 1 to {MAX} letters, digits or any of . _ : / @ # -, not {}",
-            quoted(&text)
-        )))
+    if !label.is_empty() && label.len() <= max && label.chars().all(legal) {
+        return Ok(());
     }
+    Err(E::custom(format!(
+        "must be 1 to {max} letters, digits or any of . _ : / @ # -, not {}",
+        quoted(label)
+    )))
 }
 
-impl<'de, const MOST: usize, const MAX: usize> Deserialize<'de> for Labels<MOST, MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let labels = Vec::<Label<MAX>>::deserialize(deserializer)?;
-        if labels.len() > MOST {
-            return Err(D::Error::custom(format!(
-                "has {} entries, allowed are {MOST}",
-                labels.len()
-            )));
-        }
-        if let Some((_, twice)) = labels
-            .iter()
-            .enumerate()
-            .find(|(at, label)| labels[..*at].contains(label))
-        {
-            return Err(D::Error::custom(format!("names {} twice", twice.0)));
-        }
-        Ok(Self(labels.into_iter().map(|label| label.0).collect()))
+/// Letters, digits and `._:/@#-`, 1 to `MAX` characters.
+pub(super) fn label<'de, D, T, const MAX: usize>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: From<String>,
+{
+    let label = String::deserialize(deserializer)?;
+    check_label(&label, MAX)?;
+    Ok(label.into())
+}
+
+/// At most `MOST` different labels of at most `MAX` characters each.
+pub(super) fn labels<'de, D, const MOST: usize, const MAX: usize>(deserializer: D) -> Result<Vec<String>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let labels = Vec::<String>::deserialize(deserializer)?;
+    if labels.len() > MOST {
+        return Err(D::Error::custom(format!(
+            "has {} entries, allowed are {MOST}",
+            labels.len()
+        )));
     }
-}
-
-impl<'de, const MIN: u32, const MAX: u32> Deserialize<'de> for Whole<MIN, MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Number;
-        impl Visitor<'_> for Number {
-            type Value = f64;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an integer")
-            }
-
-            fn visit_u64<E>(self, number: u64) -> Result<f64, E> {
-                Ok(number as f64)
-            }
-
-            fn visit_i64<E>(self, number: i64) -> Result<f64, E> {
-                Ok(number as f64)
-            }
-
-            fn visit_f64<E>(self, number: f64) -> Result<f64, E> {
-                Ok(number)
-            }
+    for (at, label) in labels.iter().enumerate() {
+        check_label(label, MAX)?;
+        if labels[..at].contains(label) {
+            return Err(D::Error::custom(format!("names {label} twice")));
         }
-        let number = deserializer.deserialize_f64(Number)?;
-        if number.fract() != 0.0 {
-            return Err(D::Error::custom("must be an integer"));
-        }
-        if number < f64::from(MIN) || number > f64::from(MAX) {
-            return Err(D::Error::custom(format!("must be from {MIN} to {MAX}")));
-        }
-        Ok(Self(number as u32))
     }
+    Ok(labels)
 }
 
-/// Derived schemas refer to no other: these stand where they are used.
-macro_rules! schema {
-    ($name:ident<$(const $bound:ident: $kind:ty),*>, $schema:expr) => {
-        impl<$(const $bound: $kind),*> JsonSchema for $name<$($bound),*> {
-            fn inline_schema() -> bool {
-                true
-            }
-
-            fn schema_name() -> Cow<'static, str> {
-                Cow::Borrowed(stringify!($name))
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                $schema
-            }
-        }
+/// An integer from `MIN` to `MAX`. As JSON Schema has it, `5.0` is an integer too.
+pub(super) fn whole<'de, D, T, const MIN: u32, const MAX: u32>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: From<u32>,
+{
+    let number = serde_json::Value::deserialize(deserializer)?.as_f64();
+    let Some(number) = number.filter(|number| number.fract() == 0.0) else {
+        return Err(D::Error::custom("must be an integer"));
     };
+    if number < f64::from(MIN) || number > f64::from(MAX) {
+        return Err(D::Error::custom(format!("must be from {MIN} to {MAX}")));
+    }
+    Ok((number as u32).into())
 }
-
-schema!(Name<const MIN: usize, const MAX: usize>, json_schema!({ "type": "string", "minLength": MIN, "maxLength": MAX }));
-schema!(Line<const MIN: usize, const MAX: usize>, json_schema!({ "type": "string", "minLength": MIN, "maxLength": MAX }));
-schema!(Text<const MIN: usize, const MAX: usize>, json_schema!({ "type": "string", "minLength": MIN, "maxLength": MAX }));
-schema!(Label<const MAX: usize>, json_schema!({
-    "type": "string", "minLength": 1, "maxLength": MAX, "pattern": LABEL_PATTERN
-}));
-schema!(Labels<const MOST: usize, const MAX: usize>, json_schema!({
-    "type": "array", "maxItems": MOST, "uniqueItems": true,
-    "items": { "type": "string", "minLength": 1, "maxLength": MAX, "pattern": LABEL_PATTERN }
-}));
-schema!(Whole<const MIN: u32, const MAX: u32>, json_schema!({ "type": "integer", "minimum": MIN, "maximum": MAX }));
 
 /// The members of an object in order, repeated names included, values unread.
 pub(super) struct Members<'a>(pub(super) Vec<(String, &'a RawValue)>);
@@ -309,12 +237,12 @@ mod tests {
     #[derive(Debug, PartialEq, Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Sample {
-        #[serde(default, deserialize_with = "given")]
-        title: Option<Line<1, 3>>,
-        #[serde(default, deserialize_with = "given")]
-        description: Option<Labels<2, 5>>,
-        #[serde(default, deserialize_with = "given")]
-        limit: Option<Whole<1, 100>>,
+        #[serde(default, deserialize_with = "line::<_, 1, 3>")]
+        title: String,
+        #[serde(default, deserialize_with = "labels::<_, 2, 5>")]
+        description: Vec<String>,
+        #[serde(default, deserialize_with = "whole::<_, _, 1, 100>")]
+        limit: Option<u32>,
     }
 
     const KNOWN: &[&str] = &["title", "description", "limit"];
@@ -397,7 +325,7 @@ mod tests {
         is("\"a\\nb\"", "one line");
         is("\"\\ud800\"", "must be a string, its value cannot be read as one");
         let title = read("{\"title\":\"äöü\"}").unwrap().title;
-        assert_eq!(title, Some(Line("äöü".to_owned())));
+        assert_eq!(title, "äöü");
         for (json, wanted) in [
             ("[1]", "holds an entry that is not a string"),
             ("[\"a\",\"b\",\"c\"]", "has 3 entries, allowed are 2"),
@@ -415,8 +343,8 @@ mod tests {
     #[test]
     fn integers_are_integers() {
         let integer = |json: &str| read(format!("{{\"limit\":{json}}}")).map(|read| read.limit);
-        assert_eq!(integer("5"), Ok(Some(Whole(5))));
-        assert_eq!(integer("5.0"), Ok(Some(Whole(5))));
+        assert_eq!(integer("5"), Ok(Some(5)));
+        assert_eq!(integer("5.0"), Ok(Some(5)));
         for bad in [
             "0",
             "101",

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::arguments::{Label, Labels, Line, Name, Text, Whole, given};
+use super::arguments::{LABEL_PATTERN, given, label, labels, line, name, text, whole};
 use crate::store::{
     CAPABILITIES_MAX, CAPABILITY_MAX, DESCRIPTION_MAX, LABEL_MAX, PAGE_DEFAULT, PAGE_MAX, PRIORITY_DEFAULT,
     PRIORITY_MAX, TITLE_MAX,
@@ -29,61 +29,68 @@ pub(super) struct ListTasks {
     #[schemars(with = "TaskStatus")]
     pub status: Option<TaskStatus>,
     /// Only tasks from this source.
-    #[serde(default, deserialize_with = "given")]
-    #[schemars(with = "Label<LABEL_MAX>")]
-    pub source: Option<Label<LABEL_MAX>>,
+    #[serde(default, deserialize_with = "label::<_, _, LABEL_MAX>")]
+    #[schemars(with = "String", length(min = 1, max = LABEL_MAX), regex(pattern = LABEL_PATTERN))]
+    pub source: Option<String>,
     /// The most tasks of the page.
-    #[serde(default = "page")]
-    pub limit: Whole<1, PAGE_MAX>,
+    #[serde(default = "page", deserialize_with = "whole::<_, _, 1, PAGE_MAX>")]
+    #[schemars(range(min = 1, max = PAGE_MAX))]
+    pub limit: u32,
     /// next_cursor of the page before, with the same status and source.
-    #[serde(default, deserialize_with = "given")]
-    #[schemars(with = "Name<1, 64>")]
-    pub cursor: Option<Name<1, 64>>,
+    #[serde(default, deserialize_with = "name::<_, _, 1, 64>")]
+    #[schemars(with = "String", length(min = 1, max = 64))]
+    pub cursor: Option<String>,
 }
 
-fn page() -> Whole<1, PAGE_MAX> {
-    Whole(PAGE_DEFAULT)
+fn page() -> u32 {
+    PAGE_DEFAULT
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CreateTask {
     /// What is to be done, in one line.
-    pub title: Line<1, TITLE_MAX>,
+    #[serde(deserialize_with = "line::<_, 1, TITLE_MAX>")]
+    #[schemars(length(min = 1, max = TITLE_MAX))]
+    pub title: String,
     /// All that somebody needs to know to do it.
-    #[serde(default = "nothing_more")]
-    pub description: Text<0, DESCRIPTION_MAX>,
+    #[serde(default, deserialize_with = "text::<_, 0, DESCRIPTION_MAX>")]
+    #[schemars(length(min = 0, max = DESCRIPTION_MAX))]
+    pub description: String,
     /// Where the task comes from, for example a project or an issue.
-    #[serde(default = "source")]
-    pub source: Label<LABEL_MAX>,
+    #[serde(default = "source", deserialize_with = "label::<_, _, LABEL_MAX>")]
+    #[schemars(length(min = 1, max = LABEL_MAX), regex(pattern = LABEL_PATTERN))]
+    pub source: String,
     /// 0 is the lowest, 9 the highest.
-    #[serde(default = "priority")]
-    pub priority: Whole<0, { PRIORITY_MAX as u32 }>,
+    #[serde(default = "priority", deserialize_with = "whole::<_, _, 0, { PRIORITY_MAX as u32 }>")]
+    #[schemars(range(min = 0, max = PRIORITY_MAX))]
+    pub priority: u32,
     /// What somebody must be able to do to take the task, for example rust or github:write.
-    #[serde(default)]
-    pub required_capabilities: Labels<CAPABILITIES_MAX, CAPABILITY_MAX>,
+    #[serde(default, deserialize_with = "labels::<_, CAPABILITIES_MAX, CAPABILITY_MAX>")]
+    #[schemars(length(max = CAPABILITIES_MAX), extend("uniqueItems" = true))]
+    #[schemars(inner(length(min = 1, max = CAPABILITY_MAX), regex(pattern = LABEL_PATTERN)))]
+    pub required_capabilities: Vec<String>,
 }
 
-fn nothing_more() -> Text<0, DESCRIPTION_MAX> {
-    Text(String::new())
+fn source() -> String {
+    "mcp".to_owned()
 }
 
-fn source() -> Label<LABEL_MAX> {
-    Label("mcp".to_owned())
-}
-
-fn priority() -> Whole<0, { PRIORITY_MAX as u32 }> {
-    Whole(PRIORITY_DEFAULT.into())
+fn priority() -> u32 {
+    PRIORITY_DEFAULT.into()
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct IntakeTask {
     /// The request, as it came. Its first line becomes the title.
-    pub text: Text<1, DESCRIPTION_MAX>,
+    #[serde(deserialize_with = "text::<_, 1, DESCRIPTION_MAX>")]
+    #[schemars(length(min = 1, max = DESCRIPTION_MAX))]
+    pub text: String,
     /// Where the task comes from, for example a project or an issue.
-    #[serde(default = "source")]
-    pub source: Label<LABEL_MAX>,
+    #[serde(default = "source", deserialize_with = "label::<_, _, LABEL_MAX>")]
+    #[schemars(length(min = 1, max = LABEL_MAX), regex(pattern = LABEL_PATTERN))]
+    pub source: String,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -97,18 +104,22 @@ pub(super) struct SetCostMode {
 #[serde(deny_unknown_fields)]
 pub(super) struct ListTools {
     /// The server's id, as colibri_external_mcp_servers gives it.
-    #[serde(default, deserialize_with = "given")]
-    #[schemars(with = "Name<1, SERVER_ID_MAX>")]
-    pub server: Option<Name<1, SERVER_ID_MAX>>,
+    #[serde(default, deserialize_with = "name::<_, _, 1, SERVER_ID_MAX>")]
+    #[schemars(with = "String", length(min = 1, max = SERVER_ID_MAX))]
+    pub server: Option<String>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CallTool<'a> {
     /// The server's id, as colibri_external_mcp_servers gives it.
-    pub server: Name<1, SERVER_ID_MAX>,
+    #[serde(deserialize_with = "name::<_, _, 1, SERVER_ID_MAX>")]
+    #[schemars(length(min = 1, max = SERVER_ID_MAX))]
+    pub server: String,
     /// The server's own name of the tool.
-    pub tool: Name<1, EXTERNAL_TOOL_NAME_MAX>,
+    #[serde(deserialize_with = "name::<_, _, 1, EXTERNAL_TOOL_NAME_MAX>")]
+    #[schemars(length(min = 1, max = EXTERNAL_TOOL_NAME_MAX))]
+    pub tool: String,
     /// The tool's arguments.
     #[serde(borrow, default, deserialize_with = "given")]
     #[schemars(with = "serde_json::Map<String, serde_json::Value>")]

@@ -63,10 +63,9 @@ fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<
             let asked: ListTasks = read(arguments, &known)?;
             let filter = TaskFilter {
                 status: asked.status,
-                source: asked.source.map(|source| source.0),
+                source: asked.source,
             };
-            let cursor = asked.cursor.as_ref().map(|cursor| &*cursor.0);
-            answer::tasks(&store.tasks(&filter, asked.limit.0, cursor)?)
+            answer::tasks(&store.tasks(&filter, asked.limit, asked.cursor.as_deref())?)
         }
         Tool::ListSkills => {
             let Nothing {} = read(arguments, &known)?;
@@ -75,19 +74,19 @@ fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<
         Tool::CreateTask => {
             let asked: CreateTask = read(arguments, &known)?;
             let new = NewTask {
-                title: asked.title.0,
-                description: asked.description.0,
-                source: asked.source.0,
+                title: asked.title,
+                description: asked.description,
+                source: asked.source,
                 status: TaskStatus::Queued,
-                required_capabilities: asked.required_capabilities.0,
-                priority: u8::try_from(asked.priority.0).unwrap_or(PRIORITY_MAX),
+                required_capabilities: asked.required_capabilities,
+                priority: u8::try_from(asked.priority).unwrap_or(PRIORITY_MAX),
                 created_by: context.uid,
             };
             answer::task(store.add_task(new)?)
         }
         Tool::IntakeTask => {
             let IntakeTask { text, source } = read(arguments, &known)?;
-            let first = text.0.lines().map(str::trim).find(|line| !line.is_empty());
+            let first = text.lines().map(str::trim).find(|line| !line.is_empty());
             let first = first.ok_or_else(|| ArgumentError("argument text is blank".to_owned()))?;
             let title = first
                 .chars()
@@ -96,8 +95,8 @@ fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<
                 .collect();
             let new = NewTask {
                 title,
-                source: source.0,
-                description: text.0,
+                source,
+                description: text,
                 status: TaskStatus::Intake,
                 required_capabilities: Vec::new(),
                 priority: PRIORITY_DEFAULT,
@@ -116,7 +115,7 @@ fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<
         }
         Tool::ExternalListTools => {
             let ListTools { server } = read(arguments, &known)?;
-            answer::external_tools((context.offered)(), server.as_ref().map(|server| &*server.0))
+            answer::external_tools((context.offered)(), server.as_deref())
         }
     }
 }
@@ -151,8 +150,8 @@ pub fn parse_external_call(arguments: Option<&[u8]>) -> Result<ExternalCall<'_>,
         return Err(ArgumentError("argument arguments must be an object".to_owned()));
     }
     Ok(ExternalCall {
-        server: server.0,
-        tool: tool.0,
+        server,
+        tool,
         arguments,
     })
 }
