@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use tracing::warn;
 
 use crate::config::Config;
+use crate::policy::file::replace;
 use crate::policy::{Clients, PinError, Pins, Trust};
 use crate::servers::registry::{self, Loaded};
 
@@ -109,9 +109,11 @@ impl Sources {
                 in_force.insert(absolute(path));
             }
         }
-        if in_force.len() != before
-            && let Err(error) = write(&self.memory, &in_force)
-        {
+        if in_force.len() == before {
+            return;
+        }
+        let lines: String = in_force.iter().map(|path| format!("{}\n", path.display())).collect();
+        if let Err(error) = replace(&self.memory, lines.as_bytes()) {
             warn!(
                 "{}: {error}; should a file of the configuration be gone at the next start, that will not be noticed",
                 self.memory.display()
@@ -135,19 +137,4 @@ pub fn open_pins(config: &Config) -> Result<Pins, PinError> {
 
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
-}
-
-fn write(memory: &Path, paths: &BTreeSet<PathBuf>) -> io::Result<()> {
-    let new = memory.with_extension("new");
-    let mut file = std::fs::File::options()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&new)?;
-    for path in paths {
-        io::Write::write_all(&mut file, format!("{}\n", path.display()).as_bytes())?;
-    }
-    file.sync_all()?;
-    std::fs::rename(&new, memory)
 }

@@ -35,7 +35,7 @@ impl Verdict {
     }
 }
 
-/// The compiled rules of one server.
+/// The rules of one server.
 ///
 /// Patterns are on the server's own tool names, never on exposed ones: what a prefix or a hash makes of a name must not
 /// decide about rights.
@@ -43,24 +43,15 @@ impl Verdict {
 pub struct Rules {
     /// Such as `external-mcp.json: servers.github.tools`.
     place: String,
-    allow: Vec<Pattern>,
-    deny: Vec<Pattern>,
-    confirm: Vec<Pattern>,
-    confirm_destructive: bool,
-    idempotent: Vec<Pattern>,
+    rules: ToolRules,
 }
 
 impl Rules {
-    /// Compiles the rules of an entry; `file` is the registry's name as refusals show it.
+    /// The rules of an entry; `file` is the registry's name as refusals show it.
     pub fn new(rules: &ToolRules, file: &str, server: &str) -> Rules {
-        let compiled = |list: &[String]| list.iter().map(Pattern::new).collect();
         Rules {
             place: format!("{file}: servers.{server}.tools"),
-            allow: compiled(&rules.allow),
-            deny: compiled(&rules.deny),
-            confirm: compiled(&rules.confirm),
-            confirm_destructive: rules.confirm_destructive,
-            idempotent: compiled(&rules.idempotent),
+            rules: rules.clone(),
         }
     }
 
@@ -69,22 +60,23 @@ impl Rules {
     /// writes them is the one that is to be held (2025-11-25, "Tool Annotations").
     pub fn judge(&self, tool: &str, definition: &[u8]) -> Verdict {
         let first = |list: &[Pattern]| list.iter().position(|pattern| pattern.matches(tool));
-        if let Some(index) = first(&self.deny) {
+        let rules = &self.rules;
+        if let Some(index) = first(&rules.deny) {
             return Verdict::Deny {
                 rule: format!("{}.deny[{index}]", self.place),
             };
         }
-        if !self.allow.is_empty() && first(&self.allow).is_none() {
+        if !rules.allow.is_empty() && first(&rules.allow).is_none() {
             return Verdict::Deny {
                 rule: format!("{}.allow", self.place),
             };
         }
-        if let Some(index) = first(&self.confirm) {
+        if let Some(index) = first(&rules.confirm) {
             return Verdict::Confirm {
                 rule: format!("{}.confirm[{index}]", self.place),
             };
         }
-        if self.confirm_destructive && says_destructive(definition) {
+        if rules.confirm_destructive && says_destructive(definition) {
             return Verdict::Confirm {
                 rule: format!("{}.confirm_destructive", self.place),
             };
@@ -94,7 +86,7 @@ impl Rules {
 
     /// Whether the operator marked the tool as one that may be called again after a failure whose outcome is unknown.
     pub fn idempotent(&self, tool: &str) -> bool {
-        self.idempotent.iter().any(|pattern| pattern.matches(tool))
+        self.rules.idempotent.iter().any(|pattern| pattern.matches(tool))
     }
 }
 
@@ -119,7 +111,7 @@ mod tests {
     const PLAIN: &[u8] = br#"{"name":"x"}"#;
 
     fn rules(allow: &[&str], deny: &[&str], confirm: &[&str]) -> Rules {
-        let list = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect();
+        let list = |items: &[&str]| items.iter().map(|item| Pattern::new(*item)).collect();
         let rules = ToolRules {
             allow: list(allow),
             deny: list(deny),

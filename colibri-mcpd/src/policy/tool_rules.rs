@@ -3,19 +3,21 @@
 use colibri_json::{Cursor, Error};
 use colibri_registry::value::unique;
 
+use super::pattern::Pattern;
+
 /// Rules on the server's own tool names. Patterns know `*` alone.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ToolRules {
     /// What may be called; empty means everything.
-    pub allow: Vec<String>,
+    pub allow: Vec<Pattern>,
     /// What may not; wins over `allow`.
-    pub deny: Vec<String>,
+    pub deny: Vec<Pattern>,
     /// What needs a person's confirmation.
-    pub confirm: Vec<String>,
+    pub confirm: Vec<Pattern>,
     /// `true`: a tool that declares `destructiveHint: true` is treated as listed in `confirm`.
     pub confirm_destructive: bool,
     /// Tools that may be called again after a failure whose outcome is unknown.
-    pub idempotent: Vec<String>,
+    pub idempotent: Vec<Pattern>,
 }
 
 impl ToolRules {
@@ -51,10 +53,10 @@ impl ToolRules {
     }
 }
 
-fn pattern(cursor: &Cursor<'_>) -> Result<String, Error> {
+fn pattern(cursor: &Cursor<'_>) -> Result<Pattern, Error> {
     let pattern = cursor.text()?;
     if pattern.is_empty() || pattern.len() > 256 {
         return Err(cursor.error("a pattern must have 1 to 256 bytes"));
     }
-    Ok(pattern.to_owned())
+    Ok(Pattern::new(pattern))
 }

@@ -296,9 +296,9 @@ fn url(cursor: &Cursor<'_>) -> Result<String, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use colibri_registry::{ENTRY_KEYS, Jail, Network};
+    use crate::policy::Pattern;
+    use colibri_registry::{ENTRY_KEYS, Jail};
     use proptest::prelude::*;
-    use std::path::Path;
 
     fn read(text: &str) -> Result<Registry<Entry>, Error> {
         parse(text.as_bytes(), "external-mcp.json")
@@ -325,75 +325,30 @@ mod tests {
     }
 
     #[test]
-    fn reads_the_example_of_the_design() {
+    fn reads_what_the_example_of_the_design_says_beyond_commands_and_jails() {
         let text = r#"{ "servers": {
           "github": {
-            "command": "/usr/local/bin/github-mcp-server", "args": ["stdio"],
-            "env": { "LOG": "warn", "GITHUB_TOKEN": { "secret": "github" } },
-            "jail": { "path": "/usr/local/colibri/roots/mcp0", "user": "mcp0", "ip4": ["192.0.2.7"] },
+            "command": "/usr/local/bin/github-mcp-server", "jail": { "path": "/r", "user": "mcp0" },
             "isolation": "user", "idle_timeout_s": 300, "timeout_ms": 30000,
             "tools": { "allow": ["*"], "deny": ["delete_*"], "confirm": ["create_*"] } },
-          "build": { "command": "/usr/local/bin/build-mcp", "jail": { "name": "build0" } },
           "docs": { "url": "https://docs.example.org/mcp", "headers": { "Authorization": { "secret": "docs" } } } } }"#;
         let registry = read(text).unwrap();
-        assert_eq!(registry.servers.keys().collect::<Vec<_>>(), ["build", "docs", "github"]);
         let github = &registry.servers["github"];
-        let Transport::Stdio(command) = &github.transport else {
-            panic!("not stdio")
-        };
-        let jail = command.jail.as_ref().unwrap();
-        assert_eq!(command.program, Path::new("/usr/local/bin/github-mcp-server"));
-        assert_eq!(command.args, ["stdio"]);
-        assert_eq!(command.env["LOG"], Value::Plain("warn".into()));
-        assert_eq!(command.env["GITHUB_TOKEN"], Value::Secret("github".into()));
-        assert_eq!(jail.path.as_deref(), Some(Path::new("/usr/local/colibri/roots/mcp0")));
-        assert_eq!(jail.ip4, Network::Addresses(vec!["192.0.2.7".parse().unwrap()]));
-        assert_eq!(jail.ip6, Network::Disable);
+        assert!(github.is_jailed());
         assert_eq!(github.isolation, Some(Isolation::User));
         assert_eq!(github.limits.idle, Some(Duration::from_secs(300)));
         assert_eq!(github.limits.call, Some(Duration::from_millis(30_000)));
-        assert_eq!(github.tools.deny, ["delete_*"]);
-        let Transport::Stdio(build) = &registry.servers["build"].transport else {
-            panic!("not stdio")
-        };
-        assert_eq!(build.jail.as_ref().unwrap().name.as_deref(), Some("build0"));
+        assert_eq!(github.tools.deny, [Pattern::new("delete_*")]);
         assert!(matches!(&registry.servers["docs"].transport, Transport::Http { headers, .. } if headers.len() == 1));
     }
 
     #[test]
-    fn an_entry_that_asks_for_no_jail_is_refused_alone() {
-        let good = r#""good":{"command":"/bin/x"}"#;
-        for (bad, id, why) in [
-            (r#""bad":{"command":"npx","args":["-y","x"]}"#, "bad", "command -v"),
-            (r#""my_server":{"command":"/bin/x"}"#, "my_server", "rename it"),
-            (
-                r#""bad":{"url":"https://x.example/sse","type":"sse"}"#,
-                "bad",
-                "use http",
-            ),
-        ] {
-            let registry = read(&format!("{{\"mcpServers\":{{{good},{bad}}}}}")).unwrap();
-            assert_eq!(registry.servers.keys().collect::<Vec<_>>(), ["good"], "{bad}");
-            let error = &registry.refused[id];
-            assert!(error.message.contains(why), "{error}");
-            let twice = format!("{{\"mcpServers\":{{{bad}}},\"servers\":{{{bad}}}}}");
-            assert!(read(&twice).unwrap_err().message.contains("both"), "{twice}");
-        }
-        // Whatever may be about a jail, or cannot be shown, refuses all.
-        for bad in [
-            r#""bad":{"command":"npx","jail":{"name":"j"}}"#,
-            r#""bad":{"command":"npx","jial":{"name":"j"}}"#,
-            r#""my_server":{"command":"/bin/x","jail":{"name":"j"}}"#,
-            r#""bad":{"command":"/bin/x","args":["a"],"arg":[]}"#,
-            r#""bad":{"command":"/bin/x","env":{"A-B":"c"}}"#,
-            r#""..":{"command":"/bin/x"}"#,
-            r#""Bad":{"command":"npx"}"#,
-            r#""bad":"/bin/x""#,
-            "\"b\\u0007d\":{\"command\":\"/bin/x\"}",
-            r#""":{"command":"/bin/x"}"#,
-        ] {
-            assert!(read(&format!("{{\"servers\":{{{good},{bad}}}}}")).is_err(), "{bad}");
-        }
+    fn the_old_transport_of_an_editors_file_blocks_its_entry_alone() {
+        let text = r#"{"mcpServers":{"good":{"command":"/bin/x"},"bad":{"url":"https://x.example/sse","type":"sse"}}}"#;
+        let registry = read(text).unwrap();
+        assert_eq!(registry.servers.keys().collect::<Vec<_>>(), ["good"]);
+        let error = &registry.refused["bad"];
+        assert!(error.message.contains("use http"), "{error}");
     }
 
     #[test]

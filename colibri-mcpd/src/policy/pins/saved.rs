@@ -1,8 +1,6 @@
 //! The file of pins.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -98,36 +96,15 @@ pub(super) fn load(path: &Path) -> Result<Option<PinFile>, PinError> {
     Ok(Some(file))
 }
 
-/// Replaces the file as a whole: after a crash there is the old one or the new one.
-pub(super) fn save(path: &Path, file: &PinFile) -> Result<(), PinError> {
+pub(super) fn save(path: &Path, pins: &PinFile) -> Result<(), PinError> {
     let failed = |error| PinError::Write {
         path: path.to_owned(),
         error,
     };
-    let text = serde_json::to_vec_pretty(file).map_err(|error| failed(error.into()))?;
+    let text = serde_json::to_vec_pretty(pins).map_err(|error| failed(error.into()))?;
     if text.len() > MAX_FILE {
         // It could not be read again.
         return Err(failed(std::io::Error::other("it would be larger than 64 MiB")));
     }
-    let temporary = path.with_extension("json.new");
-    // What a crash left behind.
-    match std::fs::remove_file(&temporary) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
-        _ => {}
-    }
-    let write = || {
-        let mut out = std::fs::File::options()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&temporary)?;
-        out.write_all(&text)?;
-        out.sync_all()?;
-        std::fs::rename(&temporary, path)?;
-        match path.parent() {
-            Some(directory) => std::fs::File::open(directory)?.sync_all(),
-            None => Ok(()),
-        }
-    };
-    write().map_err(failed)
+    file::replace(path, &text).map_err(failed)
 }
