@@ -111,7 +111,7 @@ impl Host {
                 // A contract is a file of its own, which may have changed.
                 Some(old) if is_same(&old.entry, entry) && old.executable == executable && entry.contract.is_none() => {
                     old.set_digest(&entry.digest);
-                    old.block(found.blocked());
+                    old.block(found.refusal.clone());
                     old.reset();
                     servers.insert(id.clone(), old.clone());
                 }

@@ -66,7 +66,7 @@ fn is_started_by_helper(server: &Server) -> bool {
 fn tell_servers(config: &Config, registry: &Loaded) {
     let secrets = Secrets::beside(&config.registry);
     for (id, server) in registry.servers.iter().filter(|(_, server)| !server.entry.disabled) {
-        if let Some(reason) = server.blocked().or_else(|| server.contract().err()) {
+        if let Some(reason) = server.refusal.clone().or_else(|| server.contract().err()) {
             eprintln!("colibri-mcpd: server {id} would be blocked: {reason}");
         } else if let Transport::Stdio(command) = &server.entry.transport
             && let Some(missing) = missing(command, &secrets)

@@ -23,7 +23,6 @@ pub struct Own {
 }
 
 enum Work {
-    Answer(Mutex<Option<(Answer, bool)>>),
     Over(Mutex<Option<Outcome>>),
     List(Arc<Daemon>, Option<Cursor>),
     Listen(Arc<Daemon>, Id, Listen),
@@ -41,13 +40,12 @@ impl Own {
 
     /// A request whose answer is known already.
     pub fn answer(operation: &str, answer: Answer) -> Arc<dyn Target> {
-        Own::target(operation, Gate::None, Work::Answer(Mutex::new(Some((answer, false)))))
+        Own::over(operation, Gate::None, Outcome::Own { answer, failed: false })
     }
 
     /// A call of a tool of ours whose outcome is known already.
     pub fn done(definition: &builtin::Definition, outcome: builtin::ToolOutcome) -> Arc<dyn Target> {
-        let answer = (Answer::Result(outcome.result), outcome.is_error);
-        Own::target(definition.name, definition.gate, Work::Answer(Mutex::new(Some(answer))))
+        Own::over(definition.name, definition.gate, told(outcome))
     }
 
     /// A call whose outcome is known already.
@@ -103,15 +101,10 @@ impl Target for Own {
 
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Call) {
         match &self.work {
-            Work::Answer(answer) => {
-                let answer = answer.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-                let (answer, failed) = answer.unwrap_or_else(|| (Answer::Result(b"{}".to_vec()), false));
-                let answer = fit(answer, &call);
-                chain.finish(vec![(call, Outcome::Own { answer, failed })]);
-            }
             Work::Over(outcome) => {
                 let outcome = outcome.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-                chain.finish(vec![(call, outcome.unwrap_or(Outcome::Cancelled))]);
+                let outcome = fit(outcome.unwrap_or(Outcome::Cancelled), &call);
+                chain.finish(vec![(call, outcome)]);
             }
             Work::List(daemon, cursor) => {
                 let awaited = daemon.discover(&call);
@@ -167,28 +160,40 @@ fn answer_tool(daemon: Arc<Daemon>, tool: builtin::Tool, chain: Arc<Chain>, call
             uid: call.client.caller.uid,
         };
         let outcome = builtin::call(tool, Some(call.arguments()), context);
-        let answer = fit(Answer::Result(outcome.result), &call);
-        chain.finish(vec![(
-            call,
-            Outcome::Own {
-                answer,
-                failed: outcome.is_error,
-            },
-        )]);
+        let outcome = fit(told(outcome), &call);
+        chain.finish(vec![(call, outcome)]);
     });
 }
 
+fn told(outcome: builtin::ToolOutcome) -> Outcome {
+    Outcome::Own {
+        answer: Answer::Result(outcome.result),
+        failed: outcome.is_error,
+    }
+}
+
 /// The result of a tool of ours, which is written as 2025-11-25 has it, in the client's version.
-fn fit(answer: Answer, call: &Call) -> Answer {
-    let (Some(Method::ToolsCall), Answer::Result(result)) = (call.method, &answer) else {
-        return answer;
+fn fit(outcome: Outcome, call: &Call) -> Outcome {
+    let (
+        Some(Method::ToolsCall),
+        Outcome::Own {
+            answer: Answer::Result(result),
+            failed,
+        },
+    ) = (call.method, &outcome)
+    else {
+        return outcome;
     };
     let Some(json) = Json::part(result, 0..result.len()) else {
-        return answer;
+        return outcome;
     };
-    match result_edits(call.method, Version::LATEST_LEGACY, call.version, json) {
+    let answer = match result_edits(call.method, Version::LATEST_LEGACY, call.version, json) {
         Ok(edits) => Answer::Result(edits.apply(result)),
         Err(failure) => failure.answer(call.method, call.version),
+    };
+    Outcome::Own {
+        answer,
+        failed: *failed,
     }
 }
 

@@ -19,7 +19,7 @@ pub fn apply(host: &Host, loaded: &Loaded) {
         info!("{note}");
     }
     for (id, server) in &loaded.servers {
-        if let Some(reason) = server.blocked().or_else(|| server.contract().err()) {
+        if let Some(reason) = server.refusal.clone().or_else(|| server.contract().err()) {
             warn!(server = id, "blocked: {reason}");
         }
     }

@@ -117,13 +117,6 @@ impl Gates {
         self.open & gate.bit() == gate.bit()
     }
 
-    /// What is open in both.
-    pub fn and(self, other: Gates) -> Gates {
-        Gates {
-            open: self.open & other.open,
-        }
-    }
-
     /// What is left when these ([`Gate::bit`]) are closed.
     pub fn without(self, closed: u8) -> Gates {
         Gates {
@@ -142,7 +135,6 @@ mod tests {
         assert!(both.is_open(Gate::Write) && both.is_open(Gate::External) && Gates::default().is_open(Gate::None));
         let narrowed = both.without(Gate::Write.bit());
         assert!(!narrowed.is_open(Gate::Write) && narrowed.is_open(Gate::External));
-        assert_eq!(narrowed.and(Gates::new(true, false)), Gates::default());
     }
 
     #[test]

@@ -144,13 +144,6 @@ impl Shares {
     }
 }
 
-impl Place {
-    /// The share of whose place it is.
-    pub fn share(&self) -> &Arc<Share> {
-        &self.share
-    }
-}
-
 impl Drop for Place {
     fn drop(&mut self) {
         self.share.clients.fetch_sub(1, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use colibri_protocol::Method;
 use colibri_protocol::method::OPERATORS;
 use colibri_registry::Value;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Where the helper reads the registry. Only there can an entry have a jail.
@@ -40,15 +40,10 @@ pub struct Server {
     /// As the file has it.
     pub entry: Arc<Entry>,
     /// Why it is not served: state `blocked`. `None`: it is, unless `entry.disabled`.
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<String>,
 }
 
 impl Server {
-    /// Why it is not served, in words.
-    pub fn blocked(&self) -> Option<String> {
-        self.refusal.as_ref().map(|refusal| refusal.to_string())
-    }
-
     /// The contract that the entry names.
     ///
     /// # Errors
@@ -70,35 +65,6 @@ impl Server {
             Isolation::User
         })
     }
-}
-
-/// Why an entry is not served by this daemon, although the file is right.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// The helper reads its registry at one path only.
-    #[error("jailed servers must stand in {FIXED_PATH}, where {HELPER} reads them; this registry is {path}", path = .path.display())]
-    JailedElsewhere {
-        /// The registry in use.
-        path: PathBuf,
-    },
-    /// The entry cannot be read.
-    #[error("{0}")]
-    Unreadable(String),
-    /// The transport is not there yet.
-    #[error("servers with a url are not supported yet")]
-    Http,
-    /// A method that is not the server's to have.
-    #[error("\"methods\" lists {method}, which is MCP's or Colibri's own: take it out")]
-    OwnMethod {
-        /// The method.
-        method: String,
-    },
-    /// `--require-jail`.
-    #[error("this daemon serves jailed servers only (--require-jail): give the entry a jail")]
-    HostNotAllowed,
-    /// mdo mode.
-    #[error("priv mode mdo refuses servers on the host: give the entry a jail")]
-    HostInMdoMode,
 }
 
 impl Loaded {
@@ -135,10 +101,10 @@ impl Loaded {
             let refusal = refusal(&entry, path, rules);
             (id, server(entry, refusal))
         });
-        let refused = registry.refused.into_iter().map(|(id, error)| {
-            let refusal = Refusal::Unreadable(error.to_string());
-            (id, server(Entry::refused(), Some(refusal)))
-        });
+        let refused = registry
+            .refused
+            .into_iter()
+            .map(|(id, error)| (id, server(Entry::refused(), Some(error.to_string()))));
         let servers = read.chain(refused).collect();
         Ok(Self {
             servers,
@@ -148,22 +114,35 @@ impl Loaded {
     }
 }
 
-fn refusal(entry: &Entry, path: &Path, rules: Rules) -> Option<Refusal> {
+/// Why an entry is not served by this daemon, although the file is right.
+fn refusal(entry: &Entry, path: &Path, rules: Rules) -> Option<String> {
     let is_own = |method: &&String| {
         Method::parse(method).is_some() || method.starts_with("notifications/") || method.starts_with(OPERATORS)
     };
     if let Some(method) = entry.methods.iter().find(is_own) {
-        return Some(Refusal::OwnMethod { method: method.clone() });
+        return Some(format!(
+            "\"methods\" lists {method}, which is MCP's or Colibri's own: take it out"
+        ));
     }
-    match &entry.transport {
-        Transport::Http { .. } => Some(Refusal::Http),
+    let why = match &entry.transport {
+        Transport::Http { .. } => "servers with a url are not supported yet",
         Transport::Stdio(command) if command.jail.is_some() => {
-            (path != Path::new(FIXED_PATH)).then(|| Refusal::JailedElsewhere { path: path.to_owned() })
+            return (path != Path::new(FIXED_PATH)).then(|| {
+                format!(
+                    "jailed servers must stand in {FIXED_PATH}, where {HELPER} reads them; this registry is {}",
+                    path.display()
+                )
+            });
         }
-        Transport::Stdio(_) if rules.require_jail => Some(Refusal::HostNotAllowed),
-        Transport::Stdio(_) if rules.priv_mode == PrivMode::Mdo => Some(Refusal::HostInMdoMode),
-        Transport::Stdio(_) => None,
-    }
+        Transport::Stdio(_) if rules.require_jail => {
+            "this daemon serves jailed servers only (--require-jail): give the entry a jail"
+        }
+        Transport::Stdio(_) if rules.priv_mode == PrivMode::Mdo => {
+            "priv mode mdo refuses servers on the host: give the entry a jail"
+        }
+        Transport::Stdio(_) => return None,
+    };
+    Some(why.to_owned())
 }
 
 fn holds_plain_values(entry: &Entry) -> bool {
@@ -178,6 +157,7 @@ fn holds_plain_values(entry: &Entry) -> bool {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
+    use std::path::PathBuf;
 
     const RULES: Rules = Rules {
         require_jail: false,
@@ -222,10 +202,13 @@ mod tests {
         let directory = Directory::new();
         let loaded = directory.read(THREE);
         assert_eq!(loaded.servers["host"].refusal, None);
-        assert_eq!(loaded.servers["web"].refusal, Some(Refusal::Http));
+        assert_eq!(
+            loaded.servers["web"].refusal,
+            Some("servers with a url are not supported yet".to_owned())
+        );
         let refusal = loaded.servers["jailed"].refusal.clone().unwrap();
         assert!(
-            refusal.to_string().contains("/usr/local/etc/colibri/external-mcp.json"),
+            refusal.contains("/usr/local/etc/colibri/external-mcp.json"),
             "{refusal}"
         );
 
@@ -238,7 +221,13 @@ mod tests {
             },
         )
         .unwrap();
-        assert_eq!(strict.servers["host"].refusal, Some(Refusal::HostNotAllowed));
+        assert!(
+            strict.servers["host"]
+                .refusal
+                .as_ref()
+                .unwrap()
+                .contains("--require-jail")
+        );
         let mdo = Loaded::read(
             &path,
             Rules {
@@ -247,7 +236,7 @@ mod tests {
             },
         )
         .unwrap();
-        assert_eq!(mdo.servers["host"].refusal, Some(Refusal::HostInMdoMode));
+        assert!(mdo.servers["host"].refusal.as_ref().unwrap().contains("mdo"));
     }
 
     #[test]
@@ -255,7 +244,7 @@ mod tests {
         let directory = Directory::new();
         let loaded = directory.read(r#"{"mcpServers":{"a":{"command":"/x"},"b_c":{"command":"npx"}}}"#);
         assert_eq!(loaded.servers["a"].refusal, None);
-        let refusal = loaded.servers["b_c"].blocked().unwrap();
+        let refusal = loaded.servers["b_c"].refusal.clone().unwrap();
         assert!(
             refusal.contains("external-mcp.json:1:") && refusal.contains("rename it"),
             "{refusal}"
@@ -267,7 +256,7 @@ mod tests {
         let directory = Directory::new();
         let refusal = |method: &str| {
             let entry = format!("{{\"servers\":{{\"a\":{{\"command\":\"/x\",\"methods\":[\"ok/x\",\"{method}\"]}}}}}}");
-            directory.read(&entry).servers["a"].blocked()
+            directory.read(&entry).servers["a"].refusal.clone()
         };
         for own in [
             "tools/call",

@@ -81,7 +81,7 @@ impl Server {
         let entry = loaded.entry.clone();
         let digest = Arc::new(ArcSwap::from_pointee(entry.digest.clone()));
         let (contract, blocked) = match loaded.contract() {
-            Ok(contract) => (contract.map(Arc::new), loaded.blocked()),
+            Ok(contract) => (contract.map(Arc::new), loaded.refusal.clone()),
             Err(why) => (None, Some(why)),
         };
         Server {
