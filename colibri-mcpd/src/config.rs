@@ -152,6 +152,9 @@ pub struct Config {
 }
 
 /// Whether an environment variable says 1; anything but 0, 1 and nothing is an error worth telling.
+///
+/// # Errors
+/// Another value: it must not be taken for either.
 pub fn switch(name: &str) -> Result<bool, String> {
     match std::env::var(name).as_deref() {
         Err(std::env::VarError::NotPresent) | Ok("" | "0") => Ok(false),
@@ -162,6 +165,9 @@ pub fn switch(name: &str) -> Result<bool, String> {
 
 impl Flags {
     /// Flags over environment over defaults.
+    ///
+    /// # Errors
+    /// A variable that is neither 0 nor 1.
     pub fn resolve(self) -> Result<Config, String> {
         Ok(Config {
             socket: paths::socket(self.socket),

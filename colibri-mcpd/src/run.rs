@@ -138,6 +138,9 @@ fn serve(config: Config) -> Result<(), Failed> {
 }
 
 /// The runtime that the daemon runs on.
+///
+/// # Errors
+/// The system gives no threads.
 pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -160,6 +163,9 @@ fn make_state_directory(path: &Path) -> std::io::Result<()> {
 }
 
 /// Serves until told to end.
+///
+/// # Errors
+/// The exit status, and what to say with it.
 pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
     let sources = Sources::recall(&config).map_err(|error| (EXIT_CONFIG, error))?;
     let files = sources.read(&config).map_err(|error| (EXIT_CONFIG, error))?;

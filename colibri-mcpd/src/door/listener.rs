@@ -79,6 +79,9 @@ pub struct Listener {
 impl Listener {
     /// Makes the socket. A stale one of our own is replaced, a live daemon is never displaced, and what is no socket is
     /// never removed.
+    ///
+    /// # Errors
+    /// What stands in its place, or what the system says.
     pub fn bind(path: &Path) -> Result<Listener, ListenError> {
         let directory = path
             .parent()

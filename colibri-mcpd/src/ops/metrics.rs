@@ -102,8 +102,11 @@ fn render(daemon: &Daemon) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
-/// Numbers of one name: its help, and the value of each server that has one.
+/// Numbers of one name: its help, and the value.
 type Gauge<T> = (&'static str, &'static str, T);
+
+/// How a server's number is read.
+type OfServer = fn(&OverviewServer) -> u64;
 
 /// All numbers at one time.
 #[derive(Debug)]
@@ -158,7 +161,7 @@ impl Snapshot {
                     .encode_gauge(&u64::from(other == *state))?;
             }
         }
-        let gauges: [Gauge<fn(&OverviewServer) -> u64>; 3] = [
+        let gauges: [Gauge<OfServer>; 3] = [
             ("colibri_server_processes", "Processes that take calls.", |server| {
                 server.processes
             }),

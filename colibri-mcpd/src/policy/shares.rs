@@ -163,6 +163,9 @@ impl Share {
     }
 
     /// A start of a jailed server for the user; else how long it has to wait for its turn.
+    ///
+    /// # Errors
+    /// How long until it is the user's turn.
     pub fn start(&self) -> Result<(), Duration> {
         match self.starts.wait() {
             None => {

@@ -36,6 +36,9 @@ pub struct Definition {
 
 impl Catalogue {
     /// Keeps it, in place of what was kept of the server before.
+    ///
+    /// # Errors
+    /// The store cannot be written.
     pub fn keep(&self, store: &Store, server: &str, digest: &str, executable: &str) -> Result<(), store::Error> {
         let entry = CatalogueEntry {
             protocol_version: self
@@ -59,6 +62,9 @@ impl Catalogue {
     }
 
     /// What was kept of a server with this entry and executable.
+    ///
+    /// # Errors
+    /// The store cannot be read.
     pub fn kept(
         store: &Store,
         server: &str,

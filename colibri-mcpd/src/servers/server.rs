@@ -178,6 +178,9 @@ impl Server {
     }
 
     /// The process for these callers, started if need be.
+    ///
+    /// # Errors
+    /// Why there is none: the server is blocked, left alone for a while, or could not be started.
     pub async fn open(self: &Arc<Self>, key: ProcessKey) -> Result<Arc<Session>, Failure> {
         let (sender, receiver) = oneshot::channel();
         {

@@ -214,6 +214,9 @@ impl<'a> ServerSays<'a> {
 }
 
 /// Reads the result of `initialize`.
+///
+/// # Errors
+/// A version that we do not speak, or an answer that is not one to `initialize`.
 pub fn read_initialize_result(result: Json<'_>) -> Result<ServerSays<'_>, Unusable> {
     const METHOD: &str = "initialize";
     let Some(answered) = result.get("protocolVersion").and_then(|version| version.as_str()) else {

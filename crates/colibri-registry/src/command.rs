@@ -101,6 +101,9 @@ fn environment(cursor: &Cursor<'_>) -> Result<BTreeMap<String, Value>, Error> {
 }
 
 /// A value of an environment variable or header.
+///
+/// # Errors
+/// Something else than a string or `{"secret": NAME}`, or text that no variable can hold.
 pub fn value(cursor: &Cursor<'_>) -> Result<Value, Error> {
     if cursor.is_string() {
         return Ok(Value::Plain(cursor.text()?.to_owned()));

@@ -141,6 +141,9 @@ pub fn is_jail_name(name: &str) -> bool {
 }
 
 /// The name of a persistent jail.
+///
+/// # Errors
+/// Not text, or not such a name.
 pub fn jail_name(cursor: &Cursor<'_>) -> Result<String, Error> {
     let name = cursor.text()?;
     if !is_jail_name(name) {
@@ -208,6 +211,9 @@ fn mounts(cursor: &Cursor<'_>) -> Result<Vec<Mount>, Error> {
 }
 
 /// The name of an `allow.*` parameter, without `allow.`.
+///
+/// # Errors
+/// Not text, or not such a name.
 pub fn allow(cursor: &Cursor<'_>) -> Result<String, Error> {
     let name = cursor.text()?;
     let parts_legal = name.split('.').all(|part| {
@@ -230,6 +236,9 @@ pub fn allow(cursor: &Cursor<'_>) -> Result<String, Error> {
 }
 
 /// Resource limits; the policy has the same keys.
+///
+/// # Errors
+/// An unknown key, or a limit out of range.
 pub fn limits(cursor: &Cursor<'_>) -> Result<Limits, Error> {
     let keys = cursor.object(&["memory", "processes", "open_files", "file_size", "tmp"])?;
     let count = |key: &str, least| keys.get(key).map(|v| v.integer(least..=1_000_000)).transpose();
@@ -245,6 +254,9 @@ pub fn limits(cursor: &Cursor<'_>) -> Result<Limits, Error> {
 }
 
 /// A path that becomes part of a jail: without what a jail's parameter lists and rctl(8) rules use as separators.
+///
+/// # Errors
+/// As [`path`], or one of those characters.
 pub fn jail_path(cursor: &Cursor<'_>) -> Result<PathBuf, Error> {
     let path = path(cursor)?;
     if cursor.text()?.contains([',', '=']) {

@@ -48,6 +48,9 @@ pub fn user(cursor: &Cursor<'_>) -> Result<String, Error> {
 }
 
 /// An absolute path, written plainly, other than `/`.
+///
+/// # Errors
+/// As [`path_or_root`], or `/`.
 pub fn path(cursor: &Cursor<'_>) -> Result<PathBuf, Error> {
     match path_or_root(cursor)? {
         root if root == Path::new("/") => Err(cursor.error("must not be the root directory")),
@@ -57,6 +60,9 @@ pub fn path(cursor: &Cursor<'_>) -> Result<PathBuf, Error> {
 
 /// An absolute path without `.`, `..`, empty parts or a slash at the end: it means the same to everyone who compares it
 /// as text, and it names no other file after a directory on the way has moved.
+///
+/// # Errors
+/// Not text, or not such a path.
 pub fn path_or_root(cursor: &Cursor<'_>) -> Result<PathBuf, Error> {
     let text = cursor.text()?;
     let Some(below) = text.strip_prefix('/') else {
@@ -72,6 +78,9 @@ pub fn path_or_root(cursor: &Cursor<'_>) -> Result<PathBuf, Error> {
 }
 
 /// Bytes: a whole number, or a string of digits with `K`, `M`, `G` or `T` (powers of 1024).
+///
+/// # Errors
+/// Neither of these, nothing, or more than 1024T.
 pub fn size(cursor: &Cursor<'_>) -> Result<u64, Error> {
     if !cursor.is_string() {
         return cursor.integer(1..=MAX_SIZE);
@@ -96,6 +105,9 @@ pub fn size(cursor: &Cursor<'_>) -> Result<u64, Error> {
 }
 
 /// The choice that the string names.
+///
+/// # Errors
+/// Not text, or none of these: all are named.
 pub fn one_of<T: Clone>(cursor: &Cursor<'_>, choices: &[(&str, T)]) -> Result<T, Error> {
     let text = cursor.text()?;
     choices
@@ -109,6 +121,9 @@ pub fn one_of<T: Clone>(cursor: &Cursor<'_>, choices: &[(&str, T)]) -> Result<T,
 }
 
 /// A list of at most 256 items, none twice.
+///
+/// # Errors
+/// Not a list, too long, an item twice, or what `read` refuses.
 pub fn unique<T: PartialEq>(
     cursor: &Cursor<'_>,
     read: impl Fn(&Cursor<'_>) -> Result<T, Error>,
