@@ -1,7 +1,7 @@
 //! Logging: one line an event, to standard error or to syslog.
 
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use syslog::{Facility, Formatter3164, Logger, LoggerBackend};
 use tracing::{Level, Metadata};
@@ -14,9 +14,8 @@ pub fn start(level: Level, to_syslog: bool) -> io::Result<()> {
         .with_ansi(false)
         .with_target(false);
     let set = if to_syslog {
-        let syslog = Syslog {
-            logger: Arc::new(Mutex::new(Some(connect()?))),
-        };
+        reach_syslogd()?;
+        let syslog = Syslog(Arc::new(Syslogd::new(Facility::LOG_DAEMON)));
         // syslogd notes time and level itself.
         let subscriber = builder.without_time().with_level(false).with_writer(syslog).finish();
         tracing::subscriber::set_global_default(subscriber)
@@ -33,12 +32,12 @@ type SyslogLogger = Logger<LoggerBackend, Formatter3164>;
 /// # Errors
 /// They cannot: why, and what to do.
 pub fn reach_syslogd() -> io::Result<()> {
-    connect().map(drop)
+    connect(Facility::LOG_DAEMON).map(drop)
 }
 
-fn connect() -> io::Result<SyslogLogger> {
+fn connect(facility: Facility) -> io::Result<SyslogLogger> {
     let formatter = Formatter3164 {
-        facility: Facility::LOG_DAEMON,
+        facility,
         hostname: None,
         process: "colibri-mcpd".to_owned(),
         pid: std::process::id(),
@@ -49,15 +48,46 @@ fn connect() -> io::Result<SyslogLogger> {
         )))
 }
 
-/// Writes each event to syslogd. The connection is made anew when syslogd was restarted; an event that still cannot be
-/// sent goes to standard error.
-struct Syslog {
-    logger: Arc<Mutex<Option<SyslogLogger>>>,
+/// The way to syslogd, made when something is sent first, and anew when syslogd was restarted.
+pub struct Syslogd {
+    facility: Facility,
+    logger: Mutex<Option<SyslogLogger>>,
 }
+
+impl Syslogd {
+    /// No connection yet.
+    pub fn new(facility: Facility) -> Syslogd {
+        Syslogd {
+            facility,
+            logger: Mutex::new(None),
+        }
+    }
+
+    /// Sends something.
+    ///
+    /// # Errors
+    /// Not even a new connection takes it.
+    pub fn send(&self, send: impl Fn(&mut SyslogLogger) -> syslog::Result<()>) -> io::Result<()> {
+        let mut slot = self.logger.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(logger) = slot.as_mut()
+            && send(logger).is_ok()
+        {
+            return Ok(());
+        }
+        *slot = None;
+        let mut logger = connect(self.facility)?;
+        send(&mut logger).map_err(io::Error::other)?;
+        *slot = Some(logger);
+        Ok(())
+    }
+}
+
+/// Writes each event to syslogd; one that cannot be sent goes to standard error.
+struct Syslog(Arc<Syslogd>);
 
 /// One event.
 struct Record {
-    logger: Arc<Mutex<Option<SyslogLogger>>>,
+    syslogd: Arc<Syslogd>,
     level: Level,
     line: Vec<u8>,
 }
@@ -67,7 +97,7 @@ impl<'a> MakeWriter<'a> for Syslog {
 
     fn make_writer(&'a self) -> Record {
         Record {
-            logger: self.logger.clone(),
+            syslogd: self.0.clone(),
             level: Level::INFO,
             line: Vec::new(),
         }
@@ -95,22 +125,14 @@ impl Drop for Record {
     fn drop(&mut self) {
         let line = String::from_utf8_lossy(&self.line);
         let line = line.trim_end();
-        let mut logger = self.logger.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        for _ in 0..2 {
-            if logger.is_none() {
-                *logger = connect().ok();
-            }
-            let Some(open) = logger.as_mut() else { break };
-            let sent = match self.level {
-                Level::ERROR => open.err(line),
-                Level::WARN => open.warning(line),
-                Level::INFO => open.info(line),
-                Level::DEBUG | Level::TRACE => open.debug(line),
-            };
-            if sent.is_ok() {
-                return;
-            }
-            *logger = None;
+        let sent = self.syslogd.send(|logger| match self.level {
+            Level::ERROR => logger.err(line),
+            Level::WARN => logger.warning(line),
+            Level::INFO => logger.info(line),
+            Level::DEBUG | Level::TRACE => logger.debug(line),
+        });
+        if sent.is_ok() {
+            return;
         }
         // Nobody is left to tell if standard error fails too.
         let _ = writeln!(io::stderr(), "{line}");
