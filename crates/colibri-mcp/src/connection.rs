@@ -33,16 +33,12 @@ pub enum Gate {
 
 /// The first line of every connection: which gates stay closed for it, whatever the daemon allows.
 pub fn hello(narrow: &[Gate]) -> String {
-    let names: Vec<&str> = narrow
-        .iter()
-        .map(|gate| match gate {
-            Gate::Write => "write",
-            Gate::External => "external",
-        })
-        .collect();
-    let mut line = json!({ "colibri": 1, "narrow": names }).to_string();
-    line.push('\n');
-    line
+    let name = |gate: &Gate| match gate {
+        Gate::Write => "\"write\"",
+        Gate::External => "\"external\"",
+    };
+    let names: Vec<&str> = narrow.iter().map(name).collect();
+    format!("{{\"colibri\":1,\"narrow\":[{}]}}\n", names.join(","))
 }
 
 /// Why the daemon cannot be reached. The text says what to do.

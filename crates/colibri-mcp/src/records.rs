@@ -11,10 +11,8 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
-use nix::unistd::{Uid, User};
-
 use crate::failure::Failure;
-use crate::terminal::counted;
+use crate::terminal::{self, counted};
 use colibri_trail::{
     Extent, Fields, Filter, NoteError, Report, SegmentName, Shown, Stats, Verifier, Vouched, Voucher, WitnessedHeads,
     check_proof, directory, drop_segments, last_seal, note_path, open_regular, prove, sealed_segments, show, stats,
@@ -208,7 +206,7 @@ pub fn print_show(
 ) -> Result<u64, Failure> {
     check_times(filter)?;
     let mut failed = None;
-    let mut users = Users::default();
+    let mut users = HashMap::new();
     let mut kept = VecDeque::new();
     let (mut found, mut left_out) = (false, 0);
     show(dir, filter, follow, &mut |record| {
@@ -280,24 +278,7 @@ fn check_server(dir: &Path, filter: &Filter) -> Result<(), Failure> {
     )))
 }
 
-/// Names of users, looked up once each.
-#[derive(Default)]
-struct Users(HashMap<u32, String>);
-
-impl Users {
-    /// The user's name on this machine, or the number where there is none.
-    fn name(&mut self, uid: u32) -> &str {
-        self.0
-            .entry(uid)
-            .or_insert_with(|| match User::from_uid(Uid::from_raw(uid)) {
-                Ok(Some(user)) => user.name,
-                // The trail may come from another machine, and a lookup that fails is no reason to show nothing.
-                Ok(None) | Err(_) => uid.to_string(),
-            })
-    }
-}
-
-fn one_line(record: &Shown<'_>, users: &mut Users) -> String {
+fn one_line(record: &Shown<'_>, users: &mut HashMap<u32, String>) -> String {
     let Fields {
         timestamp,
         method,
@@ -309,7 +290,9 @@ fn one_line(record: &Shown<'_>, users: &mut Users) -> String {
         latency_ms,
         ..
     } = &record.fields;
-    let user = record.uid.map_or("-", |uid| users.name(uid));
+    let user = record
+        .uid
+        .map_or("-", |uid| users.entry(uid).or_insert_with(|| terminal::user(uid)));
     let what = match record.kind.as_str() {
         "enter" => format!("{user:>8}  {}", [server, tool, method].map(String::as_str).join(" ")),
         "exit" | "retry" => {
@@ -318,11 +301,8 @@ fn one_line(record: &Shown<'_>, users: &mut Users) -> String {
             format!("{user:>8}  {integration_id} {operation}  {result} {latency_ms:.1} ms, attempt {attempt} {error}")
         }
         "event" => {
-            let details = record.fields.details.iter().map(|(key, value)| match value {
-                serde_json::Value::String(text) => format!(" {key}={text}"),
-                other => format!(" {key}={other}"),
-            });
-            format!("{:>8}  {}{}", "", record.fields.event, details.collect::<String>())
+            let more = terminal::details(&record.fields.details);
+            format!("{:>8}  {}{more}", "", record.fields.event)
         }
         _ => format!(
             "{:>8}  {} records, root {}",

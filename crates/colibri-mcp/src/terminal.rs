@@ -1,9 +1,12 @@
 //! What reaches a person's terminal: tables, and text from servers made harmless.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 
 use comfy_table::{Cell, Color, ContentArrangement};
+use nix::unistd::User;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::failure::Failure;
@@ -71,8 +74,7 @@ impl Table {
         }
         // A terminal that does not say how wide it is has a width of 0 (ioctl_tty(2), ssh -tt without a terminal).
         if !io::stdout().is_terminal() || table.width().is_none_or(|width| width == 0) {
-            let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-            table.set_width(columns.unwrap_or(WIDTH).max(40));
+            table.set_width(columns().unwrap_or(WIDTH).max(40));
         }
         Table { table }
     }
@@ -105,6 +107,29 @@ impl Table {
             .collect::<Vec<_>>()
             .join("\n")
     }
+}
+
+/// The columns of whatever reads what is written here, if somebody says how many there are.
+pub fn columns() -> Option<u16> {
+    std::env::var("COLUMNS").ok()?.parse().ok()
+}
+
+/// A user's name on this machine, or the number where there is none: what is shown may come from another machine, and a
+/// look-up that fails is no reason to show nothing.
+pub fn user(uid: u32) -> String {
+    match User::from_uid(uid.into()) {
+        Ok(Some(user)) => user.name,
+        Ok(None) | Err(_) => uid.to_string(),
+    }
+}
+
+/// More of an event of the trail: ` key=value` for each.
+pub fn details(details: &BTreeMap<String, Value>) -> String {
+    let one = |(key, value): (&String, &Value)| match value {
+        Value::String(text) => format!(" {key}={text}"),
+        other => format!(" {key}={other}"),
+    };
+    details.iter().map(one).collect()
 }
 
 /// `1 server`, `2 servers`.

@@ -1,6 +1,6 @@
 //! What is kept of a client's requests and session, so that it survives a restart of the daemon.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
@@ -11,14 +11,14 @@ use colibri_protocol::error::Code;
 /// What waits for an answer, on either side, and the session.
 #[derive(Debug, Default)]
 pub struct InFlight {
-    pending: HashMap<Id, Pending>,
+    pending: BTreeMap<Id, Pending>,
     session: Option<Session>,
     /// Requests from the daemon that the client has not answered.
-    asked: HashSet<Id>,
+    asked: BTreeSet<Id>,
     /// Those of a daemon that is gone.
-    stale: HashSet<Id>,
+    stale: BTreeSet<Id>,
     /// Subscriptions that were sent again: the client already knows that they are acknowledged.
-    resubscribed: HashSet<Id>,
+    resubscribed: BTreeSet<Id>,
 }
 
 /// A request that waits for its answer.
@@ -236,24 +236,37 @@ impl Opened {
             #[serde(rename = "protocolVersion")]
             version: String,
             #[serde(default)]
-            capabilities: HashMap<String, serde_json::Value>,
+            capabilities: Capabilities,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Capabilities {
+            tools: List,
+            prompts: List,
+            resources: List,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct List {
+            #[serde(rename = "listChanged")]
+            changes: bool,
         }
         let line: Line = serde_json::from_slice(line).map_err(|error| error.to_string())?;
         let Some(result) = line.result else {
             return Err(line.error.map_or("no result".to_owned(), |error| error.message));
         };
-        let lists_change = ["tools", "prompts", "resources"]
-            .into_iter()
-            .filter(|list| {
-                result
-                    .capabilities
-                    .get(*list)
-                    .is_some_and(|list| list["listChanged"] == true)
-            })
-            .collect();
+        let Capabilities {
+            tools,
+            prompts,
+            resources,
+        } = result.capabilities;
+        let lists = [("tools", tools), ("prompts", prompts), ("resources", resources)];
         Ok(Opened {
             version: result.version,
-            lists_change,
+            lists_change: lists
+                .into_iter()
+                .filter_map(|(name, list)| list.changes.then_some(name))
+                .collect(),
         })
     }
 }

@@ -24,7 +24,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::connection::{Gate, Unavailable, dial};
@@ -63,6 +63,9 @@ pub enum BridgeError {
     /// The daemon that came back does not take the session.
     #[error("colibri-mcpd restarted and does not take the session as it was ({0}). Restart the MCP client")]
     Replay(String),
+    /// There is no daemon now. The bridge waits for one.
+    #[error(transparent)]
+    NoDaemon(#[from] Unavailable),
 }
 
 /// A bridge between a client and the daemon.
@@ -125,7 +128,7 @@ impl<W: Write + Send> Bridge<W> {
         let mut pause = BACKOFF.0;
         loop {
             let mut buffer = LineBuffer::new(LINE_LIMIT);
-            match self.connect(&mut buffer)? {
+            match self.connect(&mut buffer) {
                 Ok(stream) => {
                     pause = BACKOFF.0;
                     self.relay(&stream, &mut buffer)?;
@@ -133,7 +136,7 @@ impl<W: Write + Send> Bridge<W> {
                         return Ok(Ended::Well);
                     }
                 }
-                Err(error) => {
+                Err(BridgeError::NoDaemon(error)) => {
                     let mut state = self.state();
                     if state.input_ended {
                         return Ok(Ended::WithoutDaemon);
@@ -152,6 +155,7 @@ impl<W: Write + Send> Bridge<W> {
                     );
                     pause = (pause * 2).min(BACKOFF.1);
                 }
+                Err(error) => return Err(error),
             }
         }
     }
@@ -280,26 +284,15 @@ impl<W: Write + Send> Bridge<W> {
     }
 
     /// Connects, opens the client's session again if there was one, and lets requests through.
-    fn connect(&self, buffer: &mut LineBuffer) -> Result<Result<Arc<UnixStream>, Unavailable>, BridgeError> {
-        let stream = match dial(&self.socket, &self.narrow) {
-            Ok(stream) => stream,
-            Err(error) => return Ok(Err(error)),
-        };
-        let broken = |source| Unavailable::NotRunning {
-            socket: self.socket.clone(),
-            source,
-        };
+    fn connect(&self, buffer: &mut LineBuffer) -> Result<Arc<UnixStream>, BridgeError> {
+        let stream = dial(&self.socket, &self.narrow)?;
         let session = self.state().in_flight.session();
-        if let Some(session) = session
-            && let Err(source) = self.replay(&stream, buffer, &session)?
-        {
-            return Ok(Err(broken(source)));
+        if let Some(session) = session {
+            self.replay(&stream, buffer, &session)?;
         }
         let mut state = self.state();
         let again = state.in_flight.again();
-        if let Err(source) = (&stream).write_all(&again) {
-            return Ok(Err(broken(source)));
-        }
+        (&stream).write_all(&again).map_err(|error| self.broken(error))?;
         let stream = Arc::new(stream);
         state.link = Link::Up(stream.clone());
         state.wanted = false;
@@ -308,21 +301,18 @@ impl<W: Write + Send> Bridge<W> {
             let _ = stream.shutdown(Shutdown::Both);
         }
         self.changed.notify_all();
-        Ok(Ok(stream))
+        Ok(stream)
     }
 
-    /// Opens a legacy session again. The inner error is the connection's.
-    fn replay(
-        &self,
-        mut stream: &UnixStream,
-        buffer: &mut LineBuffer,
-        session: &Session,
-    ) -> Result<io::Result<()>, BridgeError> {
+    fn broken(&self, source: io::Error) -> BridgeError {
+        let socket = self.socket.clone();
+        BridgeError::NoDaemon(Unavailable::NotRunning { socket, source })
+    }
+
+    /// Opens a legacy session again.
+    fn replay(&self, mut stream: &UnixStream, buffer: &mut LineBuffer, session: &Session) -> Result<(), BridgeError> {
         let deadline = Instant::now() + REPLAY_LIMIT;
-        let answer = match self.exchange(stream, buffer, &session.initialize, deadline)? {
-            Ok(answer) => answer,
-            Err(error) => return Ok(Err(error)),
-        };
+        let answer = self.exchange(stream, buffer, &session.initialize, deadline)?;
         let opened = Opened::read(&answer).map_err(BridgeError::Replay)?;
         if opened.version != session.version {
             let why = format!(
@@ -331,15 +321,11 @@ impl<W: Write + Send> Bridge<W> {
             );
             return Err(BridgeError::Replay(why));
         }
-        if let Some(line) = &session.initialized
-            && let Err(error) = stream.write_all(line)
-        {
-            return Ok(Err(error));
+        if let Some(line) = &session.initialized {
+            stream.write_all(line).map_err(|error| self.broken(error))?;
         }
-        if let Some(set_level) = &session.set_level
-            && let Err(error) = self.exchange(stream, buffer, set_level, deadline)?
-        {
-            return Ok(Err(error));
+        if let Some(set_level) = &session.set_level {
+            self.exchange(stream, buffer, set_level, deadline)?;
         }
         if session.initialized.is_some() {
             // What the new daemon offers may differ, and nobody else tells a legacy client.
@@ -350,7 +336,7 @@ impl<W: Write + Send> Bridge<W> {
                 .collect();
             self.answer(changed.as_bytes())?;
         }
-        Ok(stream.set_read_timeout(None))
+        stream.set_read_timeout(None).map_err(|error| self.broken(error))
     }
 
     /// Sends a request of the client's once more and returns its answer, which the client must not see twice.
@@ -360,10 +346,9 @@ impl<W: Write + Send> Bridge<W> {
         buffer: &mut LineBuffer,
         request: &Sent,
         deadline: Instant,
-    ) -> Result<io::Result<Vec<u8>>, BridgeError> {
-        if let Err(error) = stream.write_all(&request.line) {
-            return Ok(Err(error));
-        }
+    ) -> Result<Vec<u8>, BridgeError> {
+        let broken = |error| self.broken(error);
+        stream.write_all(&request.line).map_err(broken)?;
         loop {
             let left = deadline
                 .saturating_duration_since(Instant::now())
@@ -371,13 +356,10 @@ impl<W: Write + Send> Bridge<W> {
             let read = stream
                 .set_read_timeout(Some(left))
                 .and_then(|()| buffer.read(&mut stream));
-            let (done, answer) = match read {
-                Err(error) => return Ok(Err(error)),
-                Ok(Piece::End(_) | Piece::TooLong(_)) => {
-                    return Ok(Err(io::ErrorKind::UnexpectedEof.into()));
-                }
-                Ok(Piece::Nothing) => (0, None),
-                Ok(Piece::Lines(piece)) => {
+            let (done, answer) = match read.map_err(broken)? {
+                Piece::End(_) | Piece::TooLong(_) => return Err(broken(io::ErrorKind::UnexpectedEof.into())),
+                Piece::Nothing => (0, None),
+                Piece::Lines(piece) => {
                     let is_answer = |line: &[u8]| match scan::message(line) {
                         Message::Answer { id: given } => comparable(given) == request.id,
                         _ => false,
@@ -396,7 +378,7 @@ impl<W: Write + Send> Bridge<W> {
             };
             buffer.consume(done);
             if let Some(answer) = answer {
-                return Ok(Ok(answer));
+                return Ok(answer);
             }
         }
     }
@@ -472,37 +454,32 @@ fn write_except(to: &mut impl Write, piece: &[u8], without: &[Range<usize>]) -> 
     to.write_all(&piece[start..])
 }
 
-/// Bridges until the client or the daemon ends it; says why where that is a failure.
+/// Bridges this process's stdin and stdout until the client or the daemon ends it; says why where that is a failure.
 pub fn run(socket: PathBuf, narrow: Vec<Gate>) -> ExitCode {
     match bridge_stdio(socket, narrow) {
         // A client that closes stdout is gone: there is nobody to tell.
         Ok(Ended::Well) | Err(BridgeError::Output(_)) => ExitCode::SUCCESS,
         Ok(Ended::WithoutDaemon) => ExitCode::from(Failure::UNAVAILABLE),
-        Err(error @ BridgeError::Replay(_)) => {
+        Err(error) => {
             eprintln!("colibri-mcp: {}", terminal::line(&error.to_string()));
             ExitCode::from(Failure::UNAVAILABLE)
         }
     }
 }
 
-/// Bridges this process's stdin and stdout. Returns how it ended.
 fn bridge_stdio(socket: PathBuf, narrow: Vec<Gate>) -> Result<Ended, BridgeError> {
     // Plain files: the standard library's own handles buffer, and split output at newlines.
     let input = File::from(io::stdin().as_fd().try_clone_to_owned().map_err(BridgeError::Output)?);
     let output = File::from(io::stdout().as_fd().try_clone_to_owned().map_err(BridgeError::Output)?);
     let bridge = Arc::new(Bridge::new(socket, narrow, output));
-    let (ended, end) = mpsc::channel();
-    let (sender, sender_ended) = (bridge.clone(), ended.clone());
+    let sender = bridge.clone();
     std::thread::spawn(move || {
-        if let Err(error) = sender.send(input) {
-            let _ = sender_ended.send(Err(error));
+        if sender.send(input).is_err() {
+            // The client no longer reads: that is its end, whatever the daemon still says.
+            std::process::exit(0);
         }
     });
-    std::thread::spawn(move || {
-        let _ = ended.send(bridge.receive());
-    });
-    // The receiving thread always sends: the channel cannot close before.
-    end.recv().unwrap_or(Ok(Ended::Well))
+    bridge.receive()
 }
 
 #[cfg(test)]

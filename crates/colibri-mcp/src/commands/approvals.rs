@@ -17,13 +17,12 @@ pub struct Decide {
 /// Lists the calls that wait.
 pub fn list(context: &Context) -> Result<(), Failure> {
     let (waiting, raw): (Approvals, _) = context.ask("colibri/approvals", &json!({}))?;
-    context.print(&raw, || show(&waiting, width()))
-}
-
-/// Columns of the terminal, or of what stands for one.
-fn width() -> usize {
-    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    columns.filter(|columns| *columns >= 40).unwrap_or(100)
+    context.print(&raw, || {
+        show(
+            &waiting,
+            terminal::columns().map_or(100, |columns| columns.max(40).into()),
+        )
+    })
 }
 
 fn show(waiting: &Approvals, width: usize) -> String {
@@ -34,8 +33,7 @@ fn show(waiting: &Approvals, width: usize) -> String {
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
     let one = |call: &Approval| {
-        let user = nix::unistd::User::from_uid(call.uid.into()).ok().flatten();
-        let user = user.map_or_else(|| call.uid.to_string(), |user| user.name);
+        let user = terminal::user(call.uid);
         format!(
             "{}  {} {} by {user}, {} s left\n  rule: {}{}",
             terminal::line(&call.id),

@@ -111,25 +111,8 @@ struct FilterArguments {
     #[arg(long)]
     tool: Option<String>,
     /// Only ends of calls with this result
-    #[arg(long, ignore_case = true)]
-    result: Option<CallResult>,
-}
-
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum CallResult {
-    Success,
-    Retry,
-    Fail,
-}
-
-impl CallResult {
-    fn name(self) -> &'static str {
-        match self {
-            CallResult::Success => "SUCCESS",
-            CallResult::Retry => "RETRY",
-            CallResult::Fail => "FAIL",
-        }
-    }
+    #[arg(long, ignore_case = true, value_parser = ["success", "retry", "fail"])]
+    result: Option<String>,
 }
 
 impl FilterArguments {
@@ -140,7 +123,7 @@ impl FilterArguments {
             uid: self.user.as_deref().map(uid).transpose()?,
             server: self.server.clone(),
             tool: self.tool.clone(),
-            result: self.result.map(|result| result.name().to_owned()),
+            result: self.result.as_ref().map(|result| result.to_ascii_uppercase()),
         })
     }
 }

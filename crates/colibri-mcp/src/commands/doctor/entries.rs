@@ -122,26 +122,40 @@ fn jails(registry: &Registry) -> impl Iterator<Item = (&String, &Command, &Jail)
         })
 }
 
-/// Applies a check to the root of every ephemeral jail.
-pub fn each_root(host: &Host, check: fn(&Command, &Path) -> Result<(), String>) -> Outcome {
+/// Applies a check to every entry in a jail, which says what is good or wrong with it; `None` where it is not about that
+/// kind of jail, which is called so.
+fn each_jail(
+    host: &Host,
+    kind: &str,
+    check: impl Fn(&str, &Command, &Jail) -> Option<Result<String, String>>,
+) -> Outcome {
     let registry = match read_registry(host) {
         Ok(registry) => registry,
         Err(outcome) => return outcome,
     };
     let (mut good, mut bad) = (Vec::new(), Vec::new());
     for (id, command, jail) in jails(&registry) {
-        if let (None, Some(root)) = (&jail.name, &jail.path) {
-            match check(command, root) {
-                Ok(()) => good.push(id.as_str()),
-                Err(wrong) => bad.push(format!("{id}: {wrong}")),
-            }
+        match check(id, command, jail) {
+            Some(Ok(seen)) => good.push(seen),
+            Some(Err(wrong)) => bad.push(format!("{id}: {wrong}")),
+            None => {}
         }
     }
     match (good.is_empty(), bad.is_empty()) {
-        (true, true) => Outcome::Skipped("no entry has an ephemeral jail".to_owned()),
+        (true, true) => Outcome::Skipped(format!("no entry has {kind} jail")),
         (false, true) => Outcome::Good(good.join(", ")),
         _ => Outcome::Bad(bad.join("; ")),
     }
+}
+
+/// Applies a check to the root of every ephemeral jail.
+pub fn each_root(host: &Host, check: fn(&Command, &Path) -> Result<(), String>) -> Outcome {
+    each_jail(host, "an ephemeral", |id, command, jail| {
+        match (&jail.name, &jail.path) {
+            (None, Some(root)) => Some(check(command, root).map(|()| id.to_owned())),
+            _ => None,
+        }
+    })
 }
 
 pub fn root_is_complete(_command: &Command, root: &Path) -> Result<(), String> {
@@ -172,23 +186,10 @@ pub fn root_is_complete(_command: &Command, root: &Path) -> Result<(), String> {
 }
 
 pub fn persistent_jails(host: &Host) -> Outcome {
-    let registry = match read_registry(host) {
-        Ok(registry) => registry,
-        Err(outcome) => return outcome,
-    };
-    let (mut good, mut bad) = (Vec::new(), Vec::new());
-    for (id, _, jail) in jails(&registry) {
-        let Some(name) = &jail.name else { continue };
-        match persistent_jail(name, jail.root_path.as_deref()) {
-            Ok(()) => good.push(format!("{id} in {name}")),
-            Err(wrong) => bad.push(format!("{id}: {wrong}")),
-        }
-    }
-    match (good.is_empty(), bad.is_empty()) {
-        (true, true) => Outcome::Skipped("no entry has a persistent jail".to_owned()),
-        (false, true) => Outcome::Good(good.join(", ")),
-        _ => Outcome::Bad(bad.join("; ")),
-    }
+    each_jail(host, "a persistent", |id, _, jail| {
+        let name = jail.name.as_ref()?;
+        Some(persistent_jail(name, jail.root_path.as_deref()).map(|()| format!("{id} in {name}")))
+    })
 }
 
 fn persistent_jail(name: &str, root_path: Option<&Path>) -> Result<(), String> {

@@ -22,6 +22,7 @@ use super::context::Context;
 use super::signals::on_signals;
 use crate::connection::{Connection, Gate, RequestError, read};
 use crate::failure::Failure;
+use crate::terminal::columns;
 use colibri_api::Overview;
 use colibri_protocol::Code;
 use model::Model;
@@ -264,8 +265,7 @@ fn once(context: &Context) -> Result<(), Failure> {
     context.print(&raw, || {
         let mut model = Model::default();
         model.update(overview);
-        let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-        plain(&model, columns.unwrap_or(WIDTH).clamp(40, 500))
+        plain(&model, columns().unwrap_or(WIDTH).clamp(40, 500))
     })
 }
 

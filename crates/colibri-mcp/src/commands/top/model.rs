@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use nix::unistd::{Uid, User};
-
+use crate::terminal;
 use colibri_api::{CallCounts, Overview, OverviewServer};
 
 /// How far back calls per second are counted, milliseconds.
@@ -98,12 +97,7 @@ impl Model {
         let known: Vec<u32> = overview.approvals.iter().map(|approval| approval.uid).collect();
         let tail = overview.trail.iter().flat_map(|trail| &trail.tail);
         for uid in known.into_iter().chain(tail.filter_map(|record| record.uid)) {
-            self.users
-                .entry(uid)
-                .or_insert_with(|| match User::from_uid(Uid::from_raw(uid)) {
-                    Ok(Some(user)) => user.name,
-                    Ok(None) | Err(_) => uid.to_string(),
-                });
+            self.users.entry(uid).or_insert_with(|| terminal::user(uid));
         }
         self.trouble = None;
         self.now = Some(overview);

@@ -8,7 +8,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Span;
 
 use super::model::{Latency, Line, Model, Sort};
-use crate::terminal::{counted, duration, line as escaped, mark};
+use crate::terminal::{counted, details, duration, line as escaped, mark};
 use colibri_api::{ServerState, TrailRow};
 
 /// The most approvals that are drawn where there is little space.
@@ -596,13 +596,7 @@ fn said(model: &Model, record: &TrailRow) -> String {
             join(&[&record.server, &record.tool, &record.result, &record.error_code]),
             record.latency_ms
         ),
-        "event" => {
-            let details = record.details.iter().map(|(key, value)| match value {
-                serde_json::Value::String(text) => format!(" {key}={text}"),
-                other => format!(" {key}={other}"),
-            });
-            join(&[&record.event]) + &details.collect::<String>()
-        }
+        "event" => join(&[&record.event]) + &details(&record.details),
         _ => String::new(),
     };
     let user = model.user(record.uid);
