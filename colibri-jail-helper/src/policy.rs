@@ -165,7 +165,7 @@ impl Policy {
             "limits",
         ])?;
         let number = |key: &str, default| keys.get(key).map_or(Ok(default), |v| v.integer(1..=10_000));
-        let network = keys.get("network").map(networks).transpose()?.unwrap_or_default();
+        let network = keys.read("network", networks)?.unwrap_or_default();
         Ok(Self {
             caller: user(keys.need("caller")?)?,
             audit: keys.get("audit").map_or(Ok(Audit::Require), audit)?,
@@ -181,11 +181,7 @@ impl Policy {
             network,
             mounts: keys.get("mounts").map_or(Ok(Vec::new()), |v| unique(v, mount))?,
             allow: keys.get("allow").map_or(Ok(Vec::new()), |v| unique(v, allow))?,
-            limits: keys
-                .get("limits")
-                .map(registry::limits)
-                .transpose()?
-                .unwrap_or_default(),
+            limits: keys.read("limits", registry::limits)?.unwrap_or_default(),
         })
     }
 

@@ -162,7 +162,7 @@ impl Clients {
         let mut notes = Vec::new();
         let mut entries = |key: &str, look_up: &dyn Fn(&str) -> Option<u32>| {
             let mut found = BTreeMap::new();
-            let members = root.get(key).map(Cursor::members).transpose()?.unwrap_or_default();
+            let members = root.read(key, Cursor::members)?.unwrap_or_default();
             for member in members {
                 let rule = Arc::new(rule(&member.value)?);
                 // A name of digits alone is a number: otherwise an account called "0" could stand for root.
@@ -193,7 +193,7 @@ impl Clients {
         };
         let users = entries("users", &|name| accounts.uid(name))?;
         let groups = entries("groups", &|name| accounts.gid(name))?;
-        let others = root.get("others").map(rule).transpose()?.map(Arc::new);
+        let others = root.read("others", rule)?.map(Arc::new);
         let rules = Rules { users, groups, others };
         Ok(Clients::new(file.to_owned(), Some(rules), notes, accounts))
     }
@@ -352,21 +352,16 @@ fn rule(cursor: &Cursor<'_>) -> Result<Rule, colibri_json::Error> {
         place: cursor.path().to_owned(),
         ..Rule::default()
     };
-    for gate in keys.get("gates").map(Cursor::array).transpose()?.unwrap_or_default() {
+    for gate in keys.read("gates", Cursor::array)?.unwrap_or_default() {
         match gate.text()? {
             "write" => rule.write = true,
             "external-call" => rule.external = true,
             _ => return Err(gate.error("must be write or external-call")),
         }
     }
-    rule.servers = keys.get("servers").map(tools).transpose()?.unwrap_or_default();
-    rule.deny = keys.get("deny").map(tools).transpose()?.unwrap_or_default();
-    let truth = |key| {
-        keys.get(key)
-            .map(Cursor::boolean)
-            .transpose()
-            .map(Option::unwrap_or_default)
-    };
+    rule.servers = keys.read("servers", tools)?.unwrap_or_default();
+    rule.deny = keys.read("deny", tools)?.unwrap_or_default();
+    let truth = |key| keys.read(key, Cursor::boolean).map(Option::unwrap_or_default);
     rule.operator = truth("operator")?;
     rule.self_approve = truth("self_approve")?;
     if rule.self_approve && !rule.operator {

@@ -52,7 +52,7 @@ impl Contract {
     pub fn parse(bytes: &[u8], file: &str) -> Result<Contract, colibri_json::Error> {
         let document = Document::parse(bytes, file)?;
         let root = document.root().object(&["about", "tools", "others"])?;
-        root.get("about").map(Cursor::string).transpose()?;
+        root.read("about", Cursor::string)?;
         let others = match root.get("others") {
             None => Term::Deny {
                 reason: "the contract does not name this tool".to_owned(),

@@ -28,9 +28,7 @@ impl ToolRules {
     pub fn read(cursor: &Cursor<'_>) -> Result<Self, Error> {
         let keys = cursor.object(&["allow", "deny", "confirm", "confirm_destructive", "idempotent"])?;
         let list = |key: &str| {
-            keys.get(key)
-                .map(|list| unique(list, pattern))
-                .transpose()
+            keys.read(key, |list| unique(list, pattern))
                 .map(Option::unwrap_or_default)
         };
         // An empty allow reads like "nothing" and would mean "everything".
@@ -43,11 +41,7 @@ impl ToolRules {
             allow: list("allow")?,
             deny: list("deny")?,
             confirm: list("confirm")?,
-            confirm_destructive: keys
-                .get("confirm_destructive")
-                .map(Cursor::boolean)
-                .transpose()?
-                .unwrap_or(false),
+            confirm_destructive: keys.read("confirm_destructive", Cursor::boolean)?.unwrap_or_default(),
             idempotent: list("idempotent")?,
         })
     }

@@ -143,23 +143,19 @@ impl Entry {
 fn entry(keys: &Object<'_>, base: colibri_registry::Entry) -> Result<Entry, Error> {
     let transport = transport(keys, base.command)?;
     let milliseconds = |key: &str| {
-        keys.get(key)
-            .map(|v| v.integer(1..=MAX_TIMEOUT_MS))
-            .transpose()
+        keys.read(key, |v| v.integer(1..=MAX_TIMEOUT_MS))
             .map(|v| v.map(Duration::from_millis))
     };
     let limits = TimeLimits {
         start: milliseconds("start_timeout_ms")?,
         call: milliseconds("timeout_ms")?,
         idle: keys
-            .get("idle_timeout_s")
-            .map(|v| v.integer(1..=MAX_TIMEOUT_MS / 1000))
-            .transpose()?
+            .read("idle_timeout_s", |v| v.integer(1..=MAX_TIMEOUT_MS / 1000))?
             .map(Duration::from_secs),
         total: milliseconds("total_timeout_ms")?,
     };
     let isolations = Isolation::ALL.map(|isolation| (isolation.name(), isolation));
-    let isolation = keys.get("isolation").map(|v| one_of(v, &isolations)).transpose()?;
+    let isolation = keys.read("isolation", |v| one_of(v, &isolations))?;
     let may_ask = match keys.get("may_ask") {
         None => vec!["elicitation".to_owned()],
         Some(list) => unique(list, |item| {
@@ -179,26 +175,18 @@ fn entry(keys: &Object<'_>, base: colibri_registry::Entry) -> Result<Entry, Erro
         transport,
         isolation,
         limits,
-        tools: keys.get("tools").map(ToolRules::read).transpose()?.unwrap_or_default(),
-        prefix: keys.get("prefix").map(Cursor::boolean).transpose()?.unwrap_or(true),
-        methods: keys
-            .get("methods")
-            .map(|list| unique(list, method))
-            .transpose()?
-            .unwrap_or_default(),
+        tools: keys.read("tools", ToolRules::read)?.unwrap_or_default(),
+        prefix: keys.read("prefix", Cursor::boolean)?.unwrap_or(true),
+        methods: keys.read("methods", |list| unique(list, method))?.unwrap_or_default(),
         may_ask,
-        contract: keys.get("contract").map(path).transpose()?,
-        result_limit: keys.get("result_limit").map(size).transpose()?,
+        contract: keys.read("contract", path)?,
+        result_limit: keys.read("result_limit", size)?,
         attempts: keys.get("attempts").map_or(Ok(3), |v| v.integer(1..=10))? as u32,
         record_full: keys
-            .get("record")
-            .map(|v| one_of(v, &[("digest", false), ("full", true)]))
-            .transpose()?
+            .read("record", |v| one_of(v, &[("digest", false), ("full", true)]))?
             .unwrap_or(false),
         validate_schema: keys
-            .get("validate")
-            .map(|v| one_of(v, &[("all", true), ("contract", false)]))
-            .transpose()?
+            .read("validate", |v| one_of(v, &[("all", true), ("contract", false)]))?
             .unwrap_or(true),
         disabled: base.disabled,
     })
@@ -231,7 +219,7 @@ fn transport(keys: &Object<'_>, command: Option<Box<Command>>) -> Result<Transpo
     }
     Ok(Transport::Http {
         url: url(keys.need("url")?)?,
-        headers: keys.get("headers").map(headers).transpose()?.unwrap_or_default(),
+        headers: keys.read("headers", headers)?.unwrap_or_default(),
     })
 }
 

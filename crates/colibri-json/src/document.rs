@@ -327,6 +327,14 @@ impl<'d> Object<'d> {
             .map(|member| &member.value)
     }
 
+    /// What `read` makes of the value of `key`, if the file has it.
+    ///
+    /// # Errors
+    /// What `read` says.
+    pub fn read<T>(&self, key: &str, read: impl FnOnce(&Cursor<'d>) -> Result<T, Error>) -> Result<Option<T>, Error> {
+        self.get(key).map(read).transpose()
+    }
+
     /// The value of `key`.
     ///
     /// # Errors

@@ -70,9 +70,9 @@ pub(crate) fn command(cursor: &Cursor<'_>, keys: &Object<'_>) -> Result<Option<B
                 .map(|item| Ok(item.text()?.to_owned()))
                 .collect::<Result<_, Error>>()?,
         },
-        env: keys.get("env").map(environment).transpose()?.unwrap_or_default(),
-        cwd: keys.get("cwd").map(path_or_root).transpose()?,
-        jail: keys.get("jail").map(jail).transpose()?,
+        env: keys.read("env", environment)?.unwrap_or_default(),
+        cwd: keys.read("cwd", path_or_root)?,
+        jail: keys.read("jail", jail)?,
     })))
 }
 

@@ -85,9 +85,9 @@ pub const JAIL_KEYS: &[&str] = &[
 
 pub(crate) fn jail(cursor: &Cursor<'_>) -> Result<Jail, Error> {
     let keys = cursor.object(JAIL_KEYS)?;
-    let name = keys.get("name").map(jail_name).transpose()?;
-    let path = keys.get("path").map(jail_path).transpose()?;
-    let root_path = keys.get("root_path").map(jail_path).transpose()?;
+    let name = keys.read("name", jail_name)?;
+    let path = keys.read("path", jail_path)?;
+    let root_path = keys.read("root_path", jail_path)?;
     let only_root_path = root_path.is_some() && name.is_none() && path.is_none();
     let path = match (name.is_some(), path, &root_path) {
         (false, Some(_), Some(_)) => {
@@ -104,24 +104,12 @@ pub(crate) fn jail(cursor: &Cursor<'_>) -> Result<Jail, Error> {
         name,
         path,
         root_path,
-        user: keys.get("user").map(user).transpose()?,
-        ip4: keys
-            .get("ip4")
-            .map(|v| network(v, IpAddr::is_ipv4))
-            .transpose()?
-            .unwrap_or_default(),
-        ip6: keys
-            .get("ip6")
-            .map(|v| network(v, IpAddr::is_ipv6))
-            .transpose()?
-            .unwrap_or_default(),
-        mounts: keys.get("mounts").map(mounts).transpose()?.unwrap_or_default(),
-        allow: keys
-            .get("allow")
-            .map(|list| unique(list, allow))
-            .transpose()?
-            .unwrap_or_default(),
-        limits: keys.get("limits").map(limits).transpose()?.unwrap_or_default(),
+        user: keys.read("user", user)?,
+        ip4: keys.read("ip4", |v| network(v, IpAddr::is_ipv4))?.unwrap_or_default(),
+        ip6: keys.read("ip6", |v| network(v, IpAddr::is_ipv6))?.unwrap_or_default(),
+        mounts: keys.read("mounts", mounts)?.unwrap_or_default(),
+        allow: keys.read("allow", |list| unique(list, allow))?.unwrap_or_default(),
+        limits: keys.read("limits", limits)?.unwrap_or_default(),
         only_root_path,
     })
 }
@@ -197,7 +185,7 @@ fn mounts(cursor: &Cursor<'_>) -> Result<Vec<Mount>, Error> {
         let mount = Mount {
             path: jail_path(keys.need("path")?)?,
             at: jail_path(at)?,
-            write: keys.get("write").map(Cursor::boolean).transpose()?.unwrap_or(false),
+            write: keys.read("write", Cursor::boolean)?.unwrap_or_default(),
         };
         if mount.at.starts_with("/dev") || mount.at.starts_with("/tmp") {
             return Err(at.error("/dev and /tmp are the helper's own mounts"));
@@ -241,8 +229,8 @@ pub fn allow(cursor: &Cursor<'_>) -> Result<String, Error> {
 /// An unknown key, or a limit out of range.
 pub fn limits(cursor: &Cursor<'_>) -> Result<Limits, Error> {
     let keys = cursor.object(&["memory", "processes", "open_files", "file_size", "tmp"])?;
-    let count = |key: &str, least| keys.get(key).map(|v| v.integer(least..=1_000_000)).transpose();
-    let bytes = |key: &str| keys.get(key).map(size).transpose();
+    let count = |key: &str, least| keys.read(key, |v| v.integer(least..=1_000_000));
+    let bytes = |key: &str| keys.read(key, size);
     Ok(Limits {
         memory: bytes("memory")?,
         processes: count("processes", 1)?,

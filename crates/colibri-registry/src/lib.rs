@@ -158,7 +158,7 @@ fn entry<E>(cursor: &Cursor<'_>, more: impl Fn(&Object<'_>, Entry) -> Result<E, 
     let entry = Entry {
         digest: sha256_hex(cursor.raw()),
         command: command::command(cursor, &keys)?,
-        disabled: keys.get("disabled").map(Cursor::boolean).transpose()?.unwrap_or(false),
+        disabled: keys.read("disabled", Cursor::boolean)?.unwrap_or_default(),
     };
     more(&keys, entry)
 }
