@@ -19,7 +19,7 @@ use crate::chain::{Chain, Recorder, validate::Rules};
 use crate::config::{Config, Flags};
 use crate::confine::{SystemSpawner, as_user, check_contract, harden, keeper};
 use crate::daemon::sources::{self, Files, Sources};
-use crate::daemon::{Daemon, MOST_QUEUED};
+use crate::daemon::{Daemon, MAX_QUEUED};
 use crate::door::Listener;
 use crate::log;
 use crate::ops::{check, metrics, reload, witness};
@@ -202,7 +202,7 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
         metrics: CallMetrics::default(),
         approvals: Approvals::new(DEFAULT_EXPIRY),
     });
-    let budget = Arc::new(Budget::new(MOST_QUEUED));
+    let budget = Arc::new(Budget::new(MAX_QUEUED));
     let host = Host::new(servers::Parts {
         spawner: Arc::new(spawner),
         store: store.clone(),

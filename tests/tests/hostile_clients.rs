@@ -9,7 +9,7 @@ use colibri_tests::{Daemon, LEGACY, MODERN, Place, code_of, modern_meta, text_of
 use serde_json::{Value, json};
 
 /// The most memory that the daemon may ever use here.
-const MOST_MEMORY: u64 = 400 * 1024 * 1024;
+const MAX_MEMORY: u64 = 400 * 1024 * 1024;
 
 /// A place with one fixture server called `fix`.
 fn place(more: Value) -> Place {
@@ -22,7 +22,7 @@ fn place(more: Value) -> Place {
 fn assert_well(daemon: &Daemon<'_>) {
     daemon.assert_serves("fix__count");
     let resident = daemon.resident().unwrap_or(0);
-    assert!(resident < MOST_MEMORY, "the daemon uses {resident} bytes");
+    assert!(resident < MAX_MEMORY, "the daemon uses {resident} bytes");
 }
 
 /// A call of the fixture's tool `count` under this id.

@@ -9,7 +9,7 @@ use colibri_tests::{Daemon, LEGACY, Place, code_of, is_alive, processes_with, pr
 use serde_json::{Value, json};
 
 /// The most memory that the daemon may ever use here: a few frames of 16 MiB and what queues may hold.
-const MOST_MEMORY: u64 = 400 * 1024 * 1024;
+const MAX_MEMORY: u64 = 400 * 1024 * 1024;
 
 /// A place with a server that misbehaves, `bad`, and one that does not, `good`.
 fn place(args: &[&str], more: Value) -> Place {
@@ -40,7 +40,7 @@ fn while_others_are_served<T>(daemon: &Daemon<'_>, work: impl FnOnce() -> T) -> 
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         over.store(true, Ordering::Release);
         let most = other.join().expect("the other client was served");
-        assert!(most < MOST_MEMORY, "the daemon used {most} bytes");
+        assert!(most < MAX_MEMORY, "the daemon used {most} bytes");
         done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }

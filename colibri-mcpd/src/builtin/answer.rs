@@ -15,13 +15,13 @@ use std::fmt::Write;
 
 /// The most bytes of the structured content of `colibri_external_mcp_list_tools`. With its copy as text, in which each
 /// byte may become two, the result stays under the frame limit of 16 MiB.
-const TOOLS_BYTES_MAX: usize = 4 << 20;
+const MAX_TOOLS_BYTES: usize = 4 << 20;
 
 /// The most lines of a list in a summary.
-const SUMMARY_LINES_MAX: usize = 200;
+const MAX_SUMMARY_LINES: usize = 200;
 
 /// The most characters of one piece of other people's text in a summary.
-const SUMMARY_TEXT_MAX: usize = 160;
+const MAX_SUMMARY_TEXT: usize = 160;
 
 /// The answer to a tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,14 +97,14 @@ fn daemon_summary(daemon: &DaemonFacts) -> String {
             &format!(
                 "Registry {} is not loaded as it stands: {}",
                 daemon.registry.path,
-                brief(error, SUMMARY_TEXT_MAX)
+                brief(error, MAX_SUMMARY_TEXT)
             ),
         );
     }
     if let Some(error) = &daemon.trail_error {
         push_line(
             &mut text,
-            &format!("Calls are refused: {}", brief(error, SUMMARY_TEXT_MAX)),
+            &format!("Calls are refused: {}", brief(error, MAX_SUMMARY_TEXT)),
         );
     }
     if daemon.approvals_waiting > 0 {
@@ -115,10 +115,10 @@ fn daemon_summary(daemon: &DaemonFacts) -> String {
         );
     }
     push_list(&mut text, &daemon.collisions, |collision| {
-        brief(collision, SUMMARY_TEXT_MAX)
+        brief(collision, MAX_SUMMARY_TEXT)
     });
     push_list(&mut text, &daemon.look_alikes, |warning| {
-        brief(warning, SUMMARY_TEXT_MAX)
+        brief(warning, MAX_SUMMARY_TEXT)
     });
     text
 }
@@ -191,7 +191,7 @@ fn server_lines(servers: &[ServerFacts]) -> String {
     push_list(&mut text, servers, |server| {
         let mut line = format!("{}: {}", server.id, server.state.name());
         if let Some(reason) = &server.reason {
-            line.push_str(&format!(" ({})", brief(reason, SUMMARY_TEXT_MAX)));
+            line.push_str(&format!(" ({})", brief(reason, MAX_SUMMARY_TEXT)));
         }
         line.push_str(&format!(
             ", {}, {}",
@@ -250,7 +250,7 @@ pub(super) fn external_tools(offered: Offered, server: Option<&str>) -> Result<T
     };
     answer.not_seen.retain(|unseen| is_asked(&unseen.server));
     let mut lines = Vec::new();
-    let mut room = TOOLS_BYTES_MAX;
+    let mut room = MAX_TOOLS_BYTES;
     for tool in offered.tools.iter().filter(|tool| is_asked(&tool.server)) {
         let listed = listed(tool);
         match listed.and_then(|(entry, line)| Some((room.checked_sub(entry.get().len() + 1)?, entry, line))) {
@@ -277,7 +277,7 @@ pub(super) fn external_tools(offered: Offered, server: Option<&str>) -> Result<T
         let reason = unseen
             .reason
             .as_ref()
-            .map(|reason| format!(": {}", brief(reason, SUMMARY_TEXT_MAX)));
+            .map(|reason| format!(": {}", brief(reason, MAX_SUMMARY_TEXT)));
         let (server, state, reason) = (&unseen.server, unseen.state.name(), reason.unwrap_or_default());
         format!("{server}: its tools are not known, it is {state}{reason}")
     });
@@ -326,7 +326,7 @@ fn listed(tool: &ExternalTool) -> Option<(Box<RawValue>, String)> {
     let mut line = tool.name.clone();
     let description = description.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
     if let Some(first) = description.as_deref().and_then(|text| text.trim().lines().next()) {
-        line.push_str(&format!(": {}", brief(first, SUMMARY_TEXT_MAX)));
+        line.push_str(&format!(": {}", brief(first, MAX_SUMMARY_TEXT)));
     }
     Some((entry, line))
 }
@@ -354,7 +354,7 @@ fn task_line(task: &Task) -> String {
         task.id,
         task.said.status.name(),
         task.said.priority,
-        brief(&task.said.title, SUMMARY_TEXT_MAX)
+        brief(&task.said.title, MAX_SUMMARY_TEXT)
     )
 }
 
@@ -362,7 +362,7 @@ fn task_line(task: &Task) -> String {
 pub(super) fn skills(found: &Skills) -> Result<ToolOutcome, Failure> {
     let mut text = format!("{}\n", counted(found.skills.len() as u64, "skill"));
     push_list(&mut text, &found.skills, |skill| {
-        format!("{}: {}", skill.name, brief(&skill.description, SUMMARY_TEXT_MAX))
+        format!("{}: {}", skill.name, brief(&skill.description, MAX_SUMMARY_TEXT))
     });
     push_list(&mut text, &found.problems, |problem| {
         format!("cannot be used: {}: {}", problem.path, problem.why)
@@ -418,12 +418,12 @@ fn push_line(text: &mut String, line: &str) {
     let _ = writeln!(text, "{}", visible(line));
 }
 
-/// A line each, up to [`SUMMARY_LINES_MAX`].
+/// A line each, up to [`MAX_SUMMARY_LINES`].
 fn push_list<T>(text: &mut String, items: &[T], line: impl Fn(&T) -> String) {
-    for item in items.iter().take(SUMMARY_LINES_MAX) {
+    for item in items.iter().take(MAX_SUMMARY_LINES) {
         push_line(text, &format!("- {}", line(item)));
     }
-    if items.len() > SUMMARY_LINES_MAX {
-        push_line(text, &format!("- and {} more", items.len() - SUMMARY_LINES_MAX));
+    if items.len() > MAX_SUMMARY_LINES {
+        push_line(text, &format!("- and {} more", items.len() - MAX_SUMMARY_LINES));
     }
 }

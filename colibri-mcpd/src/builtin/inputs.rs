@@ -7,14 +7,14 @@ use serde_json::value::RawValue;
 
 use super::arguments::{LABEL_PATTERN, given, label, labels, line, name, text, whole};
 use crate::store::{
-    CAPABILITIES_MAX, CAPABILITY_MAX, DESCRIPTION_MAX, LABEL_MAX, PAGE_DEFAULT, PAGE_MAX, PRIORITY_DEFAULT,
-    PRIORITY_MAX, TITLE_MAX,
+    MAX_CAPABILITIES, MAX_CAPABILITY, MAX_DESCRIPTION, MAX_LABEL, MAX_PAGE, MAX_PRIORITY, MAX_TITLE, PAGE_DEFAULT,
+    PRIORITY_DEFAULT,
 };
 
 /// The most characters of a server id.
-const SERVER_ID_MAX: usize = 32;
+const MAX_SERVER_ID: usize = 32;
 /// The most characters of an external tool's own name.
-const EXTERNAL_TOOL_NAME_MAX: usize = 1024;
+const MAX_EXTERNAL_TOOL_NAME: usize = 1024;
 
 /// A tool that takes none.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -29,12 +29,12 @@ pub(super) struct ListTasks {
     #[schemars(with = "TaskStatus")]
     pub status: Option<TaskStatus>,
     /// Only tasks from this source.
-    #[serde(default, deserialize_with = "label::<_, _, LABEL_MAX>")]
-    #[schemars(with = "String", length(min = 1, max = LABEL_MAX), regex(pattern = LABEL_PATTERN))]
+    #[serde(default, deserialize_with = "label::<_, _, MAX_LABEL>")]
+    #[schemars(with = "String", length(min = 1, max = MAX_LABEL), regex(pattern = LABEL_PATTERN))]
     pub source: Option<String>,
     /// The most tasks of the page.
-    #[serde(default = "page", deserialize_with = "whole::<_, _, 1, PAGE_MAX>")]
-    #[schemars(range(min = 1, max = PAGE_MAX))]
+    #[serde(default = "page", deserialize_with = "whole::<_, _, 1, MAX_PAGE>")]
+    #[schemars(range(min = 1, max = MAX_PAGE))]
     pub limit: u32,
     /// next_cursor of the page before, with the same status and source.
     #[serde(default, deserialize_with = "name::<_, _, 1, 64>")]
@@ -50,25 +50,25 @@ fn page() -> u32 {
 #[serde(deny_unknown_fields)]
 pub(super) struct CreateTask {
     /// What is to be done, in one line.
-    #[serde(deserialize_with = "line::<_, 1, TITLE_MAX>")]
-    #[schemars(length(min = 1, max = TITLE_MAX))]
+    #[serde(deserialize_with = "line::<_, 1, MAX_TITLE>")]
+    #[schemars(length(min = 1, max = MAX_TITLE))]
     pub title: String,
     /// All that somebody needs to know to do it.
-    #[serde(default, deserialize_with = "text::<_, 0, DESCRIPTION_MAX>")]
-    #[schemars(length(min = 0, max = DESCRIPTION_MAX))]
+    #[serde(default, deserialize_with = "text::<_, 0, MAX_DESCRIPTION>")]
+    #[schemars(length(min = 0, max = MAX_DESCRIPTION))]
     pub description: String,
     /// Where the task comes from, for example a project or an issue.
-    #[serde(default = "source", deserialize_with = "label::<_, _, LABEL_MAX>")]
-    #[schemars(length(min = 1, max = LABEL_MAX), regex(pattern = LABEL_PATTERN))]
+    #[serde(default = "source", deserialize_with = "label::<_, _, MAX_LABEL>")]
+    #[schemars(length(min = 1, max = MAX_LABEL), regex(pattern = LABEL_PATTERN))]
     pub source: String,
     /// 0 is the lowest, 9 the highest.
-    #[serde(default = "priority", deserialize_with = "whole::<_, _, 0, { PRIORITY_MAX as u32 }>")]
-    #[schemars(range(min = 0, max = PRIORITY_MAX))]
+    #[serde(default = "priority", deserialize_with = "whole::<_, _, 0, { MAX_PRIORITY as u32 }>")]
+    #[schemars(range(min = 0, max = MAX_PRIORITY))]
     pub priority: u32,
     /// What somebody must be able to do to take the task, for example rust or github:write.
-    #[serde(default, deserialize_with = "labels::<_, CAPABILITIES_MAX, CAPABILITY_MAX>")]
-    #[schemars(length(max = CAPABILITIES_MAX), extend("uniqueItems" = true))]
-    #[schemars(inner(length(min = 1, max = CAPABILITY_MAX), regex(pattern = LABEL_PATTERN)))]
+    #[serde(default, deserialize_with = "labels::<_, MAX_CAPABILITIES, MAX_CAPABILITY>")]
+    #[schemars(length(max = MAX_CAPABILITIES), extend("uniqueItems" = true))]
+    #[schemars(inner(length(min = 1, max = MAX_CAPABILITY), regex(pattern = LABEL_PATTERN)))]
     pub required_capabilities: Vec<String>,
 }
 
@@ -84,12 +84,12 @@ fn priority() -> u32 {
 #[serde(deny_unknown_fields)]
 pub(super) struct IntakeTask {
     /// The request, as it came. Its first line becomes the title.
-    #[serde(deserialize_with = "text::<_, 1, DESCRIPTION_MAX>")]
-    #[schemars(length(min = 1, max = DESCRIPTION_MAX))]
+    #[serde(deserialize_with = "text::<_, 1, MAX_DESCRIPTION>")]
+    #[schemars(length(min = 1, max = MAX_DESCRIPTION))]
     pub text: String,
     /// Where the task comes from, for example a project or an issue.
-    #[serde(default = "source", deserialize_with = "label::<_, _, LABEL_MAX>")]
-    #[schemars(length(min = 1, max = LABEL_MAX), regex(pattern = LABEL_PATTERN))]
+    #[serde(default = "source", deserialize_with = "label::<_, _, MAX_LABEL>")]
+    #[schemars(length(min = 1, max = MAX_LABEL), regex(pattern = LABEL_PATTERN))]
     pub source: String,
 }
 
@@ -104,8 +104,8 @@ pub(super) struct SetCostMode {
 #[serde(deny_unknown_fields)]
 pub(super) struct ListTools {
     /// The server's id, as colibri_external_mcp_servers gives it.
-    #[serde(default, deserialize_with = "name::<_, _, 1, SERVER_ID_MAX>")]
-    #[schemars(with = "String", length(min = 1, max = SERVER_ID_MAX))]
+    #[serde(default, deserialize_with = "name::<_, _, 1, MAX_SERVER_ID>")]
+    #[schemars(with = "String", length(min = 1, max = MAX_SERVER_ID))]
     pub server: Option<String>,
 }
 
@@ -113,12 +113,12 @@ pub(super) struct ListTools {
 #[serde(deny_unknown_fields)]
 pub(super) struct CallTool<'a> {
     /// The server's id, as colibri_external_mcp_servers gives it.
-    #[serde(deserialize_with = "name::<_, _, 1, SERVER_ID_MAX>")]
-    #[schemars(length(min = 1, max = SERVER_ID_MAX))]
+    #[serde(deserialize_with = "name::<_, _, 1, MAX_SERVER_ID>")]
+    #[schemars(length(min = 1, max = MAX_SERVER_ID))]
     pub server: String,
     /// The server's own name of the tool.
-    #[serde(deserialize_with = "name::<_, _, 1, EXTERNAL_TOOL_NAME_MAX>")]
-    #[schemars(length(min = 1, max = EXTERNAL_TOOL_NAME_MAX))]
+    #[serde(deserialize_with = "name::<_, _, 1, MAX_EXTERNAL_TOOL_NAME>")]
+    #[schemars(length(min = 1, max = MAX_EXTERNAL_TOOL_NAME))]
     pub tool: String,
     /// The tool's arguments.
     #[serde(borrow, default, deserialize_with = "given")]

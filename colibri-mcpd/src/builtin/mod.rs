@@ -18,7 +18,7 @@ pub use definitions::{Definition, EXTERNAL_CALL_TOOL, Route, Tool, definition, d
 pub use facts::{ExternalTool, Offered, View};
 pub use skills::Skills;
 
-use crate::store::{Error, PRIORITY_DEFAULT, PRIORITY_MAX, Store, TITLE_MAX, TaskFilter};
+use crate::store::{Error, MAX_PRIORITY, MAX_TITLE, PRIORITY_DEFAULT, Store, TaskFilter};
 use answer::refused;
 use arguments::{quoted, read};
 use colibri_api::{CostMode, NewTask, TaskStatus};
@@ -79,7 +79,7 @@ fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<
                 source: asked.source,
                 status: TaskStatus::Queued,
                 required_capabilities: asked.required_capabilities,
-                priority: u8::try_from(asked.priority).unwrap_or(PRIORITY_MAX),
+                priority: u8::try_from(asked.priority).unwrap_or(MAX_PRIORITY),
                 created_by: context.uid,
             };
             answer::task(store.add_task(new)?)
@@ -91,7 +91,7 @@ fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<
             let title = first
                 .chars()
                 .map(|c| if c == '\t' || c == '\r' { ' ' } else { c })
-                .take(TITLE_MAX)
+                .take(MAX_TITLE)
                 .collect();
             let new = NewTask {
                 title,

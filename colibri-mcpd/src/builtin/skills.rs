@@ -18,15 +18,15 @@ use std::path::{Path, PathBuf};
 /// The file that makes a directory a skill.
 const FILE: &str = "SKILL.md";
 /// The most bytes of a `SKILL.md`.
-const FILE_MAX: u64 = 256 * 1024;
+const MAX_FILE: u64 = 256 * 1024;
 /// The most bytes of its front matter, fences included.
-const FRONT_MATTER_MAX: usize = 16 * 1024;
+const MAX_FRONT_MATTER: usize = 16 * 1024;
 /// The most characters of a name.
-const NAME_MAX: usize = 64;
+const MAX_NAME: usize = 64;
 /// The most characters of a description.
-const DESCRIPTION_MAX: usize = 1024;
+const MAX_DESCRIPTION: usize = 1024;
 /// The most entries read of one configured directory.
-const ENTRIES_MAX: usize = 256;
+const MAX_ENTRIES: usize = 256;
 
 /// The configured skill directories.
 #[derive(Debug, Clone, Default)]
@@ -72,9 +72,9 @@ fn scan_directory(path: &Path, found: &mut SkillCatalogue) -> Result<(), String>
         if !entry.file_name().to_bytes().starts_with(b".") {
             names.push(entry.file_name().to_owned());
         }
-        if names.len() > ENTRIES_MAX {
+        if names.len() > MAX_ENTRIES {
             return Err(format!(
-                "has more than {ENTRIES_MAX} entries, none of which is read: split it"
+                "has more than {MAX_ENTRIES} entries, none of which is read: split it"
             ));
         }
     }
@@ -123,12 +123,12 @@ fn read_skill(directory: impl AsFd, path: &Path) -> Result<Skill, String> {
         return Err(format!("{FILE} is not a regular file"));
     }
     let mut bytes = Vec::new();
-    file.take(FILE_MAX + 1)
+    file.take(MAX_FILE + 1)
         .read_to_end(&mut bytes)
         .map_err(|e| format!("{FILE} cannot be read: {e}"))?;
-    if bytes.len() as u64 > FILE_MAX {
+    if bytes.len() as u64 > MAX_FILE {
         return Err(format!(
-            "{FILE} is larger than {FILE_MAX} bytes: move parts of it to files beside it"
+            "{FILE} is larger than {MAX_FILE} bytes: move parts of it to files beside it"
         ));
     }
     let text = std::str::from_utf8(&bytes).map_err(|e| {
@@ -188,16 +188,16 @@ fn front_matter(text: &str) -> Result<(String, String), String> {
     let name = name.ok_or("the front matter has no name")?;
     let description = description.ok_or("the front matter has no description")?;
     let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(legal) {
+    if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(legal) {
         return Err(format!(
-            "the name {} must be 1 to {NAME_MAX} of a-z, 0-9 and -",
+            "the name {} must be 1 to {MAX_NAME} of a-z, 0-9 and -",
             super::arguments::quoted(&name)
         ));
     }
     let length = description.chars().count();
-    if !(1..=DESCRIPTION_MAX).contains(&length) {
+    if !(1..=MAX_DESCRIPTION).contains(&length) {
         return Err(format!(
-            "the description has {length} characters, allowed are 1 to {DESCRIPTION_MAX}"
+            "the description has {length} characters, allowed are 1 to {MAX_DESCRIPTION}"
         ));
     }
     Ok((name, visible(&description.replace(['\n', '\t'], " ")).into_owned()))
@@ -216,8 +216,8 @@ fn fenced(text: &str) -> Result<Vec<&str>, String> {
             return Ok(inside);
         }
         size += line.len() + 1;
-        if size > FRONT_MATTER_MAX {
-            return Err(format!("the front matter is larger than {FRONT_MATTER_MAX} bytes"));
+        if size > MAX_FRONT_MATTER {
+            return Err(format!("the front matter is larger than {MAX_FRONT_MATTER} bytes"));
         }
         inside.push(line);
     }
@@ -514,7 +514,7 @@ mod tests {
     #[test]
     fn too_many_entries_are_a_problem() {
         let root = tempfile::tempdir().unwrap();
-        for number in 0..=ENTRIES_MAX {
+        for number in 0..=MAX_ENTRIES {
             fs::create_dir(root.path().join(number.to_string())).unwrap();
         }
         let found = Skills::new(vec![root.path().to_owned()]).scan();

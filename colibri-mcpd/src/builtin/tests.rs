@@ -1,6 +1,6 @@
 use super::*;
 use crate::policy::Gate;
-use crate::store::{DESCRIPTION_MAX, PAGE_MAX, TASKS_MAX};
+use crate::store::{MAX_DESCRIPTION, MAX_PAGE, MAX_TASKS};
 use colibri_api::{
     DaemonFacts, OpenGates, RegistryFacts, ServerFacts, ServerIsolation, ServerJail, ServerProcess, ServerState,
     ServerTransport, UnseenServer,
@@ -336,7 +336,7 @@ fn tasks_are_created_taken_in_and_listed() {
     let text = format!("\n  Please look: {}\nmore", "ä".repeat(300));
     let (taken, _) = bench.ok("colibri_intake_task", json!({"text": text}));
     assert_eq!(taken["task"]["status"], "intake");
-    assert_eq!(taken["task"]["title"].as_str().unwrap().chars().count(), TITLE_MAX);
+    assert_eq!(taken["task"]["title"].as_str().unwrap().chars().count(), MAX_TITLE);
     assert_eq!(taken["task"]["description"], text);
     assert_eq!(taken["task"]["source"], "mcp");
 
@@ -356,13 +356,13 @@ fn tasks_are_created_taken_in_and_listed() {
 #[test]
 fn the_largest_page_stays_under_the_frame_limit() {
     let bench = Bench::new(true);
-    let description = "\u{10ffff}".repeat(DESCRIPTION_MAX);
-    let escaped = "\\\"".repeat(DESCRIPTION_MAX / 2);
-    for number in 0..PAGE_MAX {
+    let description = "\u{10ffff}".repeat(MAX_DESCRIPTION);
+    let escaped = "\\\"".repeat(MAX_DESCRIPTION / 2);
+    for number in 0..MAX_PAGE {
         let description = if number % 2 == 0 { &description } else { &escaped };
         bench.ok("colibri_create_task", json!({"title": "t", "description": description}));
     }
-    let arguments = json!({"limit": PAGE_MAX}).to_string();
+    let arguments = json!({"limit": MAX_PAGE}).to_string();
     assert!(bench.call("colibri_list_tasks", arguments.as_bytes()).result.len() < 12 << 20);
 }
 
@@ -406,7 +406,7 @@ fn a_store_that_fails_is_an_answer() {
         .execute(
             "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
              INSERT INTO tasks SELECT i, 't', '', 's', 'queued', '[]', 5, 0, 0, 0 FROM n",
-            [TASKS_MAX],
+            [MAX_TASKS],
         )
         .unwrap();
     assert_eq!(

@@ -18,7 +18,7 @@ static SUPERVISORS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
 /// Between two looks, at first and at most.
 const LOOK: Duration = Duration::from_millis(10);
-const LONGEST_LOOK: Duration = Duration::from_secs(1);
+const MAX_LOOK: Duration = Duration::from_secs(1);
 
 fn supervisors() -> MutexGuard<'static, BTreeSet<i32>> {
     SUPERVISORS.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -48,7 +48,7 @@ pub fn end_orphans() {
         let (mut known, mut pause) = (BTreeSet::new(), LOOK);
         while end_those_there_are(&mut known) {
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_LOOK);
+            pause = (pause * 2).min(MAX_LOOK);
         }
     });
 }

@@ -25,7 +25,7 @@ use lists::{Asked, Lists};
 use sources::Sources;
 
 /// The most bytes queued in the whole daemon, with what clients began to say.
-pub const MOST_QUEUED: usize = 256 * 1024 * 1024;
+pub const MAX_QUEUED: usize = 256 * 1024 * 1024;
 /// How long servers may take to end: grace, TERM and KILL of the one that watches them, and a little more.
 const SERVERS_END: Duration = Duration::from_secs(10);
 

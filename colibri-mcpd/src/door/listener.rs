@@ -25,7 +25,7 @@ use colibri_wire::salvage::Salvage;
 /// Who may open the socket: its owner and its group.
 const MODE: u32 = 0o660;
 /// Clients over the limit that are being told so at one time; further ones are only closed.
-const MOST_TURNED_AWAY: usize = 64;
+const MAX_TURNED_AWAY: usize = 64;
 
 /// Why there is no socket to listen on.
 #[derive(Debug, thiserror::Error)]
@@ -167,7 +167,7 @@ impl Listener {
 
     /// Accepts clients for as long as this is polled.
     pub async fn accept(&self, daemon: &Arc<Daemon>) {
-        let turned_away = Arc::new(Semaphore::new(MOST_TURNED_AWAY));
+        let turned_away = Arc::new(Semaphore::new(MAX_TURNED_AWAY));
         loop {
             let stream = self.next().await;
             let caller = match caller(&stream) {

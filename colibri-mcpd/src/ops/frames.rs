@@ -21,11 +21,11 @@ use colibri_wire::{Edits, Json};
 /// Bytes of a frame that are shown where nobody asks for all of it.
 pub const SHORT: usize = 4096;
 /// Bytes of a name, or of an id, that are shown.
-const MOST_NAME: usize = 256;
+const MAX_NAME: usize = 256;
 /// Calls of which is remembered whose they are.
-const MOST_CALLS: usize = 4096;
+const MAX_CALLS: usize = 4096;
 /// Values that stand deeper are not shown: a secret could stand anywhere in them.
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 /// How often text may be JSON inside a JSON string for a name in it to be found.
 const LEVELS: usize = 3;
 /// The one name with `token` in it that is MCP's own, and no secret.
@@ -74,7 +74,7 @@ impl Describer {
     }
 
     fn remember(&mut self, at: (u64, u64), known: Known) {
-        if self.calls.len() >= MOST_CALLS {
+        if self.calls.len() >= MAX_CALLS {
             self.calls.pop_first();
         }
         self.calls.insert(at, known);
@@ -85,7 +85,7 @@ impl Describer {
         let text = String::from_utf8_lossy(&seen.frame);
         let parsed = Json::parse(text.as_bytes()).ok();
         let told = told(parsed);
-        let name = |name: Cow<'_, str>| limited(&redactor.redact(&name), MOST_NAME).0;
+        let name = |name: Cow<'_, str>| limited(&redactor.redact(&name), MAX_NAME).0;
         let (method, tool) = (told.method.map(name), told.tool.map(name));
         let known = match (seen.call, told.number) {
             (Some((number, asker)), _) => {
@@ -152,7 +152,7 @@ impl Describer {
     /// An id as JSON: as it was written, or a text that says why not.
     fn id(&self, text: &str, redactor: &Redactor) -> Box<RawValue> {
         match redactor.redact(text) {
-            Cow::Borrowed(text) if text.len() <= MOST_NAME => raw(&escaped(text)),
+            Cow::Borrowed(text) if text.len() <= MAX_NAME => raw(&escaped(text)),
             Cow::Borrowed(_) => raw(&string(&format!("[an id of {} bytes]", text.len()))),
             Cow::Owned(_) => raw(&string(REDACTED)),
         }
@@ -160,7 +160,7 @@ impl Describer {
 }
 
 fn known(asker: Asker) -> Known {
-    let shown = |name: &str| limited(name, MOST_NAME).0;
+    let shown = |name: &str| limited(name, MAX_NAME).0;
     Known {
         method: shown(&asker.method),
         tool: asker.tool.as_deref().map(shown),
@@ -249,7 +249,7 @@ fn hide_named<'a>(text: &'a str, json: Json<'_>, level: usize) -> Cow<'a, str> {
 
 fn hide(edits: &mut Edits, json: Json<'_>, depth: usize, level: usize) {
     match json.kind() {
-        JsonKind::Object | JsonKind::Array if depth >= DEEPEST => {
+        JsonKind::Object | JsonKind::Array if depth >= MAX_DEPTH => {
             edits.replace(json.span(), string("[nested too deep to show]"));
         }
         JsonKind::Object => {

@@ -22,7 +22,7 @@ use crate::daemon::Daemon;
 use colibri_api::{Overview, OverviewServer, ServerState as State};
 
 /// Readers that are served at one time; further ones are only closed.
-const MOST_READERS: usize = 16;
+const MAX_READERS: usize = 16;
 /// How long a reader may take altogether.
 const LIMIT: Duration = Duration::from_secs(5);
 /// How long a reader may keep silent before it gets plain text.
@@ -35,11 +35,11 @@ pub async fn serve(next: Option<impl AsyncFn() -> UnixStream>, daemon: &Arc<Daem
     let Some(next) = next else {
         return std::future::pending().await;
     };
-    let places = Arc::new(Semaphore::new(MOST_READERS));
+    let places = Arc::new(Semaphore::new(MAX_READERS));
     loop {
         let stream = next().await;
         let Ok(place) = places.clone().try_acquire_owned() else {
-            warn!(limit = MOST_READERS, "too many readers of metrics: one is turned away");
+            warn!(limit = MAX_READERS, "too many readers of metrics: one is turned away");
             continue;
         };
         let daemon = daemon.clone();

@@ -152,7 +152,7 @@ fn decide(daemon: &Daemon, id: &str, approve: bool, by: u32, self_approve: bool)
 }
 
 /// The most bytes of differences in one answer, beyond the first; as JSON and escaped they are more.
-const MOST_SHOWN: usize = 2 << 20;
+const MAX_SHOWN: usize = 2 << 20;
 
 /// What is approved and what waits to be, of all servers or of one.
 fn list_pins(daemon: &Daemon, server: Option<&str>) -> Result<Vec<u8>, String> {
@@ -176,7 +176,7 @@ fn diff_pins(daemon: &Daemon, server: &str, subject: Option<&PinSubject>) -> Res
             continue;
         };
         bytes += difference.text.len();
-        if bytes > MOST_SHOWN && !diffs.is_empty() {
+        if bytes > MAX_SHOWN && !diffs.is_empty() {
             left_out += 1;
             continue;
         }

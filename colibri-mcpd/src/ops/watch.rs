@@ -18,7 +18,7 @@ use super::{operator, overview};
 use crate::chain::{Call, Chain, Client, Failure, Outcome, Parked};
 use crate::daemon::Daemon;
 use crate::daemon::connections::stream_ended;
-use crate::servers::tap::{Batch, MOST_TAPS, Tap};
+use crate::servers::tap::{Batch, MAX_TAPS, Tap};
 use crate::servers::{Server, Viewer};
 use colibri_protocol::{Answer, Code, RpcError};
 use colibri_trail::Detail;
@@ -31,11 +31,11 @@ const LOOK: Duration = Duration::from_millis(20);
 /// What a notification holds beside the frame, bytes; more than it ever is.
 const AROUND: usize = 16 * 1024;
 /// The longest message that clients read (`client::lines::LINE_LIMIT`), whatever the daemon's limit is.
-const MOST_READ: usize = 16 * 1024 * 1024;
+const MAX_READ: usize = 16 * 1024 * 1024;
 /// How often the overview may be sent, milliseconds.
 const EVERY_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
 /// The most records of the trail in an overview.
-const MOST_TAIL: u64 = 200;
+const MAX_TAIL: u64 = 200;
 
 /// What an operator watches.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,10 +62,8 @@ impl Watch {
                         EVERY_MS.end()
                     )));
                 }
-                if asked.tail > MOST_TAIL {
-                    return Err(RpcError::invalid_params(format!(
-                        "params.tail must be 0 to {MOST_TAIL}"
-                    )));
+                if asked.tail > MAX_TAIL {
+                    return Err(RpcError::invalid_params(format!("params.tail must be 0 to {MAX_TAIL}")));
                 }
                 Ok(Watch::Overview(asked))
             })),
@@ -139,7 +137,7 @@ fn open(daemon: &Daemon, call: &Call, id: &str, full: bool) -> Result<(Arc<Serve
     recorded.map_err(|error| Outcome::Failed(Failure::new(Code::TrailUnavailable, error.to_string())))?;
     match server.taps.open() {
         Some(tap) => Ok((server.clone(), tap)),
-        None => Err(wrong(format!("{MOST_TAPS} taps watch {id} already: end one of them"))),
+        None => Err(wrong(format!("{MAX_TAPS} taps watch {id} already: end one of them"))),
     }
 }
 
@@ -151,7 +149,7 @@ fn describer(call: &Call, server: &Server, full: bool, frame: usize) -> Describe
     });
     // A notification is a message as every other: what is shown whole has to fit in one.
     let most = if full {
-        frame.min(MOST_READ).saturating_sub(AROUND)
+        frame.min(MAX_READ).saturating_sub(AROUND)
     } else {
         SHORT
     };

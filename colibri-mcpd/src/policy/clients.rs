@@ -24,7 +24,7 @@ use colibri_protocol::{Code, Failure};
 const GROUPS_KEPT: Duration = Duration::from_secs(30);
 
 /// The most rights that are remembered at once; beyond it the memory starts anew.
-const MOST_KEPT: usize = 1024;
+const MAX_KEPT: usize = 1024;
 
 const RULE_KEYS: &[&str] = &["gates", "servers", "deny", "operator", "self_approve"];
 
@@ -219,7 +219,7 @@ impl Clients {
         }
         let rights = Arc::new(self.judge(caller));
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= MOST_KEPT {
+        if kept.len() >= MAX_KEPT {
             kept.clear();
         }
         kept.insert(key, (now, rights.clone()));

@@ -17,22 +17,22 @@ pub use colibri_api::Direction;
 use colibri_wire::json::string;
 
 /// The most taps of one server at one time.
-pub const MOST_TAPS: usize = 8;
+pub const MAX_TAPS: usize = 8;
 /// The most frames that wait for one tap.
-const MOST_FRAMES: usize = 1024;
+const MAX_FRAMES: usize = 1024;
 /// The most bytes that wait for one tap; a single frame may be longer.
-const MOST_BYTES: usize = 8 * 1024 * 1024;
+const MAX_BYTES: usize = 8 * 1024 * 1024;
 /// Frames handed out together, so that a part of a burst can be shown while the rest comes.
-const MOST_TOGETHER: usize = 64;
+const MAX_TOGETHER: usize = 64;
 /// Shorter frames are copied: a few bytes must not keep a large read buffer alive.
 const COPIED: usize = 64 * 1024;
 
 /// Bytes of an id, and characters of a name, that are kept: clients and servers choose them, and they are no part of what
 /// a queue counts.
-const MOST_KEPT: usize = 256;
+const MAX_KEPT: usize = 256;
 
 fn kept(name: &str) -> String {
-    name.chars().take(MOST_KEPT).collect()
+    name.chars().take(MAX_KEPT).collect()
 }
 
 /// Whose call it is.
@@ -61,7 +61,7 @@ impl Asker {
             uid: call.client.caller.uid,
             pid: call.client.caller.pid,
             id: match call.id_text().len() {
-                ..=MOST_KEPT => call.id_text().into(),
+                ..=MAX_KEPT => call.id_text().into(),
                 length => string(&format!("[an id of {length} bytes]")).into(),
             },
             method: kept(call.method.map_or(to.operation, |method| method.as_str())),
@@ -129,7 +129,7 @@ impl Queue {
     fn put(&self, seen: Seen) {
         let mut waiting = self.waiting();
         let held = seen.frame.len();
-        let full = waiting.frames.len() >= MOST_FRAMES || waiting.bytes + held > MOST_BYTES;
+        let full = waiting.frames.len() >= MAX_FRAMES || waiting.bytes + held > MAX_BYTES;
         // Once a frame was dropped the rest of the burst is, too: so a gap is one gap, and its place is known.
         if (full && !waiting.frames.is_empty()) || waiting.dropped > 0 {
             waiting.dropped += 1;
@@ -167,11 +167,11 @@ impl Taps {
         }
     }
 
-    /// Begins to watch. `None`: [`MOST_TAPS`] do already.
+    /// Begins to watch. `None`: [`MAX_TAPS`] do already.
     pub fn open(self: &Arc<Self>) -> Option<Tap> {
         let queue = Arc::new(Queue::default());
         let mut queues = self.queues();
-        if queues.len() >= MOST_TAPS {
+        if queues.len() >= MAX_TAPS {
             return None;
         }
         queues.push(queue.clone());
@@ -213,7 +213,7 @@ impl Tap {
 
     fn take(&self) -> Batch {
         let mut waiting = self.queue.waiting();
-        let count = waiting.frames.len().min(MOST_TOGETHER);
+        let count = waiting.frames.len().min(MAX_TOGETHER);
         let frames: Vec<Seen> = waiting.frames.drain(..count).collect();
         waiting.bytes -= frames.iter().map(|seen| seen.frame.len()).sum::<usize>();
         let all = waiting.frames.is_empty();
@@ -253,16 +253,16 @@ mod tests {
     async fn frames_beyond_the_limit_are_counted_where_they_are_missing() {
         let taps = Arc::new(Taps::default());
         let tap = taps.open().unwrap();
-        for _ in 0..MOST_FRAMES + 10 {
+        for _ in 0..MAX_FRAMES + 10 {
             taps.see(seen(1));
         }
         let (mut frames, mut dropped) = (0, 0);
         while dropped == 0 {
             let batch = tap.next().await;
-            assert!(batch.frames.len() <= MOST_TOGETHER);
+            assert!(batch.frames.len() <= MAX_TOGETHER);
             (frames, dropped) = (frames + batch.frames.len(), batch.dropped);
         }
-        assert_eq!((frames, dropped), (MOST_FRAMES, 10));
+        assert_eq!((frames, dropped), (MAX_FRAMES, 10));
         taps.see(seen(1));
         let batch = tap.next().await;
         assert_eq!((batch.frames.len(), batch.dropped, batch.ended), (1, 0, None));
@@ -272,9 +272,9 @@ mod tests {
     async fn bytes_are_bounded_and_one_long_frame_is_still_seen() {
         let taps = Arc::new(Taps::default());
         let tap = taps.open().unwrap();
-        taps.see(seen(2 * MOST_BYTES));
+        taps.see(seen(2 * MAX_BYTES));
         taps.see(seen(1));
-        assert_eq!(tap.queue.waiting().bytes, 2 * MOST_BYTES);
+        assert_eq!(tap.queue.waiting().bytes, 2 * MAX_BYTES);
         let batch = tap.next().await;
         assert_eq!((batch.frames.len(), batch.dropped), (1, 1));
         assert_eq!(tap.queue.waiting().bytes, 0);
@@ -284,7 +284,7 @@ mod tests {
     async fn nothing_is_watched_before_and_after() {
         let taps = Arc::new(Taps::default());
         assert!(!taps.is_watched());
-        let all: Vec<Tap> = (0..MOST_TAPS).map(|_| taps.open().unwrap()).collect();
+        let all: Vec<Tap> = (0..MAX_TAPS).map(|_| taps.open().unwrap()).collect();
         assert!(taps.open().is_none() && taps.is_watched());
         taps.close("gone");
         assert_eq!(all[0].next().await.ended, Some("gone"));

@@ -4,7 +4,7 @@ use rusqlite::ErrorCode;
 use std::path::{Path, PathBuf};
 
 /// The most tasks in the store, so that a runaway caller cannot fill the disk (about 4 GiB at the worst).
-pub const TASKS_MAX: i64 = 100_000;
+pub const MAX_TASKS: i64 = 100_000;
 
 /// What can go wrong with the store.
 #[derive(Debug, thiserror::Error)]
@@ -44,8 +44,8 @@ pub enum Error {
         /// What SQLite says.
         source: rusqlite::Error,
     },
-    /// There are [`TASKS_MAX`] tasks.
-    #[error("{path}: holds {TASKS_MAX} tasks, which is the limit: the operator must delete ended ones from it")]
+    /// There are [`MAX_TASKS`] tasks.
+    #[error("{path}: holds {MAX_TASKS} tasks, which is the limit: the operator must delete ended ones from it")]
     Full {
         /// The file.
         path: PathBuf,

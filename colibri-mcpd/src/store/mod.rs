@@ -14,10 +14,10 @@ mod task;
 
 pub use catalogue::{CatalogueEntry, CatalogueKey};
 pub use database::Store;
-pub use error::{Error, TASKS_MAX};
+pub use error::{Error, MAX_TASKS};
 pub use task::{
-    CAPABILITIES_MAX, CAPABILITY_MAX, DESCRIPTION_MAX, LABEL_MAX, PAGE_DEFAULT, PAGE_MAX, PRIORITY_DEFAULT,
-    PRIORITY_MAX, TITLE_MAX, TaskFilter,
+    MAX_CAPABILITIES, MAX_CAPABILITY, MAX_DESCRIPTION, MAX_LABEL, MAX_PAGE, MAX_PRIORITY, MAX_TITLE, PAGE_DEFAULT,
+    PRIORITY_DEFAULT, TaskFilter,
 };
 
 #[cfg(test)]

@@ -1,28 +1,28 @@
 //! Tasks: what people and assistants want done, shared by everyone who can open the socket.
 
 use super::database::{Store, now_ms, unexpected};
-use super::error::{CursorError, Error, TASKS_MAX};
+use super::error::{CursorError, Error, MAX_TASKS};
 use colibri_api::{NewTask, Task, TaskStatus, Tasks};
 use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, Row, TransactionBehavior, params_from_iter};
 use sha2::{Digest, Sha256};
 
 /// The most characters of a title.
-pub const TITLE_MAX: usize = 200;
+pub const MAX_TITLE: usize = 200;
 /// The most characters of a description, or of the free text of an intake.
-pub const DESCRIPTION_MAX: usize = 10_000;
+pub const MAX_DESCRIPTION: usize = 10_000;
 /// The most characters of a source.
-pub const LABEL_MAX: usize = 64;
+pub const MAX_LABEL: usize = 64;
 /// The most required capabilities of a task.
-pub const CAPABILITIES_MAX: usize = 16;
+pub const MAX_CAPABILITIES: usize = 16;
 /// The most characters of one capability.
-pub const CAPABILITY_MAX: usize = 64;
+pub const MAX_CAPABILITY: usize = 64;
 /// The highest priority; 0 is the lowest.
-pub const PRIORITY_MAX: u8 = 9;
+pub const MAX_PRIORITY: u8 = 9;
 /// The priority of a task for which none was said.
 pub const PRIORITY_DEFAULT: u8 = 5;
 /// The most tasks of a page.
-pub const PAGE_MAX: u32 = 100;
+pub const MAX_PAGE: u32 = 100;
 /// The tasks of a page for which no limit was said.
 pub const PAGE_DEFAULT: u32 = 50;
 /// Which tasks to list; what is `None` does not restrict.
@@ -75,7 +75,7 @@ impl Store {
     /// Adds a task and returns it as stored. Lengths are the caller's to check.
     ///
     /// # Errors
-    /// [`Error::Full`] at [`TASKS_MAX`]; [`Error::Sqlite`].
+    /// [`Error::Full`] at [`MAX_TASKS`]; [`Error::Sqlite`].
     pub fn add_task(&self, new: NewTask) -> Result<Task, Error> {
         let capabilities = serde_json::Value::from(new.required_capabilities.clone()).to_string();
         let now = now_ms();
@@ -84,7 +84,7 @@ impl Store {
             let count: i64 = transaction
                 .prepare_cached("SELECT count(*) FROM tasks")?
                 .query_row([], |row| row.get(0))?;
-            if count >= TASKS_MAX {
+            if count >= MAX_TASKS {
                 return Ok(None);
             }
             let id = transaction
@@ -117,14 +117,14 @@ impl Store {
         })
     }
 
-    /// The tasks that `filter` lets through, newest first, at most `limit` (1 to [`PAGE_MAX`]), from where `cursor`
+    /// The tasks that `filter` lets through, newest first, at most `limit` (1 to [`MAX_PAGE`]), from where `cursor`
     /// points. Tasks that come in during a walk do not shift its pages.
     ///
     /// # Errors
     /// [`Error::Cursor`] for a cursor that this filter's list did not give out; [`Error::Sqlite`].
     pub fn tasks(&self, filter: &TaskFilter, limit: u32, cursor: Option<&str>) -> Result<Tasks, Error> {
         let before = cursor.map_or(Ok(i64::MAX), |cursor| filter.position(cursor))?;
-        let limit = limit.clamp(1, PAGE_MAX) as usize;
+        let limit = limit.clamp(1, MAX_PAGE) as usize;
         let mut sql = "SELECT id, title, description, source, status, required_capabilities, priority, created_by,
                            created_at, updated_at
                        FROM tasks WHERE id < ?1"
@@ -263,7 +263,7 @@ mod tests {
                 c.execute(
                     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
                      INSERT INTO tasks SELECT i, 't', '', 's', 'queued', '[]', 5, 0, 0, 0 FROM n",
-                    [TASKS_MAX],
+                    [MAX_TASKS],
                 )
             })
             .unwrap();
@@ -271,7 +271,7 @@ mod tests {
             store.add_task(new("one more", TaskStatus::Queued, "s")),
             Err(Error::Full { .. })
         ));
-        assert_eq!(store.task_counts().unwrap()[1], (TaskStatus::Queued, TASKS_MAX as u64));
+        assert_eq!(store.task_counts().unwrap()[1], (TaskStatus::Queued, MAX_TASKS as u64));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::world::{FOREVER, Lines, Made, World, pipe};
 
 const META: &str = "io.modelcontextprotocol/";
 /// No request may take longer: three attempts of which each may wait for a start, and a call.
-const LONGEST: Duration = Duration::from_secs(180);
+const MAX_LENGTH: Duration = Duration::from_secs(180);
 /// Bytes under way are read within this time by one that reads.
 const SOON: Duration = Duration::from_millis(100);
 /// How long the daemon waits for calls in flight when it ends.
@@ -607,7 +607,7 @@ impl Connection {
         if batch.is_none() && late(&asked, now, self.paused_until) {
             self.fail(&format!("was answered {id} long after its cancellation"));
         }
-        if asked.kind != Kind::Subscribe && now - asked.at > LONGEST {
+        if asked.kind != Kind::Subscribe && now - asked.at > MAX_LENGTH {
             self.fail(&format!("waited for {id} longer than any limit allows"));
         }
         if self.version == MODERN && result.is_some_and(|result| result["resultType"] != "complete") {

@@ -61,9 +61,9 @@ use world::{FOREVER, World};
 /// Seeds of an ordinary run.
 const SEEDS: u64 = 1000;
 /// The longest that a server may be idle, in seconds.
-const MOST_IDLE: u64 = 20;
+const MAX_IDLE: u64 = 20;
 /// Calls in flight, then servers, then clients: what the daemon may take to end.
-const MOST_TO_END: Duration = Duration::from_secs(5 + 10 + 3);
+const MAX_TO_END: Duration = Duration::from_secs(5 + 10 + 3);
 
 /// One store for all: what is kept in it is never found again, because no two registries have the same entries.
 static STORE: LazyLock<(tempfile::TempDir, Arc<Store>)> = LazyLock::new(|| {
@@ -197,7 +197,7 @@ async fn simulate(seed: u64) -> Arc<World> {
         // A process of one call ends soon, so everybody's turn comes.
         let limit = (profile.isolation == "call" && rng.chance(50)).then(|| rng.between(1, 3) as usize);
         let profile = Profile { limit, ..profile };
-        let idle = rng.between(1, MOST_IDLE);
+        let idle = rng.between(1, MAX_IDLE);
         let limit = if calm {
             [60_000, 30_000, 60_000, idle]
         } else {
@@ -300,7 +300,7 @@ async fn simulate(seed: u64) -> Arc<World> {
     if !early {
         if rng.chance(50) {
             // Servers that nobody uses end by themselves, in the end.
-            sleep(Duration::from_secs(MOST_IDLE + 60)).await;
+            sleep(Duration::from_secs(MAX_IDLE + 60)).await;
             if host.running() > 0 || world.books().processes > 0 {
                 world.fail(
                     "the host",
@@ -350,7 +350,7 @@ async fn end(world: &Arc<World>, daemon: &Arc<Daemon>, host: &Arc<Host>) {
     world.note("the operator", "ends the daemon");
     daemon.end().await;
     world.note("the operator", "the daemon has ended");
-    if began.elapsed() > MOST_TO_END {
+    if began.elapsed() > MAX_TO_END {
         world.fail("the daemon", &format!("took {} ms to end", began.elapsed().as_millis()));
     }
     let (counted, real) = (host.running(), world.books().processes);

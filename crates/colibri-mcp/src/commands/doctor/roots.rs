@@ -14,17 +14,17 @@ use super::elf;
 const LIBRARY_DIRECTORIES: &[&str] = &["/lib", "/usr/lib", "/usr/local/lib", "/lib64", "/usr/lib64"];
 
 /// The most symbolic links that are followed for one path (as MAXSYMLINKS), and scripts for one command.
-const MOST_LINKS: usize = 32;
-const MOST_SCRIPTS: usize = 4;
+const MAX_LINKS: usize = 32;
+const MAX_SCRIPTS: usize = 4;
 
 /// The most bytes of a program that are read.
-const MOST_BYTES: u64 = 512 << 20;
+const MAX_BYTES: u64 = 512 << 20;
 
 /// Checks that `program`, a path as the jail sees it, can start in `root`: it is there and executable, and so is what it
 /// needs itself: the interpreter of a script, the dynamic linker and the libraries of a binary.
 pub fn can_start(root: &Path, program: &Path) -> Result<(), String> {
     let mut program = program.to_owned();
-    for _ in 0..MOST_SCRIPTS {
+    for _ in 0..MAX_SCRIPTS {
         let place = inside(root, &program)?;
         let shown = program.display();
         let facts = place
@@ -35,7 +35,7 @@ pub fn can_start(root: &Path, program: &Path) -> Result<(), String> {
         }
         let mut content = Vec::new();
         File::open(&place)
-            .and_then(|file| file.take(MOST_BYTES).read_to_end(&mut content))
+            .and_then(|file| file.take(MAX_BYTES).read_to_end(&mut content))
             .map_err(|error| format!("{shown} in {}: {error}", root.display()))?;
         let Some(next) = interpreter(&content) else {
             return libraries(root, &program, &content);
@@ -141,7 +141,7 @@ pub fn inside(root: &Path, path: &Path) -> Result<PathBuf, String> {
         let place = root.join(&at);
         let Ok(target) = place.read_link() else { continue };
         links += 1;
-        if links > MOST_LINKS {
+        if links > MAX_LINKS {
             return Err(format!(
                 "{} in {}: too many symbolic links",
                 path.display(),

@@ -16,9 +16,9 @@ const FEW: usize = 4;
 /// Lines of the trail that are drawn where there is little space.
 const LITTLE: u16 = 4;
 /// The most lines of one reason, where it is told in full.
-const MOST_TOLD: usize = 4;
+const MAX_TOLD: usize = 4;
 /// The most characters of one text that are looked at.
-const LONGEST: usize = 500;
+const MAX_LENGTH: usize = 500;
 
 /// What is chosen, by the person or by the terminal.
 #[derive(Debug, Clone)]
@@ -127,7 +127,7 @@ impl Drawn {
 
 /// Text of others: one line, escaped, not endless.
 fn text(text: &str) -> String {
-    let cut: String = text.chars().take(LONGEST).collect();
+    let cut: String = text.chars().take(MAX_LENGTH).collect();
     escaped(&cut).into_owned()
 }
 
@@ -275,7 +275,7 @@ pub fn row(buffer: &Buffer, area: Rect, y: u16) -> String {
 
 fn head(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
     let mut lines = Vec::new();
-    let bad = |lines: &mut Vec<Drawn>, what: String| lines.extend(indented(&what, 0, view.bad(), width, MOST_TOLD));
+    let bad = |lines: &mut Vec<Drawn>, what: String| lines.extend(indented(&what, 0, view.bad(), width, MAX_TOLD));
     if let Some(now) = &model.now {
         let memory = now
             .resident
@@ -514,7 +514,7 @@ fn detail(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
     let style = Style::new().add_modifier(Modifier::DIM);
     let mut lines = vec![Drawn::new(said, style)];
     if let Some(reason) = server.and_then(|server| server.reason.as_deref()) {
-        lines.extend(indented(&text(reason), 4, style, width, MOST_TOLD));
+        lines.extend(indented(&text(reason), 4, style, width, MAX_TOLD));
     }
     lines
 }
