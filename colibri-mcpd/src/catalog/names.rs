@@ -8,7 +8,6 @@
 use colibri_text::{brief, hex};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 /// The most characters of an exposed name.
@@ -40,38 +39,13 @@ pub struct Target {
     pub name: String,
 }
 
-/// A name that is not exposed because it would stand for two things, or seem to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Collision {
-    /// The name as it would have been exposed.
-    pub exposed: String,
-    /// What is not exposed.
-    pub blocked: Target,
-    /// What the name belongs to; `None`: Colibri's own tools.
-    pub holder: Option<String>,
-}
-
-impl fmt::Display for Collision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let holder = match &self.holder {
-            Some(server) => format!("server {server}"),
-            None => "Colibri itself".to_owned(),
-        };
-        let (exposed, server) = (brief(&self.exposed, 100), &self.blocked.server);
-        write!(
-            f,
-            "{exposed} of server {server} is not exposed: the name belongs to {holder}"
-        )
-    }
-}
-
 /// Whether a name begins so, whatever the case of its letters: who reads it may not mind the case.
 fn begins_with(name: &str, prefix: &str) -> bool {
     name.get(..prefix.len())
         .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
-/// A tool or a method that is not offered because its name was taken.
+/// A tool or a method that is not offered: its name would stand for two things, or seem to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
     /// Whose it is.
@@ -84,12 +58,29 @@ pub struct Taken {
     pub text: String,
 }
 
+impl Taken {
+    /// A tool that would have been shown under a name that has this holder.
+    fn tool(exposed: &str, blocked: Target, holder: Option<String>) -> Taken {
+        let whose = match &holder {
+            Some(server) => format!("server {server}"),
+            None => "Colibri itself".to_owned(),
+        };
+        let (exposed, server) = (brief(exposed, 100), &blocked.server);
+        Taken {
+            text: format!("{exposed} of server {server} is not exposed: the name belongs to {whose}"),
+            server: Arc::from(&*blocked.server),
+            tool: Some(blocked.name),
+            holder,
+        }
+    }
+}
+
 /// The table of exposed names.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
     targets: BTreeMap<String, Target>,
     exposed: BTreeMap<Target, String>,
-    collisions: Vec<Collision>,
+    collisions: Vec<Taken>,
 }
 
 impl Names {
@@ -137,11 +128,7 @@ impl Names {
                     table.targets.get(&exposed).map(|holder| Some(holder.server.clone()))
                 };
                 match holder {
-                    Some(holder) => table.collisions.push(Collision {
-                        exposed,
-                        blocked: target,
-                        holder,
-                    }),
+                    Some(holder) => table.collisions.push(Taken::tool(&exposed, target, holder)),
                     None => {
                         table.exposed.insert(target.clone(), exposed.clone());
                         table.targets.insert(exposed, target);
@@ -162,7 +149,7 @@ impl Names {
     }
 
     /// The names that are not exposed.
-    pub fn collisions(&self) -> &[Collision] {
+    pub fn collisions(&self) -> &[Taken] {
         &self.collisions
     }
 }
@@ -273,7 +260,7 @@ mod tests {
                 }],
             );
             assert_eq!(table.resolve("s__lire_fichier_60488aac"), Some(&target("s", plain)));
-            assert_eq!(table.collisions()[0].blocked, target("s", "lire.fichier"));
+            assert_eq!(table.collisions()[0].tool.as_deref(), Some("lire.fichier"));
             assert_eq!(table.exposed("s", "lire.fichier"), None);
         }
     }
@@ -301,7 +288,7 @@ mod tests {
             assert_eq!(table.resolve("search"), Some(&target("a", "search")));
             assert_eq!(table.resolve("read"), Some(&target("b", "read")));
             assert_eq!(table.resolve("colibri_status"), None);
-            let told: Vec<String> = table.collisions().iter().map(Collision::to_string).collect();
+            let told: Vec<String> = table.collisions().iter().map(|taken| taken.text.clone()).collect();
             assert_eq!(
                 told,
                 [
@@ -371,7 +358,7 @@ mod tests {
                 names: &evil,
             }],
         );
-        assert!(!table.collisions()[0].to_string().contains(char::is_control));
+        assert!(!table.collisions()[0].text.contains(char::is_control));
     }
 
     proptest! {

@@ -55,12 +55,7 @@ impl Table {
             .collect();
         let names = Names::build(&own, &offers);
         let (methods, mut collisions) = method::offered(servers);
-        collisions.extend(names.collisions().iter().map(|collision| Taken {
-            server: Arc::from(&*collision.blocked.server),
-            tool: Some(collision.blocked.name.clone()),
-            holder: collision.holder.clone(),
-            text: collision.to_string(),
-        }));
+        collisions.extend_from_slice(names.collisions());
         collisions.truncate(MAX_TOLD);
         let mut look_alikes = look_alikes(&own_names);
         look_alikes.truncate(MAX_TOLD);

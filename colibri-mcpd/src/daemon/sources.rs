@@ -60,16 +60,23 @@ impl Sources {
         };
         let clients = Clients::read(&config.clients).map_err(|error| error.to_string());
         let clients = clients.and_then(|clients| {
-            let named = config.clients_named.then_some("--clients (COLIBRI_MCP_CLIENTS)");
-            let must = clients.is_absent().then(|| self.must_be_there(&config.clients, named));
-            must.flatten().map_or(Ok(clients), Err)
+            let flag = "--clients (COLIBRI_MCP_CLIENTS)";
+            self.check_absent(
+                clients.is_absent(),
+                &config.clients,
+                config.clients_named.then_some(flag),
+            )?;
+            Ok(clients)
         });
         let loaded = Loaded::read(&config.registry, rules).map_err(|error| error.to_string());
         let loaded = loaded.and_then(|loaded| {
             let flag = "--external-config (COLIBRI_MCP_EXTERNAL_CONFIG)";
-            let named = config.registry_named.then_some(flag);
-            let must = loaded.is_absent.then(|| self.must_be_there(&config.registry, named));
-            must.flatten().map_or(Ok(loaded), Err)
+            self.check_absent(
+                loaded.is_absent,
+                &config.registry,
+                config.registry_named.then_some(flag),
+            )?;
+            Ok(loaded)
         });
         match (clients, loaded) {
             (Ok(clients), Ok(registry)) => Ok(Files { clients, registry }),
@@ -78,23 +85,22 @@ impl Sources {
         }
     }
 
-    /// Why a file that is not there must be.
-    fn must_be_there(&self, path: &Path, named: Option<&str>) -> Option<String> {
-        if let Some(flag) = named {
-            return Some(format!(
-                "there is no {}, which {flag} names: correct the path, or put the file there",
-                path.display()
-            ));
-        }
+    /// Refuses a file that is not there and must be.
+    fn check_absent(&self, is_absent: bool, path: &Path, named: Option<&str>) -> Result<(), String> {
+        let shown = path.display();
         let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
-        in_force.contains(&absolute(path)).then(|| {
-            format!(
-                "{} is gone, and was in force before: put it back; to go on without it, take its line out of {} and \
+        match named {
+            _ if !is_absent => Ok(()),
+            Some(flag) => Err(format!(
+                "there is no {shown}, which {flag} names: correct the path, or put the file there"
+            )),
+            None if in_force.contains(&absolute(path)) => Err(format!(
+                "{shown} is gone, and was in force before: put it back; to go on without it, take its line out of {} and \
                  start the daemon again",
-                path.display(),
                 self.memory.display()
-            )
-        })
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Remembers which files are in force now.

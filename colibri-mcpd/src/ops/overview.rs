@@ -19,16 +19,8 @@ pub fn of(daemon: &Daemon, operator: Option<u32>, tail: u64) -> Overview {
     let gates = **daemon.chain().rules.gates.load();
     let own = OverviewServer {
         id: COLIBRI.to_owned(),
-        state: None,
-        reason: None,
-        since: 0,
-        tools: 0,
-        blocked: 0,
-        instructions_blocked: false,
-        processes: 0,
-        in_flight: 0,
-        queued: 0,
         calls: counted(&daemon.chain().metrics.counted()),
+        ..OverviewServer::default()
     };
     let mut servers = vec![own];
     for server in daemon.host().servers().values() {

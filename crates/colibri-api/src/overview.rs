@@ -44,7 +44,7 @@ pub struct Overview {
 }
 
 /// A server in an overview.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct OverviewServer {
     /// Its id.
     pub id: String,

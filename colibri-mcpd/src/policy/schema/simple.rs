@@ -5,6 +5,7 @@
 //! to the validator: this is a shorter way to one of its answers, never another answer.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use colibri_json::{Kind, Reader};
 use serde_json::{Map, Value};
@@ -58,7 +59,7 @@ struct Part {
     any_of: Vec<Part>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Members {
     named: Vec<(Box<str>, Part)>,
     /// The named ones that must be there, a bit each.
@@ -67,26 +68,18 @@ struct Members {
 }
 
 /// What members have to be that the schema does not name.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum Others {
+    #[default]
     Any,
     None,
     Fit(Box<Part>),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Bounds<T> {
     least: Option<T>,
     most: Option<T>,
-}
-
-impl<T> Default for Bounds<T> {
-    fn default() -> Self {
-        Bounds {
-            least: None,
-            most: None,
-        }
-    }
 }
 
 impl<T: PartialOrd> Bounds<T> {
@@ -105,31 +98,9 @@ const ARRAY: u8 = 1 << 5;
 const OBJECT: u8 = 1 << 6;
 
 /// A value of any kind, read as strictly as others.
-static ANY: Part = Part {
-    barred: 0,
-    choices: None,
-    length: Bounds {
-        least: None,
-        most: None,
-    },
-    range: Bounds {
-        least: None,
-        most: None,
-    },
-    count: Bounds {
-        least: None,
-        most: None,
-    },
-    elements: None,
-    members: None,
-    any_of: Vec::new(),
-};
+static ANY: LazyLock<Part> = LazyLock::new(Part::default);
 
-static ANY_MEMBERS: Members = Members {
-    named: Vec::new(),
-    required: 0,
-    others: Others::Any,
-};
+static ANY_MEMBERS: LazyLock<Members> = LazyLock::new(Members::default);
 
 impl SimpleSchema {
     /// The most levels of arguments.
@@ -301,7 +272,7 @@ impl Members {
                 None => {
                     others.get_or_insert_with(OtherKeys::default).add(key)?;
                     match &self.others {
-                        Others::Any => &ANY,
+                        Others::Any => &*ANY,
                         Others::None => return None,
                         Others::Fit(part) => part,
                     }
