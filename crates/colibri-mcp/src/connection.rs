@@ -138,8 +138,11 @@ pub enum RequestError {
 }
 
 /// How far a request has come (`notifications/progress`).
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 pub struct Progress {
+    /// The request's, which is its id.
+    #[serde(rename = "progressToken")]
+    pub token: u64,
     /// How much is done, in the tool's own unit.
     pub progress: f64,
     /// How much there is to do, if known.
@@ -246,8 +249,8 @@ impl Connection {
 
     /// Sends a request and waits for its result.
     pub fn request(&mut self, method: &str, params: &impl Serialize) -> Result<Box<RawValue>, RequestError> {
-        self.listen(method, params, &mut |_, _, _| ControlFlow::Continue(()))?
-            .ok_or_else(|| unreadable(method, "there is none"))
+        let answer: Result<_, RequestError> = self.listen(method, params, &mut |_, _, _| Ok(ControlFlow::Continue(())));
+        answer?.ok_or_else(|| unreadable(method, "there is none"))
     }
 
     /// Sends a request and waits for its result, read and as it came.
@@ -262,12 +265,12 @@ impl Connection {
 
     /// Sends a request, hands over what the daemon tells meanwhile (the request's id, the notification's name and
     /// parameters), and waits for its result. `None`: whoever was told has had enough.
-    pub fn listen(
+    pub fn listen<E: From<RequestError>>(
         &mut self,
         method: &str,
         params: &impl Serialize,
-        on_notification: &mut dyn FnMut(u64, &str, &RawValue) -> ControlFlow<()>,
-    ) -> Result<Option<Box<RawValue>>, RequestError> {
+        on_notification: &mut dyn FnMut(u64, &str, &RawValue) -> Result<ControlFlow<()>, E>,
+    ) -> Result<Option<Box<RawValue>>, E> {
         let id = self.current.fetch_add(1, Ordering::SeqCst) + 1;
         let line = request_line(id, method, params).map_err(|error| unreadable(method, error))?;
         let lost = |source| RequestError::Lost {
@@ -282,7 +285,7 @@ impl Connection {
                     let mut answer = None;
                     for (_, line) in super::lines::each_line(piece) {
                         answer = match read_line(line, id, method)? {
-                            Said::Notification(name, params) => match on_notification(id, &name, params) {
+                            Said::Notification(name, params) => match on_notification(id, &name, params)? {
                                 ControlFlow::Continue(()) => answer,
                                 ControlFlow::Break(()) => return Ok(None),
                             },
@@ -293,9 +296,9 @@ impl Connection {
                     (piece.len(), answer)
                 }
                 Piece::TooLong(_) => {
-                    return Err(unreadable(method, format!("a line is longer than {LINE_LIMIT} bytes")));
+                    return Err(unreadable(method, format!("a line is longer than {LINE_LIMIT} bytes")).into());
                 }
-                Piece::End(_) => return Err(lost(io::ErrorKind::UnexpectedEof.into())),
+                Piece::End(_) => return Err(lost(io::ErrorKind::UnexpectedEof.into()).into()),
             };
             self.buffer.consume(done);
             if answer.is_some() {
@@ -316,15 +319,17 @@ impl Connection {
             name: &'a str,
             arguments: &'a RawValue,
         }
-        let raw = self.listen("tools/call", &Call { name, arguments }, &mut |id, name, params| {
-            if name == "notifications/progress"
-                && let Some(progress) = progress_of(id, params)
-            {
-                on_progress(&progress);
-            }
-            ControlFlow::Continue(())
-        })?;
-        read_tool_result(raw.ok_or_else(|| unreadable("tools/call", "there is none"))?)
+        let answer: Result<_, RequestError> =
+            self.listen("tools/call", &Call { name, arguments }, &mut |id, name, params| {
+                if name == "notifications/progress"
+                    && let Ok(progress) = read::<Progress>(name, params)
+                    && progress.token == id
+                {
+                    on_progress(&progress);
+                }
+                Ok(ControlFlow::Continue(()))
+            });
+        read_tool_result(answer?.ok_or_else(|| unreadable("tools/call", "there is none"))?)
     }
 
     /// Calls one of Colibri's own tools; its structured content, read and as it came.
@@ -387,19 +392,6 @@ fn request_line(id: u64, method: &str, params: &impl Serialize) -> Result<Vec<u8
     })?;
     line.push(b'\n');
     Ok(line)
-}
-
-/// The progress that a notification tells, if it is about the request with this id.
-fn progress_of(id: u64, params: &RawValue) -> Option<Progress> {
-    #[derive(Deserialize)]
-    struct Token {
-        #[serde(rename = "progressToken")]
-        token: u64,
-    }
-    let token: Token = serde_json::from_str(params.get()).ok()?;
-    (token.token == id)
-        .then(|| serde_json::from_str(params.get()).ok())
-        .flatten()
 }
 
 /// What one line from the daemon is.

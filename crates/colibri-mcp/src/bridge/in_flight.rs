@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Deserialize;
-
 use super::refusal::error_line;
 use super::scan::{self, Message, comparable};
 use colibri_protocol::error::Code;
@@ -222,51 +220,16 @@ pub struct Opened {
 
 impl Opened {
     pub fn read(line: &[u8]) -> Result<Opened, String> {
-        #[derive(Deserialize)]
-        struct Line {
-            result: Option<InitializeResult>,
-            error: Option<ErrorText>,
-        }
-        #[derive(Deserialize)]
-        struct ErrorText {
-            message: String,
-        }
-        #[derive(Deserialize)]
-        struct InitializeResult {
-            #[serde(rename = "protocolVersion")]
-            version: String,
-            #[serde(default)]
-            capabilities: Capabilities,
-        }
-        #[derive(Default, Deserialize)]
-        #[serde(default)]
-        struct Capabilities {
-            tools: List,
-            prompts: List,
-            resources: List,
-        }
-        #[derive(Default, Deserialize)]
-        #[serde(default)]
-        struct List {
-            #[serde(rename = "listChanged")]
-            changes: bool,
-        }
-        let line: Line = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-        let Some(result) = line.result else {
-            return Err(line.error.map_or("no result".to_owned(), |error| error.message));
+        let Some(version) = scan::at(line, &["result", "protocolVersion"]) else {
+            let why = scan::at(line, &["error", "message"]).and_then(|text| serde_json::from_slice(text).ok());
+            return Err(why.unwrap_or_else(|| "no result".to_owned()));
         };
-        let Capabilities {
-            tools,
-            prompts,
-            resources,
-        } = result.capabilities;
-        let lists = [("tools", tools), ("prompts", prompts), ("resources", resources)];
+        let changes = |list: &&str| {
+            scan::at(line, &["result", "capabilities", list, "listChanged"]).is_some_and(|changes| changes == b"true")
+        };
         Ok(Opened {
-            version: result.version,
-            lists_change: lists
-                .into_iter()
-                .filter_map(|(name, list)| list.changes.then_some(name))
-                .collect(),
+            version: String::from_utf8_lossy(version).trim_matches('"').to_owned(),
+            lists_change: ["tools", "prompts", "resources"].into_iter().filter(changes).collect(),
         })
     }
 }

@@ -4,8 +4,6 @@
 //! ones that were cut off, stops as soon as it knows, and steps over strings with `memchr`. What it cannot read it
 //! does not report, and the bridge passes the line on all the same.
 
-use serde::Deserialize;
-
 /// What a line is.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Message<'a> {
@@ -74,39 +72,26 @@ pub fn comparable(id: &[u8]) -> Box<[u8]> {
 
 /// The `requestId` of a `notifications/cancelled`.
 pub fn cancelled_request(text: &[u8]) -> Option<Box<[u8]>> {
-    #[derive(Deserialize)]
-    struct Line<'a> {
-        #[serde(borrow)]
-        params: Params<'a>,
-    }
-    #[derive(Deserialize)]
-    struct Params<'a> {
-        #[serde(borrow, rename = "requestId")]
-        request_id: &'a serde_json::value::RawValue,
-    }
-    let line: Line<'_> = serde_json::from_slice(text).ok()?;
-    Some(comparable(line.params.request_id.get().as_bytes()))
+    at(text, &["params", "requestId"]).map(comparable)
 }
 
 /// The subscription that a `notifications/subscriptions/acknowledged` acknowledges.
 pub fn acknowledged_subscription(text: &[u8]) -> Option<Box<[u8]>> {
-    #[derive(Deserialize)]
-    struct Line<'a> {
-        #[serde(borrow)]
-        params: Params<'a>,
-    }
-    #[derive(Deserialize)]
-    struct Params<'a> {
-        #[serde(borrow, rename = "_meta")]
-        meta: Meta<'a>,
-    }
-    #[derive(Deserialize)]
-    struct Meta<'a> {
-        #[serde(borrow, rename = "io.modelcontextprotocol/subscriptionId")]
-        subscription: &'a serde_json::value::RawValue,
-    }
-    let line: Line<'_> = serde_json::from_slice(text).ok()?;
-    Some(comparable(line.params.meta.subscription.get().as_bytes()))
+    at(text, &["params", "_meta", "io.modelcontextprotocol/subscriptionId"]).map(comparable)
+}
+
+/// The value at this path of keys, as written.
+pub fn at<'a>(text: &'a [u8], path: &[&str]) -> Option<&'a [u8]> {
+    path.iter().try_fold(text, |object, wanted| {
+        let mut at = object_start(object)?;
+        loop {
+            let (key, value) = next_key(object, at)?;
+            at = value_end(object, value)?;
+            if key == wanted.as_bytes() {
+                return Some(&object[value..at]);
+            }
+        }
+    })
 }
 
 #[derive(Default)]
@@ -118,28 +103,8 @@ struct Fields<'a> {
 
 fn fields(text: &[u8]) -> Fields<'_> {
     let mut found = Fields::default();
-    let mut at = skip_space(text, 0);
-    if text.get(at) != Some(&b'{') {
-        return found;
-    }
-    at += 1;
-    loop {
-        at = skip_space(text, at);
-        if text.get(at) == Some(&b',') {
-            at = skip_space(text, at + 1);
-        }
-        if text.get(at) != Some(&b'"') {
-            return found;
-        }
-        let Some(key_end) = string_end(text, at) else {
-            return found;
-        };
-        let key = &text[at + 1..key_end - 1];
-        at = skip_space(text, key_end);
-        if text.get(at) != Some(&b':') {
-            return found;
-        }
-        at = skip_space(text, at + 1);
+    let mut at = object_start(text);
+    while let Some((key, value)) = at.and_then(|at| next_key(text, at)) {
         // That an answer is one shows in the key alone: its value may be long, and need not be looked at.
         if matches!(key, b"result" | b"error") {
             found.answer = true;
@@ -147,19 +112,40 @@ fn fields(text: &[u8]) -> Fields<'_> {
                 return found;
             }
         }
-        let Some(end) = value_end(text, at) else {
+        let Some(end) = value_end(text, value) else {
             return found;
         };
         match key {
-            b"id" => found.id = Some(&text[at..end]),
-            b"method" if text[at] == b'"' => found.method = Some(&text[at + 1..end - 1]),
+            b"id" => found.id = Some(&text[value..end]),
+            b"method" if text[value] == b'"' => found.method = Some(&text[value + 1..end - 1]),
             _ => {}
         }
         if found.id.is_some() && (found.method.is_some() || found.answer) {
             return found;
         }
-        at = end;
+        at = Some(end);
     }
+    found
+}
+
+/// Where the first member of an object may begin.
+fn object_start(text: &[u8]) -> Option<usize> {
+    let at = skip_space(text, 0);
+    (text.get(at) == Some(&b'{')).then_some(at + 1)
+}
+
+/// The next member's key, without quotes, and where its value begins.
+fn next_key(text: &[u8], at: usize) -> Option<(&[u8], usize)> {
+    let mut at = skip_space(text, at);
+    if text.get(at) == Some(&b',') {
+        at = skip_space(text, at + 1);
+    }
+    if text.get(at) != Some(&b'"') {
+        return None;
+    }
+    let end = string_end(text, at)?;
+    let colon = skip_space(text, end);
+    (text.get(colon) == Some(&b':')).then(|| (&text[at + 1..end - 1], skip_space(text, colon + 1)))
 }
 
 fn skip_space(text: &[u8], mut at: usize) -> usize {

@@ -315,7 +315,6 @@ fn message(progress: &Progress) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::ProgressMeta;
     use serde_json::json;
 
     fn typed_text(pairs: &[&str], schema: Value) -> Result<String, String> {
@@ -401,8 +400,7 @@ mod tests {
             position(&Progress {
                 progress,
                 total,
-                message: None,
-                meta: ProgressMeta::default(),
+                ..Progress::default()
             })
         };
         assert_eq!(
@@ -412,9 +410,8 @@ mod tests {
         assert_eq!((at(5.0, None), at(1.0, Some(0.0)), at(f64::NAN, Some(1.0))), (0, 0, 0));
         let odd = Progress {
             progress: 1.0,
-            total: None,
             message: Some(format!("\x1b]0;x\x07{}", "y".repeat(999))),
-            meta: ProgressMeta::default(),
+            ..Progress::default()
         };
         assert!(message(&odd).starts_with("1 \\u{1b}") && message(&odd).len() < 60);
     }

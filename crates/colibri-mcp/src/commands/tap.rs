@@ -54,25 +54,14 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
         full: arguments.full,
     });
     let mut counts = Counts::default();
-    let mut failed = None;
-    let outcome = connection.listen("colibri/tap", &params, &mut |_, name, params| match tell(
-        name,
-        params,
-        context.json,
-        &mut counts,
-    ) {
-        Ok(()) => ControlFlow::Continue(()),
-        Err(failure) => {
-            failed = Some(failure);
-            ControlFlow::Break(())
-        }
+    let outcome = connection.listen("colibri/tap", &params, &mut |_, name, params| {
+        tell(name, params, context.json, &mut counts).map(ControlFlow::Continue)
     });
-    if let Some(failure) = failed {
-        return Err(failure);
-    }
     let why = match outcome {
-        Err(RequestError::Lost { .. }) if interrupted.load(Ordering::SeqCst) => "interrupted".to_owned(),
-        Err(error) => return Err(error.into()),
+        Err(Failure::Request(RequestError::Lost { .. })) if interrupted.load(Ordering::SeqCst) => {
+            "interrupted".to_owned()
+        }
+        Err(failure) => return Err(failure),
         Ok(None) => return Ok(()),
         Ok(Some(result)) => read::<StreamEnded>("colibri/tap", &result)?.ended,
     };

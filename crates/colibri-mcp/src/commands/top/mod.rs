@@ -218,31 +218,16 @@ impl Feed {
         let mut connection = Connection::open(&self.socket, &self.narrow)?;
         let every_ms = u64::try_from(self.every.as_millis()).unwrap_or(u64::MAX);
         let params = json!({ "tail": TAIL, "every_ms": every_ms });
-        let mut unreadable = None;
         let ended = connection.listen("colibri/overview", &params, &mut |_, name, params| {
-            if name != "colibri/overview" {
-                return ControlFlow::Continue(());
+            if name != "colibri/overview" || news.send(News::Overview(read(name, params)?)).is_ok() {
+                return Ok(ControlFlow::Continue(()));
             }
-            match read(name, params) {
-                Ok(overview) => match news.send(News::Overview(overview)) {
-                    Ok(()) => ControlFlow::Continue(()),
-                    Err(_) => ControlFlow::Break(()),
-                },
-                Err(failure) => {
-                    unreadable = Some(failure.into());
-                    ControlFlow::Break(())
-                }
-            }
+            Ok::<_, Failure>(ControlFlow::Break(()))
         })?;
-        match (unreadable, ended) {
-            (Some(failure), _) => Err(failure),
-            (None, None) => Ok(()),
-            (None, Some(why)) => {
-                let why: serde_json::Value = serde_json::from_str(why.get()).unwrap_or_default();
-                let why = why["ended"].as_str().unwrap_or("it said no more").to_owned();
-                Err(Failure::Machine(format!("the daemon ended the view: {why}")))
-            }
-        }
+        let Some(why) = ended else { return Ok(()) };
+        let why: serde_json::Value = serde_json::from_str(why.get()).unwrap_or_default();
+        let why = why["ended"].as_str().unwrap_or("it said no more");
+        Err(Failure::Machine(format!("the daemon ended the view: {why}")))
     }
 }
 
