@@ -69,7 +69,8 @@ impl<T> Slab<T> {
         if turn < MAX_TURNS {
             self.free.push(slot as u32);
         }
-        if self.used == 0 && self.slots.len() > KEPT_SLOTS {
+        // All of them: an id that is reserved has its slot until it is put or given back.
+        if self.free.len() == self.slots.len() && self.slots.len() > KEPT_SLOTS {
             self.before = self.slots.iter().map(|slot| slot.turn).max().unwrap_or(self.before);
             (self.slots, self.free) = (Vec::new(), Vec::new());
         }
@@ -161,6 +162,17 @@ mod tests {
         assert!(slab.slots.capacity() == 0 && slab.is_empty());
         let after = slab.reserve().unwrap();
         assert!(!ids.contains(&after) && ids.iter().all(|id| slab.was_given(*id) && slab.get_mut(*id).is_none()));
+    }
+
+    #[test]
+    fn a_reserved_id_keeps_its_slot_while_all_others_end() {
+        let mut slab = Slab::default();
+        let reserved = slab.reserve().unwrap();
+        let ids: Vec<u64> = (0..5000).map(|_| slab.reserve().unwrap()).collect();
+        ids.iter().for_each(|id| slab.put(*id, "other"));
+        assert_eq!(slab.take_all().len(), 5000);
+        slab.put(reserved, "late");
+        assert_eq!(slab.remove(reserved), Some("late"));
     }
 
     proptest! {
