@@ -226,6 +226,18 @@ fn compare() {
         start.elapsed()
     };
     let resident_one = resident(daemon.child.id());
+    let resident_bridge = {
+        let (mut bridge, mut way) = bridge_way(&daemon.socket);
+        way.to
+            .write_all(b"{\"jsonrpc\":\"2.0\",\"id\":\"list\",\"method\":\"tools/list\"}\n")
+            .expect("write");
+        way.to.flush().expect("flush");
+        way.read_lines(1);
+        let resident = resident(bridge.id());
+        drop(way);
+        let _ = bridge.wait();
+        resident
+    };
     // What was queued for the last measurements is given back before memory is looked at.
     let idle: Vec<UnixStream> = (0..1000)
         .map(|_| UnixStream::connect(&daemon.socket).expect("connect"))
@@ -253,6 +265,7 @@ fn compare() {
             first_call,
             resident_one,
             resident_crowd,
+            resident_bridge,
             pooled,
             per_call,
         },
@@ -297,21 +310,8 @@ fn sides(directory: &Path, round: usize) -> Vec<(&'static str, Measured)> {
         if name != "daemon" {
             continue;
         }
-        let mut bridge = Command::new(client())
-            .arg("--socket")
-            .arg(&daemon.socket)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("start the bridge");
-        let (stdin, stdout) = (
-            bridge.stdin.take().expect("stdin"),
-            bridge.stdout.take().expect("stdout"),
-        );
-        rows.push((
-            "daemon and bridge",
-            Measured::of(Way::new("bridge", stdin, stdout, "echo__echo")),
-        ));
+        let (mut bridge, way) = bridge_way(&daemon.socket);
+        rows.push(("daemon and bridge", Measured::of(way)));
         let _ = bridge.wait();
     }
     rows
@@ -321,6 +321,22 @@ fn socket_way(name: &'static str, socket: &Path, tool: &'static str) -> Way {
     let stream = connect(socket);
     let from = stream.try_clone().expect("clone");
     Way::new(name, stream, from, tool)
+}
+
+/// A bridge with an open session.
+fn bridge_way(socket: &Path) -> (Child, Way) {
+    let mut bridge = Command::new(client())
+        .arg("--socket")
+        .arg(socket)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("start the bridge");
+    let (stdin, stdout) = (
+        bridge.stdin.take().expect("stdin"),
+        bridge.stdout.take().expect("stdout"),
+    );
+    (bridge, Way::new("bridge", stdin, stdout, "echo__echo"))
 }
 
 /// Resident memory in bytes.
@@ -388,6 +404,7 @@ struct Other {
     first_call: Duration,
     resident_one: u64,
     resident_crowd: u64,
+    resident_bridge: u64,
     pooled: Duration,
     per_call: Duration,
 }
@@ -470,6 +487,13 @@ fn print(rows: &[(&str, Measured)], other: &Other) {
         "resident memory, 1,000 idle clients",
         other.resident_crowd as f64 / 1e6,
         17.0,
+        "MB",
+        false,
+    );
+    goal(
+        "resident memory, an idle bridge",
+        other.resident_bridge as f64 / 1e6,
+        3.0,
         "MB",
         false,
     );
