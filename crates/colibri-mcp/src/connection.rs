@@ -43,34 +43,12 @@ pub fn hello(narrow: &[Gate]) -> String {
 
 /// Why the daemon cannot be reached. The text says what to do.
 #[derive(Debug, thiserror::Error)]
-pub enum Unavailable {
-    /// Nothing listens.
-    #[error("colibri-mcpd is not running: nothing listens on {} ({source}). Start it with `{START}`", .socket.display())]
-    NotRunning {
-        /// Where it was looked for.
-        socket: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The caller may not open the socket.
-    #[error(
-        "no permission to open {} ({source}). Ask the administrator to add you to the group mcpusers, then log in again",
-        .socket.display()
-    )]
-    Denied {
-        /// Where it was looked for.
-        socket: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Anything else.
-    #[error("cannot connect to colibri-mcpd on {}: {source}. Is `--socket` right?", .socket.display())]
-    Other {
-        /// Where it was looked for.
-        socket: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+#[error("{}", self.text())]
+pub struct Unavailable {
+    /// Where it was looked for.
+    pub socket: PathBuf,
+    /// What the system said.
+    pub source: io::Error,
 }
 
 /// How the daemon is started on this system.
@@ -81,22 +59,37 @@ pub const START: &str = if cfg!(target_os = "freebsd") {
 };
 
 impl Unavailable {
-    fn new(socket: &Path, source: io::Error) -> Unavailable {
-        let socket = socket.to_owned();
+    /// Whether the caller may not open the socket.
+    pub fn is_denied(&self) -> bool {
+        self.source.kind() == io::ErrorKind::PermissionDenied
+    }
+
+    fn text(&self) -> String {
+        let (socket, source) = (self.socket.display(), &self.source);
         match source.kind() {
+            io::ErrorKind::PermissionDenied => format!(
+                "no permission to open {socket} ({source}). Ask the administrator to add you to the group mcpusers, then \
+                 log in again"
+            ),
             io::ErrorKind::NotFound
             | io::ErrorKind::ConnectionRefused
             | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::BrokenPipe => Unavailable::NotRunning { socket, source },
-            io::ErrorKind::PermissionDenied => Unavailable::Denied { socket, source },
-            _ => Unavailable::Other { socket, source },
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::WouldBlock => {
+                format!("colibri-mcpd is not running: nothing listens on {socket} ({source}). Start it with `{START}`")
+            }
+            _ => format!("cannot connect to colibri-mcpd on {socket}: {source}. Is `--socket` right?"),
         }
     }
 }
 
 /// Opens the socket and sends the hello line.
 pub fn dial(socket: &Path, narrow: &[Gate]) -> Result<UnixStream, Unavailable> {
-    let explain = |source| Unavailable::new(socket, source);
+    let explain = |source| Unavailable {
+        socket: socket.to_owned(),
+        source,
+    };
     let mut stream = UnixStream::connect(socket).map_err(explain)?;
     stream.write_all(hello(narrow).as_bytes()).map_err(explain)?;
     Ok(stream)
@@ -249,7 +242,7 @@ impl Connection {
 
     /// Sends a request and waits for its result.
     pub fn request(&mut self, method: &str, params: &impl Serialize) -> Result<Box<RawValue>, RequestError> {
-        let answer: Result<_, RequestError> = self.listen(method, params, &mut |_, _, _| Ok(ControlFlow::Continue(())));
+        let answer: Result<_, RequestError> = self.listen(method, params, |_, _, _| Ok(ControlFlow::Continue(())));
         answer?.ok_or_else(|| unreadable(method, "there is none"))
     }
 
@@ -269,7 +262,7 @@ impl Connection {
         &mut self,
         method: &str,
         params: &impl Serialize,
-        on_notification: &mut dyn FnMut(u64, &str, &RawValue) -> Result<ControlFlow<()>, E>,
+        mut on_notification: impl FnMut(u64, &str, &RawValue) -> Result<ControlFlow<()>, E>,
     ) -> Result<Option<Box<RawValue>>, E> {
         let id = self.current.fetch_add(1, Ordering::SeqCst) + 1;
         let line = request_line(id, method, params).map_err(|error| unreadable(method, error))?;
@@ -320,7 +313,7 @@ impl Connection {
             arguments: &'a RawValue,
         }
         let answer: Result<_, RequestError> =
-            self.listen("tools/call", &Call { name, arguments }, &mut |id, name, params| {
+            self.listen("tools/call", &Call { name, arguments }, |id, name, params| {
                 if name == "notifications/progress"
                     && let Ok(progress) = read::<Progress>(name, params)
                     && progress.token == id
@@ -638,9 +631,12 @@ mod tests {
     fn says_how_to_start_the_daemon() {
         let dir = tempfile::tempdir().unwrap();
         let error = Connection::open(&dir.path().join("none"), &[]).unwrap_err();
-        assert!(matches!(error, Unavailable::NotRunning { .. }));
+        assert!(error.to_string().contains("is not running"), "{error}");
         assert!(error.to_string().contains(START), "{error}");
-        let denied = Unavailable::new(dir.path(), io::ErrorKind::PermissionDenied.into());
+        let denied = Unavailable {
+            source: io::ErrorKind::PermissionDenied.into(),
+            ..error
+        };
         assert!(denied.to_string().contains("group mcpusers"), "{denied}");
     }
 }

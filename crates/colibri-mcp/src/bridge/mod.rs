@@ -306,7 +306,7 @@ impl<W: Write + Send> Bridge<W> {
 
     fn broken(&self, source: io::Error) -> BridgeError {
         let socket = self.socket.clone();
-        BridgeError::NoDaemon(Unavailable::NotRunning { socket, source })
+        BridgeError::NoDaemon(Unavailable { socket, source })
     }
 
     /// Opens a legacy session again.

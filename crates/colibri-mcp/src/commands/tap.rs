@@ -54,7 +54,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
         full: arguments.full,
     });
     let mut counts = Counts::default();
-    let outcome = connection.listen("colibri/tap", &params, &mut |_, name, params| {
+    let outcome = connection.listen("colibri/tap", &params, |_, name, params| {
         tell(name, params, context.json, &mut counts).map(ControlFlow::Continue)
     });
     let why = match outcome {

@@ -218,7 +218,7 @@ impl Feed {
         let mut connection = Connection::open(&self.socket, &self.narrow)?;
         let every_ms = u64::try_from(self.every.as_millis()).unwrap_or(u64::MAX);
         let params = json!({ "tail": TAIL, "every_ms": every_ms });
-        let ended = connection.listen("colibri/overview", &params, &mut |_, name, params| {
+        let ended = connection.listen("colibri/overview", &params, |_, name, params| {
             if name != "colibri/overview" || news.send(News::Overview(read(name, params)?)).is_ok() {
                 return Ok(ControlFlow::Continue(()));
             }
