@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::connection::{RequestError, Unavailable};
+use colibri_text::visible_lines;
 use colibri_trail::ProofError;
 
 /// Why a command did not succeed. Each has its exit status, as in sysexits(3) where that has one.
@@ -97,7 +98,7 @@ pub fn finish(outcome: Result<ExitCode, Failure>) -> ExitCode {
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
             if !matches!(failure, Failure::ToolError) {
-                eprintln!("colibri-mcp: {}", colibri_text::visible_lines(&failure.to_string()));
+                eprintln!("colibri-mcp: {}", visible_lines(&failure.to_string()));
             }
             ExitCode::from(failure.exit_code())
         }

@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use clap::builder::FalseyValueParser;
 use clap::{CommandFactory, FromArgMatches, Parser};
 
+use colibri_text::visible;
 use commands::Command;
 use commands::context::Context;
 use connection::{Connection, Gate};
@@ -164,7 +165,7 @@ fn warn(socket: &Path, wanted: &[Gate], registry: Option<&Path>) {
         return;
     };
     for warning in warnings(&status.daemon, wanted, registry) {
-        eprintln!("colibri-mcp: {}", terminal::line(&warning));
+        eprintln!("colibri-mcp: {}", visible(&warning));
     }
 }
 

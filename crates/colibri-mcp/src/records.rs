@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::failure::Failure;
 use crate::terminal::{self, counted};
+use colibri_text::visible;
 use colibri_trail::{
     Extent, Fields, Filter, NoteError, Report, SegmentName, Shown, Stats, Verifier, Vouched, Voucher, WitnessedHeads,
     check_proof, directory, drop_segments, last_seal, note_path, open_regular, prove, sealed_segments, show, stats,
@@ -123,18 +124,13 @@ fn print_report(
     for fault in &report.faults {
         let segment = fault.segment.as_deref().unwrap_or("the whole trail");
         let line = fault.line.map_or_else(String::new, |line| format!(" line {line}"));
-        writeln!(
-            out,
-            "  {segment}{line}: {}: {}",
-            fault.kind,
-            colibri_text::visible(&fault.what)
-        )?;
+        writeln!(out, "  {segment}{line}: {}: {}", fault.kind, visible(&fault.what))?;
     }
     if report.fault_count > report.faults.len() as u64 {
         writeln!(out, "  and {} more", report.fault_count - report.faults.len() as u64)?;
     }
     for note in &report.notes {
-        writeln!(out, "  note: {}", colibri_text::visible(note))?;
+        writeln!(out, "  note: {}", visible(note))?;
     }
     let Report {
         records,
@@ -310,7 +306,7 @@ fn one_line(record: &Shown<'_>, users: &mut HashMap<u32, String>) -> String {
         ),
     };
     let line = format!("{timestamp}  {:>8}  {:<9} {}", record.n, record.kind, what);
-    colibri_text::visible(line.trim_end()).into_owned()
+    visible(line.trim_end()).into_owned()
 }
 
 /// `trail prove N`: prints the proof that record `n` is in the trail, as JSON.
@@ -400,7 +396,7 @@ fn stats_table(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         "{server_tool:<NAME$} {calls:>8} {errors:>6}     p50     p99     max ms"
     )?;
     for ((server, tool), row) in rows {
-        let mut name = colibri_text::visible(&format!("{server} {tool}")).into_owned();
+        let mut name = visible(&format!("{server} {tool}")).into_owned();
         // Cut, two names could look like one: a long one has a line of its own.
         if name.chars().count() > NAME {
             writeln!(out, "{name}")?;

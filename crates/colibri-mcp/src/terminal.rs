@@ -1,34 +1,17 @@
 //! What reaches a person's terminal: tables, and text from servers made harmless.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 
 use comfy_table::{Cell, Color, ContentArrangement};
 use nix::unistd::User;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use crate::failure::Failure;
+use colibri_text::visible;
 
 /// Columns of a table when nothing says how wide the terminal is.
 const WIDTH: u16 = 80;
-
-/// Text of others as it may stand in one line: what is unsafe is written as an escape. The same on a terminal and in a
-/// pipe, since the pipe may be `ssh` and end on a terminal after all.
-pub fn line(text: &str) -> Cow<'_, str> {
-    colibri_text::visible(text)
-}
-
-/// Text of others over several lines: newlines and tabs stay.
-pub fn block(text: &str) -> Cow<'_, str> {
-    colibri_text::visible_lines(text)
-}
-
-/// JSON of others: the same value, with unsafe and hidden characters (which JSON has only in strings) as `\u` escapes.
-pub fn json(raw: &RawValue) -> String {
-    colibri_text::json(raw.get()).into_owned()
-}
 
 /// Writes to stdout, with a newline. A reader that has gone is a [`Failure`], not a panic.
 pub fn print(text: &str) -> Result<(), Failure> {
@@ -84,7 +67,7 @@ impl Table {
         let cells: Vec<Cell> = cells
             .iter()
             .map(|(text, style)| {
-                let cell = Cell::new(line(text));
+                let cell = Cell::new(visible(text));
                 match style {
                     Style::Plain => cell,
                     Style::Good => cell.fg(Color::Green),
@@ -187,38 +170,6 @@ pub fn bytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn what_a_terminal_would_act_on_is_escaped() {
-        assert_eq!(
-            line("a\x1b[31mb\n\u{9b}\u{202e}\u{e0041}"),
-            "a\\u{1b}[31mb\\n\\u{9b}\\u{202e}\\u{e0041}"
-        );
-        assert_eq!(block("a\n\tb\r"), "a\n\tb\\r");
-        assert!(matches!(line("größer 日本 👩‍🚀"), Cow::Borrowed(_)));
-    }
-
-    #[test]
-    fn nothing_of_the_table_reaches_a_terminal() {
-        let text: String = ('\0'..=char::MAX)
-            .filter(|c| colibri_text::is_hidden(*c))
-            .flat_map(|c| ['a', c])
-            .collect();
-        assert!(!line(&text).contains(colibri_text::is_hidden));
-        assert!(!block(&text).contains(|c| colibri_text::is_hidden(c) && c != '\n' && c != '\t'));
-    }
-
-    proptest! {
-        #[test]
-        fn json_stays_the_same_value(text in any::<String>()) {
-            let value = serde_json::json!({ "k": text, "esc": "\u{7f}\u{9b}\u{e0041}" });
-            let raw = RawValue::from_string(value.to_string()).unwrap();
-            let shown = json(&raw);
-            prop_assert!(!shown.chars().any(colibri_text::is_hidden));
-            prop_assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
-        }
-    }
 
     #[test]
     fn a_table_is_never_wider_than_its_terminal() {

@@ -30,8 +30,8 @@ use std::time::{Duration, Instant};
 use crate::connection::{Gate, Unavailable, dial};
 use crate::failure::Failure;
 use crate::lines::{LINE_LIMIT, LineBuffer, Piece, each_line};
-use crate::terminal;
 use colibri_protocol::error::Code;
+use colibri_text::visible;
 use in_flight::{InFlight, Opened, Sent, Session};
 use refusal::{error_line, refusal};
 use scan::{Message, comparable};
@@ -461,7 +461,7 @@ pub fn run(socket: PathBuf, narrow: Vec<Gate>) -> ExitCode {
         Ok(Ended::Well) | Err(BridgeError::Output(_)) => ExitCode::SUCCESS,
         Ok(Ended::WithoutDaemon) => ExitCode::from(Failure::UNAVAILABLE),
         Err(error) => {
-            eprintln!("colibri-mcp: {}", terminal::line(&error.to_string()));
+            eprintln!("colibri-mcp: {}", visible(&error.to_string()));
             ExitCode::from(Failure::UNAVAILABLE)
         }
     }

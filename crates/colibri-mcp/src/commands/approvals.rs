@@ -6,6 +6,7 @@ use super::context::Context;
 use crate::failure::Failure;
 use crate::terminal;
 use colibri_api::{Approval, Approvals, Decided, Reloaded};
+use colibri_text::visible;
 
 /// Which call is decided about.
 #[derive(Debug, clap::Args)]
@@ -36,11 +37,11 @@ fn show(waiting: &Approvals, width: usize) -> String {
         let user = terminal::user(call.uid);
         format!(
             "{}  {} {} by {user}, {} s left\n  rule: {}{}",
-            terminal::line(&call.id),
-            terminal::line(&call.server),
-            terminal::line(&call.tool),
+            visible(&call.id),
+            visible(&call.server),
+            visible(&call.tool),
             call.expires.saturating_sub(now),
-            terminal::line(&call.rule),
+            visible(&call.rule),
             arguments(&call.arguments, width),
         )
     };
@@ -51,10 +52,7 @@ fn show(waiting: &Approvals, width: usize) -> String {
 /// lines. Nothing is left out.
 fn arguments(arguments: &str, width: usize) -> String {
     let room = width.saturating_sub(4).max(20);
-    let mut lines: Vec<String> = arguments
-        .lines()
-        .map(|line| terminal::line(line).into_owned())
-        .collect();
+    let mut lines: Vec<String> = arguments.lines().map(|line| visible(line).into_owned()).collect();
     lines.sort_by_key(|line| line.chars().count() > room);
     let mut text = String::new();
     for line in lines {
@@ -74,11 +72,7 @@ pub fn decide(decide: &Decide, approve: bool, context: &Context) -> Result<(), F
     let (Decided { decided, .. }, raw) = context.ask(method, &json!({ "id": decide.id }))?;
     let what = if approve { "Approved" } else { "Denied" };
     context.print(&raw, || {
-        format!(
-            "{what}: {} {}",
-            terminal::line(&decided.server),
-            terminal::line(&decided.tool)
-        )
+        format!("{what}: {} {}", visible(&decided.server), visible(&decided.tool))
     })
 }
 
@@ -87,7 +81,7 @@ pub fn reload(context: &Context) -> Result<(), Failure> {
     let (reloaded, raw): (Reloaded, _) = context.ask("colibri/reload", &json!({}))?;
     context.print(&raw, || {
         let blocked = reloaded.blocked.iter().map(|blocked| {
-            let (server, reason) = (terminal::line(&blocked.server), terminal::line(&blocked.reason));
+            let (server, reason) = (visible(&blocked.server), visible(&blocked.reason));
             format!("\n{server} is blocked: {reason}")
         });
         format!("Reloaded.{}", blocked.collect::<String>())

@@ -16,8 +16,8 @@ use super::signals::on_signals;
 use super::tool_list::{OWN, Tool, exposed, of_server};
 use crate::connection::{Canceller, Connection, Progress, RequestError, ToolResult, unreadable};
 use crate::failure::Failure;
-use crate::terminal;
 use colibri_protocol::Code;
+use colibri_text::{visible, visible_lines};
 
 /// What to call, with what.
 #[derive(Debug, clap::Args)]
@@ -70,7 +70,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
         return Err(why);
     }
     context.print(&result.raw, || {
-        terminal::block(&result.readable()).trim_end_matches('\n').to_owned()
+        visible_lines(&result.readable()).trim_end_matches('\n').to_owned()
     })?;
     if result.is_error {
         Err(Failure::ToolError)
@@ -266,7 +266,7 @@ impl Bar {
         // Whole, and also where nobody can see a bar: whoever waits should know for what.
         if let (Some(_), Some(message)) = (&progress.meta.approval, &progress.message) {
             self.finish();
-            eprintln!("colibri-mcp: {}", terminal::line(message));
+            eprintln!("colibri-mcp: {}", visible(message));
             return;
         }
         if !self.visible || self.drawn.is_some_and(|drawn| drawn.elapsed() < PAUSE) {
@@ -307,7 +307,7 @@ fn message(progress: &Progress) -> String {
     };
     if let Some(message) = &progress.message {
         text.push(' ');
-        text.extend(terminal::line(message).chars().take(40));
+        text.extend(visible(message).chars().take(40));
     }
     text
 }

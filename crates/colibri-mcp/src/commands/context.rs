@@ -66,6 +66,26 @@ impl Context {
 
     /// Prints an answer: as it came, or as `show` makes it.
     pub fn print(&self, raw: &RawValue, show: impl FnOnce() -> String) -> Result<(), Failure> {
-        terminal::print(&if self.json { terminal::json(raw) } else { show() })
+        terminal::print(&if self.json {
+            colibri_text::json(raw.get()).into_owned()
+        } else {
+            show()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    proptest! {
+        #[test]
+        fn json_stays_the_same_value(text in any::<String>()) {
+            let value = json!({ "k": text, "esc": "\u{7f}\u{9b}\u{e0041}" });
+            let shown = colibri_text::json(&value.to_string()).into_owned();
+            prop_assert!(!shown.chars().any(colibri_text::is_hidden));
+            prop_assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), value);
+        }
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::context::Context;
 use crate::failure::Failure;
 use crate::terminal;
+use colibri_text::visible_lines;
 
 /// How long the daemon may take to answer.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -33,7 +34,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
     let beside = || context.socket.with_file_name("metrics.sock");
     let socket = arguments.metrics_socket.clone().unwrap_or_else(beside);
     let text = read(&socket).map_err(|source| Failure::Metrics { socket, source })?;
-    terminal::print(terminal::block(text.trim_end()).as_ref())
+    terminal::print(visible_lines(text.trim_end()).as_ref())
 }
 
 fn read(socket: &std::path::Path) -> io::Result<String> {

@@ -8,6 +8,7 @@ use super::context::Context;
 use crate::failure::Failure;
 use crate::terminal::{Style, Table, counted, duration};
 use colibri_api::{ServerProcess, ServerState, ServerTransport, Servers};
+use colibri_text::visible;
 
 /// Runs the command.
 pub fn run(context: &Context) -> Result<(), Failure> {
@@ -47,7 +48,7 @@ fn show(answer: &Servers) -> String {
                 (tools, true) => format!("{tools} of its tools and its instructions"),
                 (tools, false) => format!("{tools} of its tools"),
             };
-            let id = crate::terminal::line(&server.id);
+            let id = visible(&server.id);
             reasons.push_str(&format!(
                 "\n{id}: blocked, not as approved: {what}; colibri-mcp pin diff {id}"
             ));
@@ -69,7 +70,7 @@ fn show(answer: &Servers) -> String {
             ),
         ]);
         if let Some(reason) = server.reason.as_deref().filter(|reason| !reason.is_empty()) {
-            let (id, reason) = (crate::terminal::line(&server.id), crate::terminal::line(reason));
+            let (id, reason) = (visible(&server.id), visible(reason));
             reasons.push_str(&format!("\n{id}: {reason}"));
         }
     }

@@ -6,7 +6,7 @@ use serde_json::value::to_raw_value;
 use super::context::Context;
 use crate::connection::RequestError;
 use crate::failure::Failure;
-use crate::terminal;
+use colibri_text::visible_lines;
 
 /// Runs the command. Without `--json` it prints the text that an assistant reads.
 pub fn run(context: &Context) -> Result<(), Failure> {
@@ -19,5 +19,5 @@ pub fn run(context: &Context) -> Result<(), Failure> {
         return Err(RequestError::Tool(text).into());
     }
     let raw = result.structured.unwrap_or(result.raw);
-    context.print(&raw, || terminal::block(&text).trim_end().to_owned())
+    context.print(&raw, || visible_lines(&text).trim_end().to_owned())
 }

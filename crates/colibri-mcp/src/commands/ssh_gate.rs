@@ -9,9 +9,10 @@ use std::process::ExitCode;
 
 use super::context::Context;
 use super::tools;
+use crate::bridge;
 use crate::connection::Gate;
 use crate::failure::Failure;
-use crate::{bridge, terminal};
+use colibri_text::visible;
 
 /// Longest command that is looked at, bytes.
 const MAX_COMMAND: usize = 4096;
@@ -62,7 +63,7 @@ fn parse(command: Option<OsString>) -> Result<Allowed, Failure> {
         Failure::Refused(format!(
             "this SSH key may only start the bridge (`{PROGRAM}`, `{PROGRAM} --read-only`) and list tools \
              (`{PROGRAM} tools [SERVER]`); refused, because {why}: {}",
-            terminal::line(&shown)
+            visible(&shown)
         ))
     };
     if command.len() > MAX_COMMAND {

@@ -16,6 +16,7 @@ use super::signals::on_signals;
 use crate::connection::{RequestError, read};
 use crate::failure::Failure;
 use crate::terminal;
+use colibri_text::visible;
 
 /// How long what is being written may take once the tap is told to end; standard output may be a pipe that nobody reads.
 const LAST_LINES: Duration = Duration::from_secs(2);
@@ -67,7 +68,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
     };
     eprintln!(
         "colibri-mcp: {}; {} messages shown, {} dropped",
-        terminal::line(&why),
+        visible(&why),
         counts.shown,
         counts.dropped
     );
@@ -81,7 +82,7 @@ fn tell(name: &str, params: &RawValue, json: bool, counts: &mut Counts) -> Resul
         "colibri/frame" => {
             counts.shown += 1;
             if json {
-                return terminal::print(&terminal::json(params));
+                return terminal::print(&colibri_text::json(params.get()));
             }
             terminal::print(&text(&read(name, params)?))
         }
@@ -95,7 +96,7 @@ fn tell(name: &str, params: &RawValue, json: bool, counts: &mut Counts) -> Resul
         }
         "colibri/tapping" => {
             let begun: Tapping = read(name, params)?;
-            let server = terminal::line(&begun.server);
+            let server = visible(&begun.server);
             let state = begun.state;
             let text = format!(
                 "colibri-mcp: tapping {server} ({state}, {} processes); what people say through it is shown, and that \
@@ -118,14 +119,14 @@ fn text(frame: &TapFrame) -> String {
     };
     let mut head = format!("{} {arrow} process {}", clock(frame.time), frame.process);
     if let Some(id) = &frame.id {
-        head.push_str(&format!("  id {}", terminal::line(id.get())));
+        head.push_str(&format!("  id {}", visible(id.get())));
     }
     if let Some(client) = &frame.client {
         head.push_str(&format!(
             "  client {} uid {} id {}",
             client.connection,
             client.uid,
-            terminal::line(client.id.get())
+            visible(client.id.get())
         ));
     }
     let what = [
@@ -134,10 +135,10 @@ fn text(frame: &TapFrame) -> String {
         frame.tool.as_deref(),
     ];
     let what: Vec<_> = what.into_iter().flatten().filter(|part| !part.is_empty()).collect();
-    head.push_str(&format!("  {}", terminal::line(&what.join(" "))));
+    head.push_str(&format!("  {}", visible(&what.join(" "))));
     let length = terminal::bytes(frame.length);
     let length = if frame.cut { format!("{length}, cut") } else { length };
-    format!("{head}  ({length})\n    {}", terminal::line(&frame.frame))
+    format!("{head}  ({length})\n    {}", visible(&frame.frame))
 }
 
 /// The time of day in UTC, to the millisecond, as the trail has it.

@@ -6,6 +6,7 @@ use super::context::Context;
 use crate::failure::Failure;
 use crate::terminal::{Style, Table};
 use colibri_api::{TaskStatus, Tasks};
+use colibri_text::visible;
 
 /// Which tasks to list.
 #[derive(Debug, clap::Args)]
@@ -60,7 +61,7 @@ fn show(answer: &Tasks) -> String {
         ]);
     }
     match &answer.next_cursor {
-        Some(cursor) => format!("{}\n\nMore: --cursor {}", table.text(), crate::terminal::line(cursor)),
+        Some(cursor) => format!("{}\n\nMore: --cursor {}", table.text(), visible(cursor)),
         None => table.text(),
     }
 }

@@ -9,6 +9,7 @@ use super::tool_list::{OWN, Tool, exposed, of_server};
 use crate::connection::RequestError;
 use crate::failure::Failure;
 use crate::terminal::{Style, Table};
+use colibri_text::{visible, visible_lines};
 
 /// What to list.
 #[derive(Debug, clap::Args)]
@@ -52,9 +53,9 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
                 missing::servers_without_tools(&mut connection, context)?
             };
             context.print(&raw, || {
-                absent.iter().fold(show(&tools), |text, line| {
-                    format!("{text}\n{}", crate::terminal::line(line))
-                })
+                absent
+                    .iter()
+                    .fold(show(&tools), |text, line| format!("{text}\n{}", visible(line)))
             })
         }
     }
@@ -73,13 +74,12 @@ fn show(tools: &[Tool]) -> String {
 
 /// All that is known of a tool: its description, and a line for each argument.
 fn show_one(tool: &Tool) -> String {
-    use crate::terminal::{block, line};
-    let mut text = line(&tool.name).into_owned();
+    let mut text = visible(&tool.name).into_owned();
     if let Some(title) = &tool.title {
-        text.push_str(&format!(" ({})", line(title)));
+        text.push_str(&format!(" ({})", visible(title)));
     }
     if let Some(description) = &tool.description {
-        text.push_str(&format!("\n\n{}", block(description.trim())));
+        text.push_str(&format!("\n\n{}", visible_lines(description.trim())));
     }
     let required: Vec<&str> = tool.input_schema["required"]
         .as_array()

@@ -29,6 +29,7 @@ use crate::failure::Failure;
 use crate::{records, terminal};
 use colibri_api::{HELPER, Servers};
 use colibri_registry::{PATH as REGISTRY, Registry};
+use colibri_text::{visible, visible_lines};
 
 /// How long the daemon may take to start, and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -74,18 +75,14 @@ fn show(stage: &Mutex<Stage>) -> Result<(), Failure> {
         Place::Host { why } => {
             say("2. It hosts one MCP server, and every editor sees these tools")?;
             say("   The server runs as a process of this host, not in a jail:")?;
-            say(&format!("   {}", terminal::line(why)))?;
+            say(&format!("   {}", visible(why)))?;
         }
     }
     let (all, _) = exposed(&mut connection, false)?;
     let prefix = format!("{SERVER}__");
     let hosted: Vec<_> = all.iter().filter(|tool| tool.name.starts_with(&prefix)).collect();
     for tool in &hosted {
-        say(&format!(
-            "   {:18} {}",
-            terminal::line(&tool.name),
-            terminal::line(&tool.summary())
-        ))?;
+        say(&format!("   {:18} {}", visible(&tool.name), visible(&tool.summary())))?;
     }
     if hosted.is_empty() {
         return Err(Failure::Machine("the demo server's tools are not listed".to_owned()));
@@ -216,7 +213,7 @@ fn command_line(server: &str, tool: &str, arguments: &serde_json::Value) -> Stri
 }
 
 fn indented(text: &str) -> String {
-    terminal::block(text)
+    visible_lines(text)
         .lines()
         .map(|line| format!("   {line}").trim_end().to_owned())
         .collect::<Vec<_>>()
@@ -526,7 +523,7 @@ fn clean_up_on_signals(stage: Arc<Mutex<Stage>>) -> Result<(), Failure> {
         let left = stage.clear();
         match left {
             Ok(()) => eprintln!("\ncolibri-mcp: interrupted; everything was taken away again"),
-            Err(failure) => eprintln!("\ncolibri-mcp: interrupted; {}", terminal::line(&failure.to_string())),
+            Err(failure) => eprintln!("\ncolibri-mcp: interrupted; {}", visible(&failure.to_string())),
         }
         std::process::exit(128 + signal as i32);
     })

@@ -8,8 +8,9 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Span;
 
 use super::model::{Latency, Line, Model, Sort};
-use crate::terminal::{counted, details, duration, line as escaped, mark};
+use crate::terminal::{counted, details, duration, mark};
 use colibri_api::{ServerState, TrailRow};
+use colibri_text::visible;
 
 /// The most approvals that are drawn where there is little space.
 const FEW: usize = 4;
@@ -128,7 +129,7 @@ impl Drawn {
 /// Text of others: one line, escaped, not endless.
 fn text(text: &str) -> String {
     let cut: String = text.chars().take(MAX_LENGTH).collect();
-    escaped(&cut).into_owned()
+    visible(&cut).into_owned()
 }
 
 /// Text that takes at most so many columns; where it is cut its end is a mark.
