@@ -8,7 +8,7 @@ use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Sends events of `level` and above to standard error, or to syslogd as `daemon`.
-pub fn start(level: Level, to_syslog: bool) -> io::Result<()> {
+pub(crate) fn start(level: Level, to_syslog: bool) -> io::Result<()> {
     let builder = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_ansi(false)
@@ -31,7 +31,7 @@ type SyslogLogger = Logger<LoggerBackend, Formatter3164>;
 ///
 /// # Errors
 /// They cannot: why, and what to do.
-pub fn reach_syslogd() -> io::Result<()> {
+pub(crate) fn reach_syslogd() -> io::Result<()> {
     connect(Facility::LOG_DAEMON).map(drop)
 }
 
@@ -49,14 +49,14 @@ fn connect(facility: Facility) -> io::Result<SyslogLogger> {
 }
 
 /// The way to syslogd, made when something is sent first, and anew when syslogd was restarted.
-pub struct Syslogd {
+pub(crate) struct Syslogd {
     facility: Facility,
     logger: Mutex<Option<SyslogLogger>>,
 }
 
 impl Syslogd {
     /// No connection yet.
-    pub fn new(facility: Facility) -> Syslogd {
+    pub(crate) fn new(facility: Facility) -> Syslogd {
         Syslogd {
             facility,
             logger: Mutex::new(None),
@@ -67,7 +67,7 @@ impl Syslogd {
     ///
     /// # Errors
     /// Not even a new connection takes it.
-    pub fn send(&self, send: impl Fn(&mut SyslogLogger) -> syslog::Result<()>) -> io::Result<()> {
+    pub(crate) fn send(&self, send: impl Fn(&mut SyslogLogger) -> syslog::Result<()>) -> io::Result<()> {
         let mut slot = self.logger.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(logger) = slot.as_mut()
             && send(logger).is_ok()

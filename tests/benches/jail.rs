@@ -36,7 +36,7 @@ mod linux {
 
     const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"b","version":"1"}}}"#;
 
-    pub fn compare() {
+    pub(crate) fn compare() {
         if !nix::unistd::geteuid().is_root() {
             println!("the comparison with jailed servers needs root: it installs the set-user-ID helper for a while");
             return;

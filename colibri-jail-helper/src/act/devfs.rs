@@ -23,7 +23,7 @@ const EXPECTED: &[&str] = &["null", "zero", "random", "urandom", "fd", "stdin", 
 ///
 /// # Errors
 /// A rule was refused, or another name is still there: the caller unmounts and starts nothing.
-pub fn restrict(devfs: &OwnedFd) -> Result<(), Refusal> {
+pub(crate) fn restrict(devfs: &OwnedFd) -> Result<(), Refusal> {
     let failed = |tried| move |error| Refusal::system("devfs", tried, error);
     sys::devfs_add_rule(devfs.as_fd(), SET, 1, None).map_err(failed("add the rule that hides"))?;
     for (number, pattern) in (2..).zip(SHOWN) {

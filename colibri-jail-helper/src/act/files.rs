@@ -18,7 +18,7 @@ use crate::sys;
 
 /// Who may own a directory on the way, and the thing at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trust {
+pub(crate) enum Trust {
     /// Root alone.
     Root,
     /// Root or this uid on the way; this uid at the end.
@@ -30,7 +30,7 @@ pub enum Trust {
 /// # Errors
 /// [`colibri_jail_helper::refusal::Exit::File`], naming the component: missing, a symlink, not a directory, owned by
 /// somebody else, writable by group or others.
-pub fn open_directory(path: &Path, trust: Trust) -> Result<OwnedFd, Refusal> {
+pub(crate) fn open_directory(path: &Path, trust: Trust) -> Result<OwnedFd, Refusal> {
     let mut walk = Walk::from_root(trust)?;
     for name in components(path) {
         walk.enter(name)?;
@@ -43,7 +43,7 @@ pub fn open_directory(path: &Path, trust: Trust) -> Result<OwnedFd, Refusal> {
 ///
 /// # Errors
 /// As [`open_directory`].
-pub fn open_mount_point(top: &OwnedFd, path: &Path) -> Result<OwnedFd, Refusal> {
+pub(crate) fn open_mount_point(top: &OwnedFd, path: &Path) -> Result<OwnedFd, Refusal> {
     let names: Vec<&OsStr> = components(path).collect();
     let mut walk = Walk {
         at: duplicate(top)?,
@@ -69,7 +69,7 @@ pub fn open_mount_point(top: &OwnedFd, path: &Path) -> Result<OwnedFd, Refusal> 
 ///
 /// # Errors
 /// As [`open_directory`], for the root, its mount points and the sources of its mounts.
-pub fn check_places(jail: &Ephemeral) -> Result<(), Refusal> {
+pub(crate) fn check_places(jail: &Ephemeral) -> Result<(), Refusal> {
     let root = open_directory(&jail.root, Trust::Root)?;
     for point in [Path::new("/dev"), Path::new("/tmp")] {
         open_mount_point(&root, point)?;
@@ -86,7 +86,7 @@ pub fn check_places(jail: &Ephemeral) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// [`colibri_jail_helper::refusal::Exit::File`], naming the component and what to do.
-pub fn read(path: &Path, limit: usize, forbidden: Mode) -> Result<Vec<u8>, Refusal> {
+pub(crate) fn read(path: &Path, limit: usize, forbidden: Mode) -> Result<Vec<u8>, Refusal> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(Refusal::file("files", "not a file's path"));
     };
@@ -95,13 +95,13 @@ pub fn read(path: &Path, limit: usize, forbidden: Mode) -> Result<Vec<u8>, Refus
 }
 
 /// The permission bits of files that everybody may read and only root write.
-pub const WRITABLE_BY_OTHERS: Mode = Mode::S_IWGRP.union(Mode::S_IWOTH);
+pub(crate) const WRITABLE_BY_OTHERS: Mode = Mode::S_IWGRP.union(Mode::S_IWOTH);
 
 /// [`read`] in a directory that was walked to already and is called `shown`.
 ///
 /// # Errors
 /// As [`read`].
-pub fn read_at(
+pub(crate) fn read_at(
     directory: &OwnedFd,
     shown: &str,
     name: &OsStr,

@@ -6,20 +6,20 @@ use nix::unistd::{setresgid, setresuid};
 
 /// Who started the helper, from the kernel; or for whom sudo(8) did, if that is the policy's caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asker {
+pub(crate) struct Asker {
     /// The real user id.
     pub uid: u32,
 }
 
 impl Asker {
     /// Whoever started the helper. To be asked first: becoming root changes it.
-    pub fn from_kernel() -> Self {
+    pub(crate) fn from_kernel() -> Self {
         Self { uid: getuid().as_raw() }
     }
 
     /// The caller, where root is what sudo(8) made of the caller: that one must not learn by a way to root what it is not
     /// told otherwise. `sudo_uid` counts for nothing but to take rights away.
-    pub fn through_sudo(self, sudo_uid: Option<u32>, caller: u32) -> Self {
+    pub(crate) fn through_sudo(self, sudo_uid: Option<u32>, caller: u32) -> Self {
         match sudo_uid {
             Some(uid) if self.is_root() && uid == caller => Self { uid },
             _ => self,
@@ -27,7 +27,7 @@ impl Asker {
     }
 
     /// Root may ask whatever the policy's caller may, and more.
-    pub fn is_root(self) -> bool {
+    pub(crate) fn is_root(self) -> bool {
         self.uid == 0
     }
 }
@@ -39,7 +39,7 @@ impl Asker {
 ///
 /// # Errors
 /// Not root, with the reason; or an id that did not become 0.
-pub fn become_root() -> Result<(), Refusal> {
+pub(crate) fn become_root() -> Result<(), Refusal> {
     if !geteuid().is_root() {
         return Err(not_root());
     }
@@ -54,7 +54,7 @@ pub fn become_root() -> Result<(), Refusal> {
 ///
 /// # Errors
 /// An id that did not change.
-pub fn become_user(uid: u32, gid: u32) -> Result<(), Refusal> {
+pub(crate) fn become_user(uid: u32, gid: u32) -> Result<(), Refusal> {
     let failed = |tried| move |error| Refusal::system("identity", tried, error);
     let (user, group) = (Uid::from_raw(uid), Gid::from_raw(gid));
     setgroups(&[]).map_err(failed("setgroups"))?;

@@ -1,21 +1,21 @@
 //! The acting part: what touches the system, one file for each step of the order of work.
 
 #[cfg(target_os = "freebsd")]
-pub mod devfs;
-pub mod files;
-pub mod identity;
+pub(crate) mod devfs;
+pub(crate) mod files;
+pub(crate) mod identity;
 #[cfg(target_os = "freebsd")]
-pub mod mounts;
-pub mod report;
-pub mod reset;
-pub mod run;
+pub(crate) mod mounts;
+pub(crate) mod report;
+pub(crate) mod reset;
+pub(crate) mod run;
 #[cfg_attr(target_os = "freebsd", path = "sandbox_freebsd.rs")]
 #[cfg_attr(target_os = "linux", path = "sandbox_linux.rs")]
-pub mod sandbox;
-pub mod secrets;
-pub mod server;
-pub mod state;
-pub mod stop;
-pub mod supervise;
-pub mod syslog;
-pub mod tell;
+pub(crate) mod sandbox;
+pub(crate) mod secrets;
+pub(crate) mod server;
+pub(crate) mod state;
+pub(crate) mod stop;
+pub(crate) mod supervise;
+pub(crate) mod syslog;
+pub(crate) mod tell;

@@ -27,7 +27,7 @@ const FORCED: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// A step failed. What was mounted until then is in the record.
-pub fn stage(jail: &Ephemeral, record: &mut Record) -> Result<(), Refusal> {
+pub(crate) fn stage(jail: &Ephemeral, record: &mut Record) -> Result<(), Refusal> {
     let top = record.root();
     let top_text = top.to_string_lossy().into_owned();
     let root = files::open_directory(&jail.root, Trust::Root)?;
@@ -137,7 +137,7 @@ fn mount(
 }
 
 /// Undoes the mounts that an instance's facts tell of, last first. Returns what could not be undone.
-pub fn undo(session: &SessionId, facts: &[Fact]) -> Vec<String> {
+pub(crate) fn undo(session: &SessionId, facts: &[Fact]) -> Vec<String> {
     let below = format!("{STATE_DIR}/{session}/");
     let mut left = Vec::new();
     for fact in facts.iter().rev() {
@@ -152,7 +152,7 @@ pub fn undo(session: &SessionId, facts: &[Fact]) -> Vec<String> {
 }
 
 /// Undoes what is mounted in the directories of such sessions, whatever records say: last first.
-pub fn undo_strays(doomed: &dyn Fn(&SessionId) -> bool) -> Vec<String> {
+pub(crate) fn undo_strays(doomed: &dyn Fn(&SessionId) -> bool) -> Vec<String> {
     let mounted = match sys::all_mounted() {
         Ok(mounted) => mounted,
         Err(error) => return vec![format!("mounts cannot be listed: {error}")],

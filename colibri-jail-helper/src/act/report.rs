@@ -21,7 +21,7 @@ const MAX_UNREAD: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// What `run` would refuse.
-pub fn plan(server: &ServerId, policy: &Policy, caller: Account) -> Result<(), Refusal> {
+pub(crate) fn plan(server: &ServerId, policy: &Policy, caller: Account) -> Result<(), Refusal> {
     let plan = Plan::make(server, &read_registry()?, policy, caller)?;
     sandbox::check(&plan)?;
     print(&plan.to_json())
@@ -31,7 +31,7 @@ pub fn plan(server: &ServerId, policy: &Policy, caller: Account) -> Result<(), R
 ///
 /// # Errors
 /// The registry cannot be read, or at least one entry is refused.
-pub fn check(policy: &Policy, caller: Account) -> Result<(), Refusal> {
+pub(crate) fn check(policy: &Policy, caller: Account) -> Result<(), Refusal> {
     let registry = read_registry()?;
     let (mut bad, mut said) = (0, String::new());
     for (id, entry) in &registry.servers {

@@ -12,7 +12,7 @@ use crate::sys;
 ///
 /// # Errors
 /// A step that the system refuses, by name: with one of them undone the helper is not in its own hands.
-pub fn forget() -> Result<(), Refusal> {
+pub(crate) fn forget() -> Result<(), Refusal> {
     let failed = |tried| move |error| Refusal::system("reset", tried, error);
     // Timers and the CPU limit first: these kill.
     sys::clear_timers().map_err(failed("clear timers"))?;
@@ -34,7 +34,7 @@ pub fn forget() -> Result<(), Refusal> {
 ///
 /// # Errors
 /// [`Exit::Usage`], with the descriptor's number.
-pub fn require_pipes() -> Result<(), Refusal> {
+pub(crate) fn require_pipes() -> Result<(), Refusal> {
     match sys::fault_of_pipes() {
         None => Ok(()),
         Some(fault) => Err(Refusal::new(Exit::Usage, "pipes", fault)),

@@ -24,7 +24,7 @@ use crate::act::{files, supervise};
 use crate::sys::{self, Ended, Waited};
 
 /// One request to run a server, from a caller who may ask.
-pub struct Run<'r> {
+pub(crate) struct Run<'r> {
     /// Who asks.
     pub asker: Asker,
     /// The policy.
@@ -43,7 +43,7 @@ pub struct Run<'r> {
 ///
 /// # Errors
 /// It is not root's alone, or not as external-mcp.json(5) says.
-pub fn read_registry() -> Result<Registry, Refusal> {
+pub(crate) fn read_registry() -> Result<Registry, Refusal> {
     let bytes = files::read(Path::new(PATH), MAX_BYTES, files::WRITABLE_BY_OTHERS)?;
     Registry::parse(&bytes, PATH).map_err(|error| Refusal::file("registry", error.to_string()))
 }
@@ -53,7 +53,7 @@ impl Run<'_> {
     ///
     /// # Errors
     /// A refusal; then nothing was started, and what was made is undone.
-    pub fn supervise(&self) -> Result<i32, Refusal> {
+    pub(crate) fn supervise(&self) -> Result<i32, Refusal> {
         let (plan, environment) = self.plan()?;
         let state = State::open("run")?;
         let (mut record, uid) = {
@@ -155,7 +155,7 @@ fn detach_output() -> Result<(), Refusal> {
 ///
 /// # Errors
 /// The system refuses; the inner process goes on.
-pub fn relay(inner: Pid) -> Result<i32, Refusal> {
+pub(crate) fn relay(inner: Pid) -> Result<i32, Refusal> {
     sys::ignore_signals();
     detach_output()?;
     let null = OpenOptions::new().read(true).open("/dev/null");

@@ -36,7 +36,7 @@ const ERRMSG_ROOM: usize = 1024;
 /// # Errors
 /// A path that is not as it must be, a live jail in the way, a persistent jail that does not run or is not the one the
 /// entry means, resource accounting that is off.
-pub fn check(plan: &Plan) -> Result<(), Refusal> {
+pub(crate) fn check(plan: &Plan) -> Result<(), Refusal> {
     if plan.limits.needs_racct && !racct() {
         return Err(Refusal::file(
             "racct",
@@ -166,7 +166,7 @@ fn find_persistent(name: &JailName, root_path: Option<&Path>) -> Result<i32, Ref
 }
 
 /// A running instance.
-pub struct Sandbox {
+pub(crate) struct Sandbox {
     jid: i32,
     main: Pid,
     code: Option<i32>,
@@ -180,7 +180,12 @@ impl Sandbox {
     ///
     /// # Errors
     /// A step failed; what was made is in the record.
-    pub fn create(plan: &Plan, uid: u32, environment: &Environment, record: &mut Record) -> Result<Self, Refusal> {
+    pub(crate) fn create(
+        plan: &Plan,
+        uid: u32,
+        environment: &Environment,
+        record: &mut Record,
+    ) -> Result<Self, Refusal> {
         let failed = |tried| move |error| Refusal::system("jail", tried, error);
         sys::become_reaper().map_err(failed("become the reaper"))?;
         let session = record.session().clone();
@@ -224,12 +229,12 @@ impl Sandbox {
     }
 
     /// The jail's id.
-    pub fn jid(&self) -> i32 {
+    pub(crate) fn jid(&self) -> i32 {
         self.jid
     }
 
     /// A descriptor that becomes readable when something ended: SIGCHLD tells it all here.
-    pub fn wake(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn wake(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
@@ -237,7 +242,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// waitpid(2) failed.
-    pub fn reap(&mut self) -> Result<(), Refusal> {
+    pub(crate) fn reap(&mut self) -> Result<(), Refusal> {
         while !self.empty {
             match sys::wait(None, false).map_err(|error| Refusal::system("jail", "wait", error))? {
                 Waited::Child(pid, ended) if pid == self.main => self.code = Some(ended.code()),
@@ -250,23 +255,23 @@ impl Sandbox {
     }
 
     /// The server's exit code, once it has ended.
-    pub fn main_code(&self) -> Option<i32> {
+    pub(crate) fn main_code(&self) -> Option<i32> {
         self.code
     }
 
     /// Whether no process is left.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.empty
     }
 
     /// Sends SIGTERM to every process below this one.
-    pub fn terminate(&self) {
+    pub(crate) fn terminate(&self) {
         // ESRCH: nobody is left, which the next reap finds.
         let _ = sys::signal_descendants(Signal::SIGTERM);
     }
 
     /// Kills every process below this one.
-    pub fn kill(&self) {
+    pub(crate) fn kill(&self) {
         let _ = sys::signal_descendants(Signal::SIGKILL);
     }
 }
@@ -387,7 +392,7 @@ fn add_rules(session: &SessionId, limits: &PlannedLimits) -> Result<(), Refusal>
 }
 
 /// Undoes what a record tells of: processes, jail, mounts, rules, in this order. Returns what is left.
-pub fn clear(session: &SessionId, facts: &[Fact]) -> Vec<String> {
+pub(crate) fn clear(session: &SessionId, facts: &[Fact]) -> Vec<String> {
     let mut left = Vec::new();
     match jails() {
         Ok(jails) => {
@@ -443,7 +448,7 @@ fn kill_marked(doomed: &dyn Fn(&SessionId) -> bool) -> Option<String> {
 }
 
 /// Undoes what no record tells of: a record may be lost, the marks are not. `live` are the sessions that somebody owns.
-pub fn clear_strays(live: &BTreeSet<SessionId>) -> Vec<String> {
+pub(crate) fn clear_strays(live: &BTreeSet<SessionId>) -> Vec<String> {
     let mut left = Vec::new();
     let strange = |session: &SessionId| !live.contains(session);
     match jails() {

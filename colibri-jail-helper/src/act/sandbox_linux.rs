@@ -35,7 +35,7 @@ use crate::sys::{self, Waited};
 ///
 /// # Errors
 /// "FreeBSD only", for persistent jails, addresses, the host network, `allow` and resource accounting.
-pub fn check(plan: &Plan) -> Result<(), Refusal> {
+pub(crate) fn check(plan: &Plan) -> Result<(), Refusal> {
     let only = |what| Err(freebsd_only(what));
     let Place::Ephemeral(jail) = &plan.place else {
         return only("persistent jails");
@@ -57,7 +57,7 @@ fn freebsd_only(what: &str) -> Refusal {
 }
 
 /// A running sandbox.
-pub struct Sandbox {
+pub(crate) struct Sandbox {
     init: Pid,
     report: OwnedFd,
     main: Option<i32>,
@@ -74,7 +74,12 @@ impl Sandbox {
     ///
     /// # Errors
     /// A step failed; nothing runs.
-    pub fn create(plan: &Plan, uid: u32, environment: &Environment, record: &mut Record) -> Result<Self, Refusal> {
+    pub(crate) fn create(
+        plan: &Plan,
+        uid: u32,
+        environment: &Environment,
+        record: &mut Record,
+    ) -> Result<Self, Refusal> {
         let failed = |tried| move |error| Refusal::system("sandbox", tried, error);
         let Place::Ephemeral(jail) = &plan.place else {
             return Err(freebsd_only("persistent jails"));
@@ -139,12 +144,12 @@ impl Sandbox {
     }
 
     /// The jail's id: there is none here.
-    pub fn jid(&self) -> i32 {
+    pub(crate) fn jid(&self) -> i32 {
         0
     }
 
     /// A descriptor that becomes readable when something ended, besides SIGCHLD.
-    pub fn wake(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn wake(&self) -> Option<BorrowedFd<'_>> {
         self.main.is_none().then(|| self.report.as_fd())
     }
 
@@ -152,7 +157,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// waitpid(2) failed.
-    pub fn reap(&mut self) -> Result<(), Refusal> {
+    pub(crate) fn reap(&mut self) -> Result<(), Refusal> {
         if !self.empty {
             let waited = sys::wait(Some(self.init), false);
             match waited.map_err(|error| Refusal::system("sandbox", "wait for the init", error))? {
@@ -174,22 +179,22 @@ impl Sandbox {
     }
 
     /// The server's exit code, once it has ended.
-    pub fn main_code(&self) -> Option<i32> {
+    pub(crate) fn main_code(&self) -> Option<i32> {
         self.main
     }
 
     /// Whether no process is left.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.empty
     }
 
     /// Sends SIGTERM to every process of the sandbox.
-    pub fn terminate(&self) {
+    pub(crate) fn terminate(&self) {
         let _ = kill(self.init, Signal::SIGTERM);
     }
 
     /// Kills every process of the sandbox.
-    pub fn kill(&self) {
+    pub(crate) fn kill(&self) {
         let _ = kill(self.init, Signal::SIGKILL);
     }
 }
@@ -199,12 +204,12 @@ fn read(fd: &OwnedFd, buffer: &mut [u8]) -> usize {
 }
 
 /// Undoes what a record tells of. Nothing outlives the sandbox's processes, and they do not outlive their supervisor.
-pub fn clear(_: &SessionId, _: &[Fact]) -> Vec<String> {
+pub(crate) fn clear(_: &SessionId, _: &[Fact]) -> Vec<String> {
     Vec::new()
 }
 
 /// Undoes what no record tells of; see [`clear`].
-pub fn clear_strays(_: &BTreeSet<SessionId>) -> Vec<String> {
+pub(crate) fn clear_strays(_: &BTreeSet<SessionId>) -> Vec<String> {
     Vec::new()
 }
 

@@ -17,14 +17,14 @@ use crate::sys;
 const SECRET_MAX: usize = 64 << 10;
 
 /// The server's whole environment, ready for execve(2). Overwritten when it is dropped.
-pub struct Environment(Vec<Vec<u8>>);
+pub(crate) struct Environment(Vec<Vec<u8>>);
 
 impl Environment {
     /// Builds the environment of a plan, reading its secrets.
     ///
     /// # Errors
     /// A secret, or the directory of secrets, is missing, readable by others, too large, or holds a NUL.
-    pub fn build(plan: &Plan) -> Result<Self, Refusal> {
+    pub(crate) fn build(plan: &Plan) -> Result<Self, Refusal> {
         let directory = match plan.secrets().is_empty() {
             true => None,
             false => Some(open_secrets()?),
@@ -65,7 +65,7 @@ impl Environment {
     ///
     /// # Errors
     /// None in practice: NULs were refused.
-    pub fn to_c_strings(&self) -> Result<Vec<CString>, Refusal> {
+    pub(crate) fn to_c_strings(&self) -> Result<Vec<CString>, Refusal> {
         self.0
             .iter()
             .map(|entry| CString::new(entry.clone()).map_err(|_| Refusal::file("environment", "NUL in a value")))

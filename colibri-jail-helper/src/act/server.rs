@@ -17,7 +17,7 @@ use crate::act::{identity, tell};
 use crate::sys;
 
 /// What a child needs to become the server.
-pub struct Server<'p> {
+pub(crate) struct Server<'p> {
     /// The plan.
     pub plan: &'p Plan,
     /// The instance, whose mark the process bears.
@@ -36,7 +36,7 @@ impl Server<'_> {
     ///
     /// # Errors
     /// A step failed and nothing was executed; the caller says so and ends.
-    pub fn execute(self, enter: impl FnOnce() -> Result<(), Refusal>) -> Result<Infallible, Refusal> {
+    pub(crate) fn execute(self, enter: impl FnOnce() -> Result<(), Refusal>) -> Result<Infallible, Refusal> {
         let failed = |tried| move |error| Refusal::system("server", tried, error);
         let parent = getppid();
         let program = c_string(self.plan.program.as_os_str().as_bytes())?;

@@ -39,19 +39,19 @@ const FILE_MAX: u64 = 1 << 20;
 const MAX_LOCK_WAIT: Duration = Duration::from_secs(15);
 
 /// The state directory.
-pub struct State {
+pub(crate) struct State {
     directory: OwnedFd,
     verb: &'static str,
 }
 
 /// The state directory, locked.
-pub struct Locked<'s> {
+pub(crate) struct Locked<'s> {
     state: &'s State,
     _lock: Flock<File>,
 }
 
 /// An instance's directory, with its record locked by this process.
-pub struct Record {
+pub(crate) struct Record {
     session: SessionId,
     directory: OwnedFd,
     file: Flock<File>,
@@ -59,7 +59,7 @@ pub struct Record {
 }
 
 /// An instance's record, as found.
-pub enum Found {
+pub(crate) enum Found {
     /// A live helper has it.
     Owned(Vec<Fact>),
     /// Nobody has it; now this process does.
@@ -97,7 +97,7 @@ impl State {
     ///
     /// # Errors
     /// It, or a directory above it, is not root's alone.
-    pub fn open(verb: &'static str) -> Result<Self, Refusal> {
+    pub(crate) fn open(verb: &'static str) -> Result<Self, Refusal> {
         let path = Path::new(STATE_DIR);
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(Refusal::system("state", "name the state directory", "no parent"));
@@ -117,7 +117,7 @@ impl State {
     ///
     /// # Errors
     /// The lock's file cannot be opened; or another process keeps the lock, which is named.
-    pub fn lock(&self) -> Result<Locked<'_>, Refusal> {
+    pub(crate) fn lock(&self) -> Result<Locked<'_>, Refusal> {
         let mut file = self.open_file(&self.directory, "lock")?;
         let deadline = Instant::now() + MAX_LOCK_WAIT;
         // flock(2) has no time-out.
@@ -159,7 +159,7 @@ impl State {
     ///
     /// # Errors
     /// It is still there after `patience`.
-    pub fn end(&self, session: &SessionId, patience: Duration) -> Result<Option<Record>, Refusal> {
+    pub(crate) fn end(&self, session: &SessionId, patience: Duration) -> Result<Option<Record>, Refusal> {
         let deadline = Instant::now() + patience;
         let mut asked = false;
         loop {
@@ -182,7 +182,7 @@ impl State {
     ///
     /// # Errors
     /// The FIFO cannot be opened.
-    pub fn order_to_end(&self, session: &SessionId) -> Result<bool, Refusal> {
+    pub(crate) fn order_to_end(&self, session: &SessionId) -> Result<bool, Refusal> {
         let path = format!("{session}/stop");
         let flags = OFlag::O_WRONLY | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         match openat(self.directory.as_fd(), path.as_str(), flags, Mode::empty()) {
@@ -198,7 +198,7 @@ impl Locked<'_> {
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub fn sessions(&self) -> Result<Vec<SessionId>, Refusal> {
+    pub(crate) fn sessions(&self) -> Result<Vec<SessionId>, Refusal> {
         let again = openat(self.state.directory.as_fd(), ".", DIRECTORY, Mode::empty());
         let mut directory = again
             .and_then(Dir::from_fd)
@@ -216,7 +216,7 @@ impl Locked<'_> {
     ///
     /// # Errors
     /// Its record cannot be opened or read.
-    pub fn find(&self, session: &SessionId) -> Result<Found, Refusal> {
+    pub(crate) fn find(&self, session: &SessionId) -> Result<Found, Refusal> {
         let directory = match openat(self.state.directory.as_fd(), session.as_str(), DIRECTORY, Mode::empty()) {
             Ok(directory) => directory,
             Err(Errno::ENOENT) => return Ok(Found::Absent),
@@ -245,7 +245,7 @@ impl Locked<'_> {
     ///
     /// # Errors
     /// The directory or a record cannot be read.
-    pub fn owned(&self) -> Result<Vec<(SessionId, Vec<Fact>)>, Refusal> {
+    pub(crate) fn owned(&self) -> Result<Vec<(SessionId, Vec<Fact>)>, Refusal> {
         let mut owned = Vec::new();
         for session in self.sessions()? {
             if let Found::Owned(facts) = self.find(&session)? {
@@ -260,7 +260,7 @@ impl Locked<'_> {
     ///
     /// # Errors
     /// [`Exit::TryLater`], naming the number.
-    pub fn admit(&self, plan: &Plan, policy: &Policy) -> Result<u32, Refusal> {
+    pub(crate) fn admit(&self, plan: &Plan, policy: &Policy) -> Result<u32, Refusal> {
         let refuse = |rule, what: &str| Err(Refusal::new(Exit::TryLater, rule, what));
         let server = &plan.server;
         let owned = self.owned()?;
@@ -333,7 +333,7 @@ impl Locked<'_> {
     ///
     /// # Errors
     /// The session has a directory already.
-    pub fn create(&self, session: &SessionId, facts: Vec<Fact>) -> Result<Record, Refusal> {
+    pub(crate) fn create(&self, session: &SessionId, facts: Vec<Fact>) -> Result<Record, Refusal> {
         let top = self.state.directory.as_fd();
         match mkdirat(top, session.as_str(), Mode::S_IRWXU) {
             Ok(()) => {}
@@ -380,7 +380,7 @@ impl Locked<'_> {
     ///
     /// # Errors
     /// Something is still in it, such as a file system that could not be unmounted.
-    pub fn remove(&self, record: &Record) -> Result<(), Refusal> {
+    pub(crate) fn remove(&self, record: &Record) -> Result<(), Refusal> {
         self.remove_all(&record.session, &record.directory)
     }
 
@@ -403,12 +403,12 @@ impl Locked<'_> {
 
 impl Record {
     /// The instance.
-    pub fn session(&self) -> &SessionId {
+    pub(crate) fn session(&self) -> &SessionId {
         &self.session
     }
 
     /// What has been made so far, oldest first.
-    pub fn facts(&self) -> &[Fact] {
+    pub(crate) fn facts(&self) -> &[Fact] {
         &self.facts
     }
 
@@ -416,7 +416,7 @@ impl Record {
     ///
     /// # Errors
     /// It cannot be written; then what it tells of must be undone at once.
-    pub fn note(&mut self, fact: Fact) -> Result<(), Refusal> {
+    pub(crate) fn note(&mut self, fact: Fact) -> Result<(), Refusal> {
         let line = fact.to_line();
         self.facts.push(fact);
         self.file.seek(SeekFrom::End(0)).map_err(failed_io("write a record"))?;
@@ -426,7 +426,7 @@ impl Record {
     }
 
     /// Where the instance's root is staged.
-    pub fn root(&self) -> PathBuf {
+    pub(crate) fn root(&self) -> PathBuf {
         Path::new(STATE_DIR).join(self.session.as_str()).join("root")
     }
 
@@ -434,7 +434,7 @@ impl Record {
     ///
     /// # Errors
     /// It is not there.
-    pub fn open_stop(&self) -> Result<OwnedFd, Refusal> {
+    pub(crate) fn open_stop(&self) -> Result<OwnedFd, Refusal> {
         let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         openat(self.directory.as_fd(), OsStr::new("stop"), flags, Mode::empty()).map_err(failed("open the stop FIFO"))
     }

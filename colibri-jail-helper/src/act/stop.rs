@@ -26,7 +26,7 @@ const MAX_KILLED: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// Something is left.
-pub fn stop(asker: Asker, session: &SessionId) -> Result<(), Refusal> {
+pub(crate) fn stop(asker: Asker, session: &SessionId) -> Result<(), Refusal> {
     let state = State::open("stop")?;
     let abandoned = state.end(session, PATIENCE)?;
     let left = match &abandoned {
@@ -44,7 +44,7 @@ pub fn stop(asker: Asker, session: &SessionId) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// Something is left.
-pub fn stop_all(asker: Asker) -> Result<(), Refusal> {
+pub(crate) fn stop_all(asker: Asker) -> Result<(), Refusal> {
     let state = State::open("stop --all")?;
     let begun = Instant::now();
     loop {
@@ -83,7 +83,7 @@ pub fn stop_all(asker: Asker) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// Something is left.
-pub fn sweep(asker: Asker) -> Result<(), Refusal> {
+pub(crate) fn sweep(asker: Asker) -> Result<(), Refusal> {
     sweep_for(asker, &State::open("sweep")?)
 }
 

@@ -30,7 +30,7 @@ const KILL_LIMIT: Duration = Duration::from_secs(10);
 
 /// How a supervised instance ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct End {
+pub(crate) struct End {
     /// The exit code of the server: its own, or 128+n.
     pub code: i32,
     /// Why it ended.
@@ -41,7 +41,7 @@ pub struct End {
 
 /// Why an instance ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
+pub(crate) enum Cause {
     /// The server ended by itself.
     Server,
     /// The other end of its stdin was closed by somebody who lives on.
@@ -54,7 +54,7 @@ pub enum Cause {
 
 impl Cause {
     /// One word, for the audit line.
-    pub fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Server => "server",
             Self::Lifeline => "lifeline",
@@ -77,7 +77,7 @@ enum Phase {
 ///
 /// # Errors
 /// The system refused to wait or to poll; the caller tears down all the same.
-pub fn watch(sandbox: &mut Sandbox, stop: &OwnedFd, heard: &OwnedFd) -> Result<End, Refusal> {
+pub(crate) fn watch(sandbox: &mut Sandbox, stop: &OwnedFd, heard: &OwnedFd) -> Result<End, Refusal> {
     let failed = |tried| move |error| Refusal::system("supervise", tried, error);
     let stdin = std::io::stdin();
     let mut phase = Phase::Serving;

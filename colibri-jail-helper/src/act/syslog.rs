@@ -23,7 +23,7 @@ const FACILITY: u8 = 4 << 3;
 
 /// How a line is ranked.
 #[derive(Debug, Clone, Copy)]
-pub enum Severity {
+pub(crate) enum Severity {
     /// A refusal, or a teardown that left something.
     Warning = 4,
     /// Starts and ends.
@@ -34,7 +34,7 @@ pub enum Severity {
 ///
 /// # Errors
 /// No syslogd is there, or none took the line within a second.
-pub fn send_line(severity: Severity, line: &Line) -> Result<(), Errno> {
+pub(crate) fn send_line(severity: Severity, line: &Line) -> Result<(), Errno> {
     let message = format!(
         "<{}>colibri-jail-helper[{}]: {}",
         FACILITY | severity as u8,

@@ -15,7 +15,7 @@ const LINE_MAX: usize = 512;
 /// says and then gives the line up: a caller that does not read must not hold a program of root's.
 ///
 /// Returns whether the line was written.
-pub fn line(text: &str, patience: PollTimeout) -> bool {
+pub(crate) fn line(text: &str, patience: PollTimeout) -> bool {
     let mut line = format!("helper: {}", ascii_bytes(text.as_bytes(), 400));
     line.truncate(LINE_MAX - 1);
     line.push('\n');
@@ -29,6 +29,6 @@ pub fn line(text: &str, patience: PollTimeout) -> bool {
 }
 
 /// [`line`] with one second of patience, for refusals; a terminal that takes no more has another.
-pub fn refusal(text: &str) {
+pub(crate) fn refusal(text: &str) {
     let _ = sys::within(Duration::from_secs(2), || line(text, PollTimeout::from(1000u16)));
 }

@@ -6,10 +6,10 @@ use colibri_jail_helper::names::SessionId;
 use nix::errno::Errno;
 
 /// A resource of setrlimit(2), as libc types it here.
-pub type Resource = libc::__rlimit_resource_t;
+pub(crate) type Resource = libc::__rlimit_resource_t;
 
 /// Every limit that is inherited.
-pub const RESOURCES: &[Resource] = &[
+pub(crate) const RESOURCES: &[Resource] = &[
     libc::RLIMIT_CPU,
     libc::RLIMIT_FSIZE,
     libc::RLIMIT_DATA,
@@ -27,13 +27,13 @@ pub const RESOURCES: &[Resource] = &[
 ];
 
 /// Every kernel knows the limits above.
-pub const YOUNG: &[Resource] = &[];
+pub(crate) const YOUNG: &[Resource] = &[];
 
 /// The last signal's number.
-pub const MAX_SIGNAL: c_int = 64;
+pub(crate) const MAX_SIGNAL: c_int = 64;
 
 /// The limits that every system sets, and that a helper neither dies nor starves of.
-pub const HARMLESS: &[Resource] = &[
+pub(crate) const HARMLESS: &[Resource] = &[
     libc::RLIMIT_NPROC,
     libc::RLIMIT_MEMLOCK,
     libc::RLIMIT_SIGPENDING,
@@ -41,7 +41,7 @@ pub const HARMLESS: &[Resource] = &[
 ];
 
 /// Forgets the environment: nothing that a caller put there is ever read.
-pub fn clear_environment() -> Result<(), Errno> {
+pub(crate) fn clear_environment() -> Result<(), Errno> {
     // SAFETY: one thread, and no reference into the environment is held.
     Errno::result(unsafe { libc::clearenv() }).map(drop)
 }
@@ -60,28 +60,28 @@ fn prctl(option: c_int, value: libc::c_ulong) -> Result<c_int, Errno> {
 }
 
 /// Whether this process, and all it starts, is barred from gaining privilege by a set-user-ID bit.
-pub fn is_barred_from_privilege() -> Result<bool, Errno> {
+pub(crate) fn is_barred_from_privilege() -> Result<bool, Errno> {
     Ok(prctl(libc::PR_GET_NO_NEW_PRIVS, 0)? == 1)
 }
 
 /// Bars this process, and all it starts, from gaining privilege by execve(2).
-pub fn bar_from_privilege() -> Result<(), Errno> {
+pub(crate) fn bar_from_privilege() -> Result<(), Errno> {
     prctl(libc::PR_SET_NO_NEW_PRIVS, 1).map(drop)
 }
 
 /// Sets the signal that this process gets when its parent dies; `None`: no signal.
-pub fn signal_on_parent_death(signal: Option<nix::sys::signal::Signal>) -> Result<(), Errno> {
+pub(crate) fn signal_on_parent_death(signal: Option<nix::sys::signal::Signal>) -> Result<(), Errno> {
     let number = signal.map_or(0, |signal| signal as libc::c_ulong);
     prctl(libc::PR_SET_PDEATHSIG, number).map(drop)
 }
 
 /// Switches off tracing by others of the same user, and core dumps, until the next execve(2).
-pub fn bar_tracing() -> Result<(), Errno> {
+pub(crate) fn bar_tracing() -> Result<(), Errno> {
     prctl(libc::PR_SET_DUMPABLE, 0).map(drop)
 }
 
 /// Goes back to the ordinary scheduling class, priority and processors.
-pub fn reset_scheduling() -> Result<(), Errno> {
+pub(crate) fn reset_scheduling() -> Result<(), Errno> {
     // SAFETY: the structures are plain numbers, live through the calls, of the sizes that are passed; the kernel takes
     // of the processors those that there are.
     unsafe {
@@ -98,7 +98,7 @@ pub fn reset_scheduling() -> Result<(), Errno> {
 
 /// What is wrong with the standard descriptors, which must be three anonymous pipes, read from and written to as
 /// their numbers say; `None`: nothing.
-pub fn fault_of_pipes() -> Option<String> {
+pub(crate) fn fault_of_pipes() -> Option<String> {
     use nix::fcntl::{FcntlArg, OFlag, fcntl};
     let mut seen = Vec::new();
     for (number, wanted) in [(0, OFlag::O_RDONLY), (1, OFlag::O_WRONLY), (2, OFlag::O_WRONLY)] {
@@ -123,7 +123,7 @@ pub fn fault_of_pipes() -> Option<String> {
 const PIPEFS: nix::sys::statfs::FsType = nix::sys::statfs::FsType(0x5049_5045);
 
 /// Whether a file has an access control list that says more than its mode.
-pub fn has_acl(fd: std::os::fd::BorrowedFd<'_>) -> Result<bool, Errno> {
+pub(crate) fn has_acl(fd: std::os::fd::BorrowedFd<'_>) -> Result<bool, Errno> {
     use std::os::fd::AsRawFd;
     // SAFETY: a C string, and no buffer: the size alone is asked for.
     let size = unsafe {
@@ -142,17 +142,17 @@ pub fn has_acl(fd: std::os::fd::BorrowedFd<'_>) -> Result<bool, Errno> {
 }
 
 /// Linux has no login classes: the pid namespace is what holds a server's processes together.
-pub fn mark(_: &SessionId) -> Result<(), Errno> {
+pub(crate) fn mark(_: &SessionId) -> Result<(), Errno> {
     Ok(())
 }
 
 /// Puts the next child of this process, and all below it, into a pid namespace of its own.
-pub fn separate_children() -> Result<(), Errno> {
+pub(crate) fn separate_children() -> Result<(), Errno> {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWPID)
 }
 
 /// close_range(2).
-pub fn close_range(first: u32, last: u32) -> Result<(), Errno> {
+pub(crate) fn close_range(first: u32, last: u32) -> Result<(), Errno> {
     // SAFETY: closing touches no memory. The callers hold no owner of what is closed that they use afterwards: one
     // calls this before anything was opened, the others are about to exec or to wait only.
     let done = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0u32) };
@@ -160,7 +160,7 @@ pub fn close_range(first: u32, last: u32) -> Result<(), Errno> {
 }
 
 /// Closes every descriptor beyond 2 except `kept`.
-pub fn close_all_but(kept: c_int) -> Result<(), Errno> {
+pub(crate) fn close_all_but(kept: c_int) -> Result<(), Errno> {
     let kept = u32::try_from(kept).map_err(|_| Errno::EBADF)?;
     if kept > 3 {
         close_range(3, kept - 1)?;

@@ -1,6 +1,8 @@
 //! The wall around `unsafe`: what the helper needs of the system and nix has no safe call for. Everything here is small
 //! enough to be checked by reading it; every decision is made outside.
 
+#![allow(unsafe_code, reason = "system calls that no safe library offers")]
+
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,12 +17,12 @@ mod freebsd;
 mod linux;
 
 #[cfg(target_os = "freebsd")]
-pub use freebsd::*;
+pub(crate) use freebsd::*;
 #[cfg(target_os = "linux")]
-pub use linux::*;
+pub(crate) use linux::*;
 
 /// Makes a child. `None` in the child, its pid in the parent.
-pub fn fork() -> Result<Option<Pid>, Errno> {
+pub(crate) fn fork() -> Result<Option<Pid>, Errno> {
     // SAFETY: the helper has one thread, so the child may use everything the parent may (fork(2)).
     match unsafe { nix::unistd::fork() }? {
         ForkResult::Child => Ok(None),
@@ -29,12 +31,12 @@ pub fn fork() -> Result<Option<Pid>, Errno> {
 }
 
 /// Closes every descriptor from `first` on. No owner of one of them may live on.
-pub fn close_from(first: u32) -> Result<(), Errno> {
+pub(crate) fn close_from(first: u32) -> Result<(), Errno> {
     close_range(first, u32::MAX)
 }
 
 /// Stops the three interval timers, which survive execve(2) and would kill the helper.
-pub fn clear_timers() -> Result<(), Errno> {
+pub(crate) fn clear_timers() -> Result<(), Errno> {
     for which in [libc::ITIMER_REAL, libc::ITIMER_VIRTUAL, libc::ITIMER_PROF] {
         // SAFETY: an all-zero itimerval is valid and means "stopped"; the old value is not asked for.
         let done = unsafe {
@@ -50,7 +52,7 @@ pub fn clear_timers() -> Result<(), Errno> {
 ///
 /// Root without CAP_SYS_RESOURCE (some Linux containers) cannot raise a hard limit. Then the soft one goes up to it, and
 /// that is enough unless it is one of those that kill or starve.
-pub fn lift_limits() -> Result<(), Errno> {
+pub(crate) fn lift_limits() -> Result<(), Errno> {
     for which in RESOURCES {
         let most = match *which {
             libc::RLIMIT_CORE => 0,
@@ -88,7 +90,7 @@ fn hard_limit(which: Resource) -> Result<libc::rlim_t, Errno> {
 }
 
 /// Sets one limit (setrlimit(2)); `libc` has no common type for resources on Linux and FreeBSD.
-pub fn set_limit(which: Resource, soft: libc::rlim_t, hard: libc::rlim_t) -> Result<(), Errno> {
+pub(crate) fn set_limit(which: Resource, soft: libc::rlim_t, hard: libc::rlim_t) -> Result<(), Errno> {
     let limit = libc::rlimit {
         rlim_cur: soft,
         rlim_max: hard,
@@ -108,7 +110,7 @@ fn set_all_signals(disposition: libc::sighandler_t) {
 }
 
 /// Forgets signals that are pending and dispositions that were inherited, and lets every signal in again.
-pub fn reset_signals() -> Result<(), Errno> {
+pub(crate) fn reset_signals() -> Result<(), Errno> {
     set_all_signals(libc::SIG_IGN);
     set_all_signals(libc::SIG_DFL);
     SigSet::empty().thread_set_mask()
@@ -124,7 +126,7 @@ extern "C" fn only_wake(_: c_int) {}
 
 /// Ignores what a terminal or a closed pipe could send; SIGCHLD and SIGTERM stay blocked, to be let in by ppoll(2)
 /// alone, and interrupt it.
-pub fn signals_of_supervisor() -> Result<(), Errno> {
+pub(crate) fn signals_of_supervisor() -> Result<(), Errno> {
     use Signal::*;
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
     for signal in [
@@ -144,7 +146,7 @@ pub fn signals_of_supervisor() -> Result<(), Errno> {
 }
 
 /// Ignores every signal that can be: for the process that only relays a status.
-pub fn ignore_signals() {
+pub(crate) fn ignore_signals() {
     set_all_signals(libc::SIG_IGN);
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     // SAFETY: the default for SIGCHLD keeps the child's status for waitpid(2); no handler is installed.
@@ -152,7 +154,7 @@ pub fn ignore_signals() {
 }
 
 /// Ends this process by the signal of this number, as its child was ended, so that whoever waits sees the same.
-pub fn die_by(number: c_int) -> ! {
+pub(crate) fn die_by(number: c_int) -> ! {
     // SAFETY: the default action installs no handler; raise(3) touches no memory. Core files were switched off.
     unsafe {
         libc::signal(number, libc::SIG_DFL);
@@ -165,7 +167,7 @@ pub fn die_by(number: c_int) -> ! {
 
 /// Runs `act`, whose system calls fail with EINTR once `most` has passed, and go on failing: nobody parks a program of
 /// root's by not reading what it writes.
-pub fn within<T>(most: Duration, act: impl FnOnce() -> T) -> Result<T, Errno> {
+pub(crate) fn within<T>(most: Duration, act: impl FnOnce() -> T) -> Result<T, Errno> {
     let wake = SigAction::new(SigHandler::Handler(only_wake), SaFlags::empty(), SigSet::empty());
     // SAFETY: the handler does nothing.
     let before = unsafe { sigaction(Signal::SIGALRM, &wake) }?;
@@ -197,12 +199,12 @@ fn clear_nice() -> Result<(), Errno> {
 }
 
 /// Whether SIGTERM has come since [`signals_of_supervisor`].
-pub fn asked_to_end() -> bool {
+pub(crate) fn asked_to_end() -> bool {
     ASKED_TO_END.load(Ordering::Relaxed)
 }
 
 /// Overwrites what must not stay in memory.
-pub fn wipe(bytes: &mut [u8]) {
+pub(crate) fn wipe(bytes: &mut [u8]) {
     for byte in bytes {
         // SAFETY: a valid, exclusive reference; volatile, so that the write is not left out for being the last.
         unsafe { std::ptr::write_volatile(byte, 0) };
@@ -211,7 +213,7 @@ pub fn wipe(bytes: &mut [u8]) {
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub(crate) enum Ended {
     /// By exit(3) with this status.
     Exited(i32),
     /// By the signal of this number.
@@ -220,7 +222,7 @@ pub enum Ended {
 
 impl Ended {
     /// The exit code that tells of it: the status, or 128+n.
-    pub fn code(self) -> i32 {
+    pub(crate) fn code(self) -> i32 {
         match self {
             Self::Exited(status) => status,
             Self::Signaled(number) => 128 + number,
@@ -230,7 +232,7 @@ impl Ended {
 
 /// What waitpid(2) said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Waited {
+pub(crate) enum Waited {
     /// This child ended, and is reaped.
     Child(Pid, Ended),
     /// There are children, none of which has ended.
@@ -241,7 +243,7 @@ pub enum Waited {
 
 /// Waits for `pid`, or for any child, at once or for as long as it takes. nix's waitpid(2) knows no real-time signals,
 /// and takes a child that one of them ended for an error.
-pub fn wait(pid: Option<Pid>, block: bool) -> Result<Waited, Errno> {
+pub(crate) fn wait(pid: Option<Pid>, block: bool) -> Result<Waited, Errno> {
     let mut status = 0;
     let flags = if block { 0 } else { libc::WNOHANG };
     loop {
@@ -265,7 +267,7 @@ pub fn wait(pid: Option<Pid>, block: bool) -> Result<Waited, Errno> {
 }
 
 /// Whether the file lies on a file system on which set-user-ID bits have no effect.
-pub fn is_on_nosuid_mount(path: &std::path::Path) -> Result<bool, Errno> {
+pub(crate) fn is_on_nosuid_mount(path: &std::path::Path) -> Result<bool, Errno> {
     let flags = nix::sys::statvfs::statvfs(path)?.flags();
     Ok(flags.contains(nix::sys::statvfs::FsFlags::ST_NOSUID))
 }

@@ -46,7 +46,7 @@ impl Target for HostMethod {
 }
 
 /// The methods of these servers, and what is not offered because two servers list it: the first by id has it.
-pub fn offered(servers: &BTreeMap<String, Arc<Server>>) -> (BTreeMap<String, Arc<HostMethod>>, Vec<Taken>) {
+pub(super) fn offered(servers: &BTreeMap<String, Arc<Server>>) -> (BTreeMap<String, Arc<HostMethod>>, Vec<Taken>) {
     let mut methods: BTreeMap<String, Arc<HostMethod>> = BTreeMap::new();
     let mut collisions = Vec::new();
     for server in servers.values() {

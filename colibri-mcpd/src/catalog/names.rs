@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The most characters of an exposed name.
-pub const MAX_LENGTH: usize = 46;
+pub(super) const MAX_LENGTH: usize = 46;
 
 /// Hexadecimal digits of the hash.
 const HASH: usize = 8;
@@ -21,7 +21,7 @@ const OWN_PREFIX: &str = "colibri_";
 
 /// What one server offers.
 #[derive(Debug, Clone, Copy)]
-pub struct Offer<'a> {
+pub(super) struct Offer<'a> {
     /// The server's id.
     pub server: &'a str,
     /// Whether its names are prefixed; `false`: shown as they are, without limits.
@@ -32,7 +32,7 @@ pub struct Offer<'a> {
 
 /// A server's tool (or prompt) by the server's own name for it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Target {
+pub(super) struct Target {
     /// The server's id.
     pub server: String,
     /// The server's own name.
@@ -77,7 +77,7 @@ impl Taken {
 
 /// The table of exposed names.
 #[derive(Debug, Clone, Default)]
-pub struct Names {
+pub(super) struct Names {
     targets: BTreeMap<String, Target>,
     exposed: BTreeMap<Target, String>,
     collisions: Vec<Taken>,
@@ -90,7 +90,7 @@ impl Names {
     /// with a prefix by id, servers without by id; within a server, names that stand as they are before names with a
     /// hash, and then the server's order. A server without a prefix gets no name that begins like Colibri's own or like
     /// another server's.
-    pub fn build(own: &[&str], offers: &[Offer<'_>]) -> Self {
+    pub(super) fn build(own: &[&str], offers: &[Offer<'_>]) -> Self {
         let mut table = Self::default();
         let mut order: Vec<&Offer<'_>> = offers.iter().collect();
         order.sort_by_key(|offer| (!offer.prefix, offer.server));
@@ -140,7 +140,7 @@ impl Names {
     }
 
     /// How a server's own name is exposed; `None`: it is not, or is not known.
-    pub fn exposed(&self, server: &str, name: &str) -> Option<&str> {
+    pub(super) fn exposed(&self, server: &str, name: &str) -> Option<&str> {
         let target = Target {
             server: server.to_owned(),
             name: name.to_owned(),
@@ -149,7 +149,7 @@ impl Names {
     }
 
     /// The names that are not exposed.
-    pub fn collisions(&self) -> &[Taken] {
+    pub(super) fn collisions(&self) -> &[Taken] {
         &self.collisions
     }
 }
@@ -186,12 +186,12 @@ mod tests {
 
     impl Names {
         /// What an exposed name stands for.
-        pub fn resolve(&self, exposed: &str) -> Option<&Target> {
+        pub(crate) fn resolve(&self, exposed: &str) -> Option<&Target> {
             self.targets.get(exposed)
         }
 
         /// Every exposed name with what it stands for, in the order of the names.
-        pub fn iter(&self) -> impl Iterator<Item = (&str, &Target)> {
+        pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Target)> {
             self.targets.iter().map(|(exposed, target)| (exposed.as_str(), target))
         }
     }

@@ -19,9 +19,9 @@ pub struct Table {
     origins: HashMap<(Arc<str>, String), Arc<HostTool>>,
     /// Methods beyond MCP's, by name.
     methods: BTreeMap<String, Arc<HostMethod>>,
-    /// What is not offered because its name was taken, the first [`MAX_TOLD`].
+    /// What is not offered because its name was taken, the first `MAX_TOLD`.
     pub collisions: Vec<Taken>,
-    /// Names that could be taken for others, the first [`MAX_TOLD`].
+    /// Names that could be taken for others, the first `MAX_TOLD`.
     pub look_alikes: Vec<LookAlike>,
 }
 

@@ -28,7 +28,7 @@ fn supervisors() -> MutexGuard<'static, BTreeSet<i32>> {
 ///
 /// # Errors
 /// It could not be started.
-pub fn start_supervisor(command: &mut tokio::process::Command) -> io::Result<tokio::process::Child> {
+pub(super) fn start_supervisor(command: &mut tokio::process::Command) -> io::Result<tokio::process::Child> {
     let mut supervisors = supervisors();
     let child = command.spawn()?;
     supervisors.extend(child.id().map(|pid| pid as i32));
@@ -36,14 +36,14 @@ pub fn start_supervisor(command: &mut tokio::process::Command) -> io::Result<tok
 }
 
 /// A supervisor has ended and was waited for.
-pub fn supervisor_gone(pid: u32) {
+pub(super) fn supervisor_gone(pid: u32) {
     supervisors().remove(&(pid as i32));
 }
 
 /// Ends every orphan and all that it started, and reaps them, in the background until none is left. A supervisor that is
 /// reaped was dead before, so what it leaves has come to this process by then. Orphans of the helper's are root's:
 /// `sweep` ends those, and here they are only reaped.
-pub fn end_orphans() {
+pub(super) fn end_orphans() {
     tokio::spawn(async {
         let (mut known, mut pause) = (BTreeSet::new(), LOOK);
         while end_those_there_are(&mut known) {
@@ -78,6 +78,6 @@ fn end_those_there_are(known: &mut BTreeSet<i32>) -> bool {
 ///
 /// # Errors
 /// The kernel refused.
-pub fn adopt() -> io::Result<()> {
+pub(super) fn adopt() -> io::Result<()> {
     sys::become_reaper()
 }

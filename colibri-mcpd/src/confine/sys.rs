@@ -1,6 +1,8 @@
 //! The system calls that no safe library offers, each behind a safe function: the only `unsafe` of the daemon's
 //! process handling.
 
+#![allow(unsafe_code, reason = "system calls that no safe library offers")]
+
 use nix::sys::signal::SigSet;
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -9,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Who a program runs as: nothing of it is root's.
 #[derive(Debug, Clone)]
-pub struct Identity {
+pub(super) struct Identity {
     /// Numeric user id, not 0.
     pub uid: nix::unistd::Uid,
     /// Numeric group id.
@@ -28,7 +30,7 @@ extern "C" fn note_termination(_: libc::c_int) {
 extern "C" fn only_wake(_: libc::c_int) {}
 
 /// Whether SIGTERM has arrived since [`take_signals`].
-pub fn termination_asked() -> bool {
+pub(super) fn termination_asked() -> bool {
     TERMINATION.load(Ordering::Relaxed)
 }
 
@@ -40,7 +42,7 @@ pub fn termination_asked() -> bool {
 ///
 /// # Errors
 /// sigaction(2) failed.
-pub fn take_signals() -> io::Result<()> {
+pub(super) fn take_signals() -> io::Result<()> {
     use nix::sys::signal::{SaFlags, SigAction, SigHandler, Signal, sigaction};
     let set = |signal, handler| {
         let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
@@ -70,7 +72,7 @@ pub fn take_signals() -> io::Result<()> {
 ///
 /// # Errors
 /// close_range(2) failed (Linux before 5.9).
-pub fn close_above_standard() -> io::Result<()> {
+pub(super) fn close_above_standard() -> io::Result<()> {
     // SAFETY: plain system call on numbers. The caller runs before anything else in the process owns a descriptor
     // above 2 (`keeper::main` is called first thing), so no owner is left with a closed one.
     let done = unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
@@ -83,7 +85,7 @@ pub fn close_above_standard() -> io::Result<()> {
 
 /// Makes the child lead its own session, with no signal blocked, and die with this process: SIGKILL to it when its parent
 /// ends, however that happens (prctl(2) `PR_SET_PDEATHSIG`, procctl(2) `PROC_PDEATHSIG_CTL`).
-pub fn lead_session_and_die_with_parent(command: &mut Command) {
+pub(super) fn lead_session_and_die_with_parent(command: &mut Command) {
     let parent = nix::unistd::getpid();
     let prepare = move || {
         nix::unistd::setsid()?;
@@ -102,7 +104,7 @@ pub fn lead_session_and_die_with_parent(command: &mut Command) {
 
 /// Makes the child lead its own session, without a terminal, and give up root whole: groups, group ids, user ids, each
 /// verified from the kernel, before it executes anything. It dies with this process.
-pub fn become_user_in_own_session(command: &mut Command, identity: Identity) {
+pub(super) fn become_user_in_own_session(command: &mut Command, identity: Identity) {
     use nix::unistd::{getgroups, getresgid, getresuid, getuid, setgroups, setresgid, setresuid};
     let parent = nix::unistd::getpid();
     let prepare = move || {
@@ -138,7 +140,7 @@ pub fn become_user_in_own_session(command: &mut Command, identity: Identity) {
 ///
 /// # Errors
 /// The kernel has no randomness to give.
-pub fn random_bytes() -> io::Result<[u8; 8]> {
+pub(super) fn random_bytes() -> io::Result<[u8; 8]> {
     let mut bytes = [0; 8];
     // SAFETY: the pointer and the length describe `bytes`, which lives through the call.
     let done = unsafe { libc::getentropy(bytes.as_mut_ptr().cast(), bytes.len()) };
@@ -164,7 +166,7 @@ mod platform {
     ///
     /// # Errors
     /// The kernel refused.
-    pub fn no_new_privileges() -> io::Result<()> {
+    pub(crate) fn no_new_privileges() -> io::Result<()> {
         Ok(prctl::set_no_new_privs()?)
     }
 
@@ -172,7 +174,7 @@ mod platform {
     ///
     /// # Errors
     /// The kernel refused to say.
-    pub fn can_gain_privileges() -> io::Result<bool> {
+    pub(crate) fn can_gain_privileges() -> io::Result<bool> {
         Ok(!prctl::get_no_new_privs()?)
     }
 
@@ -181,7 +183,7 @@ mod platform {
     ///
     /// # Errors
     /// The kernel refused.
-    pub fn not_traceable() -> io::Result<()> {
+    pub(crate) fn not_traceable() -> io::Result<()> {
         Ok(prctl::set_dumpable(false)?)
     }
 
@@ -189,7 +191,7 @@ mod platform {
     ///
     /// # Errors
     /// The kernel refused.
-    pub fn become_reaper() -> io::Result<()> {
+    pub(crate) fn become_reaper() -> io::Result<()> {
         Ok(prctl::set_child_subreaper(true)?)
     }
 
@@ -197,7 +199,7 @@ mod platform {
     ///
     /// # Errors
     /// There is no such process.
-    pub fn process_handle(pid: i32) -> io::Result<OwnedFd> {
+    pub(crate) fn process_handle(pid: i32) -> io::Result<OwnedFd> {
         // SAFETY: plain system call on numbers; on success the kernel returns a new descriptor that nobody else owns.
         unsafe {
             let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
@@ -213,7 +215,7 @@ mod platform {
     ///
     /// # Errors
     /// It has ended, or is not ours to signal.
-    pub fn signal_by_handle(handle: &OwnedFd, signal: Signal) -> io::Result<()> {
+    pub(crate) fn signal_by_handle(handle: &OwnedFd, signal: Signal) -> io::Result<()> {
         let no_info = std::ptr::null::<libc::siginfo_t>();
         // SAFETY: the descriptor is open for the whole call, and a null siginfo asks the kernel to fill one in.
         let done = unsafe {
@@ -272,7 +274,7 @@ mod platform {
     ///
     /// # Errors
     /// The kernel refused.
-    pub fn no_new_privileges() -> io::Result<()> {
+    pub(crate) fn no_new_privileges() -> io::Result<()> {
         let mut on: libc::c_int = libc::PROC_NO_NEW_PRIVS_ENABLE;
         control(libc::PROC_NO_NEW_PRIVS_CTL, &raw mut on)
     }
@@ -281,7 +283,7 @@ mod platform {
     ///
     /// # Errors
     /// The kernel refused to say.
-    pub fn can_gain_privileges() -> io::Result<bool> {
+    pub(crate) fn can_gain_privileges() -> io::Result<bool> {
         let mut status: libc::c_int = 0;
         control(libc::PROC_NO_NEW_PRIVS_STATUS, &raw mut status)?;
         Ok(status != libc::PROC_NO_NEW_PRIVS_ENABLE)
@@ -292,7 +294,7 @@ mod platform {
     ///
     /// # Errors
     /// The kernel refused.
-    pub fn not_traceable() -> io::Result<()> {
+    pub(crate) fn not_traceable() -> io::Result<()> {
         let mut off: libc::c_int = libc::PROC_TRACE_CTL_DISABLE;
         control(libc::PROC_TRACE_CTL, &raw mut off)
     }
@@ -301,13 +303,13 @@ mod platform {
     ///
     /// # Errors
     /// The kernel refused.
-    pub fn become_reaper() -> io::Result<()> {
+    pub(crate) fn become_reaper() -> io::Result<()> {
         control::<libc::c_void>(libc::PROC_REAP_ACQUIRE, std::ptr::null_mut())
     }
 
     /// A process and its parent.
     #[derive(Debug, Clone, Copy)]
-    pub struct Relation {
+    pub(crate) struct Relation {
         /// Its id.
         pub pid: i32,
         /// Its parent's.
@@ -322,7 +324,7 @@ mod platform {
     ///
     /// # Errors
     /// The kernel refused, or its processes do not look as this program was built to know them.
-    pub fn relations() -> io::Result<Vec<Relation>> {
+    pub(crate) fn relations() -> io::Result<Vec<Relation>> {
         /// `KERN_PROC_PROC` of sys/sysctl.h, and `SZOMB` of sys/proc.h.
         const PROCESSES: libc::c_int = 8;
         const ZOMBIE: libc::c_char = 5;
@@ -372,7 +374,7 @@ mod platform {
     ///
     /// # Errors
     /// A descendant could not be signalled. None left is no error.
-    pub fn signal_all_reaped(signal: Signal) -> io::Result<()> {
+    pub(crate) fn signal_all_reaped(signal: Signal) -> io::Result<()> {
         let mut request = ReaperKill {
             signal: signal as libc::c_int,
             ..ReaperKill::default()
@@ -385,4 +387,4 @@ mod platform {
 }
 
 use platform::die_with_parent;
-pub use platform::*;
+pub(super) use platform::*;

@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 ///
 /// The kernel does it in one call (procctl(2) `PROC_REAP_KILL`), through nested reapers too.
 #[cfg(target_os = "freebsd")]
-pub fn signal_descendants(signal: Signal) {
+pub(super) fn signal_descendants(signal: Signal) {
     // What fails here is seen by the caller: it goes on until no descendant is left.
     let _ = super::sys::signal_all_reaped(signal);
 }
@@ -16,7 +16,7 @@ pub fn signal_descendants(signal: Signal) {
 /// `/proc/PID/task/TID/children` (proc_pid_task_tid(5)) is a moving picture: a process that forks meanwhile may be
 /// missed. Its orphans come to the reaper, so repeating this until no child is left finds all.
 #[cfg(target_os = "linux")]
-pub fn signal_descendants(signal: Signal) {
+pub(super) fn signal_descendants(signal: Signal) {
     use std::collections::BTreeSet;
 
     let mut family = BTreeSet::from([std::process::id() as i32]);
@@ -43,7 +43,7 @@ pub fn signal_descendants(signal: Signal) {
 /// # Errors
 /// Says what is missing.
 #[cfg(target_os = "linux")]
-pub fn check() -> std::io::Result<()> {
+pub(super) fn check() -> std::io::Result<()> {
     let failed = |what: &str, error| std::io::Error::other(format!("{what}: {error}"));
     let own = std::process::id() as i32;
     std::fs::read(format!("/proc/{own}/task/{own}/children"))
@@ -57,12 +57,12 @@ pub fn check() -> std::io::Result<()> {
 /// # Errors
 /// None.
 #[cfg(target_os = "freebsd")]
-pub fn check() -> std::io::Result<()> {
+pub(super) fn check() -> std::io::Result<()> {
     Ok(())
 }
 
 /// The most processes of a server that are counted: a fork bomb must not cost whoever asks for the servers.
-const MOST_COUNTED: usize = 1_000;
+const MAX_COUNTED: usize = 1_000;
 
 /// A look at the processes of this machine, to count those of servers.
 pub struct Processes {
@@ -76,13 +76,13 @@ impl Processes {
     /// sudo(8), is.
     ///
     /// `None`: the system does not show them (`hidepid` of proc(5), `security.bsd.see_jail_proc`), none is left, or they
-    /// are more than [`MOST_COUNTED`].
+    /// are more than `MAX_COUNTED`.
     pub fn count(&self, supervisor: u32, jailed: bool) -> Option<usize> {
         let mut family = vec![i32::try_from(supervisor).ok()?];
         let mut count = 0;
         let mut next = 0;
         while let Some(parent) = family.get(next).copied() {
-            if family.len() > MOST_COUNTED {
+            if family.len() > MAX_COUNTED {
                 return None;
             }
             next += 1;
@@ -143,13 +143,13 @@ impl Processes {
 
 /// The processes whose parent this one is, those that have ended and were not waited for among them.
 #[cfg(target_os = "linux")]
-pub fn children_of(pid: i32) -> Vec<i32> {
+pub(super) fn children_of(pid: i32) -> Vec<i32> {
     children(pid)
 }
 
 /// The processes whose parent this one is, those that have ended and were not waited for among them.
 #[cfg(target_os = "freebsd")]
-pub fn children_of(pid: i32) -> Vec<i32> {
+pub(super) fn children_of(pid: i32) -> Vec<i32> {
     let all = super::sys::relations().unwrap_or_default();
     let children = all.iter().filter(|process| process.parent == pid);
     children.map(|process| process.pid).collect()

@@ -21,7 +21,7 @@ const MAX_KEPT: usize = 16 * 1024 * 1024;
 const MAX_PAGES: usize = 32;
 
 /// Everything that a page is made of.
-pub struct Asked {
+pub(super) struct Asked {
     /// Who asks.
     pub uid: u32,
     /// The external tools.
@@ -87,13 +87,13 @@ impl Made {
 
 /// The pages that were asked for last.
 #[derive(Default)]
-pub struct Lists {
+pub(super) struct Lists {
     pages: Mutex<VecDeque<Made>>,
 }
 
 impl Lists {
     /// Forgets them.
-    pub fn clear(&self) {
+    pub(super) fn clear(&self) {
         self.pages().clear();
     }
 
@@ -105,7 +105,7 @@ impl Lists {
     ///
     /// # Errors
     /// Where the budget has no room for it.
-    pub fn page(&self, asked: Asked, budget: &Arc<Budget>) -> Result<Arc<Page>, Failure> {
+    pub(super) fn page(&self, asked: Asked, budget: &Arc<Budget>) -> Result<Arc<Page>, Failure> {
         // Held while a page is made: who asks for the same meanwhile gets the same.
         let mut pages = self.pages();
         if let Some(made) = pages.iter().find(|made| made.is_for(&asked)) {

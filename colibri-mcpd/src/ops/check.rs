@@ -25,7 +25,7 @@ const HELPER_MODE: u32 = 0o4550;
 ///
 /// # Errors
 /// Every fault.
-pub fn configuration(config: &Config) -> Result<String, Vec<String>> {
+pub(crate) fn configuration(config: &Config) -> Result<String, Vec<String>> {
     let mut faults: Vec<String> = open_pins(config)
         .err()
         .map(|error| error.to_string())
@@ -148,7 +148,7 @@ fn helper_fault(mode: PrivMode, helper: &Path) -> Option<String> {
 }
 
 /// Why those who should cannot open the socket: no such group, or another one on the directory or on the socket.
-pub fn socket_group(config: &Config) -> Option<String> {
+pub(crate) fn socket_group(config: &Config) -> Option<String> {
     let wanted = match &config.socket_group {
         None => None,
         Some(name) => match Group::from_name(name) {

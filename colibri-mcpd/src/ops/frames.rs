@@ -19,7 +19,7 @@ use colibri_wire::json::{Kind as JsonKind, string};
 use colibri_wire::{Edits, Json};
 
 /// Bytes of a frame that are shown where nobody asks for all of it.
-pub const SHORT: usize = 4096;
+pub(super) const SHORT: usize = 4096;
 /// Bytes of a name, or of an id, that are shown.
 const MAX_NAME: usize = 256;
 /// Calls of which is remembered whose they are.
@@ -41,7 +41,7 @@ struct Known {
 
 /// Describes frames one after the other; knows from the questions whose the answers are.
 #[derive(Debug)]
-pub struct Describer {
+pub(super) struct Describer {
     tap: Box<RawValue>,
     most: usize,
     calls: BTreeMap<(u64, u64), Known>,
@@ -61,7 +61,7 @@ struct Told<'a> {
 impl Describer {
     /// A describer for the tap whose request has this id, as JSON; it shows `most` bytes of a frame. `asked` are the
     /// calls in flight when it begins, by process and number.
-    pub fn new(tap: &str, most: usize, asked: impl IntoIterator<Item = ((u64, u64), Asker)>) -> Describer {
+    pub(super) fn new(tap: &str, most: usize, asked: impl IntoIterator<Item = ((u64, u64), Asker)>) -> Describer {
         let mut describer = Describer {
             tap: raw(tap),
             most,
@@ -81,7 +81,7 @@ impl Describer {
     }
 
     /// The frame as the notification that shows it.
-    pub fn describe(&mut self, seen: Seen, redactor: &Arc<Redactor>) -> Vec<u8> {
+    pub(super) fn describe(&mut self, seen: Seen, redactor: &Arc<Redactor>) -> Vec<u8> {
         let text = String::from_utf8_lossy(&seen.frame);
         let parsed = Json::parse(text.as_bytes()).ok();
         let told = told(parsed);
@@ -169,14 +169,14 @@ fn known(asker: Asker) -> Known {
 }
 
 /// JSON text as a part of an answer; text that is none, as a string.
-pub fn raw(text: &str) -> Box<RawValue> {
+pub(super) fn raw(text: &str) -> Box<RawValue> {
     RawValue::from_string(text.to_owned())
         .or_else(|_| to_raw_value(text))
         .unwrap_or_default()
 }
 
 /// A notification with these parameters.
-pub fn notification(method: &str, params: &impl Serialize) -> Vec<u8> {
+pub(super) fn notification(method: &str, params: &impl Serialize) -> Vec<u8> {
     let params = serde_json::to_string(params).unwrap_or_else(|_| "{}".to_owned());
     format!(
         "{{\"jsonrpc\":\"2.0\",\"method\":{},\"params\":{params}}}",

@@ -31,7 +31,7 @@ const SILENCE: Duration = Duration::from_millis(500);
 const MAX_REQUEST: usize = 8192;
 
 /// Serves metrics, to the `next` who connects, for as long as this is polled; never ends where nobody can.
-pub async fn serve(next: Option<impl AsyncFn() -> UnixStream>, daemon: &Arc<Daemon>) {
+pub(crate) async fn serve(next: Option<impl AsyncFn() -> UnixStream>, daemon: &Arc<Daemon>) {
     let Some(next) = next else {
         return std::future::pending().await;
     };

@@ -1,15 +1,15 @@
 //! What the daemon answers itself: who answers what, the operators' methods and streams, status, metrics, reload, and
 //! `--check`.
 
-pub mod check;
+pub(crate) mod check;
 mod frames;
-pub mod metrics;
-pub mod operator;
+pub(crate) mod metrics;
+pub(crate) mod operator;
 mod overview;
-pub mod own;
-pub mod reload;
-pub mod route;
+pub(crate) mod own;
+pub(crate) mod reload;
+pub(crate) mod route;
 mod status;
 mod sys;
-pub mod watch;
-pub mod witness;
+pub(crate) mod watch;
+pub(crate) mod witness;

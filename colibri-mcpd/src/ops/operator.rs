@@ -21,7 +21,7 @@ use colibri_wire::Json;
 
 /// What an operator asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Order {
+pub(crate) enum Order {
     /// `colibri/approvals`: the calls that wait for a person.
     Approvals,
     /// `colibri/approve`.
@@ -43,7 +43,7 @@ impl Order {
     ///
     /// # Errors
     /// -32601 for another method, -32602 for parameters that are not as they must be.
-    pub fn read(method: &str, params: Option<Json<'_>>) -> Result<Order, RpcError> {
+    pub(crate) fn read(method: &str, params: Option<Json<'_>>) -> Result<Order, RpcError> {
         match method {
             "colibri/approvals" => Ok(Order::Approvals),
             "colibri/reload" => Ok(Order::Reload),
@@ -66,7 +66,7 @@ impl Order {
 ///
 /// # Errors
 /// -32602, with the first thing that is wrong.
-pub fn parameters<T: DeserializeOwned>(params: Option<Json<'_>>) -> Result<T, RpcError> {
+pub(crate) fn parameters<T: DeserializeOwned>(params: Option<Json<'_>>) -> Result<T, RpcError> {
     serde_json::from_str(params.map_or("{}", |params| params.text()))
         .map_err(|error| RpcError::invalid_params(format!("params: {}", brief(&error.to_string(), 200))))
 }
@@ -75,7 +75,7 @@ pub fn parameters<T: DeserializeOwned>(params: Option<Json<'_>>) -> Result<T, Rp
 ///
 /// # Errors
 /// [`Code::PolicyDenied`], for everybody else.
-pub fn check(daemon: &Daemon, client: &Client) -> Result<Arc<Rights>, Failure> {
+pub(crate) fn check(daemon: &Daemon, client: &Client) -> Result<Arc<Rights>, Failure> {
     let rights = daemon.chain().rules.rights(client);
     if rights.operator {
         return Ok(rights);
@@ -88,7 +88,7 @@ pub fn check(daemon: &Daemon, client: &Client) -> Result<Arc<Rights>, Failure> {
 }
 
 /// Answers an operator's request, if it is an operator's.
-pub fn answer(daemon: &Arc<Daemon>, call: &Call, order: &Order) -> Outcome {
+pub(crate) fn answer(daemon: &Arc<Daemon>, call: &Call, order: &Order) -> Outcome {
     let rights = match check(daemon, &call.client) {
         Ok(rights) => rights,
         Err(failure) => return Outcome::Failed(failure),

@@ -14,7 +14,7 @@ use crate::servers::Viewer;
 use colibri_trail::{self as trail, Shown};
 
 /// The overview for an operator, or for nobody in particular, with so many of the trail's last records. Reads files: not for a thread that serves clients.
-pub fn of(daemon: &Daemon, operator: Option<u32>, tail: u64) -> Overview {
+pub(super) fn of(daemon: &Daemon, operator: Option<u32>, tail: u64) -> Overview {
     let load = daemon.connections().load();
     let gates = **daemon.chain().rules.gates.load();
     let own = OverviewServer {

@@ -16,7 +16,7 @@ use colibri_protocol::{Answer, Method, Version, answer, result_edits};
 use colibri_wire::{Id, Json};
 
 /// A request that the daemon answers itself.
-pub struct Own {
+pub(crate) struct Own {
     operation: String,
     gate: Gate,
     work: Work,
@@ -39,42 +39,42 @@ impl Own {
     }
 
     /// A request whose answer is known already.
-    pub fn answer(operation: &str, answer: Answer) -> Arc<dyn Target> {
+    pub(crate) fn answer(operation: &str, answer: Answer) -> Arc<dyn Target> {
         Own::over(operation, Gate::None, Outcome::Own { answer, failed: false })
     }
 
     /// A call of a tool of ours whose outcome is known already.
-    pub fn done(definition: &builtin::Definition, outcome: builtin::ToolOutcome) -> Arc<dyn Target> {
+    pub(crate) fn done(definition: &builtin::Definition, outcome: builtin::ToolOutcome) -> Arc<dyn Target> {
         Own::over(definition.name, definition.gate, told(outcome))
     }
 
     /// A call whose outcome is known already.
-    pub fn over(operation: &str, gate: Gate, outcome: Outcome) -> Arc<dyn Target> {
+    pub(crate) fn over(operation: &str, gate: Gate, outcome: Outcome) -> Arc<dyn Target> {
         Own::target(operation, gate, Work::Over(Mutex::new(Some(outcome))))
     }
 
     /// `tools/list`.
-    pub fn list(daemon: Arc<Daemon>, cursor: Option<Cursor>) -> Arc<dyn Target> {
+    pub(crate) fn list(daemon: Arc<Daemon>, cursor: Option<Cursor>) -> Arc<dyn Target> {
         Own::target("tools/list", Gate::None, Work::List(daemon, cursor))
     }
 
     /// `subscriptions/listen`.
-    pub fn listen(daemon: Arc<Daemon>, id: Id, listen: Listen) -> Arc<dyn Target> {
+    pub(crate) fn listen(daemon: Arc<Daemon>, id: Id, listen: Listen) -> Arc<dyn Target> {
         Own::target("subscriptions/listen", Gate::None, Work::Listen(daemon, id, listen))
     }
 
     /// An operator's method.
-    pub fn operator(daemon: Arc<Daemon>, method: &str, order: Order) -> Arc<dyn Target> {
+    pub(crate) fn operator(daemon: Arc<Daemon>, method: &str, order: Order) -> Arc<dyn Target> {
         Own::target(method, Gate::None, Work::Operator(daemon, order))
     }
 
     /// An operator's method whose answer is a stream.
-    pub fn watch(daemon: Arc<Daemon>, method: &str, watch: Watch) -> Arc<dyn Target> {
+    pub(crate) fn watch(daemon: Arc<Daemon>, method: &str, watch: Watch) -> Arc<dyn Target> {
         Own::target(method, Gate::None, Work::Watch(daemon, watch))
     }
 
     /// A call of a tool of ours.
-    pub fn tool(daemon: Arc<Daemon>, definition: &builtin::Definition, tool: builtin::Tool) -> Arc<dyn Target> {
+    pub(crate) fn tool(daemon: Arc<Daemon>, definition: &builtin::Definition, tool: builtin::Tool) -> Arc<dyn Target> {
         Own::target(definition.name, definition.gate, Work::Tool(daemon, tool))
     }
 }

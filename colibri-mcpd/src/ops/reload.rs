@@ -14,7 +14,7 @@ use crate::servers::{State, Viewer};
 use colibri_trail::Detail;
 
 /// Makes the servers of a registry the daemon's, and says what is odd about it.
-pub fn apply(host: &Host, loaded: &Loaded) {
+pub(crate) fn apply(host: &Host, loaded: &Loaded) {
     for note in &loaded.notes {
         info!("{note}");
     }
@@ -27,7 +27,7 @@ pub fn apply(host: &Host, loaded: &Loaded) {
 }
 
 /// Says what is odd about the client policy.
-pub fn note_clients(clients: &Clients) {
+pub(crate) fn note_clients(clients: &Clients) {
     for note in clients.notes() {
         warn!("{note}");
     }
@@ -38,7 +38,7 @@ pub fn note_clients(clients: &Clients) {
 ///
 /// # Errors
 /// What is wrong with them; it is in the log as well.
-pub fn reload(daemon: &Daemon) -> Result<Vec<(String, String)>, String> {
+pub(crate) fn reload(daemon: &Daemon) -> Result<Vec<(String, String)>, String> {
     if let Some(fault) = check::socket_group(&daemon.config) {
         warn!("{fault}");
     }

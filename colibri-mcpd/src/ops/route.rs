@@ -12,7 +12,7 @@ use colibri_protocol::RpcError;
 use colibri_wire::Json;
 
 /// Who answers a tool call.
-pub fn tool(
+pub(crate) fn tool(
     daemon: &Arc<Daemon>,
     name: &str,
     params: Json<'_>,
@@ -36,7 +36,7 @@ fn external_tool(daemon: &Daemon, operation: &str, wanted: Wanted, client: &Clie
 }
 
 /// Who answers a method that MCP does not know: the server whose entry lists it.
-pub fn method(daemon: &Daemon, name: &str) -> Option<Arc<dyn Target>> {
+pub(crate) fn method(daemon: &Daemon, name: &str) -> Option<Arc<dyn Target>> {
     let table = daemon.host().table();
     let method = table.method(name)?;
     Some(method.clone())

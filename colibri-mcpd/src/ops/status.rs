@@ -20,7 +20,7 @@ use colibri_api::{
 };
 
 /// The facts as one client may see them.
-pub struct CallerFacts {
+pub(super) struct CallerFacts {
     daemon: Arc<Daemon>,
     client: Arc<Client>,
     table: Arc<Table>,
@@ -29,7 +29,7 @@ pub struct CallerFacts {
 
 impl CallerFacts {
     /// The facts for a client.
-    pub fn new(daemon: Arc<Daemon>, client: Arc<Client>) -> CallerFacts {
+    pub(super) fn new(daemon: Arc<Daemon>, client: Arc<Client>) -> CallerFacts {
         let table = daemon.table();
         let rights = daemon.chain().rules.rights(&client);
         CallerFacts {
@@ -43,7 +43,7 @@ impl CallerFacts {
 
 impl CallerFacts {
     /// The daemon with this cost mode, and its servers.
-    pub fn view(&self, mode: CostMode) -> View {
+    pub(super) fn view(&self, mode: CostMode) -> View {
         let config = &self.daemon.config;
         let gates = self.daemon.chain().rules.gates_for(&self.client);
         View {
@@ -76,7 +76,7 @@ impl CallerFacts {
     }
 
     /// What is offered of external servers.
-    pub fn offered(&self) -> Offered {
+    pub(super) fn offered(&self) -> Offered {
         let host = self.daemon.host();
         let sees = |id: &str| self.rights.sees_any(id);
         let tools = self

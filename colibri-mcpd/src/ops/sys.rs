@@ -1,5 +1,7 @@
 //! What the system says of this process's memory.
 
+#![allow(unsafe_code, reason = "system calls that no safe library offers")]
+
 use std::io;
 
 /// Resident memory of this process, bytes: from proc(5).
@@ -7,7 +9,7 @@ use std::io;
 /// # Errors
 /// The system does not say, or says it in an unknown form.
 #[cfg(target_os = "linux")]
-pub fn resident_bytes() -> io::Result<u64> {
+pub(super) fn resident_bytes() -> io::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     status
         .lines()
@@ -21,7 +23,7 @@ pub fn resident_bytes() -> io::Result<u64> {
 /// # Errors
 /// The system does not say, or says it in an unknown form.
 #[cfg(target_os = "freebsd")]
-pub fn resident_bytes() -> io::Result<u64> {
+pub(super) fn resident_bytes() -> io::Result<u64> {
     let mib = [
         libc::CTL_KERN,
         libc::KERN_PROC,

@@ -39,7 +39,7 @@ const MAX_TAIL: u64 = 200;
 
 /// What an operator watches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Watch {
+pub(crate) enum Watch {
     /// `colibri/tap`: the frames of a server.
     Tap(TapAsked),
     /// `colibri/overview`: the state of everything.
@@ -51,7 +51,7 @@ impl Watch {
     ///
     /// # Errors
     /// -32602 for parameters that are not as they must be.
-    pub fn read(method: &str, params: Option<Json<'_>>) -> Option<Result<Watch, RpcError>> {
+    pub(crate) fn read(method: &str, params: Option<Json<'_>>) -> Option<Result<Watch, RpcError>> {
         match method {
             "colibri/tap" => Some(operator::parameters(params).map(Watch::Tap)),
             "colibri/overview" => Some(operator::parameters(params).and_then(|asked: OverviewAsked| {
@@ -73,7 +73,7 @@ impl Watch {
 }
 
 /// Answers a request: with a stream, with one result, or with what stands against it.
-pub fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Call, watch: &Watch) {
+pub(crate) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Call, watch: &Watch) {
     let refuse = |call, outcome| chain.finish(vec![(call, outcome)]);
     if let Err(failure) = operator::check(daemon, &call.client) {
         return refuse(call, Outcome::Failed(failure));

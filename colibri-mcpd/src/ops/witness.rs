@@ -8,11 +8,11 @@ use syslog::Facility;
 use crate::log::Syslogd;
 
 /// Hands heads to the local syslogd, facility `auth`, level `notice`.
-pub struct SyslogWitness(Syslogd);
+pub(crate) struct SyslogWitness(Syslogd);
 
 impl SyslogWitness {
     /// A witness that connects when the first head comes.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Syslogd::new(Facility::LOG_AUTH))
     }
 }

@@ -11,10 +11,10 @@ use colibri_text::brief;
 use serde_json::{Map, Number, Value};
 
 /// How deep arguments may be nested.
-pub const MAX_DEPTH: usize = 128;
+pub(super) const MAX_DEPTH: usize = 128;
 
 /// The most bytes of arguments that are read: reading is done between two calls of other clients.
-pub const MAX_BYTES: usize = 4 << 20;
+pub(super) const MAX_BYTES: usize = 4 << 20;
 
 /// The most values (and keys) of arguments that are read.
 const MAX_VALUES: usize = 100_000;
@@ -44,7 +44,7 @@ impl Exact {
     ///
     /// # Errors
     /// Not a JSON object; a number that neither `i64`, `u64` nor (with at most 17 digits) `f64` holds; the same key
-    /// twice in an object; a lone surrogate; more than [`MAX_DEPTH`] levels, [`MAX_BYTES`] bytes or a hundred thousand
+    /// twice in an object; a lone surrogate; more than 128 levels, 4 MiB or a hundred thousand
     /// values.
     pub fn read(arguments: &[u8]) -> Result<Exact, Inexact> {
         let whole = |why| {

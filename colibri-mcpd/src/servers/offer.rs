@@ -51,7 +51,7 @@ struct Inner {
 
 impl Offer {
     /// What a server offers of which this is known.
-    pub fn new(
+    pub(super) fn new(
         server: &Arc<str>,
         executable: &str,
         digest: &Arc<ArcSwap<String>>,
@@ -83,33 +83,33 @@ impl Offer {
     }
 
     /// What the server said of its tools.
-    pub fn catalogue(&self) -> Arc<Catalogue> {
+    pub(super) fn catalogue(&self) -> Arc<Catalogue> {
         self.inner().catalogue.clone()
     }
 
     /// What it said of its tools, and how that stands to the pins.
-    pub fn definitions(&self) -> (Arc<Catalogue>, Arc<Judgement>) {
+    pub(super) fn definitions(&self) -> (Arc<Catalogue>, Arc<Judgement>) {
         let inner = self.inner();
         (inner.catalogue.clone(), inner.judgement.clone())
     }
 
     /// Whether its tools are known, and in the table.
-    pub fn is_in_table(&self) -> bool {
+    pub(super) fn is_in_table(&self) -> bool {
         self.in_table.load(Ordering::Acquire)
     }
 
     /// They are in the table now.
-    pub fn set_in_table(&self) {
+    pub(super) fn set_in_table(&self) {
         self.in_table.store(true, Ordering::Release);
     }
 
     /// The server is gone from the registry: what its processes say counts no more.
-    pub fn retire(&self) {
+    pub(super) fn retire(&self) {
         self.retired.store(true, Ordering::Release);
     }
 
     /// The server's entry is written otherwise: what it offers is kept under that.
-    pub fn keep(&self) {
+    pub(super) fn keep(&self) {
         let known = self.catalogue();
         if known.seen {
             self.remember(&known);
@@ -126,7 +126,7 @@ impl Offer {
     ///
     /// # Errors
     /// The daemon is ending.
-    pub async fn learned(self: &Arc<Self>, session: &Arc<Session>, said: Catalogue) -> Result<(), Failure> {
+    pub(super) async fn learned(self: &Arc<Self>, session: &Arc<Session>, said: Catalogue) -> Result<(), Failure> {
         let one_at_a_time = self.judging.clone().lock_owned().await;
         let (offer, session) = (self.clone(), session.clone());
         let take_over = move || {
@@ -157,7 +157,7 @@ impl Offer {
 
     /// Judges again what the server and its processes said: other definitions are approved than before. Takes a while:
     /// not to be called on a thread that serves clients.
-    pub fn judge_again(&self, sessions: impl FnOnce() -> Vec<Arc<Session>>) {
+    pub(super) fn judge_again(&self, sessions: impl FnOnce() -> Vec<Arc<Session>>) {
         let _one_at_a_time = self.judging.blocking_lock();
         let (known, _) = self.definitions();
         let sessions = sessions();

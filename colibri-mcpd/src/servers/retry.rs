@@ -24,7 +24,7 @@ const MAX_BETWEEN_DISCOVERIES: Duration = Duration::from_secs(600);
 
 /// Whether another attempt can help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
+pub(super) enum Class {
     /// It may go away by itself.
     Transient,
     /// It stays until somebody changes something.
@@ -32,7 +32,7 @@ pub enum Class {
 }
 
 /// The class of a failure that came before any byte of the call was sent.
-pub fn class(failure: &Failure) -> Class {
+pub(super) fn class(failure: &Failure) -> Class {
     match failure.code {
         Code::IntegrationUnavailable | Code::ServerDied => Class::Transient,
         _ => Class::Permanent,
@@ -41,7 +41,7 @@ pub fn class(failure: &Failure) -> Class {
 
 /// How long to wait after this attempt (from 1), up to a quarter more or less so that callers spread. `turn` tells the
 /// waits of one daemon apart: it is another one for each.
-pub fn wait_after(attempt: u32, turn: u64) -> Duration {
+pub(super) fn wait_after(attempt: u32, turn: u64) -> Duration {
     let index = (attempt.saturating_sub(1) as usize).min(BETWEEN_ATTEMPTS.len() - 1);
     let base = BETWEEN_ATTEMPTS[index];
     let spread = base / 2;
@@ -57,7 +57,7 @@ fn fraction(turn: u64) -> f64 {
 
 /// The failures since it last worked of the processes that one user has of a server, or all together.
 #[derive(Debug, Default)]
-pub struct Health {
+pub(super) struct Health {
     failures: u32,
     until: Option<Instant>,
     /// Since when it is as it is: kept while the class of its failures stays the same.
@@ -70,7 +70,7 @@ pub struct Health {
 
 impl Health {
     /// It failed, for this reason.
-    pub fn failed(&mut self, reason: &str, wrote: Option<String>, class: Class) {
+    pub(super) fn failed(&mut self, reason: &str, wrote: Option<String>, class: Class) {
         let pause = BACKOFF[(self.failures as usize).min(BACKOFF.len() - 1)];
         let permanent = class == Class::Permanent;
         if self.failures == 0 || self.permanent != permanent {
@@ -84,23 +84,23 @@ impl Health {
     }
 
     /// Since when it fails in this way.
-    pub fn since(&self) -> Option<SystemTime> {
+    pub(super) fn since(&self) -> Option<SystemTime> {
         self.since
     }
 
     /// How long it is still left alone, if it is.
-    pub fn backing_off(&self) -> Option<Duration> {
+    pub(super) fn backing_off(&self) -> Option<Duration> {
         let left = self.until?.saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)
     }
 
     /// Whether it is left alone still.
-    pub fn is_backing_off(&self) -> bool {
+    pub(super) fn is_backing_off(&self) -> bool {
         self.backing_off().is_some()
     }
 
     /// What callers are told who get no process.
-    pub fn left_alone(&self) -> String {
+    pub(super) fn left_alone(&self) -> String {
         let why = self.whole_reason();
         match self.backing_off() {
             Some(left) => format!("it failed and is left alone for {} ms more: {why}", left.as_millis()),
@@ -109,12 +109,12 @@ impl Health {
     }
 
     /// Why it failed last.
-    pub fn reason(&self) -> &str {
+    pub(super) fn reason(&self) -> &str {
         &self.reason
     }
 
     /// The same, with what it wrote on its standard error.
-    pub fn whole_reason(&self) -> String {
+    pub(super) fn whole_reason(&self) -> String {
         match &self.wrote {
             Some(wrote) => format!("{}; it wrote: {wrote}", self.reason),
             None => self.reason.clone(),
@@ -122,14 +122,14 @@ impl Health {
     }
 
     /// Whether it failed in a way that stays.
-    pub fn is_permanent(&self) -> bool {
+    pub(super) fn is_permanent(&self) -> bool {
         self.permanent
     }
 }
 
 /// Finding out what a server offers that was never seen.
 #[derive(Debug, Default)]
-pub struct Discovery {
+pub(super) struct Discovery {
     begun: Option<Instant>,
     failures: u32,
     again: Option<Instant>,
@@ -137,23 +137,23 @@ pub struct Discovery {
 
 impl Discovery {
     /// Whether a process may be started for it now.
-    pub fn may_begin(&self) -> bool {
+    pub(super) fn may_begin(&self) -> bool {
         self.again.is_none_or(|again| again <= Instant::now())
     }
 
     /// A process is being started.
-    pub fn begin(&mut self) {
+    pub(super) fn begin(&mut self) {
         self.begun = Some(Instant::now());
     }
 
     /// Until when a list waits for it: the first time, and not for long.
-    pub fn worth_waiting(&self) -> Option<Instant> {
+    pub(super) fn worth_waiting(&self) -> Option<Instant> {
         let until = self.begun? + WORTH_WAITING;
         (self.failures == 0 && until > Instant::now()).then_some(until)
     }
 
     /// It failed: the next time comes later and later.
-    pub fn failed(&mut self) {
+    pub(super) fn failed(&mut self) {
         let pause = BETWEEN_DISCOVERIES * 2_u32.saturating_pow(self.failures.min(16));
         self.again = Some(Instant::now() + pause.min(MAX_BETWEEN_DISCOVERIES));
         self.failures = self.failures.saturating_add(1);

@@ -20,11 +20,11 @@ use serde_json::{Value, json};
 use super::lines::{LINE_LIMIT, LineBuffer, Piece};
 
 /// The protocol version that commands speak.
-pub const PROTOCOL_VERSION: &str = "2026-07-28";
+pub(crate) const PROTOCOL_VERSION: &str = "2026-07-28";
 
 /// A gate that a client can close for itself (DESIGN §5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gate {
+pub(crate) enum Gate {
     /// Colibri's own tools that change something.
     Write,
     /// Calls of external servers' tools.
@@ -32,7 +32,7 @@ pub enum Gate {
 }
 
 /// The first line of every connection: which gates stay closed for it, whatever the daemon allows.
-pub fn hello(narrow: &[Gate]) -> String {
+pub(crate) fn hello(narrow: &[Gate]) -> String {
     let name = |gate: &Gate| match gate {
         Gate::Write => "\"write\"",
         Gate::External => "\"external\"",
@@ -44,7 +44,7 @@ pub fn hello(narrow: &[Gate]) -> String {
 /// Why the daemon cannot be reached. The text says what to do.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.text())]
-pub struct Unavailable {
+pub(crate) struct Unavailable {
     /// Where it was looked for.
     pub socket: PathBuf,
     /// What the system said.
@@ -52,7 +52,7 @@ pub struct Unavailable {
 }
 
 /// How the daemon is started on this system.
-pub const START: &str = if cfg!(target_os = "freebsd") {
+pub(crate) const START: &str = if cfg!(target_os = "freebsd") {
     "service colibri_mcp start"
 } else {
     "colibri-mcpd"
@@ -60,7 +60,7 @@ pub const START: &str = if cfg!(target_os = "freebsd") {
 
 impl Unavailable {
     /// Whether the caller may not open the socket.
-    pub fn is_denied(&self) -> bool {
+    pub(crate) fn is_denied(&self) -> bool {
         self.source.kind() == io::ErrorKind::PermissionDenied
     }
 
@@ -85,7 +85,7 @@ impl Unavailable {
 }
 
 /// Opens the socket and sends the hello line.
-pub fn dial(socket: &Path, narrow: &[Gate]) -> Result<UnixStream, Unavailable> {
+pub(crate) fn dial(socket: &Path, narrow: &[Gate]) -> Result<UnixStream, Unavailable> {
     let explain = |source| Unavailable {
         socket: socket.to_owned(),
         source,
@@ -97,7 +97,7 @@ pub fn dial(socket: &Path, narrow: &[Gate]) -> Result<UnixStream, Unavailable> {
 
 /// Why a request has no result.
 #[derive(Debug, thiserror::Error)]
-pub enum RequestError {
+pub(crate) enum RequestError {
     /// The connection ended before the answer.
     #[error("colibri-mcpd closed the connection before it answered {method}: {source}. Its log says why")]
     Lost {
@@ -132,7 +132,7 @@ pub enum RequestError {
 
 /// How far a request has come (`notifications/progress`).
 #[derive(Debug, Default, Deserialize)]
-pub struct Progress {
+pub(crate) struct Progress {
     /// The request's, which is its id.
     #[serde(rename = "progressToken")]
     pub token: u64,
@@ -149,7 +149,7 @@ pub struct Progress {
 
 /// What the daemon says of its own.
 #[derive(Debug, Default, Deserialize)]
-pub struct ProgressMeta {
+pub(crate) struct ProgressMeta {
     /// The id by which the call is approved for which it waits.
     #[serde(rename = "org.colibri/approval")]
     pub approval: Option<String>,
@@ -157,7 +157,7 @@ pub struct ProgressMeta {
 
 /// The result of a `tools/call`.
 #[derive(Debug)]
-pub struct ToolResult {
+pub(crate) struct ToolResult {
     /// The whole result, as it came.
     pub raw: Box<RawValue>,
     /// The tool says that it failed.
@@ -172,12 +172,12 @@ pub struct ToolResult {
 
 impl ToolResult {
     /// The code of the daemon's own error, if it is one.
-    pub fn own_code(&self) -> Option<&str> {
+    pub(crate) fn own_code(&self) -> Option<&str> {
         self.own_code.as_deref()
     }
 
     /// What a person reads: the texts, without the copy of the structured content that many tools add for old clients.
-    pub fn readable(&self) -> String {
+    pub(crate) fn readable(&self) -> String {
         let structured = self.structured.as_ref().map(|structured| structured.get());
         let texts = self.texts.iter().map(String::as_str);
         let other: Vec<_> = texts.filter(|text| Some(*text) != structured).collect();
@@ -191,7 +191,7 @@ impl ToolResult {
 
 /// A connection for commands: one request at a time, blocking.
 #[derive(Debug)]
-pub struct Connection {
+pub(crate) struct Connection {
     stream: UnixStream,
     buffer: LineBuffer,
     current: Arc<AtomicU64>,
@@ -199,14 +199,14 @@ pub struct Connection {
 
 /// Cancels whatever request a connection waits for, from another thread.
 #[derive(Debug)]
-pub struct Canceller {
+pub(crate) struct Canceller {
     stream: UnixStream,
     current: Arc<AtomicU64>,
 }
 
 impl Canceller {
     /// Sends `notifications/cancelled` for the request in flight.
-    pub fn cancel(&mut self) -> io::Result<()> {
+    pub(crate) fn cancel(&mut self) -> io::Result<()> {
         let cancelled = json!({
             "jsonrpc": "2.0",
             "method": "notifications/cancelled",
@@ -216,15 +216,18 @@ impl Canceller {
     }
 
     /// Closes the connection: who waits for an answer is told that it is lost.
-    pub fn hang_up(&self) {
+    pub(crate) fn hang_up(&self) {
         // A connection that is closed already is as it should be.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
+/// Is told the request's id, and a notification's name and parameters.
+pub(crate) type OnNotification<'a, E> = dyn FnMut(u64, &str, &RawValue) -> Result<ControlFlow<()>, E> + 'a;
+
 impl Connection {
     /// Connects and says hello.
-    pub fn open(socket: &Path, narrow: &[Gate]) -> Result<Connection, Unavailable> {
+    pub(crate) fn open(socket: &Path, narrow: &[Gate]) -> Result<Connection, Unavailable> {
         Ok(Connection {
             stream: dial(socket, narrow)?,
             buffer: LineBuffer::new(LINE_LIMIT),
@@ -233,7 +236,7 @@ impl Connection {
     }
 
     /// A handle to cancel requests with.
-    pub fn canceller(&self) -> io::Result<Canceller> {
+    pub(crate) fn canceller(&self) -> io::Result<Canceller> {
         Ok(Canceller {
             stream: self.stream.try_clone()?,
             current: self.current.clone(),
@@ -241,13 +244,13 @@ impl Connection {
     }
 
     /// Sends a request and waits for its result.
-    pub fn request(&mut self, method: &str, params: &impl Serialize) -> Result<Box<RawValue>, RequestError> {
+    pub(crate) fn request(&mut self, method: &str, params: &impl Serialize) -> Result<Box<RawValue>, RequestError> {
         let answer: Result<_, RequestError> = self.listen(method, params, |_, _, _| Ok(ControlFlow::Continue(())));
         answer?.ok_or_else(|| unreadable(method, "there is none"))
     }
 
     /// Sends a request and waits for its result, read and as it came.
-    pub fn ask<T: DeserializeOwned>(
+    pub(crate) fn ask<T: DeserializeOwned>(
         &mut self,
         method: &str,
         params: &impl Serialize,
@@ -258,7 +261,7 @@ impl Connection {
 
     /// Sends a request, hands over what the daemon tells meanwhile (the request's id, the notification's name and
     /// parameters), and waits for its result. `None`: whoever was told has had enough.
-    pub fn listen<E: From<RequestError>>(
+    pub(crate) fn listen<E: From<RequestError>>(
         &mut self,
         method: &str,
         params: &impl Serialize,
@@ -301,7 +304,7 @@ impl Connection {
     }
 
     /// Calls a tool by its exposed name.
-    pub fn call_tool(
+    pub(crate) fn call_tool(
         &mut self,
         name: &str,
         arguments: &RawValue,
@@ -326,7 +329,7 @@ impl Connection {
     }
 
     /// Calls one of Colibri's own tools; its structured content, read and as it came.
-    pub fn own_tool<T: DeserializeOwned>(
+    pub(crate) fn own_tool<T: DeserializeOwned>(
         &mut self,
         name: &str,
         arguments: &Value,
@@ -344,11 +347,11 @@ impl Connection {
 }
 
 /// Reads what the daemon said, in an answer to `method` or before it.
-pub fn read<'a, T: Deserialize<'a>>(method: &str, raw: &'a RawValue) -> Result<T, RequestError> {
+pub(crate) fn read<'a, T: Deserialize<'a>>(method: &str, raw: &'a RawValue) -> Result<T, RequestError> {
     serde_json::from_str(raw.get()).map_err(|error| unreadable(method, error))
 }
 
-pub fn unreadable(method: &str, why: impl ToString) -> RequestError {
+pub(crate) fn unreadable(method: &str, why: impl ToString) -> RequestError {
     RequestError::Unreadable {
         method: method.to_owned(),
         why: why.to_string(),

@@ -10,7 +10,7 @@ use colibri_trail::ProofError;
 
 /// Why a command did not succeed. Each has its exit status, as in sysexits(3) where that has one.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub(crate) enum Failure {
     /// The tool answered that it failed, and its answer has been printed.
     #[error("the tool answered with an error")]
     ToolError,
@@ -61,12 +61,12 @@ pub enum Failure {
 
 impl Failure {
     /// `EX_USAGE`
-    pub const USAGE: u8 = 64;
+    pub(crate) const USAGE: u8 = 64;
     /// `EX_UNAVAILABLE`
-    pub const UNAVAILABLE: u8 = 69;
+    pub(crate) const UNAVAILABLE: u8 = 69;
 
     /// The exit status.
-    pub fn exit_code(&self) -> u8 {
+    pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Failure::ToolError | Failure::Request(RequestError::Tool(_) | RequestError::InputRequired) => 1,
             Failure::Usage(_) => Self::USAGE,
@@ -91,7 +91,7 @@ impl Failure {
 }
 
 /// Says why a command failed, and returns the exit status.
-pub fn finish(outcome: Result<ExitCode, Failure>) -> ExitCode {
+pub(crate) fn finish(outcome: Result<ExitCode, Failure>) -> ExitCode {
     match outcome {
         Ok(code) => code,
         // `colibri-mcp tools | head` is no failure.

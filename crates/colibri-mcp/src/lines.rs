@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 
 /// Longest line either way, its newline not counted: 16 MiB, the daemon's own frame limit (DESIGN §3).
-pub const LINE_LIMIT: usize = 16 * 1024 * 1024;
+pub(crate) const LINE_LIMIT: usize = 16 * 1024 * 1024;
 
 /// What a buffer begins with: most bridges are idle.
 const SMALL: usize = 8 * 1024;
@@ -14,7 +14,7 @@ const LARGE: usize = 1024 * 1024;
 
 /// Bytes read and not yet passed on. Complete lines are handed out where they lie, many at once.
 #[derive(Debug)]
-pub struct LineBuffer {
+pub(crate) struct LineBuffer {
     bytes: Vec<u8>,
     filled: usize,
     /// The last read left no room.
@@ -25,7 +25,7 @@ pub struct LineBuffer {
 
 /// What one read brought.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Piece<'a> {
+pub(crate) enum Piece<'a> {
     /// One line or more, each with its newline. [`LineBuffer::consume`] them before the next read.
     Lines(&'a [u8]),
     /// No line has ended yet.
@@ -38,7 +38,7 @@ pub enum Piece<'a> {
 
 impl LineBuffer {
     /// An empty buffer for lines of at most `limit` bytes.
-    pub fn new(limit: usize) -> LineBuffer {
+    pub(crate) fn new(limit: usize) -> LineBuffer {
         LineBuffer {
             bytes: vec![0; SMALL.min(limit + 1)],
             filled: 0,
@@ -49,7 +49,7 @@ impl LineBuffer {
     }
 
     /// Reads once (again if interrupted) and says what is there now.
-    pub fn read(&mut self, from: &mut impl Read) -> io::Result<Piece<'_>> {
+    pub(crate) fn read(&mut self, from: &mut impl Read) -> io::Result<Piece<'_>> {
         if self.filled == self.bytes.len() || self.full && self.bytes.len() < BUSY {
             self.bytes.resize((self.bytes.len() * 2).min(self.limit + 1), 0);
         }
@@ -92,7 +92,7 @@ impl LineBuffer {
     }
 
     /// Forgets the first `length` bytes: the lines that [`LineBuffer::read`] returned, once they are dealt with.
-    pub fn consume(&mut self, length: usize) {
+    pub(crate) fn consume(&mut self, length: usize) {
         self.bytes.copy_within(length..self.filled, 0);
         self.filled -= length;
         if self.bytes.len() > LARGE && self.filled < SMALL {
@@ -108,7 +108,7 @@ impl LineBuffer {
 }
 
 /// The lines of a piece that ends with a newline, with their ranges, newlines included.
-pub fn each_line(piece: &[u8]) -> impl Iterator<Item = (std::ops::Range<usize>, &[u8])> {
+pub(crate) fn each_line(piece: &[u8]) -> impl Iterator<Item = (std::ops::Range<usize>, &[u8])> {
     let mut start = 0;
     memchr::memchr_iter(b'\n', piece).map(move |newline| {
         let range = start..newline + 1;

@@ -35,7 +35,7 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> Failure {
 ///
 /// # Errors
 /// Where the file is not there (an own one may be missing), cannot be read, or holds no key.
-pub fn verifier(state_dir: &Path, file: Option<&Path>) -> Result<Option<Verifier>, Failure> {
+pub(crate) fn verifier(state_dir: &Path, file: Option<&Path>) -> Result<Option<Verifier>, Failure> {
     let own = verifier_path(state_dir);
     let path = file.unwrap_or(&own);
     // A key that somebody names may come through a pipe; one in the daemon's directory must not hold who reads it.
@@ -67,7 +67,7 @@ const UNVOUCHED: u8 = 2;
 ///
 /// # Errors
 /// Where trail, log, note or key cannot be read.
-pub fn print_verify(
+pub(crate) fn print_verify(
     state_dir: &Path,
     archive: Option<&Path>,
     log: Option<&Path>,
@@ -192,7 +192,7 @@ fn print_vouchers(report: &Report, out: &mut dyn Write) -> io::Result<()> {
 ///
 /// # Errors
 /// Where the trail cannot be read, a time is none, or it knows nothing of the server that is asked for.
-pub fn print_show(
+pub(crate) fn print_show(
     dir: &Path,
     filter: &Filter,
     last: Option<usize>,
@@ -313,7 +313,7 @@ fn one_line(record: &Shown<'_>, users: &mut HashMap<u32, String>) -> String {
 ///
 /// # Errors
 /// Where there is no such record, or no seal after it.
-pub fn print_prove(dir: &Path, n: u64, out: &mut dyn Write) -> Result<(), Failure> {
+pub(crate) fn print_prove(dir: &Path, n: u64, out: &mut dyn Write) -> Result<(), Failure> {
     let proof = prove(dir, n)?;
     writeln!(
         out,
@@ -327,7 +327,7 @@ pub fn print_prove(dir: &Path, n: u64, out: &mut dyn Write) -> Result<(), Failur
 ///
 /// # Errors
 /// Where the file cannot be read or the proof does not hold.
-pub fn print_check_proof(
+pub(crate) fn print_check_proof(
     file: &Path,
     root: Option<&str>,
     key: Option<&Verifier>,
@@ -352,7 +352,7 @@ pub fn print_check_proof(
 ///
 /// # Errors
 /// Where the trail cannot be read or a time is none.
-pub fn print_stats(dir: &Path, filter: &Filter, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+pub(crate) fn print_stats(dir: &Path, filter: &Filter, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
     check_times(filter)?;
     let stats = stats(dir, filter).map_err(at(dir))?;
     if stats.rows.is_empty() {
@@ -423,7 +423,7 @@ fn stats_table(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
 ///
 /// # Errors
 /// Where the directory cannot be read.
-pub fn print_segments(dir: &Path, out: &mut dyn Write) -> Result<(), Failure> {
+pub(crate) fn print_segments(dir: &Path, out: &mut dyn Write) -> Result<(), Failure> {
     for name in sealed_segments(dir).map_err(at(dir))? {
         writeln!(out, "{name}")?;
     }
@@ -435,7 +435,7 @@ pub fn print_segments(dir: &Path, out: &mut dyn Write) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Where there is no such segment or it cannot be read.
-pub fn export(dir: &Path, name: &str, seal: bool, out: &mut dyn Write) -> Result<(), Failure> {
+pub(crate) fn export(dir: &Path, name: &str, seal: bool, out: &mut dyn Write) -> Result<(), Failure> {
     let unknown = || {
         Failure::Data(format!(
             "{name:?} is not the name of a complete segment; `colibri-mcp trail segments` lists them"
@@ -460,7 +460,7 @@ pub fn export(dir: &Path, name: &str, seal: bool, out: &mut dyn Write) -> Result
 ///
 /// # Errors
 /// Where a segment cannot be read or removed.
-pub fn print_drop(state_dir: &Path, keep_days: u32, out: &mut dyn Write) -> Result<(), Failure> {
+pub(crate) fn print_drop(state_dir: &Path, keep_days: u32, out: &mut dyn Write) -> Result<(), Failure> {
     let dir = directory(state_dir);
     let keep = Duration::from_secs(u64::from(keep_days) * 86_400);
     let dropped = drop_segments(&dir, keep, SystemTime::now()).map_err(at(&dir))?;

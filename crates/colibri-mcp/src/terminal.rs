@@ -14,7 +14,7 @@ use colibri_text::visible;
 const WIDTH: u16 = 80;
 
 /// Writes to stdout, with a newline. A reader that has gone is a [`Failure`], not a panic.
-pub fn print(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     writeln!(out, "{text}")?;
     Ok(out.flush()?)
@@ -22,7 +22,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
 
 /// How a cell is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Style {
+pub(crate) enum Style {
     /// Nothing particular.
     Plain,
     /// All is well.
@@ -35,13 +35,13 @@ pub enum Style {
 
 /// A table without lines, as wide as the terminal at most.
 #[derive(Debug)]
-pub struct Table {
+pub(crate) struct Table {
     table: comfy_table::Table,
 }
 
 impl Table {
     /// A table with these headings.
-    pub fn new(headings: &[&str]) -> Table {
+    pub(crate) fn new(headings: &[&str]) -> Table {
         let mut table = comfy_table::Table::new();
         table
             .load_style(comfy_table::presets::NOTHING)
@@ -63,7 +63,7 @@ impl Table {
     }
 
     /// Adds a row. Unsafe characters are escaped here, so no caller can forget it.
-    pub fn row(&mut self, cells: &[(&str, Style)]) {
+    pub(crate) fn row(&mut self, cells: &[(&str, Style)]) {
         let cells: Vec<Cell> = cells
             .iter()
             .map(|(text, style)| {
@@ -80,7 +80,7 @@ impl Table {
     }
 
     /// The table's text, without spaces at line ends.
-    pub fn text(&mut self) -> String {
+    pub(crate) fn text(&mut self) -> String {
         if let Some(first) = self.table.column_mut(0) {
             first.set_padding((0, 1));
         }
@@ -93,13 +93,13 @@ impl Table {
 }
 
 /// The columns of whatever reads what is written here, if somebody says how many there are.
-pub fn columns() -> Option<u16> {
+pub(crate) fn columns() -> Option<u16> {
     std::env::var("COLUMNS").ok()?.parse().ok()
 }
 
 /// A user's name on this machine, or the number where there is none: what is shown may come from another machine, and a
 /// look-up that fails is no reason to show nothing.
-pub fn user(uid: u32) -> String {
+pub(crate) fn user(uid: u32) -> String {
     match User::from_uid(uid.into()) {
         Ok(Some(user)) => user.name,
         Ok(None) | Err(_) => uid.to_string(),
@@ -107,7 +107,7 @@ pub fn user(uid: u32) -> String {
 }
 
 /// More of an event of the trail: ` key=value` for each.
-pub fn details(details: &BTreeMap<String, Value>) -> String {
+pub(crate) fn details(details: &BTreeMap<String, Value>) -> String {
     let one = |(key, value): (&String, &Value)| match value {
         Value::String(text) => format!(" {key}={text}"),
         other => format!(" {key}={other}"),
@@ -116,7 +116,7 @@ pub fn details(details: &BTreeMap<String, Value>) -> String {
 }
 
 /// `1 server`, `2 servers`.
-pub fn counted(number: u64, what: &str) -> String {
+pub(crate) fn counted(number: u64, what: &str) -> String {
     let ending = match (number, what.ends_with('s')) {
         (1, _) => "",
         (_, true) => "es",
@@ -126,7 +126,7 @@ pub fn counted(number: u64, what: &str) -> String {
 }
 
 /// What stands for text that was cut off. Not every terminal has the usual character.
-pub fn mark() -> &'static str {
+pub(crate) fn mark() -> &'static str {
     mark_in(|name| std::env::var(name).ok())
 }
 
@@ -146,7 +146,7 @@ fn mark_in(variable: impl Fn(&str) -> Option<String>) -> &'static str {
 }
 
 /// Seconds as people say them.
-pub fn duration(seconds: u64) -> String {
+pub(crate) fn duration(seconds: u64) -> String {
     match seconds {
         0..=119 => format!("{seconds} s"),
         120..=7199 => format!("{} min", seconds / 60),
@@ -156,7 +156,7 @@ pub fn duration(seconds: u64) -> String {
 }
 
 /// Bytes as people say them.
-pub fn bytes(bytes: u64) -> String {
+pub(crate) fn bytes(bytes: u64) -> String {
     let digits = bytes.to_string();
     let groups: Vec<_> = digits
         .as_bytes()

@@ -107,7 +107,7 @@ impl<E> Registry<E> {
     /// The first thing that is wrong, with its place: whatever [`Document::parse`] refuses, an unknown key, a
     /// value of the wrong kind or out of range, an id in both `servers` and `mcpServers`, a key that does not go with
     /// another. One bad entry refuses the whole file, since a mistake may be in what was to be its jail; but one
-    /// without a jail, as it is pasted from an editor, is refused alone: see [`is_from_an_editor`].
+    /// without a jail, as it is pasted from an editor, is refused alone.
     pub fn parse_with(
         bytes: &[u8],
         file: &str,

@@ -248,7 +248,7 @@ impl Verifier {
 
 /// A checkpoint as written, its signatures not looked at.
 #[derive(Debug)]
-pub struct Checkpoint<'a> {
+pub(crate) struct Checkpoint<'a> {
     text: &'a str,
     signatures: &'a str,
     /// The log it speaks of.
@@ -264,7 +264,7 @@ impl<'a> Checkpoint<'a> {
     ///
     /// # Errors
     /// Where they are not there or something follows them that is not a signature.
-    pub fn parse(note: &'a str) -> Result<Self, NoteError> {
+    pub(crate) fn parse(note: &'a str) -> Result<Self, NoteError> {
         let at = note
             .rfind("\n\n")
             .ok_or(NoteError::Form("no empty line before the signatures"))?;

@@ -1,5 +1,7 @@
 //! What a hostile caller sets before execve(2): system calls of the tests.
 
+#![allow(unsafe_code, reason = "hostile callers do what no safe library offers")]
+
 use std::ffi::c_int;
 use std::os::unix::process::CommandExt;
 use std::process::Command;

@@ -9,42 +9,42 @@ use super::kernel::c_string;
 
 /// The parameters of jail_set(2), jail_get(2) or nmount(2): names and values, in order.
 #[derive(Default)]
-pub struct Parameters(Vec<(CString, Vec<u8>)>);
+pub(crate) struct Parameters(Vec<(CString, Vec<u8>)>);
 
 impl Parameters {
     /// None yet.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// A name with the bytes of its value, which the kernel may overwrite.
-    pub fn bytes(mut self, name: &str, value: Vec<u8>) -> Result<Self, Errno> {
+    pub(crate) fn bytes(mut self, name: &str, value: Vec<u8>) -> Result<Self, Errno> {
         self.0.push((c_string(name)?, value));
         Ok(self)
     }
 
     /// A string.
-    pub fn text(self, name: &str, value: &str) -> Result<Self, Errno> {
+    pub(crate) fn text(self, name: &str, value: &str) -> Result<Self, Errno> {
         self.bytes(name, c_string(value)?.into_bytes_with_nul())
     }
 
     /// A number.
-    pub fn number(self, name: &str, value: c_int) -> Result<Self, Errno> {
+    pub(crate) fn number(self, name: &str, value: c_int) -> Result<Self, Errno> {
         self.bytes(name, value.to_ne_bytes().to_vec())
     }
 
     /// A name alone, which is what a boolean is.
-    pub fn flag(self, name: &str) -> Result<Self, Errno> {
+    pub(crate) fn flag(self, name: &str) -> Result<Self, Errno> {
         self.bytes(name, Vec::new())
     }
 
     /// Room for a string that the kernel writes.
-    pub fn room(self, name: &str, size: usize) -> Result<Self, Errno> {
+    pub(crate) fn room(self, name: &str, size: usize) -> Result<Self, Errno> {
         self.bytes(name, vec![0; size])
     }
 
     /// The string that now stands in a parameter.
-    pub fn read_text(&self, name: &str) -> String {
+    pub(crate) fn read_text(&self, name: &str) -> String {
         let bytes = self
             .0
             .iter()
@@ -55,7 +55,7 @@ impl Parameters {
     }
 
     /// The number that now stands in a parameter.
-    pub fn read_number(&self, name: &str) -> Option<c_int> {
+    pub(crate) fn read_number(&self, name: &str) -> Option<c_int> {
         let (_, bytes) = self.0.iter().find(|(n, _)| n.as_bytes() == name.as_bytes())?;
         Some(c_int::from_ne_bytes(bytes.get(..4)?.try_into().ok()?))
     }
@@ -83,36 +83,36 @@ impl Parameters {
 }
 
 /// sys/jail.h (15): returns a descriptor that owns the jail.
-pub const JAIL_OWN_DESC: c_int = 0x80;
+pub(crate) const JAIL_OWN_DESC: c_int = 0x80;
 
 /// jail_set(2). Returns the jail's id.
-pub fn jail_set(parameters: &mut Parameters, flags: c_int) -> Result<c_int, Errno> {
+pub(crate) fn jail_set(parameters: &mut Parameters, flags: c_int) -> Result<c_int, Errno> {
     let mut vectors = parameters.vectors();
     // SAFETY: the vectors point into `parameters`, which lives through the call and is ours to write.
     Errno::result(unsafe { libc::jail_set(vectors.as_mut_ptr(), vectors.len() as c_uint, flags) })
 }
 
 /// jail_get(2). Returns the jail's id.
-pub fn jail_get(parameters: &mut Parameters, flags: c_int) -> Result<c_int, Errno> {
+pub(crate) fn jail_get(parameters: &mut Parameters, flags: c_int) -> Result<c_int, Errno> {
     let mut vectors = parameters.vectors();
     // SAFETY: as for jail_set.
     Errno::result(unsafe { libc::jail_get(vectors.as_mut_ptr(), vectors.len() as c_uint, flags) })
 }
 
 /// jail_attach(2): puts this process into a jail.
-pub fn jail_attach(jid: c_int) -> Result<(), Errno> {
+pub(crate) fn jail_attach(jid: c_int) -> Result<(), Errno> {
     // SAFETY: takes a number.
     Errno::result(unsafe { libc::jail_attach(jid) }).map(drop)
 }
 
 /// jail_remove(2): ends a jail and kills all that is in it.
-pub fn jail_remove(jid: c_int) -> Result<(), Errno> {
+pub(crate) fn jail_remove(jid: c_int) -> Result<(), Errno> {
     // SAFETY: takes a number.
     Errno::result(unsafe { libc::jail_remove(jid) }).map(drop)
 }
 
 /// Takes a descriptor that jail_set(2) has made, and sets it close-on-exec, which the kernel does not.
-pub fn take_descriptor(fd: c_int) -> Result<OwnedFd, Errno> {
+pub(crate) fn take_descriptor(fd: c_int) -> Result<OwnedFd, Errno> {
     // SAFETY: the kernel has just made it for this process, and nobody else has it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC))?;
@@ -120,7 +120,7 @@ pub fn take_descriptor(fd: c_int) -> Result<OwnedFd, Errno> {
 }
 
 /// nmount(2).
-pub fn nmount(parameters: &mut Parameters, flags: c_int) -> Result<(), Errno> {
+pub(crate) fn nmount(parameters: &mut Parameters, flags: c_int) -> Result<(), Errno> {
     let mut vectors = parameters.vectors();
     // SAFETY: as for jail_set.
     Errno::result(unsafe { libc::nmount(vectors.as_mut_ptr(), vectors.len() as c_uint, flags) }).map(drop)
@@ -128,7 +128,7 @@ pub fn nmount(parameters: &mut Parameters, flags: c_int) -> Result<(), Errno> {
 
 /// A mounted file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mounted {
+pub(crate) struct Mounted {
     /// `f_fsid`.
     pub fsid: [i32; 2],
     /// Its type.
@@ -154,7 +154,7 @@ impl Mounted {
 }
 
 /// The file system that a descriptor lies on.
-pub fn mounted_at(fd: BorrowedFd<'_>) -> Result<Mounted, Errno> {
+pub(crate) fn mounted_at(fd: BorrowedFd<'_>) -> Result<Mounted, Errno> {
     // SAFETY: an all-zero statfs is valid, and the call writes no more than one.
     let found = unsafe {
         let mut found: libc::statfs = std::mem::zeroed();
@@ -165,7 +165,7 @@ pub fn mounted_at(fd: BorrowedFd<'_>) -> Result<Mounted, Errno> {
 }
 
 /// Every mounted file system.
-pub fn all_mounted() -> Result<Vec<Mounted>, Errno> {
+pub(crate) fn all_mounted() -> Result<Vec<Mounted>, Errno> {
     const MNT_NOWAIT: c_int = 2;
     // SAFETY: a null buffer asks for the number; then the buffer has room for as many bytes as are told, and only the
     // entries that the kernel says it wrote are looked at.
@@ -179,7 +179,7 @@ pub fn all_mounted() -> Result<Vec<Mounted>, Errno> {
 }
 
 /// unmount(2) by file system id.
-pub fn unmount(fsid: [i32; 2], force: bool) -> Result<(), Errno> {
+pub(crate) fn unmount(fsid: [i32; 2], force: bool) -> Result<(), Errno> {
     let name = c_string(&format!("FSID:{}:{}", fsid[0], fsid[1]))?;
     let flags = libc::MNT_BYFSID | if force { libc::MNT_FORCE } else { 0 };
     // SAFETY: a C string that lives through the call.
@@ -211,7 +211,7 @@ const IOC_INOUT: u64 = 0xc000_0000;
 
 /// Adds a rule to a set of devfs(8): hides everything, or shows what matches the pattern. A rule of this number that is
 /// there already stays.
-pub fn devfs_add_rule(devfs: BorrowedFd<'_>, set: u16, number: u16, show: Option<&str>) -> Result<(), Errno> {
+pub(crate) fn devfs_add_rule(devfs: BorrowedFd<'_>, set: u16, number: u16, show: Option<&str>) -> Result<(), Errno> {
     const MAGIC: u32 = 0xdb0a_087a;
     let mut rule = DevfsRule {
         magic: MAGIC,
@@ -238,7 +238,7 @@ pub fn devfs_add_rule(devfs: BorrowedFd<'_>, set: u16, number: u16, show: Option
 }
 
 /// Makes a devfs mount follow a set, now and for devices that appear later.
-pub fn devfs_use_set(devfs: BorrowedFd<'_>, set: u16) -> Result<(), Errno> {
+pub(crate) fn devfs_use_set(devfs: BorrowedFd<'_>, set: u16) -> Result<(), Errno> {
     for number in [10, 11] {
         let request = ioctl_number(IOC_IN, number, std::mem::size_of::<u16>());
         let mut set = set;

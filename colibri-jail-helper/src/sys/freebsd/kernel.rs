@@ -17,7 +17,7 @@ pub(super) fn c_string(text: &str) -> Result<CString, Errno> {
 }
 
 /// A number that sysctl(3) knows by name; `None` if it does not.
-pub fn sysctl_number(name: &str) -> Option<c_int> {
+pub(crate) fn sysctl_number(name: &str) -> Option<c_int> {
     let name = c_string(name).ok()?;
     let mut value: c_int = 0;
     let mut size = std::mem::size_of::<c_int>();
@@ -35,7 +35,7 @@ pub fn sysctl_number(name: &str) -> Option<c_int> {
 }
 
 /// Whether sysctl(3) knows the name, whatever its value.
-pub fn sysctl_exists(name: &str) -> bool {
+pub(crate) fn sysctl_exists(name: &str) -> bool {
     oid_of(name).is_ok()
 }
 
@@ -67,7 +67,7 @@ pub(super) fn sysctl_read(oid: &[c_int], buffer: &mut [u8]) -> Result<usize, Err
 
 /// The names below a node of sysctl(3), as the kernel has them, in its order. The first two numbers of the object ids
 /// are those of sysctl(8): {0, 1} gives a name, {0, 2} what comes next.
-pub fn sysctl_names_below(node: &str) -> Result<Vec<String>, Errno> {
+pub(crate) fn sysctl_names_below(node: &str) -> Result<Vec<String>, Errno> {
     let mut names = Vec::new();
     let mut at = oid_of(node)?;
     let prefix = format!("{node}.");
@@ -97,7 +97,7 @@ pub fn sysctl_names_below(node: &str) -> Result<Vec<String>, Errno> {
 
 /// A process, as far as sweeping needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Process {
+pub(crate) struct Process {
     /// Its id.
     pub pid: i32,
     /// The session whose mark it bears.
@@ -114,7 +114,7 @@ fn marked(class: &[c_char], name: &[c_char]) -> Option<SessionId> {
 }
 
 /// Every process, zombies left out.
-pub fn processes() -> Result<Vec<Process>, Errno> {
+pub(crate) fn processes() -> Result<Vec<Process>, Errno> {
     const KERN_PROC_PROC: c_int = 8;
     const ZOMBIE: c_char = 5;
     let oid = [libc::CTL_KERN, libc::KERN_PROC, KERN_PROC_PROC, 0];
@@ -148,7 +148,7 @@ pub fn processes() -> Result<Vec<Process>, Errno> {
 }
 
 /// Adds a resource rule, rctl(8) grammar.
-pub fn add_resource_rule(rule: &str) -> Result<(), Errno> {
+pub(crate) fn add_resource_rule(rule: &str) -> Result<(), Errno> {
     let rule = c_string(rule)?;
     let size = rule.as_bytes_with_nul().len();
     // SAFETY: pointer and size are of one C string; no output is asked for.
@@ -156,7 +156,7 @@ pub fn add_resource_rule(rule: &str) -> Result<(), Errno> {
 }
 
 /// Removes all resource rules that match.
-pub fn remove_resource_rules(filter: &str) -> Result<(), Errno> {
+pub(crate) fn remove_resource_rules(filter: &str) -> Result<(), Errno> {
     let filter = c_string(filter)?;
     let size = filter.as_bytes_with_nul().len();
     // SAFETY: as for add_resource_rule.
@@ -164,7 +164,7 @@ pub fn remove_resource_rules(filter: &str) -> Result<(), Errno> {
 }
 
 /// The resource rules that match.
-pub fn resource_rules(filter: &str) -> Result<Vec<String>, Errno> {
+pub(crate) fn resource_rules(filter: &str) -> Result<Vec<String>, Errno> {
     let filter = c_string(filter)?;
     let size = filter.as_bytes_with_nul().len();
     let mut output = vec![0u8; 1 << 20];

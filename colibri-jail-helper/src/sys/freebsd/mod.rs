@@ -11,15 +11,15 @@ use nix::sys::signal::Signal;
 mod jail;
 mod kernel;
 
-pub use jail::*;
-pub use kernel::*;
+pub(crate) use jail::*;
+pub(crate) use kernel::*;
 use kernel::{c_string, sysctl_read};
 
 /// A resource of setrlimit(2), as libc types it here.
-pub type Resource = c_int;
+pub(crate) type Resource = c_int;
 
 /// Every limit that is inherited.
-pub const RESOURCES: &[Resource] = &[
+pub(crate) const RESOURCES: &[Resource] = &[
     libc::RLIMIT_CPU,
     libc::RLIMIT_FSIZE,
     libc::RLIMIT_DATA,
@@ -42,13 +42,13 @@ pub const RESOURCES: &[Resource] = &[
 const RLIMIT_PIPEBUF: Resource = 15;
 
 /// The limits that a kernel which is still in use does not know.
-pub const YOUNG: &[Resource] = &[RLIMIT_PIPEBUF];
+pub(crate) const YOUNG: &[Resource] = &[RLIMIT_PIPEBUF];
 
 /// The last signal's number (`_SIG_MAXSIG` of sys/_sigset.h).
-pub const MAX_SIGNAL: c_int = 128;
+pub(crate) const MAX_SIGNAL: c_int = 128;
 
 /// Root can lift every limit here.
-pub const HARMLESS: &[Resource] = &[];
+pub(crate) const HARMLESS: &[Resource] = &[];
 
 /// The ABI note that the kernel reads a program's FreeBSD version from (sys/elf_common.h, NT_FREEBSD_ABI_TAG). zig's
 /// link drops the one of crt1, and without it the kernel takes the program for one of FreeBSD 2 and changes signals.
@@ -82,7 +82,7 @@ unsafe extern "C" {
 }
 
 /// Forgets the environment: nothing that a caller put there is ever read.
-pub fn clear_environment() -> Result<(), Errno> {
+pub(crate) fn clear_environment() -> Result<(), Errno> {
     // SAFETY: one thread, and no reference into the environment is held; an empty environment is a null pointer, as
     // getenv(3) and environ(7) allow.
     unsafe { environ = std::ptr::null_mut() };
@@ -104,26 +104,26 @@ fn procctl<T>(command: c_int, argument: *mut T) -> Result<(), Errno> {
 }
 
 /// Whether this process, and all it starts, is barred from gaining privilege by a set-user-ID bit.
-pub fn is_barred_from_privilege() -> Result<bool, Errno> {
+pub(crate) fn is_barred_from_privilege() -> Result<bool, Errno> {
     let mut state: c_int = 0;
     procctl(libc::PROC_NO_NEW_PRIVS_STATUS, &mut state)?;
     Ok(state == libc::PROC_NO_NEW_PRIVS_ENABLE)
 }
 
 /// Bars this process, and all it starts, from gaining privilege by execve(2).
-pub fn bar_from_privilege() -> Result<(), Errno> {
+pub(crate) fn bar_from_privilege() -> Result<(), Errno> {
     let mut on = libc::PROC_NO_NEW_PRIVS_ENABLE;
     procctl(libc::PROC_NO_NEW_PRIVS_CTL, &mut on)
 }
 
 /// Sets the signal that this process gets when its parent dies; `None`: no signal.
-pub fn signal_on_parent_death(signal: Option<Signal>) -> Result<(), Errno> {
+pub(crate) fn signal_on_parent_death(signal: Option<Signal>) -> Result<(), Errno> {
     let mut number: c_int = signal.map_or(0, |signal| signal as c_int);
     procctl(libc::PROC_PDEATHSIG_CTL, &mut number)
 }
 
 /// Switches off tracing and core dumps of this process and all it starts, execve(2) included.
-pub fn bar_tracing() -> Result<(), Errno> {
+pub(crate) fn bar_tracing() -> Result<(), Errno> {
     let mut off = libc::PROC_TRACE_CTL_DISABLE_EXEC;
     procctl(libc::PROC_TRACE_CTL, &mut off)
 }
@@ -131,7 +131,7 @@ pub fn bar_tracing() -> Result<(), Errno> {
 /// Marks this process, and everything below it, as a session's: login class and login name, which only root can change.
 /// The kernel tells 17 bytes of each, so the name is the session's sixteen digits and nothing else. The caller leads a
 /// session of its own: a login name is its whole session's.
-pub fn mark(session: &SessionId) -> Result<(), Errno> {
+pub(crate) fn mark(session: &SessionId) -> Result<(), Errno> {
     let (class, name) = (c_string(&session.mark())?, c_string(session.as_str())?);
     // SAFETY: C strings that live through the calls.
     unsafe {
@@ -141,7 +141,7 @@ pub fn mark(session: &SessionId) -> Result<(), Errno> {
 }
 
 /// Goes back to the ordinary scheduling class, priority and processors.
-pub fn reset_scheduling() -> Result<(), Errno> {
+pub(crate) fn reset_scheduling() -> Result<(), Errno> {
     const RTP_SET: c_int = 1;
     /// The set of processors that processes have unless somebody gave them another (cpuset(2)).
     const DEFAULT_SET: libc::cpusetid_t = 1;
@@ -171,7 +171,7 @@ pub fn reset_scheduling() -> Result<(), Errno> {
 
 /// What is wrong with the standard descriptors, which must be ends of three anonymous pipes; `None`: nothing. Both ends of
 /// such a pipe can be read and written here (pipe(2)), so that ends are told by the kernel's own addresses of them.
-pub fn fault_of_pipes() -> Option<String> {
+pub(crate) fn fault_of_pipes() -> Option<String> {
     let Ok(pipes) = pipes_of_this_process() else {
         return Some("the kernel does not tell what the descriptors are".to_owned());
     };
@@ -218,7 +218,7 @@ fn pipes_of_this_process() -> Result<Vec<(c_int, [u64; 2])>, Errno> {
 }
 
 /// Whether a file has an access control list, of either kind, that says more than its mode (acl(3)).
-pub fn has_acl(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+pub(crate) fn has_acl(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     const ACCESS: c_int = 2;
     const NFS4: c_int = 4;
     let fd = fd.as_raw_fd();
@@ -243,7 +243,7 @@ pub fn has_acl(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
 }
 
 /// Makes this process the reaper of all below it.
-pub fn become_reaper() -> Result<(), Errno> {
+pub(crate) fn become_reaper() -> Result<(), Errno> {
     procctl::<c_void>(libc::PROC_REAP_ACQUIRE, std::ptr::null_mut())
 }
 
@@ -259,7 +259,7 @@ struct ReaperKill {
 }
 
 /// Signals every descendant of this reaper, and nothing else.
-pub fn signal_descendants(signal: Signal) -> Result<(), Errno> {
+pub(crate) fn signal_descendants(signal: Signal) -> Result<(), Errno> {
     let mut request = ReaperKill {
         signal: signal as c_int,
         flags: 0,
@@ -272,7 +272,7 @@ pub fn signal_descendants(signal: Signal) -> Result<(), Errno> {
 }
 
 /// close_range(2).
-pub fn close_range(first: u32, last: u32) -> Result<(), Errno> {
+pub(crate) fn close_range(first: u32, last: u32) -> Result<(), Errno> {
     // SAFETY: closing touches no memory. The callers hold no owner of what is closed that they use afterwards: one
     // calls this before anything was opened, the other is about to exec.
     Errno::result(unsafe { libc::close_range(first, last, 0) }).map(drop)

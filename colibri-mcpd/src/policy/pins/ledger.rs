@@ -259,7 +259,7 @@ impl Pins {
     }
 
     /// Accepts what waits, if it is what the operator has seen: all of it, or nothing. Each SHA-256 is that of the
-    /// [`Difference`] that was shown. Judge the server's definitions again afterwards.
+    /// difference that was shown. Judge the server's definitions again afterwards.
     ///
     /// # Errors
     /// Something of it does not wait, is something else by now, or the file cannot be written.

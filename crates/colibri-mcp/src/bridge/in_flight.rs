@@ -8,7 +8,7 @@ use colibri_protocol::error::Code;
 
 /// What waits for an answer, on either side, and the session.
 #[derive(Debug, Default)]
-pub struct InFlight {
+pub(super) struct InFlight {
     pending: BTreeMap<Id, Pending>,
     session: Option<Session>,
     /// Requests from the daemon that the client has not answered.
@@ -36,14 +36,14 @@ type Id = Box<[u8]>;
 
 /// A request that can be sent again.
 #[derive(Debug, Clone)]
-pub struct Sent {
+pub(super) struct Sent {
     pub id: Id,
     pub line: Line,
 }
 
 /// A legacy session, as the client opened it.
 #[derive(Debug, Clone)]
-pub struct Session {
+pub(super) struct Session {
     pub initialize: Sent,
     pub initialized: Option<Line>,
     pub set_level: Option<Sent>,
@@ -53,12 +53,12 @@ pub struct Session {
 
 impl InFlight {
     /// The session to open again.
-    pub fn session(&self) -> Option<Session> {
+    pub(super) fn session(&self) -> Option<Session> {
         self.session.clone()
     }
 
     /// What a new daemon is sent again.
-    pub fn again(&mut self) -> Vec<u8> {
+    pub(super) fn again(&mut self) -> Vec<u8> {
         let mut again = Vec::new();
         for (id, pending) in &self.pending {
             match pending {
@@ -74,12 +74,12 @@ impl InFlight {
     }
 
     /// Notes that a request has its answer. False if nobody waits for one.
-    pub fn is_answered(&mut self, id: &[u8]) -> bool {
+    pub(super) fn is_answered(&mut self, id: &[u8]) -> bool {
         self.pending.remove(&comparable(id)).is_some()
     }
 
     /// Notes that the connection is gone; what the client is told of it. With `ended`, there will be no other.
-    pub fn lost(&mut self, ended: bool) -> Vec<u8> {
+    pub(super) fn lost(&mut self, ended: bool) -> Vec<u8> {
         let mut lines = Vec::new();
         self.pending.retain(|id, pending| {
             let keep = !ended && !matches!(pending, Pending::Call);
@@ -103,7 +103,7 @@ impl InFlight {
     }
 
     /// Notes a line that is about to go to the daemon. False if it must not.
-    pub fn note_sent(&mut self, line: &[u8]) -> bool {
+    pub(super) fn note_sent(&mut self, line: &[u8]) -> bool {
         if scan::is_batch(line) {
             // Nothing in a batch opens a session or a subscription (MCP 2025-03-26, basic: lifecycle).
             for message in scan::messages(line) {
@@ -159,7 +159,7 @@ impl InFlight {
     }
 
     /// Notes a line from the daemon. False if the client must not see it.
-    pub fn note_received(&mut self, line: &[u8]) -> bool {
+    pub(super) fn note_received(&mut self, line: &[u8]) -> bool {
         if scan::is_batch(line) {
             for message in scan::messages(line) {
                 if let Message::Answer { id } = scan::message(message) {
@@ -204,7 +204,7 @@ impl InFlight {
     }
 
     /// Whether requests wait for answers; a subscription's answer is its end, and not waited for.
-    pub fn has_calls(&self) -> bool {
+    pub(super) fn has_calls(&self) -> bool {
         self.pending
             .values()
             .any(|pending| !matches!(pending, Pending::Listen(_)))
@@ -212,14 +212,14 @@ impl InFlight {
 }
 
 /// What an answer to `initialize` says of the session.
-pub struct Opened {
+pub(super) struct Opened {
     pub version: String,
     /// The lists of which the daemon says that it tells when they change.
     pub lists_change: Vec<&'static str>,
 }
 
 impl Opened {
-    pub fn read(line: &[u8]) -> Result<Opened, String> {
+    pub(super) fn read(line: &[u8]) -> Result<Opened, String> {
         let Some(version) = scan::at(line, &["result", "protocolVersion"]) else {
             let why = scan::at(line, &["error", "message"]).and_then(|text| serde_json::from_slice(text).ok());
             return Err(why.unwrap_or_else(|| "no result".to_owned()));

@@ -47,7 +47,7 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// How a bridge ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub(crate) enum Ended {
     /// The client closed its side, and everything it asked was answered by the daemon.
     Well,
     /// The client closed its side when there was no daemon.
@@ -56,7 +56,7 @@ pub enum Ended {
 
 /// Why a bridge could not go on.
 #[derive(Debug, thiserror::Error)]
-pub enum BridgeError {
+pub(crate) enum BridgeError {
     /// The client no longer reads.
     #[error("the client closed stdout: {0}")]
     Output(io::Error),
@@ -70,7 +70,7 @@ pub enum BridgeError {
 
 /// A bridge between a client and the daemon.
 #[derive(Debug)]
-pub struct Bridge<W> {
+pub(crate) struct Bridge<W> {
     socket: PathBuf,
     narrow: Vec<Gate>,
     output: Mutex<W>,
@@ -102,7 +102,7 @@ enum Link {
 
 impl<W: Write + Send> Bridge<W> {
     /// A bridge to the daemon at `socket`, which writes to `output`.
-    pub fn new(socket: PathBuf, narrow: Vec<Gate>, output: W) -> Bridge<W> {
+    pub(crate) fn new(socket: PathBuf, narrow: Vec<Gate>, output: W) -> Bridge<W> {
         let state = State {
             link: Link::Down {
                 since: None,
@@ -124,7 +124,7 @@ impl<W: Write + Send> Bridge<W> {
 
     /// The direction from the daemon to the client, and the connection itself. Returns when the client has closed its
     /// side and is served, or when it no longer reads. [`Bridge::send`] runs beside it, in another thread.
-    pub fn receive(&self) -> Result<Ended, BridgeError> {
+    pub(crate) fn receive(&self) -> Result<Ended, BridgeError> {
         let mut pause = BACKOFF.0;
         loop {
             let mut buffer = LineBuffer::new(LINE_LIMIT);
@@ -162,7 +162,7 @@ impl<W: Write + Send> Bridge<W> {
 
     /// The direction from the client to the daemon. Returns when the client has closed its side and all that it asked
     /// is answered, or when reading fails, which counts as closed.
-    pub fn send(&self, mut input: impl Read) -> Result<(), BridgeError> {
+    pub(crate) fn send(&self, mut input: impl Read) -> Result<(), BridgeError> {
         let mut buffer = LineBuffer::new(LINE_LIMIT);
         loop {
             let done = match buffer.read(&mut input) {
@@ -455,7 +455,7 @@ fn write_except(to: &mut impl Write, piece: &[u8], without: &[Range<usize>]) -> 
 }
 
 /// Bridges this process's stdin and stdout until the client or the daemon ends it; says why where that is a failure.
-pub fn run(socket: PathBuf, narrow: Vec<Gate>) -> ExitCode {
+pub(crate) fn run(socket: PathBuf, narrow: Vec<Gate>) -> ExitCode {
     match bridge_stdio(socket, narrow) {
         // A client that closes stdout is gone: there is nobody to tell.
         Ok(Ended::Well) | Err(BridgeError::Output(_)) => ExitCode::SUCCESS,

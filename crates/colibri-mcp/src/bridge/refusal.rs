@@ -4,7 +4,7 @@ use super::scan::{self, Message};
 use colibri_protocol::error::{Code, Failure, RpcError};
 
 /// One error answer, with its newline. `id` is JSON text.
-pub fn error_line(id: &[u8], code: Code, text: impl Into<String>) -> Vec<u8> {
+pub(super) fn error_line(id: &[u8], code: Code, text: impl Into<String>) -> Vec<u8> {
     let failure = Failure::new(code, text);
     let (message, data) = (failure.to_string(), Some(failure.data()));
     let error = RpcError {
@@ -24,7 +24,7 @@ pub fn error_line(id: &[u8], code: Code, text: impl Into<String>) -> Vec<u8> {
 }
 
 /// The answer to a line that finds no daemon: nothing for what wants no answer.
-pub fn refusal(line: &[u8], why: &str) -> Vec<u8> {
+pub(super) fn refusal(line: &[u8], why: &str) -> Vec<u8> {
     let errors: Vec<_> = scan::messages(line)
         .into_iter()
         .filter_map(|message| match scan::message(message) {

@@ -6,7 +6,7 @@
 
 /// What a line is.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Message<'a> {
+pub(super) enum Message<'a> {
     /// It has a method and an id.
     Request {
         /// The id's bytes.
@@ -29,7 +29,7 @@ pub enum Message<'a> {
 }
 
 /// Reads one message; see the module's text for what it is not.
-pub fn message(text: &[u8]) -> Message<'_> {
+pub(super) fn message(text: &[u8]) -> Message<'_> {
     let found = fields(text);
     match (found.id, found.method) {
         (Some(id), Some(method)) => Message::Request { id, method },
@@ -40,7 +40,7 @@ pub fn message(text: &[u8]) -> Message<'_> {
 }
 
 /// The messages of a line: one, or those of a JSON-RPC batch (MCP 2025-03-26).
-pub fn messages(line: &[u8]) -> Vec<&[u8]> {
+pub(super) fn messages(line: &[u8]) -> Vec<&[u8]> {
     if !is_batch(line) {
         return vec![line];
     }
@@ -50,17 +50,17 @@ pub fn messages(line: &[u8]) -> Vec<&[u8]> {
 }
 
 /// Whether a line is a batch.
-pub fn is_batch(line: &[u8]) -> bool {
+pub(super) fn is_batch(line: &[u8]) -> bool {
     line.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[')
 }
 
 /// The id of a line of which only the beginning is there; `null` when it does not come early enough.
-pub fn id_of_beginning(text: &[u8]) -> &[u8] {
+pub(super) fn id_of_beginning(text: &[u8]) -> &[u8] {
     fields(text).id.unwrap_or(b"null")
 }
 
 /// An id in the one form in which it can be compared: as written, but without needless escapes.
-pub fn comparable(id: &[u8]) -> Box<[u8]> {
+pub(super) fn comparable(id: &[u8]) -> Box<[u8]> {
     if memchr::memchr(b'\\', id).is_some()
         && let Ok(text) = serde_json::from_slice::<String>(id)
         && let Ok(plain) = serde_json::to_vec(&text)
@@ -71,17 +71,17 @@ pub fn comparable(id: &[u8]) -> Box<[u8]> {
 }
 
 /// The `requestId` of a `notifications/cancelled`.
-pub fn cancelled_request(text: &[u8]) -> Option<Box<[u8]>> {
+pub(super) fn cancelled_request(text: &[u8]) -> Option<Box<[u8]>> {
     at(text, &["params", "requestId"]).map(comparable)
 }
 
 /// The subscription that a `notifications/subscriptions/acknowledged` acknowledges.
-pub fn acknowledged_subscription(text: &[u8]) -> Option<Box<[u8]>> {
+pub(super) fn acknowledged_subscription(text: &[u8]) -> Option<Box<[u8]>> {
     at(text, &["params", "_meta", "io.modelcontextprotocol/subscriptionId"]).map(comparable)
 }
 
 /// The value at this path of keys, as written.
-pub fn at<'a>(text: &'a [u8], path: &[&str]) -> Option<&'a [u8]> {
+pub(super) fn at<'a>(text: &'a [u8], path: &[&str]) -> Option<&'a [u8]> {
     path.iter().try_fold(text, |object, wanted| {
         let mut at = object_start(object)?;
         loop {

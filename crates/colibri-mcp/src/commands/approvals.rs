@@ -10,13 +10,13 @@ use colibri_text::visible;
 
 /// Which call is decided about.
 #[derive(Debug, clap::Args)]
-pub struct Decide {
+pub(crate) struct Decide {
     /// The id that `colibri-mcp approvals` shows
     id: String,
 }
 
 /// Lists the calls that wait.
-pub fn list(context: &Context) -> Result<(), Failure> {
+pub(crate) fn list(context: &Context) -> Result<(), Failure> {
     let (waiting, raw): (Approvals, _) = context.ask("colibri/approvals", &json!({}))?;
     context.print(&raw, || {
         show(
@@ -67,7 +67,7 @@ fn arguments(arguments: &str, width: usize) -> String {
 }
 
 /// Approves or denies a call.
-pub fn decide(decide: &Decide, approve: bool, context: &Context) -> Result<(), Failure> {
+pub(crate) fn decide(decide: &Decide, approve: bool, context: &Context) -> Result<(), Failure> {
     let method = if approve { "colibri/approve" } else { "colibri/deny" };
     let (Decided { decided, .. }, raw) = context.ask(method, &json!({ "id": decide.id }))?;
     let what = if approve { "Approved" } else { "Denied" };
@@ -77,7 +77,7 @@ pub fn decide(decide: &Decide, approve: bool, context: &Context) -> Result<(), F
 }
 
 /// Has the daemon read registry and client policy again.
-pub fn reload(context: &Context) -> Result<(), Failure> {
+pub(crate) fn reload(context: &Context) -> Result<(), Failure> {
     let (reloaded, raw): (Reloaded, _) = context.ask("colibri/reload", &json!({}))?;
     context.print(&raw, || {
         let blocked = reloaded.blocked.iter().map(|blocked| {

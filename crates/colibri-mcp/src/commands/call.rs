@@ -21,7 +21,7 @@ use colibri_text::{visible, visible_lines};
 
 /// What to call, with what.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The server's id, as `colibri-mcp servers` shows it; `colibri` for Colibri's own tools
     server: String,
     /// The tool's name, as `colibri-mcp tools SERVER` shows it
@@ -35,7 +35,7 @@ pub struct Arguments {
 }
 
 /// Runs the command.
-pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
     let mut connection = context.connect()?;
     cancel_on_signals(connection.canceller()?)?;
     let whole = match &arguments.args {
@@ -80,7 +80,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
 }
 
 /// Calls a tool of a server, or one of Colibri's own.
-pub fn call(
+pub(crate) fn call(
     connection: &mut Connection,
     server: &str,
     tool: &str,

@@ -8,13 +8,13 @@ use crate::terminal;
 
 /// For which shell.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The shell that will read the script
     shell: Shell,
 }
 
 /// Runs the command: completes this command line.
-pub fn run(arguments: &Arguments, command_line: &Command) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, command_line: &Command) -> Result<(), Failure> {
     terminal::print(script(arguments.shell, command_line).trim_end())
 }
 

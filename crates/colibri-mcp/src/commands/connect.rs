@@ -14,7 +14,7 @@ use crate::terminal;
 
 /// Which editor, and from where.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The editor
     editor: Editor,
     /// Prints nothing but the JSON
@@ -27,7 +27,7 @@ pub struct Arguments {
 
 /// An editor or agent that speaks MCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Editor {
+pub(crate) enum Editor {
     /// Zed
     Zed,
     /// Cursor
@@ -39,7 +39,7 @@ pub enum Editor {
 }
 
 /// Runs the command.
-pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
     let program = own_path()?;
     let snippet = snippet(arguments.editor, &program, &context.flags()?, arguments.ssh.as_deref())?;
     terminal::print(&if arguments.print || context.json {
@@ -50,7 +50,7 @@ pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
 }
 
 /// The absolute path of this program, as it will be started.
-pub fn own_path() -> Result<String, Failure> {
+pub(crate) fn own_path() -> Result<String, Failure> {
     let path = std::env::current_exe()
         .map_err(|error| Failure::Machine(format!("cannot find out where this program is: {error}")))?;
     path.into_os_string().into_string().map_err(|path| {
@@ -61,7 +61,7 @@ pub fn own_path() -> Result<String, Failure> {
 }
 
 /// The JSON that makes an editor start the bridge with these flags.
-pub fn snippet(editor: Editor, program: &str, flags: &[String], ssh: Option<&str>) -> Result<String, Failure> {
+pub(crate) fn snippet(editor: Editor, program: &str, flags: &[String], ssh: Option<&str>) -> Result<String, Failure> {
     let (command, arguments) = match ssh {
         None => (program, flags.to_vec()),
         // ssh joins its arguments with spaces and the other side's shell splits them again.
@@ -106,7 +106,7 @@ struct Entry<'a> {
 }
 
 /// The snippet with a word on where it goes.
-pub fn explained(editor: Editor, snippet: &str) -> String {
+pub(crate) fn explained(editor: Editor, snippet: &str) -> String {
     let place = match editor {
         Editor::Zed => "Zed: add this to ~/.config/zed/settings.json (command \"zed: open settings\")",
         Editor::Cursor => "Cursor: add this to ~/.cursor/mcp.json, or to .cursor/mcp.json in a project",

@@ -12,7 +12,7 @@ use crate::terminal;
 
 /// What every command is given.
 #[derive(Debug)]
-pub struct Context {
+pub(crate) struct Context {
     /// The daemon's socket.
     pub socket: PathBuf,
     /// The socket that a flag names.
@@ -25,7 +25,7 @@ pub struct Context {
 
 impl Context {
     /// The flags with which a bridge reaches the same daemon with the same gates.
-    pub fn flags(&self) -> Result<Vec<String>, Failure> {
+    pub(crate) fn flags(&self) -> Result<Vec<String>, Failure> {
         let mut flags = Vec::new();
         if let Some(socket) = &self.chosen {
             let absolute = std::path::absolute(socket).unwrap_or_else(|_| socket.clone());
@@ -44,12 +44,12 @@ impl Context {
     }
 
     /// Connects to the daemon.
-    pub fn connect(&self) -> Result<Connection, Failure> {
+    pub(crate) fn connect(&self) -> Result<Connection, Failure> {
         Ok(Connection::open(&self.socket, &self.narrow)?)
     }
 
     /// Asks one of Colibri's own tools, and prints its structured content: as it came, or as `show` makes it.
-    pub fn show<T: DeserializeOwned>(
+    pub(crate) fn show<T: DeserializeOwned>(
         &self,
         tool: &str,
         arguments: &Value,
@@ -60,12 +60,12 @@ impl Context {
     }
 
     /// Sends an operator's request; the answer, read and as it came.
-    pub fn ask<T: DeserializeOwned>(&self, method: &str, params: &Value) -> Result<(T, Box<RawValue>), Failure> {
+    pub(crate) fn ask<T: DeserializeOwned>(&self, method: &str, params: &Value) -> Result<(T, Box<RawValue>), Failure> {
         Ok(self.connect()?.ask(method, params)?)
     }
 
     /// Prints an answer: as it came, or as `show` makes it.
-    pub fn print(&self, raw: &RawValue, show: impl FnOnce() -> String) -> Result<(), Failure> {
+    pub(crate) fn print(&self, raw: &RawValue, show: impl FnOnce() -> String) -> Result<(), Failure> {
         terminal::print(&if self.json {
             colibri_text::json(raw.get()).into_owned()
         } else {

@@ -18,14 +18,14 @@ const MAX_TEXT: u64 = 16 << 20;
 
 /// Where the daemon serves metrics.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The socket given to `colibri-mcpd --metrics-socket` [default: metrics.sock beside the daemon's socket]
     #[arg(long, value_name = "PATH")]
     metrics_socket: Option<PathBuf>,
 }
 
 /// Runs the command.
-pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
     if context.json {
         return Err(Failure::Usage(
             "metrics are text for Prometheus: there is no --json".to_owned(),

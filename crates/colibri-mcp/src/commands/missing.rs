@@ -18,7 +18,7 @@ const MAX_NAMES: usize = 40;
 ///
 /// # Errors
 /// The daemon cannot be asked.
-pub fn server(connection: &mut Connection, id: &str) -> Result<Option<Failure>, Failure> {
+pub(crate) fn server(connection: &mut Connection, id: &str) -> Result<Option<Failure>, Failure> {
     let known = snapshot(connection)?;
     Ok((id != OWN && find(&known, id).is_none()).then(|| no_server(id, &known)))
 }
@@ -28,7 +28,12 @@ pub fn server(connection: &mut Connection, id: &str) -> Result<Option<Failure>, 
 ///
 /// # Errors
 /// The daemon cannot be asked.
-pub fn tool(connection: &mut Connection, id: &str, name: &str, context: &Context) -> Result<Option<Failure>, Failure> {
+pub(crate) fn tool(
+    connection: &mut Connection,
+    id: &str,
+    name: &str,
+    context: &Context,
+) -> Result<Option<Failure>, Failure> {
     let known = snapshot(connection)?;
     let server = find(&known, id);
     if id != OWN && server.is_none() {
@@ -58,7 +63,7 @@ pub fn tool(connection: &mut Connection, id: &str, name: &str, context: &Context
 ///
 /// # Errors
 /// The daemon cannot be asked.
-pub fn tools(connection: &mut Connection, id: &str, context: &Context) -> Result<Option<Failure>, Failure> {
+pub(crate) fn tools(connection: &mut Connection, id: &str, context: &Context) -> Result<Option<Failure>, Failure> {
     let known = snapshot(connection)?;
     let closed = !known.daemon.gates.external_call;
     Ok(find(&known, id)
@@ -70,7 +75,7 @@ pub fn tools(connection: &mut Connection, id: &str, context: &Context) -> Result
 ///
 /// # Errors
 /// The daemon cannot be asked.
-pub fn servers_without_tools(connection: &mut Connection, context: &Context) -> Result<Vec<String>, Failure> {
+pub(crate) fn servers_without_tools(connection: &mut Connection, context: &Context) -> Result<Vec<String>, Failure> {
     let known = snapshot(connection)?;
     let closed = !known.daemon.gates.external_call;
     let absent = |server| absent(server, closed, context);

@@ -1,26 +1,26 @@
 //! The operator's commands, a file each: its arguments, what it asks the daemon, how it shows the answer.
 
-pub mod approvals;
-pub mod call;
-pub mod completions;
-pub mod connect;
-pub mod context;
-pub mod demo;
-pub mod doctor;
-pub mod metrics;
-pub mod missing;
-pub mod pin;
-pub mod servers;
-pub mod signals;
-pub mod snapshot;
-pub mod ssh_gate;
-pub mod status;
-pub mod tap;
-pub mod tasks;
-pub mod tool_list;
-pub mod tools;
-pub mod top;
-pub mod trail;
+pub(crate) mod approvals;
+pub(crate) mod call;
+pub(crate) mod completions;
+pub(crate) mod connect;
+pub(crate) mod context;
+pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod metrics;
+pub(crate) mod missing;
+pub(crate) mod pin;
+pub(crate) mod servers;
+pub(crate) mod signals;
+pub(crate) mod snapshot;
+pub(crate) mod ssh_gate;
+pub(crate) mod status;
+pub(crate) mod tap;
+pub(crate) mod tasks;
+pub(crate) mod tool_list;
+pub(crate) mod tools;
+pub(crate) mod top;
+pub(crate) mod trail;
 
 use std::process::ExitCode;
 
@@ -31,7 +31,7 @@ use context::Context;
 
 /// What `colibri-mcp` can be told to do.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Shows the daemon: version, gates, servers, limits
     Status,
     /// Shows the hosted servers and their processes
@@ -93,7 +93,11 @@ pub enum Command {
 
 impl Command {
     /// Runs the command. `command_line` is all that the program takes.
-    pub fn run(self, context: &Context, command_line: impl FnOnce() -> clap::Command) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(
+        self,
+        context: &Context,
+        command_line: impl FnOnce() -> clap::Command,
+    ) -> Result<ExitCode, Failure> {
         match self {
             Command::Status => status::run(context)?,
             Command::Servers => servers::run(context)?,

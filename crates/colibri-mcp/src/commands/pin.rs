@@ -20,7 +20,7 @@ use colibri_text::{hex, visible};
 
 /// What is to be done.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     #[command(subcommand)]
     action: Action,
 }
@@ -69,7 +69,7 @@ enum Action {
 }
 
 /// Runs the command.
-pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
     match &arguments.action {
         Action::List { server, waiting } => {
             let params = json!(PinsAsked { server: server.clone() });

@@ -11,7 +11,7 @@ use colibri_api::{ServerProcess, ServerState, ServerTransport, Servers};
 use colibri_text::visible;
 
 /// Runs the command.
-pub fn run(context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context) -> Result<(), Failure> {
     context.show("colibri_external_mcp_servers", &json!({}), show)
 }
 

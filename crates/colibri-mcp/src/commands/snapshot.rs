@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use colibri_text::visible_lines;
 
 /// Runs the command. Without `--json` it prints the text that an assistant reads.
-pub fn run(context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context) -> Result<(), Failure> {
     let arguments = to_raw_value(&json!({})).map_err(|error| Failure::Machine(error.to_string()))?;
     let result = context
         .connect()?

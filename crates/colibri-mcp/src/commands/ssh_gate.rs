@@ -29,7 +29,7 @@ enum Allowed {
 }
 
 /// Runs the command.
-pub fn run(context: &Context) -> Result<ExitCode, Failure> {
+pub(crate) fn run(context: &Context) -> Result<ExitCode, Failure> {
     match parse(std::env::var_os("SSH_ORIGINAL_COMMAND"))? {
         Allowed::Bridge { read_only } => {
             let narrow = if read_only {

@@ -8,7 +8,7 @@ use crate::terminal::{Style, Table, bytes, duration};
 use colibri_api::Status;
 
 /// Runs the command.
-pub fn run(context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(context: &Context) -> Result<(), Failure> {
     context.show("colibri_status", &json!({}), show)
 }
 

@@ -23,7 +23,7 @@ const LAST_LINES: Duration = Duration::from_secs(2);
 
 /// Which server, and how much of it.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The server's id, as `colibri-mcp servers` shows it
     server: String,
     /// Shows messages whole, not only their first 4 KiB
@@ -38,7 +38,7 @@ struct Counts {
 }
 
 /// Runs the command until it is interrupted or the daemon ends it.
-pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
     let mut connection = context.connect()?;
     let canceller = connection.canceller()?;
     let interrupted = Arc::new(AtomicBool::new(false));

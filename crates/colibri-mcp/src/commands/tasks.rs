@@ -10,7 +10,7 @@ use colibri_text::visible;
 
 /// Which tasks to list.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Only tasks in this state: intake, queued, claimed, started, done, failed, cancelled
     #[arg(long)]
     status: Option<String>,
@@ -26,7 +26,7 @@ pub struct Arguments {
 }
 
 /// Runs the command.
-pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
     let mut query = json!({ "limit": arguments.limit });
     let optional = [
         ("status", &arguments.status),

@@ -9,7 +9,7 @@ use crate::terminal;
 use colibri_api::ServerTools;
 
 /// The name by which commands address Colibri's own tools; no server can have it.
-pub const OWN: &str = "colibri";
+pub(crate) const OWN: &str = "colibri";
 
 /// More pages than any daemon has: a list that does not end is an error.
 const MAX_PAGES: usize = 1000;
@@ -22,7 +22,7 @@ const LIST: &str = "tools/list";
 
 /// A tool's definition, as far as commands need it.
 #[derive(Debug, Deserialize, Serialize)]
-pub struct Tool {
+pub(crate) struct Tool {
     /// The name it is called by.
     pub name: String,
     pub title: Option<String>,
@@ -34,7 +34,7 @@ pub struct Tool {
 
 impl Tool {
     /// What the tool does, in a line.
-    pub fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         summary(
             self.description
                 .as_deref()
@@ -45,7 +45,7 @@ impl Tool {
 }
 
 /// The tools that clients see, all pages of them; with `own`, only Colibri's own.
-pub fn exposed(connection: &mut Connection, own: bool) -> Result<(Vec<Tool>, Box<RawValue>), RequestError> {
+pub(crate) fn exposed(connection: &mut Connection, own: bool) -> Result<(Vec<Tool>, Box<RawValue>), RequestError> {
     #[derive(Deserialize)]
     struct Page<'a> {
         #[serde(borrow)]
@@ -90,7 +90,7 @@ struct Listed<'a> {
 }
 
 /// The tools of one external server by its own names, also while the external-call gate is closed.
-pub fn of_server(connection: &mut Connection, server: &str) -> Result<(Vec<Tool>, Box<RawValue>), RequestError> {
+pub(crate) fn of_server(connection: &mut Connection, server: &str) -> Result<(Vec<Tool>, Box<RawValue>), RequestError> {
     let (answer, raw) =
         connection.own_tool::<ServerTools>("colibri_external_mcp_list_tools", &json!({ "server": server }))?;
     let tools = answer.tools.into_iter().map(|entry| Tool {

@@ -13,7 +13,7 @@ use colibri_text::{visible, visible_lines};
 
 /// What to list.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Only this server's tools; `colibri` stands for Colibri's own
     pub server: Option<String>,
     /// Only this tool, with all that its server says of it and its arguments
@@ -21,7 +21,7 @@ pub struct Arguments {
 }
 
 /// Runs the command.
-pub fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
     let mut connection = context.connect()?;
     let (tools, raw) = match arguments.server.as_deref() {
         Some(server) if server != OWN => match of_server(&mut connection, server) {

@@ -19,7 +19,7 @@ const SHOWN: usize = 1000;
 
 /// Which trail, and what to do with it.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The daemon's state directory, where the trail is
     #[arg(long, global = true, value_name = "DIR", env = "COLIBRI_STATE_DIR")]
     state_dir: Option<PathBuf>,
@@ -148,7 +148,7 @@ fn root(text: &str) -> Result<String, String> {
 }
 
 /// Runs the command.
-pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
     let mut out = BufWriter::new(io::stdout().lock());
     let status = act(arguments, context.json, &mut out)?;
     out.flush()?;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::say;
 
 /// Answers requests of the legacy era until stdin ends.
-pub fn serve() {
+pub(crate) fn serve() {
     for line in std::io::stdin().lock().lines() {
         let message: Value = serde_json::from_str(&line.unwrap()).unwrap();
         let id = &message["id"];

@@ -1,16 +1,18 @@
 //! System calls of the inmate.
 
+#![allow(unsafe_code, reason = "a hostile server tries what no safe library offers")]
+
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
 /// Ends this process by the signal of this number.
-pub fn raise(number: i32) {
+pub(crate) fn raise(number: i32) {
     // SAFETY: touches no memory.
     unsafe { libc::raise(number) };
 }
 
 /// Blocks every signal that can be blocked.
-pub fn block_signals() {
+pub(crate) fn block_signals() {
     // SAFETY: the set is initialised by sigfillset(3) before it is used.
     unsafe {
         let mut all = std::mem::zeroed();
@@ -20,7 +22,7 @@ pub fn block_signals() {
 }
 
 /// Waits for nothing.
-pub fn wait_forever() -> ! {
+pub(crate) fn wait_forever() -> ! {
     loop {
         // SAFETY: touches no memory.
         unsafe { libc::pause() };
@@ -28,25 +30,25 @@ pub fn wait_forever() -> ! {
 }
 
 /// Sends SIGKILL to every process that this one may signal.
-pub fn kill_all() {
+pub(crate) fn kill_all() {
     kill(-1);
 }
 
 /// Sends SIGKILL; whether there was somebody to get it.
-pub fn kill(pid: i32) -> bool {
+pub(crate) fn kill(pid: i32) -> bool {
     // SAFETY: touches no memory.
     unsafe { libc::kill(pid, libc::SIGKILL) == 0 }
 }
 
 /// Attaches to a process as a debugger does.
 #[cfg(target_os = "linux")]
-pub fn trace(pid: i32) -> bool {
+pub(crate) fn trace(pid: i32) -> bool {
     // SAFETY: this request takes neither an address nor data.
     unsafe { libc::ptrace(libc::PTRACE_ATTACH, pid, 0, 0) == 0 }
 }
 
 /// Begins a session.
-pub fn setsid() {
+pub(crate) fn setsid() {
     // SAFETY: touches no memory.
     unsafe { libc::setsid() };
 }
@@ -55,7 +57,7 @@ pub fn setsid() {
 const LAST_SIGNAL: i32 = if cfg!(target_os = "freebsd") { 126 } else { 31 };
 
 /// Ids, descriptors, limits, masks: one fact a line.
-pub fn facts() -> Vec<String> {
+pub(crate) fn facts() -> Vec<String> {
     let mut lines = Vec::new();
     // SAFETY: every pointer is to a live object of the type that the call wants; descriptors are only asked about.
     unsafe {
@@ -121,7 +123,7 @@ pub fn facts() -> Vec<String> {
 /// Takes on what a program started from here would inherit: no signal comes through and those that can be are ignored,
 /// with a SIGTERM pending, and a timer that raises SIGALRM every millisecond; no permission for what it makes, no file may
 /// grow, less of the processors; /var/tmp, and a descriptor of it.
-pub fn burden() {
+pub(crate) fn burden() {
     // SAFETY: the set is initialised by sigfillset(3) before it is used; SIG_IGN is no handler; the path is a C string.
     unsafe {
         for signal in (1..=LAST_SIGNAL).filter(|signal| *signal != libc::SIGTERM) {
@@ -151,7 +153,7 @@ pub fn burden() {
 }
 
 /// What only root may, tried.
-pub fn attacks() -> Vec<(&'static str, bool)> {
+pub(crate) fn attacks() -> Vec<(&'static str, bool)> {
     // SAFETY: constant strings with their NUL; no other pointers.
     unsafe {
         vec![
@@ -183,7 +185,7 @@ pub fn attacks() -> Vec<(&'static str, bool)> {
 }
 
 /// Sets a timer of the real clock that raises SIGALRM again and again, and which outlives execve(2).
-pub fn set_timer(every: std::time::Duration) {
+pub(crate) fn set_timer(every: std::time::Duration) {
     let every = libc::timeval {
         tv_sec: every.as_secs() as i64,
         tv_usec: i64::from(every.subsec_micros()),
@@ -199,7 +201,7 @@ pub fn set_timer(every: std::time::Duration) {
 
 /// What only FreeBSD has.
 #[cfg(target_os = "freebsd")]
-pub mod freebsd {
+pub(crate) mod freebsd {
     use std::ffi::{CStr, CString, c_char, c_int, c_void};
     use std::os::fd::{FromRawFd, OwnedFd};
 
@@ -217,7 +219,7 @@ pub mod freebsd {
     }
 
     /// What procctl(2) tells of this process, and its login class: one fact a line.
-    pub fn facts() -> Vec<String> {
+    pub(crate) fn facts() -> Vec<String> {
         let ask = |command| {
             let mut number = 0;
             procctl(command, &mut number);
@@ -238,13 +240,13 @@ pub mod freebsd {
     }
 
     /// Asks for SIGKILL at the parent's end.
-    pub fn die_with_parent() {
+    pub(crate) fn die_with_parent() {
         let mut signal = libc::SIGKILL;
         procctl(libc::PROC_PDEATHSIG_CTL, &mut signal);
     }
 
     /// Puts this process into a login class.
-    pub fn set_class(class: &str) {
+    pub(crate) fn set_class(class: &str) {
         let class = CString::new(class).unwrap();
         // SAFETY: a C string that lives through the call.
         let done = unsafe { setloginclass(class.as_ptr()) };
@@ -252,7 +254,7 @@ pub mod freebsd {
     }
 
     /// pdfork(2): a child that is killed when its descriptor is closed. `None` in the child.
-    pub fn fork_with_descriptor() -> Option<OwnedFd> {
+    pub(crate) fn fork_with_descriptor() -> Option<OwnedFd> {
         let mut fd = -1;
         // SAFETY: one thread; the kernel writes the descriptor, which is then owned here alone.
         unsafe {
@@ -263,7 +265,7 @@ pub mod freebsd {
     }
 
     /// The number that a process was last given (sysctl kern.lastpid).
-    pub fn last_pid() -> i32 {
+    pub(crate) fn last_pid() -> i32 {
         let mut pid: libc::c_int = 0;
         let mut size = size_of_val(&pid);
         // SAFETY: room for the number, and its size.
@@ -301,7 +303,7 @@ pub mod freebsd {
     }
 
     /// What came of trying to trace a process.
-    pub enum Traced {
+    pub(crate) enum Traced {
         /// It is not there, or not to be seen from here.
         Nobody,
         /// It is there, and the kernel refused.
@@ -311,7 +313,7 @@ pub mod freebsd {
     }
 
     /// Tries to trace a process (ptrace(2)), and lets go of it again.
-    pub fn trace(pid: i32) -> Traced {
+    pub(crate) fn trace(pid: i32) -> Traced {
         // SAFETY: PT_ATTACH, PT_DETACH and waitpid(2) with a null status touch no memory of ours.
         unsafe {
             if libc::ptrace(libc::PT_ATTACH, pid, std::ptr::null_mut(), 0) == -1 {

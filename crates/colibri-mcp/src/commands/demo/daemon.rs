@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The program and its command line.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The program
     program: PathBuf,
     /// What it takes
@@ -29,7 +29,7 @@ pub struct Arguments {
 }
 
 /// Runs the daemon until stdin ends: then the demo is over or gone, however it ended.
-pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let failed = |what: &str, error: &dyn std::fmt::Display| Failure::Machine(format!("cannot {what} {NAME}: {error}"));
     let mut daemon = Command::new(&arguments.program)
         .args(&arguments.arguments)
@@ -71,7 +71,7 @@ fn end(daemon: &mut Child) -> std::io::Result<ExitCode> {
 
 /// Where the daemon's program is: beside this one, or where the package has it. Under `cargo run`, which builds this
 /// program alone, it is built if it is not there yet.
-pub fn program() -> Result<PathBuf, Failure> {
+pub(crate) fn program() -> Result<PathBuf, Failure> {
     let own = std::env::current_exe()
         .map_err(|error| Failure::Machine(format!("cannot find out where this program is: {error}")))?;
     let directory = own.parent().unwrap_or(Path::new("/"));

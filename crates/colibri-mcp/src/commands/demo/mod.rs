@@ -1,7 +1,7 @@
 //! `colibri-mcp demo`: a private daemon, one server, real calls, and nothing left behind.
 
-pub mod daemon;
-pub mod server;
+pub(crate) mod daemon;
+pub(crate) mod server;
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const SERVER: &str = "demo";
 
 /// Runs the command.
-pub fn run() -> Result<(), Failure> {
+pub(crate) fn run() -> Result<(), Failure> {
     let program = daemon::program()?;
     let began = Instant::now();
     let stage = Arc::new(Mutex::new(Stage::new(program)));

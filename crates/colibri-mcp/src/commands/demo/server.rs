@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 /// Where the server keeps its notes.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The directory of the notes; it must exist
     #[arg(long, value_name = "DIRECTORY")]
     notes: PathBuf,
@@ -28,7 +28,7 @@ const INSTRUCTIONS: &str = "A demonstration: echo, count with progress, write an
 const NOTE_LIMIT: usize = 64 * 1024;
 
 /// Serves stdin and stdout until stdin ends.
-pub fn run(arguments: &Arguments) -> io::Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> io::Result<()> {
     let (sender, inbox) = mpsc::channel();
     std::thread::spawn(move || {
         for line in io::stdin().lock().lines() {

@@ -5,13 +5,13 @@ use nix::unistd::{Group, User};
 use super::fact::Outcome;
 
 /// The daemon's user and group.
-pub const DAEMON: &str = "colibri";
+pub(super) const DAEMON: &str = "colibri";
 /// The daemon's program, which runs others as its user.
-pub const DAEMON_PROGRAM: &str = "/usr/local/sbin/colibri-mcpd";
+pub(super) const DAEMON_PROGRAM: &str = "/usr/local/sbin/colibri-mcpd";
 /// The group of those who may open the socket.
-pub const PEOPLE: &str = "mcpusers";
+pub(super) const PEOPLE: &str = "mcpusers";
 
-pub fn user(name: &str) -> Result<User, String> {
+pub(super) fn user(name: &str) -> Result<User, String> {
     match User::from_name(name) {
         Ok(Some(user)) => Ok(user),
         Ok(None) => Err(format!("there is no user {name}")),
@@ -27,7 +27,7 @@ fn group(name: &str) -> Result<Group, String> {
     }
 }
 
-pub fn daemon_user() -> Result<String, String> {
+pub(super) fn daemon_user() -> Result<String, String> {
     let user = user(DAEMON)?;
     let group = group(DAEMON)?;
     if user.uid.is_root() {
@@ -59,7 +59,7 @@ fn members(group: &Group) -> Vec<String> {
     members
 }
 
-pub fn daemon_group() -> Result<String, String> {
+pub(super) fn daemon_group() -> Result<String, String> {
     let others: Vec<_> = members(&group(DAEMON)?)
         .into_iter()
         .filter(|name| name != DAEMON)
@@ -70,7 +70,7 @@ pub fn daemon_group() -> Result<String, String> {
     Err(format!("members besides the daemon: {}", others.join(", ")))
 }
 
-pub fn people() -> Outcome {
+pub(super) fn people() -> Outcome {
     let group = match group(PEOPLE) {
         Ok(group) => group,
         Err(wrong) => return Outcome::Bad(wrong),

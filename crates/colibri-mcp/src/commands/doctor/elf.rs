@@ -3,7 +3,7 @@
 
 /// What a dynamically linked program asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Needs {
+pub(super) struct Needs {
     /// The dynamic linker.
     pub interpreter: Option<String>,
     /// Names of libraries.
@@ -21,7 +21,7 @@ const DT_RPATH: u64 = 15;
 const DT_RUNPATH: u64 = 29;
 
 /// Reads a 64-bit little-endian ELF file; `None` for anything else.
-pub fn needs(file: &[u8]) -> Option<Needs> {
+pub(super) fn needs(file: &[u8]) -> Option<Needs> {
     if file.get(..6)? != b"\x7fELF\x02\x01" {
         return None;
     }

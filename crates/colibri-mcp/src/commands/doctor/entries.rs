@@ -25,7 +25,7 @@ fn read_registry(host: &Host) -> Result<Registry, Outcome> {
     Registry::parse(&bytes, &path.to_string()).map_err(|error| Outcome::Bad(error.to_string()))
 }
 
-pub fn registry(host: &Host) -> Outcome {
+pub(super) fn registry(host: &Host) -> Outcome {
     if host.registry.exists()
         && let Err(wrong) = is_roots_alone(&host.registry)
     {
@@ -41,7 +41,7 @@ pub fn registry(host: &Host) -> Outcome {
     }
 }
 
-pub fn policy(host: &Host) -> Outcome {
+pub(super) fn policy(host: &Host) -> Outcome {
     let path = host
         .registry
         .with_file_name(Path::new(POLICY).file_name().unwrap_or_default());
@@ -71,7 +71,7 @@ pub fn policy(host: &Host) -> Outcome {
     }
 }
 
-pub fn secrets(host: &Host) -> Result<String, String> {
+pub(super) fn secrets(host: &Host) -> Result<String, String> {
     let directory = host.registry.with_file_name("secrets");
     if !directory.exists() {
         return Ok("none".to_owned());
@@ -95,7 +95,7 @@ pub fn secrets(host: &Host) -> Result<String, String> {
     Ok(format!("{}: {count}", directory.display()))
 }
 
-pub fn helper_check(host: &Host) -> Result<String, String> {
+pub(super) fn helper_check(host: &Host) -> Result<String, String> {
     let ran = run(&host.helper.to_string_lossy(), &["check"])?;
     match ran.status {
         Some(0) => Ok(ran.out.lines().collect::<Vec<_>>().join("; ")),
@@ -149,7 +149,7 @@ fn each_jail(
 }
 
 /// Applies a check to the root of every ephemeral jail.
-pub fn each_root(host: &Host, check: fn(&Command, &Path) -> Result<(), String>) -> Outcome {
+pub(super) fn each_root(host: &Host, check: fn(&Command, &Path) -> Result<(), String>) -> Outcome {
     each_jail(host, "an ephemeral", |id, command, jail| {
         match (&jail.name, &jail.path) {
             (None, Some(root)) => Some(check(command, root).map(|()| id.to_owned())),
@@ -158,7 +158,7 @@ pub fn each_root(host: &Host, check: fn(&Command, &Path) -> Result<(), String>) 
     })
 }
 
-pub fn root_is_complete(_command: &Command, root: &Path) -> Result<(), String> {
+pub(super) fn root_is_complete(_command: &Command, root: &Path) -> Result<(), String> {
     is_roots_alone(root)?;
     for name in ["dev", "tmp"] {
         let point = root.join(name);
@@ -185,7 +185,7 @@ pub fn root_is_complete(_command: &Command, root: &Path) -> Result<(), String> {
     }
 }
 
-pub fn persistent_jails(host: &Host) -> Outcome {
+pub(super) fn persistent_jails(host: &Host) -> Outcome {
     each_jail(host, "a persistent", |id, _, jail| {
         let name = jail.name.as_ref()?;
         Some(persistent_jail(name, jail.root_path.as_deref()).map(|()| format!("{id} in {name}")))
@@ -208,7 +208,7 @@ fn persistent_jail(name: &str, root_path: Option<&Path>) -> Result<(), String> {
     Ok(())
 }
 
-pub fn resource_accounting(host: &Host) -> Outcome {
+pub(super) fn resource_accounting(host: &Host) -> Outcome {
     if kernel("kern.racct.enable").as_deref() == Some("1") {
         return Outcome::Good("kern.racct.enable is 1".to_owned());
     }

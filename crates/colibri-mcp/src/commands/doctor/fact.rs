@@ -9,7 +9,7 @@ use colibri_registry::PATH as REGISTRY;
 
 /// What is examined. The paths are those of the service; tests have their own.
 #[derive(Debug, Clone)]
-pub struct Host {
+pub(super) struct Host {
     /// The helper.
     pub helper: PathBuf,
     /// The registry that daemon and helper share.
@@ -26,7 +26,7 @@ pub struct Host {
 
 impl Host {
     /// This machine.
-    pub fn here(socket: PathBuf, state_dir: PathBuf, priv_mode: PrivMode, as_root: bool) -> Host {
+    pub(super) fn here(socket: PathBuf, state_dir: PathBuf, priv_mode: PrivMode, as_root: bool) -> Host {
         Host {
             helper: HELPER.into(),
             registry: REGISTRY.into(),
@@ -40,7 +40,7 @@ impl Host {
 
 /// What a check found, with what it saw.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub(super) enum Outcome {
     /// The fact holds.
     Good(String),
     /// It does not, and jailed servers do not run, or not safely.
@@ -62,7 +62,7 @@ impl From<Result<String, String>> for Outcome {
 
 /// Who can see a fact, and where there is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sight {
+pub(super) enum Sight {
     /// Everybody, on every system.
     Everywhere,
     /// Everybody, on FreeBSD.
@@ -73,7 +73,7 @@ pub enum Sight {
     FreeBsdRoot,
 }
 
-pub struct Fact {
+pub(super) struct Fact {
     pub name: &'static str,
     pub sight: Sight,
     pub check: fn(&Host) -> Outcome,
@@ -82,7 +82,7 @@ pub struct Fact {
 
 /// A fact as it was found.
 #[derive(Debug, Serialize, PartialEq, Eq)]
-pub struct Found {
+pub(super) struct Found {
     /// What must hold.
     pub fact: &'static str,
     /// `good`, `bad`, `note` or `skipped`.
@@ -95,7 +95,7 @@ pub struct Found {
 }
 
 /// Checks one fact.
-pub fn found(fact: &Fact, host: &Host) -> Found {
+pub(super) fn found(fact: &Fact, host: &Host) -> Found {
     let freebsd = cfg!(target_os = "freebsd");
     let outcome = match fact.sight {
         Sight::FreeBsd | Sight::FreeBsdRoot if !freebsd => Outcome::Skipped("FreeBSD only".to_owned()),

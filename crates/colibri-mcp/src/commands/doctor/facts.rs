@@ -243,7 +243,7 @@ const TABLE: &[Fact] = &[
 ];
 
 /// Checks every fact, in the order of the table.
-pub fn examine(host: &Host) -> Vec<Found> {
+pub(super) fn examine(host: &Host) -> Vec<Found> {
     TABLE.iter().map(|fact| found(fact, host)).collect()
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 /// What a file must be like: owner, group (by name; `None`: any) and permission bits.
-pub struct Wanted {
+pub(super) struct Wanted {
     /// Numeric user id.
     pub uid: u32,
     /// Group name.
@@ -15,7 +15,7 @@ pub struct Wanted {
 }
 
 /// Checks owner, group and mode of one file.
-pub fn is_as(path: &Path, wanted: &Wanted) -> Result<String, String> {
+pub(super) fn is_as(path: &Path, wanted: &Wanted) -> Result<String, String> {
     let facts = path
         .symlink_metadata()
         .map_err(|error| format!("{}: {error}", path.display()))?;
@@ -47,7 +47,7 @@ pub fn is_as(path: &Path, wanted: &Wanted) -> Result<String, String> {
 
 /// Checks that nobody but root could have put something else at this path: no symbolic link on the way, everything
 /// root's and writable by root alone. The rule of the helper, which refuses what this refuses.
-pub fn is_roots_alone(path: &Path) -> Result<(), String> {
+pub(super) fn is_roots_alone(path: &Path) -> Result<(), String> {
     let mut ancestors: Vec<_> = path.ancestors().collect();
     ancestors.reverse();
     for place in ancestors {

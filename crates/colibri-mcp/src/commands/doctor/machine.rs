@@ -9,7 +9,7 @@ use nix::unistd::getuid;
 use super::fact::Outcome;
 use super::system::{kernel, mount_points, run};
 
-pub fn modules() -> Result<String, String> {
+pub(super) fn modules() -> Result<String, String> {
     let missing: Vec<_> = ["nullfs", "tmpfs"]
         .into_iter()
         .filter(|name| !run("/sbin/kldstat", &["-q", "-m", name]).is_ok_and(|ran| ran.status == Some(0)))
@@ -32,7 +32,7 @@ pub fn modules() -> Result<String, String> {
     ))
 }
 
-pub fn can_make_jails() -> Outcome {
+pub(super) fn can_make_jails() -> Outcome {
     let number = |name: &str| kernel(name).and_then(|value| value.parse::<i64>().ok()).unwrap_or(0);
     if number("security.jail.jailed") == 0 {
         return Outcome::Good("this is no jail itself".to_owned());
@@ -47,7 +47,7 @@ pub fn can_make_jails() -> Outcome {
     Outcome::Note(format!("this is a jail, with {} more children at most", most - now))
 }
 
-pub fn audit() -> Outcome {
+pub(super) fn audit() -> Outcome {
     let path = if cfg!(target_os = "freebsd") {
         "/var/run/log"
     } else {
@@ -62,7 +62,7 @@ pub fn audit() -> Outcome {
 }
 
 /// Staged directories and jails whose helper does not live.
-pub fn leftovers() -> Result<String, String> {
+pub(super) fn leftovers() -> Result<String, String> {
     if !getuid().is_root() {
         return Err("only root can see them".to_owned());
     }

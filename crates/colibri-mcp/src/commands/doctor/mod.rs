@@ -29,7 +29,7 @@ use facts::examine;
 
 /// What `doctor` can be told.
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Checks also what only root can see; must be run as root
     #[arg(long)]
     root: bool,
@@ -42,7 +42,7 @@ pub struct Arguments {
 }
 
 /// Runs the command. The exit status is 1 if a fact does not hold.
-pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
     if arguments.root && !nix::unistd::geteuid().is_root() {
         return Err(Failure::NotRoot);
     }

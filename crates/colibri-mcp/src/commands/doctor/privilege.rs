@@ -12,7 +12,7 @@ use super::files::{Wanted, is_as};
 use super::release::parse_release;
 use super::system::{kernel, run};
 
-pub fn helper_mode(host: &Host) -> Outcome {
+pub(super) fn helper_mode(host: &Host) -> Outcome {
     let bare = is_as(&host.helper, &wanted_helper(0o550));
     let setuid = is_as(&host.helper, &wanted_helper(0o4550));
     match (host.priv_mode, setuid, bare) {
@@ -30,7 +30,7 @@ fn wanted_helper(mode: u32) -> Wanted {
     }
 }
 
-pub fn helper_mount(host: &Host) -> Outcome {
+pub(super) fn helper_mount(host: &Host) -> Outcome {
     let flags = match statvfs(&host.helper) {
         Ok(facts) => facts.flags(),
         Err(error) => return Outcome::Skipped(format!("{}: {error}", host.helper.display())),
@@ -42,7 +42,7 @@ pub fn helper_mount(host: &Host) -> Outcome {
     }
 }
 
-pub fn contract(host: &Host) -> Result<String, String> {
+pub(super) fn contract(host: &Host) -> Result<String, String> {
     let ran = run(&host.helper.to_string_lossy(), &["--version"])?;
     let number = ran.out.rsplit(' ').next().and_then(|word| word.parse::<u32>().ok());
     match number {
@@ -53,7 +53,7 @@ pub fn contract(host: &Host) -> Result<String, String> {
 
 /// A real attempt, as the daemon's user, with the one request that does nothing. Where the helper reaches root it says
 /// something about the policy at worst; where it does not, it says that.
-pub fn reaches_root(host: &Host) -> Outcome {
+pub(super) fn reaches_root(host: &Host) -> Outcome {
     let helper = host.helper.to_string_lossy();
     let before: &[&str] = match host.priv_mode {
         PrivMode::Helper => &[],
@@ -76,7 +76,7 @@ pub fn reaches_root(host: &Host) -> Outcome {
     }
 }
 
-pub fn mdo_rule(host: &Host) -> Outcome {
+pub(super) fn mdo_rule(host: &Host) -> Outcome {
     if host.priv_mode != PrivMode::Mdo {
         return Outcome::Skipped(format!("priv mode is {}", host.priv_mode));
     }

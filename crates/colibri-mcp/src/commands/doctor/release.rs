@@ -13,7 +13,7 @@ const ADVISORIES: &[(&str, u32, u32, u32)] = &[
 /// The oldest release that the binaries run on.
 const OLDEST: (u32, u32) = (14, 0);
 
-pub fn advisories(release: &str) -> Outcome {
+pub(super) fn advisories(release: &str) -> Outcome {
     let Some((major, minor, patch)) = parse_release(release) else {
         return Outcome::Note(format!("release {release:?} is not understood"));
     };
@@ -37,7 +37,7 @@ pub fn advisories(release: &str) -> Outcome {
 }
 
 /// `15.1-RELEASE-p3` as (15, 1, Some(3)). A branch that is no release (`-STABLE`, `-CURRENT`) has no patch level.
-pub fn parse_release(release: &str) -> Option<(u32, u32, Option<u32>)> {
+pub(super) fn parse_release(release: &str) -> Option<(u32, u32, Option<u32>)> {
     let mut parts = release.split('-');
     let (major, minor) = parts.next()?.split_once('.')?;
     let kind = parts.next()?;

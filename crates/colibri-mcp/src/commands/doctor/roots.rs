@@ -22,7 +22,7 @@ const MAX_BYTES: u64 = 512 << 20;
 
 /// Checks that `program`, a path as the jail sees it, can start in `root`: it is there and executable, and so is what it
 /// needs itself: the interpreter of a script, the dynamic linker and the libraries of a binary.
-pub fn can_start(root: &Path, program: &Path) -> Result<(), String> {
+pub(super) fn can_start(root: &Path, program: &Path) -> Result<(), String> {
     let mut program = program.to_owned();
     for _ in 0..MAX_SCRIPTS {
         let place = inside(root, &program)?;
@@ -117,7 +117,7 @@ fn has_in_subdirectory(root: &Path, directory: &str, name: &str) -> bool {
 
 /// Where `path` of the jail is on the host: symbolic links are followed as the jail would follow them, absolute ones from
 /// its root, and none leads out of it.
-pub fn inside(root: &Path, path: &Path) -> Result<PathBuf, String> {
+pub(super) fn inside(root: &Path, path: &Path) -> Result<PathBuf, String> {
     let mut links = 0;
     let mut at = PathBuf::new();
     let mut left: Vec<_> = path

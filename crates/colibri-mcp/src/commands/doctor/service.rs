@@ -9,13 +9,13 @@ use super::fact::{Host, Outcome};
 use super::files::{Wanted, is_as};
 use super::system::is_on_tmpfs;
 
-pub fn daemon_answers(host: &Host) -> Result<String, String> {
+pub(super) fn daemon_answers(host: &Host) -> Result<String, String> {
     UnixStream::connect(&host.socket)
         .map(|_| host.socket.display().to_string())
         .map_err(|error| format!("{}: {error}", host.socket.display()))
 }
 
-pub fn socket(host: &Host) -> Result<String, String> {
+pub(super) fn socket(host: &Host) -> Result<String, String> {
     let uid = user(DAEMON)?.uid.as_raw();
     let directory = host.socket.parent().unwrap_or(Path::new("/"));
     let wanted = |mode| Wanted {
@@ -28,7 +28,7 @@ pub fn socket(host: &Host) -> Result<String, String> {
     Ok(format!("{directory}; {socket}"))
 }
 
-pub fn state_directory(host: &Host) -> Outcome {
+pub(super) fn state_directory(host: &Host) -> Outcome {
     let path = &host.state_dir;
     let facts = match path.symlink_metadata() {
         Ok(facts) => facts,

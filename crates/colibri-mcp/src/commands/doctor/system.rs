@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 /// The value of a kernel variable (sysctl(3)); `None` where there is none of this name.
 #[cfg(target_os = "freebsd")]
-pub fn kernel(name: &str) -> Option<String> {
+pub(super) fn kernel(name: &str) -> Option<String> {
     use sysctl::Sysctl as _;
     let value = sysctl::Ctl::new(name).ok()?.value_string().ok()?;
     Some(value.trim_end_matches('\0').to_owned())
@@ -13,12 +13,12 @@ pub fn kernel(name: &str) -> Option<String> {
 
 /// Linux has other names for other things.
 #[cfg(not(target_os = "freebsd"))]
-pub fn kernel(_name: &str) -> Option<String> {
+pub(super) fn kernel(_name: &str) -> Option<String> {
     None
 }
 
 /// What a program of the system printed, and how it ended.
-pub struct Ran {
+pub(super) struct Ran {
     /// Exit status; `None` after a signal.
     pub status: Option<i32>,
     /// Standard output, trimmed.
@@ -28,7 +28,7 @@ pub struct Ran {
 }
 
 /// Runs a program by its absolute path, without input and with an environment of nothing but `PATH`.
-pub fn run(program: &str, arguments: &[&str]) -> Result<Ran, String> {
+pub(super) fn run(program: &str, arguments: &[&str]) -> Result<Ran, String> {
     let output = Command::new(program)
         .args(arguments)
         .env_clear()
@@ -45,7 +45,7 @@ pub fn run(program: &str, arguments: &[&str]) -> Result<Ran, String> {
 }
 
 /// Every mount point.
-pub fn mount_points() -> Result<Vec<PathBuf>, String> {
+pub(super) fn mount_points() -> Result<Vec<PathBuf>, String> {
     let table = if cfg!(target_os = "freebsd") {
         run("/sbin/mount", &["-p"])?.out
     } else {
@@ -61,7 +61,7 @@ fn second_words(table: &str) -> Vec<PathBuf> {
 }
 
 /// Whether a path lies on a tmpfs, which the next boot empties.
-pub fn is_on_tmpfs(path: &Path) -> Result<bool, String> {
+pub(super) fn is_on_tmpfs(path: &Path) -> Result<bool, String> {
     let facts = nix::sys::statfs::statfs(path).map_err(|error| format!("{}: {error}", path.display()))?;
     #[cfg(target_os = "freebsd")]
     return Ok(facts.filesystem_type_name() == "tmpfs");

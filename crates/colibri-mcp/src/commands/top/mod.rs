@@ -43,7 +43,7 @@ const WIDTH: u16 = 80;
 
 /// How it is shown.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Prints everything once, as plain text; so also where standard output is no terminal
     #[arg(long)]
     once: bool,
@@ -63,7 +63,7 @@ enum News {
 }
 
 /// Runs the command.
-pub fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
     if arguments.once || context.json || !io::stdout().is_terminal() {
         return once(context).map(|()| ExitCode::SUCCESS);
     }

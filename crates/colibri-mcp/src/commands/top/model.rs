@@ -12,7 +12,7 @@ const LATENCY_WINDOW: u64 = 60_000;
 
 /// By what servers are ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sort {
+pub(super) enum Sort {
     /// By their ids.
     Name,
     /// The busiest first.
@@ -25,7 +25,7 @@ pub enum Sort {
 
 impl Sort {
     /// The next one.
-    pub fn next(self) -> Sort {
+    pub(super) fn next(self) -> Sort {
         match self {
             Sort::Name => Sort::Calls,
             Sort::Calls => Sort::Latency,
@@ -35,7 +35,7 @@ impl Sort {
     }
 
     /// Its name.
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Sort::Name => "name",
             Sort::Calls => "calls/s",
@@ -66,7 +66,7 @@ pub(super) enum Latency {
 
 /// All that is known, and what happened before.
 #[derive(Debug, Default)]
-pub struct Model {
+pub(super) struct Model {
     pub(super) now: Option<Overview>,
     /// Earlier counters: the time, and what was counted by server.
     pub(super) before: VecDeque<(u64, BTreeMap<String, CallCounts>)>,
@@ -77,7 +77,7 @@ pub struct Model {
 
 impl Model {
     /// Takes a new overview in.
-    pub fn update(&mut self, overview: Overview) {
+    pub(super) fn update(&mut self, overview: Overview) {
         if let Some(old) = self.now.take() {
             // After a restart of the daemon all counters begin anew.
             if old.uptime_s > overview.uptime_s || old.time > overview.time {
@@ -104,7 +104,7 @@ impl Model {
     }
 
     /// There is no news, for this reason.
-    pub fn trouble(&mut self, why: String) {
+    pub(super) fn trouble(&mut self, why: String) {
         self.trouble = Some(why);
     }
 

@@ -23,7 +23,7 @@ const MAX_LENGTH: usize = 500;
 
 /// What is chosen, by the person or by the terminal.
 #[derive(Debug, Clone)]
-pub struct View {
+pub(super) struct View {
     /// How servers are ordered.
     pub sort: Sort,
     /// Whether there is colour.
@@ -40,7 +40,7 @@ pub struct View {
 
 impl View {
     /// A view with nothing chosen.
-    pub fn new(colour: bool, keys: bool) -> View {
+    pub(super) fn new(colour: bool, keys: bool) -> View {
         View {
             sort: Sort::Name,
             colour,
@@ -52,7 +52,7 @@ impl View {
     }
 
     /// Chooses a server further down (or up, if negative).
-    pub fn choose(&mut self, step: isize) {
+    pub(super) fn choose(&mut self, step: isize) {
         let at = self
             .selected
             .as_ref()
@@ -192,7 +192,7 @@ fn indented(text: &str, indent: usize, style: Style, width: u16, most: usize) ->
 }
 
 /// Draws everything into `area`.
-pub fn draw(model: &Model, view: &mut View, area: Rect, buffer: &mut Buffer) {
+pub(super) fn draw(model: &Model, view: &mut View, area: Rect, buffer: &mut Buffer) {
     let head = head(model, view, area.width);
     let servers = servers(model, view, area.width);
     let approvals = approvals(model, view, area.width, if view.keys { FEW } else { usize::MAX });
@@ -242,7 +242,7 @@ pub fn draw(model: &Model, view: &mut View, area: Rect, buffer: &mut Buffer) {
 }
 
 /// Everything as plain text: as many lines as there is to say, so wide.
-pub fn plain(model: &Model, width: u16) -> String {
+pub(super) fn plain(model: &Model, width: u16) -> String {
     let mut view = View::new(false, false);
     let records = model
         .now
@@ -262,7 +262,7 @@ pub fn plain(model: &Model, width: u16) -> String {
 }
 
 /// One row of a buffer as text.
-pub fn row(buffer: &Buffer, area: Rect, y: u16) -> String {
+pub(super) fn row(buffer: &Buffer, area: Rect, y: u16) -> String {
     let mut row = String::new();
     let mut x = area.x;
     while x < area.right() {
