@@ -164,18 +164,13 @@ pub(crate) struct ToolResult {
     pub is_error: bool,
     /// What people read of it, one piece a content item.
     pub texts: Vec<String>,
-    /// What the daemon's own errors are called, if it says that it is one.
-    own_code: Option<String>,
+    /// What the daemon's own error is called, if it says that it is one.
+    pub own_code: Option<String>,
     /// What programs read of it.
     pub structured: Option<Box<RawValue>>,
 }
 
 impl ToolResult {
-    /// The code of the daemon's own error, if it is one.
-    pub(crate) fn own_code(&self) -> Option<&str> {
-        self.own_code.as_deref()
-    }
-
     /// What a person reads: the texts, without the copy of the structured content that many tools add for old clients.
     pub(crate) fn readable(&self) -> String {
         let structured = self.structured.as_ref().map(|structured| structured.get());

@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
     let result = result?;
     // Only a hint: a hosted server can write the same into its own results.
     if result.is_error
-        && result.own_code() == Some(Code::NoSuchTool.name())
+        && result.own_code.as_deref() == Some(Code::NoSuchTool.name())
         && let Some(why) = missing::tool(&mut connection, &arguments.server, &arguments.tool, context)?
     {
         return Err(why);

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::terminal;
 
 /// What every command is given.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Context {
     /// The daemon's socket.
     pub socket: PathBuf,

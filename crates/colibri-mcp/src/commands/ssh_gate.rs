@@ -40,11 +40,10 @@ pub(crate) fn run(context: &Context) -> Result<ExitCode, Failure> {
             Ok(bridge::run(context.socket.clone(), narrow))
         }
         Allowed::Tools { json, server } => {
+            let json = context.json || json;
             let context = Context {
-                socket: context.socket.clone(),
-                chosen: context.chosen.clone(),
-                narrow: context.narrow.clone(),
-                json: context.json || json,
+                json,
+                ..context.clone()
             };
             tools::run(&tools::Arguments { server, tool: None }, &context)?;
             Ok(ExitCode::SUCCESS)
@@ -84,25 +83,18 @@ fn parse(command: Option<OsString>) -> Result<Allowed, Failure> {
     {
         return Err(refuse("it is another program"));
     }
-    match words.collect::<Vec<_>>()[..] {
+    let words: Vec<&str> = words.collect();
+    let tools = |json, server: Option<&str>| Allowed::Tools {
+        json,
+        server: server.map(str::to_owned),
+    };
+    match words[..] {
         [] => Ok(Allowed::Bridge { read_only: false }),
         ["--read-only"] => Ok(Allowed::Bridge { read_only: true }),
-        ["tools"] => Ok(Allowed::Tools {
-            json: false,
-            server: None,
-        }),
-        ["tools", "--json"] => Ok(Allowed::Tools {
-            json: true,
-            server: None,
-        }),
-        ["tools", server] if is_server(server) => Ok(Allowed::Tools {
-            json: false,
-            server: Some(server.to_owned()),
-        }),
-        ["tools", server, "--json"] if is_server(server) => Ok(Allowed::Tools {
-            json: true,
-            server: Some(server.to_owned()),
-        }),
+        ["tools"] => Ok(tools(false, None)),
+        ["tools", "--json"] => Ok(tools(true, None)),
+        ["tools", server] if is_server(server) => Ok(tools(false, Some(server))),
+        ["tools", server, "--json"] if is_server(server) => Ok(tools(true, Some(server))),
         _ => Err(refuse("these arguments are not allowed")),
     }
 }

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getuid};
-use serde_json::json;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
 
 use super::call;
 use super::connect::{Editor, explained, own_path, snippet};
@@ -37,6 +37,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The demo server's id in the demo's registry.
 const SERVER: &str = "demo";
 
+/// Prints a line, or ends the function.
+macro_rules! say {
+    ($($text:tt)*) => { terminal::print(&format!($($text)*))? };
+}
+
 /// Runs the command.
 pub(crate) fn run() -> Result<(), Failure> {
     let program = daemon::program()?;
@@ -47,162 +52,130 @@ pub(crate) fn run() -> Result<(), Failure> {
     let left = lock(&stage).clear();
     outcome?;
     left?;
-    say("9. Everything has ended")?;
-    say("   No process and no file of it is left.")?;
-    say(&format!(
-        "\nThat was Colibri MCP, in {:.1} s. Next: docs/guide, or `colibri-mcp --help`.",
+    say!("9. Everything has ended");
+    say!("   No process and no file of it is left.\n");
+    say!(
+        "That was Colibri MCP, in {:.1} s. Next: docs/guide, or `colibri-mcp --help`.",
         began.elapsed().as_secs_f32()
-    ))
+    );
+    Ok(())
 }
 
-fn say(text: &str) -> Result<(), Failure> {
-    terminal::print(text)
+/// What should be so in a demo, and is not.
+fn not_as_shown(what: &str) -> Failure {
+    Failure::Machine(what.to_owned())
 }
 
 fn show(stage: &Mutex<Stage>) -> Result<(), Failure> {
-    say("Colibri MCP: one service that gives every editor on a machine the same tools.\n")?;
+    say!("Colibri MCP: one service that gives every editor on a machine the same tools.\n");
 
-    say("1. A daemon of its own, for this demo")?;
+    say!("1. A daemon of its own, for this demo");
     let context = lock(stage).start()?;
     let mut connection = wait_for_daemon(stage, &context)?;
-    say(&format!("   It listens on {}", context.socket.display()))?;
-    say("   Gates: external-call open, write closed (the default).\n")?;
+    say!("   It listens on {}", context.socket.display());
+    say!("   Gates: external-call open, write closed (the default).\n");
 
     match &lock(stage).place {
-        Place::Jail => say(&format!(
-            "2. It hosts one MCP server, {JAIL}, and every editor sees these tools"
-        ))?,
+        Place::Jail => say!("2. It hosts one MCP server, {JAIL}, and every editor sees these tools"),
         Place::Host { why } => {
-            say("2. It hosts one MCP server, and every editor sees these tools")?;
-            say("   The server runs as a process of this host, not in a jail:")?;
-            say(&format!("   {}", visible(why)))?;
+            say!("2. It hosts one MCP server, and every editor sees these tools");
+            say!("   The server runs as a process of this host, not in a jail:");
+            say!("   {}", visible(why));
         }
     }
     let (all, _) = exposed(&mut connection, false)?;
     let prefix = format!("{SERVER}__");
     let hosted: Vec<_> = all.iter().filter(|tool| tool.name.starts_with(&prefix)).collect();
     for tool in &hosted {
-        say(&format!("   {:18} {}", visible(&tool.name), visible(&tool.summary())))?;
+        say!("   {:18} {}", visible(&tool.name), visible(&tool.summary()));
     }
     if hosted.is_empty() {
-        return Err(Failure::Machine("the demo server's tools are not listed".to_owned()));
+        return Err(not_as_shown("the demo server's tools are not listed"));
     }
-    say(&format!(
-        "   and {} of Colibri's own: status, tasks, skills, the servers themselves.\n",
-        all.len() - hosted.len()
-    ))?;
+    let own = all.len() - hosted.len();
+    say!("   and {own} of Colibri's own: status, tasks, skills, the servers themselves.\n");
 
-    say("3. A call")?;
-    demonstrate(
-        &mut connection,
-        SERVER,
-        "echo",
-        &json!({ "text": "Hello from a hosted server" }),
-        false,
-    )?;
+    say!("3. A call");
+    let hello = json!({ "text": "Hello from a hosted server" });
+    demonstrate(&mut connection, "echo", &hello, false)?;
     note_processes(stage, &mut connection)?;
 
-    say("4. Progress, as it happens")?;
-    demonstrate(&mut connection, SERVER, "count", &json!({ "to": 20, "ms": 25 }), true)?;
+    say!("4. Progress, as it happens");
+    demonstrate(&mut connection, "count", &json!({ "to": 20, "ms": 25 }), true)?;
 
-    say("5. Something to keep: a note, written and read back")?;
-    demonstrate(
-        &mut connection,
-        SERVER,
-        "write_note",
-        &json!({ "name": "today", "text": "met Colibri" }),
-        false,
-    )?;
-    demonstrate(&mut connection, SERVER, "read_note", &json!({ "name": "today" }), false)?;
+    say!("5. Something to keep: a note, written and read back");
+    let note = json!({ "name": "today", "text": "met Colibri" });
+    demonstrate(&mut connection, "write_note", &note, false)?;
+    demonstrate(&mut connection, "read_note", &json!({ "name": "today" }), false)?;
 
-    say("6. A refusal: the write gate is closed")?;
+    say!("6. A refusal: the write gate is closed");
     let title = json!({ "title": "Try Colibri", "description": "from the demo" });
     let refused = ask(&mut connection, OWN, "colibri_create_task", &title, &mut |_| {})?;
-    say(&command_line(OWN, "colibri_create_task", &title))?;
-    say(&indented(&refused.readable()))?;
+    say!("{}", command_line(OWN, "colibri_create_task", &title));
+    say!("{}\n", indented(&refused.readable()));
     if !refused.is_error {
-        return Err(Failure::Machine(
-            "the write gate is closed, but a task was created".to_owned(),
-        ));
+        return Err(not_as_shown("the write gate is closed, but a task was created"));
     }
 
-    say("\n7. Your editor joins with a few lines, on this machine for instance")?;
-    let program = own_path()?;
-    say(&indented(&explained(
-        Editor::Zed,
-        &snippet(Editor::Zed, &program, &[], None)?,
-    )))?;
-    say("   (`colibri-mcp connect` also knows cursor, windsurf and claude-code.)\n")
+    say!("7. Your editor joins with a few lines, on this machine for instance");
+    let lines = snippet(Editor::Zed, &own_path()?, &[], None)?;
+    say!("{}", indented(&explained(Editor::Zed, &lines)));
+    say!("   (`colibri-mcp connect` also knows cursor, windsurf and claude-code.)\n");
+    Ok(())
 }
 
 /// Ends the daemon, so that its trail is sealed, and verifies that trail.
 fn verify(stage: &Mutex<Stage>) -> Result<(), Failure> {
-    say("8. All of it was recorded; the daemon ends, and its trail is verified")?;
+    say!("8. All of it was recorded; the daemon ends, and its trail is verified");
     let mut stage = lock(stage);
     if let Some(mut daemon) = stage.daemon.take() {
         end(&mut daemon).map_err(Failure::Machine)?;
     }
     let Some(directory) = &stage.directory else {
-        return Err(Failure::Machine("the demo's directory is gone".to_owned()));
+        return Err(not_as_shown("the demo's directory is gone"));
     };
     let state_dir = directory.join("state");
     let key = records::verifier(&state_dir, None)?;
     let mut report = Vec::new();
     let status = records::print_verify(&state_dir, None, None, key.as_ref(), false, &mut report)?;
-    say(&format!(
-        "   $ colibri-mcp trail verify --state-dir {}",
-        state_dir.display()
-    ))?;
-    say(&format!("{}\n", indented(&String::from_utf8_lossy(&report))))?;
+    say!("   $ colibri-mcp trail verify --state-dir {}", state_dir.display());
+    say!("{}\n", indented(&String::from_utf8_lossy(&report)));
     match status {
         0 => Ok(()),
-        _ => Err(Failure::Machine("the demo's own trail does not verify".to_owned())),
+        _ => Err(not_as_shown("the demo's own trail does not verify")),
     }
 }
 
-/// Makes a call as `colibri-mcp call` would, and shows both.
-fn demonstrate(
-    connection: &mut Connection,
-    server: &str,
-    tool: &str,
-    arguments: &serde_json::Value,
-    with_progress: bool,
-) -> Result<(), Failure> {
-    say(&command_line(server, tool, arguments))?;
-    let mut steps = Vec::new();
-    let result = ask(connection, server, tool, arguments, &mut |progress| {
-        steps.push(progress.progress)
-    })?;
+/// Makes a call of the demo's server as `colibri-mcp call` would, and shows both.
+fn demonstrate(connection: &mut Connection, tool: &str, arguments: &Value, with_progress: bool) -> Result<(), Failure> {
+    say!("{}", command_line(SERVER, tool, arguments));
+    let mut steps = 0;
+    let result = ask(connection, SERVER, tool, arguments, &mut |_| steps += 1)?;
     if with_progress {
-        if steps.is_empty() {
-            return Err(Failure::Machine("no progress arrived before the answer".to_owned()));
+        if steps == 0 {
+            return Err(not_as_shown("no progress arrived before the answer"));
         }
-        say(&format!(
-            "   [{}] {} progress messages before the answer",
-            "#".repeat(steps.len()),
-            steps.len()
-        ))?;
+        say!("   [{}] {steps} progress messages before the answer", "#".repeat(steps));
     }
-    say(&format!("{}\n", indented(&result.readable())))?;
+    say!("{}\n", indented(&result.readable()));
     if result.is_error {
-        Err(Failure::ToolError)
-    } else {
-        Ok(())
+        return Err(Failure::ToolError);
     }
+    Ok(())
 }
 
 fn ask(
     connection: &mut Connection,
     server: &str,
     tool: &str,
-    arguments: &serde_json::Value,
+    arguments: &Value,
     on_progress: &mut dyn FnMut(&Progress),
 ) -> Result<ToolResult, Failure> {
-    let arguments: Box<RawValue> = to_raw_value(arguments).map_err(|error| Failure::Machine(error.to_string()))?;
+    let arguments = to_raw_value(arguments).map_err(|error| Failure::Machine(error.to_string()))?;
     Ok(call::call(connection, server, tool, &arguments, on_progress)?)
 }
 
-fn command_line(server: &str, tool: &str, arguments: &serde_json::Value) -> String {
+fn command_line(server: &str, tool: &str, arguments: &Value) -> String {
     let mut text = format!("   $ colibri-mcp call {server} {tool}");
     for (key, value) in arguments.as_object().into_iter().flatten() {
         let word = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -213,11 +186,11 @@ fn command_line(server: &str, tool: &str, arguments: &serde_json::Value) -> Stri
 }
 
 fn indented(text: &str) -> String {
-    visible_lines(text)
+    let lines: Vec<_> = visible_lines(text)
         .lines()
         .map(|line| format!("   {line}").trim_end().to_owned())
-        .collect::<Vec<_>>()
-        .join("\n")
+        .collect();
+    lines.join("\n")
 }
 
 /// Remembers which processes the daemon runs, to see afterwards that they are gone.
