@@ -217,9 +217,6 @@ impl Canceller {
     }
 }
 
-/// Is told the request's id, and a notification's name and parameters.
-pub(crate) type OnNotification<'a, E> = dyn FnMut(u64, &str, &RawValue) -> Result<ControlFlow<()>, E> + 'a;
-
 impl Connection {
     /// Connects and says hello.
     pub(crate) fn open(socket: &Path, narrow: &[Gate]) -> Result<Connection, Unavailable> {
