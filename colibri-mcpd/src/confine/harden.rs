@@ -3,16 +3,7 @@
 use super::{orphans, sys};
 use std::io;
 
-/// More privilege than the daemon may have.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Privilege {
-    /// Effective or real user id 0.
-    #[error("running as root; the daemon needs no privilege: start it as an ordinary user, such as colibri")]
-    Root,
-    /// Linux capabilities (capabilities(7)) in the permitted, effective, inheritable or ambient set.
-    #[error("running with capabilities ({0}); the daemon needs no privilege: start it without them")]
-    Capabilities(String),
-}
+const ROOT: &str = "running as root; the daemon needs no privilege: start it as an ordinary user, such as colibri";
 
 /// Makes this process neither traceable nor dumpable: nobody of the same user, host servers above all, reads its memory
 /// or its environment, and no core file holds a secret. What loses its supervisor comes to it, to be ended.
@@ -24,19 +15,20 @@ pub fn harden() -> io::Result<()> {
     orphans::adopt()
 }
 
-/// The privilege that this process has and should not have; `None`: it is as it must be.
+/// What privilege this process has that it should not have (root's ids; on Linux, capabilities(7) in any set), and what
+/// to do; `None`: it is as it must be.
 ///
 /// # Errors
 /// The capabilities cannot be read.
-pub fn excess_privilege() -> io::Result<Option<Privilege>> {
+pub fn excess_privilege() -> io::Result<Option<String>> {
     if nix::unistd::getuid().is_root() || nix::unistd::geteuid().is_root() {
-        return Ok(Some(Privilege::Root));
+        return Ok(Some(ROOT.to_owned()));
     }
     capabilities()
 }
 
 #[cfg(target_os = "linux")]
-fn capabilities() -> io::Result<Option<Privilege>> {
+fn capabilities() -> io::Result<Option<String>> {
     use caps::CapSet;
     let mut found = std::collections::BTreeSet::new();
     for set in [
@@ -49,12 +41,13 @@ fn capabilities() -> io::Result<Option<Privilege>> {
         found.extend(held.into_iter().map(|capability| capability.to_string()));
     }
     let names = found.into_iter().collect::<Vec<_>>().join(", ");
-    Ok((!names.is_empty()).then_some(Privilege::Capabilities(names)))
+    Ok((!names.is_empty())
+        .then(|| format!("running with capabilities ({names}); the daemon needs no privilege: start it without them")))
 }
 
 /// FreeBSD has no capabilities that pass through execve(2).
 #[cfg(not(target_os = "linux"))]
-fn capabilities() -> io::Result<Option<Privilege>> {
+fn capabilities() -> io::Result<Option<String>> {
     Ok(None)
 }
 
@@ -65,6 +58,6 @@ mod tests {
     #[test]
     fn root_is_too_much() {
         let found = excess_privilege().unwrap();
-        assert_eq!(found == Some(Privilege::Root), nix::unistd::geteuid().is_root());
+        assert_eq!(found.as_deref() == Some(ROOT), nix::unistd::geteuid().is_root());
     }
 }

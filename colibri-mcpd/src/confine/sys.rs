@@ -83,19 +83,24 @@ pub(super) fn close_above_standard() -> io::Result<()> {
     }
 }
 
+/// In a child: it dies with its parent, and no signal is blocked.
+fn end_with(parent: nix::unistd::Pid) -> io::Result<()> {
+    die_with_parent()?;
+    // The parent may have ended before the signal was asked for.
+    if nix::unistd::getppid() != parent {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
+    SigSet::empty().thread_set_mask()?;
+    Ok(())
+}
+
 /// Makes the child lead its own session, with no signal blocked, and die with this process: SIGKILL to it when its parent
 /// ends, however that happens (prctl(2) `PR_SET_PDEATHSIG`, procctl(2) `PROC_PDEATHSIG_CTL`).
 pub(super) fn lead_session_and_die_with_parent(command: &mut Command) {
     let parent = nix::unistd::getpid();
     let prepare = move || {
         nix::unistd::setsid()?;
-        die_with_parent()?;
-        // The parent may have ended before the signal was asked for.
-        if nix::unistd::getppid() != parent {
-            return Err(io::Error::from_raw_os_error(libc::ESRCH));
-        }
-        SigSet::empty().thread_set_mask()?;
-        Ok(())
+        end_with(parent)
     };
     // SAFETY: the closure runs between fork and exec and only makes system calls; it allocates nothing and takes no
     // lock, and the process that forks has a single thread.
@@ -124,12 +129,7 @@ pub(super) fn become_user_in_own_session(command: &mut Command, identity: Identi
         if !whole {
             return Err(io::Error::from_raw_os_error(libc::EPERM));
         }
-        die_with_parent()?;
-        if nix::unistd::getppid() != parent {
-            return Err(io::Error::from_raw_os_error(libc::ESRCH));
-        }
-        SigSet::empty().thread_set_mask()?;
-        Ok(())
+        end_with(parent)
     };
     // SAFETY: the closure runs between fork and exec in a process that had one thread when it forked, so that no lock can
     // be held by another, the allocator's included; it makes system calls and compares numbers.
