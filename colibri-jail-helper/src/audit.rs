@@ -5,10 +5,10 @@ use colibri_text::ascii_bytes;
 use crate::names::{Digest, ServerId, SessionId};
 
 /// The most bytes of one value, before escaping.
-pub const VALUE_MAX: usize = 256;
+pub const MAX_VALUE: usize = 256;
 
 /// The most bytes of one line; syslogd(8) takes 1,024 at least (RFC 3164).
-pub const LINE_MAX: usize = 960;
+pub const MAX_LINE: usize = 960;
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Line {
     #[must_use]
     pub fn with(mut self, key: &'static str, value: &str) -> Self {
         let value = quoted(value);
-        if self.0.len() + key.len() + value.len() + 2 <= LINE_MAX {
+        if self.0.len() + key.len() + value.len() + 2 <= MAX_LINE {
             self.0.push(' ');
             self.0.push_str(key);
             self.0.push('=');
@@ -80,14 +80,14 @@ impl Line {
 /// printable ASCII.
 fn quoted(value: &str) -> String {
     let plain = !value.is_empty()
-        && value.len() <= VALUE_MAX
+        && value.len() <= MAX_VALUE
         && value
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"-_./:,+@".contains(&b));
     if plain {
         value.to_owned()
     } else {
-        format!("\"{}\"", ascii_bytes(value.as_bytes(), VALUE_MAX))
+        format!("\"{}\"", ascii_bytes(value.as_bytes(), MAX_VALUE))
     }
 }
 
@@ -128,7 +128,7 @@ mod tests {
         #[test]
         fn a_line_is_short_printable_ascii(value in ".*", other in ".{0,2000}") {
             let line = Line::new(Event::End).with("a", &value).with("b", &other).with("c", &value);
-            prop_assert!(line.as_str().len() <= LINE_MAX);
+            prop_assert!(line.as_str().len() <= MAX_LINE);
             prop_assert!(line.as_str().bytes().all(|b| (b' '..=b'~').contains(&b)));
         }
     }

@@ -26,7 +26,7 @@ mod sys;
 const PASSWD: &str = "/etc/passwd";
 
 /// The most bytes of it.
-const PASSWD_MAX: usize = 4 << 20;
+const MAX_PASSWD: usize = 4 << 20;
 
 fn main() {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -129,7 +129,7 @@ fn read_policy() -> Result<Policy, Refusal> {
 }
 
 fn caller(policy: &Policy) -> Result<Account, Refusal> {
-    let passwd = files::read(Path::new(PASSWD), PASSWD_MAX, files::WRITABLE_BY_OTHERS)?;
+    let passwd = files::read(Path::new(PASSWD), MAX_PASSWD, files::WRITABLE_BY_OTHERS)?;
     passwd::account(&passwd, &policy.caller)
         .filter(|account| account.uid != 0)
         .ok_or_else(|| {

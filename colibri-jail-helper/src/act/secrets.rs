@@ -14,7 +14,7 @@ use crate::act::files::{self, Trust};
 use crate::sys;
 
 /// The most bytes of a secret; what stands in an environment is a token or a key, not a file.
-const SECRET_MAX: usize = 64 << 10;
+const MAX_SECRET: usize = 64 << 10;
 
 /// The server's whole environment, ready for execve(2). Overwritten when it is dropped.
 pub(crate) struct Environment(Vec<Vec<u8>>);
@@ -37,7 +37,7 @@ impl Environment {
                 (VariableValue::Plain(text), _) => entry.extend_from_slice(text.as_bytes()),
                 (VariableValue::Secret(name), Some(directory)) => {
                     let mut secret =
-                        files::read_at(directory, SECRETS_DIR, OsStr::new(name), SECRET_MAX, !Mode::S_IRUSR)?;
+                        files::read_at(directory, SECRETS_DIR, OsStr::new(name), MAX_SECRET, !Mode::S_IRUSR)?;
                     // A text editor ends a file with a newline, which no token has.
                     let end = secret
                         .iter()

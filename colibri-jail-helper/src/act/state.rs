@@ -32,7 +32,7 @@ use nix::unistd::{UnlinkatFlags, mkfifoat, unlinkat};
 use crate::act::files::{self, Trust};
 
 /// The most bytes of a record or of `starts` that are read.
-const FILE_MAX: u64 = 1 << 20;
+const MAX_FILE: u64 = 1 << 20;
 
 /// The longest that the lock is waited for. It is held for a few file operations, or by a sweep, which can take its time
 /// over mounts that are busy.
@@ -225,7 +225,7 @@ impl Locked<'_> {
         let mut file = self.state.open_file(&directory, "record")?;
         let mut bytes = Vec::new();
         (&mut file)
-            .take(FILE_MAX)
+            .take(MAX_FILE)
             .read_to_end(&mut bytes)
             .map_err(failed_io("read a record"))?;
         let facts = Fact::read_all(&bytes);
@@ -298,7 +298,7 @@ impl Locked<'_> {
         let mut file = self.state.open_file(&self.state.directory, "starts")?;
         let mut text = String::new();
         // What cannot be read as text was not written by us, and counts for nothing.
-        let _ = (&mut file).take(FILE_MAX).read_to_string(&mut text);
+        let _ = (&mut file).take(MAX_FILE).read_to_string(&mut text);
         let mut starts: Vec<(i64, &str)> = text
             .lines()
             .filter_map(|line| line.split_once(' '))

@@ -9,7 +9,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::sys;
 
 /// POSIX's least PIPE_BUF: a pipe takes this much whole, and between no one else's bytes.
-const LINE_MAX: usize = 512;
+const MAX_LINE: usize = 512;
 
 /// Writes `helper: <text>` as one line, control characters escaped. Waits for a full pipe for as long as `patience`
 /// says and then gives the line up: a caller that does not read must not hold a program of root's.
@@ -17,7 +17,7 @@ const LINE_MAX: usize = 512;
 /// Returns whether the line was written.
 pub(crate) fn line(text: &str, patience: PollTimeout) -> bool {
     let mut line = format!("helper: {}", ascii_bytes(text.as_bytes(), 400));
-    line.truncate(LINE_MAX - 1);
+    line.truncate(MAX_LINE - 1);
     line.push('\n');
     let stderr = std::io::stderr();
     let mut ready = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];

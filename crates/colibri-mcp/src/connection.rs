@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-use super::lines::{LINE_LIMIT, LineBuffer, Piece};
+use super::lines::{LineBuffer, MAX_LINE, Piece};
 
 /// The protocol version that commands speak.
 pub(crate) const PROTOCOL_VERSION: &str = "2026-07-28";
@@ -222,7 +222,7 @@ impl Connection {
     pub(crate) fn open(socket: &Path, narrow: &[Gate]) -> Result<Connection, Unavailable> {
         Ok(Connection {
             stream: dial(socket, narrow)?,
-            buffer: LineBuffer::new(LINE_LIMIT),
+            buffer: LineBuffer::new(MAX_LINE),
             current: Arc::new(AtomicU64::new(0)),
         })
     }
@@ -284,7 +284,7 @@ impl Connection {
                     (piece.len(), answer)
                 }
                 Piece::TooLong(_) => {
-                    return Err(unreadable(method, format!("a line is longer than {LINE_LIMIT} bytes")).into());
+                    return Err(unreadable(method, format!("a line is longer than {MAX_LINE} bytes")).into());
                 }
                 Piece::End(_) => return Err(lost(io::ErrorKind::UnexpectedEof.into()).into()),
             };

@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 
 /// Longest line either way, its newline not counted: 16 MiB, the daemon's own frame limit (DESIGN §3).
-pub(crate) const LINE_LIMIT: usize = 16 * 1024 * 1024;
+pub(crate) const MAX_LINE: usize = 16 * 1024 * 1024;
 
 /// What a buffer begins with: most bridges are idle.
 const SMALL: usize = 8 * 1024;
@@ -200,7 +200,7 @@ mod tests {
         let mut input = vec![b'x'; 3 * LARGE];
         input.push(b'\n');
         let mut from = &input[..];
-        let mut buffer = LineBuffer::new(LINE_LIMIT);
+        let mut buffer = LineBuffer::new(MAX_LINE);
         loop {
             if let Piece::Lines(piece) = buffer.read(&mut from).unwrap() {
                 let length = piece.len();

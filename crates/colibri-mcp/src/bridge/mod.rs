@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use crate::connection::{Gate, Unavailable, dial};
 use crate::failure::Failure;
-use crate::lines::{LINE_LIMIT, LineBuffer, Piece, each_line};
+use crate::lines::{LineBuffer, MAX_LINE, Piece, each_line};
 use colibri_protocol::error::Code;
 use colibri_text::visible;
 use in_flight::{InFlight, Opened, Sent, Session};
@@ -127,7 +127,7 @@ impl<W: Write + Send> Bridge<W> {
     pub(crate) fn receive(&self) -> Result<Ended, BridgeError> {
         let mut pause = BACKOFF.0;
         loop {
-            let mut buffer = LineBuffer::new(LINE_LIMIT);
+            let mut buffer = LineBuffer::new(MAX_LINE);
             match self.connect(&mut buffer) {
                 Ok(stream) => {
                     pause = BACKOFF.0;
@@ -163,7 +163,7 @@ impl<W: Write + Send> Bridge<W> {
     /// The direction from the client to the daemon. Returns when the client has closed its side and all that it asked
     /// is answered, or when reading fails, which counts as closed.
     pub(crate) fn send(&self, mut input: impl Read) -> Result<(), BridgeError> {
-        let mut buffer = LineBuffer::new(LINE_LIMIT);
+        let mut buffer = LineBuffer::new(MAX_LINE);
         loop {
             let done = match buffer.read(&mut input) {
                 Ok(Piece::Lines(piece)) => {
@@ -172,7 +172,7 @@ impl<W: Write + Send> Bridge<W> {
                 }
                 Ok(Piece::Nothing) => 0,
                 Ok(Piece::TooLong(beginning)) => {
-                    let text = format!("this message is longer than the limit of {LINE_LIMIT} bytes a line");
+                    let text = format!("this message is longer than the limit of {MAX_LINE} bytes a line");
                     self.answer(&error_line(scan::id_of_beginning(beginning), Code::FrameTooLong, text))?;
                     0
                 }
@@ -393,7 +393,7 @@ impl<W: Write + Send> Bridge<W> {
                 }
                 Ok(Piece::Nothing) => 0,
                 Ok(Piece::TooLong(beginning)) => {
-                    let text = format!("the answer is longer than the limit of {LINE_LIMIT} bytes a line");
+                    let text = format!("the answer is longer than the limit of {MAX_LINE} bytes a line");
                     if let Message::Answer { id } = scan::message(beginning)
                         && self.state().in_flight.is_answered(id)
                     {

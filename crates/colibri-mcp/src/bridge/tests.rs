@@ -420,7 +420,7 @@ fn frames_at_the_limit_pass_and_longer_ones_are_answered_and_skipped() {
     let mut client = Client::start(&place.socket());
     let mut daemon = Peer::accept(&listener);
     let start = r#"{"jsonrpc":"2.0","id":"big","method":"m","params":""#;
-    let exact = format!("{start}{}\"}}", "x".repeat(LINE_LIMIT - start.len() - 2));
+    let exact = format!("{start}{}\"}}", "x".repeat(MAX_LINE - start.len() - 2));
     let mut writer = client.stream.try_clone().unwrap();
     let lines = [exact.clone(), format!("{exact} "), call("1")];
     let written = std::thread::spawn(move || {
@@ -433,7 +433,7 @@ fn frames_at_the_limit_pass_and_longer_ones_are_answered_and_skipped() {
     daemon.expect(&call("1"));
     written.join().unwrap();
     let start = r#"{"jsonrpc":"2.0","id":1,"result":""#;
-    let answer_line = format!("{start}{}\"}}", "x".repeat(LINE_LIMIT));
+    let answer_line = format!("{start}{}\"}}", "x".repeat(MAX_LINE));
     let written = std::thread::spawn(move || {
         daemon.say(&answer_line);
         daemon.say(CHANGED);

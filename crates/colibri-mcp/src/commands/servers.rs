@@ -37,10 +37,10 @@ fn show(answer: &Servers) -> String {
         };
         let state = format!("{} {}", server.state, since(server.since));
         let mut tools = server.tools.to_string();
-        let mut tools_mood = Style::Plain;
+        let mut tools_style = Style::Plain;
         if server.tools_blocked > 0 {
             tools.push_str(&format!(", {} blocked", server.tools_blocked));
-            tools_mood = Style::Bad;
+            tools_style = Style::Bad;
         }
         if server.tools_blocked > 0 || server.instructions_blocked {
             let what = match (server.tools_blocked, server.instructions_blocked) {
@@ -57,7 +57,7 @@ fn show(answer: &Servers) -> String {
         table.row(&[
             (&server.id, Style::Plain),
             (&state, style),
-            (&tools, tools_mood),
+            (&tools, tools_style),
             (&place, Style::Plain),
             (server.isolation.name(), Style::Plain),
             (

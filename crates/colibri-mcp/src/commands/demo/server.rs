@@ -25,7 +25,7 @@ const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
 const INSTRUCTIONS: &str = "A demonstration: echo, count with progress, write and read notes.";
 /// Longest text of a note, in bytes.
-const NOTE_LIMIT: usize = 64 * 1024;
+const MAX_NOTE: usize = 64 * 1024;
 
 /// Serves stdin and stdout until stdin ends.
 pub(crate) fn run(arguments: &Arguments) -> io::Result<()> {
@@ -199,8 +199,8 @@ impl<W: Write> Server<W> {
             }
             "write_note" => self.note(arguments).and_then(|path| {
                 let text = text("text")?;
-                if text.len() > NOTE_LIMIT {
-                    return Err(format!("the text is longer than {NOTE_LIMIT} bytes"));
+                if text.len() > MAX_NOTE {
+                    return Err(format!("the text is longer than {MAX_NOTE} bytes"));
                 }
                 std::fs::write(path, text).map_err(|error| format!("cannot write the note: {error}"))?;
                 Ok("written".to_owned())
@@ -395,11 +395,7 @@ mod tests {
             call(1, "write_note", json!({"name": "a-1", "text": "ä\n"})),
             call(2, "read_note", json!({"name": "a-1"})),
             call(3, "read_note", json!({"name": "../a-1"})),
-            call(
-                4,
-                "write_note",
-                json!({"name": "b", "text": "x".repeat(NOTE_LIMIT + 1)}),
-            ),
+            call(4, "write_note", json!({"name": "b", "text": "x".repeat(MAX_NOTE + 1)})),
             call(5, "nope", json!({})),
         ]);
         assert_eq!(said[2]["result"]["content"][0]["text"], "ä\n");

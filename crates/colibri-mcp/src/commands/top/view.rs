@@ -13,7 +13,7 @@ use colibri_api::{ServerState, TrailRow};
 use colibri_text::visible;
 
 /// The most approvals that are drawn where there is little space.
-const FEW: usize = 4;
+const FEW_APPROVALS: usize = 4;
 /// Lines of the trail that are drawn where there is little space.
 const LITTLE: u16 = 4;
 /// The most lines of one reason, where it is told in full.
@@ -195,7 +195,12 @@ fn indented(text: &str, indent: usize, style: Style, width: u16, most: usize) ->
 pub(super) fn draw(model: &Model, view: &mut View, area: Rect, buffer: &mut Buffer) {
     let head = head(model, view, area.width);
     let servers = servers(model, view, area.width);
-    let approvals = approvals(model, view, area.width, if view.keys { FEW } else { usize::MAX });
+    let approvals = approvals(
+        model,
+        view,
+        area.width,
+        if view.keys { FEW_APPROVALS } else { usize::MAX },
+    );
     let detail = detail(model, view, area.width);
     let footer = u16::from(view.keys);
     let height = area.height.saturating_sub(footer);
