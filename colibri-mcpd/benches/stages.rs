@@ -226,7 +226,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         // What is recorded and shaped, and what is dispatched, are calls of their own: a call that a server has is its
         // session's, and ends there.
         let start = Instant::now();
-        let mut entered: Vec<Call> = requests
+        let mut entered: Vec<Box<Call>> = requests
             .iter()
             .filter_map(|frame| enter(&client, &target, frame))
             .collect();
@@ -244,7 +244,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         let outcomes: Vec<Outcome> = answers.iter().filter_map(read_answer).collect();
         times[4] += start.elapsed();
         let start = Instant::now();
-        let shaped: Vec<(Call, exit::Answer)> = entered
+        let shaped: Vec<(Box<Call>, exit::Answer)> = entered
             .into_iter()
             .zip(outcomes)
             .map(|(call, outcome)| {
@@ -262,7 +262,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         }
         times[7] += start.elapsed();
 
-        let calls: Vec<Call> = requests
+        let calls: Vec<Box<Call>> = requests
             .iter()
             .filter_map(|frame| enter(&client, &target, frame))
             .collect();
@@ -281,7 +281,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
 }
 
 /// What a client's session makes of a line.
-fn enter(client: &Arc<Client>, target: &Arc<dyn Target>, frame: &Bytes) -> Option<Call> {
+fn enter(client: &Arc<Client>, target: &Arc<dyn Target>, frame: &Bytes) -> Option<Box<Call>> {
     let Kind::Request { id, method, params } = Envelope::parse(frame).ok()?.kind else {
         return None;
     };
@@ -291,13 +291,14 @@ fn enter(client: &Arc<Client>, target: &Arc<dyn Target>, frame: &Bytes) -> Optio
     let request = protocol::classify(Session::Legacy(VERSION), &[Capability::Tools], &method, params).ok()?;
     let name = params?.get("name")?;
     let arguments = params?.get("arguments")?;
-    Some(Call {
+    Some(Box::new(Call {
         client: client.clone(),
         id: key,
         batch: None,
         version: request.version,
         method: request.method,
         frame: frame.clone(),
+        held: 0,
         parts: Parts {
             id: id.span(),
             params: params.map(|params| params.span()),
@@ -313,7 +314,7 @@ fn enter(client: &Arc<Client>, target: &Arc<dyn Target>, frame: &Bytes) -> Optio
         attempt: 1,
         validated: false,
         against: None,
-    })
+    }))
 }
 
 /// What a server's session makes of a line.

@@ -40,7 +40,7 @@ impl Target for HostMethod {
         Ok(())
     }
 
-    fn send(self: Arc<Self>, _: &Arc<Chain>, call: Call) {
+    fn send(self: Arc<Self>, _: &Arc<Chain>, call: Box<Call>) {
         self.server.call(call);
     }
 }

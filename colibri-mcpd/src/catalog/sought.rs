@@ -54,12 +54,15 @@ enum Place {
 impl Host {
     /// The tool that is wanted, if it is known.
     fn known(&self, wanted: &Wanted) -> Option<Arc<dyn Target>> {
-        let table = self.table();
-        let tool = match wanted {
-            Wanted::Exposed(name) => table.by_name(name),
-            Wanted::Origin(server, name) => table.by_origin(server, name),
-        }?;
-        Some(tool.clone())
+        match wanted {
+            Wanted::Exposed(name) => self.exposed(name),
+            Wanted::Origin(server, name) => Some(self.table().by_origin(server, name)?.clone()),
+        }
+    }
+
+    /// The tool that clients see under a name, if it is known.
+    pub fn exposed(&self, name: &str) -> Option<Arc<dyn Target>> {
+        Some(self.table().by_name(name)?.clone())
     }
 
     /// Who answers a call of this tool. Where it is not known, but a server that the caller may see may have it that was
@@ -107,7 +110,7 @@ impl Host {
 
 impl Sought {
     /// Goes on with a call once its servers have been asked.
-    fn go_on(&self, chain: &Arc<Chain>, call: Call) {
+    fn go_on(&self, chain: &Arc<Chain>, call: Box<Call>) {
         match self.host.known(&self.wanted) {
             Some(target) => chain.redirect(call, target),
             None => chain.finish(vec![(call, self.wanted.missing(true))]),
@@ -151,7 +154,7 @@ impl Target for Sought {
         refuse_task(call, self.describe().server)
     }
 
-    fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Call) {
+    fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
         let chain = chain.clone();
         tokio::spawn(async move {
             let (caller, connection) = (call.client.caller, call.client.connection);
@@ -162,7 +165,7 @@ impl Target for Sought {
                         self.go_on(&chain, call);
                         Ok(())
                     };
-                    server.clone().with_process(key, Box::new(call), then).await;
+                    server.clone().with_process(key, call, then).await;
                 }
                 Place::Among(servers) => {
                     self.host.discover(servers, &caller, connection);

@@ -177,7 +177,7 @@ impl Target for HostTool {
         Ok(())
     }
 
-    fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Call) {
+    fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
         match &self.verdict {
             Verdict::Confirm { rule } => hold(self.server.clone(), chain, call, rule.clone()),
             Verdict::Allow | Verdict::Deny { .. } => self.server.call(call),
@@ -220,7 +220,7 @@ fn aside<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Holds a call until a person has decided about it.
-fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Call, rule: String) {
+fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Box<Call>, rule: String) {
     let described = call.target.describe();
     let arguments = server.redact(&summary(call.arguments()));
     let asked = chain.approvals.ask(

@@ -47,7 +47,7 @@ pub trait Target: Send + Sync {
     fn check(&self, call: &mut Call) -> Result<(), super::Failure>;
 
     /// Takes the call over. Whatever happens to it, it ends in [`Chain::finish`], once.
-    fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Call);
+    fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>);
 }
 
 /// A target, described.
@@ -69,7 +69,7 @@ impl Described<'_> {
 }
 
 /// Sends a call to its target, unless it was cancelled meanwhile.
-pub fn dispatch(chain: &Arc<Chain>, call: Call) {
+pub fn dispatch(chain: &Arc<Chain>, call: Box<Call>) {
     if call.client.is_cancelled(&call.id) {
         chain.finish(vec![(call, super::Outcome::Cancelled)]);
         return;

@@ -44,6 +44,7 @@ pub struct CallMetrics {
     buckets: [AtomicU64; BOUNDS.len() + 1],
     nanoseconds: AtomicU64,
     errors: [AtomicU64; CODES],
+    strays: AtomicU64,
 }
 
 impl Default for CallMetrics {
@@ -52,6 +53,7 @@ impl Default for CallMetrics {
             buckets: [const { AtomicU64::new(0) }; BOUNDS.len() + 1],
             nanoseconds: AtomicU64::new(0),
             errors: [const { AtomicU64::new(0) }; CODES],
+            strays: AtomicU64::new(0),
         }
     }
 }
@@ -65,6 +67,8 @@ pub struct Counted {
     pub seconds: f64,
     /// Failed calls by code; codes that did not occur are left out.
     pub errors: Vec<(&'static str, u64)>,
+    /// Answers that nobody waited for: late, a second time, or to nothing that was asked.
+    pub strays: u64,
 }
 
 impl Counted {
@@ -87,6 +91,11 @@ impl CallMetrics {
         }
     }
 
+    /// Counts an answer that nobody waits for.
+    pub fn count_stray(&self) {
+        self.strays.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// What was counted until now. Calls that finish meanwhile may be in one number and not in another.
     pub fn counted(&self) -> Counted {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -98,6 +107,7 @@ impl CallMetrics {
                 .zip(self.errors.iter().map(read))
                 .filter(|(_, count)| *count > 0)
                 .collect(),
+            strays: read(&self.strays),
         }
     }
 }

@@ -49,6 +49,8 @@ pub struct Call {
     pub method: Option<Method>,
     /// The request as it came.
     pub frame: Bytes,
+    /// Bytes that it has of the daemon's budget while it is in flight.
+    pub held: usize,
     /// The places in it that the relay changes.
     pub parts: Parts,
     /// Its W3C trace context.
@@ -112,6 +114,12 @@ pub enum Arguments {
     },
 }
 
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.client.outbox.let_go(self.held);
+    }
+}
+
 impl Call {
     /// The id as the client wrote it.
     pub fn id_text(&self) -> &str {
@@ -157,13 +165,13 @@ pub struct Chain {
 impl Chain {
     /// Takes calls in that arrived together: each is checked and recorded, then sent to its target or answered with
     /// what stands against it.
-    pub fn accept(self: &Arc<Chain>, calls: &mut Vec<Call>) {
+    pub fn accept(self: &Arc<Chain>, calls: &mut Vec<Box<Call>>) {
         if !calls.is_empty() {
             together(|| self.take_in(calls));
         }
     }
 
-    fn take_in(self: &Arc<Chain>, calls: &mut Vec<Call>) {
+    fn take_in(self: &Arc<Chain>, calls: &mut Vec<Box<Call>>) {
         for call in calls.iter_mut() {
             call.against = validate::validate(&self.rules, call).err().map(Box::new);
         }
@@ -192,7 +200,7 @@ impl Chain {
 
     /// Sends a call that has entered to another target than it was entered for: what it named is known only now. It
     /// enters again, under the name of the one that gets it, in a record that says which one it continues.
-    pub fn redirect(self: &Arc<Chain>, mut call: Call, target: Arc<dyn Target>) {
+    pub fn redirect(self: &Arc<Chain>, mut call: Box<Call>, target: Arc<dyn Target>) {
         call.target = target;
         self.accept(&mut vec![call]);
     }
@@ -213,8 +221,8 @@ impl Chain {
     }
 
     /// Ends calls: the answers are shaped, recorded and delivered, in this order.
-    pub fn finish(&self, mut calls: Vec<(Call, Outcome)>) {
-        let shaped = |(call, outcome): (Call, Outcome)| {
+    pub fn finish(&self, mut calls: Vec<(Box<Call>, Outcome)>) {
+        let shaped = |(call, outcome): (Box<Call>, Outcome)| {
             let outcome = match outcome {
                 Outcome::Cancelled if call.client.is_given_up(&call.id) => Outcome::Failed(given_up()),
                 outcome => outcome,
@@ -230,7 +238,7 @@ impl Chain {
         });
     }
 
-    fn end(&self, answers: &mut [(Call, exit::Answer)]) {
+    fn end(&self, answers: &mut [(Box<Call>, exit::Answer)]) {
         if let Err(failure) = record::left(&self.recorder, answers) {
             for (call, answer) in answers.iter_mut().filter(|(call, _)| !call.target.tells_own_state()) {
                 *answer = exit::shape(call, Outcome::Failed(failure.clone()));
@@ -240,7 +248,7 @@ impl Chain {
     }
 
     /// Counts calls and delivers their answers. Every call passes here once, at its end.
-    fn leave(&self, calls: &[(Call, exit::Answer)]) {
+    fn leave(&self, calls: &[(Box<Call>, exit::Answer)]) {
         let now = Instant::now();
         for (call, answer) in calls {
             let metrics = call.target.metrics().unwrap_or(&self.metrics);

@@ -11,13 +11,13 @@ use super::{Call, Chain, Outcome};
 /// A call that waits. Its cancellation ends it, whatever it waits for.
 pub struct Parked {
     chain: Arc<Chain>,
-    call: Mutex<Option<Call>>,
+    call: Mutex<Option<Box<Call>>>,
     over: Notify,
 }
 
 impl Parked {
     /// Keeps a call until it is cancelled or taken.
-    pub fn park(chain: &Arc<Chain>, call: Call) -> Arc<Parked> {
+    pub fn park(chain: &Arc<Chain>, call: Box<Call>) -> Arc<Parked> {
         let (client, id) = (call.client.clone(), call.id.clone());
         let parked = Arc::new(Parked {
             chain: chain.clone(),
@@ -31,7 +31,7 @@ impl Parked {
     }
 
     /// The call, unless it was cancelled or taken.
-    pub fn take(&self) -> Option<Call> {
+    pub fn take(&self) -> Option<Box<Call>> {
         let call = self.call.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         self.over.notify_one();
         call

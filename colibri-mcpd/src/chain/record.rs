@@ -38,7 +38,7 @@ fn unavailable(error: &TrailError) -> Failure {
 }
 
 /// Records that calls entered, before the first byte of any of them goes to a server. Each call learns its number.
-pub fn entered(recorder: &Recorder, calls: &mut [Call]) -> Result<(), Failure> {
+pub fn entered(recorder: &Recorder, calls: &mut [Box<Call>]) -> Result<(), Failure> {
     let Recorder::Trail(trail) = recorder else {
         return Ok(());
     };
@@ -99,7 +99,7 @@ fn enter<'a>(call: &'a Call, full: Option<&'a RawValue>, name: Option<&'a str>) 
 
 /// Records how calls ended, before their answers leave. A call that was let pass without its `enter` record has no other
 /// either.
-pub fn left(recorder: &Recorder, calls: &[(Call, Answer)]) -> Result<(), Failure> {
+pub fn left(recorder: &Recorder, calls: &[(Box<Call>, Answer)]) -> Result<(), Failure> {
     let Recorder::Trail(trail) = recorder else {
         return Ok(());
     };

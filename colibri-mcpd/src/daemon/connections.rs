@@ -72,7 +72,7 @@ impl Connection {
         self.told_to_go.send_replace(Some(why));
     }
 
-    fn take_parked(&self) -> Vec<Call> {
+    fn take_parked(&self) -> Vec<Box<Call>> {
         let parked = std::mem::take(&mut *self.parked.lock().unwrap_or_else(PoisonError::into_inner));
         parked.iter().filter_map(|parked| parked.upgrade()?.take()).collect()
     }

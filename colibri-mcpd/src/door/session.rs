@@ -38,7 +38,7 @@ const MAX_SPARE_CALLS: usize = 1024;
 
 thread_local! {
     /// The list of the calls of one read; empty between two.
-    static CALLS: Cell<Vec<Call>> = const { Cell::new(Vec::new()) };
+    static CALLS: Cell<Vec<Box<Call>>> = const { Cell::new(Vec::new()) };
 }
 
 /// One connection.
@@ -211,7 +211,7 @@ impl Session {
         }
     }
 
-    fn line(&mut self, line: Bytes, calls: &mut Vec<Call>) {
+    fn line(&mut self, line: Bytes, calls: &mut Vec<Box<Call>>) {
         let first = line.iter().find(|byte| !matches!(byte, b' ' | b'\t' | b'\r'));
         if first == Some(&b'[') {
             return self.batch(line, calls);
@@ -247,7 +247,7 @@ impl Session {
         true
     }
 
-    fn batch(&mut self, line: Bytes, calls: &mut Vec<Call>) {
+    fn batch(&mut self, line: Bytes, calls: &mut Vec<Box<Call>>) {
         let refuse = |message: &str| {
             let answer = Answer::Error(RpcError::new(INVALID_REQUEST, message));
             self.client.outbox.push(&answer.to_message(None));
@@ -282,7 +282,7 @@ impl Session {
         }
     }
 
-    fn message(&mut self, frame: Bytes, batch: Option<&Arc<Batch>>, calls: &mut Vec<Call>) {
+    fn message(&mut self, frame: Bytes, batch: Option<&Arc<Batch>>, calls: &mut Vec<Box<Call>>) {
         let mut tape = Tape::default();
         let envelope = match Envelope::read(&frame, &mut tape) {
             Ok(envelope) => envelope,
@@ -290,9 +290,17 @@ impl Session {
         };
         match envelope.kind {
             Kind::Request { id, method, params } => {
-                if let Some(mut call) = self.request((id, method, params), batch) {
-                    call.frame = frame;
-                    calls.push(call);
+                if !self.client.outbox.hold(frame.len()) {
+                    let failure = Failure::new(Code::DaemonBusy, "the daemon has no room for the request now");
+                    return self.fail(&failure, id.text(), batch);
+                }
+                match self.request((id, method, params), batch) {
+                    Some(mut call) => {
+                        call.held = frame.len();
+                        call.frame = frame;
+                        calls.push(call);
+                    }
+                    None => self.client.outbox.let_go(frame.len()),
                 }
             }
             Kind::Notification { method, params } => {
@@ -324,6 +332,15 @@ impl Session {
         }
     }
 
+    /// Answers a request that is not taken.
+    fn fail(&self, failure: &Failure, id: &str, batch: Option<&Arc<Batch>>) {
+        let message = failure.answer(None, self.version()).to_message(Some(id));
+        match batch {
+            Some(batch) => batch.answer(Some(&message)),
+            None => drop(self.client.outbox.push(&message)),
+        }
+    }
+
     /// The limit that keeps the client's user from filling the trail, while it does.
     fn trail_limit(&self) -> Option<Limit> {
         let is_spent = self.client.share().is_some_and(|share| share.trail_is_spent());
@@ -336,7 +353,7 @@ impl Session {
         &mut self,
         (id, method, params): (Json<'_>, Json<'_>, Option<Json<'_>>),
         batch: Option<&Arc<Batch>>,
-    ) -> Option<Call> {
+    ) -> Option<Box<Call>> {
         let (key, id_text) = (Id::of(id), id.text());
         let admitted = match self.trail_limit() {
             Some(limit) => Err(limit),
@@ -368,11 +385,7 @@ impl Session {
                     return None;
                 }
             };
-            let message = failure.answer(None, self.version()).to_message(Some(id_text));
-            match batch {
-                Some(batch) => batch.answer(Some(&message)),
-                None => drop(self.client.outbox.push(&message)),
-            }
+            self.fail(&failure, id_text, batch);
             return None;
         }
         let name = method.as_str().unwrap_or_default();
@@ -422,8 +435,8 @@ impl Session {
         parts: Parts,
         trace: Option<Box<Trace>>,
         target: Arc<dyn Target>,
-    ) -> Call {
-        Call {
+    ) -> Box<Call> {
+        Box::new(Call {
             client: self.client.clone(),
             id,
             batch: batch.cloned(),
@@ -431,6 +444,7 @@ impl Session {
             method,
             // Comes when nothing looks into it any more.
             frame: Bytes::new(),
+            held: 0,
             parts,
             trace,
             target,
@@ -440,7 +454,7 @@ impl Session {
             attempt: 1,
             validated: false,
             against: None,
-        }
+        })
     }
 
     /// Who answers a request.

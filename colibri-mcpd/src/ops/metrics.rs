@@ -135,6 +135,13 @@ impl Snapshot {
                     .encode_counter::<NoLabelSet, _, u64>(count, None)?;
             }
         }
+        let help = "Answers of servers that nobody waited for: late, a second time, or to nothing that was asked.";
+        let mut family = encoder.encode_descriptor("colibri_stray_answers", help, None, MetricType::Counter)?;
+        for server in self.servers.iter().filter(|server| server.state.is_some()) {
+            family
+                .encode_family(&[("server", &*server.id)])?
+                .encode_counter::<NoLabelSet, _, u64>(&server.counted.strays, None)?;
+        }
         let help = "Time from a call's arrival to its answer.";
         let mut family =
             encoder.encode_descriptor("colibri_call_duration_seconds", help, None, MetricType::Histogram)?;

@@ -99,7 +99,7 @@ impl Target for Own {
         Ok(())
     }
 
-    fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Call) {
+    fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
         match &self.work {
             Work::Over(outcome) => {
                 let outcome = outcome.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
@@ -148,7 +148,7 @@ impl Target for Own {
     }
 }
 
-fn answer_tool(daemon: Arc<Daemon>, tool: builtin::Tool, chain: Arc<Chain>, call: Call) {
+fn answer_tool(daemon: Arc<Daemon>, tool: builtin::Tool, chain: Arc<Chain>, call: Box<Call>) {
     // The store waits for the disk: not on a thread that serves clients.
     tokio::task::spawn_blocking(move || {
         let facts = CallerFacts::new(daemon.clone(), call.client.clone());
@@ -197,7 +197,7 @@ fn fit(outcome: Outcome, call: &Call) -> Outcome {
     }
 }
 
-fn answer_list(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Call, cursor: Option<&Cursor>) {
+fn answer_list(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, cursor: Option<&Cursor>) {
     let outcome = match daemon.list(&call, cursor) {
         Ok(page) => Outcome::Page(page),
         Err(failure) => Outcome::Failed(failure),

@@ -25,7 +25,8 @@ pub(crate) fn tool(
             Route::Relay => external_call(daemon, definition, params, parts, client),
         };
     }
-    Ok(external_tool(daemon, name, Wanted::Exposed(name.to_owned()), client))
+    let known = daemon.host().exposed(name);
+    Ok(known.unwrap_or_else(|| external_tool(daemon, name, Wanted::Exposed(name.to_owned()), client)))
 }
 
 /// Who answers a call of an external tool, by whatever name.

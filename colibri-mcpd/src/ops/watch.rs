@@ -73,7 +73,7 @@ impl Watch {
 }
 
 /// Answers a request: with a stream, with one result, or with what stands against it.
-pub(crate) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Call, watch: &Watch) {
+pub(crate) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, watch: &Watch) {
     let refuse = |call, outcome| chain.finish(vec![(call, outcome)]);
     if let Err(failure) = operator::check(daemon, &call.client) {
         return refuse(call, Outcome::Failed(failure));
@@ -166,7 +166,7 @@ struct Stream {
 }
 
 impl Stream {
-    fn begin(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Call) -> Stream {
+    fn begin(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>) -> Stream {
         let (client, id) = (call.client.clone(), Box::<str>::from(call.id_text()));
         let parked = Parked::park(chain, call);
         daemon.connections().park(&client, &parked);

@@ -5,7 +5,7 @@
 //! group, and so that being in one more group never takes a right away that a deny rule does not take. A `deny` of any
 //! entry that speaks wins over every grant.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -75,7 +75,7 @@ pub struct Clients {
     /// What an operator should know although it is no error.
     notes: Vec<String>,
     accounts: Box<dyn Accounts>,
-    kept: Mutex<HashMap<(u32, u32), Kept>>,
+    kept: Mutex<BTreeMap<(u32, u32), Kept>>,
 }
 
 /// Rights as judged at a time.

@@ -12,6 +12,7 @@ use super::entry::{Entry, Transport};
 use super::instance::{self, Keeper, Limits, Session};
 use super::stderr::Allowance;
 use super::tap::Taps;
+use crate::chain::metrics::CallMetrics;
 use crate::confine::{JailConfig, LaunchSpec, SpawnError, Spawned};
 use crate::wire::Outbox;
 use colibri_protocol::{Code, Failure, Version};
@@ -90,6 +91,8 @@ pub(super) struct Launch {
     pub limits: Limits,
     pub taps: Arc<Taps>,
     pub allowance: Arc<Allowance>,
+    /// Where answers are counted that nobody waits for.
+    pub metrics: Arc<CallMetrics>,
     pub queue: Arc<Queue>,
     /// The version that the server speaks, once it is known.
     pub version: Arc<Mutex<Option<Version>>>,
@@ -156,6 +159,7 @@ impl Launch {
             taps: self.taps.clone(),
             secrets: self.context.secrets.clone(),
             allowance: self.allowance.clone(),
+            metrics: self.metrics.clone(),
         };
         let number = self.context.next_process();
         let chain = self.context.chain.clone();

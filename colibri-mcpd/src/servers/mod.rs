@@ -2,14 +2,16 @@
 
 mod context;
 mod entry;
+mod forward;
 mod handshake;
+mod in_flight;
 mod instance;
 mod judged;
 mod launch;
+mod life;
 mod listing;
 mod offer;
 pub mod registry;
-mod relay;
 mod retry;
 pub mod secrets;
 mod server;

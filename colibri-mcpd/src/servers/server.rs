@@ -47,7 +47,7 @@ pub struct Server {
     /// What tells one executable from the next: path, size, time of change.
     pub executable: String,
     /// What was counted of its calls; begins anew where its entry changes.
-    pub metrics: CallMetrics,
+    pub metrics: Arc<CallMetrics>,
     /// Who watches what it and the daemon say to each other.
     pub taps: Arc<Taps>,
     context: Arc<Context>,
@@ -89,7 +89,7 @@ impl Server {
             contract,
             limits: context.limits(&entry),
             isolation: loaded.isolation(),
-            metrics: CallMetrics::default(),
+            metrics: Arc::default(),
             taps: Arc::default(),
             context: context.clone(),
             offer: Offer::new(&id, &executable, &digest, known, context),
@@ -277,6 +277,7 @@ impl Server {
             limits: self.limits,
             taps: self.taps.clone(),
             allowance: self.inner().allowances.entry(key.uid()).or_default().clone(),
+            metrics: self.metrics.clone(),
             queue: self.queue.clone(),
             version: self.version.clone(),
             keeper: Arc::new(Supervision {
@@ -463,10 +464,10 @@ impl Server {
     }
 
     /// Sends a call to a process for its caller, started if need be. A call of which no byte was sent is tried again.
-    pub fn call(self: &Arc<Self>, call: Call) {
+    pub fn call(self: &Arc<Self>, call: Box<Call>) {
         let key = self.key(&call.client.caller, call.client.connection);
         let call = match self.ready(key) {
-            None => Box::new(call),
+            None => call,
             Some(session) => match self.give(&session, call) {
                 Ok(()) => return,
                 Err(call) => call,
@@ -477,7 +478,7 @@ impl Server {
 
     /// Gives a call to a process, unless the process says something of the tool that is not approved. The call is given
     /// back if the process takes no more.
-    fn give(&self, session: &Arc<Session>, call: Call) -> Result<(), Box<Call>> {
+    fn give(&self, session: &Arc<Session>, call: Box<Call>) -> Result<(), Box<Call>> {
         let tool = call.target.describe().operation;
         let is_tool = call.method == Some(Method::ToolsCall);
         let against = is_tool.then(|| session.definitions.against(&self.id, tool)).flatten();
@@ -485,7 +486,7 @@ impl Server {
             return session.send(call);
         };
         if !session.is_open() {
-            return Err(Box::new(call));
+            return Err(call);
         }
         // A process asked later says what is approved: this one has fallen behind, and the next call is not for it.
         if self.definitions().1.tool(tool).is_approved() {
@@ -508,15 +509,15 @@ impl Server {
         self: Arc<Self>,
         key: ProcessKey,
         mut call: Box<Call>,
-        then: impl Fn(&Arc<Session>, Call) -> Result<(), Box<Call>>,
+        then: impl Fn(&Arc<Session>, Box<Call>) -> Result<(), Box<Call>>,
     ) {
         let chain = &self.context.chain;
         loop {
             if call.client.is_cancelled(&call.id) {
-                return chain.finish(vec![(*call, Outcome::Cancelled)]);
+                return chain.finish(vec![(call, Outcome::Cancelled)]);
             }
             let failure = match self.open(key).await {
-                Ok(session) => match then(&session, *call) {
+                Ok(session) => match then(&session, call) {
                     Ok(()) => {
                         if matches!(key, ProcessKey::Call(..)) {
                             session.drain();
@@ -531,7 +532,7 @@ impl Server {
                 Err(failure) => failure,
             };
             if call.attempt >= self.entry.attempts || retry::class(&failure) == retry::Class::Permanent {
-                return chain.finish(vec![(*call, Outcome::Failed(failure))]);
+                return chain.finish(vec![(call, Outcome::Failed(failure))]);
             }
             chain.retry(&mut call, &failure);
             tokio::time::sleep(retry::wait_after(call.attempt - 1, self.context.next_retry())).await;
@@ -582,7 +583,7 @@ impl Keeper for Supervision {
         let context = &self.server.context;
         let again = call.target.is_idempotent() && call.attempt < self.server.entry.attempts;
         if !again || !call.client.unsent(&call.id) {
-            return context.chain.finish(vec![(*call, Outcome::Failed(failure))]);
+            return context.chain.finish(vec![(call, Outcome::Failed(failure))]);
         }
         context.chain.retry(&mut call, &failure);
         let (server, key) = (self.server.clone(), self.key);

@@ -182,6 +182,8 @@ pub struct Outbox {
     limit: usize,
     /// What of the daemon's budget this peer has: `counted` and `kept`, to be read without the lock.
     held: AtomicUsize,
+    /// What its messages in flight have of it beside that.
+    in_flight: AtomicUsize,
     cut_off: AtomicBool,
 }
 
@@ -233,6 +235,7 @@ impl Outbox {
             budget,
             limit,
             held: AtomicUsize::new(0),
+            in_flight: AtomicUsize::new(0),
             cut_off: AtomicBool::new(false),
         })
     }
@@ -354,6 +357,25 @@ impl Outbox {
         kept
     }
 
+    /// Takes the bytes of a message out of the daemon's budget, for as long as it is in flight. `false`: there is no room
+    /// for it, and the peer itself holds most, or was cut off.
+    pub fn hold(&self, length: usize) -> bool {
+        if self.was_cut_off() || !self.budget.take(length, self.held()) {
+            return false;
+        }
+        self.in_flight.fetch_add(length, Ordering::Relaxed);
+        true
+    }
+
+    /// A message is not in flight any more: gives back what [`Outbox::hold`] took.
+    pub fn let_go(&self, length: usize) {
+        let less = |had: usize| Some(had.saturating_sub(length));
+        let had = self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        let had = had.unwrap_or_default();
+        // Of one that was cut off everything was given back then.
+        self.budget.give_back(had.min(length));
+    }
+
     /// Takes bytes out of the daemon's budget for a change of the queue; a peer for which it has none is cut off.
     fn change(&self, length: usize, change: impl FnOnce(&mut Inner) -> bool) -> bool {
         // Without the lock: others may be cut off for it.
@@ -382,12 +404,14 @@ impl Outbox {
     }
 
     fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
+        self.held.load(Ordering::Relaxed) + self.in_flight.load(Ordering::Relaxed)
     }
 
     fn cut_off(&self) {
         self.cut_off.store(true, Ordering::Relaxed);
         self.discard();
+        // Its calls are cancelled as soon as its connection sees that.
+        self.budget.give_back(self.in_flight.swap(0, Ordering::Relaxed));
     }
 
     /// Whether the peer was cut off: the daemon's budget is used up, and it had most of it.
@@ -699,6 +723,29 @@ mod tests {
         let fourth = Outbox::of_client(1 << 30, &budget);
         assert!(fourth.push(&[b'x'; 60 << 10]) && fourth.push(b"x"));
         drop((greedy, other, third, fourth));
+        assert_eq!(budget.queued(), 0);
+    }
+
+    #[test]
+    fn messages_in_flight_count_and_who_holds_most_is_cut_off_for_them() {
+        let budget = Arc::new(Budget::new(1 << 20));
+        let (greedy, other) = (Outbox::of_client(10, &budget), Outbox::of_client(10, &budget));
+        for _ in 0..6 {
+            assert!(greedy.hold(100 << 10));
+        }
+        // What is in flight is not what the peer does not read.
+        assert_eq!((budget.queued(), greedy.over_since()), (600 << 10, None));
+        assert!(other.hold(300 << 10));
+        // Who would itself have most gets no room at another's cost, and stays.
+        assert!(!other.hold(500 << 10) && !greedy.was_cut_off() && !other.was_cut_off());
+        assert!(other.hold(200 << 10));
+        assert!(greedy.was_cut_off() && !other.was_cut_off() && !greedy.hold(1));
+        assert_eq!(budget.queued(), 500 << 10);
+        // The calls of the one that was cut off end later, and give nothing back twice.
+        (0..6).for_each(|_| greedy.let_go(100 << 10));
+        assert_eq!(budget.queued(), 500 << 10);
+        other.let_go(300 << 10);
+        other.let_go(200 << 10);
         assert_eq!(budget.queued(), 0);
     }
 

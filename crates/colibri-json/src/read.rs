@@ -415,7 +415,8 @@ impl<'t> Reader<'t> {
 const NO_VALUE: &str = "a value was expected (strings stand in double quotes)";
 
 /// How many bytes stand before the first quotation mark, backslash or control character; eight are looked at at once.
-fn plain_length(bytes: &[u8]) -> usize {
+#[must_use]
+pub fn plain_length(bytes: &[u8]) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGHS: u64 = 0x80 * ONES;
     let is_below = |word: u64, limit: u64| word.wrapping_sub(limit * ONES) & !word & HIGHS;
@@ -424,8 +425,10 @@ fn plain_length(bytes: &[u8]) -> usize {
         let word = u64::from_le_bytes(*chunk);
         let quote = is_below(word ^ (u64::from(b'"') * ONES), 1);
         let backslash = is_below(word ^ (u64::from(b'\\') * ONES), 1);
-        if is_below(word, 0x20) | quote | backslash != 0 {
-            break;
+        // Above the first byte that is one of them others may seem to be.
+        let stops = is_below(word, 0x20) | quote | backslash;
+        if stops != 0 {
+            return length + (stops.trailing_zeros() / 8) as usize;
         }
         length += 8;
     }

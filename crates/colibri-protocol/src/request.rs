@@ -272,11 +272,11 @@ fn read_params(params: Option<Json<'_>>) -> Result<[Option<Json<'_>>; 4], RpcErr
     if !params.is_object() {
         return Err(must_be("params", "an object"));
     }
-    let picked = params.pick(&PARAMS_KEYS);
+    let picked = params.pick::<4>(&PARAMS_KEYS);
     if let Some(key) = picked.ambiguous {
         return Err(ambiguous("params", key));
     }
-    let [meta, name, arguments, task, ..] = picked.values;
+    let [meta, name, arguments, task] = picked.values;
     if meta.is_some_and(|meta| !meta.is_object()) {
         return Err(must_be("_meta", "an object"));
     }

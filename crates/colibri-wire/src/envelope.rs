@@ -105,7 +105,7 @@ impl<'a> Envelope<'a> {
 
     /// Reads one message of a batch.
     pub fn of(root: Json<'a>) -> Result<Envelope<'a>, Refusal> {
-        let picked = root.pick(&ENVELOPE_KEYS);
+        let picked = root.pick::<6>(&ENVELOPE_KEYS);
         let [version, id, method, params, result, error] = picked.values;
         let id_text = id.filter(|id| matches!(id.kind(), JsonKind::String | JsonKind::Number));
         let refuse = |code, message: &str| {

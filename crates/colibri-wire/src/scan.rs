@@ -4,10 +4,12 @@
 //! take (another value than an object, more members or levels than it has room for, anything that is not JSON) is left
 //! to [`super::Json::parse`], which also words what is wrong.
 
+use colibri_json::plain_length;
+
 /// The members that a tape has room for.
 const MAX_MEMBERS: usize = 32;
 /// The most levels.
-const MAX_LEVELS: usize = 127;
+const MAX_LEVELS: usize = 63;
 
 /// A member of an object: places in the text.
 #[derive(Debug, Clone, Copy, Default)]
@@ -15,8 +17,8 @@ pub(crate) struct Entry {
     /// The key, with its quotes.
     pub(crate) key: (u32, u32),
     pub(crate) value: (u32, u32),
-    /// 1 for a member of the message itself.
-    pub(crate) level: u8,
+    /// Where the entries end that stand inside the value.
+    pub(crate) after: u32,
 }
 
 /// Where the outer members of a message stand. Made once and used for one message after the other.
@@ -64,7 +66,7 @@ impl Tape {
 
     fn walk(&mut self, pass: &mut Pass<'_>) -> Option<()> {
         // A bit for each open level, the innermost last: whether it is an object.
-        let mut objects = 1u128;
+        let mut objects = 1u64;
         let mut level = 1;
         // The levels whose members are noted: objects from the message inwards, without a gap.
         let mut noted = 1;
@@ -85,7 +87,7 @@ impl Tape {
                 }
                 noted = noted.min(level);
                 if noted == level {
-                    self.entries[open[level]].value.1 = pass.at as u32;
+                    self.close(open[level], pass.at);
                 }
                 opened = false;
                 continue;
@@ -115,7 +117,7 @@ impl Tape {
                     *entry = Entry {
                         key,
                         value: (pass.at as u32, 0),
-                        level: level as u8,
+                        after: 0,
                     };
                     open[level] = self.count;
                     self.count += 1;
@@ -131,7 +133,7 @@ impl Tape {
                     if level > MAX_LEVELS {
                         return None;
                     }
-                    objects = objects << 1 | u128::from(object);
+                    objects = objects << 1 | u64::from(object);
                     pass.at += 1;
                     opened = true;
                     continue;
@@ -144,10 +146,17 @@ impl Tape {
                 _ => return None,
             }
             if in_object && noted == level {
-                self.entries[open[level]].value.1 = pass.at as u32;
+                self.close(open[level], pass.at);
             }
             opened = false;
         }
+    }
+
+    /// The value of an entry ends here.
+    fn close(&mut self, index: usize, end: usize) {
+        let entry = &mut self.entries[index];
+        entry.value.1 = end as u32;
+        entry.after = self.count as u32;
     }
 }
 
@@ -173,26 +182,11 @@ impl Pass<'_> {
         there.then_some(())
     }
 
-    /// Most strings are short, and to begin a search with vectors takes longer than to look at a few bytes.
+    /// Most strings are short, and to begin a search with vectors takes longer than to look at eight bytes at a time.
     fn string(&mut self) -> Option<()> {
-        const FEW: usize = 32;
         self.at += 1;
         loop {
-            let few = &self.bytes[self.at..self.bytes.len().min(self.at + FEW)];
-            match few.iter().position(|byte| matches!(byte, b'"' | b'\\' | ..b' ')) {
-                Some(found) => self.at += found,
-                None => {
-                    let rest = self.bytes.get(self.at + few.len()..)?;
-                    let found = memchr::memchr2(b'"', b'\\', rest)?;
-                    if rest[..found]
-                        .iter()
-                        .fold(false, |control, byte| control | (*byte < b' '))
-                    {
-                        return None;
-                    }
-                    self.at += few.len() + found;
-                }
-            }
+            self.plain()?;
             match self.peek()? {
                 b'"' => {
                     self.at += 1;
@@ -215,6 +209,25 @@ impl Pass<'_> {
                 _ => return None,
             }
         }
+    }
+
+    /// Goes on to what ends a string or escapes in it, or to what no string may hold.
+    fn plain(&mut self) -> Option<()> {
+        const FEW: usize = 96;
+        let rest = self.bytes.get(self.at..)?;
+        let few = rest.len().min(FEW);
+        let length = plain_length(&rest[..few]);
+        self.at += length;
+        if length < few {
+            return Some(());
+        }
+        let rest = &rest[few..];
+        let found = memchr::memchr2(b'"', b'\\', rest)?;
+        let has_control = rest[..found]
+            .iter()
+            .fold(false, |control, byte| control | (*byte < b' '));
+        self.at += found;
+        (!has_control).then_some(())
     }
 
     fn digits(&mut self) -> Option<()> {

@@ -14,7 +14,7 @@ pub fn request(call: &Call, number: u64, version: Version, name: Option<&str>) -
     if call.version.is_modern() == version.is_modern() {
         // Of one era, only what says whose the call is and what is called differs.
         if let (Some(name), Some(at)) = (name, &call.parts.name)
-            && !Json::part(&call.frame, at.clone()).is_some_and(|used| used.is_string(name))
+            && !is_name(&call.frame[at.clone()], name)
         {
             edits.replace(at.clone(), protocol::quoted(name));
         }
@@ -41,4 +41,13 @@ pub fn request(call: &Call, number: u64, version: Version, name: Option<&str>) -
         edits.replace(outer.clone(), call.arguments());
     }
     edits
+}
+
+/// Whether a JSON string is a name.
+fn is_name(string: &[u8], name: &str) -> bool {
+    let inner = string.get(1..string.len() - 1).unwrap_or_default();
+    if inner.contains(&b'\\') {
+        return Json::part(string, 0..string.len()).is_some_and(|used| used.is_string(name));
+    }
+    inner == name.as_bytes()
 }

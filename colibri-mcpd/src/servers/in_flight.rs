@@ -1,0 +1,279 @@
+//! What a server process is asked, and what it answers.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::forward;
+use super::instance::{Answered, End, Keeper, MOST_UNREAD, Pending, Session};
+use super::tap::Direction;
+use crate::chain::enter::Cancel;
+use crate::chain::{Call, Outcome, Relayed};
+use colibri_protocol::upstream;
+use colibri_protocol::{self as protocol, Code, Failure};
+use colibri_wire::{Edits, Json};
+
+impl Session {
+    /// Sends a call. It is given back if the process takes no more.
+    pub fn send(self: &Arc<Self>, call: Box<Call>) -> Result<(), Box<Call>> {
+        let mut state = self.state();
+        if state.draining || state.ending.is_some() {
+            return Err(call);
+        }
+        let against = if self.outbox.queued() > MOST_UNREAD {
+            Some("the server does not read its standard input")
+        } else if !self.outbox.has_room(call.frame.len()) {
+            Some("the daemon has no room for the call: too much is queued for clients and servers")
+        } else {
+            None
+        };
+        if let Some(against) = against {
+            drop(state);
+            let failure = Failure::new(Code::IntegrationUnavailable, against);
+            self.chain
+                .finish(vec![(call, Outcome::Failed(failure.of_server(&*self.server)))]);
+            return Ok(());
+        }
+        let Some(number) = state.pending.reserve() else {
+            // It has answered too much, or too little: whoever asks for a process gets another one.
+            state.draining = true;
+            return Err(call);
+        };
+        if !call.client.sent(&call.id, self.clone(), number) {
+            state.pending.give_back(number);
+            drop(state);
+            self.chain.finish(vec![(call, Outcome::Cancelled)]);
+            return Ok(());
+        }
+        let name = call.target.rename();
+        let edits = forward::request(&call, number, state.version, name);
+        let now = Instant::now();
+        // The lock is held while the frame is queued: a cancellation that finds the call pending comes after it.
+        let whole = || edits.apply(&call.frame).into();
+        self.show(Direction::ToServer, whole, Some((number, &call)));
+        let queued = self.outbox.push_edited(&call.frame, &edits);
+        if !queued {
+            // Its writer has ended, so it takes nothing any more: whoever asks for a process gets another one.
+            state.draining = true;
+            state.pending.give_back(number);
+            call.client.unsent(&call.id);
+            return Err(call);
+        }
+        let deadline = now + self.limits.call;
+        let total = now + self.limits.total;
+        state.pending.put(number, Pending::Call { call, deadline, total });
+        Ok(())
+    }
+
+    /// Asks the server something of our own.
+    pub async fn ask(
+        &self,
+        message: impl FnOnce(u64) -> Vec<u8>,
+        limit: Duration,
+        code: Code,
+    ) -> Result<Answered, Failure> {
+        let (sender, receiver) = oneshot::channel();
+        {
+            let mut state = self.state();
+            if let Some(end) = &state.ending {
+                return Err(self.unavailable(end));
+            }
+            let Some(number) = state.pending.reserve() else {
+                return Err(self.failure(Code::IntegrationUnavailable, "too much is in flight"));
+            };
+            self.push(&message(number));
+            state.pending.put(
+                number,
+                Pending::Internal {
+                    answer: sender,
+                    deadline: Instant::now() + limit,
+                },
+            );
+        }
+        self.attention.notify_one();
+        match receiver.await {
+            Ok(Err(failure)) if failure.code == Code::TimeoutCall => Err(Failure {
+                code,
+                message: format!("no answer within {} ms", limit.as_millis()),
+                ..failure
+            }),
+            Ok(outcome) => outcome,
+            Err(_) => Err(self.failure(Code::ServerDied, "the server's process ended")),
+        }
+    }
+
+    /// Asks the server for something whose answer, if one comes, says nothing.
+    pub fn ask_without_answer(&self, message: impl FnOnce(u64) -> Vec<u8>) {
+        let mut state = self.state();
+        if let Some(number) = state.pending.reserve() {
+            self.push(&message(number));
+            state.pending.give_back(number);
+        }
+    }
+
+    /// Answers the calls whose time is up.
+    pub(super) fn expire(self: &Arc<Self>) {
+        let now = Instant::now();
+        let mut finished = Vec::new();
+        let mut state = self.state();
+        let late: Vec<u64> = state
+            .pending
+            .iter()
+            .filter(|(_, pending)| pending.deadline() <= now)
+            .map(|(number, _)| number)
+            .collect();
+        if late.is_empty() {
+            return;
+        }
+        for number in late {
+            match state.pending.remove(number) {
+                Some(Pending::Call { call, total, .. }) => {
+                    let (code, limit, name) = if total <= now {
+                        (Code::TimeoutTotal, self.limits.total, "total_timeout_ms")
+                    } else {
+                        (Code::TimeoutCall, self.limits.call, "timeout_ms")
+                    };
+                    let message = format!("no answer within {} ms ({name})", limit.as_millis());
+                    self.push(&upstream::cancelled(number, &message));
+                    finished.push((call, Outcome::Failed(self.failure(code, message))));
+                }
+                Some(Pending::Internal { answer, .. }) => {
+                    let _ = answer.send(Err(self.failure(Code::TimeoutCall, "no answer in time")));
+                }
+                None => {}
+            }
+            // Only now: a process that has long been idle must not seem to have become so just now.
+            self.rest(&mut state);
+        }
+        drop(state);
+        self.chain.finish(finished);
+    }
+
+    /// Answers everything in flight with the process's end.
+    pub(super) fn fail_all(&self, reason: &str, keeper: &dyn Keeper) {
+        let mut state = self.state();
+        state.ending.get_or_insert(End::Broken(reason.to_owned()));
+        let pending = state.pending.take_all();
+        drop(state);
+        for pending in pending {
+            let failure = |message: String| self.failure(Code::ServerDied, message);
+            match pending {
+                Pending::Call { call, .. } => keeper.lost(call, failure(format!("the call was lost: {reason}"))),
+                Pending::Internal { answer, .. } => drop(answer.send(Err(failure(reason.to_owned())))),
+            }
+        }
+    }
+
+    pub(super) fn answer(
+        &self,
+        frame: Bytes,
+        number: Option<(Range<usize>, u64)>,
+        (outcome, (says_error, forged)): (Result<Range<usize>, Range<usize>>, (bool, Edits)),
+        finished: &mut Vec<(Box<Call>, Outcome)>,
+    ) {
+        let Some((id, number)) = number else {
+            self.metrics.count_stray();
+            self.complain("answered under an id that is not ours");
+            return;
+        };
+        let mut state = self.state();
+        let Some(pending) = state.pending.remove(number) else {
+            // The answer to a call that was cancelled or timed out may well come late; only ids never given are odd.
+            let given = state.pending.was_given(number);
+            drop(state);
+            self.metrics.count_stray();
+            if !given {
+                self.complain("answered under an id that was never asked");
+            }
+            return;
+        };
+        let version = state.version;
+        self.rest(&mut state);
+        drop(state);
+        match pending {
+            Pending::Call { call, .. } => {
+                let limit = self.limits.result;
+                finished.push((
+                    call,
+                    Outcome::Relayed(Relayed {
+                        frame,
+                        id,
+                        outcome,
+                        says_error,
+                        forged: (!forged.is_empty()).then(|| Box::new(forged)),
+                        version,
+                        limit,
+                    }),
+                ));
+            }
+            Pending::Internal { answer, .. } => drop(answer.send(Ok(Answered { frame, outcome }))),
+        }
+    }
+
+    /// Answers a call whose answer cannot be relayed.
+    pub(super) fn refuse_answer(&self, number: u64, failure: Failure, finished: &mut Vec<(Box<Call>, Outcome)>) {
+        let mut state = self.state();
+        let Some(pending) = state.pending.remove(number) else {
+            return self.metrics.count_stray();
+        };
+        self.rest(&mut state);
+        drop(state);
+        match pending {
+            Pending::Call { call, .. } => finished.push((call, Outcome::Failed(failure))),
+            Pending::Internal { answer, .. } => drop(answer.send(Err(failure))),
+        }
+    }
+
+    /// Passes progress on to the client whose call it is about, and restarts the call's clock.
+    pub(super) fn progress(&self, frame: &Bytes, params: Option<Json<'_>>, number: u64) {
+        let mut state = self.state();
+        let (Some(params), Some(Pending::Call { call, deadline, .. })) = (params, state.pending.get_mut(number)) else {
+            return;
+        };
+        let Some(token) = call.parts.progress_token.clone() else {
+            return;
+        };
+        *deadline = Instant::now() + self.limits.call;
+        // Progress is worth nothing to a client that does not read; an answer would be.
+        if call.client.outbox.over_since().is_some() {
+            return;
+        }
+        let Some(token) = Json::part(&call.frame, token) else {
+            return;
+        };
+        let edits = protocol::progress_edits(params, token.text());
+        call.client.outbox.push_edited(frame, &edits);
+    }
+}
+
+impl Cancel for Session {
+    fn cancel(&self, number: u64, notification: Option<(&Bytes, Range<usize>)>) {
+        let mut state = self.state();
+        let Some(pending) = state.pending.remove(number) else {
+            return;
+        };
+        match notification {
+            Some((frame, span)) => {
+                if let Some(params) = Json::part(frame, span.clone()) {
+                    let mut edits = Edits::new();
+                    edits.append_at(span.start, protocol::cancelled_edits(params, number));
+                    self.show(Direction::ToServer, || edits.apply(frame).into(), None);
+                    self.outbox.push_edited(frame, &edits);
+                }
+            }
+            None => {
+                self.push(&upstream::cancelled(number, "the client is gone"));
+            }
+        }
+        self.rest(&mut state);
+        drop(state);
+        if let Pending::Call { call, .. } = pending {
+            self.chain.finish(vec![(call, Outcome::Cancelled)]);
+        }
+        self.attention.notify_one();
+    }
+}

@@ -1,0 +1,335 @@
+//! The life of a server process: it is read until it ends, and ended when its time has come.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::AsyncRead;
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{debug, info};
+
+use super::instance::{Crash, End, Keeper, Session};
+use super::stderr::Stderr;
+use super::tap::Direction;
+use crate::chain::{Call, Outcome};
+use crate::confine::Spawned;
+use crate::wire::{Frame, FrameReader, together};
+use colibri_protocol::upstream::{self, Notification};
+use colibri_protocol::{self as protocol, Code};
+use colibri_wire::{Envelope, Json, Kind, Tape};
+
+/// How long a server whose process has ended may take to be read to its end.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long what is queued for a server may take to be written when it ends.
+const FLUSH: Duration = Duration::from_secs(1);
+
+impl Session {
+    /// Reads the server until it ends, and ends it when its time has come. Whatever happens, every call in flight is
+    /// answered, the process is gone when this returns, and `keeper` is told.
+    pub async fn run(self: Arc<Self>, spawned: Spawned, max_frame: usize, keeper: Arc<dyn Keeper>) {
+        let Spawned {
+            stdin,
+            stdout,
+            stderr,
+            mut process,
+        } = spawned;
+        let log = Stderr {
+            server: self.server.clone(),
+            pid: self.pid,
+            secrets: self.secrets.clone(),
+            allowance: self.allowance.clone(),
+            words: self.words.clone(),
+        };
+        let log = tokio::spawn(log.log(stderr));
+        let outbox = self.outbox.clone();
+        let mut writer = tokio::spawn(async move { outbox.drive(stdin).await });
+        let mut writing = true;
+        let mut reader = FrameReader::new(stdout, max_frame);
+        let (mut status, mut kept) = (None, 0);
+        let mut last = "its process ended";
+        let mut tape = Tape::default();
+        let mut gone = process.wait();
+        let mut look = std::pin::pin!(sleep_until(self.next_look()));
+        let end = loop {
+            // Orders and limits come before what the server writes: one that never stops writing is no exception.
+            tokio::select! {
+                biased;
+                _ = &mut writer => {
+                    writing = false;
+                    last = "it closed its standard input";
+                    break None;
+                }
+                () = self.attention.notified() => look.as_mut().reset(self.next_look()),
+                () = &mut look => {
+                    self.expire();
+                    look.as_mut().reset(self.next_look());
+                }
+                ended = &mut gone => {
+                    status = Some(ended);
+                    break None;
+                }
+                more = reader.fill() => match more {
+                    Ok(true) => {
+                        self.read(&mut reader, &keeper, &mut tape);
+                        let now = reader.kept();
+                        if now != kept && !self.outbox.keep(kept, now) {
+                            let why = format!("it began a line of {now} bytes, for which the daemon has no room");
+                            break Some(End::Broken(why));
+                        }
+                        kept = now;
+                    }
+                    Ok(false) => break None,
+                    Err(error) => break Some(End::Broken(format!("reading its standard output failed: {error}"))),
+                },
+            }
+            if let Some(end) = self.ending() {
+                break Some(end);
+            }
+        };
+        drop(gone);
+        // No further calls from here on; what is in flight can still be answered by what was written already.
+        if end.is_none() {
+            self.state().draining = true;
+            let _ = timeout(LAST_WORDS, async {
+                while reader.fill().await.unwrap_or(false) {
+                    self.read(&mut reader, &keeper, &mut tape);
+                }
+            })
+            .await;
+            self.read(&mut reader, &keeper, &mut tape);
+        }
+        // Closing the input is the order to end; one that does not read it must not keep it open.
+        self.outbox.close();
+        if writing {
+            // A server that waits for its output to be read does not read what it is still to be told.
+            let flushed = timeout(FLUSH, async {
+                tokio::select! {
+                    biased;
+                    _ = &mut writer => return,
+                    () = swallow(&mut reader) => {}
+                }
+                let _ = (&mut writer).await;
+            });
+            if flushed.await.is_err() {
+                self.outbox.discard();
+                let _ = writer.await;
+            }
+        }
+        let mut log = log;
+        if end.is_none() {
+            // A process that has ended says why: its callers are told too. One that only closed its output may live on
+            // for a while.
+            let _ = timeout(LAST_WORDS, async {
+                if status.is_none() {
+                    status = Some(process.wait().await);
+                }
+                let _ = (&mut log).await;
+            })
+            .await;
+        }
+        let mut reason = match &end {
+            Some(End::Wanted(reason)) => (*reason).to_owned(),
+            Some(End::Broken(reason)) => reason.clone(),
+            None => last.to_owned(),
+        };
+        let crashed = !matches!(end, Some(End::Wanted(_)));
+        let mut wrote = None;
+        if crashed {
+            if let Some(status) = &status {
+                reason = format!("{reason}: {status}");
+            }
+            wrote = self.words.get();
+        }
+        let told = match &wrote {
+            Some(words) => format!("{reason}; it wrote: {words}"),
+            None => reason.clone(),
+        };
+        self.fail_all(&told, &*keeper);
+        if status.is_none() {
+            tokio::select! {
+                biased;
+                _ = process.wait() => {}
+                () = swallow(&mut reader) => drop(process.wait().await),
+            }
+        }
+        if !log.is_finished() {
+            let _ = log.await;
+        }
+        info!(server = &*self.server, pid = self.pid, reason = told, "server ended");
+        keeper.ended(&self, crashed.then_some(Crash { reason, wrote }));
+    }
+
+    /// Why to end now, if there is a reason. From then on no call is taken.
+    fn ending(&self) -> Option<End> {
+        let mut state = self.state();
+        if state.ending.is_none() && state.pending.is_empty() {
+            if state.draining {
+                state.ending = Some(End::Wanted("it is not needed any more"));
+            } else if state.idle_since + self.limits.idle <= Instant::now() {
+                state.ending = Some(End::Wanted("idle"));
+            }
+        }
+        state.ending.clone()
+    }
+
+    /// When to look again if nothing happens until then. What is sent meanwhile, and how long the process is idle then,
+    /// need not be looked at earlier.
+    fn next_look(&self) -> Instant {
+        const LEAST: Duration = Duration::from_millis(100);
+        let state = self.state();
+        let now = Instant::now();
+        let limits = &self.limits;
+        let latest = now + limits.call.min(limits.total).min(limits.idle).max(LEAST);
+        if state.pending.is_empty() {
+            return latest.min(state.idle_since + limits.idle);
+        }
+        // Looking through many calls at every read would be costly, so it is done at most ten times a second: a limit is
+        // kept to a tenth of a second.
+        let earliest = if state.pending.len() > 16 {
+            now
+        } else {
+            let deadlines = state.pending.iter().map(|(_, pending)| pending.deadline());
+            deadlines.min().unwrap_or(now)
+        };
+        latest.min(earliest.max(now + LEAST))
+    }
+
+    /// Handles everything that was read.
+    fn read<R: AsyncRead + Unpin>(
+        self: &Arc<Self>,
+        reader: &mut FrameReader<R>,
+        keeper: &Arc<dyn Keeper>,
+        tape: &mut Tape,
+    ) {
+        together(|| self.read_together(reader, keeper, tape));
+    }
+
+    fn read_together<R: AsyncRead + Unpin>(
+        self: &Arc<Self>,
+        reader: &mut FrameReader<R>,
+        keeper: &Arc<dyn Keeper>,
+        tape: &mut Tape,
+    ) {
+        let mut finished = Vec::new();
+        while let Some(frame) = reader.pop() {
+            match frame {
+                Frame::Line(line) => {
+                    self.show(Direction::FromServer, || line.clone(), None);
+                    self.line(line, keeper, tape, &mut finished);
+                }
+                Frame::TooLong { length, id, request } => {
+                    self.see(Direction::FromServer, Bytes::new(), length, None);
+                    self.complain(&format!(
+                        "a line of {length} bytes is over the limit and was passed over"
+                    ));
+                    if !request && let Some(id) = id.and_then(|id| id.parse().ok()) {
+                        let message = format!("the server's answer has {length} bytes, over the frame limit");
+                        self.refuse_answer(id, self.failure(Code::FrameTooLong, message), &mut finished);
+                    }
+                }
+                Frame::Endless { length } => {
+                    self.see(Direction::FromServer, Bytes::new(), length, None);
+                    self.broken(format!("it wrote a line of over {length} bytes that does not end"));
+                    break;
+                }
+            }
+        }
+        if !finished.is_empty() {
+            if finished
+                .iter()
+                .any(|(_, outcome)| matches!(outcome, Outcome::Relayed(_)))
+            {
+                keeper.answered();
+            }
+            self.chain.finish(finished);
+        }
+    }
+
+    fn line(
+        self: &Arc<Self>,
+        line: Bytes,
+        keeper: &Arc<dyn Keeper>,
+        tape: &mut Tape,
+        finished: &mut Vec<(Box<Call>, Outcome)>,
+    ) {
+        if line.first() == Some(&b'[') && self.version().has_batches() {
+            match Json::parse(&line) {
+                Ok(batch) => {
+                    for element in batch.elements() {
+                        let part = line.slice(element.span());
+                        self.message(part, keeper, tape, finished);
+                    }
+                }
+                Err(error) => self.complain(&format!("wrote a batch that is {error}")),
+            }
+            return;
+        }
+        self.message(line, keeper, tape, finished);
+    }
+
+    fn message(
+        self: &Arc<Self>,
+        frame: Bytes,
+        keeper: &Arc<dyn Keeper>,
+        tape: &mut Tape,
+        finished: &mut Vec<(Box<Call>, Outcome)>,
+    ) {
+        let envelope = match Envelope::read(&frame, tape) {
+            Ok(envelope) => envelope,
+            Err(refusal) => {
+                self.complain(&format!("wrote a line that is no message: {refusal}"));
+                if refusal.answer
+                    && let Some(number) = refusal.id.as_deref().and_then(|id| id.parse().ok())
+                {
+                    let message = format!("the server's answer cannot be relayed: {refusal}");
+                    self.refuse_answer(number, self.failure(Code::ServerAnswerInvalid, message), finished);
+                }
+                return;
+            }
+        };
+        match envelope.kind {
+            Kind::Answer { id, outcome } => {
+                let inspected = outcome.map(protocol::inspect_result).unwrap_or_default();
+                let span = outcome.map(|result| result.span()).map_err(|error| error.span());
+                let number = id.and_then(|id| Some((id.span(), id.as_u64()?)));
+                self.answer(frame, number, (span, inspected), finished);
+            }
+            Kind::Notification { method, params } => {
+                let method = method.as_str().unwrap_or_default();
+                match upstream::read_notification(&method, params) {
+                    Some(Notification::Progress { token }) => self.progress(&frame, params, token),
+                    Some(Notification::ToolsListChanged) => keeper.tools_changed(self),
+                    Some(Notification::Message) => {
+                        let text = params.map(|params| params.text()).unwrap_or_default();
+                        debug!(
+                            server = &*self.server,
+                            pid = self.pid,
+                            "log message: {}",
+                            self.shown(text)
+                        );
+                    }
+                    None => debug!(
+                        server = &*self.server,
+                        "notification not relayed: {}",
+                        self.shown(&method)
+                    ),
+                }
+            }
+            Kind::Request { id, method, .. } => {
+                let method = method.as_str().unwrap_or_default();
+                if method != "ping" {
+                    let method = self.shown(&method);
+                    self.complain(&format!("asked for {method}, which is not passed on to clients yet"));
+                }
+                self.push(&upstream::answer_server(id.text(), &method, self.version()));
+            }
+        }
+    }
+}
+
+/// Reads and forgets, so that a server is not held up while it ends.
+async fn swallow<R: AsyncRead + Unpin>(reader: &mut FrameReader<R>) {
+    while reader.fill().await.unwrap_or(false) {
+        while reader.pop().is_some() {}
+    }
+}
