@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use clap::Parser;
-use colibri_mcpd::chain::Recorder;
+use colibri_mcpd::relay::Recorder;
 use colibri_trail::{Head, Limits, Options, Trail, Witness};
 use support::{Daemon, Session, registry};
 

@@ -11,18 +11,18 @@ use std::time::{Duration, Instant, SystemTime};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use colibri_mcpd::catalog::Host;
-use colibri_mcpd::chain::metrics::CallMetrics;
-use colibri_mcpd::chain::{Arguments, Call, Chain, Client, Outcome, Parts, Recorder, Relayed, Target};
-use colibri_mcpd::chain::{dispatch, exit, record, validate};
 use colibri_mcpd::confine::{BoxFuture, Exit, LaunchSpec, Process, SpawnError, Spawned, Spawner};
+use colibri_mcpd::peer::{Budget, Frame, FrameReader, Outbox};
 use colibri_mcpd::policy::shares::Limits as ShareLimits;
 use colibri_mcpd::policy::{Approvals, Caller, Clients, DEFAULT_EXPIRY, Gates, Shares};
+use colibri_mcpd::relay::CallMetrics;
+use colibri_mcpd::relay::{Arguments, Call, Chain, Client, Outcome, Parts, Recorder, Relayed, Target};
+use colibri_mcpd::relay::{Rules, exit, record, validate};
 use colibri_mcpd::servers;
 use colibri_mcpd::servers::parse;
 use colibri_mcpd::servers::registry::{Loaded, Server as Entry};
 use colibri_mcpd::servers::secrets::Secrets;
 use colibri_mcpd::store::Store;
-use colibri_mcpd::wire::{Budget, Frame, FrameReader, Outbox};
 use colibri_protocol::{self as protocol, Capability, Session, Version};
 use colibri_trail::{Head, Limits, Options, Trail, Witness};
 use colibri_wire::{Envelope, Id, Kind};
@@ -149,7 +149,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
     })?;
     let chain = Arc::new(Chain {
         recorder: Recorder::Trail(trail),
-        rules: validate::Rules {
+        rules: Rules {
             gates: ArcSwap::from_pointee(Gates::new(false, true)),
             clients: ArcSwap::from_pointee(Clients::absent(directory.path().join("clients.json"))),
         },
@@ -269,7 +269,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         assert_eq!((calls.len(), shaped.len()), (BATCH, BATCH), "a call was lost");
         let start = Instant::now();
         for call in calls {
-            dispatch::dispatch(&chain, call);
+            target.clone().send(&chain, call);
         }
         times[3] += start.elapsed();
         client.all_landed().await;

@@ -14,8 +14,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 
 use crate::catalog::Host;
-use crate::chain::metrics::CallMetrics;
-use crate::chain::{Chain, Recorder, validate::Rules};
 use crate::config::{Config, Flags};
 use crate::confine::{SystemSpawner, as_user, check_contract, harden, keeper};
 use crate::daemon::sources::{self, Files, Sources};
@@ -23,11 +21,13 @@ use crate::daemon::{Daemon, MAX_QUEUED};
 use crate::door::Listener;
 use crate::log;
 use crate::ops::{check, metrics, reload, witness};
+use crate::peer::Budget;
 use crate::policy::{Approvals, DEFAULT_EXPIRY, Gates, Shares};
+use crate::relay::CallMetrics;
+use crate::relay::{Chain, Recorder, Rules};
 use crate::servers;
 use crate::servers::secrets::Secrets;
 use crate::store::Store;
-use crate::wire::Budget;
 use colibri_api::PrivMode;
 use colibri_trail::{self as trail, Detail, Options, Trail, TrailError};
 

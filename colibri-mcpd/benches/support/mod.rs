@@ -7,8 +7,8 @@ use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use colibri_mcpd::chain::Recorder;
 use colibri_mcpd::confine::keeper;
+use colibri_mcpd::relay::Recorder;
 
 /// Does what this process was started for, if it is not to measure.
 pub fn played_a_part(arguments: &[String]) -> bool {

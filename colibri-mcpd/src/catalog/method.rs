@@ -6,10 +6,11 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::names::Taken;
-use crate::chain::metrics::CallMetrics;
-use crate::chain::{Call, Chain, Described, Failure, Target};
 use crate::policy::Gate;
+use crate::relay::CallMetrics;
+use crate::relay::{Call, Chain, Described, Target};
 use crate::servers::Server;
+use colibri_protocol::Failure;
 
 /// A method that a server has beyond MCP's, because its entry says so.
 pub struct HostMethod {

@@ -7,12 +7,12 @@ use serde_json::value::RawValue;
 use super::Host;
 use super::tool::refuse_task;
 use crate::builtin;
-use crate::chain::dispatch::COLIBRI;
-use crate::chain::metrics::CallMetrics;
-use crate::chain::{Call, Chain, Described, Failure, Outcome, Target};
 use crate::policy::{Gate, Rights};
+use crate::relay::COLIBRI;
+use crate::relay::CallMetrics;
+use crate::relay::{Call, Chain, Described, Outcome, Target};
 use crate::servers::Server;
-use colibri_protocol::{Answer, RpcError};
+use colibri_protocol::{Answer, Failure, RpcError};
 
 /// A tool that a client asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]

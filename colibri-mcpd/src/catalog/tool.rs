@@ -7,12 +7,12 @@ use serde_json::value::RawValue;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tracing::{info, warn};
 
-use crate::chain::metrics::CallMetrics;
-use crate::chain::{Call, Chain, Described, Failure, Outcome, Parked, Target};
 use crate::policy::{Gate, Standing, ToolCheck, Verdict, summary};
+use crate::relay::CallMetrics;
+use crate::relay::{Call, Chain, Described, Outcome, Parked, Target};
 use crate::servers::{Server, State, Viewer};
 use colibri_protocol::tools::{Exposure, definition_edits};
-use colibri_protocol::{Code, Version};
+use colibri_protocol::{Code, Failure, Version};
 use colibri_wire::Json;
 
 /// One tool of one server.

@@ -10,9 +10,9 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
-use crate::chain::{Call, Chain, Client, Outcome, Parked};
+use crate::peer::Budget;
 use crate::policy::Gate;
-use crate::wire::Budget;
+use crate::relay::{Call, Chain, Client, Outcome, Parked};
 use colibri_protocol::answer::{subscription_closed, tools_list_changed};
 use colibri_protocol::{Answer, Method};
 

@@ -7,12 +7,12 @@ use bytes::Bytes;
 
 use crate::builtin;
 use crate::catalog::Table;
-use crate::chain::{Failure, Page};
+use crate::peer::Budget;
 use crate::policy::Rights;
+use crate::relay::Page;
 use crate::servers::State;
-use crate::wire::Budget;
 use colibri_protocol::tools::{Cursor, definition_edits, least_ttl, tools_page};
-use colibri_protocol::{Code, Version};
+use colibri_protocol::{Code, Failure, Version};
 use colibri_wire::Json;
 
 /// The most bytes of pages that are kept although nobody is being sent them.

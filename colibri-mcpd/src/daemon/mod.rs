@@ -12,12 +12,13 @@ use tracing::{info, warn};
 
 use crate::builtin::Skills;
 use crate::catalog::{Host, Table};
-use crate::chain::{Call, Chain, Client, Failure, Page};
 use crate::config::Config;
+use crate::peer::Budget;
 use crate::policy::Gate;
+use crate::relay::{Call, Chain, Client, Page};
 use crate::servers::{Server, Viewer};
 use crate::store::Store;
-use crate::wire::Budget;
+use colibri_protocol::Failure;
 use colibri_protocol::answer::join_instructions;
 use colibri_protocol::tools::Cursor;
 use connections::Connections;

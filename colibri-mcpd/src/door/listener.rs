@@ -16,9 +16,9 @@ use tracing::{error, info, warn};
 
 use super::session;
 use crate::daemon::Daemon;
+use crate::peer::{Frame, FrameReader, Outbox};
 use crate::policy::Caller;
 use crate::policy::shares::{Full, Place};
-use crate::wire::{Frame, FrameReader, Outbox};
 use colibri_protocol::{Code, Failure, Version};
 use colibri_wire::salvage::Salvage;
 

@@ -10,14 +10,14 @@ use tokio::net::unix::OwnedReadHalf;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
-use crate::chain::{Arguments, Batch, Call, Client, Limit, Parts, Target, Trace};
 use crate::daemon::Daemon;
 use crate::ops::operator::Order;
 use crate::ops::own::Own;
 use crate::ops::route;
 use crate::ops::watch::Watch;
+use crate::peer::{Frame, FrameReader, Outbox, together};
 use crate::policy::{Caller, Gate};
-use crate::wire::{Frame, FrameReader, Outbox, together};
+use crate::relay::{Arguments, Batch, Call, Client, Limit, Parts, Target, Trace};
 use colibri_protocol::{
     self as protocol, Answer, Code, Failure, Method, Notification, Request, RpcError, Session as Agreed, Version,
 };

@@ -137,10 +137,10 @@ impl Snapshot {
         }
         let help = "Answers of servers that nobody waited for: late, a second time, or to nothing that was asked.";
         let mut family = encoder.encode_descriptor("colibri_stray_answers", help, None, MetricType::Counter)?;
-        for server in self.servers.iter().filter(|server| server.state.is_some()) {
+        for server in servers {
             family
                 .encode_family(&[("server", &*server.id)])?
-                .encode_counter::<NoLabelSet, _, u64>(&server.counted.strays, None)?;
+                .encode_counter::<NoLabelSet, _, u64>(&server.calls.strays, None)?;
         }
         let help = "Time from a call's arrival to its answer.";
         let mut family =

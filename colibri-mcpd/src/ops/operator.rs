@@ -11,9 +11,9 @@ use serde::de::DeserializeOwned;
 use tracing::{error, info};
 
 use super::reload::reload;
-use crate::chain::{Call, Client, Outcome};
 use crate::daemon::Daemon;
 use crate::policy::{Pins, Rights};
+use crate::relay::{Call, Client, Outcome};
 use colibri_protocol::{Answer, Code, Failure, RpcError, Version};
 use colibri_text::{brief, visible};
 use colibri_trail::Detail;

@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use colibri_api::{CallCounts, Overview, OverviewServer, TrailFacts, TrailRow};
 
 use super::sys;
-use crate::chain::Recorder;
-use crate::chain::dispatch::COLIBRI;
-use crate::chain::metrics::Counted;
 use crate::daemon::Daemon;
 use crate::policy::Gate;
+use crate::relay::COLIBRI;
+use crate::relay::Counted;
+use crate::relay::Recorder;
 use crate::servers::Viewer;
 use colibri_trail::{self as trail, Shown};
 
@@ -78,6 +78,7 @@ fn counted(counted: &Counted) -> CallCounts {
             .iter()
             .map(|(code, count)| (code.to_string(), *count))
             .collect(),
+        strays: counted.strays,
     }
 }
 

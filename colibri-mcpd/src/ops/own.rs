@@ -6,13 +6,13 @@ use super::operator::{self, Order};
 use super::status::CallerFacts;
 use super::watch::{self, Watch};
 use crate::builtin;
-use crate::chain::dispatch::COLIBRI;
-use crate::chain::{Call, Chain, Described, Failure, Outcome, Parked, Target};
 use crate::daemon::Daemon;
 use crate::policy::Gate;
+use crate::relay::COLIBRI;
+use crate::relay::{Call, Chain, Described, Outcome, Parked, Target};
 use colibri_protocol::request::Listen;
 use colibri_protocol::tools::Cursor;
-use colibri_protocol::{Answer, Method, Version, answer, result_edits};
+use colibri_protocol::{Answer, Failure, Method, Version, answer, result_edits};
 use colibri_wire::{Id, Json};
 
 /// A request that the daemon answers itself.

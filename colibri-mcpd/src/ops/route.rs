@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::own::Own;
 use crate::builtin::{self, Route};
 use crate::catalog::Wanted;
-use crate::chain::{Arguments, Client, Parts, Target};
 use crate::daemon::Daemon;
 use crate::policy::Gate;
+use crate::relay::{Arguments, Client, Parts, Target};
 use colibri_protocol::RpcError;
 use colibri_wire::Json;
 

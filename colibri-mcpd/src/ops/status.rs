@@ -8,11 +8,10 @@ use colibri_registry::{Jail, Network};
 
 use crate::builtin::{ExternalTool, Offered, View};
 use crate::catalog::{Table, Taken};
-use crate::chain::dispatch::COLIBRI;
-use crate::chain::{Client, Recorder};
 use crate::confine::Processes;
 use crate::daemon::Daemon;
 use crate::policy::{GateState, LookAlike, Rights};
+use crate::relay::{COLIBRI, Client, Recorder};
 use crate::servers::{Server, Transport, Viewer};
 use colibri_api::{
     CostMode, DaemonFacts, OpenGates, RegistryFacts, ServerFacts, ServerJail, ServerProcess, ServerTransport,

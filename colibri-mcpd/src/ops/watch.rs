@@ -15,12 +15,12 @@ use tokio::time::sleep;
 
 use super::frames::{Describer, SHORT, notification, raw};
 use super::{operator, overview};
-use crate::chain::{Call, Chain, Client, Failure, Outcome, Parked};
 use crate::daemon::Daemon;
 use crate::daemon::connections::stream_ended;
+use crate::relay::{Call, Chain, Client, Outcome, Parked};
 use crate::servers::tap::{Batch, MAX_TAPS, Tap};
 use crate::servers::{Server, Viewer};
-use colibri_protocol::{Answer, Code, RpcError};
+use colibri_protocol::{Answer, Code, Failure, RpcError};
 use colibri_trail::Detail;
 use colibri_wire::Json;
 

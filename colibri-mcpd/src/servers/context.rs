@@ -11,11 +11,11 @@ use super::entry::Entry;
 use super::instance::Limits;
 use super::listing::Catalogue;
 use super::secrets::{Redactor, Secrets};
-use crate::chain::Chain;
 use crate::confine::Spawner;
+use crate::peer::Budget;
 use crate::policy::{Judgement, Pins, Shares};
+use crate::relay::Chain;
 use crate::store::Store;
-use crate::wire::Budget;
 
 /// What servers need from the daemon.
 pub struct Parts {

@@ -2,7 +2,7 @@
 //! Everything else stays byte for byte. `docs/rewrites.md` lists every rule; the rules themselves are
 //! [`colibri_protocol::shape`]'s.
 
-use crate::chain::{Arguments, Call};
+use crate::relay::{Arguments, Call};
 use colibri_protocol::{self as protocol, Towards, Version};
 use colibri_wire::{Edits, Json};
 

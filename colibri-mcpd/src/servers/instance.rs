@@ -14,11 +14,11 @@ use super::judged::Definitions;
 use super::secrets::Secrets;
 use super::stderr::{Allowance, FirstWords};
 use super::tap::{Asker, Direction, Seen, Taps};
-use crate::chain::metrics::CallMetrics;
-use crate::chain::{Call, Chain};
 use crate::confine::Process;
+use crate::peer::Outbox;
 use crate::peer::Slab;
-use crate::wire::Outbox;
+use crate::relay::CallMetrics;
+use crate::relay::{Call, Chain};
 use colibri_protocol::{Code, Failure, Version};
 use colibri_wire::Json;
 

@@ -12,9 +12,9 @@ use super::entry::{Entry, Transport};
 use super::instance::{self, Keeper, Limits, Session};
 use super::stderr::Allowance;
 use super::tap::Taps;
-use crate::chain::metrics::CallMetrics;
 use crate::confine::{JailConfig, LaunchSpec, SpawnError, Spawned};
-use crate::wire::Outbox;
+use crate::peer::Outbox;
+use crate::relay::CallMetrics;
 use colibri_protocol::{Code, Failure, Version};
 
 /// Between two tries of who waits its turn, unless a process ends meanwhile.

@@ -22,9 +22,9 @@ use super::retry::{self, Discovery};
 use super::slots::{Opened, Slot, Slots};
 use super::state::{ProcessKey, State, Viewer};
 use super::tap::Taps;
-use crate::chain::metrics::CallMetrics;
-use crate::chain::{Call, Outcome};
 use crate::policy::{Caller, Contract, Judgement, Rules};
+use crate::relay::CallMetrics;
+use crate::relay::{Call, Outcome};
 use colibri_protocol::{Code, Failure, Method, Version};
 
 /// How long a burst of changes to a server's tools may go on before it is looked at.

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::info;
 
 use super::secrets::Secrets;
-use crate::wire::{Frame, FrameReader};
+use crate::peer::{Frame, FrameReader};
 
 /// Bytes of a line that are looked at.
 const MAX_LINE: usize = 4096;

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use crate::chain::Call;
+use crate::relay::Call;
 pub use colibri_api::Direction;
 use colibri_wire::json::string;
 

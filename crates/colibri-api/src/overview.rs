@@ -91,6 +91,9 @@ pub struct CallCounts {
     pub buckets: Vec<(Option<f64>, u64)>,
     /// Codes, and the calls that failed so.
     pub errors: Vec<(String, u64)>,
+    /// Answers that nobody waited for: late, a second time, or to nothing that was asked.
+    #[serde(default)]
+    pub strays: u64,
 }
 
 /// The trail in an overview.

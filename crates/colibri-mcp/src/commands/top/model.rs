@@ -176,6 +176,7 @@ fn since(now: &CallCounts, before: &CallCounts) -> CallCounts {
             .map(|((bound, count), earlier)| (*bound, count.saturating_sub(earlier)))
             .collect(),
         errors: Vec::new(),
+        strays: now.strays.saturating_sub(before.strays),
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use super::enter::Cancel;
-use super::{Call, Chain, Outcome};
+use super::call::{Call, Chain, Outcome};
+use super::client::Cancel;
 
 /// A call that waits. Its cancellation ends it, whatever it waits for.
 pub struct Parked {

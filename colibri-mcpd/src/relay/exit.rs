@@ -6,73 +6,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::Call;
-use crate::wire::{Budget, Shared};
-use colibri_protocol::{self as protocol, Answer as OwnAnswer, Code, Failure, Method, Version};
-use colibri_trail::Digest;
+use super::call::{Call, Outcome, Page, Relayed};
+use colibri_protocol::{self as protocol, Answer as OwnAnswer, Code, Failure, Method};
 use colibri_wire::{Edits, Json};
-
-/// How a call ended.
-pub enum Outcome {
-    /// With an answer of our own.
-    Own {
-        /// What is answered.
-        answer: OwnAnswer,
-        /// Whether it is a tool's result that says `isError`.
-        failed: bool,
-    },
-    /// With a result of our own that many get.
-    Page(Arc<Page>),
-    /// With something that stands against it.
-    Failed(Failure),
-    /// With a server's answer.
-    Relayed(Relayed),
-    /// By its client, who wants no answer any more.
-    Cancelled,
-}
-
-/// A result that many get: made, hashed and held once.
-pub struct Page {
-    result: Shared,
-    digest: Digest,
-}
-
-impl Page {
-    /// A result whose bytes come out of the budget. `None`: it does not have them.
-    pub fn new(result: Vec<u8>, budget: &Arc<Budget>) -> Option<Page> {
-        let digest = Digest::of(&result);
-        let result = Shared::new(result, budget)?;
-        Some(Page { result, digest })
-    }
-
-    /// Its bytes.
-    pub fn length(&self) -> usize {
-        self.result.bytes().len()
-    }
-
-    /// What is recorded of it.
-    pub fn digest(&self) -> Digest {
-        self.digest
-    }
-}
-
-/// A server's answer.
-pub struct Relayed {
-    /// The message as it came.
-    pub frame: Bytes,
-    /// The place of its id.
-    pub id: Range<usize>,
-    /// The place of its `result`, or of its `error`.
-    pub outcome: Result<Range<usize>, Range<usize>>,
-    /// Whether the result says of itself that it is an error.
-    pub says_error: bool,
-    /// The edits that take out of it what no server has to say.
-    pub forged: Option<Box<Edits>>,
-    /// The version that the server speaks.
-    pub version: Version,
-    /// The most bytes that the result may have.
-    pub limit: Option<u64>,
-}
 
 /// What leaves, and what is recorded of it.
 pub struct Answer {

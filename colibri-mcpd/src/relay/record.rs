@@ -4,34 +4,11 @@ use std::time::SystemTime;
 
 use serde_json::value::RawValue;
 
+use super::call::Call;
 use super::exit::{Answer, Message};
-use super::{Call, Failure};
-use colibri_protocol::{Code, Era};
-use colibri_trail::{Attempt, Digest, Enter, Event, Exit, Record, Trail, TrailError};
-
-/// Where records go.
-pub enum Recorder {
-    /// To the trail.
-    Trail(Trail),
-    /// Nowhere: for benchmarks and simulations alone. No flag of the daemon leads here.
-    Off,
-}
-
-impl Recorder {
-    /// Records something that is not a call.
-    pub fn event(&self, event: &str, details: &[(&str, colibri_trail::Detail<'_>)]) -> Result<(), TrailError> {
-        match self {
-            Recorder::Off => Ok(()),
-            Recorder::Trail(trail) => trail
-                .append([Record::Event(Event {
-                    time: SystemTime::now(),
-                    event,
-                    details,
-                })])
-                .map(drop),
-        }
-    }
-}
+use super::recorder::Recorder;
+use colibri_protocol::{Code, Era, Failure};
+use colibri_trail::{Attempt, Digest, Enter, Exit, Record, TrailError};
 
 fn unavailable(error: &TrailError) -> Failure {
     Failure::new(Code::TrailUnavailable, error.to_string())

@@ -1,10 +1,10 @@
-//! The second stage: is this caller allowed this call, and does the call say what its target can take.
+//! What calls are checked against.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::{Call, Client, Failure};
+use super::client::Client;
 use crate::policy::{CallerGates, Clients, Gate, GateState, Gates, Rights};
 
 /// What calls are checked against.
@@ -26,7 +26,7 @@ impl Rules {
         self.gates_under(client, &self.rights(client))
     }
 
-    fn gates_under(&self, client: &Client, rights: &Rights) -> CallerGates {
+    pub(super) fn gates_under(&self, client: &Client, rights: &Rights) -> CallerGates {
         let daemon = **self.gates.load();
         let narrowed = client.narrowed(daemon);
         let state = |gate| match (daemon.is_open(gate), narrowed.is_open(gate), rights.closes(gate)) {
@@ -40,19 +40,4 @@ impl Rules {
             external_call: state(Gate::External),
         }
     }
-}
-
-/// Checks a call.
-pub fn validate(rules: &Rules, call: &mut Call) -> Result<(), Failure> {
-    let target = call.target.clone();
-    let described = target.describe();
-    if described.gate != Gate::None || !described.is_ours() {
-        let rights = rules.rights(&call.client);
-        let open = rules.gates_under(&call.client, &rights).check(described.gate);
-        open.map_err(|failure| failure.of_server(described.server))?;
-        if !described.is_ours() {
-            rights.may(described.server, described.operation)?;
-        }
-    }
-    target.check(call)
 }

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 
+use crate::peer::Outbox;
 use crate::policy::{Caller, Gate, Gates, Share};
-use crate::wire::Outbox;
 use colibri_wire::Id;
 
 /// The asking side of calls: one connection.
@@ -342,7 +342,7 @@ impl Drop for Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Budget;
+    use crate::peer::Budget;
     use colibri_wire::Json;
 
     struct Told(Mutex<Vec<u64>>);

@@ -1,0 +1,269 @@
+//! A call on its way, who may answer it, and how it ends.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+
+use super::client::{Batch, Client};
+use super::counters::CallMetrics;
+use super::recorder::Recorder;
+use super::rules::Rules;
+use crate::peer::{Budget, Shared};
+use crate::policy::{Approvals, Gate};
+use colibri_protocol::{Answer as OwnAnswer, Failure, Method, Version};
+use colibri_trail::Digest;
+use colibri_wire::{Edits, Id, Json};
+
+/// A request on its way.
+pub struct Call {
+    /// Who asks, and where the answer goes.
+    pub client: Arc<Client>,
+    /// The client's id, to find the call again.
+    pub id: Id,
+    /// The batch it came in.
+    pub batch: Option<Arc<Batch>>,
+    /// The version that the client speaks in this request.
+    pub version: Version,
+    /// What is asked; `None` for a method that no version of MCP has.
+    pub method: Option<Method>,
+    /// The request as it came.
+    pub frame: Bytes,
+    /// Bytes that it has of the daemon's budget while it is in flight.
+    pub held: usize,
+    /// The places in it that the relay changes.
+    pub parts: Parts,
+    /// Its W3C trace context.
+    pub trace: Option<Box<Trace>>,
+    /// Who answers.
+    pub target: Arc<dyn Target>,
+    /// When it was read.
+    pub entered: Instant,
+    /// The same, by the clock on the wall.
+    pub time: SystemTime,
+    /// The number of its last `enter` record; 0, which is never one, before it has entered.
+    pub number: u64,
+    /// Attempts made so far, the current one included.
+    pub attempt: u32,
+    /// Whether its arguments were checked against a schema that they fit.
+    pub validated: bool,
+    /// What stands against it.
+    pub against: Option<Box<Failure>>,
+}
+
+/// A request's W3C trace context, as its `_meta` has it (<https://www.w3.org/TR/trace-context/>).
+#[derive(Debug, Clone)]
+pub struct Trace {
+    /// `traceparent`.
+    pub parent: Box<str>,
+    /// `tracestate`.
+    pub state: Option<Box<str>>,
+}
+
+/// Places in a request.
+#[derive(Debug, Clone, Default)]
+pub struct Parts {
+    /// The value of `id`.
+    pub id: Range<usize>,
+    /// The value of `params`.
+    pub params: Option<Range<usize>>,
+    /// The name of the tool that is called, with its quotes.
+    pub name: Option<Range<usize>>,
+    /// The value of `progressToken` in `_meta`.
+    pub progress_token: Option<Range<usize>>,
+    /// The arguments of a tool call.
+    pub arguments: Arguments,
+    /// Whether a tool call is to become a task, whose result is asked for later.
+    pub task: bool,
+}
+
+/// Where the arguments of a tool call stand.
+#[derive(Debug, Clone, Default)]
+pub enum Arguments {
+    /// There are none.
+    #[default]
+    Missing,
+    /// Where the server reads them too.
+    At(Range<usize>),
+    /// Inside the arguments of `colibri_external_mcp_call_tool`, which stand at `outer`.
+    Within {
+        /// What the server is to read instead of.
+        outer: Range<usize>,
+        /// The arguments, if there are any.
+        inner: Option<Range<usize>>,
+    },
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.client.outbox.let_go(self.held);
+    }
+}
+
+impl Call {
+    /// The id as the client wrote it.
+    pub fn id_text(&self) -> &str {
+        self.text(&self.parts.id)
+    }
+
+    /// The name of the tool that the client used, as far as a record holds it.
+    pub fn name(&self) -> Option<Cow<'_, str>> {
+        let name = Json::part(&self.frame, self.parts.name.clone()?)?.as_str()?;
+        match name.char_indices().nth(200) {
+            Some((end, _)) => Some(Cow::Owned(name[..end].to_owned())),
+            None => Some(name),
+        }
+    }
+
+    fn text(&self, span: &Range<usize>) -> &str {
+        let bytes = self.frame.get(span.clone()).unwrap_or_default();
+        std::str::from_utf8(bytes).unwrap_or_default()
+    }
+
+    /// The arguments of a tool call as the client wrote them.
+    pub fn arguments(&self) -> &[u8] {
+        let span = match &self.parts.arguments {
+            Arguments::At(span) | Arguments::Within { inner: Some(span), .. } => Some(span.clone()),
+            Arguments::Missing | Arguments::Within { inner: None, .. } => None,
+        };
+        span.and_then(|span| self.frame.get(span)).unwrap_or(b"{}")
+    }
+}
+
+/// The stages, with what they need.
+pub struct Chain {
+    /// Where records go.
+    pub recorder: Recorder,
+    /// What is checked before a call goes on.
+    pub rules: Rules,
+    /// What was counted of the calls that the daemon answers itself.
+    pub metrics: CallMetrics,
+    /// The calls that wait for a person.
+    pub approvals: Approvals,
+}
+
+/// The server's name of what the daemon answers itself.
+pub const COLIBRI: &str = "colibri";
+
+/// Who answers a call.
+pub trait Target: Send + Sync {
+    /// What records, rules and messages call it.
+    fn describe(&self) -> Described<'_>;
+
+    /// The name by which the one that answers knows its tool, where the client used another.
+    fn rename(&self) -> Option<&str> {
+        None
+    }
+
+    /// Arguments or a result as they are recorded where the operator asked for all of them: secrets redacted. `None`
+    /// where only their digest is wanted.
+    fn in_full(&self, _: &[u8]) -> Option<Box<RawValue>> {
+        None
+    }
+
+    /// Whether it only reads the daemon's own state, which is told also where nothing can be recorded: who looks for
+    /// the reason must be able to see it.
+    fn tells_own_state(&self) -> bool {
+        false
+    }
+
+    /// Where its calls are counted, if not with those that the daemon answers itself.
+    fn metrics(&self) -> Option<&CallMetrics> {
+        None
+    }
+
+    /// Whether the operator marked it as one that may be called again although an earlier call may have had an effect.
+    fn is_idempotent(&self) -> bool {
+        false
+    }
+
+    /// What stands against this call beyond the gates, if anything.
+    fn check(&self, call: &mut Call) -> Result<(), Failure>;
+
+    /// Takes the call over. Whatever happens to it, it ends in [`Chain::finish`], once.
+    fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>);
+}
+
+/// A target, described.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Described<'a> {
+    /// The server's id; `colibri` for what the daemon answers itself.
+    pub server: &'a str,
+    /// The server's own name of the tool, or the method.
+    pub operation: &'a str,
+    /// The gate in front of it.
+    pub gate: Gate,
+}
+
+impl Described<'_> {
+    /// Whether the daemon answers itself.
+    pub fn is_ours(&self) -> bool {
+        self.server == COLIBRI
+    }
+}
+
+/// How a call ended.
+pub enum Outcome {
+    /// With an answer of our own.
+    Own {
+        /// What is answered.
+        answer: OwnAnswer,
+        /// Whether it is a tool's result that says `isError`.
+        failed: bool,
+    },
+    /// With a result of our own that many get.
+    Page(Arc<Page>),
+    /// With something that stands against it.
+    Failed(Failure),
+    /// With a server's answer.
+    Relayed(Relayed),
+    /// By its client, who wants no answer any more.
+    Cancelled,
+}
+
+/// A result that many get: made, hashed and held once.
+pub struct Page {
+    pub(super) result: Shared,
+    digest: Digest,
+}
+
+impl Page {
+    /// A result whose bytes come out of the budget. `None`: it does not have them.
+    pub fn new(result: Vec<u8>, budget: &Arc<Budget>) -> Option<Page> {
+        let digest = Digest::of(&result);
+        let result = Shared::new(result, budget)?;
+        Some(Page { result, digest })
+    }
+
+    /// Its bytes.
+    pub fn length(&self) -> usize {
+        self.result.bytes().len()
+    }
+
+    /// What is recorded of it.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+}
+
+/// A server's answer.
+pub struct Relayed {
+    /// The message as it came.
+    pub frame: Bytes,
+    /// The place of its id.
+    pub id: Range<usize>,
+    /// The place of its `result`, or of its `error`.
+    pub outcome: Result<Range<usize>, Range<usize>>,
+    /// Whether the result says of itself that it is an error.
+    pub says_error: bool,
+    /// The edits that take out of it what no server has to say.
+    pub forged: Option<Box<Edits>>,
+    /// The version that the server speaks.
+    pub version: Version,
+    /// The most bytes that the result may have.
+    pub limit: Option<u64>,
+}

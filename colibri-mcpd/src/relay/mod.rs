@@ -1,0 +1,24 @@
+//! The five stages every call passes: it enters ([`client`]), is validated ([`validate`]) and dispatched, leaves
+//! ([`exit`]), and is recorded twice on the way ([`record`]); [`stages`] has them follow one another.
+//!
+//! There is no way around them: a session only makes [`Call`]s and hands them to [`Chain::accept`]; a target only
+//! ends them with [`Chain::finish`]. Both take what arrived together in one go, so that a busy connection pays for one
+//! record write per batch instead of one per call.
+
+mod call;
+mod client;
+mod counters;
+pub mod exit;
+mod park;
+pub mod record;
+mod recorder;
+mod rules;
+mod stages;
+pub mod validate;
+
+pub use call::{Arguments, COLIBRI, Call, Chain, Described, Outcome, Page, Parts, Relayed, Target, Trace};
+pub use client::{Batch, Cancel, Client, Limit};
+pub use counters::{CallMetrics, Counted};
+pub use park::Parked;
+pub use recorder::Recorder;
+pub use rules::Rules;

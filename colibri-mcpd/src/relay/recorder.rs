@@ -1,0 +1,29 @@
+//! Where records go.
+
+use std::time::SystemTime;
+
+use colibri_trail::{Event, Record, Trail, TrailError};
+
+/// Where records go.
+pub enum Recorder {
+    /// To the trail.
+    Trail(Trail),
+    /// Nowhere: for benchmarks and simulations alone. No flag of the daemon leads here.
+    Off,
+}
+
+impl Recorder {
+    /// Records something that is not a call.
+    pub fn event(&self, event: &str, details: &[(&str, colibri_trail::Detail<'_>)]) -> Result<(), TrailError> {
+        match self {
+            Recorder::Off => Ok(()),
+            Recorder::Trail(trail) => trail
+                .append([Record::Event(Event {
+                    time: SystemTime::now(),
+                    event,
+                    details,
+                })])
+                .map(drop),
+        }
+    }
+}
