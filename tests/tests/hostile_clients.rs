@@ -433,8 +433,10 @@ fn one_that_asks_for_long_lists_and_does_not_read() {
         assert_well(&daemon);
     }
     // It gets them all if it reads.
-    for _ in 0..250 {
-        let answer = client.read().unwrap();
+    let lines = std::iter::from_fn(|| client.read());
+    // On a slow machine the list changes once more, as soon as its server has been read.
+    let answers = lines.filter(|line| !String::from_utf8_lossy(line).ends_with("list_changed\"}"));
+    for answer in answers.take(250) {
         assert!(answer.len() > 4_000_000, "{}", String::from_utf8_lossy(&answer));
     }
     assert_well(&daemon);

@@ -13,7 +13,9 @@ use colibri_mcpd::relay::Recorder;
 /// Does what this process was started for, if it is not to measure.
 pub fn played_a_part(arguments: &[String]) -> bool {
     match arguments.get(1).map(String::as_str) {
-        Some("echo-server") => echo_server(),
+        Some("echo-server") => echo_server(Manner::Plain),
+        Some("wide-server") => echo_server(Manner::Wide),
+        Some("shouting-server") => echo_server(Manner::Shouting),
         Some("daemon-without-trail") => daemon_without_trail(&arguments[2..]),
         Some(first) if first == keeper::ARGUMENT => {
             let code = keeper::main(std::env::args_os().skip(2));
@@ -25,8 +27,18 @@ pub fn played_a_part(arguments: &[String]) -> bool {
     true
 }
 
+/// What a server does beside answering.
+#[derive(Clone, Copy, PartialEq)]
+enum Manner {
+    Plain,
+    /// Its list has 4 MB.
+    Wide,
+    /// It writes a million lines to stderr at each call.
+    Shouting,
+}
+
 /// An MCP server that answers each call with its text, and does as little else as it can.
-fn echo_server() {
+fn echo_server(manner: Manner) {
     let mut input = BufReader::with_capacity(256 * 1024, io::stdin().lock());
     let mut output = io::stdout().lock();
     let (mut line, mut answers) = (Vec::new(), Vec::new());
@@ -36,8 +48,11 @@ fn echo_server() {
         let result = if text.contains("\"method\":\"initialize\"") {
             Some(r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"e","version":"1"}}"#.to_owned())
         } else if text.contains("\"method\":\"tools/list\"") {
-            Some(r#"{"tools":[{"name":"echo","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}}]}"#.to_owned())
+            Some(tools(manner))
         } else {
+            if manner == Manner::Shouting && text.contains("tools/call") {
+                shout();
+            }
             between(text, "\"text\":\"", "\"")
                 .map(|said| format!("{{\"content\":[{{\"type\":\"text\",\"text\":\"{said}\"}}]}}"))
         };
@@ -56,6 +71,28 @@ fn echo_server() {
                 return;
             }
             answers.clear();
+        }
+    }
+}
+
+fn tools(manner: Manner) -> String {
+    let schema = r#""inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}"#;
+    let mut tools = format!("{{\"tools\":[{{\"name\":\"echo\",{schema}}}");
+    if manner == Manner::Wide {
+        for index in 0..8 {
+            let text = "x".repeat(500_000);
+            tools += &format!(",{{\"name\":\"wide{index}\",\"description\":\"{text}\",{schema}}}");
+        }
+    }
+    tools + "]}"
+}
+
+fn shout() {
+    let mut stderr = io::BufWriter::new(io::stderr().lock());
+    for line in 0..1_000_000 {
+        // Who is not listened to shouts no more.
+        if writeln!(stderr, "line {line}").is_err() {
+            return;
         }
     }
 }

@@ -74,7 +74,7 @@ pub fn shape(call: &Call, outcome: Outcome) -> Answer {
 
 fn shape_relayed(call: &Call, relayed: &Relayed) -> Result<Answer, Failure> {
     let mut edits = Edits::new();
-    protocol::id_edit(&mut edits, relayed.id.clone(), call.id_text());
+    protocol::id_edit(&mut edits, relayed.id.clone(), &call.frame[call.parts.id.clone()]);
     let (span, success, code) = match &relayed.outcome {
         Ok(span) => {
             if let Some(limit) = relayed.limit.filter(|limit| span.len() as u64 > *limit) {

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::call::{Call, Chain, Outcome, Target};
+use super::client::Client;
 use super::recorder::Recorder;
 use super::{exit, record, validate};
 use crate::peer::together;
+use crate::policy::Rights;
 use colibri_protocol::{Code, Failure};
 use colibri_trail::TrailError;
 
@@ -21,8 +23,17 @@ impl Chain {
     }
 
     fn take_in(self: &Arc<Chain>, calls: &mut Vec<Box<Call>>) {
+        // What arrives together is one client's, as a rule: what policy lets it do is looked up once.
+        let mut known: Option<(Arc<Client>, Arc<Rights>)> = None;
         for call in calls.iter_mut() {
-            call.against = validate::validate(&self.rules, call).err().map(Box::new);
+            let rights = match &known {
+                Some((client, rights)) if Arc::ptr_eq(client, &call.client) => rights,
+                _ => {
+                    let rights = self.rules.rights(&call.client);
+                    &known.insert((call.client.clone(), rights)).1
+                }
+            };
+            call.against = validate::validate(&self.rules, rights, call).err().map(Box::new);
         }
         let recorded = record::entered(&self.recorder, calls);
         if let Err(failure) = recorded {

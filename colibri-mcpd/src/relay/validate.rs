@@ -2,16 +2,15 @@
 
 use super::call::Call;
 use super::rules::Rules;
-use crate::policy::Gate;
+use crate::policy::{Gate, Rights};
 use colibri_protocol::Failure;
 
-/// Checks a call.
-pub fn validate(rules: &Rules, call: &mut Call) -> Result<(), Failure> {
+/// Checks a call of a client that policy lets do this.
+pub fn validate(rules: &Rules, rights: &Rights, call: &mut Call) -> Result<(), Failure> {
     let target = call.target.clone();
     let described = target.describe();
     if described.gate != Gate::None || !described.is_ours() {
-        let rights = rules.rights(&call.client);
-        let open = rules.gates_under(&call.client, &rights).check(described.gate);
+        let open = rules.gates_under(&call.client, rights).check(described.gate);
         open.map_err(|failure| failure.of_server(described.server))?;
         if !described.is_ours() {
             rights.may(described.server, described.operation)?;

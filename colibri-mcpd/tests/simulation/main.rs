@@ -311,11 +311,12 @@ async fn simulate(seed: u64) -> Arc<World> {
         end(&world, &daemon, &host).await;
     }
 
-    if budget.queued() > 0 {
-        world.fail("the budget", &format!("{} bytes are still queued", budget.queued()));
-    }
     drop((daemon, host, chain));
     sleep(Duration::from_secs(120)).await;
+    // A call that waited for another attempt holds its request until it is told that nobody wants it.
+    if budget.queued() > 0 {
+        world.fail("the budget", &format!("{} bytes are still held", budget.queued()));
+    }
     // Every queue holds the budget, every client and process holds a queue, and every call holds its client.
     if Arc::strong_count(&budget) > 1 {
         world.fail(

@@ -416,6 +416,7 @@ const NO_VALUE: &str = "a value was expected (strings stand in double quotes)";
 
 /// How many bytes stand before the first quotation mark, backslash or control character; eight are looked at at once.
 #[must_use]
+#[inline]
 pub fn plain_length(bytes: &[u8]) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGHS: u64 = 0x80 * ONES;

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use serde_json::value::RawValue;
 use unicode_normalization::UnicodeNormalization;
 
-use super::scan::{Entry, Tape};
+use super::scan::{Entries, Entry, Tape};
 
 /// One value inside a validated JSON text, with its place in it.
 #[derive(Debug, Clone, Copy)]
@@ -24,13 +24,11 @@ pub struct Json<'a> {
 /// Members that were noted when the text was read.
 #[derive(Debug, Clone, Copy)]
 struct Noted<'a> {
-    /// The whole text that was read.
-    whole: &'a str,
     /// All that was noted.
-    entries: &'a [Entry],
+    entries: &'a Entries,
     /// Where the value's own members are in it, each followed by its own.
-    from: u32,
-    to: u32,
+    from: u8,
+    to: u8,
     level: u8,
 }
 
@@ -90,14 +88,14 @@ impl<'a> Json<'a> {
         let Some((start, end)) = tape.read(whole) else {
             return Json::parse(bytes);
         };
+        let (entries, count) = tape.entries();
         Ok(Json {
             text: &whole[start..end],
             at: start,
             noted: Some(Noted {
-                whole,
-                to: tape.entries().len() as u32,
-                entries: tape.entries(),
+                entries,
                 from: 0,
+                to: count,
                 level: 1,
             }),
         })
@@ -158,7 +156,7 @@ impl<'a> Json<'a> {
     /// The members of an object in their order, repeated keys included; none for any other value.
     pub fn members(&self) -> Members<'a> {
         match self.noted {
-            Some(noted) => Members(Way::Noted(noted)),
+            Some(noted) => Members(Way::Noted(*self, noted)),
             None => Members(Way::Walked(Walk::into(self, Kind::Object))),
         }
     }
@@ -197,19 +195,17 @@ impl<'a> Json<'a> {
         }
         let inner = &inner[1..inner.len() - 1];
         if inner == wanted.as_bytes() {
-            return !wanted.contains('\\');
+            return !wanted.bytes().any(|byte| byte == b'\\');
         }
         if !inner.contains(&b'\\') {
             return false;
         }
-        let (mut characters, mut wanted) = (Unescaped(&self.text[1..self.text.len() - 1]), wanted.chars());
-        loop {
-            match (characters.next(), wanted.next()) {
-                (None, None) => return true,
-                (Some(Ok(is)), Some(should)) if is == should => {}
-                _ => return false,
-            }
-        }
+        Unescaped(self.inner()).eq_text(wanted)
+    }
+
+    /// The text between the quotes of a string.
+    fn inner(&self) -> &'a str {
+        &self.text[1..self.text.len() - 1]
     }
 
     /// The value of an integer that fits.
@@ -237,7 +233,7 @@ impl<'a> Json<'a> {
         debug_assert!(keys.len() <= 64 && keys.iter().all(|key| key.is_ascii()));
         let mut seen = 0u64;
         for member in self.members() {
-            let Some(index) = folded_index(&member.key, keys) else {
+            let Some((index, _)) = find(member.key.inner(), keys) else {
                 continue;
             };
             if seen & (1 << index) != 0 {
@@ -255,19 +251,29 @@ impl<'a> Json<'a> {
             ambiguous: None,
         };
         let mut seen = 0u64;
-        for member in self.members() {
-            let Some(index) = folded_index(&member.key, keys) else {
-                continue;
+        let mut meet = |key: &'a str, value: &dyn Fn() -> Json<'a>| {
+            let Some((index, is_exact)) = find(&key[1..key.len() - 1], keys) else {
+                return;
             };
             if seen & (1 << index) != 0 {
                 picked.ambiguous.get_or_insert(keys[index]);
             }
             seen |= 1 << index;
-            if let Some(None) = picked.values.get(index)
-                && member.key.is_string(keys[index])
+            if let Some(place @ None) = picked.values.get_mut(index)
+                && is_exact
             {
-                picked.values[index] = Some(member.value);
+                *place = Some(value());
             }
+        };
+        match self.noted {
+            Some(mut noted) => {
+                while let Some((entry, inside)) = noted.next() {
+                    meet(self.place(entry.key).text, &|| self.noted_value(entry, inside));
+                }
+            }
+            None => self
+                .members()
+                .for_each(|member| meet(member.key.text, &|| member.value)),
         }
         picked
     }
@@ -288,6 +294,18 @@ struct Unescaped<'a>(&'a str);
 struct LoneSurrogate;
 
 impl Unescaped<'_> {
+    /// Whether it is this text, looked at no further than they are the same.
+    fn eq_text(self, wanted: &str) -> bool {
+        let (mut characters, mut wanted) = (self, wanted.chars());
+        loop {
+            match (characters.next(), wanted.next()) {
+                (None, None) => return true,
+                (Some(Ok(is)), Some(should)) if is == should => {}
+                _ => return false,
+            }
+        }
+    }
+
     /// The UTF-16 unit of an escape that the rest begins with.
     fn unit(&self) -> Option<u32> {
         let digits = self.0.strip_prefix("\\u")?.get(..4)?;
@@ -329,21 +347,31 @@ impl Iterator for Unescaped<'_> {
     }
 }
 
-/// Which of `keys`, which are ASCII, a key folds to. A text folds to ASCII only if each of its characters does, and then
-/// to one after the other: so the key is looked at no further than it still can be one of them.
-fn folded_index(key: &Json<'_>, keys: &[&str]) -> Option<usize> {
-    let inner = &key.text[1..key.text.len() - 1];
-    let first = inner.as_bytes().first()? | 0x20;
-    // None of the keys has an escape, and none is empty.
-    let is_same = |wanted: &&str| {
-        wanted.len() == inner.len() && wanted.as_bytes()[0] | 0x20 == first && wanted.eq_ignore_ascii_case(inner)
-    };
-    if let Some(index) = keys.iter().position(is_same) {
-        return Some(index);
+/// Which of `keys`, which are ASCII and have no escapes, the inside of a key folds to, and whether it is that very text.
+fn find(inner: &str, keys: &[&str]) -> Option<(usize, bool)> {
+    let bytes = inner.as_bytes();
+    let first = bytes.first()? | 0x20;
+    for (index, wanted) in keys.iter().enumerate() {
+        let wanted = wanted.as_bytes();
+        if wanted.len() == bytes.len() && wanted[0] | 0x20 == first {
+            if wanted == bytes {
+                return Some((index, true));
+            }
+            if wanted.eq_ignore_ascii_case(bytes) {
+                return Some((index, false));
+            }
+        }
     }
-    if inner.is_ascii() && !inner.as_bytes().contains(&b'\\') {
+    if inner.is_ascii() && !bytes.contains(&b'\\') {
         return None;
     }
+    let index = folded_index(inner, keys)?;
+    Some((index, Unescaped(inner).eq_text(keys[index])))
+}
+
+/// Which of `keys` a key folds to. A text folds to ASCII only if each of its characters does, and then
+/// to one after the other: so the key is looked at no further than it still can be one of them.
+fn folded_index(inner: &str, keys: &[&str]) -> Option<usize> {
     let mut possible = u64::MAX >> (64 - keys.len().clamp(1, 64));
     let mut length = 0;
     for character in Unescaped(inner) {
@@ -524,33 +552,48 @@ pub struct Members<'a>(Way<'a>);
 
 #[derive(Debug, Clone)]
 enum Way<'a> {
-    Noted(Noted<'a>),
+    Noted(Json<'a>, Noted<'a>),
     Walked(Walk<'a>),
 }
 
 impl<'a> Noted<'a> {
-    fn next(&mut self) -> Option<Member<'a>> {
+    /// The next entry, and how the members of its value were noted.
+    fn next(&mut self) -> Option<(&'a Entry, Noted<'a>)> {
         if self.from >= self.to {
             return None;
         }
-        let entry = self.entries[self.from as usize];
-        let place = |(from, to): (u32, u32)| Json {
-            text: &self.whole[from as usize..to as usize],
-            at: from as usize,
-            noted: None,
+        let entry = &self.entries[usize::from(self.from)];
+        let inside = Noted {
+            entries: self.entries,
+            from: self.from + 1,
+            to: entry.after,
+            level: self.level + 1,
         };
-        let (key, mut value) = (place(entry.key), place(entry.value));
-        // Below the last level that is noted members are looked for.
-        if value.is_object() && usize::from(self.level) < Tape::NOTED {
-            value.noted = Some(Noted {
-                from: self.from + 1,
-                to: entry.after,
-                level: self.level + 1,
-                ..*self
-            });
-        }
         self.from = entry.after;
-        Some(Member { key, value })
+        Some((entry, inside))
+    }
+}
+
+impl<'a> Json<'a> {
+    /// What stands at a place that was noted inside this value.
+    fn place(&self, (from, to): (u32, u32)) -> Json<'a> {
+        let (from, to) = (from as usize, to as usize);
+        Json {
+            text: &self.text[from - self.at..to - self.at],
+            at: from,
+            noted: None,
+        }
+    }
+
+    /// The value of an entry that was noted inside this one.
+    fn noted_value(&self, entry: &Entry, inside: Noted<'a>) -> Json<'a> {
+        let value = self.place(entry.value);
+        // Below the last level that is noted members are looked for.
+        let is_noted = usize::from(inside.level) <= Tape::NOTED && value.is_object();
+        Json {
+            noted: is_noted.then_some(inside),
+            ..value
+        }
     }
 }
 
@@ -559,7 +602,13 @@ impl<'a> Iterator for Members<'a> {
 
     fn next(&mut self) -> Option<Member<'a>> {
         match &mut self.0 {
-            Way::Noted(noted) => noted.next(),
+            Way::Noted(whole, noted) => {
+                let (entry, inside) = noted.next()?;
+                Some(Member {
+                    key: whole.place(entry.key),
+                    value: whole.noted_value(entry, inside),
+                })
+            }
             Way::Walked(walk) => {
                 let key = walk.value()?;
                 let value = walk.value()?;
@@ -802,10 +851,10 @@ mod tests {
             let folded = fold(&text);
             let key = string(&text);
             let expected = keys.iter().position(|wanted| *wanted == folded);
-            prop_assert_eq!(folded_index(&json(&key), &keys), expected);
+            prop_assert_eq!(find(json(&key).inner(), &keys).map(|(index, _)| index), expected);
             let escaped: String = text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
             let key = format!("\"{escaped}\"");
-            prop_assert_eq!(folded_index(&json(&key), &keys), expected);
+            prop_assert_eq!(find(json(&key).inner(), &keys).map(|(index, _)| index), expected);
             prop_assert!(json(&key).is_string(&text));
         }
 

@@ -18,13 +18,16 @@ pub(crate) struct Entry {
     pub(crate) key: (u32, u32),
     pub(crate) value: (u32, u32),
     /// Where the entries end that stand inside the value.
-    pub(crate) after: u32,
+    pub(crate) after: u8,
 }
+
+/// The room for entries.
+pub(crate) type Entries = [Entry; MAX_MEMBERS];
 
 /// Where the outer members of a message stand. Made once and used for one message after the other.
 #[derive(Debug)]
 pub struct Tape {
-    entries: [Entry; MAX_MEMBERS],
+    entries: Entries,
     count: usize,
 }
 
@@ -41,8 +44,9 @@ impl Tape {
     /// The levels whose members are noted: envelope, `params` or `result`, `_meta` or `arguments`.
     pub(crate) const NOTED: usize = 3;
 
-    pub(crate) fn entries(&self) -> &[Entry] {
-        &self.entries[..self.count]
+    /// The entries, and how many they are.
+    pub(crate) fn entries(&self) -> (&Entries, u8) {
+        (&self.entries, self.count as u8)
     }
 
     /// Reads a text. Tells where its object stands, or that it is nothing that this reads.
@@ -156,7 +160,7 @@ impl Tape {
     fn close(&mut self, index: usize, end: usize) {
         let entry = &mut self.entries[index];
         entry.value.1 = end as u32;
-        entry.after = self.count as u32;
+        entry.after = self.count as u8;
     }
 }
 
