@@ -1,5 +1,6 @@
 //! `colibri-mcp top`: the daemon at a glance, again and again.
 
+mod drawn;
 mod model;
 mod view;
 

@@ -1,16 +1,14 @@
 //! Drawing: a function of what is known and the space there is. Nothing is told by colour alone.
 
-use std::borrow::Cow;
-
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Span;
 
+use super::drawn::{Drawn, indented, text};
 use super::model::{Latency, Line, Model, Sort};
 use crate::terminal::{counted, details, duration, mark};
 use colibri_api::{ServerState, TrailRow};
-use colibri_text::visible;
 
 /// The most approvals that are drawn where there is little space.
 const FEW_APPROVALS: usize = 4;
@@ -18,8 +16,8 @@ const FEW_APPROVALS: usize = 4;
 const LITTLE: u16 = 4;
 /// The most lines of one reason, where it is told in full.
 const MAX_TOLD: usize = 4;
-/// The most characters of one text that are looked at.
-const MAX_LENGTH: usize = 500;
+/// How headings are set.
+const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 
 /// What is chosen, by the person or by the terminal.
 #[derive(Debug, Clone)]
@@ -53,18 +51,13 @@ impl View {
 
     /// Chooses a server further down (or up, if negative).
     pub(super) fn choose(&mut self, step: isize) {
-        let at = self
-            .selected
-            .as_ref()
-            .and_then(|id| self.order.iter().position(|other| other == id));
-        let at = at.map_or(
-            if step > 0 {
-                0
-            } else {
-                self.order.len().saturating_sub(1)
-            },
-            |at| at.saturating_add_signed(step).min(self.order.len().saturating_sub(1)),
-        );
+        let last = self.order.len().saturating_sub(1);
+        let at = self.order.iter().position(|id| Some(id) == self.selected.as_ref());
+        let at = match at {
+            Some(at) => at.saturating_add_signed(step).min(last),
+            None if step > 0 => 0,
+            None => last,
+        };
         self.selected = self.order.get(at).cloned();
     }
 
@@ -85,110 +78,6 @@ impl View {
             Some(ServerState::Stopped) | None => Style::new(),
         }
     }
-}
-
-/// A line to draw: pieces of text, each with its column and style.
-struct Drawn {
-    pieces: Vec<(usize, Cow<'static, str>, Style)>,
-}
-
-impl Drawn {
-    fn new(text: impl Into<Cow<'static, str>>, style: Style) -> Drawn {
-        Drawn {
-            pieces: vec![(0, text.into(), style)],
-        }
-    }
-
-    fn and(mut self, column: usize, text: impl Into<Cow<'static, str>>, style: Style) -> Drawn {
-        self.pieces.push((column, text.into(), style));
-        self
-    }
-
-    fn draw(&self, area: Rect, y: u16, buffer: &mut Buffer) {
-        let mark = mark();
-        if area.y + y >= area.bottom() {
-            return;
-        }
-        let width = usize::from(area.width);
-        for (index, (column, text, style)) in self.pieces.iter().enumerate() {
-            // A piece ends a column before the next one begins.
-            let next = self
-                .pieces
-                .get(index + 1)
-                .map_or(width, |(next, ..)| next.saturating_sub(1));
-            let room = next.min(width).saturating_sub(*column);
-            if let Ok(x) = u16::try_from(*column)
-                && room > 0
-            {
-                buffer.set_stringn(area.x + x, area.y + y, fitted(text, room, mark), room, *style);
-            }
-        }
-    }
-}
-
-/// Text of others: one line, escaped, not endless.
-fn text(text: &str) -> String {
-    let cut: String = text.chars().take(MAX_LENGTH).collect();
-    visible(&cut).into_owned()
-}
-
-/// Text that takes at most so many columns; where it is cut its end is a mark.
-fn fitted<'a>(text: &'a str, room: usize, mark: &str) -> Cow<'a, str> {
-    if Span::raw(text).width() <= room {
-        return Cow::Borrowed(text);
-    }
-    let mut end = 0;
-    for (at, c) in text.char_indices() {
-        let next = at + c.len_utf8();
-        if Span::raw(&text[..next]).width() >= room {
-            break;
-        }
-        end = next;
-    }
-    Cow::Owned(format!("{}{mark}", &text[..end]))
-}
-
-/// Text in lines of at most so many columns, broken at spaces where that is possible.
-fn wrapped(text: &str, room: usize) -> Vec<String> {
-    let room = room.max(1);
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let mut word = word;
-        while let Some(line) = lines.last_mut() {
-            let glue = if line.is_empty() { "" } else { " " };
-            if Span::raw(line.as_str()).width() + glue.len() + Span::raw(word).width() <= room {
-                line.push_str(glue);
-                line.push_str(word);
-                break;
-            }
-            if line.is_empty() {
-                // Longer than a line: as much of it as there is room for, and at least one character.
-                let mut end = word.chars().next().map_or(0, char::len_utf8);
-                for (at, c) in word.char_indices() {
-                    if Span::raw(&word[..at + c.len_utf8()]).width() > room {
-                        break;
-                    }
-                    end = end.max(at + c.len_utf8());
-                }
-                line.push_str(&word[..end]);
-                word = &word[end..];
-            }
-            lines.push(String::new());
-        }
-    }
-    if lines.last().is_some_and(String::is_empty) {
-        lines.pop();
-    }
-    lines
-}
-
-/// Text in lines that are indented, at most so many.
-fn indented(text: &str, indent: usize, style: Style, width: u16, most: usize) -> impl Iterator<Item = Drawn> {
-    let lines = wrapped(text, usize::from(width).saturating_sub(indent));
-    lines
-        .into_iter()
-        .take(most)
-        .map(move |line| Drawn::new(format!("{:indent$}{line}", ""), style))
 }
 
 /// Draws everything into `area`.
@@ -294,7 +183,7 @@ fn head(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
                 counted(now.clients, "client"),
                 counted(now.in_flight, "call")
             ),
-            Style::new().add_modifier(Modifier::BOLD),
+            BOLD,
         ));
         let gate = |open| if open { "open" } else { "closed" };
         let mut second = format!(
@@ -369,7 +258,6 @@ fn servers(model: &Model, view: &mut View, width: u16) -> Servers {
     let numbers: usize = COLUMNS.iter().map(|(_, width)| width).sum();
     let name = usize::from(width).saturating_sub(numbers + STATE + 3).clamp(8, 36);
     let state_at = name + 3;
-    let heading = Style::new().add_modifier(Modifier::BOLD);
     let columns = |texts: [String; 7], style: Style, mut line: Drawn| {
         let mut at = state_at + STATE;
         for ((_, width), text) in COLUMNS.iter().zip(texts) {
@@ -379,9 +267,9 @@ fn servers(model: &Model, view: &mut View, width: u16) -> Servers {
         }
         line
     };
-    let head = Drawn::new("  SERVER", heading).and(state_at, "STATE", heading);
+    let head = Drawn::new("  SERVER", BOLD).and(state_at, "STATE", BOLD);
     let mut servers = Servers {
-        head: columns(COLUMNS.map(|(name, _)| name.to_owned()), heading, head),
+        head: columns(COLUMNS.map(|(name, _)| name.to_owned()), BOLD, head),
         lines: Vec::new(),
         selected: None,
         unwell: Vec::new(),
@@ -527,9 +415,8 @@ fn detail(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
 
 fn approvals(model: &Model, view: &View, width: u16, most: usize) -> Vec<Drawn> {
     let Some(now) = &model.now else { return Vec::new() };
-    let heading = Style::new().add_modifier(Modifier::BOLD);
     if now.approvals.is_empty() {
-        return vec![Drawn::new("APPROVALS WAITING: none", heading)];
+        return vec![Drawn::new("APPROVALS WAITING: none", BOLD)];
     }
     let style = view.style(Color::Yellow, Modifier::BOLD);
     let mut lines = vec![Drawn::new(
@@ -569,8 +456,7 @@ fn trail(model: &Model, view: &View, room: usize) -> Vec<Drawn> {
     if room == 0 {
         return Vec::new();
     }
-    let heading = Style::new().add_modifier(Modifier::BOLD);
-    let mut lines = vec![Drawn::new("TRAIL (UTC)", heading)];
+    let mut lines = vec![Drawn::new("TRAIL (UTC)", BOLD)];
     let skip = trail.tail.len().saturating_sub(room - 1);
     lines.extend(trail.tail.iter().skip(skip).map(|record| {
         let style = match record.result.as_deref() {
@@ -847,22 +733,5 @@ mod tests {
         let latencies = [0.0001, 0.0025, 0.25, 2.5, 60.0].map(|seconds| latency(Some(Latency::Within(seconds))));
         assert_eq!(latencies, ["100 us", "2.5 ms", "250 ms", "2.5 s", "60 s"]);
         assert_eq!(latency(Some(Latency::Beyond(60.0))), ">60 s");
-        assert_eq!(fitted("日本語日本語", 5, "…"), "日本…");
-        assert_eq!(fitted("abcdef", 5, "~"), "abcd~");
-    }
-
-    #[test]
-    fn long_texts_are_broken_where_they_can_be() {
-        assert_eq!(wrapped("one two three", 8), ["one two", "three"]);
-        assert_eq!(wrapped("a longest-word b", 5), ["a", "longe", "st-wo", "rd b"]);
-        assert_eq!(wrapped("日本語", 5), ["日本", "語"]);
-        assert_eq!(wrapped("日本", 1), ["日", "本"]);
-        assert!(wrapped("", 5).is_empty());
-        for room in 0..10 {
-            assert_eq!(
-                wrapped("some words here", room).concat().replace(' ', ""),
-                "somewordshere"
-            );
-        }
     }
 }
