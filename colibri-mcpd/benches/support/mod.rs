@@ -11,7 +11,7 @@ use colibri_mcpd::confine::keeper;
 use colibri_mcpd::relay::Recorder;
 
 /// Does what this process was started for, if it is not to measure.
-pub fn played_a_part(arguments: &[String]) -> bool {
+pub(crate) fn played_a_part(arguments: &[String]) -> bool {
     match arguments.get(1).map(String::as_str) {
         Some("echo-server") => echo_server(Manner::Plain),
         Some("wide-server") => echo_server(Manner::Wide),
@@ -115,7 +115,7 @@ fn daemon_without_trail(arguments: &[String]) {
     }
 }
 
-pub fn registry() -> String {
+pub(crate) fn registry() -> String {
     let program = std::env::current_exe().expect("own path").display().to_string();
     format!(
         "{{\"servers\":{{\"echo\":{{\"command\":\"{program}\",\"args\":[\"echo-server\"]}},\
@@ -123,7 +123,7 @@ pub fn registry() -> String {
     )
 }
 
-pub fn connect(socket: &Path) -> UnixStream {
+pub(crate) fn connect(socket: &Path) -> UnixStream {
     let until = Instant::now() + Duration::from_secs(30);
     loop {
         match UnixStream::connect(socket) {
@@ -135,7 +135,7 @@ pub fn connect(socket: &Path) -> UnixStream {
 }
 
 /// A daemon with the servers of [`registry`], which has looked at them.
-pub struct Daemon {
+pub(crate) struct Daemon {
     /// Its process.
     pub child: Child,
     /// Its socket.
@@ -143,18 +143,18 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    pub fn start(directory: &Path, name: &str, command: &[String]) -> Daemon {
+    pub(crate) fn start(directory: &Path, name: &str, command: &[String]) -> Daemon {
         Daemon::start_with(directory, name, command, &[])
     }
 
-    pub fn start_with(directory: &Path, name: &str, command: &[String], more: &[&str]) -> Daemon {
+    pub(crate) fn start_with(directory: &Path, name: &str, command: &[String], more: &[&str]) -> Daemon {
         let daemon = Daemon::unused(directory, name, command, more);
         daemon.look();
         daemon
     }
 
     /// One that has answered its first message.
-    pub fn unused(directory: &Path, name: &str, command: &[String], more: &[&str]) -> Daemon {
+    pub(crate) fn unused(directory: &Path, name: &str, command: &[String], more: &[&str]) -> Daemon {
         let socket = directory.join(format!("{name}.sock"));
         let child = Command::new(&command[0])
             .args(&command[1..])
@@ -173,7 +173,7 @@ impl Daemon {
     }
 
     /// Has it look at both servers once, so that calls find them in the catalogue.
-    pub fn look(&self) {
+    pub(crate) fn look(&self) {
         let mut session = Session::open(&self.socket);
         session.send(br#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#);
         session.send(b"\n");
@@ -189,11 +189,11 @@ impl Drop for Daemon {
 }
 
 /// A connection after its handshake.
-pub struct Session(UnixStream);
+pub(crate) struct Session(UnixStream);
 
 impl Session {
     /// Opens one.
-    pub fn open(socket: &Path) -> Session {
+    pub(crate) fn open(socket: &Path) -> Session {
         let mut session = Session(connect(socket));
         session.send(INITIALIZE.as_bytes());
         session.read_lines(1);
@@ -202,12 +202,12 @@ impl Session {
     }
 
     /// Writes bytes.
-    pub fn send(&mut self, bytes: &[u8]) {
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.0.write_all(bytes).expect("write");
     }
 
     /// Reads until this many lines have come, and tells how many it were.
-    pub fn read_lines(&mut self, least: usize) -> usize {
+    pub(crate) fn read_lines(&mut self, least: usize) -> usize {
         let mut buffer = vec![0; 256 * 1024];
         let mut lines = 0;
         while lines < least {
@@ -220,7 +220,7 @@ impl Session {
 }
 
 /// The first line of a session.
-pub const INITIALIZE: &str = concat!(
+pub(crate) const INITIALIZE: &str = concat!(
     r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","#,
     r#""capabilities":{},"clientInfo":{"name":"b","version":"1"}}}"#,
     "\n"

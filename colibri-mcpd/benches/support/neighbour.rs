@@ -22,7 +22,7 @@ const NEIGHBOURS: [(&str, Bad); 4] = [
 ];
 
 /// What a neighbour did.
-pub struct Seen {
+pub(crate) struct Seen {
     /// The neighbour.
     pub name: &'static str,
     /// Another client's p99 without it, and with it.
@@ -32,7 +32,7 @@ pub struct Seen {
 }
 
 /// Measures each, on a daemon of its own.
-pub fn all(directory: &Path, command: &[String]) -> Vec<Seen> {
+pub(crate) fn all(directory: &Path, command: &[String]) -> Vec<Seen> {
     let directory = directory.join("neighbours");
     std::fs::create_dir(&directory).expect("directory");
     let program = std::env::current_exe().expect("own path").display().to_string();

@@ -98,6 +98,9 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
 
     /// Reads more; `false` at the end of the stream. Frames are then taken with [`FrameReader::pop`] until it yields
     /// none. Cancel-safe.
+    ///
+    /// # Errors
+    /// What the system says.
     pub async fn fill(&mut self) -> std::io::Result<bool> {
         if self.eof {
             return Ok(false);

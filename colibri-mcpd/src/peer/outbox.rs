@@ -460,6 +460,9 @@ impl Outbox {
 
     /// Writes what is queued, and what will be, until the queue is closed and empty, discarded, or the peer is gone. The
     /// writer is shut down at the end.
+    ///
+    /// # Errors
+    /// What the system says: the peer is gone.
     pub async fn drive(&self, io: impl AsyncWrite + Unpin + Send + 'static) -> io::Result<()> {
         self.inner().to = Some(Sink(Box::new(io)));
         let result = loop {

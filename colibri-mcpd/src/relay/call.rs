@@ -181,7 +181,10 @@ pub trait Target: Send + Sync {
         false
     }
 
-    /// What stands against this call beyond the gates, if anything.
+    /// Checks the call beyond the gates.
+    ///
+    /// # Errors
+    /// What stands against it.
     fn check(&self, call: &mut Call) -> Result<(), Failure>;
 
     /// Takes the call over. Whatever happens to it, it ends in [`Chain::finish`], once.

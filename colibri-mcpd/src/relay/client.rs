@@ -154,6 +154,9 @@ impl Client {
     }
 
     /// Admits a request.
+    ///
+    /// # Errors
+    /// Which limit is reached, or that the id is in use.
     pub fn admit(&self, id: &Id) -> Result<(), Limit> {
         let mut flights = self.flights();
         let count = flights.len();

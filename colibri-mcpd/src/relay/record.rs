@@ -15,6 +15,9 @@ fn unavailable(error: &TrailError) -> Failure {
 }
 
 /// Records that calls entered, before the first byte of any of them goes to a server. Each call learns its number.
+///
+/// # Errors
+/// [`Code::TrailUnavailable`]: none of them may go on.
 pub fn entered(recorder: &Recorder, calls: &mut [Box<Call>]) -> Result<(), Failure> {
     let Recorder::Trail(trail) = recorder else {
         return Ok(());
@@ -23,7 +26,7 @@ pub fn entered(recorder: &Recorder, calls: &mut [Box<Call>]) -> Result<(), Failu
         // As most are: without lists.
         let (full, name) = (call.target.in_full(call.arguments()), call.name());
         let record = enter(call, full.as_deref(), name.as_deref());
-        let appended = trail.append(&[record]).map_err(|error| unavailable(&error))?;
+        let appended = trail.append([record]).map_err(|error| unavailable(&error))?;
         drop(name);
         call.number = appended.first;
         note_written(call, full.as_deref());
@@ -76,6 +79,9 @@ fn enter<'a>(call: &'a Call, full: Option<&'a RawValue>, name: Option<&'a str>) 
 
 /// Records how calls ended, before their answers leave. A call that was let pass without its `enter` record has no other
 /// either.
+///
+/// # Errors
+/// [`Code::TrailUnavailable`]: none of them may be sent.
 pub fn left(recorder: &Recorder, calls: &[(Box<Call>, Answer)]) -> Result<(), Failure> {
     let Recorder::Trail(trail) = recorder else {
         return Ok(());
@@ -87,7 +93,7 @@ pub fn left(recorder: &Recorder, calls: &[(Box<Call>, Answer)]) -> Result<(), Fa
         }
         let full = answer_in_full(call, answer);
         note_written(call, full.as_deref());
-        trail.append(&[exit(call, answer, full.as_deref(), time)])
+        trail.append([exit(call, answer, full.as_deref(), time)])
     } else {
         let calls: Vec<_> = calls
             .iter()

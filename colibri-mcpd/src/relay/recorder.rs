@@ -14,6 +14,9 @@ pub enum Recorder {
 
 impl Recorder {
     /// Records something that is not a call.
+    ///
+    /// # Errors
+    /// It could not be written.
     pub fn event(&self, event: &str, details: &[(&str, colibri_trail::Detail<'_>)]) -> Result<(), TrailError> {
         match self {
             Recorder::Off => Ok(()),

@@ -75,6 +75,9 @@ impl Chain {
     }
 
     /// Records the end and seals the trail. Nothing is taken in afterwards.
+    ///
+    /// # Errors
+    /// What could not be written.
     pub fn close(&self) -> Result<(), TrailError> {
         let Recorder::Trail(trail) = &self.recorder else {
             return Ok(());

@@ -6,6 +6,9 @@ use crate::policy::{Gate, Rights};
 use colibri_protocol::Failure;
 
 /// Checks a call of a client that policy lets do this.
+///
+/// # Errors
+/// What stands against the call.
 pub fn validate(rules: &Rules, rights: &Rights, call: &mut Call) -> Result<(), Failure> {
     let target = call.target.clone();
     let described = target.describe();

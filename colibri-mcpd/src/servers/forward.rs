@@ -8,7 +8,7 @@ use colibri_wire::{Edits, Json};
 
 /// The edits of a call that goes to a server of `version` under our `number`, which is its id and its progress token.
 /// `name` is the server's own name of the tool, where the client used another.
-pub fn request(call: &Call, number: u64, version: Version, name: Option<&str>) -> Edits {
+pub(super) fn request(call: &Call, number: u64, version: Version, name: Option<&str>) -> Edits {
     let mut edits = Edits::new();
     protocol::id_edit(&mut edits, call.parts.id.clone(), number);
     if call.version.is_modern() == version.is_modern() {

@@ -19,6 +19,9 @@ use colibri_wire::{Edits, Json};
 
 impl Session {
     /// Sends a call. It is given back if the process takes no more.
+    ///
+    /// # Errors
+    /// The call, if the process takes none any more.
     pub fn send(self: &Arc<Self>, call: Box<Call>) -> Result<(), Box<Call>> {
         let mut state = self.state();
         if state.draining || state.ending.is_some() {
@@ -70,6 +73,9 @@ impl Session {
     }
 
     /// Asks the server something of our own.
+    ///
+    /// # Errors
+    /// The process is gone, or does not answer in time.
     pub async fn ask(
         &self,
         message: impl FnOnce(u64) -> Vec<u8>,

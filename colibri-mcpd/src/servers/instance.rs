@@ -23,7 +23,7 @@ use colibri_protocol::{Code, Failure, Version};
 use colibri_wire::Json;
 
 /// Bytes of a server's unread standard input over which new calls to it are refused.
-pub const MOST_UNREAD: usize = 20 * 1024 * 1024;
+pub(super) const MOST_UNREAD: usize = 20 * 1024 * 1024;
 /// Oddities of one process (stray lines, answers to nothing) that are logged; later ones are only counted.
 const MOST_COMPLAINTS: u32 = 20;
 

@@ -43,7 +43,7 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    pub fn keep(mut self) -> Arc<Session> {
+    pub(super) fn keep(mut self) -> Arc<Session> {
         self.kept = true;
         self.session.clone()
     }
@@ -108,17 +108,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Launch {
     /// The version that the server's processes speak, if it is known.
-    pub fn version(&self) -> Option<Version> {
+    pub(super) fn version(&self) -> Option<Version> {
         *lock(&self.version)
     }
 
     /// Remembers it, or forgets it.
-    pub fn set_version(&self, version: Option<Version>) {
+    pub(super) fn set_version(&self, version: Option<Version>) {
         *lock(&self.version) = version;
     }
 
     /// A failure of the server, of which `what` is the cause.
-    pub fn broken(&self, what: &str) -> Failure {
+    pub(super) fn broken(&self, what: &str) -> Failure {
         // What a server says of itself may hold what it was given.
         let what = self.context.redact(what);
         Failure::new(Code::IntegrationUnavailable, what).of_server(&*self.server)
@@ -128,7 +128,7 @@ impl Launch {
     ///
     /// # Errors
     /// Why there is no process.
-    pub async fn in_time<T>(&self, work: impl Future<Output = Result<T, NotStarted>>) -> Result<T, NotStarted> {
+    pub(super) async fn in_time<T>(&self, work: impl Future<Output = Result<T, NotStarted>>) -> Result<T, NotStarted> {
         let limit = self.limits.start.as_millis();
         let late = |message: String| Failure::new(Code::TimeoutStart, message).of_server(&*self.server);
         match timeout_at(Instant::now() + self.limits.start, work).await {
@@ -150,7 +150,7 @@ impl Launch {
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn process(&self, version: Version) -> Result<Opening, NotStarted> {
+    pub(super) async fn process(&self, version: Version) -> Result<Opening, NotStarted> {
         let spawned = self.spawned().await?;
         let outbox = Outbox::new(instance::MOST_UNREAD, self.context.budget.clone());
         let of = instance::Owner {

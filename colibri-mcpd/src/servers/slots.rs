@@ -31,7 +31,7 @@ pub(super) enum Slot {
 
 impl Slot {
     /// Ends its process. `false`: there was none yet, and there will be none.
-    pub fn end(&self, reason: &'static str) -> bool {
+    pub(super) fn end(&self, reason: &'static str) -> bool {
         match self {
             Slot::Ready(session) => session.end(reason),
             Slot::Starting { task, .. } => task.abort(),
@@ -62,7 +62,7 @@ pub(super) struct Slots {
 
 impl Slots {
     /// None; `blocked` forbids one.
-    pub fn new(blocked: Option<String>) -> Slots {
+    pub(super) fn new(blocked: Option<String>) -> Slots {
         Slots {
             slots: BTreeMap::new(),
             health: BTreeMap::new(),
@@ -76,7 +76,7 @@ impl Slots {
     }
 
     /// Those that run.
-    pub fn running(&self) -> impl Iterator<Item = (ProcessKey, &Arc<Session>)> {
+    pub(super) fn running(&self) -> impl Iterator<Item = (ProcessKey, &Arc<Session>)> {
         self.slots.iter().filter_map(|(key, slot)| match slot {
             Slot::Ready(session) => Some((*key, session)),
             Slot::Starting { .. } => None,
@@ -84,13 +84,13 @@ impl Slots {
     }
 
     /// Whether one is being started.
-    pub fn is_starting(&self) -> bool {
+    pub(super) fn is_starting(&self) -> bool {
         self.slots.values().any(|slot| matches!(slot, Slot::Starting { .. }))
     }
 
     /// Whether a process is to be started for a user so that the server's tools become known, or is being started.
     /// `None`: neither, and none may be started now.
-    pub fn wants_discovery(&self, of: Option<u32>) -> Option<bool> {
+    pub(super) fn wants_discovery(&self, of: Option<u32>) -> Option<bool> {
         let ill = self.health.get(&of).is_some_and(Health::is_backing_off);
         if self.blocked.is_some() || self.retired {
             None
@@ -102,7 +102,7 @@ impl Slots {
     }
 
     /// Begins the start of `of` if the user has fewer processes than this; else tells how many.
-    pub fn begin(&mut self, uid: u32, of: ProcessKey, most: usize) -> Result<(), usize> {
+    pub(super) fn begin(&mut self, uid: u32, of: ProcessKey, most: usize) -> Result<(), usize> {
         let is_running = |(key, slot): (&ProcessKey, &Slot)| {
             key.uid() == Some(uid) && *key != of && !matches!(slot, Slot::Starting { has_begun: false, .. })
         };
@@ -117,7 +117,7 @@ impl Slots {
     }
 
     /// How the server is, the reason for it, and since when: as an operator sees it, or a user.
-    pub fn look(&mut self, viewer: Viewer, isolation: Isolation) -> (State, Option<String>, SystemTime) {
+    pub(super) fn look(&mut self, viewer: Viewer, isolation: Isolation) -> (State, Option<String>, SystemTime) {
         let (state, reason) = self.state(viewer, isolation);
         if matches!(viewer, Viewer::Operator(_)) && self.shown.0 != state {
             self.shown = (state, SystemTime::now());

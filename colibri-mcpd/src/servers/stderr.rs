@@ -67,7 +67,7 @@ impl FirstWords {
     }
 
     /// From now on there are none: the process gets calls of several users, and may repeat what one of them said.
-    pub fn withhold(&self) {
+    pub(super) fn withhold(&self) {
         *self.words() = Words {
             text: Vec::new(),
             withheld: true,
@@ -75,7 +75,7 @@ impl FirstWords {
     }
 
     /// What there is, on one line.
-    pub fn get(&self) -> Option<String> {
+    pub(super) fn get(&self) -> Option<String> {
         let words = self.words();
         let text = String::from_utf8_lossy(&words.text);
         (!text.trim_end().is_empty()).then(|| colibri_text::visible(text.trim_end()).into_owned())
@@ -123,7 +123,7 @@ struct LeftOut {
 
 impl Stderr {
     /// Reads it to its end; logs a line an event, and how much was left out, at the end and once in a while.
-    pub async fn log(self, stderr: impl AsyncRead + Unpin) {
+    pub(super) async fn log(self, stderr: impl AsyncRead + Unpin) {
         let mut reader = FrameReader::new(stderr, MAX_LINE);
         let mut left_out = LeftOut::default();
         loop {

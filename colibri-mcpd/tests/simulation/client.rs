@@ -26,7 +26,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 const STOPPING: i64 = 105;
 
 /// A person's client, which connects as often as it likes.
-pub struct Person {
+pub(crate) struct Person {
     pub world: Arc<World>,
     pub daemon: Arc<Daemon>,
     pub name: String,
@@ -36,7 +36,7 @@ pub struct Person {
 }
 
 impl Person {
-    pub async fn live(mut self) {
+    pub(crate) async fn live(mut self) {
         for number in 0..self.rng.between(1, 3) {
             sleep(self.rng.millis(4000)).await;
             if self.world.is_ending() {

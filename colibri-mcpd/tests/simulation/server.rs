@@ -15,13 +15,13 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::rng::Rng;
 use crate::world::{Lifeline, Lines, World, pipe};
 
-pub const MODERN: &str = "2026-07-28";
-pub const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
+pub(crate) const MODERN: &str = "2026-07-28";
+pub(crate) const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 
 /// What a server of the registry is like.
 #[derive(Clone, Debug)]
-pub struct Profile {
+pub(crate) struct Profile {
     /// The version that its processes speak.
     pub version: &'static str,
     /// How a legacy one takes a request that it does not know before its handshake.
@@ -39,14 +39,14 @@ pub struct Profile {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Probe {
+pub(crate) enum Probe {
     Error,
     Exit,
     Silence,
 }
 
 /// Starts simulated servers.
-pub struct SimulatedSpawner {
+pub(crate) struct SimulatedSpawner {
     pub world: Arc<World>,
     pub profiles: BTreeMap<String, Profile>,
     pub rng: Mutex<(Rng, u32)>,

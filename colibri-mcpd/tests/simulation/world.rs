@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// The world of one seed.
-pub struct World {
+pub(crate) struct World {
     /// No fault happens in a calm world, so every call must come back with its tool's answer.
     pub calm: bool,
     began: Instant,
@@ -22,7 +22,7 @@ pub struct World {
 
 /// What is noted.
 #[derive(Default)]
-pub struct Books {
+pub(crate) struct Books {
     /// Every event, for who has to find out what happened.
     pub log: String,
     /// FNV-1a over the log: two runs of one seed have the same.
@@ -44,7 +44,7 @@ pub struct Books {
 }
 
 /// A call of a server's tool.
-pub struct Made {
+pub(crate) struct Made {
     pub uid: u32,
     pub connection: String,
     /// Its connection closed the gate, so no server may see it.
@@ -54,7 +54,7 @@ pub struct Made {
 }
 
 impl World {
-    pub fn new(calm: bool) -> Arc<World> {
+    pub(crate) fn new(calm: bool) -> Arc<World> {
         Arc::new(World {
             calm,
             began: Instant::now(),
@@ -65,12 +65,12 @@ impl World {
         })
     }
 
-    pub fn books(&self) -> MutexGuard<'_, Books> {
+    pub(crate) fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap()
     }
 
     /// Notes an event.
-    pub fn note(&self, who: &str, what: &str) {
+    pub(crate) fn note(&self, who: &str, what: &str) {
         let at = self.began.elapsed().as_millis();
         let mut books = self.books();
         let before = books.log.len();
@@ -83,27 +83,27 @@ impl World {
     }
 
     /// Notes what must not be.
-    pub fn fail(&self, who: &str, what: &str) {
+    pub(crate) fn fail(&self, who: &str, what: &str) {
         self.note(who, &format!("VIOLATION: {what}"));
         self.books().failures.push(format!("{who}: {what}"));
     }
 
-    pub fn count(&self, what: &'static str) {
+    pub(crate) fn count(&self, what: &'static str) {
         *self.books().counts.entry(what).or_default() += 1;
     }
 
-    pub fn is_ending(&self) -> bool {
+    pub(crate) fn is_ending(&self) -> bool {
         self.books().shutdown.is_some()
     }
 }
 
 /// A pipe: what is written to the first comes out of the second. Dropping either end is seen at the other.
-pub fn pipe(capacity: usize) -> (DuplexStream, DuplexStream) {
+pub(crate) fn pipe(capacity: usize) -> (DuplexStream, DuplexStream) {
     tokio::io::duplex(capacity)
 }
 
 /// The writing end of a pipe to a process, whose closing is seen even when the process reads no more: the lifeline.
-pub struct Lifeline {
+pub(crate) struct Lifeline {
     pub pipe: DuplexStream,
     /// Dropped with it.
     pub _alive: watch::Sender<()>,
@@ -124,18 +124,18 @@ impl AsyncWrite for Lifeline {
 }
 
 /// Lines of a reader, split as simply as can be: the simulation must not share the daemon's codec.
-pub struct Lines<R> {
+pub(crate) struct Lines<R> {
     io: R,
     buffer: Vec<u8>,
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
-    pub fn new(io: R) -> Lines<R> {
+    pub(crate) fn new(io: R) -> Lines<R> {
         Lines { io, buffer: Vec::new() }
     }
 
     /// The next line; `None` at the end. May be dropped and called again.
-    pub async fn next(&mut self) -> Option<Vec<u8>> {
+    pub(crate) async fn next(&mut self) -> Option<Vec<u8>> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 let rest = self.buffer.split_off(end + 1);
@@ -153,4 +153,4 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 }
 
 /// How long the model waits for what must come; by its own clock, so it costs nothing.
-pub const FOREVER: Duration = Duration::from_secs(600);
+pub(crate) const FOREVER: Duration = Duration::from_secs(600);

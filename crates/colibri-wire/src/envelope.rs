@@ -76,11 +76,17 @@ pub struct Refusal {
 
 impl<'a> Envelope<'a> {
     /// Reads a frame.
+    ///
+    /// # Errors
+    /// Why it is no message, with its id where that could be read.
     pub fn parse(frame: &'a [u8]) -> Result<Envelope<'a>, Refusal> {
         Envelope::read_as(frame, Json::parse(frame))
     }
 
     /// [`Envelope::parse`], with the places of the outer members noted.
+    ///
+    /// # Errors
+    /// Why it is no message, with its id where that could be read.
     pub fn read(frame: &'a [u8], tape: &'a mut Tape) -> Result<Envelope<'a>, Refusal> {
         Envelope::read_as(frame, Json::read(frame, tape))
     }
@@ -104,6 +110,9 @@ impl<'a> Envelope<'a> {
     }
 
     /// Reads one message of a batch.
+    ///
+    /// # Errors
+    /// Why it is no message, with its id where that could be read.
     pub fn of(root: Json<'a>) -> Result<Envelope<'a>, Refusal> {
         let picked = root.pick::<6>(&ENVELOPE_KEYS);
         let [version, id, method, params, result, error] = picked.values;

@@ -71,6 +71,9 @@ pub struct Member<'a> {
 
 impl<'a> Json<'a> {
     /// Validates a whole text.
+    ///
+    /// # Errors
+    /// It is not JSON: where.
     pub fn parse(bytes: &'a [u8]) -> Result<Json<'a>, Malformed> {
         let text = std::str::from_utf8(bytes).map_err(|error| Malformed::Utf8(error.valid_up_to()))?;
         let raw: &RawValue = serde_json::from_str(text).map_err(|error| Malformed::Syntax(error.to_string()))?;
@@ -83,6 +86,9 @@ impl<'a> Json<'a> {
     }
 
     /// [`Json::parse`], with the places of the outer members noted on the way: they need not be looked for again.
+    ///
+    /// # Errors
+    /// It is not JSON: where.
     pub fn read(bytes: &'a [u8], tape: &'a mut Tape) -> Result<Json<'a>, Malformed> {
         let whole = std::str::from_utf8(bytes).map_err(|error| Malformed::Utf8(error.valid_up_to()))?;
         let Some((start, end)) = tape.read(whole) else {
