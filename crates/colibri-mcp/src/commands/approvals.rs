@@ -5,7 +5,7 @@ use serde_json::json;
 use super::context::Context;
 use crate::failure::Failure;
 use crate::terminal;
-use colibri_api::{Approval, Approvals, Decided, Reloaded};
+use colibri_api::{Approval, Approvals, Decided, DecisionAsked, Reloaded};
 use colibri_text::visible;
 
 /// Which call is decided about.
@@ -69,7 +69,8 @@ fn arguments(arguments: &str, width: usize) -> String {
 /// Approves or denies a call.
 pub(crate) fn decide(decide: &Decide, approve: bool, context: &Context) -> Result<(), Failure> {
     let method = if approve { "colibri/approve" } else { "colibri/deny" };
-    let (Decided { decided, .. }, raw) = context.ask(method, &json!({ "id": decide.id }))?;
+    let asked = DecisionAsked { id: decide.id.clone() };
+    let (Decided { decided, .. }, raw) = context.ask(method, &asked)?;
     let what = if approve { "Approved" } else { "Denied" };
     context.print(&raw, || {
         format!("{what}: {} {}", visible(&decided.server), visible(&decided.tool))

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -60,7 +61,11 @@ impl Context {
     }
 
     /// Sends an operator's request; the answer, read and as it came.
-    pub(crate) fn ask<T: DeserializeOwned>(&self, method: &str, params: &Value) -> Result<(T, Box<RawValue>), Failure> {
+    pub(crate) fn ask<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        params: &impl Serialize,
+    ) -> Result<(T, Box<RawValue>), Failure> {
         Ok(self.connect()?.ask(method, params)?)
     }
 

@@ -72,7 +72,7 @@ enum Action {
 pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
     match &arguments.action {
         Action::List { server, waiting } => {
-            let params = json!(PinsAsked { server: server.clone() });
+            let params = PinsAsked { server: server.clone() };
             let (mut pins, mut raw): (PinList, _) = context.ask("colibri/pins", &params)?;
             if *waiting {
                 pins = only_waiting(pins);
@@ -161,10 +161,10 @@ fn accept(
         })?;
         return Ok(ExitCode::SUCCESS);
     }
-    let params = json!(PinAcceptAsked {
+    let params = PinAcceptAsked {
         server: server.to_owned(),
         accept: seen,
-    });
+    };
     let (PinsAccepted { accepted, .. }, raw) = connection.ask("colibri/pin-accept", &params)?;
     context.print(&raw, || {
         let lines = accepted
@@ -191,10 +191,10 @@ fn ask_diffs(
     server: &str,
     what: Option<&PinSubject>,
 ) -> Result<(PinDiffs, Box<RawValue>), RequestError> {
-    let params = json!(PinDiffAsked {
+    let params = PinDiffAsked {
         server: server.to_owned(),
         subject: what.cloned(),
-    });
+    };
     connection.ask("colibri/pin-diff", &params)
 }
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use colibri_api::{Direction, StreamEnded, TapAsked, TapDropped, TapFrame, Tapping};
 use nix::sys::signal::Signal;
-use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::context::Context;
@@ -50,10 +49,10 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
         std::thread::sleep(LAST_LINES);
         std::process::exit(0);
     })?;
-    let params = json!(TapAsked {
+    let params = TapAsked {
         server: arguments.server.clone(),
         full: arguments.full,
-    });
+    };
     let mut counts = Counts::default();
     let outcome = connection.listen("colibri/tap", &params, |_, name, params| {
         tell(name, params, context.json, &mut counts).map(ControlFlow::Continue)
@@ -151,6 +150,7 @@ fn clock(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn a_frame_is_shown_with_both_ids_and_nothing_a_terminal_acts_on() {

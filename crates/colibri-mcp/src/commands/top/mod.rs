@@ -17,14 +17,13 @@ use nix::sys::signal::Signal;
 use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::execute;
-use serde_json::json;
 
 use super::context::Context;
 use super::signals::on_signals;
 use crate::connection::{Connection, Gate, RequestError, read};
 use crate::failure::Failure;
 use crate::terminal::columns;
-use colibri_api::Overview;
+use colibri_api::{Overview, OverviewAsked, StreamEnded};
 use colibri_protocol::Code;
 use model::Model;
 use view::{View, draw, plain};
@@ -36,9 +35,9 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// How long what is being drawn may take once a signal came; the terminal may be gone.
 const LAST_DRAW: Duration = Duration::from_secs(2);
 /// Records of the trail that are asked for: more than a screen has lines.
-const TAIL: usize = 60;
+const TAIL: u64 = 60;
 /// The same for one plain text.
-const TAIL_ONCE: usize = 10;
+const TAIL_ONCE: u64 = 10;
 /// Columns where nothing says how many there are.
 const WIDTH: u16 = 80;
 
@@ -218,7 +217,10 @@ impl Feed {
     fn listen(&self, news: &Sender<News>) -> Result<(), Failure> {
         let mut connection = Connection::open(&self.socket, &self.narrow)?;
         let every_ms = u64::try_from(self.every.as_millis()).unwrap_or(u64::MAX);
-        let params = json!({ "tail": TAIL, "every_ms": every_ms });
+        let params = OverviewAsked {
+            every_ms: Some(every_ms),
+            tail: TAIL,
+        };
         let ended = connection.listen("colibri/overview", &params, |_, name, params| {
             if name != "colibri/overview" || news.send(News::Overview(read(name, params)?)).is_ok() {
                 return Ok(ControlFlow::Continue(()));
@@ -226,9 +228,8 @@ impl Feed {
             Ok::<_, Failure>(ControlFlow::Break(()))
         })?;
         let Some(why) = ended else { return Ok(()) };
-        let why: serde_json::Value = serde_json::from_str(why.get()).unwrap_or_default();
-        let why = why["ended"].as_str().unwrap_or("it said no more");
-        Err(Failure::Machine(format!("the daemon ended the view: {why}")))
+        let StreamEnded { ended } = read("colibri/overview", &why)?;
+        Err(Failure::Machine(format!("the daemon ended the view: {ended}")))
     }
 }
 
@@ -246,8 +247,11 @@ fn explained(failure: Failure) -> Failure {
 }
 
 fn once(context: &Context) -> Result<(), Failure> {
-    let asked = context.ask("colibri/overview", &json!({ "tail": TAIL_ONCE }));
-    let (overview, raw) = asked.map_err(explained)?;
+    let asked = OverviewAsked {
+        every_ms: None,
+        tail: TAIL_ONCE,
+    };
+    let (overview, raw) = context.ask("colibri/overview", &asked).map_err(explained)?;
     context.print(&raw, || {
         let mut model = Model::default();
         model.update(overview);
