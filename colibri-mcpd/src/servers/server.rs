@@ -23,8 +23,7 @@ use super::slots::{Opened, Slot, Slots};
 use super::state::{ProcessKey, State, Viewer};
 use super::tap::Taps;
 use crate::policy::{Caller, Contract, Judgement, Rules};
-use crate::relay::CallMetrics;
-use crate::relay::{Call, Outcome};
+use crate::relay::{Call, CallMetrics, Outcome};
 use colibri_protocol::{Code, Failure, Method, Version};
 
 /// How long a burst of changes to a server's tools may go on before it is looked at.
@@ -211,15 +210,12 @@ impl Server {
     fn begin(self: &Arc<Self>, inner: &mut Slots, key: ProcessKey, waiting: Vec<oneshot::Sender<Opened>>) {
         // It takes the lock when it is done, so it cannot be done before its slot is there.
         let task = tokio::spawn(self.clone().start(key)).abort_handle();
-        let has_begun = false;
-        inner.slots.insert(
-            key,
-            Slot::Starting {
-                waiting,
-                task,
-                has_begun,
-            },
-        );
+        let slot = Slot::Starting {
+            waiting,
+            task,
+            has_begun: false,
+        };
+        inner.slots.insert(key, slot);
         inner.discovery.begin();
     }
 
@@ -260,11 +256,8 @@ impl Server {
     }
 
     fn unavailable(&self, why: impl Into<String>) -> Failure {
-        Failure::new(
-            Code::IntegrationUnavailable,
-            format!("{} is not available: {}", self.id, why.into()),
-        )
-        .of_server(&*self.id)
+        let message = format!("{} is not available: {}", self.id, why.into());
+        Failure::new(Code::IntegrationUnavailable, message).of_server(&*self.id)
     }
 
     /// A process that was opened and asked for its tools: one whose definitions were not judged is given to nobody.
