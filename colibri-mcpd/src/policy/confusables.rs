@@ -6,7 +6,7 @@ use std::fmt;
 use unicode_normalization::UnicodeNormalization;
 
 use colibri_text::{is_hidden, visible};
-use colibri_wire::json::fold;
+use colibri_wire::keys::fold;
 
 /// What a name looks like: equal for two names that a person, or a model, could take for each other. Folded, without
 /// hidden characters and separators, accents dropped, letters that look like another replaced by it.

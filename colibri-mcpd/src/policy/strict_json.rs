@@ -250,7 +250,7 @@ fn fold(key: &str) -> String {
             .map(|byte| byte.to_ascii_lowercase() as char)
             .collect();
     }
-    colibri_wire::json::fold(key)
+    colibri_wire::keys::fold(key)
 }
 
 #[cfg(test)]

@@ -5,11 +5,10 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::LazyLock;
 
 use serde_json::value::RawValue;
-use unicode_normalization::UnicodeNormalization;
 
+use super::keys::{Unescaped, find};
 use super::scan::{Entries, Entry, Tape};
 
 /// One value inside a validated JSON text, with its place in it.
@@ -294,167 +293,6 @@ pub struct Picked<'a, const N: usize> {
     pub ambiguous: Option<&'static str>,
 }
 
-/// The characters of the inside of a valid JSON string, unescaped; an error for a lone surrogate.
-struct Unescaped<'a>(&'a str);
-
-struct LoneSurrogate;
-
-impl Unescaped<'_> {
-    /// Whether it is this text, looked at no further than they are the same.
-    fn eq_text(self, wanted: &str) -> bool {
-        let (mut characters, mut wanted) = (self, wanted.chars());
-        loop {
-            match (characters.next(), wanted.next()) {
-                (None, None) => return true,
-                (Some(Ok(is)), Some(should)) if is == should => {}
-                _ => return false,
-            }
-        }
-    }
-
-    /// The UTF-16 unit of an escape that the rest begins with.
-    fn unit(&self) -> Option<u32> {
-        let digits = self.0.strip_prefix("\\u")?.get(..4)?;
-        u32::from_str_radix(digits, 16).ok()
-    }
-}
-
-impl Iterator for Unescaped<'_> {
-    type Item = Result<char, LoneSurrogate>;
-
-    fn next(&mut self) -> Option<Result<char, LoneSurrogate>> {
-        let mut chars = self.0.chars();
-        let first = chars.next()?;
-        if first != '\\' {
-            self.0 = chars.as_str();
-            return Some(Ok(first));
-        }
-        let Some(unit) = self.unit() else {
-            let escaped = chars.next()?;
-            self.0 = chars.as_str();
-            return Some(Ok(match escaped {
-                'b' => '\x08',
-                'f' => '\x0c',
-                'n' => '\n',
-                'r' => '\r',
-                't' => '\t',
-                other => other,
-            }));
-        };
-        self.0 = &self.0[6..];
-        if !(0xd800..0xdc00).contains(&unit) {
-            return Some(char::from_u32(unit).ok_or(LoneSurrogate));
-        }
-        let Some(low @ 0xdc00..0xe000) = self.unit() else {
-            return Some(Err(LoneSurrogate));
-        };
-        self.0 = &self.0[6..];
-        Some(char::from_u32(0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00)).ok_or(LoneSurrogate))
-    }
-}
-
-/// Which of `keys`, which are ASCII and have no escapes, the inside of a key folds to, and whether it is that very text.
-fn find(inner: &str, keys: &[&str]) -> Option<(usize, bool)> {
-    let bytes = inner.as_bytes();
-    let first = bytes.first()? | 0x20;
-    for (index, wanted) in keys.iter().enumerate() {
-        let wanted = wanted.as_bytes();
-        if wanted.len() == bytes.len() && wanted[0] | 0x20 == first {
-            if wanted == bytes {
-                return Some((index, true));
-            }
-            if wanted.eq_ignore_ascii_case(bytes) {
-                return Some((index, false));
-            }
-        }
-    }
-    if inner.is_ascii() && !bytes.contains(&b'\\') {
-        return None;
-    }
-    let index = folded_index(inner, keys)?;
-    Some((index, Unescaped(inner).eq_text(keys[index])))
-}
-
-/// Which of `keys` a key folds to. A text folds to ASCII only if each of its characters does, and then
-/// to one after the other: so the key is looked at no further than it still can be one of them.
-fn folded_index(inner: &str, keys: &[&str]) -> Option<usize> {
-    let mut possible = u64::MAX >> (64 - keys.len().clamp(1, 64));
-    let mut length = 0;
-    for character in Unescaped(inner) {
-        let character = character.ok()?;
-        let mut keep = |byte: u8| {
-            for (index, wanted) in keys.iter().enumerate() {
-                let same = wanted.as_bytes().get(length).map(u8::to_ascii_lowercase) == Some(byte);
-                possible &= !(u64::from(!same) << index);
-            }
-            length += 1;
-            possible != 0
-        };
-        match character {
-            '\0' => {}
-            ascii if ascii.is_ascii() => {
-                if !keep(ascii.to_ascii_lowercase() as u8) {
-                    return None;
-                }
-            }
-            other => {
-                #[cfg(test)]
-                tests::LOOKED_UP.with(|count| count.set(count.get() + 1));
-                let at = FOLDED.binary_search_by_key(&other, |(from, _)| *from).ok()?;
-                let becomes = FOLDED[at].1;
-                if !becomes.into_iter().filter(|byte| *byte != 0).all(keep) {
-                    return None;
-                }
-            }
-        }
-    }
-    (0..keys.len()).find(|index| possible & (1 << index) != 0 && keys[*index].len() == length)
-}
-
-/// Where the characters are that [`fold`] makes ASCII of, and many others.
-const FOLDED_RANGES: [(char, char); 20] = [
-    ('\u{a0}', '\u{17f}'),
-    ('\u{1c4}', '\u{1f3}'),
-    ('\u{2b0}', '\u{2ff}'),
-    ('\u{37e}', '\u{37e}'),
-    ('\u{1d2c}', '\u{1dbf}'),
-    ('\u{1e9e}', '\u{1e9e}'),
-    ('\u{1fef}', '\u{1fef}'),
-    ('\u{2000}', '\u{24ff}'),
-    ('\u{2a74}', '\u{2a76}'),
-    ('\u{2c7c}', '\u{2c7d}'),
-    ('\u{3000}', '\u{33ff}'),
-    ('\u{a7f1}', '\u{a7f4}'),
-    ('\u{fb00}', '\u{fb4f}'),
-    ('\u{fe10}', '\u{ff5e}'),
-    ('\u{107a5}', '\u{107a5}'),
-    ('\u{1ccd6}', '\u{1ccf9}'),
-    ('\u{1d400}', '\u{1d7ff}'),
-    ('\u{1df95}', '\u{1df95}'),
-    ('\u{1f100}', '\u{1f2ff}'),
-    ('\u{1fbf0}', '\u{1fbf9}'),
-];
-
-/// What one character folds to that is ASCII, filled up with zeros; in the order of the characters.
-static FOLDED: LazyLock<Vec<(char, [u8; 6])>> = LazyLock::new(|| {
-    let all = FOLDED_RANGES.iter().flat_map(|(first, last)| *first..=*last);
-    let ascii = all.filter_map(|character| {
-        let folded = fold(character.encode_utf8(&mut [0; 4]));
-        let mut bytes = [0; 6];
-        bytes.get_mut(..folded.len())?.copy_from_slice(folded.as_bytes());
-        (folded.is_ascii() && !folded.is_empty()).then_some((character, bytes))
-    });
-    ascii.collect()
-});
-
-/// Case folding, NFKC, no NUL. Folding is upper case and then lower case, which also joins the characters (as `ſ` and
-/// `K`) whose lower case alone differs.
-pub fn fold(text: &str) -> String {
-    let fold_case = |text: String| text.to_uppercase().to_lowercase();
-    let once: String = fold_case(text.chars().filter(|c| *c != '\0').nfkc().collect());
-    fold_case(once.nfkc().collect())
-}
-
 const WHITE: [char; 4] = [' ', '\t', '\n', '\r'];
 
 /// A walk over the inside of an object or array of validated text.
@@ -655,13 +493,9 @@ pub fn string(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::keys::{FOLDED, LOOKED_UP, fold};
     use super::*;
     use proptest::prelude::*;
-
-    thread_local! {
-        /// Characters that were looked up to be folded.
-        pub(super) static LOOKED_UP: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
-    }
 
     fn json(text: &str) -> Json<'_> {
         Json::parse(text.as_bytes()).unwrap()

@@ -5,6 +5,7 @@
 
 pub mod envelope;
 pub mod json;
+pub mod keys;
 pub mod salvage;
 pub mod scan;
 pub mod splice;
