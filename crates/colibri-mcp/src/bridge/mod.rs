@@ -1,7 +1,7 @@
 //! The stdio bridge: what an editor starts as its MCP server. Bytes both ways between stdio and the daemon's socket.
 //!
 //! Two threads that block, one for each direction: nothing is faster for two streams. Each takes what one read
-//! brought, notes the few things that a daemon's restart makes necessary ([`scan`]), and writes all complete lines with
+//! brought, notes the few things that a daemon's restart makes necessary ([`peek`]), and writes all complete lines with
 //! one write from where they lie. Only whole lines go on, so a connection that breaks never leaves half a line behind.
 //!
 //! What is kept, to survive a restart of the daemon:
@@ -12,9 +12,9 @@
 //! - the ids of requests from the daemon that the client has not answered: a late answer must not reach the new daemon,
 //!   which may use the same id for another question.
 
-mod in_flight;
-mod refusal;
-mod scan;
+mod own_answer;
+mod peek;
+mod restart;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -32,9 +32,9 @@ use crate::failure::Failure;
 use crate::lines::{LineBuffer, MAX_LINE, Piece, each_line};
 use colibri_protocol::error::Code;
 use colibri_text::visible;
-use in_flight::{InFlight, Opened, Sent, Session};
-use refusal::{error_line, refusal};
-use scan::{Message, comparable};
+use own_answer::{error_line, refusal};
+use peek::{Message, comparable};
+use restart::{InFlight, Opened, Sent, Session};
 
 /// How long requests wait for a daemon that has just gone, before they are told that there is none.
 const GRACE: Duration = Duration::from_secs(3);
@@ -173,7 +173,7 @@ impl<W: Write + Send> Bridge<W> {
                 Ok(Piece::Nothing) => 0,
                 Ok(Piece::TooLong(beginning)) => {
                     let text = format!("this message is longer than the limit of {MAX_LINE} bytes a line");
-                    self.answer(&error_line(scan::id_of_beginning(beginning), Code::FrameTooLong, text))?;
+                    self.answer(&error_line(peek::id_of_beginning(beginning), Code::FrameTooLong, text))?;
                     0
                 }
                 Ok(Piece::End(b"")) | Err(_) => break,
@@ -360,7 +360,7 @@ impl<W: Write + Send> Bridge<W> {
                 Piece::End(_) | Piece::TooLong(_) => return Err(broken(io::ErrorKind::UnexpectedEof.into())),
                 Piece::Nothing => (0, None),
                 Piece::Lines(piece) => {
-                    let is_answer = |line: &[u8]| match scan::message(line) {
+                    let is_answer = |line: &[u8]| match peek::message(line) {
                         Message::Answer { id: given } => comparable(given) == request.id,
                         _ => false,
                     };
@@ -394,7 +394,7 @@ impl<W: Write + Send> Bridge<W> {
                 Ok(Piece::Nothing) => 0,
                 Ok(Piece::TooLong(beginning)) => {
                     let text = format!("the answer is longer than the limit of {MAX_LINE} bytes a line");
-                    if let Message::Answer { id } = scan::message(beginning)
+                    if let Message::Answer { id } = peek::message(beginning)
                         && self.state().in_flight.is_answered(id)
                     {
                         self.answer(&error_line(id, Code::FrameTooLong, text))?;

@@ -9,7 +9,7 @@ use colibri_registry::{Command, Jail, Registry};
 
 use super::accounts::DAEMON;
 use super::fact::{Host, Outcome};
-use super::files::{Wanted, is_as, is_roots_alone};
+use super::ownership::{Wanted, is_as, is_roots_alone};
 use super::system::{kernel, mount_points, run};
 use crate::terminal::counted;
 

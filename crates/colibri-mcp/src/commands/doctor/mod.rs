@@ -3,10 +3,10 @@
 mod accounts;
 mod elf;
 mod entries;
+mod examine;
 mod fact;
-mod facts;
-mod files;
 mod machine;
+mod ownership;
 mod privilege;
 mod release;
 mod roots;
@@ -24,8 +24,8 @@ use crate::failure::Failure;
 use crate::terminal::{self, Style, Table};
 use colibri_api::paths;
 use colibri_api::{Overview, PrivMode};
+use examine::examine;
 use fact::{Found, Host};
-use facts::examine;
 
 /// What `doctor` can be told.
 #[derive(Debug, Args)]

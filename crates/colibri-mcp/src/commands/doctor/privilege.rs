@@ -8,7 +8,7 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 
 use super::accounts::{DAEMON, DAEMON_PROGRAM, user};
 use super::fact::{Host, Outcome};
-use super::files::{Wanted, is_as};
+use super::ownership::{Wanted, is_as};
 use super::release::parse_release;
 use super::system::{kernel, run};
 

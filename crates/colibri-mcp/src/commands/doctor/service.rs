@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::accounts::{DAEMON, PEOPLE, user};
 use super::fact::{Host, Outcome};
-use super::files::{Wanted, is_as};
+use super::ownership::{Wanted, is_as};
 use super::system::is_on_tmpfs;
 
 pub(super) fn daemon_answers(host: &Host) -> Result<String, String> {

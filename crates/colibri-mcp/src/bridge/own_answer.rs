@@ -1,6 +1,6 @@
 //! What the bridge answers itself.
 
-use super::scan::{self, Message};
+use super::peek::{self, Message};
 use colibri_protocol::error::{Code, Failure, RpcError};
 
 /// One error answer, with its newline. `id` is JSON text.
@@ -25,15 +25,15 @@ pub(super) fn error_line(id: &[u8], code: Code, text: impl Into<String>) -> Vec<
 
 /// The answer to a line that finds no daemon: nothing for what wants no answer.
 pub(super) fn refusal(line: &[u8], why: &str) -> Vec<u8> {
-    let errors: Vec<_> = scan::messages(line)
+    let errors: Vec<_> = peek::messages(line)
         .into_iter()
-        .filter_map(|message| match scan::message(message) {
+        .filter_map(|message| match peek::message(message) {
             Message::Request { id, .. } => Some(error_line(id, Code::DaemonUnreachable, why)),
             _ => None,
         })
         .collect();
     match errors.as_slice() {
-        [one] if !scan::is_batch(line) => one.clone(),
+        [one] if !peek::is_batch(line) => one.clone(),
         [] => Vec::new(),
         many => {
             let inner: Vec<_> = many.iter().map(|error| error.trim_ascii_end()).collect();

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::refusal::error_line;
-use super::scan::{self, Message, comparable};
+use super::own_answer::error_line;
+use super::peek::{self, Message, comparable};
 use colibri_protocol::error::Code;
 
 /// What waits for an answer, on either side, and the session.
@@ -104,16 +104,16 @@ impl InFlight {
 
     /// Notes a line that is about to go to the daemon. False if it must not.
     pub(super) fn note_sent(&mut self, line: &[u8]) -> bool {
-        if scan::is_batch(line) {
+        if peek::is_batch(line) {
             // Nothing in a batch opens a session or a subscription (MCP 2025-03-26, basic: lifecycle).
-            for message in scan::messages(line) {
-                if let Message::Request { id, .. } = scan::message(message) {
+            for message in peek::messages(line) {
+                if let Message::Request { id, .. } = peek::message(message) {
                     self.pending.insert(comparable(id), Pending::Call);
                 }
             }
             return true;
         }
-        match scan::message(line) {
+        match peek::message(line) {
             Message::Request { id, method } => {
                 let id = comparable(id);
                 let pending = match method {
@@ -142,7 +142,7 @@ impl InFlight {
             Message::Notification {
                 method: b"notifications/cancelled",
             } => {
-                if let Some(id) = scan::cancelled_request(line) {
+                if let Some(id) = peek::cancelled_request(line) {
                     self.pending.remove(&id);
                 }
             }
@@ -160,15 +160,15 @@ impl InFlight {
 
     /// Notes a line from the daemon. False if the client must not see it.
     pub(super) fn note_received(&mut self, line: &[u8]) -> bool {
-        if scan::is_batch(line) {
-            for message in scan::messages(line) {
-                if let Message::Answer { id } = scan::message(message) {
+        if peek::is_batch(line) {
+            for message in peek::messages(line) {
+                if let Message::Answer { id } = peek::message(message) {
                     self.pending.remove(&comparable(id));
                 }
             }
             return true;
         }
-        match scan::message(line) {
+        match peek::message(line) {
             Message::Answer { id } => {
                 let id = comparable(id);
                 if let Some(Pending::Initialize(request)) = self.pending.remove(&id)
@@ -189,14 +189,14 @@ impl InFlight {
             Message::Notification {
                 method: b"notifications/cancelled",
             } if !self.asked.is_empty() => {
-                if let Some(id) = scan::cancelled_request(line) {
+                if let Some(id) = peek::cancelled_request(line) {
                     self.asked.remove(&id);
                 }
             }
             Message::Notification {
                 method: b"notifications/subscriptions/acknowledged",
             } if !self.resubscribed.is_empty() => {
-                return !scan::acknowledged_subscription(line).is_some_and(|id| self.resubscribed.remove(&id));
+                return !peek::acknowledged_subscription(line).is_some_and(|id| self.resubscribed.remove(&id));
             }
             _ => {}
         }
@@ -220,12 +220,12 @@ pub(super) struct Opened {
 
 impl Opened {
     pub(super) fn read(line: &[u8]) -> Result<Opened, String> {
-        let Some(version) = scan::at(line, &["result", "protocolVersion"]) else {
-            let why = scan::at(line, &["error", "message"]).and_then(|text| serde_json::from_slice(text).ok());
+        let Some(version) = peek::at(line, &["result", "protocolVersion"]) else {
+            let why = peek::at(line, &["error", "message"]).and_then(|text| serde_json::from_slice(text).ok());
             return Err(why.unwrap_or_else(|| "no result".to_owned()));
         };
         let changes = |list: &&str| {
-            scan::at(line, &["result", "capabilities", list, "listChanged"]).is_some_and(|changes| changes == b"true")
+            peek::at(line, &["result", "capabilities", list, "listChanged"]).is_some_and(|changes| changes == b"true")
         };
         Ok(Opened {
             version: String::from_utf8_lossy(version).trim_matches('"').to_owned(),

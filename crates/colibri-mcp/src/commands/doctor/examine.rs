@@ -5,8 +5,8 @@ use super::entries::{
     each_root, helper_check, persistent_jails, policy, registry, resource_accounting, root_is_complete, secrets,
 };
 use super::fact::{Fact, Found, Host, Outcome, Sight, found};
-use super::files::is_roots_alone;
 use super::machine::{audit, can_make_jails, leftovers, modules};
+use super::ownership::is_roots_alone;
 use super::privilege::{contract, helper_mode, helper_mount, mdo_rule, reaches_root};
 use super::release::advisories;
 use super::roots;
