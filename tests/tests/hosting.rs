@@ -117,6 +117,16 @@ fn a_shared_process_repeats_nothing_to_others() {
 }
 
 #[test]
+fn quotes_on_standard_error_are_logged_as_they_are() {
+    let place = Place::new();
+    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
+    let daemon = place.start(&[]);
+    place.frame("quotes", b"it's a 'text' of \"one\"\n");
+    daemon.legacy(LEGACY).call("fix__stderr", json!({ "case": "quotes" }));
+    daemon.wait_for_log("it's a 'text' of \"one\"");
+}
+
+#[test]
 fn a_flood_on_standard_error_is_counted_and_not_logged() {
     let place = Place::new();
     place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
