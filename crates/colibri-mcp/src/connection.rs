@@ -22,23 +22,12 @@ use super::lines::{LineBuffer, MAX_LINE, Piece};
 /// The protocol version that commands speak.
 pub(crate) const PROTOCOL_VERSION: &str = "2026-07-28";
 
-/// A gate that a client can close for itself (DESIGN §5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Gate {
-    /// Colibri's own tools that change something.
-    Write,
-    /// Calls of external servers' tools.
-    External,
-}
-
-/// The first line of every connection: which gates stay closed for it, whatever the daemon allows.
-pub(crate) fn hello(narrow: &[Gate]) -> String {
-    let name = |gate: &Gate| match gate {
-        Gate::Write => "\"write\"",
-        Gate::External => "\"external\"",
-    };
-    let names: Vec<&str> = narrow.iter().map(name).collect();
-    format!("{{\"colibri\":1,\"narrow\":[{}]}}\n", names.join(","))
+/// The first line of every connection: which gates stay closed for it, whatever the daemon allows (DESIGN §5).
+fn hello(read_only: bool) -> &'static [u8] {
+    match read_only {
+        true => b"{\"colibri\":1,\"narrow\":[\"write\",\"external\"]}\n",
+        false => b"{\"colibri\":1,\"narrow\":[]}\n",
+    }
 }
 
 /// Why the daemon cannot be reached. The text says what to do.
@@ -85,13 +74,13 @@ impl Unavailable {
 }
 
 /// Opens the socket and sends the hello line.
-pub(crate) fn dial(socket: &Path, narrow: &[Gate]) -> Result<UnixStream, Unavailable> {
+pub(crate) fn dial(socket: &Path, read_only: bool) -> Result<UnixStream, Unavailable> {
     let explain = |source| Unavailable {
         socket: socket.to_owned(),
         source,
     };
     let mut stream = UnixStream::connect(socket).map_err(explain)?;
-    stream.write_all(hello(narrow).as_bytes()).map_err(explain)?;
+    stream.write_all(hello(read_only)).map_err(explain)?;
     Ok(stream)
 }
 
@@ -219,9 +208,9 @@ impl Canceller {
 
 impl Connection {
     /// Connects and says hello.
-    pub(crate) fn open(socket: &Path, narrow: &[Gate]) -> Result<Connection, Unavailable> {
+    pub(crate) fn open(socket: &Path, read_only: bool) -> Result<Connection, Unavailable> {
         Ok(Connection {
-            stream: dial(socket, narrow)?,
+            stream: dial(socket, read_only)?,
             buffer: LineBuffer::new(MAX_LINE),
             current: Arc::new(AtomicU64::new(0)),
         })
@@ -556,7 +545,7 @@ mod tests {
     #[test]
     fn says_hello_then_requests_with_what_the_protocol_demands() {
         let (_dir, socket, daemon) = daemon(vec![vec![r#"{"jsonrpc":"2.0","id":ID,"result":{"n":1e400}}"#]]);
-        let mut connection = Connection::open(&socket, &[Gate::Write, Gate::External]).unwrap();
+        let mut connection = Connection::open(&socket, true).unwrap();
         let result = connection.request("tools/list", &json!({})).unwrap();
         assert_eq!(result.get(), r#"{"n":1e400}"#);
         let seen = daemon.join().unwrap();
@@ -578,7 +567,7 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":"ID","result":{"content":[]}}"#,
             r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"t"},{"type":"new","x":1}],"isError":true}}"#,
         ]]);
-        let mut connection = Connection::open(&socket, &[]).unwrap();
+        let mut connection = Connection::open(&socket, false).unwrap();
         let mut seen = Vec::new();
         let arguments = to_raw_value(&json!({})).unwrap();
         let result = connection
@@ -612,7 +601,7 @@ mod tests {
             vec!["garbage"],
             vec![],
         ]);
-        let mut connection = Connection::open(&socket, &[]).unwrap();
+        let mut connection = Connection::open(&socket, false).unwrap();
         let mut next = || connection.request("m", &json!({})).unwrap_err();
         assert!(matches!(next(), RequestError::Refused { code: -32602, message } if message == "no such tool"));
         assert!(matches!(next(), RequestError::InputRequired));
@@ -625,7 +614,7 @@ mod tests {
     #[test]
     fn says_how_to_start_the_daemon() {
         let dir = tempfile::tempdir().unwrap();
-        let error = Connection::open(&dir.path().join("none"), &[]).unwrap_err();
+        let error = Connection::open(&dir.path().join("none"), false).unwrap_err();
         assert!(error.to_string().contains("is not running"), "{error}");
         assert!(error.to_string().contains(START), "{error}");
         let denied = Unavailable {

@@ -8,7 +8,7 @@ mod lines;
 mod records;
 mod terminal;
 
-use colibri_api::{DaemonFacts, Status, paths};
+use colibri_api::{DaemonFacts, OpenGates, Status, paths};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 use colibri_text::visible;
 use commands::Command;
 use commands::context::Context;
-use connection::{Connection, Gate};
+use connection::Connection;
 use failure::Failure;
 
 /// The Colibri MCP client: a stdio MCP server for your editor, and commands for you.
@@ -78,8 +78,8 @@ Exit status:
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    if let Some((socket, narrow)) = plain_bridge(&arguments, |name| std::env::var_os(name).is_some()) {
-        return bridge::run(paths::socket(socket), narrow);
+    if let Some((socket, read_only)) = plain_bridge(&arguments, |name| std::env::var_os(name).is_some()) {
+        return bridge::run(paths::socket(socket), read_only);
     }
     let parsed = command_line()
         .try_get_matches()
@@ -92,42 +92,34 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { Failure::USAGE } else { 0 });
         }
     };
-    let narrow = if cli.read_only {
-        vec![Gate::Write, Gate::External]
-    } else {
-        Vec::new()
-    };
     let socket = paths::socket(cli.socket.clone());
     match cli.command {
         Some(command) => {
             let context = Context {
                 socket,
                 chosen: cli.socket,
-                narrow,
+                read_only: cli.read_only,
                 json: cli.json,
             };
             failure::finish(command.run(&context, command_line))
         }
         None => {
-            let wanted = [(cli.write, Gate::Write), (cli.external_call, Gate::External)];
-            let wanted: Vec<Gate> = wanted
-                .into_iter()
-                .filter(|(flag, _)| *flag)
-                .map(|(_, gate)| gate)
-                .collect();
-            let wanted = if cli.read_only { Vec::new() } else { wanted };
-            if !wanted.is_empty() || cli.external_config.is_some() {
+            let wanted = OpenGates {
+                write: cli.write && !cli.read_only,
+                external_call: cli.external_call && !cli.read_only,
+            };
+            if wanted.write || wanted.external_call || cli.external_config.is_some() {
                 let socket = socket.clone();
                 std::thread::spawn(move || warn(&socket, &wanted, cli.external_config.as_deref()));
             }
-            bridge::run(socket, narrow)
+            bridge::run(socket, cli.read_only)
         }
     }
 }
 
 /// The command line of most bridges: nothing, or `--socket` and `--read-only`. Editors start them by the dozen, and the
 /// parser of all commands is half of what one keeps in memory. `None`: it is for that parser.
-fn plain_bridge(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> Option<(Option<PathBuf>, Vec<Gate>)> {
+fn plain_bridge(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> Option<(Option<PathBuf>, bool)> {
     if [
         "COLIBRI_MCP_WRITE",
         "COLIBRI_MCP_EXTERNAL_CALL",
@@ -138,7 +130,7 @@ fn plain_bridge(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> Option
     {
         return None;
     }
-    let (mut socket, mut narrow) = (None, Vec::new());
+    let (mut socket, mut read_only) = (None, false);
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         match word.to_str()? {
@@ -148,17 +140,17 @@ fn plain_bridge(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> Option
                 socket = path.to_str().filter(|path| !path.starts_with('-')).map(PathBuf::from);
                 socket.as_ref()?;
             }
-            "--read-only" if narrow.is_empty() => narrow = vec![Gate::Write, Gate::External],
+            "--read-only" if !read_only => read_only = true,
             _ => return None,
         }
     }
-    Some((socket, narrow))
+    Some((socket, read_only))
 }
 
 /// Says on stderr what the daemon has otherwise than this client was configured to want: closed gates, another registry.
 /// Silent if the daemon cannot be asked: then the bridge says so.
-fn warn(socket: &Path, wanted: &[Gate], registry: Option<&Path>) {
-    let Ok(mut connection) = Connection::open(socket, &[]) else {
+fn warn(socket: &Path, wanted: &OpenGates, registry: Option<&Path>) {
+    let Ok(mut connection) = Connection::open(socket, false) else {
         return;
     };
     let Ok((status, _)) = connection.own_tool::<Status>("colibri_status", &serde_json::json!({})) else {
@@ -169,22 +161,15 @@ fn warn(socket: &Path, wanted: &[Gate], registry: Option<&Path>) {
     }
 }
 
-fn warnings(daemon: &DaemonFacts, wanted: &[Gate], registry: Option<&Path>) -> Vec<String> {
+fn warnings(daemon: &DaemonFacts, wanted: &OpenGates, registry: Option<&Path>) -> Vec<String> {
+    let closed =
+        |what, how| format!("the daemon's {what} gate is closed: it opens when colibri-mcpd is started with {how}");
     let mut warnings = Vec::new();
-    for gate in wanted {
-        let (open, what, how) = match gate {
-            Gate::Write => (daemon.gates.write, "write", "--write (COLIBRI_MCP_WRITE=1)"),
-            Gate::External => (
-                daemon.gates.external_call,
-                "external-call",
-                "--external-call (COLIBRI_MCP_EXTERNAL_CALL=1)",
-            ),
-        };
-        if !open {
-            warnings.push(format!(
-                "the daemon's {what} gate is closed: it opens when colibri-mcpd is started with {how}"
-            ));
-        }
+    if wanted.write && !daemon.gates.write {
+        warnings.push(closed("write", "--write (COLIBRI_MCP_WRITE=1)"));
+    }
+    if wanted.external_call && !daemon.gates.external_call {
+        warnings.push(closed("external-call", "--external-call (COLIBRI_MCP_EXTERNAL_CALL=1)"));
     }
     let theirs = Path::new(&daemon.registry.path);
     let same = |path: &Path| {
@@ -257,10 +242,10 @@ mod tests {
             let chosen = [number % 9, number / 9 % 9, number / 81];
             let words: Vec<&str> = chosen.iter().filter_map(|at| words.get(*at).copied()).collect();
             let arguments: Vec<OsString> = words.iter().map(OsString::from).collect();
-            if let Some((socket, narrow)) = plain_bridge(&arguments, |_| false) {
+            if let Some(read) = plain_bridge(&arguments, |_| false) {
                 let cli = Cli::try_parse_from(["colibri-mcp"].iter().chain(&words)).unwrap();
                 assert!(cli.command.is_none() && !cli.json, "{words:?}");
-                assert_eq!((cli.socket, cli.read_only), (socket, !narrow.is_empty()), "{words:?}");
+                assert_eq!((cli.socket, cli.read_only), read, "{words:?}");
                 plain += 1;
             }
             assert_eq!(plain_bridge(&arguments, |name| name == "COLIBRI_MCP_WRITE"), None);
@@ -276,7 +261,11 @@ mod tests {
             "budgets": { "session_bytes": 1, "uncompacted_turns": 1, "tool_result_bytes": null },
             "registry": { "path": "/etc/one.json", "error": null } }))
         .unwrap();
-        let said = |registry| warnings(&daemon, &[Gate::Write, Gate::External], registry).join("\n");
+        let wanted = OpenGates {
+            write: true,
+            external_call: true,
+        };
+        let said = |registry| warnings(&daemon, &wanted, registry).join("\n");
         let said_of_another = said(Some(Path::new("/etc/two.json")));
         assert!(
             said_of_another.contains("the daemon's write gate is closed"),

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::connection::{Connection, Gate};
+use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::terminal;
 
@@ -18,8 +18,8 @@ pub(crate) struct Context {
     pub socket: PathBuf,
     /// The socket that a flag names.
     pub chosen: Option<PathBuf>,
-    /// The gates this client keeps closed for itself.
-    pub narrow: Vec<Gate>,
+    /// Whether this client keeps both gates closed for itself.
+    pub read_only: bool,
     /// Whether the answer is for a program.
     pub json: bool,
 }
@@ -38,7 +38,7 @@ impl Context {
             })?;
             flags.extend(["--socket".to_owned(), socket]);
         }
-        if !self.narrow.is_empty() {
+        if self.read_only {
             flags.push("--read-only".to_owned());
         }
         Ok(flags)
@@ -46,7 +46,7 @@ impl Context {
 
     /// Connects to the daemon.
     pub(crate) fn connect(&self) -> Result<Connection, Failure> {
-        Ok(Connection::open(&self.socket, &self.narrow)?)
+        Ok(Connection::open(&self.socket, self.read_only)?)
     }
 
     /// Asks one of Colibri's own tools, and prints its structured content: as it came, or as `show` makes it.

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::context::Context;
 use super::tool_list::{OWN, exposed, of_server};
-use crate::connection::{Connection, Gate, RequestError};
+use crate::connection::{Connection, RequestError};
 use crate::failure::Failure;
 use crate::terminal::counted;
 use colibri_api::{ServerFacts, ServerState, Snapshot};
@@ -94,7 +94,7 @@ fn absent(server: &ServerFacts, closed: bool, context: &Context) -> Option<Strin
                 why.unwrap_or("no reason is known")
             ))
         }
-        _ if closed && context.narrow.contains(&Gate::External) => Some(format!(
+        _ if closed && context.read_only => Some(format!(
             "the tools of server {id} are not there: the external-call gate is closed by --read-only"
         )),
         _ if closed => Some(format!(
@@ -169,13 +169,13 @@ mod tests {
                 "reason": "exit 127", "tools_blocked": blocked, "jail": null }))
             .unwrap()
         };
-        let context = |narrow: Vec<Gate>| Context {
+        let context = |read_only| Context {
             socket: "/s".into(),
             chosen: None,
-            narrow,
+            read_only,
             json: false,
         };
-        let open = context(Vec::new());
+        let open = context(false);
         assert_eq!(absent(&server("ready", 0), false, &open), None);
         for (state, closed, part) in [
             ("failed", false, "git is failed: exit 127"),
@@ -186,7 +186,7 @@ mod tests {
             let said = absent(&server(state, 0), closed, &open).unwrap();
             assert!(said.contains(part), "{said}");
         }
-        let read_only = context(vec![Gate::External]);
+        let read_only = context(true);
         assert!(
             absent(&server("ready", 0), true, &read_only)
                 .unwrap()

@@ -10,7 +10,6 @@ use std::process::ExitCode;
 use super::context::Context;
 use super::tools;
 use crate::bridge;
-use crate::connection::Gate;
 use crate::failure::Failure;
 use colibri_text::visible;
 
@@ -31,14 +30,7 @@ enum Allowed {
 /// Runs the command.
 pub(crate) fn run(context: &Context) -> Result<ExitCode, Failure> {
     match parse(std::env::var_os("SSH_ORIGINAL_COMMAND"))? {
-        Allowed::Bridge { read_only } => {
-            let narrow = if read_only {
-                vec![Gate::Write, Gate::External]
-            } else {
-                context.narrow.clone()
-            };
-            Ok(bridge::run(context.socket.clone(), narrow))
-        }
+        Allowed::Bridge { read_only } => Ok(bridge::run(context.socket.clone(), context.read_only || read_only)),
         Allowed::Tools { json, server } => {
             let json = context.json || json;
             let context = Context {

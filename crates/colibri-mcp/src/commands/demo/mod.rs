@@ -369,7 +369,7 @@ impl Stage {
         Ok(Context {
             socket,
             chosen: None,
-            narrow: Vec::new(),
+            read_only: false,
             json: false,
         })
     }

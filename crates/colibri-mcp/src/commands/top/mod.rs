@@ -20,7 +20,7 @@ use ratatui::crossterm::execute;
 
 use super::context::Context;
 use super::signals::on_signals;
-use crate::connection::{Connection, Gate, RequestError, read};
+use crate::connection::{Connection, RequestError, read};
 use crate::failure::Failure;
 use crate::terminal::columns;
 use colibri_api::{Overview, OverviewAsked, StreamEnded};
@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, 
     let (sender, news) = channel();
     let feed = Feed {
         socket: context.socket.clone(),
-        narrow: context.narrow.clone(),
+        read_only: context.read_only,
         every: Duration::from_secs(arguments.interval.into()),
     };
     std::thread::spawn(move || feed.run(&sender));
@@ -194,7 +194,7 @@ fn pressed(key: KeyEvent, view: &mut View) -> ControlFlow<()> {
 /// Listens to the daemon, and connects again when it is gone.
 struct Feed {
     socket: PathBuf,
-    narrow: Vec<Gate>,
+    read_only: bool,
     every: Duration,
 }
 
@@ -215,7 +215,7 @@ impl Feed {
 
     /// Until the connection ends, which is a failure, or nobody wants news any more.
     fn listen(&self, news: &Sender<News>) -> Result<(), Failure> {
-        let mut connection = Connection::open(&self.socket, &self.narrow)?;
+        let mut connection = Connection::open(&self.socket, self.read_only)?;
         let every_ms = u64::try_from(self.every.as_millis()).unwrap_or(u64::MAX);
         let params = OverviewAsked {
             every_ms: Some(every_ms),
