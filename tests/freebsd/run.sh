@@ -487,7 +487,7 @@ is "it made its directories" "colibri mcpusers 750 colibri colibri 750" \
 has "service: a call is answered from a jail" hello-there "$(ask one)"
 out=$("$client" --socket "$socket" doctor --root --priv-mode mdo --state-dir "$dir/state" 2>&1)
 is "doctor --root --priv-mode mdo finds nothing bad" 0 $?
-[ "$(echo "$out" | grep -c '^good ')" -ge 10 ]
+[ "$(echo "$out" | grep -c '^holds ')" -ge 10 ]
 report $? "and ten facts or more good" "$out"
 out=$("$client" --socket "$socket" --json doctor --root --state-dir "$dir/state" 2>&1)
 is "doctor --root for priv mode helper finds something bad" 1 $?
@@ -1141,7 +1141,7 @@ clean "sudo mode"
 section_doctor() {
 out=$("$client" --socket "$socket" doctor --root --state-dir "$dir/state" 2>&1)
 is "doctor --root on a prepared host finds nothing bad" 0 $?
-[ "$(echo "$out" | grep -c '^good ')" -ge 10 ]
+[ "$(echo "$out" | grep -c '^holds ')" -ge 10 ]
 report $? "and ten facts or more good" "$out"
 doctor() { "$client" --socket "$socket" --json doctor --root --state-dir "$dir/state" 2>&1; }
 chmod 4555 "$helper"
