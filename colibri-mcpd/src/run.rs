@@ -232,7 +232,7 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
     }
     drop((listener, metrics_listener));
     daemon.end().await;
-    if let Err(error) = daemon.chain().close() {
+    if let Err(error) = daemon.chain.close() {
         error!("the trail was not sealed: {error}");
     }
     info!("ended");

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::builtin::Skills;
-use crate::catalog::{Host, Table};
+use crate::catalog::Host;
 use crate::config::Config;
 use crate::peer::Budget;
 use crate::policy::Gate;
@@ -58,12 +58,17 @@ pub struct Daemon {
     pub budget: Arc<Budget>,
     /// When it started.
     pub started: Instant,
-    chain: Arc<Chain>,
-    host: Arc<Host>,
-    store: Arc<Store>,
-    skills: Skills,
+    /// The stages that calls pass.
+    pub chain: Arc<Chain>,
+    /// The external servers.
+    pub host: Arc<Host>,
+    /// Colibri's own state.
+    pub store: Arc<Store>,
+    /// The skills.
+    pub skills: Skills,
+    /// The clients that are connected.
+    pub connections: Arc<Connections>,
     lists: Lists,
-    connections: Arc<Connections>,
     registry_error: Mutex<Option<String>>,
 }
 
@@ -98,31 +103,6 @@ impl Daemon {
             connections,
             registry_error: Mutex::default(),
         })
-    }
-
-    /// The stages that calls pass.
-    pub fn chain(&self) -> &Arc<Chain> {
-        &self.chain
-    }
-
-    /// The external servers.
-    pub fn host(&self) -> &Arc<Host> {
-        &self.host
-    }
-
-    /// The clients that are connected.
-    pub fn connections(&self) -> &Connections {
-        &self.connections
-    }
-
-    /// Colibri's own state.
-    pub fn store(&self) -> &Store {
-        &self.store
-    }
-
-    /// The skills.
-    pub fn skills(&self) -> &Skills {
-        &self.skills
     }
 
     /// A client is gone.
@@ -196,11 +176,6 @@ impl Daemon {
             standing: standing.collect(),
         };
         self.lists.page(asked, &self.budget)
-    }
-
-    /// The external tools, as they are offered now.
-    pub fn table(&self) -> Arc<Table> {
-        self.host.table()
     }
 
     /// Why the registry could not be loaded, or reloaded.

@@ -178,7 +178,7 @@ impl Listener {
                 }
             };
             let (daemon, turned_away) = (daemon.clone(), turned_away.clone());
-            match daemon.host().shares().admit(caller.uid, caller.uid == 0) {
+            match daemon.host.shares().admit(caller.uid, caller.uid == 0) {
                 Ok(place) => drop(tokio::spawn(serve(daemon, caller, stream, place))),
                 Err(full) => drop(tokio::spawn(admit_operator(daemon, caller, stream, full, turned_away))),
             }
@@ -221,11 +221,11 @@ async fn admit_operator(
     full: Full,
     turned_away: Arc<Semaphore>,
 ) {
-    let clients = daemon.chain().rules.clients.load_full();
+    let clients = daemon.chain.rules.clients.load_full();
     // The user database may be elsewhere: not on a thread that serves clients.
     let rights = spawn_blocking(move || clients.rights(&caller)).await;
     let full = match rights {
-        Ok(rights) if rights.operator => match daemon.host().shares().admit(caller.uid, true) {
+        Ok(rights) if rights.operator => match daemon.host.shares().admit(caller.uid, true) {
             Ok(place) => return serve(daemon, caller, stream, place).await,
             Err(full) => full,
         },

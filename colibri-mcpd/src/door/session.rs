@@ -87,13 +87,13 @@ pub async fn serve(
 ) {
     let outbox = Outbox::of_client(daemon.limits.frame + daemon.limits.ahead, &daemon.budget);
     let client = Client::new(
-        daemon.connections().next_number(),
+        daemon.connections.next_number(),
         caller,
         outbox.clone(),
         daemon.limits.in_flight,
     );
-    let client = Arc::new(client.sharing(daemon.host().shares().of(caller.uid)));
-    let connection = daemon.connections().enter(client.clone());
+    let client = Arc::new(client.sharing(daemon.host.shares().of(caller.uid)));
+    let connection = daemon.connections.enter(client.clone());
     let mut write = tokio::spawn(async move { outbox.drive(writer).await });
     let mut session = Session {
         daemon: daemon.clone(),
@@ -144,7 +144,7 @@ pub async fn serve(
     }
     // A client that closed its side still gets the answers that it waits for.
     if why == "it closed its side" {
-        daemon.connections().end_subscriptions(&client);
+        daemon.connections.end_subscriptions(&client);
         tokio::select! {
             biased;
             () = connection.all_answered() => {}
@@ -196,7 +196,7 @@ impl Session {
             }
             self.first = false;
         }
-        self.daemon.chain().accept(&mut calls);
+        self.daemon.chain.accept(&mut calls);
         if calls.capacity() <= MAX_SPARE_CALLS {
             CALLS.set(calls);
         }
@@ -308,11 +308,11 @@ impl Session {
                 match protocol::read_notification(&method, params) {
                     Some(Notification::Cancelled { request }) => {
                         // Calls of the same read come first: a cancellation never overtakes its request.
-                        self.daemon.chain().accept(calls);
+                        self.daemon.chain.accept(calls);
                         let params = params.map(|params| params.span()).unwrap_or_default();
                         self.client.cancel(&Id::of(request), (&frame, params));
                     }
-                    Some(Notification::Initialized) => self.daemon.connections().initialized(&self.client),
+                    Some(Notification::Initialized) => self.daemon.connections.initialized(&self.client),
                     _ => debug!(connection = self.client.connection, "notification passed over"),
                 }
             }
@@ -344,8 +344,8 @@ impl Session {
     /// The limit that keeps the client's user from filling the trail, while it does.
     fn trail_limit(&self) -> Option<Limit> {
         let is_spent = self.client.share().is_some_and(|share| share.trail_is_spent());
-        (is_spent && !self.daemon.chain().rules.rights(&self.client).operator)
-            .then(|| Limit::Trail(self.daemon.host().shares().limits().trail_per_user))
+        (is_spent && !self.daemon.chain.rules.rights(&self.client).operator)
+            .then(|| Limit::Trail(self.daemon.host.shares().limits().trail_per_user))
     }
 
     /// Makes a call of a request, all but its frame.

@@ -95,7 +95,7 @@ fn render(daemon: &Daemon) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Snapshot {
         overview: overview::of(daemon, None, 0),
-        most_queued: daemon.connections().load().most_queued,
+        most_queued: daemon.connections.load().most_queued,
     }));
     let mut text = String::new();
     text::encode(&mut text, &registry)?;

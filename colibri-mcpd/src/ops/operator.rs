@@ -76,7 +76,7 @@ pub(crate) fn parameters<T: DeserializeOwned>(params: Option<Json<'_>>) -> Resul
 /// # Errors
 /// [`Code::PolicyDenied`], for everybody else.
 pub(crate) fn check(daemon: &Daemon, client: &Client) -> Result<Arc<Rights>, Failure> {
-    let rights = daemon.chain().rules.rights(client);
+    let rights = daemon.chain.rules.rights(client);
     if rights.operator {
         return Ok(rights);
     }
@@ -96,7 +96,7 @@ pub(crate) fn answer(daemon: &Arc<Daemon>, call: &Call, order: &Order) -> Outcom
     let by = call.client.caller.uid;
     let result = match order {
         Order::Approvals => {
-            let approvals = daemon.chain().approvals.list();
+            let approvals = daemon.chain.approvals.list();
             json(&Approvals { approvals })
         }
         Order::Approve(asked) => decide(daemon, &asked.id, true, by, rights.self_approve),
@@ -134,7 +134,7 @@ fn json(answer: &impl Serialize) -> Result<Vec<u8>, String> {
 
 /// Decides about a waiting call.
 fn decide(daemon: &Daemon, id: &str, approve: bool, by: u32, self_approve: bool) -> Result<Vec<u8>, String> {
-    let decided = daemon.chain().approvals.decide(id, approve, by, self_approve);
+    let decided = daemon.chain.approvals.decide(id, approve, by, self_approve);
     let pending = decided.map_err(|error| error.to_string())?;
     let details = [
         ("approval", Detail::Text(&pending.id)),
@@ -142,7 +142,7 @@ fn decide(daemon: &Daemon, id: &str, approve: bool, by: u32, self_approve: bool)
         ("uid", Detail::Number(pending.uid.into())),
         ("approved", Detail::Flag(approve)),
     ];
-    if let Err(error) = daemon.chain().recorder.event("approval", &details) {
+    if let Err(error) = daemon.chain.recorder.event("approval", &details) {
         error!("a decision was not recorded: {error}");
     }
     json(&Decided {
@@ -158,7 +158,13 @@ const MAX_SHOWN: usize = 2 << 20;
 fn list_pins(daemon: &Daemon, server: Option<&str>) -> Result<Vec<u8>, String> {
     json(&PinList {
         pins: rows_of(daemon, server)?,
-        look_alikes: daemon.table().look_alikes.iter().map(ToString::to_string).collect(),
+        look_alikes: daemon
+            .host
+            .table()
+            .look_alikes
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
     })
 }
 
@@ -217,11 +223,11 @@ fn accept_pins(daemon: &Daemon, asked: &PinAcceptAsked, by: u32) -> Result<Vec<u
             ("sha256", Detail::Text(sha256)),
             ("by", Detail::Number(by.into())),
         ];
-        if let Err(error) = daemon.chain().recorder.event("pin-accepted", &details) {
+        if let Err(error) = daemon.chain.recorder.event("pin-accepted", &details) {
             error!("what was accepted was not recorded: {error}");
         }
     }
-    if let Some(server) = daemon.host().servers().get(server) {
+    if let Some(server) = daemon.host.servers().get(server) {
         server.judge_again();
     }
     json(&PinsAccepted {
@@ -231,7 +237,7 @@ fn accept_pins(daemon: &Daemon, asked: &PinAcceptAsked, by: u32) -> Result<Vec<u
 }
 
 fn pins(daemon: &Daemon) -> Result<&Pins, String> {
-    daemon.host().pins().ok_or_else(|| "this daemon has no pins".to_owned())
+    daemon.host.pins().ok_or_else(|| "this daemon has no pins".to_owned())
 }
 
 /// The pins of all servers, or of one that there is.
@@ -239,7 +245,7 @@ fn rows_of(daemon: &Daemon, server: Option<&str>) -> Result<Vec<PinRow>, String>
     let mut rows = pins(daemon)?.list();
     if let Some(server) = server {
         rows.retain(|row| row.server == server);
-        if rows.is_empty() && !daemon.host().servers().contains_key(server) {
+        if rows.is_empty() && !daemon.host.servers().contains_key(server) {
             return Err(format!("there is no server {}", brief(server, 40)));
         }
     }

@@ -15,15 +15,15 @@ use colibri_trail::{self as trail, Shown};
 
 /// The overview for an operator, or for nobody in particular, with so many of the trail's last records. Reads files: not for a thread that serves clients.
 pub(super) fn of(daemon: &Daemon, operator: Option<u32>, tail: u64) -> Overview {
-    let load = daemon.connections().load();
-    let gates = **daemon.chain().rules.gates.load();
+    let load = daemon.connections.load();
+    let gates = **daemon.chain.rules.gates.load();
     let own = OverviewServer {
         id: COLIBRI.to_owned(),
-        calls: counted(&daemon.chain().metrics.counted()),
+        calls: counted(&daemon.chain.metrics.counted()),
         ..OverviewServer::default()
     };
     let mut servers = vec![own];
-    for server in daemon.host().servers().values() {
+    for server in daemon.host.servers().values() {
         let (state, reason, since) = server.state(Viewer::Operator(operator));
         let sessions = server.sessions();
         let (catalogue, judgement) = server.definitions();
@@ -54,7 +54,7 @@ pub(super) fn of(daemon: &Daemon, operator: Option<u32>, tail: u64) -> Overview 
         registry_error: daemon.registry_error(),
         state_dir: Some(daemon.config.state_dir.to_string_lossy().into_owned()),
         servers,
-        approvals: daemon.chain().approvals.list(),
+        approvals: daemon.chain.approvals.list(),
         trail: trail_of(daemon, tail),
     }
 }
@@ -83,7 +83,7 @@ fn counted(counted: &Counted) -> CallCounts {
 }
 
 fn trail_of(daemon: &Daemon, most: u64) -> Option<TrailFacts> {
-    let Recorder::Trail(trail) = &daemon.chain().recorder else {
+    let Recorder::Trail(trail) = &daemon.chain.recorder else {
         return None;
     };
     let status = trail.status();

@@ -113,7 +113,7 @@ impl Target for Own {
                 }
                 let (cursor, daemon, chain) = (cursor.clone(), daemon.clone(), chain.clone());
                 tokio::spawn(async move {
-                    daemon.host().discovered(awaited).await;
+                    daemon.host.discovered(awaited).await;
                     answer_list(&daemon, &chain, call, cursor.as_ref());
                 });
             }
@@ -125,7 +125,7 @@ impl Target for Own {
                 if listen.tools_list_changed {
                     client.subscribe(id.clone(), text);
                 }
-                daemon.connections().park(&client, &Parked::park(chain, call));
+                daemon.connections.park(&client, &Parked::park(chain, call));
             }
             Work::Operator(daemon, order) => {
                 let (order, daemon, chain) = (order.clone(), daemon.clone(), chain.clone());
@@ -139,7 +139,7 @@ impl Target for Own {
             Work::Tool(daemon, tool @ builtin::Tool::ExternalListTools) => {
                 let (tool, daemon, chain) = (*tool, daemon.clone(), chain.clone());
                 tokio::spawn(async move {
-                    daemon.host().discovered(daemon.discover_ungated(&call)).await;
+                    daemon.host.discovered(daemon.discover_ungated(&call)).await;
                     answer_tool(daemon, tool, chain, call);
                 });
             }
@@ -155,8 +155,8 @@ fn answer_tool(daemon: Arc<Daemon>, tool: builtin::Tool, chain: Arc<Chain>, call
         let context = builtin::Context {
             look: &|mode| facts.view(mode),
             offered: &|| facts.offered(),
-            store: daemon.store(),
-            skills: daemon.skills(),
+            store: &daemon.store,
+            skills: &daemon.skills,
             uid: call.client.caller.uid,
         };
         let outcome = builtin::call(tool, Some(call.arguments()), context);

@@ -47,8 +47,8 @@ pub(crate) fn reload(daemon: &Daemon) -> Result<Vec<(String, String)>, String> {
             daemon.sources.remember(&daemon.config, &files);
             let Files { clients, registry } = files;
             note_clients(&clients);
-            daemon.chain().rules.clients.store(Arc::new(clients));
-            apply(daemon.host(), &registry);
+            daemon.chain.rules.clients.store(Arc::new(clients));
+            apply(&daemon.host, &registry);
             info!(servers = registry.servers.len(), "registry reloaded");
             Ok(blocked(daemon))
         }
@@ -59,7 +59,7 @@ pub(crate) fn reload(daemon: &Daemon) -> Result<Vec<(String, String)>, String> {
         error!("{error}");
     }
     if let Err(error) = daemon
-        .chain()
+        .chain
         .recorder
         .event("reload", &[("good", Detail::Flag(result.is_ok()))])
     {
@@ -70,7 +70,7 @@ pub(crate) fn reload(daemon: &Daemon) -> Result<Vec<(String, String)>, String> {
 
 /// The servers that are blocked, and why.
 fn blocked(daemon: &Daemon) -> Vec<(String, String)> {
-    let servers = daemon.host().servers();
+    let servers = daemon.host.servers();
     let blocked = servers
         .iter()
         .filter_map(|(id, server)| match server.state(Viewer::Operator(None)) {

@@ -25,20 +25,20 @@ pub(crate) fn tool(
             Route::Relay => external_call(daemon, definition, params, parts, client),
         };
     }
-    let known = daemon.host().exposed(name);
+    let known = daemon.host.exposed(name);
     Ok(known.unwrap_or_else(|| external_tool(daemon, name, Wanted::Exposed(name.to_owned()), client)))
 }
 
 /// Who answers a call of an external tool, by whatever name.
 fn external_tool(daemon: &Daemon, operation: &str, wanted: Wanted, client: &Client) -> Arc<dyn Target> {
-    let rights = daemon.chain().rules.rights(client);
-    let found = daemon.host().find(wanted, &rights);
+    let rights = daemon.chain.rules.rights(client);
+    let found = daemon.host.find(wanted, &rights);
     found.unwrap_or_else(|outcome| Own::over(operation, Gate::None, outcome))
 }
 
 /// Who answers a method that MCP does not know: the server whose entry lists it.
 pub(crate) fn method(daemon: &Daemon, name: &str) -> Option<Arc<dyn Target>> {
-    let table = daemon.host().table();
+    let table = daemon.host.table();
     let method = table.method(name)?;
     Some(method.clone())
 }

@@ -29,8 +29,8 @@ pub(super) struct CallerFacts {
 impl CallerFacts {
     /// The facts for a client.
     pub(super) fn new(daemon: Arc<Daemon>, client: Arc<Client>) -> CallerFacts {
-        let table = daemon.table();
-        let rights = daemon.chain().rules.rights(&client);
+        let table = daemon.host.table();
+        let rights = daemon.chain.rules.rights(&client);
         CallerFacts {
             daemon,
             client,
@@ -44,7 +44,7 @@ impl CallerFacts {
     /// The daemon with this cost mode, and its servers.
     pub(super) fn view(&self, mode: CostMode) -> View {
         let config = &self.daemon.config;
-        let gates = self.daemon.chain().rules.gates_for(&self.client);
+        let gates = self.daemon.chain.rules.gates_for(&self.client);
         View {
             daemon: DaemonFacts {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -55,14 +55,14 @@ impl CallerFacts {
                     external_call: gates.external_call == GateState::Open,
                 },
                 require_jail: config.require_jail,
-                clients: self.daemon.connections().count() as u64,
+                clients: self.daemon.connections.count() as u64,
                 cost_mode: mode,
                 budgets: mode.budgets(),
                 registry: RegistryFacts {
                     path: config.registry.to_string_lossy().into_owned(),
                     error: self.daemon.registry_error(),
                 },
-                trail_error: match &self.daemon.chain().recorder {
+                trail_error: match &self.daemon.chain.recorder {
                     Recorder::Trail(trail) => trail.status().failing,
                     Recorder::Off => None,
                 },
@@ -76,7 +76,7 @@ impl CallerFacts {
 
     /// What is offered of external servers.
     pub(super) fn offered(&self) -> Offered {
-        let host = self.daemon.host();
+        let host = &self.daemon.host;
         let sees = |id: &str| self.rights.sees_any(id);
         let tools = self
             .table
@@ -118,7 +118,7 @@ impl CallerFacts {
     }
 
     fn servers(&self) -> Vec<ServerFacts> {
-        let servers = self.daemon.host().servers();
+        let servers = self.daemon.host.servers();
         let seen = |server: &&Arc<Server>| self.rights.sees_any(&server.id);
         let processes = Processes::look();
         let viewer = self.viewer();
@@ -130,14 +130,14 @@ impl CallerFacts {
     }
 
     fn approvals_waiting(&self) -> u64 {
-        let waiting = self.daemon.chain().approvals.list();
+        let waiting = self.daemon.chain.approvals.list();
         let own = self.client.caller.uid;
         let counts = |uid: u32| self.rights.operator || uid == own;
         waiting.iter().filter(|pending| counts(pending.uid)).count() as u64
     }
 
     fn collisions(&self) -> Vec<String> {
-        let servers = self.daemon.host().servers();
+        let servers = self.daemon.host.servers();
         // As with look-alikes: no more than the caller may see of what is offered, and nothing of what pins block.
         let seen = |taken: &&Taken| {
             let blocked = match &taken.tool {

@@ -120,7 +120,7 @@ fn open(daemon: &Daemon, call: &Call, id: &str, full: bool) -> Result<(Arc<Serve
         answer: RpcError::invalid_params(message).into(),
         failed: true,
     };
-    let servers = daemon.host().servers();
+    let servers = daemon.host.servers();
     let Some(server) = servers.get(id) else {
         return Err(wrong(format!(
             "there is no server \"{}\": colibri-mcp servers shows those there are",
@@ -133,7 +133,7 @@ fn open(daemon: &Daemon, call: &Call, id: &str, full: bool) -> Result<(Arc<Serve
         ("connection", Detail::Number(call.client.connection)),
         ("full", Detail::Flag(full)),
     ];
-    let recorded = daemon.chain().recorder.event("tap", &details);
+    let recorded = daemon.chain.recorder.event("tap", &details);
     recorded.map_err(|error| Outcome::Failed(Failure::new(Code::TrailUnavailable, error.to_string())))?;
     match server.taps.open() {
         Some(tap) => Ok((server.clone(), tap)),
@@ -169,7 +169,7 @@ impl Stream {
     fn begin(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>) -> Stream {
         let (client, id) = (call.client.clone(), Box::<str>::from(call.id_text()));
         let parked = Parked::park(chain, call);
-        daemon.connections().park(&client, &parked);
+        daemon.connections.park(&client, &parked);
         Stream {
             daemon: daemon.clone(),
             chain: chain.clone(),
@@ -225,7 +225,7 @@ async fn frames(stream: Stream, tap: Tap, mut describer: Describer) {
             return stream.end(why);
         }
         let Batch { frames, dropped, ended } = batch;
-        let redactor = stream.daemon.host().redactor();
+        let redactor = stream.daemon.host.redactor();
         // A long frame takes a while to be looked through: not on a thread that serves clients.
         let described = tokio::task::spawn_blocking(move || {
             let lines: Vec<_> = frames

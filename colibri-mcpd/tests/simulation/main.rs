@@ -328,13 +328,13 @@ async fn simulate(seed: u64) -> Arc<World> {
 }
 
 fn nobody_left(world: &World, daemon: &Daemon) {
-    if daemon.connections().count() > 0 {
+    if daemon.connections.count() > 0 {
         world.fail(
             "the daemon",
-            &format!("{} clients are left", daemon.connections().count()),
+            &format!("{} clients are left", daemon.connections.count()),
         );
     }
-    for (id, server) in daemon.host().servers().iter() {
+    for (id, server) in daemon.host.servers().iter() {
         for (_, session) in server.sessions() {
             if session.in_flight() > 0 {
                 world.fail(id, &format!("{} calls are in flight for nobody", session.in_flight()));
