@@ -149,7 +149,10 @@ impl Host {
         let _one_at_a_time = self.rebuilding.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let before = self.table.load_full();
         let servers = self.servers.load_full();
-        let seen: Vec<_> = servers.values().filter(|server| server.catalogue().seen).collect();
+        let seen: Vec<_> = servers
+            .values()
+            .filter(|server| server.offer.catalogue().seen)
+            .collect();
         let table = Table::build(&servers, &before);
         let collisions = table.collisions.iter().filter(|new| !before.collisions.contains(new));
         let look_alikes = table.look_alikes.iter().filter(|new| !before.look_alikes.contains(new));
@@ -166,7 +169,7 @@ impl Host {
         let same = table.offered().map(Arc::as_ptr).eq(before.offered().map(Arc::as_ptr));
         self.table.store(Arc::new(table));
         for server in seen {
-            server.set_offered();
+            server.offer.set_in_table();
         }
         if !same {
             self.changed.send_modify(|generation| *generation += 1);
@@ -193,7 +196,7 @@ impl Host {
         for (until, server) in awaited {
             loop {
                 let seen = self.seen.notified();
-                if server.is_offered() || !server.is_starting() || timeout_at(until, seen).await.is_err() {
+                if server.offer.is_in_table() || !server.is_starting() || timeout_at(until, seen).await.is_err() {
                     break;
                 }
             }
@@ -205,7 +208,7 @@ impl Host {
         for server in servers {
             loop {
                 let seen = self.seen.notified();
-                if server.is_offered() || !server.is_starting() {
+                if server.offer.is_in_table() || !server.is_starting() {
                     break;
                 }
                 seen.await;
@@ -215,7 +218,7 @@ impl Host {
 
     /// The servers whose tools are not known.
     pub fn unseen(&self) -> Vec<Arc<Server>> {
-        let unseen = |server: &&Arc<Server>| !server.is_offered();
+        let unseen = |server: &&Arc<Server>| !server.offer.is_in_table();
         self.servers.load().values().filter(unseen).cloned().collect()
     }
 

@@ -85,13 +85,13 @@ impl Host {
             Wanted::Origin(id, name) => (servers.get(id), name.as_str()),
         };
         let place = match (named, &wanted) {
-            (Some(server), _) if visible(&server) && !server.is_offered() => {
+            (Some(server), _) if visible(&server) && !server.offer.is_in_table() => {
                 Some(Place::At(server.clone(), name.to_owned()))
             }
             (None, Wanted::Exposed(_)) => {
                 let bare = servers
                     .values()
-                    .filter(|server| !server.entry.prefix && !server.is_offered());
+                    .filter(|server| !server.entry.prefix && !server.offer.is_in_table());
                 let bare: Vec<_> = bare.filter(visible).cloned().collect();
                 (!bare.is_empty()).then_some(Place::Among(bare))
             }

@@ -31,7 +31,10 @@ const MAX_TOLD: usize = 50;
 impl Table {
     /// The tools of these servers. Tools that have not changed since `before` keep what was made for them.
     pub fn build(servers: &BTreeMap<String, Arc<Server>>, before: &Table) -> Table {
-        let definitions: Vec<_> = servers.values().map(|server| (server, server.definitions())).collect();
+        let definitions: Vec<_> = servers
+            .values()
+            .map(|server| (server, server.offer.definitions()))
+            .collect();
         let own_names: BTreeMap<String, Vec<String>> = definitions
             .iter()
             .map(|(server, (catalogue, _))| {

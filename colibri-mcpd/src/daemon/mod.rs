@@ -119,7 +119,7 @@ impl Daemon {
             .iter()
             .filter(|(id, _)| rights.sees_any(id))
             .filter_map(|(id, server)| {
-                let (catalogue, judgement) = server.definitions();
+                let (catalogue, judgement) = server.offer.definitions();
                 let text = catalogue.instructions.clone()?;
                 judgement.instructions.is_approved().then_some((id, text))
             })
@@ -163,7 +163,7 @@ impl Daemon {
         let uid = call.client.caller.uid;
         let viewer = Viewer::User(uid);
         let standing = servers.values().filter(|_| external).map(|server| {
-            let catalogue = server.catalogue();
+            let catalogue = server.offer.catalogue();
             (server.state(viewer).0, catalogue.version, catalogue.ttl_ms)
         });
         let asked = Asked {

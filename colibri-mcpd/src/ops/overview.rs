@@ -26,7 +26,7 @@ pub(super) fn of(daemon: &Daemon, operator: Option<u32>, tail: u64) -> Overview 
     for server in daemon.host.servers().values() {
         let (state, reason, since) = server.state(Viewer::Operator(operator));
         let sessions = server.sessions();
-        let (catalogue, judgement) = server.definitions();
+        let (catalogue, judgement) = server.offer.definitions();
         servers.push(OverviewServer {
             id: server.id.to_string(),
             state: Some(state),

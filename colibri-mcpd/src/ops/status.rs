@@ -143,7 +143,7 @@ impl CallerFacts {
             let blocked = match &taken.tool {
                 None => self.rights.sees_any(&taken.server),
                 Some(tool) => {
-                    let approved = |server: &Arc<Server>| server.definitions().1.tool(tool).is_approved();
+                    let approved = |server: &Arc<Server>| server.offer.definitions().1.tool(tool).is_approved();
                     self.rights.sees(&taken.server, tool) && servers.get(&*taken.server).is_some_and(approved)
                 }
             };
@@ -182,7 +182,7 @@ fn milliseconds(time: SystemTime) -> u64 {
 
 fn server_facts(server: &Server, viewer: Viewer, all: &Processes) -> ServerFacts {
     let (state, reason, since) = server.state(viewer);
-    let (catalogue, judgement) = server.definitions();
+    let (catalogue, judgement) = server.offer.definitions();
     let jail = match &server.entry.transport {
         Transport::Stdio(command) => command.jail.as_ref(),
         Transport::Http { .. } => None,

@@ -26,7 +26,7 @@ const MAX_NOTES: u32 = 50;
 const BETWEEN_NOTES: Duration = Duration::from_secs(60);
 
 /// What one server offers.
-pub(super) struct Offer {
+pub(crate) struct Offer {
     server: Arc<str>,
     executable: String,
     /// SHA-256 of the server's entry as it is written now.
@@ -83,23 +83,23 @@ impl Offer {
     }
 
     /// What the server said of its tools.
-    pub(super) fn catalogue(&self) -> Arc<Catalogue> {
+    pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
         self.inner().catalogue.clone()
     }
 
     /// What it said of its tools, and how that stands to the pins.
-    pub(super) fn definitions(&self) -> (Arc<Catalogue>, Arc<Judgement>) {
+    pub(crate) fn definitions(&self) -> (Arc<Catalogue>, Arc<Judgement>) {
         let inner = self.inner();
         (inner.catalogue.clone(), inner.judgement.clone())
     }
 
     /// Whether its tools are known, and in the table.
-    pub(super) fn is_in_table(&self) -> bool {
+    pub(crate) fn is_in_table(&self) -> bool {
         self.in_table.load(Ordering::Acquire)
     }
 
     /// They are in the table now.
-    pub(super) fn set_in_table(&self) {
+    pub(crate) fn set_in_table(&self) {
         self.in_table.store(true, Ordering::Release);
     }
 

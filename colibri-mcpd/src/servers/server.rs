@@ -22,7 +22,7 @@ use super::retry::{self, Discovery};
 use super::slots::{Opened, Slot, Slots};
 use super::state::{ProcessKey, State, Viewer};
 use super::tap::Taps;
-use crate::policy::{Caller, Contract, Judgement, Rules};
+use crate::policy::{Caller, Contract, Rules};
 use crate::relay::{Call, CallMetrics, Outcome};
 use colibri_protocol::{Code, Failure, Method, Version};
 
@@ -50,7 +50,8 @@ pub struct Server {
     /// Who watches what it and the daemon say to each other.
     pub taps: Arc<Taps>,
     context: Arc<Context>,
-    offer: Arc<Offer>,
+    /// What it offers.
+    pub(crate) offer: Arc<Offer>,
     /// SHA-256 of its entry as it is written now, which may be otherwise than when the entry was first read.
     digest: Arc<ArcSwap<String>>,
     /// Starts that wait for their turn.
@@ -119,26 +120,6 @@ impl Server {
     pub fn key(&self, caller: &Caller, connection: u64) -> ProcessKey {
         let number = || self.calls.fetch_add(1, Ordering::Relaxed);
         ProcessKey::of(self.isolation, caller.uid, connection, number)
-    }
-
-    /// What it said of its tools.
-    pub fn catalogue(&self) -> Arc<Catalogue> {
-        self.offer.catalogue()
-    }
-
-    /// What it said of its tools, and how that stands to the pins.
-    pub fn definitions(&self) -> (Arc<Catalogue>, Arc<Judgement>) {
-        self.offer.definitions()
-    }
-
-    /// Whether its tools are known, and in the table.
-    pub fn is_offered(&self) -> bool {
-        self.offer.is_in_table()
-    }
-
-    /// What it said of its tools is in the table.
-    pub fn set_offered(&self) {
-        self.offer.set_in_table();
     }
 
     /// Judges again what it and its processes said: other definitions are approved than before. Takes a while: not to
@@ -400,7 +381,7 @@ impl Server {
     /// Starts a process so that its tools become known, unless one is being started, or starting it failed not long ago.
     /// Until when it is worth waiting for: the first time alone.
     pub fn discover(self: &Arc<Self>, caller: &Caller, connection: u64) -> Option<Instant> {
-        if self.is_offered() {
+        if self.offer.is_in_table() {
             return None;
         }
         let mut inner = self.inner();
@@ -482,7 +463,7 @@ impl Server {
             return Err(call);
         }
         // A process asked later says what is approved: this one has fallen behind, and the next call is not for it.
-        if self.definitions().1.tool(tool).is_approved() {
+        if self.offer.definitions().1.tool(tool).is_approved() {
             session.drain();
         }
         self.context.chain.finish(vec![(call, Outcome::Failed(failure))]);
