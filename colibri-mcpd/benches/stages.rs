@@ -163,7 +163,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         chain: chain.clone(),
         budget: budget.clone(),
         max_frame: 16 << 20,
-        secrets: Secrets::beside(&directory.path().join("external-mcp.json")),
+        secrets: Arc::new(Secrets::beside(&directory.path().join("external-mcp.json"))),
         registry: "bench".to_owned(),
         call_timeout: Duration::from_secs(30),
         pins: None,

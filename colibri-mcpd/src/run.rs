@@ -209,7 +209,7 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
         chain: chain.clone(),
         budget: budget.clone(),
         max_frame: config.max_frame,
-        secrets: Secrets::beside(&config.registry),
+        secrets: Arc::new(Secrets::beside(&config.registry)),
         registry: config.registry.display().to_string(),
         call_timeout: config.call_timeout,
         pins: Some(Arc::new(pins)),

@@ -30,7 +30,7 @@ pub struct Parts {
     /// The most bytes of one message.
     pub max_frame: usize,
     /// The secrets of host servers.
-    pub secrets: Secrets,
+    pub secrets: Arc<Secrets>,
     /// The registry's path, as refusals name it.
     pub registry: String,
     /// The call limit of entries that set none.
@@ -46,16 +46,7 @@ type Learned = Box<dyn Fn(bool) + Send + Sync>;
 
 /// What all servers have in common.
 pub struct Context {
-    pub(super) spawner: Arc<dyn Spawner>,
-    pub(super) chain: Arc<Chain>,
-    pub(super) budget: Arc<Budget>,
-    pub(super) max_frame: usize,
-    pub(super) secrets: Arc<Secrets>,
-    pub(super) registry: String,
-    store: Arc<Store>,
-    call_timeout: Duration,
-    pins: Option<Arc<Pins>>,
-    shares: Arc<Shares>,
+    pub(super) parts: Parts,
     processes: watch::Sender<usize>,
     /// A process is gone: who waits for a turn asks again. Waiters of `processes` are woken in no order.
     freed: Notify,
@@ -68,16 +59,7 @@ impl Context {
     /// What is made of these.
     pub fn new(parts: Parts) -> Arc<Context> {
         Arc::new(Context {
-            spawner: parts.spawner,
-            chain: parts.chain,
-            budget: parts.budget,
-            max_frame: parts.max_frame,
-            secrets: Arc::new(parts.secrets),
-            registry: parts.registry,
-            store: parts.store,
-            call_timeout: parts.call_timeout,
-            pins: parts.pins,
-            shares: parts.shares,
+            parts,
             processes: watch::Sender::new(0),
             freed: Notify::new(),
             next_process: AtomicU64::new(1),
@@ -100,17 +82,17 @@ impl Context {
 
     /// What definitions are judged by.
     pub fn pins(&self) -> Option<&Pins> {
-        self.pins.as_deref()
+        self.parts.pins.as_deref()
     }
 
     /// What each user has taken of what all have in common.
     pub fn shares(&self) -> &Arc<Shares> {
-        &self.shares
+        &self.parts.shares
     }
 
     /// How what a server says stands to its pins. What was never said is nothing.
     pub(super) fn judge(&self, id: &str, said: &Catalogue) -> Judgement {
-        match &self.pins {
+        match &self.parts.pins {
             Some(pins) if said.seen => {
                 let tools = said.tools.iter().map(|tool| (&*tool.name, &*tool.raw));
                 pins.judge(id, said.instructions.as_deref(), tools)
@@ -150,7 +132,7 @@ impl Context {
 
     /// Keeps what a server said for the next start of the daemon.
     pub(super) fn remember(&self, id: &Arc<str>, digest: &Arc<String>, executable: &str, catalogue: &Arc<Catalogue>) {
-        let (store, catalogue, id) = (self.store.clone(), catalogue.clone(), id.clone());
+        let (store, catalogue, id) = (self.parts.store.clone(), catalogue.clone(), id.clone());
         let (digest, executable) = (digest.clone(), executable.to_owned());
         tokio::task::spawn_blocking(move || {
             if let Err(error) = catalogue.keep(&store, &id, &digest, &executable) {
@@ -161,7 +143,7 @@ impl Context {
 
     /// What a server with this entry and executable said when it last ran.
     pub fn recall(&self, id: &str, entry: &Entry, executable: &str) -> Option<Arc<Catalogue>> {
-        match Catalogue::kept(&self.store, id, &entry.digest, executable) {
+        match Catalogue::kept(&self.parts.store, id, &entry.digest, executable) {
             Ok(catalogue) => catalogue.map(Arc::new),
             Err(error) => {
                 warn!(server = id, "what it offered could not be read: {error}");
@@ -174,7 +156,7 @@ impl Context {
     pub(super) fn limits(&self, entry: &Entry) -> Limits {
         Limits {
             start: entry.limits.start.unwrap_or(Duration::from_secs(30)),
-            call: entry.limits.call.unwrap_or(self.call_timeout),
+            call: entry.limits.call.unwrap_or(self.parts.call_timeout),
             idle: entry.limits.idle.unwrap_or(Duration::from_secs(300)),
             total: entry.limits.total.unwrap_or(Duration::from_secs(3600)),
             result: entry.result_limit,
@@ -183,11 +165,11 @@ impl Context {
 
     /// What takes the values of secrets out of text.
     pub fn redactor(&self) -> Arc<Redactor> {
-        self.secrets.redactor()
+        self.parts.secrets.redactor()
     }
 
     /// The text without the values of secrets.
     pub(super) fn redact(&self, text: &str) -> String {
-        self.secrets.redactor().redact(text).into_owned()
+        self.parts.secrets.redactor().redact(text).into_owned()
     }
 }

@@ -152,23 +152,23 @@ impl Launch {
     /// Why there is none.
     pub(super) async fn process(&self, version: Version) -> Result<Opening, NotStarted> {
         let spawned = self.spawned().await?;
-        let outbox = Outbox::new(instance::MOST_UNREAD, self.context.budget.clone());
+        let outbox = Outbox::new(instance::MOST_UNREAD, self.context.parts.budget.clone());
         let of = instance::Owner {
             server: self.server.clone(),
             limits: self.limits,
             taps: self.taps.clone(),
-            secrets: self.context.secrets.clone(),
+            secrets: self.context.parts.secrets.clone(),
             allowance: self.allowance.clone(),
             metrics: self.metrics.clone(),
         };
         let number = self.context.next_process();
-        let chain = self.context.chain.clone();
+        let chain = self.context.parts.chain.clone();
         let session = Session::new(of, number, &*spawned.process, version, outbox, chain);
         self.context.process_started();
         tokio::spawn(
             session
                 .clone()
-                .run(spawned, self.context.max_frame, self.keeper.clone()),
+                .run(spawned, self.context.parts.max_frame, self.keeper.clone()),
         );
         Ok(Opening { session, kept: false })
     }
@@ -177,7 +177,7 @@ impl Launch {
     async fn spawned(&self) -> Result<Spawned, NotStarted> {
         let waits_for = |why: Option<String>| *lock(&self.waits_for) = why;
         if self.queue.waiting.load(Ordering::Acquire) == 0 {
-            match self.context.spawner.spawn(self.launch_spec()?).await {
+            match self.context.parts.spawner.spawn(self.launch_spec()?).await {
                 Err(error) if error.is_limit() => waits_for(Some(error.to_string())),
                 other => return other.map_err(|error| self.not_started(&error)),
             }
@@ -187,7 +187,7 @@ impl Launch {
         let _waiting = Waiting::new(&self.queue);
         let _turn = self.queue.turn.lock().await;
         loop {
-            match self.context.spawner.spawn(self.launch_spec()?).await {
+            match self.context.parts.spawner.spawn(self.launch_spec()?).await {
                 Err(error) if error.is_limit() => waits_for(Some(error.to_string())),
                 other => {
                     waits_for(None);
@@ -225,7 +225,7 @@ impl Launch {
                 digest: self.digest.load().to_string(),
             }));
         }
-        let environment = match self.context.secrets.resolve(&command.env) {
+        let environment = match self.context.parts.secrets.resolve(&command.env) {
             Ok(environment) => environment,
             Err(error) => return refuse(&error.to_string()),
         };

@@ -263,7 +263,7 @@ fn note_blocked(context: &Context, id: &str, (tools, instructions): (Vec<&str>, 
         ("names", Detail::Text(&names)),
         ("instructions", Detail::Flag(instructions)),
     ];
-    if let Err(error) = context.chain.recorder.event("pins-blocked", &details) {
+    if let Err(error) = context.parts.chain.recorder.event("pins-blocked", &details) {
         tracing::error!("what was blocked was not recorded: {error}");
     }
 }

@@ -85,7 +85,7 @@ impl Server {
             Err(why) => (None, Some(why)),
         };
         Server {
-            rules: Rules::new(&entry.tools, &context.registry, &id),
+            rules: Rules::new(&entry.tools, &context.parts.registry, &id),
             contract,
             limits: context.limits(&entry),
             isolation: loaded.isolation(),
@@ -466,7 +466,7 @@ impl Server {
         if self.offer.definitions().1.tool(tool).is_approved() {
             session.drain();
         }
-        self.context.chain.finish(vec![(call, Outcome::Failed(failure))]);
+        self.context.parts.chain.finish(vec![(call, Outcome::Failed(failure))]);
         Ok(())
     }
 
@@ -485,7 +485,7 @@ impl Server {
         mut call: Box<Call>,
         then: impl Fn(&Arc<Session>, Box<Call>) -> Result<(), Box<Call>>,
     ) {
-        let chain = &self.context.chain;
+        let chain = &self.context.parts.chain;
         loop {
             if call.client.is_cancelled(&call.id) {
                 return chain.finish(vec![(call, Outcome::Cancelled)]);
@@ -557,9 +557,9 @@ impl Keeper for Supervision {
         let context = &self.server.context;
         let again = call.target.is_idempotent() && call.attempt < self.server.entry.attempts;
         if !again || !call.client.unsent(&call.id) {
-            return context.chain.finish(vec![(call, Outcome::Failed(failure))]);
+            return context.parts.chain.finish(vec![(call, Outcome::Failed(failure))]);
         }
-        context.chain.retry(&mut call, &failure);
+        context.parts.chain.retry(&mut call, &failure);
         let (server, key) = (self.server.clone(), self.key);
         tokio::spawn(async move {
             tokio::time::sleep(retry::wait_after(call.attempt - 1, server.context.next_retry())).await;

@@ -235,7 +235,7 @@ async fn simulate(seed: u64) -> Arc<World> {
         chain: chain.clone(),
         budget: budget.clone(),
         max_frame: 1 << 20,
-        secrets: Secrets::beside(Path::new("/simulated/external-mcp.json")),
+        secrets: Arc::new(Secrets::beside(Path::new("/simulated/external-mcp.json"))),
         registry: "/simulated/external-mcp.json".to_owned(),
         call_timeout: Duration::from_secs(30),
         // Pins wait for the disk, on a thread of their own.
