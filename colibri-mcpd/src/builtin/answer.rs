@@ -7,7 +7,7 @@ use colibri_api::{
     Status, Task, TaskStatus, Tasks, UnseenServer,
 };
 use colibri_protocol::{Answer, Code, Failure, Method, Version};
-use colibri_text::{brief, visible};
+use colibri_text::{brief, counted, visible};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use std::borrow::Cow;
@@ -390,16 +390,6 @@ fn budgets(mode: CostMode) -> String {
         budgets.session_bytes,
         budgets.uncompacted_turns
     )
-}
-
-/// `1 client`, `2 clients`, `3 processes`.
-fn counted(number: u64, noun: &str) -> String {
-    let plural = match (number, noun.ends_with('s')) {
-        (1, _) => "",
-        (_, true) => "es",
-        (_, false) => "s",
-    };
-    format!("{number} {noun}{plural}")
 }
 
 /// `3 d 4 h`, `4 h 5 min`, `5 min 6 s`, `6 s`.

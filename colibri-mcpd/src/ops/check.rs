@@ -104,10 +104,7 @@ fn counted(registry: &Loaded) -> String {
     let is_blocked = |server: &&Server| server.refusal.is_some() || server.contract().is_err();
     let enabled = registry.servers.values().filter(|server| !server.entry.disabled);
     let blocked = enabled.filter(is_blocked).count();
-    let mut text = match registry.servers.len() {
-        1 => "1 server".to_owned(),
-        count => format!("{count} servers"),
-    };
+    let mut text = colibri_text::counted(registry.servers.len() as u64, "server");
     for (count, what) in [(disabled, "disabled"), (blocked, "blocked")] {
         if count > 0 {
             text += &format!(", {count} of them {what}");

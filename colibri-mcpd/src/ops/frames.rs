@@ -4,13 +4,13 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
 
 use colibri_api::{Direction, TapClient, TapFrame};
 use colibri_text::{is_hidden, json_escape};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
+use super::status::milliseconds;
 use crate::policy::sounds_secret;
 use crate::servers::secrets::{REDACTED, Redactor};
 use crate::servers::tap::{Asker, Seen};
@@ -127,10 +127,7 @@ impl Describer {
         let (frame, cut) = limited(&redactor.redact(&hidden), self.most);
         let described = TapFrame {
             tap: self.tap.clone(),
-            time: seen
-                .time
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |since| since.as_millis() as u64),
+            time: milliseconds(seen.time),
             direction: seen.direction,
             process: seen.process,
             pid: seen.pid,

@@ -1,9 +1,10 @@
 //! The state of everything at one time, for operators: what `colibri-mcp top` shows.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use colibri_api::{CallCounts, Overview, OverviewServer, TrailFacts, TrailRow};
 
+use super::status::milliseconds;
 use super::sys;
 use crate::daemon::Daemon;
 use crate::policy::Gate;
@@ -57,12 +58,6 @@ pub(super) fn of(daemon: &Daemon, operator: Option<u32>, tail: u64) -> Overview 
         approvals: daemon.chain.approvals.list(),
         trail: trail_of(daemon, tail),
     }
-}
-
-fn milliseconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH)
-        .map_or(Duration::ZERO, |since| since)
-        .as_millis() as u64
 }
 
 fn counted(counted: &Counted) -> CallCounts {

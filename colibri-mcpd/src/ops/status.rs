@@ -175,7 +175,8 @@ impl CallerFacts {
     }
 }
 
-fn milliseconds(time: SystemTime) -> u64 {
+/// Since the epoch.
+pub(super) fn milliseconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_millis() as u64)
 }

@@ -8,6 +8,7 @@ use nix::unistd::User;
 use serde_json::Value;
 
 use crate::failure::Failure;
+pub(crate) use colibri_text::counted;
 use colibri_text::visible;
 
 /// Columns of a table when nothing says how wide the terminal is.
@@ -115,16 +116,6 @@ pub(crate) fn details(details: &BTreeMap<String, Value>) -> String {
     details.iter().map(one).collect()
 }
 
-/// `1 server`, `2 servers`.
-pub(crate) fn counted(number: u64, what: &str) -> String {
-    let ending = match (number, what.ends_with('s')) {
-        (1, _) => "",
-        (_, true) => "es",
-        (_, false) => "s",
-    };
-    format!("{number} {what}{ending}")
-}
-
 /// What stands for text that was cut off. Not every terminal has the usual character.
 pub(crate) fn mark() -> &'static str {
     mark_in(|name| std::env::var(name).ok())
@@ -184,15 +175,6 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(!text.contains('\x1b'));
         assert!(text.starts_with(" NAME") || text.starts_with("NAME"), "{text}");
-    }
-
-    #[test]
-    fn one_is_no_plural() {
-        assert_eq!(counted(1, "server"), "1 server");
-        assert_eq!(
-            (counted(0, "call"), counted(2, "process")),
-            ("0 calls".to_owned(), "2 processes".to_owned())
-        );
     }
 
     #[test]

@@ -5,11 +5,13 @@
 //! which some of them are ordinary writing ([`first_hidden`]), and the escapes that show them: `\u{…}` in text
 //! ([`visible`]), `\u…` in JSON ([`json`], [`push_json_string`]), `\x…` where only printable ASCII may stand ([`ascii`]).
 
+mod count;
 mod escape;
 mod hex;
 mod hidden;
 mod ordinary;
 
+pub use count::counted;
 pub use escape::{ascii, ascii_bytes, brief, json, json_escape, push_json_string, visible, visible_lines};
 pub use hex::{hex, hex_into, push_hex, unhex, unhex_into};
 pub use hidden::is_hidden;
