@@ -2,7 +2,7 @@
 
 use nix::unistd::{Group, User};
 
-use super::fact::Outcome;
+use super::fact::{Amiss, Outcome};
 
 /// The daemon's user and group.
 pub(super) const DAEMON: &str = "colibri";
@@ -71,16 +71,15 @@ pub(super) fn daemon_group() -> Result<String, String> {
 }
 
 pub(super) fn people() -> Outcome {
-    let group = match group(PEOPLE) {
-        Ok(group) => group,
-        Err(wrong) => return Outcome::Bad(wrong),
-    };
+    let group = group(PEOPLE)?;
     let members = members(&group);
     if members.iter().any(|name| name == DAEMON) {
-        return Outcome::Bad(format!("{DAEMON} is in {PEOPLE}: hosted servers could open the socket"));
+        return Err(Amiss::Bad(format!(
+            "{DAEMON} is in {PEOPLE}: hosted servers could open the socket"
+        )));
     }
     if members.is_empty() {
-        return Outcome::Note("nobody is in it: only root can use the daemon".to_owned());
+        return Err(Amiss::Note("nobody is in it: only root can use the daemon".to_owned()));
     }
-    Outcome::Good(members.join(", "))
+    Ok(members.join(", "))
 }

@@ -8,67 +8,56 @@ use colibri_jail_helper::policy::Policy;
 use colibri_registry::{Command, Jail, Registry};
 
 use super::accounts::DAEMON;
-use super::fact::{Host, Outcome};
+use super::fact::{Amiss, Host, Outcome};
 use super::ownership::{Wanted, is_as, is_roots_alone};
 use super::system::{kernel, mount_points, run};
 use crate::terminal::counted;
 
-fn read_registry(host: &Host) -> Result<Registry, Outcome> {
+fn read_registry(host: &Host) -> Result<Registry, Amiss> {
     let path = host.registry.display();
     let bytes = std::fs::read(&host.registry).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Outcome::Note(format!("there is no {path}: no external servers")),
-        std::io::ErrorKind::PermissionDenied => {
-            Outcome::Skipped(format!("{path}: only root and the daemon can read it"))
-        }
-        _ => Outcome::Bad(format!("{path}: {error}")),
+        std::io::ErrorKind::NotFound => Amiss::Note(format!("there is no {path}: no external servers")),
+        std::io::ErrorKind::PermissionDenied => Amiss::Skipped(format!("{path}: only root and the daemon can read it")),
+        _ => Amiss::Bad(format!("{path}: {error}")),
     })?;
-    Registry::parse(&bytes, &path.to_string()).map_err(|error| Outcome::Bad(error.to_string()))
+    Registry::parse(&bytes, &path.to_string()).map_err(|error| Amiss::Bad(error.to_string()))
 }
 
 pub(super) fn registry(host: &Host) -> Outcome {
-    if host.registry.exists()
-        && let Err(wrong) = is_roots_alone(&host.registry)
-    {
-        return Outcome::Bad(wrong);
+    if host.registry.exists() {
+        is_roots_alone(&host.registry)?;
     }
-    match read_registry(host) {
-        Ok(registry) => Outcome::Good(format!(
-            "{}: {}",
-            host.registry.display(),
-            counted(registry.servers.len() as u64, "server")
-        )),
-        Err(outcome) => outcome,
-    }
+    let servers = counted(read_registry(host)?.servers.len() as u64, "server");
+    Ok(format!("{}: {servers}", host.registry.display()))
 }
 
 pub(super) fn policy(host: &Host) -> Outcome {
     let path = host
         .registry
         .with_file_name(Path::new(POLICY).file_name().unwrap_or_default());
-    let jailed = read_registry(host).is_ok_and(|registry| jails(&registry).next().is_some());
     if !path.exists() {
         let missing = format!("there is no {}", path.display());
-        return if jailed {
-            Outcome::Bad(missing)
+        let jailed = read_registry(host).is_ok_and(|registry| jails(&registry).next().is_some());
+        return Err(if jailed {
+            Amiss::Bad(missing)
         } else {
-            Outcome::Note(missing)
-        };
+            Amiss::Note(missing)
+        });
     }
-    if let Err(wrong) = is_roots_alone(&path) {
-        return Outcome::Bad(wrong);
+    is_roots_alone(&path)?;
+    let shown = path.display().to_string();
+    let bytes = std::fs::read(&path).map_err(|error| format!("{shown}: {error}"))?;
+    let policy = Policy::parse(&bytes, &shown).map_err(|error| error.to_string())?;
+    if policy.caller != DAEMON {
+        let caller = policy.caller;
+        return Err(Amiss::Note(format!(
+            "the caller is {caller}: the daemon must run as that user"
+        )));
     }
-    let read = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()));
-    match read.and_then(|bytes| Policy::parse(&bytes, &path.to_string_lossy()).map_err(|error| error.to_string())) {
-        Ok(policy) if policy.caller != DAEMON => Outcome::Note(format!(
-            "the caller is {}: the daemon must run as that user",
-            policy.caller
-        )),
-        Ok(_) if path.metadata().is_ok_and(|facts| facts.mode() & 0o077 != 0) => {
-            Outcome::Note(format!("{} can be read by others than root", path.display()))
-        }
-        Ok(_) => Outcome::Good(path.display().to_string()),
-        Err(wrong) => Outcome::Bad(wrong),
+    if path.metadata().is_ok_and(|facts| facts.mode() & 0o077 != 0) {
+        return Err(Amiss::Note(format!("{shown} can be read by others than root")));
     }
+    Ok(shown)
 }
 
 pub(super) fn secrets(host: &Host) -> Result<String, String> {
@@ -129,10 +118,7 @@ fn each_jail(
     kind: &str,
     check: impl Fn(&str, &Command, &Jail) -> Option<Result<String, String>>,
 ) -> Outcome {
-    let registry = match read_registry(host) {
-        Ok(registry) => registry,
-        Err(outcome) => return outcome,
-    };
+    let registry = read_registry(host)?;
     let (mut good, mut bad) = (Vec::new(), Vec::new());
     for (id, command, jail) in jails(&registry) {
         match check(id, command, jail) {
@@ -142,9 +128,9 @@ fn each_jail(
         }
     }
     match (good.is_empty(), bad.is_empty()) {
-        (true, true) => Outcome::Skipped(format!("no entry has {kind} jail")),
-        (false, true) => Outcome::Good(good.join(", ")),
-        _ => Outcome::Bad(bad.join("; ")),
+        (true, true) => Err(Amiss::Skipped(format!("no entry has {kind} jail"))),
+        (false, true) => Ok(good.join(", ")),
+        _ => Err(Amiss::Bad(bad.join("; "))),
     }
 }
 
@@ -210,7 +196,7 @@ fn persistent_jail(name: &str, root_path: Option<&Path>) -> Result<(), String> {
 
 pub(super) fn resource_accounting(host: &Host) -> Outcome {
     if kernel("kern.racct.enable").as_deref() == Some("1") {
-        return Outcome::Good("kern.racct.enable is 1".to_owned());
+        return Ok("kern.racct.enable is 1".to_owned());
     }
     let asking: Vec<_> = read_registry(host)
         .map(|registry| {
@@ -221,12 +207,14 @@ pub(super) fn resource_accounting(host: &Host) -> Outcome {
         })
         .unwrap_or_default();
     if asking.is_empty() {
-        return Outcome::Note("off: limits hold for each process, not for a server as a whole".to_owned());
+        return Err(Amiss::Note(
+            "off: limits hold for each process, not for a server as a whole".to_owned(),
+        ));
     }
-    Outcome::Bad(format!(
+    Err(Amiss::Bad(format!(
         "off, and these entries ask for memory or processes: {}",
         asking.join(", ")
-    ))
+    )))
 }
 
 #[cfg(test)]
@@ -257,14 +245,14 @@ mod tests {
     fn a_registry_below_tmp_is_not_roots() {
         let (_etc, host) = Etc::with(r#"{"servers":{}}"#);
         assert!(
-            matches!(registry(&host), Outcome::Bad(wrong) if wrong.starts_with("/tmp ") || wrong.contains("writable"))
+            matches!(registry(&host), Err(Amiss::Bad(wrong)) if wrong.starts_with("/tmp ") || wrong.contains("writable"))
         );
     }
 
     #[test]
     fn a_wrong_registry_is_named_with_its_place() {
         let (_etc, host) = Etc::with(r#"{"servers":{"a":{"comand":"/x"}}}"#);
-        let Err(Outcome::Bad(wrong)) = read_registry(&host) else {
+        let Err(Amiss::Bad(wrong)) = read_registry(&host) else {
             panic!()
         };
         assert!(wrong.contains(":1:18:") && wrong.contains("command"), "{wrong}");
@@ -286,7 +274,7 @@ mod tests {
         )
         .unwrap();
         let outcome = each_root(&host, |command, root| roots::can_start(root, &command.program));
-        let Outcome::Bad(wrong) = outcome else {
+        let Err(Amiss::Bad(wrong)) = outcome else {
             panic!("{outcome:?}")
         };
         assert!(wrong.starts_with("a: /bin/a in ") && !wrong.contains("b:"), "{wrong}");

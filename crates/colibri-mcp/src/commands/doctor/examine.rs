@@ -4,7 +4,7 @@ use super::accounts::{daemon_group, daemon_user, people};
 use super::entries::{
     each_root, helper_check, persistent_jails, policy, registry, resource_accounting, root_is_complete, secrets,
 };
-use super::fact::{Fact, Found, Host, Outcome, Sight, found};
+use super::fact::{Amiss, Fact, Found, Host, Sight, found};
 use super::machine::{audit, can_make_jails, leftovers, modules};
 use super::ownership::is_roots_alone;
 use super::privilege::{contract, helper_mode, helper_mount, mdo_rule, reaches_root};
@@ -27,15 +27,15 @@ const TABLE: &[Fact] = &[
         name: "the system is FreeBSD",
         sight: Sight::Everywhere,
         check: |_| match cfg!(target_os = "freebsd") {
-            true => Outcome::Good(
-                kernel("kern.version")
-                    .unwrap_or_default()
-                    .lines()
-                    .next()
-                    .unwrap_or_default()
-                    .into(),
-            ),
-            false => Outcome::Note("jails need FreeBSD; elsewhere servers run on the host".to_owned()),
+            true => Ok(kernel("kern.version")
+                .unwrap_or_default()
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .into()),
+            false => Err(Amiss::Note(
+                "jails need FreeBSD; elsewhere servers run on the host".to_owned(),
+            )),
         },
         remedy: "install Colibri on a FreeBSD host to run servers in jails",
     },
@@ -48,7 +48,7 @@ const TABLE: &[Fact] = &[
     Fact {
         name: "the user of the daemon is there",
         sight: Sight::Everywhere,
-        check: |_| daemon_user().into(),
+        check: |_| Ok(daemon_user()?),
         remedy: on_freebsd(
             "install the package, or: pw groupadd colibri && pw useradd colibri -g colibri -d /nonexistent \
                  -s /usr/sbin/nologin",
@@ -58,7 +58,7 @@ const TABLE: &[Fact] = &[
     Fact {
         name: "the daemon's group has no other member",
         sight: Sight::Everywhere,
-        check: |_| daemon_group().into(),
+        check: |_| Ok(daemon_group()?),
         remedy: on_freebsd(
             "pw groupmod colibri -d NAME: whoever is in it may execute the helper and read the registry",
             NO_JAILS,
@@ -76,7 +76,7 @@ const TABLE: &[Fact] = &[
     Fact {
         name: "the daemon answers",
         sight: Sight::Everywhere,
-        check: |host| daemon_answers(host).into(),
+        check: |host| Ok(daemon_answers(host)?),
         remedy: on_freebsd(
             "service colibri_mcp start; and be a member of mcpusers, in a session that began after that",
             "start it: colibri-mcpd; or name its socket with --socket",
@@ -85,7 +85,7 @@ const TABLE: &[Fact] = &[
     Fact {
         name: "the socket is the daemon's and open to the people's group alone",
         sight: Sight::FreeBsdRoot,
-        check: |host| socket(host).into(),
+        check: |host| Ok(socket(host)?),
         remedy: "stop the service, remove the directory of the socket, start the service: it makes it as it must be",
     },
     Fact {
@@ -101,9 +101,8 @@ const TABLE: &[Fact] = &[
         name: "the helper is installed",
         sight: Sight::Everywhere,
         check: |host| {
-            is_roots_alone(&host.helper)
-                .map(|()| host.helper.display().to_string())
-                .into()
+            is_roots_alone(&host.helper)?;
+            Ok(host.helper.display().to_string())
         },
         remedy: on_freebsd(
             "install the package; every directory above the helper must be root's and writable by root alone",
@@ -131,7 +130,7 @@ const TABLE: &[Fact] = &[
     Fact {
         name: "helper and this version speak of the same things",
         sight: Sight::Root,
-        check: |host| contract(host).into(),
+        check: |host| Ok(contract(host)?),
         remedy: on_freebsd(
             "install both from one package, then: service colibri_mcp restart",
             NO_JAILS,
@@ -171,7 +170,7 @@ const TABLE: &[Fact] = &[
     Fact {
         name: "secrets are root's alone",
         sight: Sight::Root,
-        check: |host| secrets(host).into(),
+        check: |host| Ok(secrets(host)?),
         remedy: on_freebsd(
             "chown root, chmod 0700 the directory secrets and 0400 each file in it",
             NO_JAILS,
@@ -180,7 +179,7 @@ const TABLE: &[Fact] = &[
     Fact {
         name: "the helper would start every jailed server",
         sight: Sight::FreeBsdRoot,
-        check: |host| helper_check(host).into(),
+        check: |host| Ok(helper_check(host)?),
         remedy: "correct what the helper names: external-mcp.json(5), jail-policy.json(5)",
     },
     Fact {
@@ -210,7 +209,7 @@ const TABLE: &[Fact] = &[
     Fact {
         name: "file systems for jails are loaded, or can be",
         sight: Sight::FreeBsd,
-        check: |_| modules().into(),
+        check: |_| Ok(modules()?),
         remedy: "nullfs_load=\"YES\" and tmpfs_load=\"YES\" in /boot/loader.conf: nothing is loaded once securelevel is up",
     },
     Fact {
@@ -237,7 +236,7 @@ const TABLE: &[Fact] = &[
     Fact {
         name: "nothing is left of servers that have ended",
         sight: Sight::FreeBsdRoot,
-        check: |_| leftovers().into(),
+        check: |_| Ok(leftovers()?),
         remedy: "service colibri_mcp sweep",
     },
 ];

@@ -38,11 +38,12 @@ impl Host {
     }
 }
 
-/// What a check found, with what it saw.
+/// What a check saw: the fact holds, or what is amiss.
+pub(super) type Outcome = Result<String, Amiss>;
+
+/// Why a fact is not said to hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// The fact holds.
-    Good(String),
+pub(super) enum Amiss {
     /// It does not, and jailed servers do not run, or not safely.
     Bad(String),
     /// It does not, which limits something but stops nothing.
@@ -51,12 +52,9 @@ pub(super) enum Outcome {
     Skipped(String),
 }
 
-impl From<Result<String, String>> for Outcome {
-    fn from(result: Result<String, String>) -> Outcome {
-        match result {
-            Ok(seen) => Outcome::Good(seen),
-            Err(wrong) => Outcome::Bad(wrong),
-        }
+impl From<String> for Amiss {
+    fn from(wrong: String) -> Amiss {
+        Amiss::Bad(wrong)
     }
 }
 
@@ -98,17 +96,17 @@ pub(super) struct Found {
 pub(super) fn found(fact: &Fact, host: &Host) -> Found {
     let freebsd = cfg!(target_os = "freebsd");
     let outcome = match fact.sight {
-        Sight::FreeBsd | Sight::FreeBsdRoot if !freebsd => Outcome::Skipped("FreeBSD only".to_owned()),
-        Sight::Root | Sight::FreeBsdRoot if !host.as_root => {
-            Outcome::Skipped("only root can see this: colibri-mcp doctor --root".to_owned())
-        }
+        Sight::FreeBsd | Sight::FreeBsdRoot if !freebsd => Err(Amiss::Skipped("FreeBSD only".to_owned())),
+        Sight::Root | Sight::FreeBsdRoot if !host.as_root => Err(Amiss::Skipped(
+            "only root can see this: colibri-mcp doctor --root".to_owned(),
+        )),
         _ => (fact.check)(host),
     };
     let (word, seen, remedy) = match outcome {
-        Outcome::Good(seen) => ("good", seen, None),
-        Outcome::Bad(seen) => ("bad", seen, Some(fact.remedy)),
-        Outcome::Note(seen) => ("note", seen, Some(fact.remedy)),
-        Outcome::Skipped(why) => ("skipped", why, None),
+        Ok(seen) => ("good", seen, None),
+        Err(Amiss::Bad(seen)) => ("bad", seen, Some(fact.remedy)),
+        Err(Amiss::Note(seen)) => ("note", seen, Some(fact.remedy)),
+        Err(Amiss::Skipped(why)) => ("skipped", why, None),
     };
     Found {
         fact: fact.name,
@@ -138,17 +136,14 @@ mod tests {
     #[test]
     fn a_fact_that_does_not_hold_comes_with_its_remedy() {
         let bad = found(
-            &fact(Sight::Everywhere, |_| Outcome::Bad("clouds".into())),
+            &fact(Sight::Everywhere, |_| Err(Amiss::Bad("clouds".into()))),
             &host(false),
         );
         assert_eq!(
             (bad.outcome, bad.seen.as_str(), bad.remedy),
             ("bad", "clouds", Some("wait"))
         );
-        let good = found(
-            &fact(Sight::Everywhere, |_| Outcome::Good("it is".into())),
-            &host(false),
-        );
+        let good = found(&fact(Sight::Everywhere, |_| Ok("it is".into())), &host(false));
         assert_eq!((good.outcome, good.remedy), ("good", None));
     }
 

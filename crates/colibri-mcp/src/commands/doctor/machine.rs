@@ -6,7 +6,7 @@ use std::path::Path;
 use colibri_jail_helper::STATE_DIR;
 use nix::unistd::getuid;
 
-use super::fact::Outcome;
+use super::fact::{Amiss, Outcome};
 use super::system::{kernel, mount_points, run};
 
 pub(super) fn modules() -> Result<String, String> {
@@ -35,16 +35,21 @@ pub(super) fn modules() -> Result<String, String> {
 pub(super) fn can_make_jails() -> Outcome {
     let number = |name: &str| kernel(name).and_then(|value| value.parse::<i64>().ok()).unwrap_or(0);
     if number("security.jail.jailed") == 0 {
-        return Outcome::Good("this is no jail itself".to_owned());
+        return Ok("this is no jail itself".to_owned());
     }
     let (most, now) = (
         number("security.jail.children.max"),
         number("security.jail.children.cur"),
     );
     if now >= most {
-        return Outcome::Bad(format!("this is a jail with {now} children of at most {most}"));
+        return Err(Amiss::Bad(format!(
+            "this is a jail with {now} children of at most {most}"
+        )));
     }
-    Outcome::Note(format!("this is a jail, with {} more children at most", most - now))
+    Err(Amiss::Note(format!(
+        "this is a jail, with {} more children at most",
+        most - now
+    )))
 }
 
 pub(super) fn audit() -> Outcome {
@@ -54,10 +59,10 @@ pub(super) fn audit() -> Outcome {
         "/dev/log"
     };
     match Path::new(path).metadata() {
-        Ok(facts) if facts.file_type().is_socket() => Outcome::Good(path.to_owned()),
-        Ok(_) => Outcome::Bad(format!("{path} is no socket")),
-        Err(error) if cfg!(target_os = "freebsd") => Outcome::Bad(format!("{path}: {error}")),
-        Err(error) => Outcome::Note(format!("{path}: {error}")),
+        Ok(facts) if facts.file_type().is_socket() => Ok(path.to_owned()),
+        Ok(_) => Err(Amiss::Bad(format!("{path} is no socket"))),
+        Err(error) if cfg!(target_os = "freebsd") => Err(Amiss::Bad(format!("{path}: {error}"))),
+        Err(error) => Err(Amiss::Note(format!("{path}: {error}"))),
     }
 }
 

@@ -7,7 +7,7 @@ use colibri_jail_helper::CONTRACT;
 use nix::sys::statvfs::{FsFlags, statvfs};
 
 use super::accounts::{DAEMON, DAEMON_PROGRAM, user};
-use super::fact::{Host, Outcome};
+use super::fact::{Amiss, Host, Outcome};
 use super::ownership::{Wanted, is_as};
 use super::release::parse_release;
 use super::system::{kernel, run};
@@ -16,9 +16,9 @@ pub(super) fn helper_mode(host: &Host) -> Outcome {
     let bare = is_as(&host.helper, &wanted_helper(0o550));
     let setuid = is_as(&host.helper, &wanted_helper(0o4550));
     match (host.priv_mode, setuid, bare) {
-        (_, Ok(seen), _) => Outcome::Good(seen),
-        (PrivMode::Mdo | PrivMode::Sudo, _, Ok(seen)) => Outcome::Good(seen),
-        (_, Err(wrong), _) => Outcome::Bad(wrong),
+        (_, Ok(seen), _) => Ok(seen),
+        (PrivMode::Mdo | PrivMode::Sudo, _, Ok(seen)) => Ok(seen),
+        (_, Err(wrong), _) => Err(Amiss::Bad(wrong)),
     }
 }
 
@@ -33,12 +33,14 @@ fn wanted_helper(mode: u32) -> Wanted {
 pub(super) fn helper_mount(host: &Host) -> Outcome {
     let flags = match statvfs(&host.helper) {
         Ok(facts) => facts.flags(),
-        Err(error) => return Outcome::Skipped(format!("{}: {error}", host.helper.display())),
+        Err(error) => return Err(Amiss::Skipped(format!("{}: {error}", host.helper.display()))),
     };
     match (flags.contains(FsFlags::ST_NOSUID), host.priv_mode) {
-        (false, _) => Outcome::Good("not mounted nosuid".to_owned()),
-        (true, PrivMode::Helper) => Outcome::Bad("mounted nosuid: the set-user-ID bit does nothing".to_owned()),
-        (true, mode) => Outcome::Good(format!("mounted nosuid, which priv mode {mode} does not mind")),
+        (false, _) => Ok("not mounted nosuid".to_owned()),
+        (true, PrivMode::Helper) => Err(Amiss::Bad(
+            "mounted nosuid: the set-user-ID bit does nothing".to_owned(),
+        )),
+        (true, mode) => Ok(format!("mounted nosuid, which priv mode {mode} does not mind")),
     }
 }
 
@@ -66,46 +68,45 @@ pub(super) fn reaches_root(host: &Host) -> Outcome {
     match run(DAEMON_PROGRAM, &words) {
         // Root was reached, and found something wrong in the files (78), which is another fact; or told the daemon's user,
         // whom it knew, that the report is root's alone.
-        Ok(ran) if matches!(ran.status, Some(0 | 78)) || ran.err.contains("rule 'root'") => Outcome::Good(command),
-        Ok(ran) => Outcome::Bad(format!(
+        Ok(ran) if matches!(ran.status, Some(0 | 78)) || ran.err.contains("rule 'root'") => Ok(command),
+        Ok(ran) => Err(Amiss::Bad(format!(
             "{command} ended with {}: {}",
             ran.status.map_or("a signal".to_owned(), |status| status.to_string()),
             ran.err.lines().next().unwrap_or("no message")
-        )),
-        Err(wrong) => Outcome::Bad(wrong),
+        ))),
+        Err(wrong) => Err(Amiss::Bad(wrong)),
     }
 }
 
 pub(super) fn mdo_rule(host: &Host) -> Outcome {
     if host.priv_mode != PrivMode::Mdo {
-        return Outcome::Skipped(format!("priv mode is {}", host.priv_mode));
+        return Err(Amiss::Skipped(format!("priv mode is {}", host.priv_mode)));
     }
-    let uid = match user(DAEMON) {
-        Ok(user) => user.uid.as_raw(),
-        Err(wrong) => return Outcome::Bad(wrong),
-    };
+    let uid = user(DAEMON)?.uid.as_raw();
     if !Path::new("/usr/bin/mdo").exists() {
-        return Outcome::Bad("there is no /usr/bin/mdo: FreeBSD 14.2 or later has it".to_owned());
+        return Err(Amiss::Bad(
+            "there is no /usr/bin/mdo: FreeBSD 14.2 or later has it".to_owned(),
+        ));
     }
     match (
         kernel("security.mac.do.enabled").as_deref(),
         kernel("security.mac.do.rules"),
     ) {
-        (None, _) => Outcome::Bad("the module mac_do is not loaded".to_owned()),
-        (Some("0"), _) => Outcome::Bad("security.mac.do.enabled is 0".to_owned()),
+        (None, _) => Err(Amiss::Bad("the module mac_do is not loaded".to_owned())),
+        (Some("0"), _) => Err(Amiss::Bad("security.mac.do.enabled is 0".to_owned())),
         (_, rules) => {
             let rules = rules.unwrap_or_default();
             let major = parse_release(&kernel("kern.osrelease").unwrap_or_default()).map_or(15, |release| release.0);
             match has_rule(&rules, uid, major) {
-                true => Outcome::Good(rules),
-                false => Outcome::Bad(format!(
+                true => Ok(rules),
+                false => Err(Amiss::Bad(format!(
                     "no rule for uid {uid} in {rules:?}; in this release's grammar it is {}",
                     if major >= 15 {
                         format!("uid={uid}>uid=0")
                     } else {
                         format!("uid={uid}:0")
                     }
-                )),
+                ))),
             }
         }
     }

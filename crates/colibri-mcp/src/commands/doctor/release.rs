@@ -1,6 +1,6 @@
 //! Releases of FreeBSD, and what is known to be wrong with them.
 
-use super::fact::Outcome;
+use super::fact::{Amiss, Outcome};
 
 /// Advisories about jails: number, release, the patch level that has the correction. Only what bears on servers in jails
 /// as the helper makes them, or enters them.
@@ -15,10 +15,13 @@ const OLDEST: (u32, u32) = (14, 0);
 
 pub(super) fn advisories(release: &str) -> Outcome {
     let Some((major, minor, patch)) = parse_release(release) else {
-        return Outcome::Note(format!("release {release:?} is not understood"));
+        return Err(Amiss::Note(format!("release {release:?} is not understood")));
     };
     if (major, minor) < OLDEST {
-        return Outcome::Bad(format!("{release} is older than FreeBSD {}.{}", OLDEST.0, OLDEST.1));
+        return Err(Amiss::Bad(format!(
+            "{release} is older than FreeBSD {}.{}",
+            OLDEST.0, OLDEST.1
+        )));
     }
     // A release before the one an advisory names got no correction at all.
     let open: Vec<_> = ADVISORIES
@@ -30,9 +33,9 @@ pub(super) fn advisories(release: &str) -> Outcome {
         .map(|(name, ..)| *name)
         .collect();
     if open.is_empty() {
-        Outcome::Good(format!("{release}; this version knows advisories up to February 2026"))
+        Ok(format!("{release}; this version knows advisories up to February 2026"))
     } else {
-        Outcome::Bad(format!("{release} is open to {}", open.join(", ")))
+        Err(Amiss::Bad(format!("{release} is open to {}", open.join(", "))))
     }
 }
 
@@ -63,11 +66,11 @@ mod tests {
             ("15.1-RELEASE-p1", false),
             ("15.1-STABLE", false),
         ] {
-            assert_eq!(matches!(advisories(release), Outcome::Bad(_)), open, "{release}");
+            assert_eq!(matches!(advisories(release), Err(Amiss::Bad(_))), open, "{release}");
         }
-        assert!(matches!(advisories("13.5-RELEASE-p10"), Outcome::Bad(_)));
+        assert!(matches!(advisories("13.5-RELEASE-p10"), Err(Amiss::Bad(_))));
         for odd in ["", "x", "15", "15.x-RELEASE", "15.1-RELEASE-q1", "6.1.0-13-amd64"] {
-            assert!(!matches!(advisories(odd), Outcome::Good(_)), "{odd}");
+            assert!(advisories(odd).is_err(), "{odd}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use super::accounts::{DAEMON, PEOPLE, user};
-use super::fact::{Host, Outcome};
+use super::fact::{Amiss, Host, Outcome};
 use super::ownership::{Wanted, is_as};
 use super::system::is_on_tmpfs;
 
@@ -32,28 +32,25 @@ pub(super) fn state_directory(host: &Host) -> Outcome {
     let path = &host.state_dir;
     let facts = match path.symlink_metadata() {
         Ok(facts) => facts,
-        Err(error) => return Outcome::Bad(format!("{}: {error}", path.display())),
+        Err(error) => return Err(Amiss::Bad(format!("{}: {error}", path.display()))),
     };
     if cfg!(target_os = "freebsd") {
-        let uid = match user(DAEMON) {
-            Ok(user) => user.uid.as_raw(),
-            Err(wrong) => return Outcome::Bad(wrong),
-        };
+        let uid = user(DAEMON)?.uid.as_raw();
         if facts.uid() != uid || facts.mode() & 0o027 != 0 {
-            return Outcome::Bad(format!(
+            return Err(Amiss::Bad(format!(
                 "{}: uid {}, mode {:04o}; must be the daemon's, 0750 or less",
                 path.display(),
                 facts.uid(),
                 facts.mode() & 0o7777
-            ));
+            )));
         }
     }
     match is_on_tmpfs(path) {
-        Ok(true) => Outcome::Note(format!(
+        Ok(true) => Err(Amiss::Note(format!(
             "{} is on a tmpfs: trail, pins and tasks end with this boot",
             path.display()
-        )),
-        Ok(false) => Outcome::Good(path.display().to_string()),
-        Err(wrong) => Outcome::Skipped(wrong),
+        ))),
+        Ok(false) => Ok(path.display().to_string()),
+        Err(wrong) => Err(Amiss::Skipped(wrong)),
     }
 }
