@@ -7,8 +7,7 @@ use serde_json::value::RawValue;
 
 use super::names::Taken;
 use crate::policy::Gate;
-use crate::relay::CallMetrics;
-use crate::relay::{Call, Chain, Described, Target};
+use crate::relay::{Call, CallMetrics, Chain, Described, Target};
 use crate::servers::Server;
 use colibri_protocol::Failure;
 

@@ -8,9 +8,7 @@ use super::Host;
 use super::tool::refuse_task;
 use crate::builtin;
 use crate::policy::{Gate, Rights};
-use crate::relay::COLIBRI;
-use crate::relay::CallMetrics;
-use crate::relay::{Call, Chain, Described, Outcome, Target};
+use crate::relay::{COLIBRI, Call, CallMetrics, Chain, Described, Outcome, Target};
 use crate::servers::Server;
 use colibri_protocol::{Answer, Failure, RpcError};
 

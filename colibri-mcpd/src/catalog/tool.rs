@@ -8,8 +8,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tracing::{info, warn};
 
 use crate::policy::{Gate, Standing, ToolCheck, Verdict, summary};
-use crate::relay::CallMetrics;
-use crate::relay::{Call, Chain, Described, Outcome, Parked, Target};
+use crate::relay::{Call, CallMetrics, Chain, Described, Outcome, Parked, Target};
 use crate::servers::{Server, State, Viewer};
 use colibri_protocol::tools::{Exposure, definition_edits};
 use colibri_protocol::{Code, Failure, Version};

@@ -8,9 +8,7 @@ use super::status::milliseconds;
 use super::sys;
 use crate::daemon::Daemon;
 use crate::policy::Gate;
-use crate::relay::COLIBRI;
-use crate::relay::Counted;
-use crate::relay::Recorder;
+use crate::relay::{COLIBRI, Counted, Recorder};
 use crate::servers::Viewer;
 use colibri_trail::{self as trail, Shown};
 

@@ -156,20 +156,8 @@ fn entry(keys: &Object<'_>, base: colibri_registry::Entry) -> Result<Entry, Erro
     };
     let isolations = Isolation::ALL.map(|isolation| (isolation.name(), isolation));
     let isolation = keys.read("isolation", |v| one_of(v, &isolations))?;
-    let may_ask = match keys.get("may_ask") {
-        None => vec!["elicitation".to_owned()],
-        Some(list) => unique(list, |item| {
-            one_of(
-                item,
-                &[
-                    ("elicitation", "elicitation"),
-                    ("sampling", "sampling"),
-                    ("roots", "roots"),
-                ],
-            )
-            .map(str::to_owned)
-        })?,
-    };
+    let asks = ["elicitation", "sampling", "roots"].map(|ask| (ask, ask.to_owned()));
+    let may_ask = keys.read("may_ask", |list| unique(list, |item| one_of(item, &asks)))?;
     Ok(Entry {
         digest: base.digest,
         transport,
@@ -178,7 +166,7 @@ fn entry(keys: &Object<'_>, base: colibri_registry::Entry) -> Result<Entry, Erro
         tools: keys.read("tools", ToolRules::read)?.unwrap_or_default(),
         prefix: keys.read("prefix", Cursor::boolean)?.unwrap_or(true),
         methods: keys.read("methods", |list| unique(list, method))?.unwrap_or_default(),
-        may_ask,
+        may_ask: may_ask.unwrap_or_else(|| vec!["elicitation".to_owned()]),
         contract: keys.read("contract", path)?,
         result_limit: keys.read("result_limit", size)?,
         attempts: keys.get("attempts").map_or(Ok(3), |v| v.integer(1..=10))? as u32,

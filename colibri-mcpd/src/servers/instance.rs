@@ -17,8 +17,7 @@ use super::tap::{Asker, Direction, Seen, Taps};
 use crate::confine::Process;
 use crate::peer::Outbox;
 use crate::peer::Slab;
-use crate::relay::CallMetrics;
-use crate::relay::{Call, Chain};
+use crate::relay::{Call, CallMetrics, Chain};
 use colibri_protocol::{Code, Failure, Version};
 use colibri_wire::Json;
 
