@@ -137,9 +137,9 @@ pub(crate) fn connect(socket: &Path) -> UnixStream {
 /// A daemon with the servers of [`registry`], which has looked at them.
 pub(crate) struct Daemon {
     /// Its process.
-    pub child: Child,
+    pub(crate) child: Child,
     /// Its socket.
-    pub socket: PathBuf,
+    pub(crate) socket: PathBuf,
 }
 
 impl Daemon {

@@ -24,11 +24,11 @@ const NEIGHBOURS: [(&str, Bad); 4] = [
 /// What a neighbour did.
 pub(crate) struct Seen {
     /// The neighbour.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Another client's p99 without it, and with it.
-    pub p99: [Duration; 2],
+    pub(crate) p99: [Duration; 2],
     /// The most memory of the daemon meanwhile, bytes.
-    pub resident: u64,
+    pub(crate) resident: u64,
 }
 
 /// Measures each, on a daemon of its own.

@@ -31,7 +31,7 @@ const FLUSH: Duration = Duration::from_secs(2);
 /// How often it is looked whether such a client is still there.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// The most requests of one batch.
-const MOST_IN_BATCH: usize = 1000;
+const MAX_IN_BATCH: usize = 1000;
 
 /// The most calls of one read whose list is kept for the next.
 const MAX_SPARE_CALLS: usize = 1024;
@@ -263,9 +263,9 @@ impl Session {
                 return;
             }
         };
-        if messages.is_empty() || messages.len() > MOST_IN_BATCH {
+        if messages.is_empty() || messages.len() > MAX_IN_BATCH {
             return refuse(&format!(
-                "a batch holds 1 to {MOST_IN_BATCH} messages, this one holds {}",
+                "a batch holds 1 to {MAX_IN_BATCH} messages, this one holds {}",
                 messages.len()
             ));
         }

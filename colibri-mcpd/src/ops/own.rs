@@ -99,6 +99,9 @@ impl Target for Own {
     }
 
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
+        if call.client.is_cancelled(&call.id) {
+            return chain.finish(vec![(call, Outcome::Cancelled)]);
+        }
         match &self.work {
             Work::Over(outcome) => {
                 let outcome = outcome.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();

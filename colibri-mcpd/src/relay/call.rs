@@ -187,7 +187,7 @@ pub trait Target: Send + Sync {
     /// What stands against it.
     fn check(&self, call: &mut Call) -> Result<(), Failure>;
 
-    /// Takes the call over. Whatever happens to it, it ends in [`Chain::finish`], once.
+    /// Takes the call over, which may have been cancelled. Whatever happens to it, it ends in [`Chain::finish`], once.
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>);
 }
 

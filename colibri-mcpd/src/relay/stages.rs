@@ -58,11 +58,8 @@ impl Chain {
         self.finish(refused);
     }
 
-    /// The third stage: the call goes to who answers it, unless it was cancelled meanwhile.
+    /// The third stage: the call goes to who answers it, which sees whether it was cancelled meanwhile.
     fn dispatch(self: &Arc<Chain>, call: Box<Call>) {
-        if call.client.is_cancelled(&call.id) {
-            return self.finish(vec![(call, Outcome::Cancelled)]);
-        }
         let target = call.target.clone();
         target.send(self, call);
     }

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::forward;
-use super::instance::{Answered, End, Keeper, MOST_UNREAD, Pending, Session};
+use super::instance::{Answered, End, Keeper, MAX_UNREAD, Pending, Session};
 use super::tap::Direction;
 use crate::relay::{Call, Cancel, Outcome, Relayed};
 use colibri_protocol::upstream;
@@ -26,7 +26,7 @@ impl Session {
         if state.draining || state.ending.is_some() {
             return Err(call);
         }
-        let against = if self.outbox.queued() > MOST_UNREAD {
+        let against = if self.outbox.queued() > MAX_UNREAD {
             Some("the server does not read its standard input")
         } else if !self.outbox.has_room(call.frame.len()) {
             Some("the daemon has no room for the call: too much is queued for clients and servers")

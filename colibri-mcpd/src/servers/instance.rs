@@ -22,9 +22,9 @@ use colibri_protocol::{Code, Failure, Version};
 use colibri_wire::Json;
 
 /// Bytes of a server's unread standard input over which new calls to it are refused.
-pub(super) const MOST_UNREAD: usize = 20 * 1024 * 1024;
+pub(super) const MAX_UNREAD: usize = 20 * 1024 * 1024;
 /// Oddities of one process (stray lines, answers to nothing) that are logged; later ones are only counted.
-const MOST_COMPLAINTS: u32 = 20;
+const MAX_COMPLAINTS: u32 = 20;
 
 /// The time limits of one server, defaults filled in.
 #[derive(Debug, Clone, Copy)]
@@ -357,14 +357,14 @@ impl Session {
         brief(&self.redact(text), 500)
     }
 
-    /// Something odd that the server did: logged, at most [`MOST_COMPLAINTS`] times.
+    /// Something odd that the server did: logged, at most [`MAX_COMPLAINTS`] times.
     pub(super) fn complain(&self, what: &str) {
         let mut state = self.state();
         state.complaints = state.complaints.saturating_add(1);
         let count = state.complaints;
         drop(state);
-        if count <= MOST_COMPLAINTS {
-            let last = if count == MOST_COMPLAINTS {
+        if count <= MAX_COMPLAINTS {
+            let last = if count == MAX_COMPLAINTS {
                 "; no more of this process will be logged"
             } else {
                 ""

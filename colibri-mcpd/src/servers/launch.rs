@@ -152,7 +152,7 @@ impl Launch {
     /// Why there is none.
     pub(super) async fn process(&self, version: Version) -> Result<Opening, NotStarted> {
         let spawned = self.spawned().await?;
-        let outbox = Outbox::new(instance::MOST_UNREAD, self.context.parts.budget.clone());
+        let outbox = Outbox::new(instance::MAX_UNREAD, self.context.parts.budget.clone());
         let of = instance::Owner {
             server: self.server.clone(),
             limits: self.limits,

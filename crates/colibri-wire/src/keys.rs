@@ -64,8 +64,7 @@ impl Iterator for Unescaped<'_> {
 }
 
 /// Which of `keys`, which are ASCII and have no escapes, the inside of a key folds to, and whether it is that very text.
-pub(crate) fn find(inner: &str, keys: &[&str]) -> Option<(usize, bool)> {
-    let bytes = inner.as_bytes();
+pub(crate) fn find(bytes: &[u8], keys: &[&str]) -> Option<(usize, bool)> {
     let first = bytes.first()? | 0x20;
     for (index, wanted) in keys.iter().enumerate() {
         let wanted = wanted.as_bytes();
@@ -78,9 +77,10 @@ pub(crate) fn find(inner: &str, keys: &[&str]) -> Option<(usize, bool)> {
             }
         }
     }
-    if inner.is_ascii() && !bytes.contains(&b'\\') {
+    if bytes.is_ascii() && !bytes.contains(&b'\\') {
         return None;
     }
+    let inner = std::str::from_utf8(bytes).ok()?;
     let index = folded_index(inner, keys)?;
     Some((index, Unescaped(inner).eq_text(keys[index])))
 }

@@ -4,7 +4,7 @@
 //! rest.
 
 /// The longest id that is salvaged, in bytes as written.
-const LONGEST_ID: usize = 256;
+const MAX_ID: usize = 256;
 
 /// Looks for the top-level `"id"` of a message that arrives in pieces.
 #[derive(Debug, Default)]
@@ -98,13 +98,13 @@ impl Salvage {
     }
 
     fn keep(&mut self, byte: u8) {
-        if self.depth <= 1 && self.place != Place::Value && self.token.len() <= LONGEST_ID {
+        if self.depth <= 1 && self.place != Place::Value && self.token.len() <= MAX_ID {
             self.token.push(byte);
         }
     }
 
     fn end_of_value(&mut self) {
-        if self.place == Place::Id && self.token.len() <= LONGEST_ID {
+        if self.place == Place::Id && self.token.len() <= MAX_ID {
             let id = std::str::from_utf8(&self.token).ok().filter(|token| is_id(token));
             self.id = self.id.take().or(id.map(str::to_owned));
         }

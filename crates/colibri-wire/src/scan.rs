@@ -188,50 +188,35 @@ impl Pass<'_> {
 
     /// Most strings are short, and to begin a search with vectors takes longer than to look at eight bytes at a time.
     fn string(&mut self) -> Option<()> {
-        self.at += 1;
+        const FEW: usize = 96;
+        let (bytes, mut at) = (self.bytes, self.at + 1);
         loop {
-            self.plain()?;
-            match self.peek()? {
+            let rest = bytes.get(at..)?;
+            let few = rest.len().min(FEW);
+            let length = plain_length(&rest[..few]);
+            at += length;
+            if length == few {
+                at += long(&rest[few..])?;
+            }
+            match bytes.get(at)? {
                 b'"' => {
-                    self.at += 1;
+                    self.at = at + 1;
                     return Some(());
                 }
-                b'\\' => {
-                    self.at += 1;
-                    match self.peek()? {
-                        b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 1,
-                        b'u' => {
-                            let digits = self.bytes.get(self.at + 1..self.at + 5)?;
-                            if !digits.iter().all(u8::is_ascii_hexdigit) {
-                                return None;
-                            }
-                            self.at += 5;
+                b'\\' => match bytes.get(at + 1)? {
+                    b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => at += 2,
+                    b'u' => {
+                        let digits = bytes.get(at + 2..at + 6)?;
+                        if !digits.iter().all(u8::is_ascii_hexdigit) {
+                            return None;
                         }
-                        _ => return None,
+                        at += 6;
                     }
-                }
+                    _ => return None,
+                },
                 _ => return None,
             }
         }
-    }
-
-    /// Goes on to what ends a string or escapes in it, or to what no string may hold.
-    fn plain(&mut self) -> Option<()> {
-        const FEW: usize = 96;
-        let rest = self.bytes.get(self.at..)?;
-        let few = rest.len().min(FEW);
-        let length = plain_length(&rest[..few]);
-        self.at += length;
-        if length < few {
-            return Some(());
-        }
-        let rest = &rest[few..];
-        let found = memchr::memchr2(b'"', b'\\', rest)?;
-        let has_control = rest[..found]
-            .iter()
-            .fold(false, |control, byte| control | (*byte < b' '));
-        self.at += found;
-        (!has_control).then_some(())
     }
 
     fn digits(&mut self) -> Option<()> {
@@ -264,4 +249,13 @@ impl Pass<'_> {
         }
         Some(())
     }
+}
+
+/// How many bytes of a long string stand before what ends it or escapes in it, none of them a control character.
+fn long(rest: &[u8]) -> Option<usize> {
+    let found = memchr::memchr2(b'"', b'\\', rest)?;
+    let has_control = rest[..found]
+        .iter()
+        .fold(false, |control, byte| control | (*byte < b' '));
+    (!has_control).then_some(found)
 }

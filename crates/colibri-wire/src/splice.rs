@@ -133,8 +133,14 @@ impl Edits {
     /// In debug builds, if the range overlaps one that is already replaced: two rules would own the same bytes.
     pub fn replace(&mut self, span: Range<usize>, with: impl Into<With>) {
         let all = self.all();
-        let index =
-            all.partition_point(|edit| (edit.span.start, edit.span.end) <= (span.start, span.end.max(span.start)));
+        let is_last = all
+            .last()
+            .is_none_or(|last| last.span.end <= span.start && last.span.start < span.start);
+        let index = if is_last {
+            all.len()
+        } else {
+            all.partition_point(|edit| (edit.span.start, edit.span.end) <= (span.start, span.end.max(span.start)))
+        };
         debug_assert!(index == 0 || all[index - 1].span.end <= span.start, "edits overlap");
         debug_assert!(index == all.len() || span.end <= all[index].span.start, "edits overlap");
         let edit = Edit {
