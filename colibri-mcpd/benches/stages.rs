@@ -15,9 +15,10 @@ use colibri_mcpd::confine::{BoxFuture, Exit, LaunchSpec, Process, SpawnError, Sp
 use colibri_mcpd::peer::{Budget, Frame, FrameReader, Outbox};
 use colibri_mcpd::policy::shares::Limits as ShareLimits;
 use colibri_mcpd::policy::{Approvals, Caller, Clients, DEFAULT_EXPIRY, Gates, Shares};
-use colibri_mcpd::relay::CallMetrics;
-use colibri_mcpd::relay::{Arguments, Call, Chain, Client, Outcome, Parts, Recorder, Relayed, Target};
-use colibri_mcpd::relay::{Rules, exit, record, validate};
+use colibri_mcpd::relay::{
+    Arguments, Call, CallMetrics, Chain, Client, Outcome, Parts, Recorder, Relayed, Rules, Target, exit, record,
+    validate,
+};
 use colibri_mcpd::servers;
 use colibri_mcpd::servers::parse;
 use colibri_mcpd::servers::registry::{Loaded, Server as Entry};

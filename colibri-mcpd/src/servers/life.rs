@@ -333,3 +333,160 @@ async fn swallow<R: AsyncRead + Unpin>(reader: &mut FrameReader<R>) {
         while reader.pop().is_some() {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use arc_swap::ArcSwap;
+
+    use super::super::instance::{Limits, Owner};
+    use super::super::secrets::Secrets;
+    use super::*;
+    use crate::confine::{BoxFuture, Exit, Process};
+    use crate::peer::{Budget, Outbox};
+    use crate::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates};
+    use crate::relay::{CallMetrics, Chain, Recorder, Rules};
+    use colibri_protocol::{Failure, Version};
+
+    struct Forever;
+
+    impl Process for Forever {
+        fn pid(&self) -> u32 {
+            1
+        }
+
+        fn jid(&self) -> Option<u32> {
+            None
+        }
+
+        fn instance(&self) -> Option<&str> {
+            None
+        }
+
+        fn wait(&mut self) -> BoxFuture<'_, Exit> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    struct Nobody;
+
+    impl Keeper for Nobody {
+        fn tools_changed(&self, _: &Arc<Session>) {}
+
+        fn ended(&self, _: &Arc<Session>, _: Option<Crash>) {}
+
+        fn answered(&self) {}
+
+        fn lost(&self, _: Box<Call>, _: Failure) {}
+    }
+
+    fn session() -> (Arc<Session>, Arc<CallMetrics>) {
+        let metrics: Arc<CallMetrics> = Arc::default();
+        let long = Duration::from_secs(60);
+        let owner = Owner {
+            server: "s".into(),
+            limits: Limits {
+                start: long,
+                call: long,
+                idle: long,
+                total: long,
+                result: None,
+            },
+            taps: Arc::default(),
+            secrets: Arc::new(Secrets::beside(&PathBuf::new())),
+            allowance: Arc::default(),
+            metrics: metrics.clone(),
+        };
+        let chain = Arc::new(Chain {
+            recorder: Recorder::Off,
+            rules: Rules {
+                gates: ArcSwap::from_pointee(Gates::new(false, false)),
+                clients: ArcSwap::from_pointee(Clients::absent(PathBuf::new())),
+            },
+            metrics: CallMetrics::default(),
+            approvals: Approvals::new(DEFAULT_EXPIRY),
+        });
+        let outbox = Outbox::new(1 << 20, Arc::new(Budget::default()));
+        let version = Version::LATEST_LEGACY;
+        (Session::new(owner, 1, &Forever, version, outbox, chain), metrics)
+    }
+
+    /// Has a session ask, and tells under which id.
+    fn ask(session: &Arc<Session>) -> (u64, tokio::task::JoinHandle<bool>) {
+        let before = session.state().pending.len();
+        let (asking, number) = (session.clone(), Arc::new(std::sync::OnceLock::new()));
+        let told = number.clone();
+        let mut asked = Box::pin(async move {
+            let message = |id: u64| {
+                let _ = told.set(id);
+                id.to_string().into_bytes()
+            };
+            asking
+                .ask(message, Duration::from_secs(60), Code::TimeoutCall)
+                .await
+                .is_ok()
+        });
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(asked.as_mut().poll(&mut context).is_pending());
+        assert_eq!(session.state().pending.len(), before + 1);
+        (*number.get().unwrap(), tokio::spawn(asked))
+    }
+
+    fn answer(session: &Arc<Session>, id: &str) {
+        let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{}}}}");
+        let keeper: Arc<dyn Keeper> = Arc::new(Nobody);
+        session.message(line.into(), &keeper, &mut Tape::default(), &mut Vec::new());
+    }
+
+    #[tokio::test]
+    async fn only_the_integer_that_it_was_asked_under_answers_and_once() {
+        let ((session, metrics), (other, _)) = (session(), session());
+        // Another process is asked under ids of its own, and has had more.
+        let ids: Vec<u64> = (0..3).map(|_| ask(&other).0).collect();
+        let (id, asked) = ask(&session);
+        assert!(id < 1 << 53);
+        let strange = [
+            format!("\"{id}\""),
+            format!("{id}.0"),
+            format!("{id}e0"),
+            format!("-{id}"),
+            format!("{}", id + 1),
+            format!("{}", u64::MAX),
+            format!("1{}", "0".repeat(30)),
+            "null".to_owned(),
+            format!("{}", ids[2]),
+        ];
+        for (count, id) in strange.iter().enumerate() {
+            answer(&session, id);
+            assert_eq!(
+                (session.state().pending.len(), metrics.counted().strays),
+                (1, count as u64 + 1),
+                "{id}"
+            );
+        }
+        answer(&session, &id.to_string());
+        assert!(asked.await.unwrap());
+        let strays = metrics.counted().strays;
+        // A second answer, and one that comes when its slot serves another question.
+        answer(&session, &id.to_string());
+        let (next, asked) = ask(&session);
+        assert!(next != id);
+        answer(&session, &id.to_string());
+        assert_eq!(
+            (session.state().pending.len(), metrics.counted().strays),
+            (1, strays + 2)
+        );
+        answer(&session, &next.to_string());
+        assert!(asked.await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_late_answer_is_counted_and_dropped() {
+        let (session, metrics) = session();
+        let (id, _) = ask(&session);
+        drop(session.state().pending.remove(id));
+        answer(&session, &id.to_string());
+        assert_eq!((session.state().pending.len(), metrics.counted().strays), (0, 1));
+    }
+}
