@@ -15,5 +15,5 @@ mod write;
 
 pub use document::{Cursor, Document, Error, MAX_BYTES, MAX_DEPTH, NamedValue, Object};
 pub use near::nearest;
-pub use read::{Fault, HALF_SURROGATE, Kind, Reader, Step, plain_length};
+pub use read::{Fault, HALF_SURROGATE, Kind, Reader, Step, string_stops};
 pub use write::Writer;

@@ -414,20 +414,22 @@ impl<'t> Reader<'t> {
 
 const NO_VALUE: &str = "a value was expected (strings stand in double quotes)";
 
-/// How many bytes stand before the first quotation mark, backslash or control character; eight are looked at at once.
+/// Which of eight bytes, read as a little-endian number, no string holds as they are (a quotation mark, a backslash, a
+/// control character): the lowest bit that is set is the top one of the first of them; above it others may seem to be.
 #[must_use]
 #[inline]
-pub fn plain_length(bytes: &[u8]) -> usize {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGHS: u64 = 0x80 * ONES;
-    let is_below = |word: u64, limit: u64| word.wrapping_sub(limit * ONES) & !word & HIGHS;
+pub fn string_stops(word: u64) -> u64 {
+    const ONES: u64 = u64::MAX / 255;
+    let below = |word: u64, limit: u8| word.wrapping_sub(ONES * u64::from(limit)) & !word;
+    let is = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+    (is(b'"') | is(b'\\') | below(word, b' ')) & (ONES << 7)
+}
+
+/// How many bytes stand before the first quotation mark, backslash or control character; eight are looked at at once.
+fn plain_length(bytes: &[u8]) -> usize {
     let mut length = 0;
     while let Some(chunk) = bytes[length..].first_chunk::<8>() {
-        let word = u64::from_le_bytes(*chunk);
-        let quote = is_below(word ^ (u64::from(b'"') * ONES), 1);
-        let backslash = is_below(word ^ (u64::from(b'\\') * ONES), 1);
-        // Above the first byte that is one of them others may seem to be.
-        let stops = is_below(word, 0x20) | quote | backslash;
+        let stops = string_stops(u64::from_le_bytes(*chunk));
         if stops != 0 {
             return length + (stops.trailing_zeros() / 8) as usize;
         }

@@ -134,7 +134,7 @@ impl<'a> Envelope<'a> {
                 &format!("refused: two members of the message can be read as \"{key}\""),
             );
         }
-        if !version.is_some_and(|version| version.is_string("2.0")) {
+        if !version.is_some_and(|version| version.text() == "\"2.0\"" || version.is_string("2.0")) {
             return refuse(INVALID_REQUEST, "invalid request: \"jsonrpc\" must be \"2.0\"");
         }
         let kind = match (method, result, error) {

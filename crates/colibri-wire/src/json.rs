@@ -202,7 +202,9 @@ impl<'a> Json<'a> {
         if inner == wanted.as_bytes() {
             return !wanted.bytes().any(|byte| byte == b'\\');
         }
-        if !inner.contains(&b'\\') {
+        // It is another text already at its first character, or has no escape that hides what it is.
+        let differs = inner.first() != wanted.as_bytes().first() && inner.first() != Some(&b'\\');
+        if differs || !inner.contains(&b'\\') {
             return false;
         }
         Unescaped(self.inner()).eq_text(wanted)

@@ -4,7 +4,7 @@
 //! take (another value than an object, more members or levels than it has room for, anything that is not JSON) is left
 //! to [`super::Json::parse`], which also words what is wrong.
 
-use colibri_json::plain_length;
+use colibri_json::string_stops;
 
 /// The members that a tape has room for.
 const MAX_MEMBERS: usize = 32;
@@ -57,15 +57,13 @@ impl Tape {
             bytes: text.as_bytes(),
             at: 0,
         };
-        pass.space();
-        let start = pass.at;
-        if pass.peek()? != b'{' {
+        if pass.next()? != b'{' {
             return None;
         }
+        let start = pass.at;
         self.walk(&mut pass)?;
         let end = pass.at;
-        pass.space();
-        (pass.at == text.len()).then_some((start, end))
+        pass.next().is_none().then_some((start, end))
     }
 
     fn walk(&mut self, pass: &mut Pass<'_>) -> Option<()> {
@@ -78,10 +76,9 @@ impl Tape {
         let mut opened = true;
         pass.at += 1;
         loop {
-            pass.space();
             let in_object = objects & 1 == 1;
             let close = if in_object { b'}' } else { b']' };
-            let byte = pass.peek()?;
+            let mut byte = pass.next()?;
             if byte == close {
                 pass.at += 1;
                 level -= 1;
@@ -101,21 +98,20 @@ impl Tape {
                     return None;
                 }
                 pass.at += 1;
-                pass.space();
+                byte = pass.next()?;
             }
             if in_object {
-                let key = pass.at;
-                if pass.peek()? != b'"' {
+                if byte != b'"' {
                     return None;
                 }
+                let key = pass.at;
                 pass.string()?;
                 let key = (key as u32, pass.at as u32);
-                pass.space();
-                if pass.peek()? != b':' {
+                if pass.next()? != b':' {
                     return None;
                 }
                 pass.at += 1;
-                pass.space();
+                byte = pass.next()?;
                 if noted == level {
                     let entry = self.entries.get_mut(self.count)?;
                     *entry = Entry {
@@ -127,8 +123,8 @@ impl Tape {
                     self.count += 1;
                 }
             }
-            match pass.peek()? {
-                byte @ (b'{' | b'[') => {
+            match byte {
+                b'{' | b'[' => {
                     let object = byte == b'{';
                     if object && noted == level && level < Tape::NOTED {
                         noted += 1;
@@ -174,8 +170,13 @@ impl Pass<'_> {
         self.bytes.get(self.at).copied()
     }
 
-    fn space(&mut self) {
-        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+    /// The next byte that is no space.
+    fn next(&mut self) -> Option<u8> {
+        loop {
+            let byte = self.peek()?;
+            if byte > b' ' || !matches!(byte, b' ' | b'\t' | b'\n' | b'\r') {
+                return Some(byte);
+            }
             self.at += 1;
         }
     }
@@ -189,16 +190,26 @@ impl Pass<'_> {
     /// Most strings are short, and to begin a search with vectors takes longer than to look at eight bytes at a time.
     fn string(&mut self) -> Option<()> {
         const FEW: usize = 96;
-        let (bytes, mut at) = (self.bytes, self.at + 1);
+        let bytes = self.bytes;
+        let mut at = self.at + 1;
+        let mut far = at + FEW;
         loop {
-            let rest = bytes.get(at..)?;
-            let few = rest.len().min(FEW);
-            let length = plain_length(&rest[..few]);
-            at += length;
-            if length == few {
-                at += long(&rest[few..])?;
+            if let Some(word) = bytes.get(at..at + 8).and_then(|word| word.first_chunk()) {
+                let stops = string_stops(u64::from_le_bytes(*word));
+                if stops == 0 {
+                    at += 8;
+                    if at < far {
+                        continue;
+                    }
+                    at += long(bytes.get(at..)?)?;
+                } else {
+                    at += (stops.trailing_zeros() / 8) as usize;
+                }
+            } else {
+                let rest = bytes.get(at..)?;
+                at += rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | ..b' '))?;
             }
-            match bytes.get(at)? {
+            match bytes[at] {
                 b'"' => {
                     self.at = at + 1;
                     return Some(());
@@ -216,6 +227,7 @@ impl Pass<'_> {
                 },
                 _ => return None,
             }
+            far = at + FEW;
         }
     }
 
