@@ -4,9 +4,9 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tracing::{info, warn};
 
+use crate::peer::aside;
 use crate::policy::{Gate, Standing, ToolCheck, Verdict, summary};
 use crate::relay::{Call, CallMetrics, Chain, Described, Outcome, Parked, Target};
 use crate::servers::{Server, State, Viewer};
@@ -209,15 +209,6 @@ fn is_task_only(definition: &[u8]) -> bool {
     support.is_some_and(|support| support.is_string("required"))
 }
 
-/// Does work that takes long. On the daemon's runtime the other tasks of this thread go on elsewhere meanwhile; a runtime
-/// with a single thread, as simulations have, has nowhere else.
-fn aside<T>(work: impl FnOnce() -> T) -> T {
-    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
-        _ => work(),
-    }
-}
-
 /// Holds a call until a person has decided about it.
 fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Box<Call>, rule: String) {
     let described = call.target.describe();
@@ -257,28 +248,4 @@ fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Box<Call>, rule: String) 
             None => chain.finish(vec![(call, Outcome::Cancelled)]),
         }
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::aside;
-
-    #[test]
-    fn long_work_leaves_its_thread_to_other_tasks() {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .build()
-            .unwrap();
-        let (done, wait) = std::sync::mpsc::channel();
-        let worked = runtime.block_on(async {
-            tokio::spawn(async move {
-                // The only worker's next task: it never runs if this one keeps the worker.
-                tokio::spawn(async move { done.send("done").unwrap() });
-                aside(|| wait.recv_timeout(std::time::Duration::from_secs(60)))
-            })
-            .await
-            .unwrap()
-        });
-        assert_eq!(worked, Ok("done"));
-    }
 }

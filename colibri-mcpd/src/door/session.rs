@@ -15,7 +15,7 @@ use crate::ops::operator::Order;
 use crate::ops::own::Own;
 use crate::ops::route;
 use crate::ops::watch::Watch;
-use crate::peer::{Frame, FrameReader, Outbox, together};
+use crate::peer::{Frame, FrameReader, Outbox, aside, together};
 use crate::policy::{Caller, Gate};
 use crate::relay::{Arguments, Batch, Call, Client, Limit, Parts, Target, Trace};
 use colibri_protocol::{
@@ -116,7 +116,9 @@ pub async fn serve(
             }
             more = reader.fill() => match more {
                 Ok(more) => {
-                    if let Some(why) = together(|| session.read(&mut reader)) {
+                    let has_much = reader.has_much();
+                    let mut read = || together(|| session.read(&mut reader));
+                    if let Some(why) = if has_much { aside(read) } else { read() } {
                         break why;
                     }
                     let now = reader.kept();

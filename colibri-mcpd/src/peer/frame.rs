@@ -96,6 +96,12 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         }
     }
 
+    /// Whether a line has come whose reading may take long.
+    pub fn has_much(&self) -> bool {
+        const MUCH: usize = 1024 * 1024;
+        self.buffer.len() >= MUCH && memchr::memchr(b'\n', &self.buffer[self.searched..]).is_some()
+    }
+
     /// Reads more; `false` at the end of the stream. Frames are then taken with [`FrameReader::pop`] until it yields
     /// none. Cancel-safe.
     ///

@@ -12,7 +12,7 @@ use super::instance::{Crash, End, Keeper, Session};
 use super::stderr::Stderr;
 use super::tap::Direction;
 use crate::confine::Spawned;
-use crate::peer::{Frame, FrameReader, together};
+use crate::peer::{Frame, FrameReader, aside, together};
 use crate::relay::{Call, Outcome};
 use colibri_protocol::upstream::{self, Notification};
 use colibri_protocol::{self as protocol, Code};
@@ -201,7 +201,9 @@ impl Session {
         keeper: &Arc<dyn Keeper>,
         tape: &mut Tape,
     ) {
-        together(|| self.read_together(reader, keeper, tape));
+        let has_much = reader.has_much();
+        let mut read = || together(|| self.read_together(reader, keeper, tape));
+        if has_much { aside(read) } else { read() }
     }
 
     fn read_together<R: AsyncRead + Unpin>(
