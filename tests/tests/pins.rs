@@ -464,7 +464,11 @@ fn strict_trusts_nothing_until_it_is_accepted() {
     wait_for("the new tool to be blocked", || {
         (blocked(&mut client) == 1).then_some(())
     });
-    assert_eq!(code_of(&client.call("fix__pid", json!({}))), Some("PIN_CHANGED"));
+    // Its name is made known a moment after it is judged.
+    wait_for("the refusal", || {
+        let answer = client.ask("tools/call", json!({ "name": "fix__pid", "arguments": {} }));
+        (code_of(&answer) == Some("PIN_CHANGED")).then_some(())
+    });
     assert_serves(&mut client);
     let (_, text) = colibri(&place, &["pin", "list", "--waiting"]);
     assert!(text.contains("pid") && !text.contains("echo"), "{text}");
