@@ -8,7 +8,7 @@ use tracing::{info, warn};
 
 use crate::peer::aside;
 use crate::policy::{Gate, Standing, ToolCheck, Verdict, summary};
-use crate::relay::{Call, CallMetrics, Chain, Described, Outcome, Parked, Target};
+use crate::relay::{Call, CallMetrics, Chain, Described, HeldCall, Outcome, Target};
 use crate::servers::{Server, State, Viewer};
 use colibri_protocol::tools::{Exposure, definition_edits};
 use colibri_protocol::{Code, Failure, Version};
@@ -234,14 +234,14 @@ fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Box<Call>, rule: String) 
     if let Some(token) = token.and_then(|span| str::from_utf8(call.frame.get(span)?).ok()) {
         call.client.outbox.push(waiting.notice(token).as_bytes());
     }
-    let parked = Parked::park(chain, call);
+    let held = HeldCall::hold(chain, call);
     let chain = chain.clone();
     tokio::spawn(async move {
         let decision = tokio::select! {
             decision = waiting.decision() => decision,
-            () = parked.over() => return,
+            () = held.over() => return,
         };
-        let Some(call) = parked.take() else { return };
+        let Some(call) = held.take() else { return };
         match decision.failure(&server.id, &rule) {
             Some(failure) => chain.finish(vec![(call, Outcome::Failed(failure))]),
             None if call.client.unsent(&call.id) => server.call(call),

@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 
 use crate::peer::Budget;
 use crate::policy::Gate;
-use crate::relay::{Call, Chain, Client, Outcome, Parked};
+use crate::relay::{Call, Chain, Client, HeldCall, Outcome};
 use colibri_protocol::answer::{subscription_closed, tools_list_changed};
 use colibri_protocol::{Answer, Method};
 
@@ -50,7 +50,7 @@ pub struct Connection {
     client: Arc<Client>,
     told_to_go: watch::Sender<Option<&'static str>>,
     initialized: AtomicBool,
-    parked: Mutex<Vec<Weak<Parked>>>,
+    held: Mutex<Vec<Weak<HeldCall>>>,
 }
 
 impl Connection {
@@ -72,9 +72,9 @@ impl Connection {
         self.told_to_go.send_replace(Some(why));
     }
 
-    fn take_parked(&self) -> Vec<Box<Call>> {
-        let parked = std::mem::take(&mut *self.parked.lock().unwrap_or_else(PoisonError::into_inner));
-        parked.iter().filter_map(|parked| parked.upgrade()?.take()).collect()
+    fn take_held(&self) -> Vec<Box<Call>> {
+        let held = std::mem::take(&mut *self.held.lock().unwrap_or_else(PoisonError::into_inner));
+        held.iter().filter_map(|held| held.upgrade()?.take()).collect()
     }
 }
 
@@ -127,7 +127,7 @@ impl Connections {
             client: client.clone(),
             told_to_go: watch::Sender::new(None),
             initialized: AtomicBool::new(false),
-            parked: Mutex::default(),
+            held: Mutex::default(),
         });
         let mut open = self.open();
         if self.ending.load(Ordering::Relaxed) {
@@ -168,23 +168,23 @@ impl Connections {
     }
 
     /// Keeps track of a call that waits for its cancellation.
-    pub fn park(&self, client: &Client, parked: &Arc<Parked>) {
+    pub fn hold(&self, client: &Client, held: &Arc<HeldCall>) {
         if let Some(connection) = self.of(client) {
-            let mut list = connection.parked.lock().unwrap_or_else(PoisonError::into_inner);
-            list.retain(|parked| parked.strong_count() > 0);
-            list.push(Arc::downgrade(parked));
+            let mut list = connection.held.lock().unwrap_or_else(PoisonError::into_inner);
+            list.retain(|held| held.strong_count() > 0);
+            list.push(Arc::downgrade(held));
         }
     }
 
     /// Closes a client's subscriptions: nothing further will be told.
     pub fn end_subscriptions(&self, client: &Client) {
         if let Some(connection) = self.of(client) {
-            self.close_parked(&connection);
+            self.close_held(&connection);
         }
     }
 
-    fn close_parked(&self, connection: &Connection) {
-        let closed = connection.take_parked().into_iter().map(|call| {
+    fn close_held(&self, connection: &Connection) {
+        let closed = connection.take_held().into_iter().map(|call| {
             let answer = match call.method {
                 Some(Method::SubscriptionsListen) => Answer::Result(subscription_closed(call.id_text(), call.version)),
                 _ => stream_ended("the connection or the daemon is ending"),
@@ -254,7 +254,7 @@ impl Connections {
             connection.client.close_admission();
         }
         for connection in &all {
-            self.close_parked(connection);
+            self.close_held(connection);
         }
         let quiet = async || {
             for connection in &all {

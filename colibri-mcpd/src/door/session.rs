@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
 use crate::daemon::Daemon;
-use crate::ops::operator::Order;
+use crate::ops::operator::OperatorRequest;
 use crate::ops::own::Own;
 use crate::ops::route;
 use crate::ops::watch::Watch;
@@ -401,7 +401,7 @@ impl Session {
             let daemon = self.daemon.clone();
             let target = match Watch::read(&name, params) {
                 Some(watch) => watch.map(|watch| Own::watch(daemon, &name, watch)),
-                None => Order::read(&name, params).map(|order| Own::operator(daemon, &name, order)),
+                None => OperatorRequest::read(&name, params).map(|order| Own::operator(daemon, &name, order)),
             };
             let target = target.unwrap_or_else(|error| Own::answer(&name, Answer::Error(error)));
             return Some(self.call((key, batch), (self.version(), None), parts, None, target));

@@ -21,7 +21,7 @@ use colibri_wire::Json;
 
 /// What an operator asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum OperatorRequest {
     /// `colibri/approvals`: the calls that wait for a person.
     Approvals,
     /// `colibri/approve`.
@@ -38,24 +38,24 @@ pub(crate) enum Order {
     PinAccept(PinAcceptAsked),
 }
 
-impl Order {
+impl OperatorRequest {
     /// Reads a request.
     ///
     /// # Errors
     /// -32601 for another method, -32602 for parameters that are not as they must be.
-    pub(crate) fn read(method: &str, params: Option<Json<'_>>) -> Result<Order, RpcError> {
+    pub(crate) fn read(method: &str, params: Option<Json<'_>>) -> Result<OperatorRequest, RpcError> {
         match method {
-            "colibri/approvals" => Ok(Order::Approvals),
-            "colibri/reload" => Ok(Order::Reload),
-            "colibri/approve" => parameters(params).map(Order::Approve),
-            "colibri/deny" => parameters(params).map(Order::Deny),
-            "colibri/pins" => parameters(params).map(Order::Pins),
-            "colibri/pin-diff" => parameters(params).map(Order::PinDiff),
+            "colibri/approvals" => Ok(OperatorRequest::Approvals),
+            "colibri/reload" => Ok(OperatorRequest::Reload),
+            "colibri/approve" => parameters(params).map(OperatorRequest::Approve),
+            "colibri/deny" => parameters(params).map(OperatorRequest::Deny),
+            "colibri/pins" => parameters(params).map(OperatorRequest::Pins),
+            "colibri/pin-diff" => parameters(params).map(OperatorRequest::PinDiff),
             "colibri/pin-accept" => match parameters(params)? {
                 PinAcceptAsked { accept, .. } if accept.is_empty() => {
                     Err(RpcError::invalid_params("params: accept must name what was seen"))
                 }
-                asked => Ok(Order::PinAccept(asked)),
+                asked => Ok(OperatorRequest::PinAccept(asked)),
             },
             _ => Err(RpcError::method_not_found(method, Version::LATEST)),
         }
@@ -88,20 +88,20 @@ pub(crate) fn check(daemon: &Daemon, client: &Client) -> Result<Arc<Rights>, Fai
 }
 
 /// Answers an operator's request, if it is an operator's.
-pub(crate) fn answer(daemon: &Arc<Daemon>, call: &Call, order: &Order) -> Outcome {
+pub(crate) fn answer(daemon: &Arc<Daemon>, call: &Call, order: &OperatorRequest) -> Outcome {
     let rights = match check(daemon, &call.client) {
         Ok(rights) => rights,
         Err(failure) => return Outcome::Failed(failure),
     };
     let by = call.client.caller.uid;
     let result = match order {
-        Order::Approvals => {
+        OperatorRequest::Approvals => {
             let approvals = daemon.chain.approvals.list();
             json(&Approvals { approvals })
         }
-        Order::Approve(asked) => decide(daemon, &asked.id, true, by, rights.self_approve),
-        Order::Deny(asked) => decide(daemon, &asked.id, false, by, rights.self_approve),
-        Order::Reload => reload(daemon).and_then(|blocked| {
+        OperatorRequest::Approve(asked) => decide(daemon, &asked.id, true, by, rights.self_approve),
+        OperatorRequest::Deny(asked) => decide(daemon, &asked.id, false, by, rights.self_approve),
+        OperatorRequest::Reload => reload(daemon).and_then(|blocked| {
             let blocked = blocked
                 .into_iter()
                 .map(|(server, reason)| BlockedServer { server, reason })
@@ -111,9 +111,9 @@ pub(crate) fn answer(daemon: &Arc<Daemon>, call: &Call, order: &Order) -> Outcom
                 blocked,
             })
         }),
-        Order::Pins(asked) => list_pins(daemon, asked.server.as_deref()),
-        Order::PinDiff(asked) => diff_pins(daemon, &asked.server, asked.subject.as_ref()),
-        Order::PinAccept(asked) => accept_pins(daemon, asked, by),
+        OperatorRequest::Pins(asked) => list_pins(daemon, asked.server.as_deref()),
+        OperatorRequest::PinDiff(asked) => diff_pins(daemon, &asked.server, asked.subject.as_ref()),
+        OperatorRequest::PinAccept(asked) => accept_pins(daemon, asked, by),
     };
     match result {
         Ok(result) => Outcome::Own {
@@ -267,16 +267,16 @@ fn meant(rows: &[PinRow], subject: &PinSubject) -> PinSubject {
 mod tests {
     use super::*;
 
-    fn read(method: &str, params: &str) -> Result<Order, RpcError> {
-        Order::read(method, Some(Json::parse(params.as_bytes()).unwrap()))
+    fn read(method: &str, params: &str) -> Result<OperatorRequest, RpcError> {
+        OperatorRequest::read(method, Some(Json::parse(params.as_bytes()).unwrap()))
     }
 
     #[test]
     fn orders_about_pins_say_what_they_are_about() {
         let none = PinsAsked { server: None };
-        assert_eq!(read("colibri/pins", "{}").unwrap(), Order::Pins(none));
+        assert_eq!(read("colibri/pins", "{}").unwrap(), OperatorRequest::Pins(none));
         let diff = |subject| {
-            Order::PinDiff(PinDiffAsked {
+            OperatorRequest::PinDiff(PinDiffAsked {
                 server: "s".to_owned(),
                 subject,
             })
@@ -293,7 +293,7 @@ mod tests {
                 r#"{"server":"s","accept":[{"tool":"t","sha256":"ab"},{"instructions":true,"sha256":"cd"}]}"#
             )
             .unwrap(),
-            Order::PinAccept(PinAcceptAsked {
+            OperatorRequest::PinAccept(PinAcceptAsked {
                 server: "s".to_owned(),
                 accept: [
                     (PinSubject::Tool("t".to_owned()), "ab"),

@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::operator::{self, Order};
+use super::operator::{self, OperatorRequest};
 use super::status::CallerFacts;
 use super::watch::{self, Watch};
 use crate::builtin;
 use crate::daemon::Daemon;
 use crate::policy::Gate;
-use crate::relay::{COLIBRI, Call, Chain, Described, Outcome, Parked, Target};
+use crate::relay::{COLIBRI, Call, Chain, Described, HeldCall, Outcome, Target};
 use colibri_protocol::request::Listen;
 use colibri_protocol::tools::Cursor;
 use colibri_protocol::{Answer, Failure, Method, Version, answer, result_edits};
@@ -26,7 +26,7 @@ enum Work {
     List(Arc<Daemon>, Option<Cursor>),
     Listen(Arc<Daemon>, Id, Listen),
     Tool(Arc<Daemon>, builtin::Tool),
-    Operator(Arc<Daemon>, Order),
+    Operator(Arc<Daemon>, OperatorRequest),
     Watch(Arc<Daemon>, Watch),
 }
 
@@ -63,7 +63,7 @@ impl Own {
     }
 
     /// An operator's method.
-    pub(crate) fn operator(daemon: Arc<Daemon>, method: &str, order: Order) -> Arc<dyn Target> {
+    pub(crate) fn operator(daemon: Arc<Daemon>, method: &str, order: OperatorRequest) -> Arc<dyn Target> {
         Own::target(method, Gate::None, Work::Operator(daemon, order))
     }
 
@@ -127,7 +127,7 @@ impl Target for Own {
                 if listen.tools_list_changed {
                     client.subscribe(id.clone(), text);
                 }
-                daemon.connections.park(&client, &Parked::park(chain, call));
+                daemon.connections.hold(&client, &HeldCall::hold(chain, call));
             }
             Work::Operator(daemon, order) => {
                 let (order, daemon, chain) = (order.clone(), daemon.clone(), chain.clone());

@@ -17,7 +17,7 @@ use super::frames::{Describer, SHORT, notification, raw};
 use super::{operator, overview};
 use crate::daemon::Daemon;
 use crate::daemon::connections::stream_ended;
-use crate::relay::{Call, Chain, Client, Outcome, Parked};
+use crate::relay::{Call, Chain, Client, HeldCall, Outcome};
 use crate::servers::tap::{Batch, MAX_TAPS, Tap};
 use crate::servers::{Server, Viewer};
 use colibri_protocol::{Answer, Code, Failure, RpcError};
@@ -161,20 +161,20 @@ struct Stream {
     daemon: Arc<Daemon>,
     chain: Arc<Chain>,
     client: Arc<Client>,
-    parked: Arc<Parked>,
+    held: Arc<HeldCall>,
     id: Box<str>,
 }
 
 impl Stream {
     fn begin(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>) -> Stream {
         let (client, id) = (call.client.clone(), Box::<str>::from(call.id_text()));
-        let parked = Parked::park(chain, call);
-        daemon.connections.park(&client, &parked);
+        let held = HeldCall::hold(chain, call);
+        daemon.connections.hold(&client, &held);
         Stream {
             daemon: daemon.clone(),
             chain: chain.clone(),
             client,
-            parked,
+            held,
             id,
         }
     }
@@ -190,7 +190,7 @@ impl Stream {
         while self.client.outbox.queued() > AHEAD {
             tokio::select! {
                 biased;
-                () = self.parked.over() => return false,
+                () = self.held.over() => return false,
                 () = sleep(LOOK) => {}
             }
         }
@@ -202,7 +202,7 @@ impl Stream {
     }
 
     fn end(&self, why: &str) {
-        if let Some(call) = self.parked.take() {
+        if let Some(call) = self.held.take() {
             let answer = stream_ended(why);
             self.chain.finish(vec![(call, Outcome::Own { answer, failed: false })]);
         }
@@ -218,7 +218,7 @@ async fn frames(stream: Stream, tap: Tap, mut describer: Describer) {
     loop {
         let batch = tokio::select! {
             biased;
-            () = stream.parked.over() => return,
+            () = stream.held.over() => return,
             batch = tap.next() => batch,
         };
         if let Some(why) = stream.refused() {
@@ -275,7 +275,7 @@ async fn overviews(stream: Stream, every: Duration, tail: u64) {
         }
         tokio::select! {
             biased;
-            () = stream.parked.over() => return,
+            () = stream.held.over() => return,
             () = sleep(every) => {}
         }
     }

@@ -15,8 +15,8 @@ pub mod answer;
 pub mod error;
 pub mod method;
 pub mod request;
+pub mod rewrites;
 mod rpc_error;
-pub mod shape;
 pub mod tools;
 pub mod upstream;
 pub mod version;
@@ -25,11 +25,11 @@ pub use answer::{Answer, Capability, discover_result, empty_result, initialize_r
 pub use error::{Code, Failure};
 pub use method::Method;
 pub use request::{Notification, Request, Session, classify, read_initialize, read_listen, read_notification};
-pub use rpc_error::RpcError;
-pub use shape::{
+pub use rewrites::{
     Towards, cancelled_edits, error_edits, id_edit, inspect_result, may_edit_results, params_edits, progress_edits,
     quoted, required_params, result_edits,
 };
+pub use rpc_error::RpcError;
 pub use version::{Era, Version};
 
 /// At most the first `longest` bytes, without cutting a character.

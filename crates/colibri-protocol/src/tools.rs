@@ -2,7 +2,7 @@
 
 use super::answer::{META_SERVER_INFO, TTL_MS, server_info};
 use super::error::RpcError;
-use super::shape::{Change, claims_ours, rewrite};
+use super::rewrites::{Change, claims_ours, rewrite};
 use super::version::Version;
 use colibri_text::{hex, unhex};
 use colibri_wire::json::{string, write_string};

@@ -10,7 +10,7 @@ use super::answer::{NAME, TITLE, VERSION};
 use super::error::{
     HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY, RpcError, UNSUPPORTED_PROTOCOL_VERSION,
 };
-use super::shape::modern_meta;
+use super::rewrites::modern_meta;
 use super::version::Version;
 use super::{Answer, prefix};
 use colibri_text::brief;

@@ -9,25 +9,25 @@ use super::call::{Call, Chain, Outcome};
 use super::client::Cancel;
 
 /// A call that waits. Its cancellation ends it, whatever it waits for.
-pub struct Parked {
+pub struct HeldCall {
     chain: Arc<Chain>,
     call: Mutex<Option<Box<Call>>>,
     over: Notify,
 }
 
-impl Parked {
+impl HeldCall {
     /// Keeps a call until it is cancelled or taken.
-    pub fn park(chain: &Arc<Chain>, call: Box<Call>) -> Arc<Parked> {
+    pub fn hold(chain: &Arc<Chain>, call: Box<Call>) -> Arc<HeldCall> {
         let (client, id) = (call.client.clone(), call.id.clone());
-        let parked = Arc::new(Parked {
+        let held = Arc::new(HeldCall {
             chain: chain.clone(),
             call: Mutex::new(Some(call)),
             over: Notify::new(),
         });
-        if !client.sent(&id, parked.clone(), 0) {
-            parked.cancel(0, None);
+        if !client.sent(&id, held.clone(), 0) {
+            held.cancel(0, None);
         }
-        parked
+        held
     }
 
     /// The call, unless it was cancelled or taken.
@@ -43,7 +43,7 @@ impl Parked {
     }
 }
 
-impl Cancel for Parked {
+impl Cancel for HeldCall {
     fn cancel(&self, _: u64, _: Option<(&Bytes, std::ops::Range<usize>)>) {
         if let Some(call) = self.take() {
             self.chain.finish(vec![(call, Outcome::Cancelled)]);
