@@ -764,7 +764,7 @@ for kind in willing stubborn; do
 		has "the same in JSON: its name and jid" "\"jail\":\"$(our_jails)\"" "$out"
 		has "and its number of processes" '"count":1' "$out"
 	fi
-	watched="$(demo_servers) $(pgrep -x sleep)"
+	watched="$(demo_servers) $(pgrep -u "colibri,$suid" -x sleep)"
 	before=$(date +%s.%N)
 	kill -9 "$daemon_pid"
 	until_true 60 watched_gone && in_time 2 "$before"
