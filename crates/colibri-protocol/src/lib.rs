@@ -8,7 +8,7 @@
 //! - [`request`]: what a client's frame is, and why it is refused.
 //! - [`answer`], [`error`]: what the daemon says itself.
 //! - [`upstream`]: the daemon as the client of a server process.
-//! - [`shape`]: a message of one version made fit for a peer of another.
+//! - [`rewrites`]: a message of one version made fit for a peer of another.
 //! - [`tools`]: tool definitions and pages of them.
 
 pub mod answer;
