@@ -10,6 +10,7 @@
 //! - [`upstream`]: the daemon as the client of a server process.
 //! - [`rewrites`]: a message of one version made fit for a peer of another.
 //! - [`tools`]: tool definitions and pages of them.
+//! - [`uri`]: how a server's URIs stand behind its prefix.
 
 pub mod answer;
 pub mod error;
@@ -19,6 +20,7 @@ pub mod rewrites;
 mod rpc_error;
 pub mod tools;
 pub mod upstream;
+pub mod uri;
 pub mod version;
 
 pub use answer::{Answer, Capability, discover_result, empty_result, initialize_result};

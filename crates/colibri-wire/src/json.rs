@@ -210,6 +210,20 @@ impl<'a> Json<'a> {
         Unescaped(self.inner()).eq_text(wanted)
     }
 
+    /// Where in the frame a string that begins with `start`, compared unescaped, goes on after it.
+    pub fn after(&self, start: &str) -> Option<usize> {
+        if self.kind() != Kind::String {
+            return None;
+        }
+        let mut characters = Unescaped(self.inner());
+        for wanted in start.chars() {
+            if !matches!(characters.next(), Some(Ok(is)) if is == wanted) {
+                return None;
+            }
+        }
+        Some(self.span().end - 1 - characters.0.len())
+    }
+
     /// The text between the quotes of a string.
     fn inner(&self) -> &'a str {
         &self.text[1..self.text.len() - 1]

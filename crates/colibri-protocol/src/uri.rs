@@ -1,0 +1,141 @@
+//! How a server's URIs stand behind its prefix.
+//!
+//! `ui://REST` of server `s` is `ui://s/REST`, so that it stays a `ui://` URI for hosts of apps; every other URI or
+//! template `X` is `s+X`, which stays a URI (RFC 3986, section 3.1: a scheme may have a plus sign in it). Ids of servers
+//! have neither `+` nor `/`, so the first one ends the id, and the way back needs no table. `docs/rewrites.md` says why.
+
+use std::borrow::Cow;
+
+use colibri_wire::{Edits, Json};
+
+/// What the URIs of apps' pages begin with (ext-apps, "UI Resource Format").
+const UI: &str = "ui://";
+
+/// The URI, or the template, that clients see of `uri` of `server`, which shows its own behind a prefix.
+pub fn exposed(server: &str, uri: &str) -> String {
+    match uri.strip_prefix(UI) {
+        Some(rest) => format!("{UI}{server}/{rest}"),
+        None => format!("{server}+{uri}"),
+    }
+}
+
+/// What an exposed URI stands for: the server's id and its own URI. `None`: it can be nothing that [`exposed`] made.
+pub fn original(exposed: &str) -> Option<(&str, Cow<'_, str>)> {
+    let (server, uri) = match exposed.strip_prefix(UI) {
+        Some(rest) => {
+            let (server, rest) = rest.split_once('/')?;
+            (server, Cow::Owned(format!("{UI}{rest}")))
+        }
+        None => {
+            let (server, uri) = exposed.split_once('+')?;
+            if uri.starts_with(UI) {
+                return None;
+            }
+            (server, Cow::Borrowed(uri))
+        }
+    };
+    let in_id = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (!server.is_empty() && server.bytes().all(in_id)).then_some((server, uri))
+}
+
+/// The edit that makes a string of `server`'s, its own URI or template, the one that clients see: an insertion, so that
+/// what the server wrote stays as it wrote it. Other values than strings stay as they are.
+pub fn expose(edits: &mut Edits, server: &str, uri: Json<'_>) {
+    if let Some(at) = uri.after(UI) {
+        edits.insert(at, format!("{server}/"));
+    } else if let Some(at) = uri.after("") {
+        edits.insert(at, format!("{server}+"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn uris_stand_behind_the_id_of_their_server() {
+        for (own, shown) in [
+            ("file:///a/b", "fs+file:///a/b"),
+            ("ui://app/view.html", "ui://fs/app/view.html"),
+            ("ui:///view", "ui://fs//view"),
+            ("ui://", "ui://fs/"),
+            ("ui:/x", "fs+ui:/x"),
+            ("UI://x", "fs+UI://x"),
+            ("", "fs+"),
+            ("git+file:///a", "fs+git+file:///a"),
+            ("ui://git/x", "ui://fs/git/x"),
+            ("file:///{+path}{?a,b}", "fs+file:///{+path}{?a,b}"),
+            ("ui://{page}", "ui://fs/{page}"),
+        ] {
+            assert_eq!(exposed("fs", own), shown);
+            assert_eq!(original(shown), Some(("fs", Cow::Borrowed(own))));
+        }
+        for other in [
+            "",
+            "file:///a",
+            "fs",
+            "+x",
+            "Fs+x",
+            "a b+x",
+            "ui://fs",
+            "ui://",
+            "ui:///x",
+            "fs+ui://x",
+            "http://h/a+b",
+        ] {
+            assert_eq!(original(other), None, "{other}");
+        }
+    }
+
+    fn expose_in(text: &str) -> String {
+        let mut edits = Edits::new();
+        expose(&mut edits, "fs", Json::parse(text.as_bytes()).unwrap());
+        String::from_utf8(edits.apply(text.as_bytes())).unwrap()
+    }
+
+    #[test]
+    fn the_servers_own_bytes_stay() {
+        for (text, shown) in [
+            (r#""file:\/\/\u002fa""#, r#""fs+file:\/\/\u002fa""#),
+            (r#""ui:\/\/a""#, r#""ui:\/\/fs/a""#),
+            (r#""u\u0069://a\ud800""#, r#""u\u0069://fs/a\ud800""#),
+            (r#""\ud800""#, r#""fs+\ud800""#),
+            (r#""""#, r#""fs+""#),
+            ("7", "7"),
+            ("null", "null"),
+            (r#"["ui://a"]"#, r#"["ui://a"]"#),
+        ] {
+            assert_eq!(expose_in(text), shown);
+        }
+    }
+
+    fn uri() -> impl Strategy<Value = String> {
+        ("(ui://|ui:/|[a-z]{1,2}[+]|)", "[a-z+/:{}]{0,8}|\\PC{0,4}").prop_map(|(start, rest)| start + &rest)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_exposed_leads_back_to_one_uri_of_one_server(
+            origins in prop::collection::btree_set(("[a-z][a-z0-9-]{0,2}", uri()), 0..20),
+            any in uri(),
+        ) {
+            let shown: BTreeMap<String, _> =
+                origins.iter().map(|(server, uri)| (exposed(server, uri), (server, uri))).collect();
+            prop_assert_eq!(shown.len(), origins.len());
+            for (shown, (server, uri)) in &shown {
+                prop_assert_eq!(original(shown), Some((server.as_str(), Cow::Borrowed(uri.as_str()))));
+            }
+            if let Some((server, uri)) = original(&any) {
+                prop_assert_eq!(exposed(server, &uri), any.clone());
+            }
+        }
+
+        #[test]
+        fn bytes_and_text_are_exposed_alike(uri in uri()) {
+            let text = serde_json::to_string(&uri).unwrap();
+            prop_assert_eq!(serde_json::from_str::<String>(&expose_in(&text)).unwrap(), exposed("fs", &uri));
+        }
+    }
+}
