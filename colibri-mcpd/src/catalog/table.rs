@@ -9,7 +9,7 @@ use super::tool::HostTool;
 use crate::builtin;
 use crate::policy::{LookAlike, look_alikes};
 use crate::servers::{Definition, Server};
-use colibri_protocol::Version;
+use colibri_protocol::{Feature, Version};
 
 /// All external tools, by exposed name and by origin.
 #[derive(Default)]
@@ -38,7 +38,7 @@ impl Table {
         let own_names: BTreeMap<String, Vec<String>> = definitions
             .iter()
             .map(|(server, (catalogue, _))| {
-                let names = catalogue.tools.iter().map(|tool| tool.name.clone());
+                let names = catalogue.of(Feature::Tool).iter().map(|tool| tool.name.clone());
                 (server.id.to_string(), names.collect())
             })
             .collect();
@@ -70,11 +70,11 @@ impl Table {
         };
         for (server, (catalogue, judgement)) in &definitions {
             let version = catalogue.version.unwrap_or(Version::LATEST_LEGACY);
-            for Definition { name, raw } in &catalogue.tools {
+            for Definition { name, raw } in catalogue.of(Feature::Tool) {
                 let Some(exposed) = names.exposed(&server.id, name) else {
                     continue;
                 };
-                let standing = judgement.tool(name);
+                let standing = judgement.of(Feature::Tool, name);
                 let origin = (server.id.clone(), name.clone());
                 let kept = before
                     .origins

@@ -18,9 +18,9 @@ use crate::policy::Gate;
 use crate::relay::{Call, Chain, Client, Page};
 use crate::servers::{Server, Viewer};
 use crate::store::Store;
-use colibri_protocol::Failure;
 use colibri_protocol::answer::join_instructions;
 use colibri_protocol::tools::Cursor;
+use colibri_protocol::{Failure, Feature};
 use connections::Connections;
 use lists::{Asked, Lists};
 use sources::Sources;
@@ -164,7 +164,11 @@ impl Daemon {
         let viewer = Viewer::User(uid);
         let standing = servers.values().filter(|_| external).map(|server| {
             let catalogue = server.offer.catalogue();
-            (server.state(viewer).0, catalogue.version, catalogue.ttl_ms)
+            (
+                server.state(viewer).0,
+                catalogue.version,
+                catalogue.ttl_ms(Feature::Tool),
+            )
         });
         let asked = Asked {
             uid,

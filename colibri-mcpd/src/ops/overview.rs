@@ -10,6 +10,7 @@ use crate::daemon::Daemon;
 use crate::policy::Gate;
 use crate::relay::{COLIBRI, Counted, Recorder};
 use crate::servers::Viewer;
+use colibri_protocol::Feature;
 use colibri_trail::{self as trail, Shown};
 
 /// The overview for an operator, or for nobody in particular, with so many of the trail's last records. Reads files: not for a thread that serves clients.
@@ -31,8 +32,8 @@ pub(super) fn of(daemon: &Daemon, operator: Option<u32>, tail: u64) -> Overview 
             state: Some(state),
             reason,
             since: milliseconds(since),
-            tools: catalogue.tools.len() as u64,
-            blocked: judgement.blocked().count() as u64,
+            tools: catalogue.of(Feature::Tool).len() as u64,
+            blocked: judgement.blocked(Feature::Tool).count() as u64,
             instructions_blocked: !judgement.instructions.is_approved(),
             processes: sessions.len() as u64,
             in_flight: sessions.iter().map(|(_, session)| session.in_flight() as u64).sum(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use colibri_jail_helper::names::MARK_PREFIX;
+use colibri_protocol::Feature;
 use colibri_registry::{Jail, Network};
 
 use crate::builtin::{ExternalTool, Offered, View};
@@ -143,7 +144,8 @@ impl CallerFacts {
             let blocked = match &taken.tool {
                 None => self.rights.sees_any(&taken.server),
                 Some(tool) => {
-                    let approved = |server: &Arc<Server>| server.offer.definitions().1.tool(tool).is_approved();
+                    let approved =
+                        |server: &Arc<Server>| server.offer.definitions().1.of(Feature::Tool, tool).is_approved();
                     self.rights.sees(&taken.server, tool) && servers.get(&*taken.server).is_some_and(approved)
                 }
             };
@@ -199,8 +201,8 @@ fn server_facts(server: &Server, viewer: Viewer, all: &Processes) -> ServerFacts
         reason,
         since: milliseconds(since),
         isolation: server.isolation,
-        tools: catalogue.tools.len() as u64,
-        tools_blocked: judgement.blocked().count() as u64,
+        tools: catalogue.of(Feature::Tool).len() as u64,
+        tools_blocked: judgement.blocked(Feature::Tool).count() as u64,
         instructions_blocked: !judgement.instructions.is_approved(),
         processes: server
             .sessions()

@@ -94,8 +94,8 @@ impl Context {
     pub(super) fn judge(&self, id: &str, said: &Catalogue) -> Judgement {
         match &self.parts.pins {
             Some(pins) if said.seen => {
-                let tools = said.tools.iter().map(|tool| (&*tool.name, &*tool.raw));
-                pins.judge(id, said.instructions.as_deref(), tools)
+                let definitions = said.all().map(|(feature, of)| (feature, &*of.name, &*of.raw));
+                pins.judge(id, said.instructions.as_deref(), definitions)
             }
             _ => Judgement::NOTHING,
         }

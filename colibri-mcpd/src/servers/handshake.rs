@@ -1,5 +1,6 @@
 //! Opening a server's process: its era found out or remembered, its handshake done, its tools asked for.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -7,9 +8,9 @@ use tracing::{debug, info, warn};
 
 use super::instance::{PeerInfo, Session};
 use super::launch::{Launch, NotStarted, Opening};
-use super::listing::{Catalogue, Definition};
+use super::listing::{Catalogue, Definition, Listing};
 use colibri_protocol::upstream::{self, Probe, ServerSays, Walk};
-use colibri_protocol::{Code, Failure, Version};
+use colibri_protocol::{Code, Failure, Feature, Version};
 use colibri_text::visible;
 
 /// How long a server may take to answer the probe before it counts as legacy.
@@ -143,6 +144,7 @@ pub(super) async fn walk_tools(session: &Session, limit: Duration) -> Result<Cat
     }
     let version = session.version();
     let mut walk = Walk::default();
+    let mut tools = Listing::default();
     let mut cursor: Option<String> = None;
     loop {
         let at = cursor.take();
@@ -167,19 +169,21 @@ pub(super) async fn walk_tools(session: &Session, limit: Duration) -> Result<Cat
                 "tools that cannot be offered: {reasons}"
             );
         }
-        catalogue.tools.extend(page.tools.iter().map(|tool| Definition {
+        tools.definitions.extend(page.tools.iter().map(|tool| Definition {
             name: tool.name.clone().into_owned(),
             raw: Bytes::copy_from_slice(tool.definition.text().as_bytes()),
         }));
-        catalogue.ttl_ms = match (catalogue.ttl_ms, page.ttl_ms) {
+        tools.ttl_ms = match (tools.ttl_ms, page.ttl_ms) {
             (Some(least), Some(ttl)) => Some(least.min(ttl)),
             (least, ttl) => least.or(ttl),
         };
         match page.next_cursor {
             Some(next) => cursor = Some(next.to_owned()),
-            None => return Ok(catalogue),
+            None => break,
         }
     }
+    catalogue.lists[Feature::Tool.index()] = Arc::new(tools);
+    Ok(catalogue)
 }
 
 /// Asks a modern server to tell when its tools change.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::listing::Catalogue;
 use crate::policy::{Judgement, Standing};
-use colibri_protocol::Failure;
+use colibri_protocol::{Failure, Feature};
 
 /// The definitions of one process.
 pub struct Definitions {
@@ -79,7 +79,7 @@ impl Definitions {
 
     /// Notes what the process said, and how that stands.
     pub(super) fn judged(&self, said: Arc<Catalogue>, judgement: Arc<Judgement>) {
-        let clean = judgement.blocked().next().is_none();
+        let clean = judgement.blocked(Feature::Tool).next().is_none();
         let mut inner = self.inner();
         inner.said = Some((said, judgement));
         self.clean.store(clean, Ordering::Release);
@@ -94,7 +94,10 @@ impl Definitions {
     pub(super) fn fall_behind(&self, other: &Judgement) -> bool {
         let inner = self.inner();
         let judgement = inner.said.as_ref().map(|(_, judgement)| judgement);
-        judgement.is_some_and(|mine| mine.blocked().any(|tool| other.tool(tool).is_approved()))
+        judgement.is_some_and(|mine| {
+            mine.blocked(Feature::Tool)
+                .any(|tool| other.of(Feature::Tool, tool).is_approved())
+        })
     }
 
     /// What stands against calling a tool in this process; `None` if nothing does.
@@ -103,7 +106,7 @@ impl Definitions {
             return None;
         }
         match &self.inner().said {
-            Some((_, judgement)) => judgement.tool(tool).failure(server, tool),
+            Some((_, judgement)) => judgement.of(Feature::Tool, tool).failure(server, tool),
             None => {
                 let why = "the server has not been asked for it yet".to_owned();
                 Standing::New { why }.failure(server, tool)
@@ -124,13 +127,12 @@ mod tests {
                 members: vec!["/description".to_owned()],
             },
         };
-        Arc::new(Judgement {
-            instructions: Standing::Approved,
-            tools: tools
-                .iter()
-                .map(|(name, approved)| ((*name).to_owned(), standing(*approved)))
-                .collect(),
-        })
+        let mut judgement = Judgement::NOTHING;
+        judgement.definitions[Feature::Tool.index()] = tools
+            .iter()
+            .map(|(name, approved)| ((*name).to_owned(), standing(*approved)))
+            .collect();
+        Arc::new(judgement)
     }
 
     #[test]

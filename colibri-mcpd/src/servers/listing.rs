@@ -1,40 +1,65 @@
 //! What servers offer, as last seen: lists come from here, not from the servers.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use crate::store::{self, CatalogueEntry, CatalogueKey, Store};
-use colibri_protocol::Version;
+use colibri_protocol::{Feature, Version};
 use colibri_wire::Json;
 
-/// What one server said of itself and its tools.
+/// What one server said of itself and what it offers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Catalogue {
     /// Whether it was ever asked.
     pub seen: bool,
     /// The version that it speaks.
     pub version: Option<Version>,
-    /// Its tools, in its order.
-    pub tools: Vec<Definition>,
+    /// Its lists, by [`Feature::index`].
+    pub lists: [Arc<Listing>; Feature::COUNT],
     /// Its instructions.
     pub instructions: Option<String>,
     /// `capabilities`, as it wrote them.
     pub capabilities: Option<Bytes>,
     /// `serverInfo`, as it wrote it.
     pub server_info: Option<Bytes>,
-    /// How long its lists may be kept, in milliseconds.
+}
+
+/// One list of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Listing {
+    /// What it holds, in the server's order.
+    pub definitions: Vec<Definition>,
+    /// How long it may be kept, in milliseconds.
     pub ttl_ms: Option<u64>,
 }
 
-/// A tool as its server defines it.
+/// A tool, a prompt, a resource or a template as its server defines it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Definition {
-    /// The server's own name of it.
+    /// What tells it from the server's others: its name, its URI, or the template.
     pub name: String,
     /// The definition as the server wrote it.
     pub raw: Bytes,
 }
 
 impl Catalogue {
+    /// What the server offers of a feature, in its order.
+    pub fn of(&self, feature: Feature) -> &[Definition] {
+        &self.lists[feature.index()].definitions
+    }
+
+    /// How long its list of a feature may be kept, in milliseconds.
+    pub fn ttl_ms(&self, feature: Feature) -> Option<u64> {
+        self.lists[feature.index()].ttl_ms
+    }
+
+    /// All that it offers.
+    pub fn all(&self) -> impl Iterator<Item = (Feature, &Definition)> {
+        let of = |feature| self.of(feature).iter().map(move |definition| (feature, definition));
+        Feature::ALL.into_iter().flat_map(of)
+    }
+
     /// Keeps it, in place of what was kept of the server before.
     ///
     /// # Errors
@@ -48,7 +73,7 @@ impl Catalogue {
             capabilities: self.capabilities.as_ref().map(|bytes| bytes.to_vec()),
             server_info: self.server_info.as_ref().map(|bytes| bytes.to_vec()),
             instructions: self.instructions.clone().map(String::into_bytes),
-            tools: self.tools.iter().map(|tool| tool.raw.to_vec()).collect(),
+            tools: self.of(Feature::Tool).iter().map(|tool| tool.raw.to_vec()).collect(),
             seen_at: 0,
         };
         store.put_catalogue(
@@ -87,11 +112,18 @@ impl Catalogue {
             Some(Catalogue {
                 seen: true,
                 version: Some(Version::parse(&entry.protocol_version)?),
-                tools: tools.collect::<Option<_>>()?,
+                lists: [
+                    Arc::new(Listing {
+                        definitions: tools.collect::<Option<_>>()?,
+                        ttl_ms: None,
+                    }),
+                    Arc::default(),
+                    Arc::default(),
+                    Arc::default(),
+                ],
                 instructions: entry.instructions.and_then(|text| String::from_utf8(text).ok()),
                 capabilities: entry.capabilities.map(Bytes::from),
                 server_info: entry.server_info.map(Bytes::from),
-                ttl_ms: None,
             })
         }))
     }

@@ -23,6 +23,6 @@ pub mod tap;
 pub use context::{Context, Parts};
 pub use entry::{Entry, Isolation, Transport, parse};
 pub use instance::Session;
-pub use listing::{Catalogue, Definition};
+pub use listing::{Catalogue, Definition, Listing};
 pub use server::Server;
 pub use state::{ProcessKey, State, Viewer};

@@ -15,7 +15,7 @@ use super::context::Context;
 use super::instance::Session;
 use super::listing::Catalogue;
 use crate::policy::Judgement;
-use colibri_protocol::{Code, Failure};
+use colibri_protocol::{Code, Failure, Feature};
 use colibri_trail::Detail;
 
 /// The most names of one line of the log, or of one record.
@@ -212,7 +212,11 @@ impl Offer {
         if changed {
             self.remember(&said);
             if may_note {
-                info!(server = &*self.server, tools = said.tools.len(), "tools changed");
+                info!(
+                    server = &*self.server,
+                    tools = said.of(Feature::Tool).len(),
+                    "tools changed"
+                );
             }
         }
         if let Some(blocked) = blocked.filter(|_| may_note) {
@@ -228,15 +232,17 @@ fn newly_blocked<'s>(
     (said, judgement): (&'s Catalogue, &Judgement),
 ) -> Option<(Vec<&'s str>, bool)> {
     let blocked: BTreeSet<(&str, &Bytes)> = before
-        .tools
+        .of(Feature::Tool)
         .iter()
-        .filter(|tool| !judged_before.tool(&tool.name).is_approved())
+        .filter(|tool| !judged_before.of(Feature::Tool, &tool.name).is_approved())
         .map(|tool| (&*tool.name, &tool.raw))
         .collect();
     let tools: Vec<&str> = said
-        .tools
+        .of(Feature::Tool)
         .iter()
-        .filter(|tool| !judgement.tool(&tool.name).is_approved() && !blocked.contains(&(&*tool.name, &tool.raw)))
+        .filter(|tool| {
+            !judgement.of(Feature::Tool, &tool.name).is_approved() && !blocked.contains(&(&*tool.name, &tool.raw))
+        })
         .map(|tool| tool.name.as_str())
         .collect();
     let instructions = !judgement.instructions.is_approved()
@@ -270,19 +276,21 @@ fn note_blocked(context: &Context, id: &str, (tools, instructions): (Vec<&str>, 
 
 #[cfg(test)]
 mod tests {
-    use super::super::listing::Definition;
+    use super::super::listing::{Definition, Listing};
     use super::*;
     use crate::policy::Standing;
 
     fn said(tools: &[(&str, &str)], instructions: &str) -> Catalogue {
+        let definitions = tools.iter().map(|(name, raw)| Definition {
+            name: (*name).to_owned(),
+            raw: Bytes::copy_from_slice(raw.as_bytes()),
+        });
+        let tools = Listing {
+            definitions: definitions.collect(),
+            ttl_ms: None,
+        };
         Catalogue {
-            tools: tools
-                .iter()
-                .map(|(name, raw)| Definition {
-                    name: (*name).to_owned(),
-                    raw: Bytes::copy_from_slice(raw.as_bytes()),
-                })
-                .collect(),
+            lists: [Arc::new(tools), Arc::default(), Arc::default(), Arc::default()],
             instructions: Some(instructions.to_owned()),
             ..Catalogue::default()
         }
@@ -290,10 +298,12 @@ mod tests {
 
     fn judgement(blocked: &[&str], instructions: bool) -> Judgement {
         let new = || Standing::New { why: "x".to_owned() };
-        Judgement {
-            instructions: if instructions { new() } else { Standing::Approved },
-            tools: blocked.iter().map(|name| ((*name).to_owned(), new())).collect(),
+        let mut judgement = Judgement::NOTHING;
+        if instructions {
+            judgement.instructions = new();
         }
+        judgement.definitions[Feature::Tool.index()] = blocked.iter().map(|name| ((*name).to_owned(), new())).collect();
+        judgement
     }
 
     #[test]

@@ -24,7 +24,7 @@ use super::state::{ProcessKey, State, Viewer};
 use super::tap::Taps;
 use crate::policy::{Caller, Contract, Rules};
 use crate::relay::{Call, CallMetrics, Outcome};
-use colibri_protocol::{Code, Failure, Method, Version};
+use colibri_protocol::{Code, Failure, Feature, Method, Version};
 
 /// How long a burst of changes to a server's tools may go on before it is looked at.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -463,7 +463,7 @@ impl Server {
             return Err(call);
         }
         // A process asked later says what is approved: this one has fallen behind, and the next call is not for it.
-        if self.offer.definitions().1.tool(tool).is_approved() {
+        if self.offer.definitions().1.of(Feature::Tool, tool).is_approved() {
             session.drain();
         }
         self.context.parts.chain.finish(vec![(call, Outcome::Failed(failure))]);

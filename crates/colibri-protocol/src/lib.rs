@@ -4,7 +4,7 @@
 //! ([`colibri_wire::Json`]) and changed by splices ([`colibri_wire::Edits`]); `docs/rewrites.md` is the closed list of
 //! what is changed, `docs/errors.md` of what is answered.
 //!
-//! - [`version`], [`method`]: the tables: which version has what.
+//! - [`version`], [`method`], [`Feature`]: the tables: which version has what, and what servers offer.
 //! - [`request`]: what a client's frame is, and why it is refused.
 //! - [`answer`], [`error`]: what the daemon says itself.
 //! - [`upstream`]: the daemon as the client of a server process.
@@ -14,6 +14,7 @@
 
 pub mod answer;
 pub mod error;
+mod feature;
 pub mod method;
 pub mod request;
 pub mod rewrites;
@@ -25,6 +26,7 @@ pub mod version;
 
 pub use answer::{Answer, Capability, discover_result, empty_result, initialize_result};
 pub use error::{Code, Failure};
+pub use feature::Feature;
 pub use method::Method;
 pub use request::{Notification, Request, Session, classify, read_initialize, read_listen, read_notification};
 pub use rewrites::{

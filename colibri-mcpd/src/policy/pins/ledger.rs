@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use colibri_api::{PinRow, PinSeen, PinState, PinSubject as Subject};
+use colibri_protocol::Feature;
 use colibri_text::visible;
 use colibri_wire::json::string;
 
@@ -80,15 +81,12 @@ impl Pins {
         &self,
         server: &str,
         instructions: Option<&str>,
-        tools: impl IntoIterator<Item = (&'d str, &'d [u8])>,
+        definitions: impl IntoIterator<Item = (Feature, &'d str, &'d [u8])>,
     ) -> Judgement {
         let mut state = self.state();
         let mut fresh: Vec<(Subject, Pinned)> = Vec::new();
         let mut waiting = BTreeMap::new();
-        let mut judgement = Judgement {
-            instructions: Standing::Approved,
-            tools: BTreeMap::new(),
-        };
+        let mut judgement = Judgement::NOTHING;
         let none = ServerPins::default();
         let pinned = state.file.servers.get(server).unwrap_or(&none);
         let image = self.image.servers.get(server).unwrap_or(&none);
@@ -136,9 +134,14 @@ impl Pins {
         if !silent {
             judgement.instructions = standing;
         }
-        for (name, raw) in tools {
+        for (feature, name, raw) in definitions
+            .into_iter()
+            .filter(|(feature, ..)| *feature == Feature::Tool)
+        {
             let standing = look(Subject::Tool(name.to_owned()), canonical(raw));
-            let worst = judgement.tools.entry(name.to_owned()).or_insert(Standing::Approved);
+            let worst = judgement.definitions[feature.index()]
+                .entry(name.to_owned())
+                .or_insert(Standing::Approved);
             if *worst == Standing::Approved {
                 *worst = standing;
             }
@@ -161,7 +164,7 @@ impl Pins {
                             Subject::Instructions if silent => continue,
                             Subject::Instructions => judgement.instructions = standing.clone(),
                             Subject::Tool(name) => {
-                                judgement.tools.insert(name.clone(), standing.clone());
+                                judgement.definitions[Feature::Tool.index()].insert(name.clone(), standing.clone());
                             }
                         }
                         let (text, standing) = (pin.text, standing.clone());
@@ -332,7 +335,9 @@ mod tests {
     }
 
     fn judge_as(pins: &Pins, server: &str, raw: &str) -> Standing {
-        pins.judge(server, None, [("t", raw.as_bytes())]).tools["t"].clone()
+        pins.judge(server, None, [(Feature::Tool, "t", raw.as_bytes())])
+            .definitions[0]["t"]
+            .clone()
     }
 
     const FIRST: &str = r#"{"name":"t","description":"Reads a file.","n":1.0}"#;
@@ -431,10 +436,17 @@ mod tests {
         let bench = Bench::new();
         let pins = bench.open(Trust::Strict);
         let say = |a: &str| {
-            pins.judge("s", Some("Use a."), [("a", a.as_bytes()), ("b", FIRST.as_bytes())])
-                .blocked()
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
+            pins.judge(
+                "s",
+                Some("Use a."),
+                [
+                    (Feature::Tool, "a", a.as_bytes()),
+                    (Feature::Tool, "b", FIRST.as_bytes()),
+                ],
+            )
+            .blocked(Feature::Tool)
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
         };
         assert_eq!(say(FIRST), ["a", "b"]);
         let seen = |pins: &Pins| -> Vec<PinSeen> {
@@ -561,8 +573,8 @@ mod tests {
             let units: String = text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
             let escaped = format!(r#"{{"description":"{units}","title":"x"}}"#);
             for (name, raw) in [("plain", plain), ("escaped", escaped)] {
-                let judged = pins.judge(name, Some(text), [("t", raw.as_bytes())]);
-                assert_eq!(judged.tools["t"], Standing::Approved, "{text}");
+                let judged = pins.judge(name, Some(text), [(Feature::Tool, "t", raw.as_bytes())]);
+                assert_eq!(judged.definitions[0]["t"], Standing::Approved, "{text}");
                 assert_eq!(judged.instructions, Standing::Approved, "{text}");
             }
         }
@@ -598,14 +610,29 @@ mod tests {
         let pins = bench.open(Trust::FirstUse);
         judge(&pins, FIRST);
         assert_eq!(
-            pins.judge("other", None, [("t", EVIL.as_bytes())]).tools["t"],
+            pins.judge("other", None, [(Feature::Tool, "t", EVIL.as_bytes())])
+                .definitions[0]["t"],
             Standing::Approved
         );
         // Two tools of one name in one list: the second is no first use.
-        let judged = pins.judge("twice", None, [("t", FIRST.as_bytes()), ("t", EVIL.as_bytes())]);
-        assert!(matches!(judged.tools["t"], Standing::Changed { .. }));
-        let judged = pins.judge("twice", None, [("t", EVIL.as_bytes()), ("t", FIRST.as_bytes())]);
-        assert!(matches!(judged.tools["t"], Standing::Changed { .. }));
+        let judged = pins.judge(
+            "twice",
+            None,
+            [
+                (Feature::Tool, "t", FIRST.as_bytes()),
+                (Feature::Tool, "t", EVIL.as_bytes()),
+            ],
+        );
+        assert!(matches!(judged.definitions[0]["t"], Standing::Changed { .. }));
+        let judged = pins.judge(
+            "twice",
+            None,
+            [
+                (Feature::Tool, "t", EVIL.as_bytes()),
+                (Feature::Tool, "t", FIRST.as_bytes()),
+            ],
+        );
+        assert!(matches!(judged.definitions[0]["t"], Standing::Changed { .. }));
     }
 
     #[test]
@@ -658,7 +685,8 @@ mod tests {
         assert!(pins.diff("s", &tool("t")).is_some());
         let long = format!("{{\"d\":\"{}\"}}", "x".repeat(MAX_DEFINITION));
         assert!(matches!(
-            pins.judge("l", None, [("t", long.as_bytes())]).tools["t"],
+            pins.judge("l", None, [(Feature::Tool, "t", long.as_bytes())])
+                .definitions[0]["t"],
             Standing::New { .. }
         ));
         // A long key over many values: written out line by line it would be gigabytes.
@@ -688,13 +716,20 @@ mod tests {
         // Many long ones, each of which would do.
         let long = format!("{{\"d\":\"{}\"}}", "x".repeat(MAX_DEFINITION / 2));
         let names: Vec<String> = (0..40).map(|n| n.to_string()).collect();
-        let judged = pins.judge("b", None, names.iter().map(|name| (name.as_str(), long.as_bytes())));
-        assert_eq!(judged.blocked().count(), 40 - 7);
+        let judged = pins.judge(
+            "b",
+            None,
+            names.iter().map(|name| (Feature::Tool, name.as_str(), long.as_bytes())),
+        );
+        assert_eq!(judged.blocked(Feature::Tool).count(), 40 - 7);
         let names: Vec<String> = (0..MAX_PINS + 5).map(|n| n.to_string()).collect();
-        let judged = pins.judge("m", None, names.iter().map(|name| (name.as_str(), &b"{}"[..])));
+        let judged = pins.judge(
+            "m",
+            None,
+            names.iter().map(|name| (Feature::Tool, name.as_str(), &b"{}"[..])),
+        );
         assert!(
-            judged
-                .tools
+            judged.definitions[0]
                 .values()
                 .filter(|standing| **standing == Standing::Approved)
                 .count()

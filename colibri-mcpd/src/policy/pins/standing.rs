@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use colibri_api::PinState;
-use colibri_protocol::{Code, Failure};
+use colibri_protocol::{Code, Failure, Feature};
 use colibri_text::brief;
 
 /// How something stands to its pin.
@@ -28,25 +28,29 @@ pub enum Standing {
 pub struct Judgement {
     /// Its instructions; [`Standing::Approved`] if it has none.
     pub instructions: Standing,
-    /// Its tools, by its own names. Tools of the same name that differ stand as the worse of them.
-    pub tools: BTreeMap<String, Standing>,
+    /// What it offers of each feature, by [`Feature::index`] and its own names. Definitions of the same name that differ
+    /// stand as the worse of them.
+    pub definitions: [BTreeMap<String, Standing>; Feature::COUNT],
 }
 
 impl Judgement {
     /// What was said by who said nothing.
     pub const NOTHING: Judgement = Judgement {
         instructions: Standing::Approved,
-        tools: BTreeMap::new(),
+        definitions: [const { BTreeMap::new() }; Feature::COUNT],
     };
 
-    /// How a tool stands; [`Standing::Approved`] for one that is not listed, of which no definition can mislead.
-    pub fn tool(&self, name: &str) -> &Standing {
-        self.tools.get(name).unwrap_or(&Standing::Approved)
+    /// How a definition stands; [`Standing::Approved`] for one that is not listed, which cannot mislead.
+    pub fn of(&self, feature: Feature, name: &str) -> &Standing {
+        let standing = self.definitions[feature.index()].get(name);
+        standing.unwrap_or(&Standing::Approved)
     }
 
-    /// The names of the tools that are not as approved.
-    pub fn blocked(&self) -> impl Iterator<Item = &str> {
-        let blocked = self.tools.iter().filter(|(_, standing)| !standing.is_approved());
+    /// The names of those of a feature that are not as approved.
+    pub fn blocked(&self, feature: Feature) -> impl Iterator<Item = &str> {
+        let blocked = self.definitions[feature.index()]
+            .iter()
+            .filter(|(_, standing)| !standing.is_approved());
         blocked.map(|(name, _)| name.as_str())
     }
 }
