@@ -155,7 +155,7 @@ impl Target for Sought {
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
         let chain = chain.clone();
         tokio::spawn(async move {
-            let (caller, connection) = (call.client.caller, call.client.connection);
+            let (caller, connection) = (call.client.caller, call.client.session.number);
             match &self.place {
                 Place::At(server, _) => {
                     let key = server.key(&caller, connection);

@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
 
-use super::session;
+use super::lines;
 use crate::daemon::Daemon;
 use crate::peer::{Frame, FrameReader, Outbox};
 use crate::policy::Caller;
@@ -209,7 +209,7 @@ fn caller(stream: &UnixStream) -> io::Result<Caller> {
 /// Serves a client in its place.
 async fn serve(daemon: Arc<Daemon>, caller: Caller, stream: UnixStream, place: Place) {
     let (reader, writer) = stream.into_split();
-    session::serve(daemon, caller, reader, writer).await;
+    lines::serve(daemon, caller, reader, writer).await;
     drop(place);
 }
 

@@ -1,6 +1,7 @@
-//! Where bytes and a caller's identity come in: the Unix socket, and the session of each connection.
+//! Where bytes and a caller's identity come in: the Unix socket, and what becomes of what each client writes.
 
+pub mod lines;
 mod listener;
-pub mod session;
+mod messages;
 
 pub use listener::{ListenError, Listener};

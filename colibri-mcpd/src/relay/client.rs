@@ -8,12 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 
+use super::client_session::ClientSession;
 use crate::peer::Outbox;
 use crate::policy::{Caller, Gate, Gates, Share};
 use colibri_wire::Id;
 
-/// The asking side of calls: one connection.
+/// The asking side of calls: a connection, or one request over HTTP.
 pub struct Client {
+    /// What it agreed on and can do.
+    pub session: Arc<ClientSession>,
     /// The connection's number, never used twice by one daemon.
     pub connection: u64,
     /// Who it is, as the kernel says.
@@ -100,9 +103,10 @@ pub enum Limit {
 }
 
 impl Client {
-    /// A client with nothing in flight.
+    /// A client with nothing in flight, in a session of its own.
     pub fn new(connection: u64, caller: Caller, outbox: Arc<Outbox>, limit: usize) -> Client {
         Client {
+            session: Arc::new(ClientSession::new(connection)),
             connection,
             caller,
             outbox,
@@ -115,6 +119,12 @@ impl Client {
             subscriptions: Mutex::default(),
             quiet: Notify::new(),
         }
+    }
+
+    /// The same, as part of this session.
+    pub fn within(mut self, session: Arc<ClientSession>) -> Client {
+        self.session = session;
+        self
     }
 
     /// The same, taking from this user's share.

@@ -7,6 +7,7 @@
 
 mod call;
 mod client;
+mod client_session;
 mod counters;
 pub mod exit;
 mod held_call;
@@ -18,6 +19,7 @@ pub mod validate;
 
 pub use call::{Arguments, COLIBRI, Call, Chain, Described, Outcome, Page, Parts, Relayed, Target, Trace};
 pub use client::{Batch, Cancel, Client, Limit};
+pub use client_session::ClientSession;
 pub use counters::{CallMetrics, Counted};
 pub use held_call::HeldCall;
 pub use recorder::Recorder;

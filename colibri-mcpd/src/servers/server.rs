@@ -439,7 +439,7 @@ impl Server {
 
     /// Sends a call to a process for its caller, started if need be. A call of which no byte was sent is tried again.
     pub fn call(self: &Arc<Self>, call: Box<Call>) {
-        let key = self.key(&call.client.caller, call.client.connection);
+        let key = self.key(&call.client.caller, call.client.session.number);
         let call = match self.ready(key) {
             None => call,
             Some(session) => match self.give(&session, call) {

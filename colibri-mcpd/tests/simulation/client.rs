@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use colibri_mcpd::daemon::Daemon;
-use colibri_mcpd::door::session::serve;
+use colibri_mcpd::door::lines::serve;
 use colibri_mcpd::policy::Caller;
 use serde_json::{Value, json};
 use tokio::io::{AsyncWriteExt, DuplexStream};

@@ -1,0 +1,267 @@
+//! A connection whose client writes a message a line: its messages are read, and it is seen to that it reads its answers.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, Interest};
+use tokio::net::unix::OwnedReadHalf;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{debug, info, warn};
+
+use super::messages::Messages;
+use crate::daemon::Daemon;
+use crate::peer::{Frame, FrameReader, Outbox, aside, together};
+use crate::policy::{Caller, Gate};
+use crate::relay::{Batch, Call, Client};
+use colibri_protocol::{Answer, Code, Failure, RpcError};
+use colibri_wire::envelope::INVALID_REQUEST;
+use colibri_wire::{Envelope, Json, Kind};
+
+/// How long a client that closed its side waits for the answers in flight before it is let go.
+const LINGER: Duration = Duration::from_secs(3600);
+/// How long what is queued for a client may take to be written once it is to go.
+const FLUSH: Duration = Duration::from_secs(2);
+/// How often it is looked whether such a client is still there.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// The most requests of one batch.
+const MAX_IN_BATCH: usize = 1000;
+
+/// The most calls of one read whose list is kept for the next.
+const MAX_SPARE_CALLS: usize = 1024;
+
+thread_local! {
+    /// The list of the calls of one read; empty between two.
+    static CALLS: Cell<Vec<Box<Call>>> = const { Cell::new(Vec::new()) };
+}
+
+/// One connection.
+struct Session {
+    messages: Messages,
+    /// Nothing was read yet.
+    first: bool,
+}
+
+/// The reading side of a connection. At its end the client may still read, or be gone: only the transport knows.
+pub trait Reading: AsyncRead + Unpin + Sync {
+    /// Waits until the client has closed both directions. Asked only after the end of what it writes.
+    fn hung_up(&self) -> impl Future<Output = ()> + Send;
+}
+
+impl Reading for OwnedReadHalf {
+    async fn hung_up(&self) {
+        // The system reports that the other side is closed with what it reports of writing (EPOLLHUP, EV_EOF). As a
+        // rule writing is possible all the time, so there is no change to be woken by.
+        while !self
+            .ready(Interest::WRITABLE)
+            .await
+            .is_ok_and(|ready| ready.is_write_closed())
+        {
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+}
+
+/// An in-memory pipe, which has one direction.
+impl Reading for DuplexStream {
+    async fn hung_up(&self) {
+        std::future::pending().await
+    }
+}
+
+/// Serves a connection until the client is gone or told to go.
+pub async fn serve(
+    daemon: Arc<Daemon>,
+    caller: Caller,
+    reader: impl Reading,
+    writer: impl AsyncWrite + Unpin + Send + 'static,
+) {
+    let outbox = Outbox::of_client(daemon.limits.frame + daemon.limits.ahead, &daemon.budget);
+    let client = Client::new(
+        daemon.connections.next_number(),
+        caller,
+        outbox.clone(),
+        daemon.limits.in_flight,
+    );
+    let client = Arc::new(client.sharing(daemon.host.shares().of(caller.uid)));
+    let connection = daemon.connections.enter(client.clone());
+    let mut write = tokio::spawn(async move { outbox.drive(writer).await });
+    let mut session = Session {
+        messages: Messages::of(daemon.clone(), client.clone()),
+        first: true,
+    };
+    let mut reader = FrameReader::new(reader, daemon.limits.frame);
+    let (mut written, mut kept) = (None, 0);
+    let mut told_to_go = std::pin::pin!(connection.told_to_go());
+    let why = loop {
+        // An order to go, and a client that does not read, come before what the client writes.
+        tokio::select! {
+            biased;
+            why = &mut told_to_go => break why,
+            done = &mut write => {
+                written = Some(done);
+                break "it does not read any more";
+            }
+            more = reader.fill() => match more {
+                Ok(more) => {
+                    let has_much = reader.has_much();
+                    let mut read = || together(|| session.read(&mut reader));
+                    if let Some(why) = if has_much { aside(read) } else { read() } {
+                        break why;
+                    }
+                    let now = reader.kept();
+                    if now != kept && !client.outbox.keep(kept, now) {
+                        break "its line does not end";
+                    }
+                    kept = now;
+                    if !more {
+                        break "it closed its side";
+                    }
+                }
+                Err(error) => {
+                    debug!(connection = client.connection, "reading failed: {error}");
+                    break "reading failed";
+                }
+            },
+        }
+    };
+    if client.outbox.was_cut_off() {
+        warn!(
+            connection = client.connection,
+            uid = caller.uid,
+            "all together hold more than the daemon has room for: this client had most, and is let go"
+        );
+    }
+    // A client that closed its side still gets the answers that it waits for.
+    if why == "it closed its side" {
+        daemon.connections.end_subscriptions(&client);
+        tokio::select! {
+            biased;
+            () = connection.all_answered() => {}
+            _ = connection.told_to_go() => {}
+            done = &mut write => written = Some(done),
+            () = reader.get_ref().hung_up() => {}
+            () = sleep(LINGER) => {}
+        }
+    }
+    client.disconnect();
+    client.outbox.close();
+    if written.is_none() && timeout(FLUSH, &mut write).await.is_err() {
+        client.outbox.discard();
+        let _ = write.await;
+    }
+    daemon.leave(&client);
+    debug!(connection = client.connection, uid = caller.uid, why, "client gone");
+}
+
+impl Session {
+    /// Handles everything that was read; tells why the client is to go, if it is.
+    fn read<R: AsyncRead + Unpin>(&mut self, reader: &mut FrameReader<R>) -> Option<&'static str> {
+        let mut calls = CALLS.take();
+        self.messages.now = (Instant::now(), SystemTime::now());
+        let mut why = None;
+        while let Some(frame) = reader.pop() {
+            match frame {
+                Frame::Line(line) => self.line(line, &mut calls),
+                Frame::TooLong { length, id, request } => {
+                    let limit = self.messages.daemon.limits.frame;
+                    let message = format!("the message has {length} bytes, the limit is {limit} (--max-frame)");
+                    if request || id.is_none() {
+                        let answer = Failure::new(Code::FrameTooLong, message).answer(None, self.messages.version());
+                        self.messages.client.outbox.push(&answer.to_message(id.as_deref()));
+                    }
+                }
+                Frame::Endless { length } => {
+                    info!(
+                        connection = self.messages.client.connection,
+                        length, "client sends a line that does not end"
+                    );
+                    let limit = self.messages.daemon.limits.frame;
+                    let message = format!("a line of over {length} bytes, the limit is {limit} (--max-frame)");
+                    let answer = Failure::new(Code::FrameTooLong, message).answer(None, self.messages.version());
+                    self.messages.client.outbox.push(&answer.to_message(None));
+                    why = Some("it sent a line that does not end");
+                    break;
+                }
+            }
+            self.first = false;
+        }
+        self.messages.daemon.chain.accept(&mut calls);
+        if calls.capacity() <= MAX_SPARE_CALLS {
+            CALLS.set(calls);
+        }
+        why
+    }
+
+    fn line(&mut self, line: Bytes, calls: &mut Vec<Box<Call>>) {
+        let first = line.iter().find(|byte| !matches!(byte, b' ' | b'\t' | b'\r'));
+        if first == Some(&b'[') {
+            return self.batch(line, calls);
+        }
+        if self.first && self.hello(&line) {
+            return;
+        }
+        self.messages.message(line, None, calls);
+    }
+
+    /// Reads the bridge's hello, `{"colibri":1,"narrow":[…]}`: it closes gates for this connection. Not a message, so
+    /// nothing is answered.
+    fn hello(&self, line: &[u8]) -> bool {
+        let Ok(hello) = Json::parse(line) else { return false };
+        if hello.get("colibri").is_none() || hello.get("jsonrpc").is_some() {
+            return false;
+        }
+        let narrow = hello
+            .get("narrow")
+            .map(|narrow| narrow.elements().collect::<Vec<_>>())
+            .unwrap_or_default();
+        for gate in narrow {
+            match gate.as_str().as_deref() {
+                Some("write") => self.messages.client.narrow(Gate::Write),
+                Some("external") => self.messages.client.narrow(Gate::External),
+                // What we do not know was meant to narrow, so everything is.
+                _ => {
+                    self.messages.client.narrow(Gate::Write);
+                    self.messages.client.narrow(Gate::External);
+                }
+            }
+        }
+        true
+    }
+
+    fn batch(&mut self, line: Bytes, calls: &mut Vec<Box<Call>>) {
+        let refuse = |message: &str| {
+            let answer = Answer::Error(RpcError::new(INVALID_REQUEST, message));
+            self.messages.client.outbox.push(&answer.to_message(None));
+        };
+        if !self.messages.client.session.agreed().takes_batches() {
+            return refuse("batches are for connections that negotiated 2025-03-26; send one message a line");
+        }
+        let messages: Vec<Bytes> = match Json::parse(&line) {
+            Ok(batch) => batch.elements().map(|element| line.slice(element.span())).collect(),
+            Err(error) => {
+                let error = RpcError::new(colibri_wire::envelope::PARSE_ERROR, format!("the batch is {error}"));
+                self.messages.client.outbox.push(&Answer::Error(error).to_message(None));
+                return;
+            }
+        };
+        if messages.is_empty() || messages.len() > MAX_IN_BATCH {
+            return refuse(&format!(
+                "a batch holds 1 to {MAX_IN_BATCH} messages, this one holds {}",
+                messages.len()
+            ));
+        }
+        let expected = messages
+            .iter()
+            .filter(|message| match Envelope::parse(message) {
+                Ok(envelope) => matches!(envelope.kind, Kind::Request { .. }),
+                Err(refusal) => !refusal.answer || refusal.id.is_none(),
+            })
+            .count();
+        let batch = Arc::new(Batch::new(self.messages.client.outbox.clone(), expected));
+        for message in messages {
+            self.messages.message(message, Some(&batch), calls);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! What becomes of one message of a client: a call, a cancellation, an answer, or a refusal.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use tracing::debug;
+
+use crate::daemon::Daemon;
+use crate::ops::operator::OperatorRequest;
+use crate::ops::own::Own;
+use crate::ops::route;
+use crate::ops::watch::Watch;
+use crate::relay::{Arguments, Batch, Call, Client, Limit, Parts, Target, Trace};
+use colibri_protocol::{self as protocol, Answer, Code, Failure, Method, Notification, Request, RpcError, Version};
+use colibri_wire::envelope::{INVALID_REQUEST, Refusal};
+use colibri_wire::{Envelope, Id, Json, Kind, Tape};
+
+/// The messages of one client.
+pub(super) struct Messages {
+    pub(super) daemon: Arc<Daemon>,
+    pub(super) client: Arc<Client>,
+    /// When they were read.
+    pub(super) now: (Instant, SystemTime),
+}
+
+impl Messages {
+    /// Those of a client that was not read yet.
+    pub(super) fn of(daemon: Arc<Daemon>, client: Arc<Client>) -> Messages {
+        Messages {
+            daemon,
+            client,
+            now: (Instant::now(), SystemTime::now()),
+        }
+    }
+
+    /// The version to word errors in while no request says otherwise.
+    pub(super) fn version(&self) -> Version {
+        match self.client.session.agreed() {
+            protocol::Session::Fresh => Version::LATEST_LEGACY,
+            protocol::Session::Legacy(version) => version,
+        }
+    }
+
+    pub(super) fn message(&self, frame: Bytes, batch: Option<&Arc<Batch>>, calls: &mut Vec<Box<Call>>) {
+        let mut tape = Tape::default();
+        let envelope = match Envelope::read(&frame, &mut tape) {
+            Ok(envelope) => envelope,
+            Err(refusal) => return self.refuse(refusal, batch),
+        };
+        match envelope.kind {
+            Kind::Request { id, method, params } => {
+                if !self.client.outbox.hold(frame.len()) {
+                    let failure = Failure::new(Code::DaemonBusy, "the daemon has no room for the request now");
+                    return self.fail(&failure, id.text(), batch);
+                }
+                match self.request((id, method, params), batch) {
+                    Some(mut call) => {
+                        call.held = frame.len();
+                        call.frame = frame;
+                        calls.push(call);
+                    }
+                    None => self.client.outbox.let_go(frame.len()),
+                }
+            }
+            Kind::Notification { method, params } => {
+                let method = method.as_str().unwrap_or_default();
+                match protocol::read_notification(&method, params) {
+                    Some(Notification::Cancelled { request }) => {
+                        // Calls of the same read come first: a cancellation never overtakes its request.
+                        self.daemon.chain.accept(calls);
+                        let params = params.map(|params| params.span()).unwrap_or_default();
+                        self.client.cancel(&Id::of(request), (&frame, params));
+                    }
+                    Some(Notification::Initialized) => self.daemon.connections.initialized(&self.client),
+                    _ => debug!(connection = self.client.connection, "notification passed over"),
+                }
+            }
+            Kind::Answer { .. } => debug!(connection = self.client.connection, "answer to nothing that was asked"),
+        }
+    }
+
+    /// Answers what is no message, if its sender can be waiting for an answer.
+    pub(super) fn refuse(&self, refusal: Refusal, batch: Option<&Arc<Batch>>) {
+        if refusal.answer && refusal.id.is_some() {
+            return debug!(connection = self.client.connection, "answer passed over: {refusal}");
+        }
+        let message = Answer::Error(RpcError::new(refusal.code, refusal.message)).to_message(refusal.id.as_deref());
+        match batch {
+            Some(batch) => batch.answer(Some(&message)),
+            None => drop(self.client.outbox.push(&message)),
+        }
+    }
+
+    /// Answers a request that is not taken.
+    fn fail(&self, failure: &Failure, id: &str, batch: Option<&Arc<Batch>>) {
+        let message = failure.answer(None, self.version()).to_message(Some(id));
+        match batch {
+            Some(batch) => batch.answer(Some(&message)),
+            None => drop(self.client.outbox.push(&message)),
+        }
+    }
+
+    /// The limit that keeps the client's user from filling the trail, while it does.
+    fn trail_limit(&self) -> Option<Limit> {
+        let is_spent = self.client.share().is_some_and(|share| share.trail_is_spent());
+        (is_spent && !self.daemon.chain.rules.rights(&self.client).operator)
+            .then(|| Limit::Trail(self.daemon.host.shares().limits().trail_per_user))
+    }
+
+    /// Makes a call of a request, all but its frame.
+    fn request(
+        &self,
+        (id, method, params): (Json<'_>, Json<'_>, Option<Json<'_>>),
+        batch: Option<&Arc<Batch>>,
+    ) -> Option<Box<Call>> {
+        let (key, id_text) = (Id::of(id), id.text());
+        let admitted = match self.trail_limit() {
+            Some(limit) => Err(limit),
+            None => self.client.admit(&key),
+        };
+        if let Err(limit) = admitted {
+            let failure = match limit {
+                Limit::Trail(limit) => Failure::new(
+                    Code::LimitUser,
+                    format!(
+                        "the calls of this user fill the trail faster than {limit} bytes a second (--max-trail-per-user)"
+                    ),
+                ),
+                Limit::InFlight(limit) => Failure::new(
+                    Code::LimitInFlight,
+                    format!("{limit} calls of this client are in flight already (--max-in-flight)"),
+                ),
+                Limit::Closed => Failure::new(Code::DaemonStopping, "the daemon is ending and takes no new calls"),
+                Limit::SameId => {
+                    self.refuse(
+                        Refusal {
+                            code: INVALID_REQUEST,
+                            message: format!("a request with the id {id_text} is still in flight"),
+                            id: Some(id_text.to_owned()),
+                            answer: false,
+                        },
+                        batch,
+                    );
+                    return None;
+                }
+            };
+            self.fail(&failure, id_text, batch);
+            return None;
+        }
+        let name = method.as_str().unwrap_or_default();
+        let mut parts = Parts {
+            id: id.span(),
+            params: params.map(|params| params.span()),
+            ..Parts::default()
+        };
+        let mut trace = None;
+        if name.starts_with(protocol::method::OPERATORS) {
+            let daemon = self.daemon.clone();
+            let target = match Watch::read(&name, params) {
+                Some(watch) => watch.map(|watch| Own::watch(daemon, &name, watch)),
+                None => OperatorRequest::read(&name, params).map(|order| Own::operator(daemon, &name, order)),
+            };
+            let target = target.unwrap_or_else(|error| Own::answer(&name, Answer::Error(error)));
+            return Some(self.call((key, batch), (self.version(), None), parts, None, target));
+        }
+        let used;
+        let (version, known, target) = match protocol::classify(self.client.session.agreed(), &OFFERED, &name, params) {
+            Ok(request) => {
+                trace = request.meta.object.and_then(read_trace);
+                used = request.name;
+                parts.task = request.task.is_some();
+                parts.progress_token = request.meta.progress_token.map(|token| token.span());
+                let target = self
+                    .target((&request, &name), params, &key, &mut parts)
+                    .unwrap_or_else(|error| Own::answer(&name, Answer::Error(error)));
+                (request.version, request.method, target)
+            }
+            Err(error) => {
+                used = params.and_then(|params| params.get("name"));
+                let target = Own::answer(&name, Answer::Error(error));
+                (self.version(), Method::parse(&name), target)
+            }
+        };
+        parts.name = used
+            .filter(|_| known == Some(Method::ToolsCall))
+            .map(|name| name.span());
+        Some(self.call((key, batch), (version, known), parts, trace, target))
+    }
+
+    fn call(
+        &self,
+        (id, batch): (Id, Option<&Arc<Batch>>),
+        (version, method): (Version, Option<Method>),
+        parts: Parts,
+        trace: Option<Box<Trace>>,
+        target: Arc<dyn Target>,
+    ) -> Box<Call> {
+        Box::new(Call {
+            client: self.client.clone(),
+            id,
+            batch: batch.cloned(),
+            version,
+            method,
+            // Comes when nothing looks into it any more.
+            frame: Bytes::new(),
+            held: 0,
+            parts,
+            trace,
+            target,
+            entered: self.now.0,
+            time: self.now.1,
+            number: 0,
+            attempt: 1,
+            validated: false,
+            against: None,
+        })
+    }
+
+    /// Who answers a request.
+    fn target(
+        &self,
+        (request, name): (&Request<'_>, &str),
+        params: Option<Json<'_>>,
+        id: &Id,
+        parts: &mut Parts,
+    ) -> Result<Arc<dyn Target>, RpcError> {
+        let version = request.version;
+        let Some(method) = request.method else {
+            let target = route::method(&self.daemon, name).ok_or_else(|| RpcError::method_not_found(name, version))?;
+            if let Some(params) = params {
+                parts.arguments = Arguments::At(params.span());
+            }
+            return Ok(target);
+        };
+        match method {
+            Method::Initialize => {
+                let asked = protocol::read_initialize(params)?;
+                self.client.session.agree(asked.version);
+                let answer =
+                    protocol::initialize_result(asked.version, &OFFERED, &self.daemon.instructions(&self.client));
+                Ok(Own::answer(method.as_str(), Answer::Result(answer)))
+            }
+            Method::Discover => {
+                let answer = protocol::discover_result(version, &OFFERED, &self.daemon.instructions(&self.client));
+                Ok(Own::answer(method.as_str(), Answer::Result(answer)))
+            }
+            Method::Ping => Ok(Own::answer(
+                method.as_str(),
+                Answer::Result(protocol::empty_result(version)),
+            )),
+            Method::ToolsList => {
+                let cursor = protocol::tools::Cursor::read(params)?;
+                Ok(Own::list(self.daemon.clone(), cursor))
+            }
+            Method::SubscriptionsListen => {
+                let listen = protocol::read_listen(params)?;
+                Ok(Own::listen(self.daemon.clone(), id.clone(), listen))
+            }
+            Method::ToolsCall => {
+                let params = params.ok_or_else(|| RpcError::invalid_params("tools/call needs params with a name"))?;
+                let name = request.name.and_then(|name| name.as_str());
+                let name = name.ok_or_else(|| RpcError::invalid_params("params.name must be a string"))?;
+                if let Some(arguments) = request.arguments {
+                    if !arguments.is_object() {
+                        return Err(RpcError::invalid_params("params.arguments must be an object"));
+                    }
+                    parts.arguments = Arguments::At(arguments.span());
+                }
+                route::tool(&self.daemon, &name, params, parts, &self.client)
+            }
+            _ => Err(RpcError::method_not_found(method.as_str(), version)),
+        }
+    }
+}
+
+/// The trace context of a request. One that is longer than any that the standard allows is left out.
+fn read_trace(meta: Json<'_>) -> Option<Box<Trace>> {
+    let text = |key, longest| {
+        let value = meta.get(key)?.as_str()?;
+        (value.len() <= longest).then(|| Box::from(&*value))
+    };
+    Some(Box::new(Trace {
+        parent: text("traceparent", 100)?,
+        state: text("tracestate", 512),
+    }))
+}
+
+/// What the daemon offers as a server.
+const OFFERED: [protocol::Capability; 1] = [protocol::Capability::Tools];
