@@ -7,6 +7,7 @@
 //! - [`version`], [`method`], [`Feature`]: the tables: which version has what, and what servers offer.
 //! - [`request`]: what a client's frame is, and why it is refused.
 //! - [`answer`], [`error`]: what the daemon says itself.
+//! - [`input`]: what a server asks of the person's side before it answers.
 //! - [`upstream`]: the daemon as the client of a server process.
 //! - [`rewrites`]: a message of one version made fit for a peer of another.
 //! - [`tools`]: tool definitions and pages of them.
@@ -15,6 +16,7 @@
 pub mod answer;
 pub mod error;
 mod feature;
+pub mod input;
 pub mod method;
 pub mod request;
 pub mod rewrites;
@@ -27,6 +29,7 @@ pub mod version;
 pub use answer::{Answer, Capability, discover_result, empty_result, initialize_result};
 pub use error::{Code, Failure};
 pub use feature::Feature;
+pub use input::Ask;
 pub use method::Method;
 pub use request::{Notification, Request, Session, classify, read_initialize, read_listen, read_notification};
 pub use rewrites::{

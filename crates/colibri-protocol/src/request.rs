@@ -30,11 +30,13 @@ const META_KEYS: [&str; 5] = [
 ];
 
 /// The keys of `params` that policy, routing or a rewrite reads, here or in the stages after.
-const PARAMS_KEYS: [&str; 17] = [
+const PARAMS_KEYS: [&str; 16] = [
     "_meta",
     "name",
     "arguments",
     "task",
+    "requestState",
+    "inputResponses",
     "uri",
     "ref",
     "cursor",
@@ -45,10 +47,10 @@ const PARAMS_KEYS: [&str; 17] = [
     "progressToken",
     "notifications",
     "level",
-    "inputResponses",
-    "requestState",
-    "task",
 ];
+
+/// How many of [`PARAMS_KEYS`] are read of every request.
+const READ_PARAMS: usize = 6;
 
 /// `LoggingLevel` of every version.
 const LOG_LEVELS: [&str; 8] = [
@@ -109,6 +111,8 @@ pub struct Request<'a> {
     pub arguments: Option<Json<'a>>,
     /// `params.task`, whatever it is: the caller wants a task, whose result it will ask for later.
     pub task: Option<Json<'a>>,
+    /// `params.requestState` and `params.inputResponses`, whatever they are: for [`super::input::read_retry`].
+    pub retry: [Option<Json<'a>>; 2],
 }
 
 /// Reads a request on a connection. `offered` is what [`super::answer::capabilities`] told clients.
@@ -124,7 +128,7 @@ pub fn classify<'a>(
     params: Option<Json<'a>>,
 ) -> Result<Request<'a>, RpcError> {
     let known = Method::parse(method);
-    let [meta_object, name, arguments, task] = read_params(params)?;
+    let [meta_object, name, arguments, task, state, responses] = read_params(params)?;
     let declared = match meta_object.and_then(|meta| meta.get(META_PROTOCOL_VERSION)) {
         Some(value) => Some(
             value
@@ -163,6 +167,7 @@ pub fn classify<'a>(
             name,
             arguments,
             task,
+            retry: [state, responses],
         }),
     }
 }
@@ -264,26 +269,26 @@ pub(crate) fn is_id(value: &Json<'_>) -> bool {
     matches!(value.kind(), Kind::String | Kind::Number)
 }
 
-/// `_meta`, which is an object, `name`, `arguments` and `task`: the first of [`PARAMS_KEYS`].
-fn read_params(params: Option<Json<'_>>) -> Result<[Option<Json<'_>>; 4], RpcError> {
+/// `_meta`, which is an object, and what else is read of every request: the first of [`PARAMS_KEYS`].
+fn read_params(params: Option<Json<'_>>) -> Result<[Option<Json<'_>>; READ_PARAMS], RpcError> {
     let Some(params) = params else {
-        return Ok([None; 4]);
+        return Ok([None; READ_PARAMS]);
     };
     if !params.is_object() {
         return Err(must_be("params", "an object"));
     }
-    let picked = params.pick::<4>(&PARAMS_KEYS);
+    let picked = params.pick::<READ_PARAMS>(&PARAMS_KEYS);
     if let Some(key) = picked.ambiguous {
         return Err(ambiguous("params", key));
     }
-    let [meta, name, arguments, task] = picked.values;
+    let meta = picked.values[0];
     if meta.is_some_and(|meta| !meta.is_object()) {
         return Err(must_be("_meta", "an object"));
     }
     if let Some(key) = meta.and_then(|meta| meta.ambiguous(&META_KEYS)) {
         return Err(ambiguous("params._meta", key));
     }
-    Ok([meta, name, arguments, task])
+    Ok(picked.values)
 }
 
 fn read_meta(object: Option<Json<'_>>, version: Version) -> Result<Meta<'_>, RpcError> {

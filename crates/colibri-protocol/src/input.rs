@@ -1,0 +1,581 @@
+//! What a server asks of the person's side before it answers: a modern one by a result that says `input_required` and is
+//! followed by a retry (2026-07-28, basic/patterns/mrtr), a legacy one by requests of its own (client/*).
+//!
+//! What a server asks for is hostile input: how much of it there is is bounded, and what it asks is one of the kinds that
+//! MCP has.
+
+use std::borrow::Cow;
+
+use super::answer::{META_SERVER_INFO, server_info};
+use super::error::{Code, Failure, RpcError};
+use super::rewrites::{Change, rewrite};
+use super::version::Version;
+use colibri_wire::json::{Kind, string};
+use colibri_wire::{Edits, Json};
+
+/// How many things a server may ask for at once.
+pub const REQUESTS_LIMIT: usize = 64;
+/// How long a key of such a thing may be, in bytes.
+pub const KEY_LIMIT: usize = 256;
+/// How long a server's `requestState` may be, in bytes.
+pub const STATE_LIMIT: usize = 256 * 1024;
+/// How long the `requestState` of a retry may be, in bytes: a server's, wrapped.
+pub const WRAPPED_LIMIT: usize = 512 * 1024;
+
+/// The key of a result's `_meta` that says which server asks.
+pub const META_SERVER: &str = "org.colibri/server";
+
+/// A kind of thing that a server may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Ask {
+    /// `elicitation/create` with a form, since 2025-06-18.
+    Form,
+    /// `elicitation/create` that sends the person to a URL, since 2025-11-25.
+    Url,
+    /// `sampling/createMessage`
+    Sampling,
+    /// `sampling/createMessage` with `tools`, since 2025-11-25.
+    SamplingTools,
+    /// `roots/list`
+    Roots,
+}
+
+impl Ask {
+    /// All of them.
+    pub const ALL: [Ask; 5] = [Ask::Form, Ask::Url, Ask::Sampling, Ask::SamplingTools, Ask::Roots];
+
+    /// What a request asks for; `None`: nothing that a client can be asked.
+    pub fn read(method: &str, params: Option<Json<'_>>) -> Option<Ask> {
+        let member = |key| params.and_then(|params: Json<'_>| params.get(key));
+        match method {
+            "elicitation/create" => match member("mode") {
+                None => Some(Ask::Form),
+                Some(mode) if mode.is_string("form") => Some(Ask::Form),
+                Some(mode) if mode.is_string("url") => Some(Ask::Url),
+                Some(_) => None,
+            },
+            "sampling/createMessage" if member("tools").is_some() || member("toolChoice").is_some() => {
+                Some(Ask::SamplingTools)
+            }
+            "sampling/createMessage" => Some(Ask::Sampling),
+            "roots/list" => Some(Ask::Roots),
+            _ => None,
+        }
+    }
+
+    /// Its method.
+    pub fn method(self) -> &'static str {
+        match self {
+            Ask::Form | Ask::Url => "elicitation/create",
+            Ask::Sampling | Ask::SamplingTools => "sampling/createMessage",
+            Ask::Roots => "roots/list",
+        }
+    }
+
+    /// The word for it in `ClientCapabilities`, and in `may_ask` of a server's entry.
+    pub fn capability(self) -> &'static str {
+        match self {
+            Ask::Form | Ask::Url => "elicitation",
+            Ask::Sampling | Ask::SamplingTools => "sampling",
+            Ask::Roots => "roots",
+        }
+    }
+
+    /// What a client has to declare to be asked for it: `ClientCapabilities`.
+    pub fn required(self) -> &'static str {
+        match self {
+            Ask::Form => r#"{"elicitation":{"form":{}}}"#,
+            Ask::Url => r#"{"elicitation":{"url":{}}}"#,
+            Ask::Sampling => r#"{"sampling":{}}"#,
+            Ask::SamplingTools => r#"{"sampling":{"tools":{}}}"#,
+            Ask::Roots => r#"{"roots":{}}"#,
+        }
+    }
+
+    /// Whether a client that declared these `ClientCapabilities` can be asked for it. `elicitation` without a mode means
+    /// forms (2025-11-25 and 2026-07-28, client/elicitation, "Capabilities").
+    pub fn is_declared(self, capabilities: Json<'_>) -> bool {
+        let Some(declared) = capabilities.get(self.capability()).filter(Json::is_object) else {
+            return false;
+        };
+        let has = |key: &str| declared.get(key).is_some_and(|mode| mode.is_object());
+        match self {
+            Ask::Form => has("form") || !has("url"),
+            Ask::Url => has("url"),
+            Ask::SamplingTools => has("tools"),
+            Ask::Sampling | Ask::Roots => true,
+        }
+    }
+}
+
+/// One thing that a server asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct InputRequest<'a> {
+    /// The server's key of it: a string as it was written. No two of one result are the same.
+    pub key: Json<'a>,
+    /// What it is.
+    pub ask: Ask,
+    /// The request's `params`, an object.
+    pub params: Option<Json<'a>>,
+}
+
+/// A result that says `input_required`.
+#[derive(Debug, Clone)]
+pub struct InputRequired<'a> {
+    /// What is asked for, in the server's order; may be nothing.
+    pub requests: Vec<InputRequest<'a>>,
+    /// What the server wants to be told again in the retry: a string, as it was written.
+    pub state: Option<Json<'a>>,
+}
+
+/// Whether a modern server's result asks for input instead of being an answer.
+pub fn is_input_required(result: Json<'_>) -> bool {
+    result
+        .get("resultType")
+        .is_some_and(|kind| kind.is_string("input_required"))
+}
+
+/// Reads a result that says `input_required`.
+///
+/// # Errors
+/// [`Code::ServerAnswerInvalid`]: what is wrong with it.
+pub fn read_input_required(result: Json<'_>) -> Result<InputRequired<'_>, Failure> {
+    if let Some(key) = result.ambiguous(&["resultType", "inputRequests", "requestState"]) {
+        return Err(invalid(&format!("two of its members can be read as \"{key}\"")));
+    }
+    let state = result.get("requestState");
+    if let Some(state) = state {
+        // What no `str` can hold could not be handed back as it was.
+        if state.as_str().is_none() {
+            return Err(invalid("requestState is no string"));
+        }
+        if state.text().len() > STATE_LIMIT {
+            let message = format!(
+                "requestState has {} bytes, the limit is {STATE_LIMIT}",
+                state.text().len()
+            );
+            return Err(invalid(&message));
+        }
+    }
+    let requests = match result.get("inputRequests") {
+        Some(requests) => read_input_requests(requests)?,
+        None => Vec::new(),
+    };
+    if state.is_none() && result.get("inputRequests").is_none() {
+        return Err(invalid("neither inputRequests nor requestState is there"));
+    }
+    Ok(InputRequired { requests, state })
+}
+
+/// Reads `inputRequests`, of a result or of a task.
+///
+/// # Errors
+/// [`Code::ServerAnswerInvalid`]: what is wrong with them.
+pub fn read_input_requests(requests: Json<'_>) -> Result<Vec<InputRequest<'_>>, Failure> {
+    if !requests.is_object() {
+        return Err(invalid("inputRequests is no object"));
+    }
+    let mut read: Vec<InputRequest<'_>> = Vec::new();
+    for member in requests.members() {
+        if read.len() >= REQUESTS_LIMIT {
+            return Err(invalid(&format!("inputRequests has over {REQUESTS_LIMIT} members")));
+        }
+        let Some(key) = member.key.as_str().filter(|key| key.len() <= KEY_LIMIT) else {
+            return Err(invalid(&format!(
+                "a key of inputRequests is no text, or over {KEY_LIMIT} bytes long"
+            )));
+        };
+        if read.iter().any(|request| request.key.is_string(&key)) {
+            return Err(invalid("inputRequests has the same key twice"));
+        }
+        let request = member.value;
+        let method = request.get("method").and_then(|method| method.as_str());
+        let params = request.get("params");
+        if params.is_some_and(|params| !params.is_object()) || request.ambiguous(&["method", "params"]).is_some() {
+            return Err(invalid("a member of inputRequests is no request"));
+        }
+        let ask = method.and_then(|method| Ask::read(&method, params));
+        let Some(ask) = ask.filter(|ask| params.is_some() || *ask == Ask::Roots) else {
+            return Err(invalid(
+                "a member of inputRequests asks for something that MCP does not have",
+            ));
+        };
+        read.push(InputRequest {
+            key: member.key,
+            ask,
+            params,
+        });
+    }
+    Ok(read)
+}
+
+fn invalid(what: &str) -> Failure {
+    let message = format!("the server's answer says input_required, and {what}");
+    Failure::new(Code::ServerAnswerInvalid, message)
+}
+
+/// Something that a modern client is asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// Its key in `inputRequests`.
+    pub key: &'a str,
+    /// The request's method.
+    pub method: &'a str,
+    /// Its `params`, as JSON.
+    pub params: Option<&'a str>,
+}
+
+/// A result of our own that asks a client of this modern version for input: `server` is who wants to know, `state` what
+/// the retry has to say.
+pub fn input_required_result(version: Version, server: &str, questions: &[Question<'_>], state: &str) -> Vec<u8> {
+    let mut requests = String::new();
+    for question in questions {
+        let comma = if requests.is_empty() { "" } else { "," };
+        let params = question
+            .params
+            .map(|params| format!(",\"params\":{params}"))
+            .unwrap_or_default();
+        requests.push_str(&format!(
+            "{comma}{}:{{\"method\":{}{params}}}",
+            string(question.key),
+            string(question.method)
+        ));
+    }
+    format!(
+        "{{\"resultType\":\"input_required\",\"inputRequests\":{{{requests}}},\"requestState\":{},\
+         \"_meta\":{{\"{META_SERVER}\":{},\"{META_SERVER_INFO}\":{}}}}}",
+        string(state),
+        string(server),
+        server_info(version)
+    )
+    .into_bytes()
+}
+
+/// The edits to a server's `input_required` on its way to a modern client: `requestState` is ours. What is asked for
+/// stays as it is written.
+pub fn wrapped_state_edits(result: Json<'_>, state: &str) -> Edits {
+    let mut edits = Edits::new();
+    let insert = match result.get("requestState") {
+        Some(_) => String::new(),
+        None => format!("\"requestState\":{}", string(state)),
+    };
+    rewrite(&mut edits, result, &insert, |member, _| {
+        if member.key.is_string("requestState") {
+            Change::Replace(string(state))
+        } else {
+            Change::Keep
+        }
+    });
+    edits
+}
+
+/// What a modern client's request says as a retry.
+#[derive(Debug, Clone)]
+pub struct Retry<'a> {
+    /// `requestState`
+    pub state: Cow<'a, str>,
+    /// `inputResponses`, an object of objects.
+    pub responses: Option<Json<'a>>,
+}
+
+impl<'a> Retry<'a> {
+    /// What the client answered under a key.
+    pub fn response(&self, key: &str) -> Option<Json<'a>> {
+        self.responses?.get(key)
+    }
+}
+
+/// Reads `requestState` and `inputResponses` of a request's `params`, whose keys are not ambiguous. `None`: it is no
+/// retry, for it says no state.
+///
+/// # Errors
+/// -32602: one of them is not as it has to be.
+pub fn read_retry<'a>(state: Option<Json<'a>>, responses: Option<Json<'a>>) -> Result<Option<Retry<'a>>, RpcError> {
+    if let Some(responses) = responses {
+        if !responses.is_object() {
+            return Err(RpcError::invalid_params("params.inputResponses must be an object"));
+        }
+        let mut keys: Vec<Cow<'_, str>> = Vec::new();
+        for member in responses.members() {
+            if keys.len() >= REQUESTS_LIMIT {
+                let message = format!("params.inputResponses must have at most {REQUESTS_LIMIT} members");
+                return Err(RpcError::invalid_params(message));
+            }
+            let key = member.key.as_str().filter(|key| !keys.contains(key));
+            match key {
+                Some(key) if member.value.is_object() => keys.push(key),
+                _ => {
+                    let message = "params.inputResponses must hold an object under each key, and no key twice";
+                    return Err(RpcError::invalid_params(message));
+                }
+            }
+        }
+    }
+    let Some(state) = state.filter(|state| state.kind() != Kind::Null) else {
+        return Ok(None);
+    };
+    match state.as_str() {
+        Some(_) if state.text().len() > WRAPPED_LIMIT => Err(RpcError::invalid_params(format!(
+            "params.requestState must have at most {WRAPPED_LIMIT} bytes"
+        ))),
+        Some(state) => Ok(Some(Retry { state, responses })),
+        None => Err(RpcError::invalid_params("params.requestState must be a string")),
+    }
+}
+
+/// What a request says as a retry on its way to a server: JSON as it is written there, or nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RetryWith<'a> {
+    /// `requestState`
+    pub state: Option<&'a str>,
+    /// `inputResponses`
+    pub responses: Option<&'a str>,
+}
+
+/// The edits to the `params` of a request that make a retry of it, or that take out of it that it is one. They go
+/// together with those of [`super::params_edits`], which have none of these places; `params` says what is called.
+pub fn retry_edits(params: Json<'_>, with: RetryWith<'_>) -> Edits {
+    let mut edits = Edits::new();
+    let wanted = [("requestState", with.state), ("inputResponses", with.responses)];
+    let mut insert = Vec::new();
+    for (key, value) in wanted {
+        if let Some(value) = value.filter(|_| params.get(key).is_none()) {
+            insert.push(format!("\"{key}\":{value}"));
+        }
+    }
+    rewrite(&mut edits, params, &insert.join(","), |member, _| {
+        match wanted.iter().find(|(key, _)| member.key.is_string(key)) {
+            Some((_, Some(value))) if member.value.text() == *value => Change::Keep,
+            Some((_, Some(value))) => Change::Replace((*value).to_owned()),
+            Some((_, None)) => Change::Remove,
+            None => Change::Keep,
+        }
+    });
+    edits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::error::INVALID_PARAMS;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn json(text: &str) -> Json<'_> {
+        Json::parse(text.as_bytes()).unwrap()
+    }
+
+    fn apply(text: &str, edits: &Edits) -> String {
+        String::from_utf8(edits.apply(text.as_bytes())).unwrap()
+    }
+
+    #[test]
+    fn what_is_asked_for_is_one_of_mcps_kinds() {
+        for (method, params, expected) in [
+            ("elicitation/create", r#"{"message":"m"}"#, Some(Ask::Form)),
+            ("elicitation/create", r#"{"mode":"form"}"#, Some(Ask::Form)),
+            ("elicitation/create", r#"{"mode":"url"}"#, Some(Ask::Url)),
+            ("elicitation/create", r#"{"mode":"other"}"#, None),
+            ("elicitation/create", r#"{"mode":7}"#, None),
+            ("sampling/createMessage", r#"{"messages":[]}"#, Some(Ask::Sampling)),
+            ("sampling/createMessage", r#"{"tools":[]}"#, Some(Ask::SamplingTools)),
+            ("roots/list", "{}", Some(Ask::Roots)),
+            ("tools/call", "{}", None),
+            ("", "{}", None),
+        ] {
+            assert_eq!(Ask::read(method, Some(json(params))), expected, "{method} {params}");
+        }
+        assert_eq!(Ask::read("roots/list", None), Some(Ask::Roots));
+        for ask in Ask::ALL {
+            assert!(ask.is_declared(json(ask.required())), "{ask:?}");
+            assert!(!ask.is_declared(json("{}")), "{ask:?}");
+            let nothing = format!("{{\"{}\":null}}", ask.capability());
+            assert!(!ask.is_declared(json(&nothing)), "{ask:?}");
+        }
+        assert!(Ask::Form.is_declared(json(r#"{"elicitation":{}}"#)));
+        assert!(!Ask::Url.is_declared(json(r#"{"elicitation":{}}"#)));
+        assert!(!Ask::Form.is_declared(json(r#"{"elicitation":{"url":{}}}"#)));
+        assert!(!Ask::SamplingTools.is_declared(json(r#"{"sampling":{}}"#)));
+    }
+
+    #[test]
+    fn what_a_server_asks_for_is_read_in_its_order() {
+        let text = r#"{"resultType":"input_required","inputRequests":{"b":{"method":"roots/list"},
+            "\u0061":{"method":"elicitation/create","params":{"message":"m","requestedSchema":{}}}},"requestState":"s\n"}"#;
+        let read = read_input_required(json(text)).unwrap();
+        let asked: Vec<_> = read
+            .requests
+            .iter()
+            .map(|request| (request.key.as_str().unwrap().into_owned(), request.ask))
+            .collect();
+        assert_eq!(asked, [("b".to_owned(), Ask::Roots), ("a".to_owned(), Ask::Form)]);
+        assert_eq!(read.state.unwrap().text(), r#""s\n""#);
+        let only_state = read_input_required(json(r#"{"requestState":"s"}"#)).unwrap();
+        assert!(only_state.requests.is_empty());
+        assert!(is_input_required(json(text)) && !is_input_required(json(r#"{"resultType":"complete"}"#)));
+    }
+
+    #[test]
+    fn hostile_input_requests_are_refused() {
+        let one = r#"{"method":"roots/list"}"#;
+        let many = |count: usize| {
+            let members: Vec<_> = (0..count).map(|index| format!("\"{index}\":{one}")).collect();
+            format!(r#"{{"inputRequests":{{{}}}}}"#, members.join(","))
+        };
+        assert!(read_input_required(json(&many(REQUESTS_LIMIT))).is_ok());
+        let long = "x".repeat(STATE_LIMIT);
+        for text in [
+            "{}".to_owned(),
+            r#"{"inputRequests":null}"#.to_owned(),
+            r#"{"inputRequests":[]}"#.to_owned(),
+            r#"{"requestState":7}"#.to_owned(),
+            r#"{"requestState":"\ud800"}"#.to_owned(),
+            format!(r#"{{"requestState":"{long}"}}"#),
+            r#"{"requestState":"a","requestState":"b"}"#.to_owned(),
+            r#"{"requestState":"a","REQUESTSTATE":"b"}"#.to_owned(),
+            r#"{"inputRequests":{"a":{}}}"#.to_owned(),
+            r#"{"inputRequests":{"a":"roots/list"}}"#.to_owned(),
+            r#"{"inputRequests":{"a":{"method":"tools/call","params":{}}}}"#.to_owned(),
+            r#"{"inputRequests":{"a":{"method":"elicitation/create"}}}"#.to_owned(),
+            r#"{"inputRequests":{"a":{"method":"roots/list","params":[]}}}"#.to_owned(),
+            r#"{"inputRequests":{"a":{"method":"roots/list","METHOD":"x"}}}"#.to_owned(),
+            format!(r#"{{"inputRequests":{{"a":{one},"\u0061":{one}}}}}"#),
+            format!(r#"{{"inputRequests":{{"\ud800":{one}}}}}"#),
+            format!(r#"{{"inputRequests":{{"{}":{one}}}}}"#, "k".repeat(KEY_LIMIT + 1)),
+            many(REQUESTS_LIMIT + 1),
+        ] {
+            let refused = read_input_required(json(&text)).unwrap_err();
+            assert_eq!(refused.code, Code::ServerAnswerInvalid, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_question_of_ours_reads_back() {
+        let questions = [
+            Question {
+                key: "a\"",
+                method: "elicitation/create",
+                params: Some(r#"{"message":"m" ,"requestedSchema":{}}"#),
+            },
+            Question {
+                key: "b",
+                method: "roots/list",
+                params: None,
+            },
+        ];
+        let result = input_required_result(Version::LATEST, "s", &questions, "state");
+        let result = String::from_utf8(result).unwrap();
+        let read = read_input_required(json(&result)).unwrap();
+        assert!(is_input_required(json(&result)));
+        assert_eq!(read.state.unwrap().as_str().unwrap(), "state");
+        assert_eq!(read.requests[0].params.unwrap().text(), questions[0].params.unwrap());
+        assert_eq!(read.requests[1].ask, Ask::Roots);
+        assert!(read.requests[0].key.is_string("a\""));
+    }
+
+    #[test]
+    fn request_state_towards_modern_clients_is_ours() {
+        for (text, expected) in [
+            (
+                r#"{"requestState": "x" ,"inputRequests":{"a" : {"method":"roots/list"}}}"#,
+                r#"{"requestState": "ours" ,"inputRequests":{"a" : {"method":"roots/list"}}}"#,
+            ),
+            (
+                r#"{ "inputRequests":{"requestState":1}}"#,
+                r#"{"requestState":"ours", "inputRequests":{"requestState":1}}"#,
+            ),
+        ] {
+            assert_eq!(apply(text, &wrapped_state_edits(json(text), "ours")), expected);
+        }
+    }
+
+    #[test]
+    fn a_retry_says_its_state_and_what_was_answered() {
+        let read = |text: &str| {
+            let params = Json::parse(text.as_bytes()).unwrap();
+            read_retry(params.get("requestState"), params.get("inputResponses"))
+                .map(|retry| retry.map(|retry| (retry.state.into_owned(), retry.responses.is_some())))
+                .map_err(|error| error.code)
+        };
+        assert_eq!(read("{}"), Ok(None));
+        assert_eq!(read(r#"{"inputResponses":{"a":{}}}"#), Ok(None));
+        assert_eq!(read(r#"{"requestState":null}"#), Ok(None));
+        assert_eq!(read(r#"{"requestState":"\u0061"}"#), Ok(Some(("a".to_owned(), false))));
+        assert_eq!(
+            read(r#"{"requestState":"a","inputResponses":{"k":{"action":"accept"}}}"#),
+            Ok(Some(("a".to_owned(), true)))
+        );
+        let many: Vec<_> = (0..=REQUESTS_LIMIT).map(|index| format!("\"{index}\":{{}}")).collect();
+        let long = "x".repeat(WRAPPED_LIMIT);
+        for text in [
+            r#"{"requestState":7}"#.to_owned(),
+            r#"{"requestState":"\ud800"}"#.to_owned(),
+            format!(r#"{{"requestState":"{long}"}}"#),
+            r#"{"requestState":"a","inputResponses":[]}"#.to_owned(),
+            r#"{"requestState":"a","inputResponses":{"k":"accept"}}"#.to_owned(),
+            r#"{"requestState":"a","inputResponses":{"k":{},"\u006b":{}}}"#.to_owned(),
+            format!(r#"{{"requestState":"a","inputResponses":{{{}}}}}"#, many.join(",")),
+        ] {
+            assert_eq!(read(&text), Err(INVALID_PARAMS), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_retry_carries_what_its_server_wrote_and_what_was_answered() {
+        let with = RetryWith {
+            state: Some(r#""s\n""#),
+            responses: Some(r#"{"a":{}}"#),
+        };
+        for (text, with, expected) in [
+            (
+                r#"{"name":"n"}"#,
+                with,
+                r#"{"requestState":"s\n","inputResponses":{"a":{}},"name":"n"}"#,
+            ),
+            (
+                r#"{"name":"n","requestState":"ours" ,"inputResponses":{"a":{}}}"#,
+                with,
+                r#"{"name":"n","requestState":"s\n" ,"inputResponses":{"a":{}}}"#,
+            ),
+            (
+                r#"{"requestState":"ours", "name":"n","inputResponses":{"a":{}}}"#,
+                RetryWith::default(),
+                r#"{"name":"n"}"#,
+            ),
+            (
+                r#"{"name":"n","requestState":"ours","inputResponses":{"a":{}}}"#,
+                RetryWith {
+                    state: None,
+                    responses: Some(r#"{"a":{}}"#),
+                },
+                r#"{"name":"n","inputResponses":{"a":{}}}"#,
+            ),
+        ] {
+            assert_eq!(apply(text, &retry_edits(json(text), with)), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_server_answers_is_read_or_refused(
+            keys in proptest::collection::vec(".{0,3}", 0..6),
+            values in proptest::collection::vec(proptest::sample::select(vec![
+                "{}", "7", r#"{"method":"roots/list"}"#, r#"{"method":"elicitation/create","params":{"mode":"url"}}"#,
+            ]), 0..6),
+            state in proptest::option::of(".{0,8}"),
+        ) {
+            let members: Vec<_> = keys.iter().zip(&values).map(|(key, value)| format!("{}:{value}", string(key))).collect();
+            let state = state.map(|state| format!(",\"requestState\":{}", string(&state))).unwrap_or_default();
+            let text = format!("{{\"inputRequests\":{{{}}}{state}}}", members.join(","));
+            if let Ok(read) = read_input_required(json(&text)) {
+                prop_assert_eq!(read.requests.len(), members.len());
+                let wrapped = apply(&text, &wrapped_state_edits(json(&text), "ours"));
+                let again = read_input_required(json(&wrapped)).unwrap();
+                prop_assert_eq!(again.state.unwrap().text(), "\"ours\"");
+                for (one, other) in read.requests.iter().zip(&again.requests) {
+                    prop_assert_eq!(one.key.text(), other.key.text());
+                    prop_assert_eq!(one.params.map(|params| params.text()), other.params.map(|params| params.text()));
+                }
+            }
+        }
+    }
+}
