@@ -13,7 +13,9 @@ use crate::ops::own::Own;
 use crate::ops::route;
 use crate::ops::watch::Watch;
 use crate::relay::{Arguments, Batch, Call, Client, Limit, Parts, Target, Trace};
-use colibri_protocol::{self as protocol, Answer, Code, Failure, Method, Notification, Request, RpcError, Version};
+use colibri_protocol::{
+    self as protocol, Answer, Askable, Code, Failure, Method, Notification, Request, RpcError, Version,
+};
 use colibri_wire::envelope::{INVALID_REQUEST, Refusal};
 use colibri_wire::{Envelope, Id, Json, Kind, Tape};
 
@@ -237,7 +239,8 @@ impl Messages {
         match method {
             Method::Initialize => {
                 let asked = protocol::read_initialize(params)?;
-                self.client.session.agree(asked.version);
+                let askable = Askable::read(asked.version, asked.capabilities);
+                self.client.session.agree(asked.version, askable);
                 let answer =
                     protocol::initialize_result(asked.version, &OFFERED, &self.daemon.instructions(&self.client));
                 Ok(Own::answer(method.as_str(), Answer::Result(answer)))

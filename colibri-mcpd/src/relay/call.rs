@@ -15,7 +15,8 @@ use super::recorder::Recorder;
 use super::rules::Rules;
 use crate::peer::{Budget, Shared};
 use crate::policy::{Approvals, Gate};
-use colibri_protocol::{Answer as OwnAnswer, Failure, Method, Version};
+use colibri_protocol::request::META_CLIENT_CAPABILITIES;
+use colibri_protocol::{Answer as OwnAnswer, Askable, Failure, Method, Version};
 use colibri_trail::Digest;
 use colibri_wire::{Edits, Id, Json};
 
@@ -117,6 +118,17 @@ impl Call {
             Some((end, _)) => Some(Cow::Owned(name[..end].to_owned())),
             None => Some(name),
         }
+    }
+
+    /// What its client can be asked: as its handshake says, or as this request does.
+    pub fn askable(&self) -> Askable {
+        if !self.version.is_modern() {
+            return self.client.session.askable();
+        }
+        let params = self.parts.params.clone();
+        let params = params.and_then(|params| Json::part(&self.frame, params));
+        let declared = params.and_then(|params| params.get("_meta")?.get(META_CLIENT_CAPABILITIES));
+        Askable::read(self.version, declared)
     }
 
     fn text(&self, span: &Range<usize>) -> &str {

@@ -63,6 +63,15 @@ impl Ask {
         }
     }
 
+    /// The first version that has it.
+    pub fn since(self) -> Version {
+        match self {
+            Ask::Form => Version::V2025_06_18,
+            Ask::Url | Ask::SamplingTools => Version::V2025_11_25,
+            Ask::Sampling | Ask::Roots => Version::V2024_11_05,
+        }
+    }
+
     /// Its method.
     pub fn method(self) -> &'static str {
         match self {

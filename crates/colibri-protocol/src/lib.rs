@@ -7,13 +7,14 @@
 //! - [`version`], [`method`], [`Feature`]: the tables: which version has what, and what servers offer.
 //! - [`request`]: what a client's frame is, and why it is refused.
 //! - [`answer`], [`error`]: what the daemon says itself.
-//! - [`input`]: what a server asks of the person's side before it answers.
+//! - [`input`], [`Askable`]: what a server asks of the person's side before it answers, and what a client can be asked.
 //! - [`upstream`]: the daemon as the client of a server process.
 //! - [`rewrites`]: a message of one version made fit for a peer of another.
 //! - [`tools`]: tool definitions and pages of them.
 //! - [`uri`]: how a server's URIs stand behind its prefix.
 
 pub mod answer;
+mod askable;
 pub mod error;
 mod feature;
 pub mod input;
@@ -27,6 +28,7 @@ pub mod uri;
 pub mod version;
 
 pub use answer::{Answer, Capability, discover_result, empty_result, initialize_result};
+pub use askable::Askable;
 pub use error::{Code, Failure};
 pub use feature::Feature;
 pub use input::Ask;
