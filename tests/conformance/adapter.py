@@ -101,6 +101,7 @@ class Adapter:
         self.args = args
         self.sessions = {}
         self.shared = None
+        self.mirrored = {}  # tool → its parameters that a header mirrors: (header, parameter)
         self.opening = asyncio.Lock()
 
     async def modern_peer(self):
@@ -155,7 +156,7 @@ class Adapter:
             session = self.sessions[session_id] = await Peer.open(self.args)
             extra["Mcp-Session-Id"] = session_id
         if session is None:
-            check_mirrors(headers, message, meta)
+            check_mirrors(headers, message, meta, self.mirrored)
         peer = session or await self.modern_peer()
         if "id" not in message or "method" not in message:
             await peer.send(message)
@@ -179,6 +180,8 @@ class Adapter:
             first = await first_of(queue, gone)
             if first is not None and "method" not in first:
                 answered = True
+                if message["method"] == "tools/list":
+                    self.mirrored |= mirrors((first.get("result") or {}).get("tools", []))
                 code = (first.get("error") or {}).get("code")
                 # Legacy errors travel in a 200: the suite's legacy client takes any other status for a broken transport.
                 respond(writer, STATUS.get(code, 200) if modern else 200, first, extra)
@@ -212,20 +215,39 @@ def check_origin(headers):
             raise Refused(403)
 
 
-def check_mirrors(headers, message, meta):
+NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri",
+         "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId"}
+
+
+def check_mirrors(headers, message, meta, mirrored):
     """The headers of a modern request must say what its body says (2026-07-28, Streamable HTTP, "Request Metadata")."""
-    params = message.get("params") or {}
-    pairs = [("mcp-protocol-version", meta.get(META_VERSION)), ("mcp-method", message.get("method"))]
-    if message.get("method") in ("tools/call", "prompts/get"):
-        pairs.append(("mcp-name", params.get("name")))
-    elif message.get("method") == "resources/read":
-        pairs.append(("mcp-name", params.get("uri")))
+    params, method = message.get("params") or {}, message.get("method")
+    pairs = [("mcp-protocol-version", meta.get(META_VERSION)), ("mcp-method", method)]
+    if method in NAMED:
+        pairs.append(("mcp-name", params.get(NAMED[method])))
+    if method == "tools/call":
+        arguments = params.get("arguments") or {}
+        pairs += [(header, arguments.get(key)) for header, key in mirrored.get(params.get("name"), [])]
     for name, expected in pairs:
         value = headers.get(name)
-        if value and value.startswith("=?base64?") and value.endswith("?="):
-            value = base64.b64decode(value[9:-2]).decode()
-        if expected is not None and value != expected:
+        try:
+            if value and value.startswith("=?base64?") and value.endswith("?="):
+                value = base64.b64decode(value[9:-2], validate=True).decode()
+        except ValueError:
+            value = None
+        # A missing _meta is the server's to refuse, and says more than a header that is there without it.
+        if value != expected and (expected is not None or name.startswith("mcp-param-")):
             raise Refused(400, -32020, f"Header mismatch: {name} is {value!r}, the body says {expected!r}", message.get("id"))
+
+
+def mirrors(tools):
+    """tool → the headers that mirror a parameter of it."""
+    found = {}
+    for tool in tools:
+        for key, schema in tool["inputSchema"].get("properties", {}).items():
+            if isinstance(schema, dict) and "x-mcp-header" in schema:
+                found.setdefault(tool["name"], []).append((f"mcp-param-{schema['x-mcp-header']}".lower(), key))
+    return found
 
 
 def respond(writer, status, message=None, extra=None):

@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
 """The official conformance suite, on our fixture server directly and through the daemon.
 
-A leg is one run of the scenarios that a revision of the specification requires: against the fixture server itself
-("direct legacy", "direct modern"), or through the daemon, with a client and a server of the same era or of different
-ones ("legacy client, modern server"). Through the daemon every check must end no worse than it does directly for a
-client of that era. baseline.toml names what is not judged and what is excused. Results: target/conformance/.
+A leg is one run of the scenarios that a revision of the specification names: against the fixture server itself, or
+through the daemon, with a client and a server of the same era or of different ones. As the suite counts, a scenario
+passes if none of its checks is a failure, and those that its list of requirements scores are what conformance means.
+
+For each revision a line says how many of these pass directly and through the daemon to a server of that revision.
+Through the daemon every check must end no worse than it does directly for a client of that era, to servers of either;
+baseline.toml names what is not judged and what is excused. Results: target/conformance/.
 """
 
+import concurrent.futures
+import contextlib
 import fnmatch
 import json
 import pathlib
@@ -23,6 +28,19 @@ REVISIONS = {"legacy": "2025-11-25", "modern": "2026-07-28"}
 # From bad to good; INFO says no more than that there was nothing to check.
 RANKS = {"FAILURE": 0, "WARNING": 1, "SKIPPED": 2, "INFO": 3, "SUCCESS": 3}
 SUITE_PATIENCE_S = 300
+# The suite waits more than it computes.
+LEGS_AT_ONCE = 3
+
+
+def package(install):
+    return install.modules / "@modelcontextprotocol/conformance"
+
+
+def scored(install, era):
+    """The server scenarios that the suite scores for a revision: the list `server:` of its requirements."""
+    text = (package(install) / "requirements" / f"{REVISIONS[era]}.yaml").read_text()
+    block = re.search(r"^server:\n((?: *-.*\n|#.*\n|\n)*)", text, re.MULTILINE)[1]
+    return re.findall(r"^ *- (\S+)$", block, re.MULTILINE)
 
 
 def run_suite(install, directory, era, adapter_arguments):
@@ -34,7 +52,7 @@ def run_suite(install, directory, era, adapter_arguments):
     )
     try:
         url = adapter.stdout.readline().removeprefix("listening ").strip()
-        suite = install.modules / "@modelcontextprotocol/conformance/dist/index.js"
+        suite = package(install) / "dist/index.js"
         command = [install.node, suite, "server", "--url", url, "--requirements", REVISIONS[era], "-o", directory]
         with (directory / "suite.log").open("wb") as log:
             subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=SUITE_PATIENCE_S)
@@ -54,13 +72,18 @@ def run_suite(install, directory, era, adapter_arguments):
     return results
 
 
+def passes(checks):
+    """As the suite counts: a scenario with a check and without a failure."""
+    return bool(checks) and all(status != "FAILURE" for status, _ in checks.values())
+
+
 class Baseline:
     def __init__(self):
         table = tomllib.loads((HERE / "baseline.toml").read_text())
-        self.unjudged = [pattern for entry in table["unjudged"] for pattern in entry["scenarios"]]
+        self.unjudged = [pattern for entry in table.get("unjudged", []) for pattern in entry["scenarios"]]
         self.excused = [
             (leg, entry["scenario"], check)
-            for entry in table["excused"] for leg in entry["legs"] for check in entry["checks"]
+            for entry in table.get("excused", []) for leg in entry["legs"] for check in entry["checks"]
         ]
         self.used = set()
 
@@ -80,54 +103,64 @@ class Baseline:
 
 
 def judge(leg, results, reference, baseline):
-    """The problems of a leg, and how many of its checks were as they should be."""
-    problems, good = [], 0
+    """The problems of a leg."""
+    problems = []
     for scenario, checks in reference.items():
         if not baseline.judges(scenario):
             continue
         for check, (expected, _) in checks.items():
             got, message = results.get(scenario, {}).get(check, ("FAILURE", "the suite did not come to this check"))
-            if RANKS[got] >= RANKS["SUCCESS"] or (results is not reference and RANKS[got] >= RANKS[expected]):
-                good += 1
-            elif results is reference and got != "FAILURE":
-                good += 1
-            elif not baseline.excuses(leg, scenario, check):
+            bad = got == "FAILURE" if results is reference else RANKS[got] < RANKS[expected]
+            if bad and not baseline.excuses(leg, scenario, check):
                 problems.append(f"{leg}: {scenario}: {check}: {got} (directly {expected}): {message}")
-    return problems, good
+    return problems
 
 
 def main():
     harness.adopt_orphans()
     install = harness.Install()
     work = harness.work_directory("conformance")
-    baseline, problems, summary = Baseline(), [], []
     fixture = str(harness.binary("conformance-fixture"))
-
-    def close(leg, results, reference):
-        new, good = judge(leg, results, reference, baseline)
-        problems.extend(new)
-        summary.append(f"{leg}: {good} checks good, {len(new)} problems")
-        print(summary[-1], flush=True)
-
-    direct = {}
-    for era in REVISIONS:
-        direct[era] = run_suite(install, work / f"direct-{era}", era, ["--", fixture, era])
-        close(f"direct {era}", direct[era], direct[era])
-    for server_era in REVISIONS:
-        directory = work / f"daemon-{server_era}"
-        directory.mkdir()
-        registry = {"fixture": {"command": fixture, "args": [server_era], "prefix": False}}
-        with harness.Daemon(directory, registry) as daemon:
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(LEGS_AT_ONCE))
+        direct, through = {}, {}
+        for era in REVISIONS:
+            direct[era] = pool.submit(run_suite, install, work / f"direct-{era}", era, ["--", fixture, era])
+        for server in REVISIONS:
+            directory = work / f"daemon-{server}"
+            directory.mkdir()
+            entry = {"command": fixture, "args": [server], "prefix": False, "may_ask": harness.ASKS}
+            daemon = stack.enter_context(harness.Daemon(directory, {"fixture": entry}))
             for era in REVISIONS:
-                leg = f"{era} client, {server_era} server"
-                results = run_suite(install, directory / era, era, ["--socket", str(daemon.socket)])
-                close(leg, results, direct[era])
+                arguments = ["--socket", str(daemon.socket)]
+                through[era, server] = pool.submit(run_suite, install, directory / era, era, arguments)
+        direct = {era: run.result() for era, run in direct.items()}
+        through = {pair: run.result() for pair, run in through.items()}
+    lines, problems, baseline = [], [], Baseline()
+    for era, revision in REVISIONS.items():
+        wanted = scored(install, era)
+
+        def count(results, wanted=wanted):
+            return sum(passes(results.get(scenario)) for scenario in wanted)
+
+        problems += judge(f"direct {era}", direct[era], direct[era], baseline)
+        for server in REVISIONS:
+            problems += judge(f"{era} client, {server} server", through[era, server], direct[era], baseline)
+        other = next(server for server in REVISIONS if server != era)
+        same, mixed = count(through[era, era]), count(through[era, other])
+        lines.append(f"conformance {revision}: direct {count(direct[era])}, through {same}, of {len(wanted)}")
+        lines.append(f"  to a {other} server: through {mixed}, of {len(wanted)}")
+        besides = [scenario for scenario in direct[era] if scenario not in wanted]
+        for leg, results in (("direct", direct[era]), ("through", through[era, era])):
+            failed = [scenario for scenario in besides if not passes(results.get(scenario))]
+            lines.append(f"  not scored, {leg}: {len(besides) - len(failed)} of {len(besides)}"
+                         + (f", without {', '.join(failed)}" if failed else ""))
     problems += [f"baseline.toml excuses what works: {' / '.join(excuse)}" for excuse in baseline.stale()]
     if left := harness.leftovers():
         problems.append(f"processes left: {left}")
-    (work / "summary.txt").write_text("\n".join([*summary, *problems]) + "\n")
-    for problem in problems:
-        print(problem)
+    text = "\n".join([*lines, *problems])
+    (work / "summary.txt").write_text(text + "\n")
+    print(text)
     sys.exit(1 if problems else 0)
 
 

@@ -17,6 +17,8 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
 PATIENCE_S = 30
+# All that a registry entry can let a server ask of the person's side.
+ASKS = ["elicitation", "sampling", "roots"]
 
 
 class Install:
