@@ -68,10 +68,13 @@ def children():
     return found
 
 
-def leftovers(patience_s=5):
-    """What is still running after that long, as {pid: command line}; it is ended."""
+def leftovers(spared=(), patience_s=5):
+    """What is still running after that long, as {pid: command line}; it is ended. Of `spared`, nothing is said."""
     deadline = time.monotonic() + patience_s
-    while (found := children()) and time.monotonic() < deadline:
+    while True:
+        found = {pid: command for pid, command in children().items() if pid not in spared}
+        if not found or time.monotonic() > deadline:
+            break
         time.sleep(0.05)
     for pid in found:
         with contextlib.suppress(ProcessLookupError):
@@ -104,6 +107,7 @@ class Daemon:
         return [str(binary("colibri-mcp")), "--socket", str(self.socket)]
 
     def __enter__(self):
+        self.before = set(children())
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + PATIENCE_S
@@ -130,7 +134,7 @@ class Daemon:
         except subprocess.TimeoutExpired:
             self.process.kill()
             status = "none: it had to be killed"
-        left = leftovers()
+        left = leftovers(self.before)
         problems = [f"exit status {status}"] if status != 0 else []
         problems += [f"its socket is left: {self.socket}"] if self.socket.exists() else []
         problems += [f"process left: {pid} {command}" for pid, command in left.items()]
