@@ -156,6 +156,8 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         },
         metrics: CallMetrics::default(),
         approvals: Approvals::new(DEFAULT_EXPIRY),
+        states: colibri_mcpd::relay::request_state::RequestStates::of_this_process().unwrap(),
+        tickets: Default::default(),
     });
     let budget = Arc::new(Budget::new(1 << 30));
     let host = Host::new(servers::Parts {
@@ -314,6 +316,7 @@ fn enter(client: &Arc<Client>, target: &Arc<dyn Target>, frame: &Bytes) -> Optio
         time: SystemTime::now(),
         number: 0,
         attempt: 1,
+        resumes: None,
         validated: false,
         against: None,
     }))

@@ -23,6 +23,8 @@ use crate::log;
 use crate::ops::{check, metrics, reload, witness};
 use crate::peer::Budget;
 use crate::policy::{Approvals, DEFAULT_EXPIRY, Gates, Shares};
+use crate::relay::request_state::RequestStates;
+use crate::relay::tickets::Tickets;
 use crate::relay::{CallMetrics, Chain, Recorder, Rules};
 use crate::servers;
 use crate::servers::secrets::Secrets;
@@ -192,6 +194,7 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
     recorder
         .event("start", &[("version", Detail::Text(env!("CARGO_PKG_VERSION")))])
         .map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
+    let states = RequestStates::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let chain = Arc::new(Chain {
         recorder,
         rules: Rules {
@@ -200,6 +203,8 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
         },
         metrics: CallMetrics::default(),
         approvals: Approvals::new(DEFAULT_EXPIRY),
+        states,
+        tickets: Tickets::default(),
     });
     let budget = Arc::new(Budget::new(MAX_QUEUED));
     let host = Host::new(servers::Parts {

@@ -215,6 +215,7 @@ impl Messages {
             time: self.now.1,
             number: 0,
             attempt: 1,
+            resumes: None,
             validated: false,
             against: None,
         })

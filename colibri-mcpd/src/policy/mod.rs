@@ -26,7 +26,7 @@ pub use contract::Contract;
 pub use file::FileError;
 pub use gates::{Caller, CallerGates, Gate, GateState, Gates};
 pub use pattern::Pattern;
-pub use pins::{Judgement, PinError, Pins, Standing, Trust};
+pub use pins::{Judgement, PinError, Pins, Standing, Trust, canonical};
 pub use rules::{Rules, Verdict};
 pub use schema::{Fit, Schema, SchemaError};
 pub use shares::{Share, Shares};

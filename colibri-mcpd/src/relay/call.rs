@@ -12,7 +12,9 @@ use tokio::time::Instant;
 use super::client::{Batch, Client};
 use super::counters::CallMetrics;
 use super::recorder::Recorder;
+use super::request_state::{RequestStates, Resumed};
 use super::rules::Rules;
+use super::tickets::{Over, Tickets};
 use crate::peer::{Budget, Shared};
 use crate::policy::{Approvals, Gate};
 use colibri_protocol::request::META_CLIENT_CAPABILITIES;
@@ -50,6 +52,8 @@ pub struct Call {
     pub number: u64,
     /// Attempts made so far, the current one included.
     pub attempt: u32,
+    /// What it says as a retry of a call that asked for input.
+    pub resumes: Option<Box<Resumed>>,
     /// Whether its arguments were checked against a schema that they fit.
     pub validated: bool,
     /// What stands against it.
@@ -156,6 +160,16 @@ pub struct Chain {
     pub metrics: CallMetrics,
     /// The calls that wait for a person.
     pub approvals: Approvals,
+    /// What seals the `requestState` that clients are given.
+    pub states: RequestStates,
+    /// What waits for a retry.
+    pub tickets: Tickets<dyn Waits>,
+}
+
+/// A call that waits for its retry.
+pub trait Waits: Over {
+    /// Its retry is here. Whatever happens to it, it ends in [`Chain::finish`], once.
+    fn resume(self: Arc<Self>, chain: &Arc<Chain>, retry: Box<Call>);
 }
 
 /// The server's name of what the daemon answers itself.

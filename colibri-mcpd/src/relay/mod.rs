@@ -13,11 +13,13 @@ pub mod exit;
 mod held_call;
 pub mod record;
 mod recorder;
+pub mod request_state;
 mod rules;
 mod stages;
+pub mod tickets;
 pub mod validate;
 
-pub use call::{Arguments, COLIBRI, Call, Chain, Described, Outcome, Page, Parts, Relayed, Target, Trace};
+pub use call::{Arguments, COLIBRI, Call, Chain, Described, Outcome, Page, Parts, Relayed, Target, Trace, Waits};
 pub use client::{Batch, Cancel, Client, Limit};
 pub use client_session::ClientSession;
 pub use counters::{CallMetrics, Counted};

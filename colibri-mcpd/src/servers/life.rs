@@ -408,6 +408,8 @@ mod tests {
             },
             metrics: CallMetrics::default(),
             approvals: Approvals::new(DEFAULT_EXPIRY),
+            states: crate::relay::request_state::RequestStates::of_this_process().unwrap(),
+            tickets: Default::default(),
         });
         let outbox = Outbox::new(1 << 20, Arc::new(Budget::default()));
         let version = Version::LATEST_LEGACY;

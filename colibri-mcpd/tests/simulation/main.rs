@@ -220,6 +220,8 @@ async fn simulate(seed: u64) -> Arc<World> {
         },
         metrics: CallMetrics::default(),
         approvals: Approvals::new(DEFAULT_EXPIRY),
+        states: colibri_mcpd::relay::request_state::RequestStates::of_this_process().unwrap(),
+        tickets: Default::default(),
     });
     let budget = Arc::new(Budget::new(1 << 30));
     let spawner = SimulatedSpawner {

@@ -17,6 +17,7 @@ mod pin;
 mod saved;
 mod standing;
 
+pub use definition::canonical;
 pub use ledger::Pins;
 pub use pin::{PinError, Trust};
 pub use standing::{Judgement, Standing};

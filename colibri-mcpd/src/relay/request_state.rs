@@ -1,0 +1,472 @@
+//! `requestState` towards clients, which is always ours: what a retry is about, sealed so that nobody else can say it.
+//!
+//! A retry is taken only from the user whose call it continues, for the same server, method, name and arguments, and in
+//! time (2026-07-28, basic/patterns/mrtr, "Server Requirements"). What a server wants to be told again stands inside, and
+//! goes to that server alone. Where the daemon itself waits for the retry, what stands inside is a ticket, which is good
+//! for one retry.
+
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::{Digest as _, Sha256};
+use zeroize::Zeroizing;
+
+use super::tickets::TICKET;
+use crate::policy::{canonical, file};
+use colibri_protocol::RpcError;
+use colibri_wire::Json;
+
+/// How long a retry may take that no call is held for.
+pub const TTL: Duration = Duration::from_secs(3600);
+
+/// The bytes of the key: a block of SHA-256, which HMAC takes as it is.
+const KEY: usize = 64;
+/// The bytes of an HMAC-SHA-256.
+const MAC: usize = 32;
+/// The bytes before the server's id: format, kind, uid, expiry, record, digest, length of the id.
+const HEAD: usize = 1 + 1 + 4 + 8 + 8 + 32 + 1;
+/// What the first byte says: how the rest is to be read.
+const FORMAT: u8 = 1;
+
+/// What a retry is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The server's own state, as JSON, or nothing: the server starts again with it.
+    Server,
+    /// A ticket: a call that is held goes on.
+    Held,
+    /// A ticket: the call may be made, if the person says so.
+    Confirm,
+    /// Nothing: the call is made again.
+    Again,
+}
+
+impl Kind {
+    const ALL: [Kind; 4] = [Kind::Server, Kind::Held, Kind::Confirm, Kind::Again];
+
+    fn number(self) -> u8 {
+        match self {
+            Kind::Server => 1,
+            Kind::Held => 2,
+            Kind::Confirm => 3,
+            Kind::Again => 4,
+        }
+    }
+}
+
+/// What a call is, as far as its retry has to be the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bound<'a> {
+    /// Whose call it is.
+    pub uid: u32,
+    /// Who answers it.
+    pub server: &'a str,
+    /// [`digest`] of what is called.
+    pub digest: [u8; 32],
+}
+
+/// What a retry says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resumed {
+    /// What it is for.
+    pub kind: Kind,
+    /// The number of the record of the call that it continues.
+    pub record: u64,
+    /// What the kind says.
+    pub inner: Vec<u8>,
+}
+
+impl Resumed {
+    /// The ticket, where it says one.
+    pub fn ticket(&self) -> Option<[u8; TICKET]> {
+        matches!(self.kind, Kind::Held | Kind::Confirm)
+            .then(|| self.inner.as_slice().try_into().ok())
+            .flatten()
+    }
+}
+
+/// Why a retry is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Not as it was sent, or not from here.
+    #[error("it is not one that this daemon sent, or it was changed on the way")]
+    Forged,
+    /// Too late.
+    #[error("it has expired")]
+    Expired,
+    /// Another user's.
+    #[error("it was given to another user")]
+    OtherUser,
+    /// Another server's.
+    #[error("it was given for a call of another server")]
+    OtherServer,
+    /// Another call's.
+    #[error("it was given for another call: method, name and arguments of a retry must be those of the call")]
+    OtherCall,
+    /// What waited for it does not wait any more.
+    #[error("it was used already, or what waited for it has ended: each is good for one retry")]
+    Used,
+}
+
+impl From<Refused> for RpcError {
+    fn from(refused: Refused) -> RpcError {
+        RpcError::invalid_params(format!(
+            "params.requestState is refused: {refused}; send the call again without requestState and inputResponses"
+        ))
+    }
+}
+
+/// Why the key is not to be had.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// It is not there, and could not be made.
+    #[error("cannot make {path}: {error}", path = .path.display())]
+    Make {
+        /// Its file.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// Its file cannot be read, or is not the daemon's alone.
+    #[error(transparent)]
+    File(#[from] file::FileError),
+    /// Its file is not what was written.
+    #[error("refusing {path}: {why}; stop the daemon and remove it: calls that wait for a retry are lost, nothing else", path = .path.display())]
+    Content {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// What seals `requestState`.
+pub struct RequestStates {
+    key: Zeroizing<[u8; KEY]>,
+}
+
+impl RequestStates {
+    /// With the key of this state directory, which is made the first time.
+    ///
+    /// # Errors
+    /// There is none and none can be made, or its file could be others' to read.
+    pub fn open(state_dir: &Path) -> Result<RequestStates, KeyError> {
+        let path = state_dir.join("request-state.key");
+        if let Some(states) = RequestStates::read(&path)? {
+            return Ok(states);
+        }
+        let failed = |error| KeyError::Make {
+            path: path.clone(),
+            error,
+        };
+        let states = RequestStates::of_this_process().map_err(failed)?;
+        let make = || {
+            let mut file = std::fs::File::options()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&path)?;
+            std::io::Write::write_all(&mut file, &*states.key)?;
+            file.sync_all()
+        };
+        make().map_err(failed)?;
+        Ok(states)
+    }
+
+    fn read(path: &Path) -> Result<Option<RequestStates>, KeyError> {
+        let Some(file) = file::read(path, KEY, false)? else {
+            return Ok(None);
+        };
+        let content = Zeroizing::new(file.content);
+        let refuse = |why: String| KeyError::Content {
+            path: path.to_owned(),
+            why,
+        };
+        if file.mode & 0o077 != 0 {
+            let why = format!("its mode is {:04o}: others could read it", file.mode & 0o7777);
+            return Err(refuse(why));
+        }
+        let key: [u8; KEY] = content
+            .as_slice()
+            .try_into()
+            .map_err(|_| refuse(format!("it does not have {KEY} bytes")))?;
+        Ok(Some(RequestStates {
+            key: Zeroizing::new(key),
+        }))
+    }
+
+    /// With a key that ends with this process.
+    ///
+    /// # Errors
+    /// The system gives no random bytes.
+    pub fn of_this_process() -> std::io::Result<RequestStates> {
+        let mut key = Zeroizing::new([0; KEY]);
+        getrandom::fill(&mut *key).map_err(std::io::Error::other)?;
+        Ok(RequestStates { key })
+    }
+
+    fn mac(&self, sealed: &[u8]) -> Hmac<Sha256> {
+        let mut mac = Hmac::<Sha256>::new(&(*self.key).into());
+        mac.update(b"colibri requestState\n");
+        mac.update(sealed);
+        mac
+    }
+
+    /// The `requestState` for the client of a call that entered under this record.
+    pub fn seal(&self, kind: Kind, bound: &Bound<'_>, record: u64, inner: &[u8], until: SystemTime) -> String {
+        let server = bound.server.as_bytes();
+        let mut sealed = Vec::with_capacity(HEAD + server.len() + inner.len() + MAC);
+        sealed.extend([FORMAT, kind.number()]);
+        sealed.extend(bound.uid.to_be_bytes());
+        sealed.extend(seconds(until).to_be_bytes());
+        sealed.extend(record.to_be_bytes());
+        sealed.extend(bound.digest);
+        // Ids of servers have at most 32 bytes.
+        sealed.push(server.len() as u8);
+        sealed.extend(server);
+        sealed.extend(inner);
+        let mac = self.mac(&sealed).finalize().into_bytes();
+        sealed.extend(mac);
+        BASE64.encode(sealed)
+    }
+
+    /// What a retry says, which is for this call.
+    ///
+    /// # Errors
+    /// Why it is not taken. Of what was not sealed here nothing is read.
+    pub fn unseal(&self, state: &str, bound: &Bound<'_>, now: SystemTime) -> Result<Resumed, Refused> {
+        let sealed = BASE64.decode(state).map_err(|_| Refused::Forged)?;
+        let end = sealed.len().checked_sub(MAC).ok_or(Refused::Forged)?;
+        let (sealed, mac) = sealed.split_at(end);
+        // In constant time.
+        self.mac(sealed).verify_slice(mac).map_err(|_| Refused::Forged)?;
+        let mut rest = sealed;
+        let [format, kind] = take(&mut rest)?;
+        let kind = Kind::ALL.into_iter().find(|known| known.number() == kind);
+        let kind = kind.filter(|_| format == FORMAT).ok_or(Refused::Forged)?;
+        let uid = u32::from_be_bytes(take(&mut rest)?);
+        let until = u64::from_be_bytes(take(&mut rest)?);
+        let record = u64::from_be_bytes(take(&mut rest)?);
+        let digest: [u8; 32] = take(&mut rest)?;
+        let [length] = take(&mut rest)?;
+        let (server, inner) = rest.split_at_checked(usize::from(length)).ok_or(Refused::Forged)?;
+        if uid != bound.uid {
+            Err(Refused::OtherUser)
+        } else if until <= seconds(now) {
+            Err(Refused::Expired)
+        } else if server != bound.server.as_bytes() {
+            Err(Refused::OtherServer)
+        } else if digest != bound.digest {
+            Err(Refused::OtherCall)
+        } else {
+            let inner = inner.to_vec();
+            Ok(Resumed { kind, record, inner })
+        }
+    }
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], Refused> {
+    let (taken, after) = rest.split_first_chunk::<N>().ok_or(Refused::Forged)?;
+    *rest = after;
+    Ok(*taken)
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// SHA-256 of what is called: the method, and its `params` but for what a retry says otherwise. Keys in any order are the
+/// same, since some clients write them in another each time.
+pub fn digest(method: &str, params: Option<Json<'_>>) -> [u8; 32] {
+    let same = |key: &Json<'_>| {
+        !["_meta", "requestState", "inputResponses"]
+            .iter()
+            .any(|name| key.is_string(name))
+    };
+    let members: Vec<_> = params
+        .into_iter()
+        .flat_map(|params| params.members())
+        .filter(|member| same(&member.key))
+        .map(|member| format!("{}:{}", member.key.text(), member.value.text()))
+        .collect();
+    let mut hash = Sha256::new();
+    hash.update(method);
+    hash.update(b"\n");
+    hash.update(canonical(format!("{{{}}}", members.join(",")).as_bytes()));
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+    const CALL: Bound<'static> = Bound {
+        uid: 1001,
+        server: "notes",
+        digest: [7; 32],
+    };
+
+    fn now() -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(1_000_000)
+    }
+
+    fn later(seconds: u64) -> SystemTime {
+        now() + Duration::from_secs(seconds)
+    }
+
+    fn json(text: &str) -> Json<'_> {
+        Json::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn what_was_sealed_is_read_by_the_same_call_alone() {
+        let states = RequestStates::of_this_process().unwrap();
+        let state = states.seal(Kind::Server, &CALL, 12, b"\"s\"", later(10));
+        let resumed = Resumed {
+            kind: Kind::Server,
+            record: 12,
+            inner: b"\"s\"".to_vec(),
+        };
+        assert_eq!(states.unseal(&state, &CALL, now()), Ok(resumed));
+        for (bound, at, expected) in [
+            (Bound { uid: 1002, ..CALL }, now(), Refused::OtherUser),
+            (
+                Bound {
+                    server: "other",
+                    ..CALL
+                },
+                now(),
+                Refused::OtherServer,
+            ),
+            (Bound { server: "note", ..CALL }, now(), Refused::OtherServer),
+            (
+                Bound {
+                    digest: [8; 32],
+                    ..CALL
+                },
+                now(),
+                Refused::OtherCall,
+            ),
+            (CALL, later(10), Refused::Expired),
+        ] {
+            assert_eq!(states.unseal(&state, &bound, at), Err(expected));
+        }
+        // Another daemon's key.
+        let other = RequestStates::of_this_process().unwrap();
+        assert_eq!(other.unseal(&state, &CALL, now()), Err(Refused::Forged));
+    }
+
+    #[test]
+    fn a_changed_state_is_refused_at_every_byte() {
+        let states = RequestStates::of_this_process().unwrap();
+        let state = states.seal(Kind::Held, &CALL, 1, &[3; TICKET], later(10));
+        let sealed = BASE64.decode(&state).unwrap();
+        for at in 0..sealed.len() {
+            let mut changed = sealed.clone();
+            changed[at] ^= 1;
+            assert_eq!(
+                states.unseal(&BASE64.encode(&changed), &CALL, now()),
+                Err(Refused::Forged)
+            );
+            assert_eq!(
+                states.unseal(&BASE64.encode(&sealed[..at]), &CALL, now()),
+                Err(Refused::Forged)
+            );
+        }
+        for text in [
+            "",
+            "A",
+            "====",
+            "ü",
+            &state[1..],
+            &format!("{state}A"),
+            &format!("{state}="),
+        ] {
+            assert_eq!(states.unseal(text, &CALL, now()), Err(Refused::Forged), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_key_is_made_once_and_is_nobody_elses() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("request-state.key");
+        let first = RequestStates::open(directory.path()).unwrap();
+        let facts = std::fs::metadata(&path).unwrap();
+        assert_eq!((facts.mode() & 0o7777, facts.len()), (0o600, KEY as u64));
+        let state = first.seal(Kind::Server, &CALL, 1, b"", later(10));
+        let second = RequestStates::open(directory.path()).unwrap();
+        assert!(second.unseal(&state, &CALL, now()).is_ok());
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(matches!(
+            RequestStates::open(directory.path()),
+            Err(KeyError::Content { .. })
+        ));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        for content in [&[1; KEY - 1][..], &[1; KEY + 1]] {
+            std::fs::write(&path, content).unwrap();
+            assert!(matches!(
+                RequestStates::open(directory.path()),
+                Err(KeyError::Content { .. })
+            ));
+        }
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("elsewhere", &path).unwrap();
+        assert!(matches!(RequestStates::open(directory.path()), Err(KeyError::File(_))));
+    }
+
+    #[test]
+    fn a_retry_is_the_same_call_in_other_words() {
+        let call = r#"{"name":"n","arguments":{"a":1,"b":{"c":2,"d":3}},"_meta":{"progressToken":1}}"#;
+        let retry = r#"{"requestState":"s","inputResponses":{"k":{}},"_meta":{"progressToken":2},
+            "arguments":{"b":{"d":3,"c":2},"a":1},"name":"n"}"#;
+        let is = digest("tools/call", Some(json(call)));
+        assert_eq!(is, digest("tools/call", Some(json(retry))));
+        for (method, other) in [
+            ("prompts/get", call),
+            ("tools/call", r#"{"name":"n","arguments":{"a":1,"b":{"c":2,"d":4}}}"#),
+            ("tools/call", r#"{"name":"m","arguments":{"a":1,"b":{"c":2,"d":3}}}"#),
+            (
+                "tools/call",
+                r#"{"name":"n","arguments":{"a":1,"b":{"c":2,"d":3}},"task":{}}"#,
+            ),
+            ("tools/call", r#"{"name":"n","arguments":{"a":1.0,"b":{"c":2,"d":3}}}"#),
+        ] {
+            assert_ne!(is, digest(method, Some(json(other))), "{other}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_state_is_read_as_it_was_sealed_or_refused(
+            uid: u32, server in "[a-z][a-z0-9-]{0,31}", digest: [u8; 32], record: u64,
+            inner in proptest::collection::vec(any::<u8>(), 0..300), kind in 0..4usize,
+            other_uid: u32, other_server in "[a-z][a-z0-9-]{0,31}", at in any::<proptest::sample::Index>(), byte: u8,
+        ) {
+            let states = RequestStates::of_this_process().unwrap();
+            let bound = Bound { uid, server: &server, digest };
+            let state = states.seal(Kind::ALL[kind], &bound, record, &inner, later(1));
+            let resumed = states.unseal(&state, &bound, now()).unwrap();
+            prop_assert_eq!((resumed.kind, resumed.record, &resumed.inner), (Kind::ALL[kind], record, &inner));
+            let other = Bound { uid: other_uid, server: &other_server, digest };
+            prop_assert_eq!(states.unseal(&state, &other, now()).is_ok(), other == bound);
+            let mut changed = state.clone().into_bytes();
+            let at = at.index(changed.len());
+            changed[at] = byte;
+            if let Ok(changed) = String::from_utf8(changed) {
+                prop_assert_eq!(states.unseal(&changed, &bound, now()).is_ok(), changed == state);
+            }
+        }
+
+        #[test]
+        fn whatever_a_client_sends_as_state_is_refused(state in ".{0,400}") {
+            let states = RequestStates::of_this_process().unwrap();
+            prop_assert_eq!(states.unseal(&state, &CALL, now()), Err(Refused::Forged));
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What waits for a retry: each under a ticket that is good once.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The bytes of a ticket.
+pub const TICKET: usize = 16;
+/// How long something waits for a retry.
+pub const WAIT: Duration = Duration::from_secs(600);
+/// The most that waits for retries of one user.
+pub const MAX_OF_ONE: usize = 16;
+
+/// Something that waits for a retry.
+pub trait Over: Send + Sync {
+    /// Nobody will retry: why. Told once, and not to what was taken.
+    fn over(&self, why: &'static str);
+}
+
+struct Waiting<W: ?Sized> {
+    uid: u32,
+    until: Instant,
+    /// Whether it outlives the connections of its user: a client over HTTP has none to keep.
+    stays: bool,
+    what: Arc<W>,
+}
+
+/// What waits for retries.
+pub struct Tickets<W: ?Sized> {
+    waiting: Mutex<HashMap<[u8; TICKET], Waiting<W>>>,
+}
+
+impl<W: ?Sized> Default for Tickets<W> {
+    fn default() -> Tickets<W> {
+        Tickets {
+            waiting: Mutex::default(),
+        }
+    }
+}
+
+/// As much waits for the user's retries as may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{MAX_OF_ONE} calls of this user wait for a retry already")]
+pub struct TooMany;
+
+impl<W: Over + ?Sized> Tickets<W> {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<[u8; TICKET], Waiting<W>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has something wait for a retry of this user, for at most [`WAIT`].
+    ///
+    /// # Errors
+    /// As much waits already as may, or there is no randomness for a ticket.
+    pub fn issue(&self, uid: u32, stays: bool, what: Arc<W>) -> Result<[u8; TICKET], TooMany> {
+        let mut ticket = [0; TICKET];
+        getrandom::fill(&mut ticket).map_err(|_| TooMany)?;
+        self.expire();
+        let mut waiting = self.waiting();
+        if waiting.values().filter(|waits| waits.uid == uid).count() >= MAX_OF_ONE {
+            return Err(TooMany);
+        }
+        let until = Instant::now() + WAIT;
+        waiting.insert(
+            ticket,
+            Waiting {
+                uid,
+                until,
+                stays,
+                what,
+            },
+        );
+        Ok(ticket)
+    }
+
+    /// What waits under a ticket, once. `None`: nothing does any more.
+    pub fn take(&self, ticket: &[u8; TICKET]) -> Option<Arc<W>> {
+        let waits = self.waiting().remove(ticket)?;
+        if waits.until <= Instant::now() {
+            waits.what.over(EXPIRED);
+            return None;
+        }
+        Some(waits.what)
+    }
+
+    /// How many wait for retries of a user.
+    pub fn of(&self, uid: u32) -> usize {
+        self.waiting().values().filter(|waits| waits.uid == uid).count()
+    }
+
+    /// Ends what waited too long.
+    pub fn expire(&self) {
+        let now = Instant::now();
+        self.end(EXPIRED, |waits| waits.until <= now);
+    }
+
+    /// The last connection of a user is gone: what could be retried on one alone ends.
+    pub fn disconnected(&self, uid: u32) {
+        self.end("its client is gone", |waits| waits.uid == uid && !waits.stays);
+    }
+
+    fn end(&self, why: &'static str, ends: impl Fn(&Waiting<W>) -> bool) {
+        let ended: Vec<_> = self.waiting().extract_if(|_, waits| ends(waits)).collect();
+        for (_, waits) in ended {
+            waits.what.over(why);
+        }
+    }
+}
+
+const EXPIRED: &str = "nobody answered in time";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Told(Mutex<Vec<&'static str>>);
+
+    impl Over for Told {
+        fn over(&self, why: &'static str) {
+            self.0.lock().unwrap().push(why);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_ticket_is_good_once_and_for_a_while() {
+        let tickets = Tickets::default();
+        let told = Arc::new(Told::default());
+        let ticket = tickets.issue(1, false, told.clone()).unwrap();
+        assert!(tickets.take(&[0; TICKET]).is_none());
+        assert!(tickets.take(&ticket).is_some());
+        assert!(tickets.take(&ticket).is_none());
+        assert!(told.0.lock().unwrap().is_empty());
+        let ticket = tickets.issue(1, false, told.clone()).unwrap();
+        tokio::time::advance(WAIT).await;
+        assert!(tickets.take(&ticket).is_none());
+        assert_eq!(*told.0.lock().unwrap(), [EXPIRED]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_user_has_sixteen_and_no_other_has_fewer_for_it() {
+        let tickets = Tickets::default();
+        let told = Arc::new(Told::default());
+        for _ in 0..MAX_OF_ONE {
+            tickets.issue(1, false, told.clone()).unwrap();
+        }
+        for _ in 0..10_000 {
+            assert_eq!(tickets.issue(1, false, told.clone()), Err(TooMany));
+        }
+        assert!(tickets.issue(2, false, told.clone()).is_ok());
+        tokio::time::advance(WAIT).await;
+        assert!(tickets.issue(1, false, told.clone()).is_ok());
+        assert_eq!((tickets.of(1), tickets.of(2), told.0.lock().unwrap().len()), (1, 0, 17));
+    }
+
+    #[tokio::test]
+    async fn the_last_disconnect_of_a_user_ends_what_is_its_alone() {
+        let tickets = Tickets::default();
+        let told = Arc::new(Told::default());
+        let over_lines = tickets.issue(1, false, told.clone()).unwrap();
+        let over_http = tickets.issue(1, true, told.clone()).unwrap();
+        let others = tickets.issue(2, false, told.clone()).unwrap();
+        tickets.disconnected(1);
+        assert_eq!(*told.0.lock().unwrap(), ["its client is gone"]);
+        assert!(tickets.take(&over_lines).is_none());
+        assert!(tickets.take(&over_http).is_some() && tickets.take(&others).is_some());
+    }
+}
