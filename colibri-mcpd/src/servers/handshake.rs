@@ -1,4 +1,4 @@
-//! Opening a server's process: its era found out or remembered, its handshake done, its tools asked for.
+//! Opening a server's process: its era found out or remembered, its handshake done, its lists read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,21 +9,27 @@ use tracing::{debug, info, warn};
 use super::instance::{PeerInfo, Session};
 use super::launch::{Launch, NotStarted, Opening};
 use super::listing::{Catalogue, Definition, Listing};
+use colibri_protocol::error::METHOD_NOT_FOUND;
 use colibri_protocol::upstream::{self, Probe, ServerSays, Walk};
-use colibri_protocol::{Code, Failure, Feature, Version};
+use colibri_protocol::{Code, Failure, Feature, Features, Version};
 use colibri_text::visible;
+use colibri_wire::Json;
+use tokio::time::timeout;
 
 /// How long a server may take to answer the probe before it counts as legacy.
 const PROBE: Duration = Duration::from_secs(5);
+/// How long a start waits for the lists of what is no tool.
+const OTHERS: Duration = Duration::from_secs(2);
 
-/// Starts a process of a server, opens it in the era that it speaks, and asks it for its tools.
+/// Starts a process of a server, opens it in the era that it speaks, and asks it what it offers. `known` is what its server
+/// was known to offer.
 ///
 /// # Errors
 /// Why there is no process.
-pub(super) async fn start(launch: &Launch) -> Result<(Opening, Catalogue), NotStarted> {
+pub(super) async fn start(launch: &Launch, known: &Catalogue) -> Result<(Opening, Catalogue), NotStarted> {
     let opening = open(launch).await?;
     listen(&opening.session);
-    let said = walk_tools(&opening.session, launch.limits.start).await?;
+    let said = read_first(&opening.session, known, launch.limits.start).await?;
     Ok((opening, said))
 }
 
@@ -108,8 +114,7 @@ async fn greet(launch: &Launch, session: &Session, version: Version) -> Result<(
 fn learn(launch: &Launch, session: &Session, says: &ServerSays<'_>) {
     session.set_version(says.version);
     session.set_says(PeerInfo {
-        tools: says.tools,
-        tools_list_changed: says.tools_list_changed,
+        can: says.can,
         capabilities: says
             .capabilities
             .map(|json| Bytes::copy_from_slice(json.text().as_bytes())),
@@ -128,68 +133,129 @@ fn learn(launch: &Launch, session: &Session, says: &ServerSays<'_>) {
     );
 }
 
-/// Reads all pages of a server's tools.
-pub(super) async fn walk_tools(session: &Session, limit: Duration) -> Result<Catalogue, Failure> {
+/// What a process says in its handshake, and of these lists.
+fn introduced(session: &Session, lists: [Arc<Listing>; Feature::COUNT]) -> Catalogue {
     let said = session.says();
-    let mut catalogue = Catalogue {
+    Catalogue {
         seen: true,
         version: Some(session.version()),
+        lists,
+        instructions: said.instructions,
         capabilities: said.capabilities,
         server_info: said.server_info,
-        instructions: said.instructions,
-        ..Catalogue::default()
-    };
-    if !said.tools {
-        return Ok(catalogue);
     }
-    let version = session.version();
-    let mut walk = Walk::default();
-    let mut tools = Listing::default();
+}
+
+/// Reads a server's lists when it starts. Without its tools there is no start; the others are waited for a little while,
+/// and those that do not come are what they were known to be: they are read once more later.
+async fn read_first(session: &Session, known: &Catalogue, limit: Duration) -> Result<Catalogue, Failure> {
+    let others = async |feature| match timeout(OTHERS, walk(session, feature, limit)).await {
+        Ok(Ok(list)) => Some(list),
+        Ok(Err(failure)) => {
+            warn_of(session, feature, &failure);
+            None
+        }
+        Err(_) => {
+            session.definitions.changed(Features::from(feature));
+            None
+        }
+    };
+    let (tools, prompts, resources, templates) = tokio::join!(
+        walk(session, Feature::Tool, limit),
+        others(Feature::Prompt),
+        others(Feature::Resource),
+        others(Feature::Template),
+    );
+    let or_known = |feature: Feature, read: Option<Listing>| match read {
+        Some(list) => Arc::new(list),
+        None => known.lists[feature.index()].clone(),
+    };
+    let lists = [
+        Arc::new(tools?),
+        or_known(Feature::Prompt, prompts),
+        or_known(Feature::Resource, resources),
+        or_known(Feature::Template, templates),
+    ];
+    Ok(introduced(session, lists))
+}
+
+/// Reads these lists of a process again; one that cannot be read stays as it was.
+pub(super) async fn read_again(session: &Session, features: Features, limit: Duration) -> Catalogue {
+    let said = session.definitions.said().unwrap_or_default();
+    let mut lists = said.lists.clone();
+    for feature in features.iter() {
+        match walk(session, feature, limit).await {
+            Ok(list) => lists[feature.index()] = Arc::new(list),
+            Err(failure) => warn_of(session, feature, &failure),
+        }
+    }
+    introduced(session, lists)
+}
+
+fn warn_of(session: &Session, feature: Feature, failure: &Failure) {
+    let noun = feature.noun();
+    warn!(
+        server = &*session.server,
+        "could not read the list of its {noun}s: {failure}"
+    );
+}
+
+/// Reads all pages of a server's list.
+async fn walk(session: &Session, feature: Feature, limit: Duration) -> Result<Listing, Failure> {
+    let mut list = Listing::default();
+    if !session.says().can.of(feature).offered {
+        return Ok(list);
+    }
+    let (version, method) = (session.version(), feature.list_method().as_str());
+    let mut walk = Walk::of(feature);
     let mut cursor: Option<String> = None;
     loop {
         let at = cursor.take();
-        let ask = |number| upstream::tools_list(number, version, at.as_deref());
+        let ask = |number| upstream::list(number, feature, version, at.as_deref());
         let answered = session.ask(ask, limit, Code::TimeoutCall).await?;
         let result = match answered.outcome() {
             Ok(Some(result)) => result,
+            // Resources are declared as one with their templates, of which many servers have none.
+            Err(Some(error)) if feature == Feature::Template && is_not_found(error) => return Ok(list),
             Err(Some(error)) => {
                 let text: String = error.text().chars().take(300).collect();
-                return Err(broken(session, &format!("tools/list: {}", visible(&text))));
+                return Err(broken(session, &format!("{method}: {}", visible(&text))));
             }
-            Ok(None) | Err(None) => return Err(broken(session, "tools/list: an empty answer")),
+            Ok(None) | Err(None) => return Err(broken(session, &format!("{method}: an empty answer"))),
         };
-        let page = walk
-            .read_tools(result)
-            .map_err(|error| broken(session, &error.to_string()))?;
+        let page = walk.read(result).map_err(|error| broken(session, &error.to_string()))?;
         if page.left_out > 0 {
-            let reasons = page.reasons.join("; ");
+            let (reasons, noun) = (page.reasons.join("; "), feature.noun());
             warn!(
                 server = &*session.server,
                 left_out = page.left_out,
-                "tools that cannot be offered: {reasons}"
+                "{noun}s that cannot be offered: {reasons}"
             );
         }
-        tools.definitions.extend(page.tools.iter().map(|tool| Definition {
-            name: tool.name.clone().into_owned(),
-            raw: Bytes::copy_from_slice(tool.definition.text().as_bytes()),
+        list.definitions.extend(page.entries.iter().map(|entry| Definition {
+            name: entry.name.clone().into_owned(),
+            raw: Bytes::copy_from_slice(entry.definition.text().as_bytes()),
         }));
-        tools.ttl_ms = match (tools.ttl_ms, page.ttl_ms) {
+        list.ttl_ms = match (list.ttl_ms, page.ttl_ms) {
             (Some(least), Some(ttl)) => Some(least.min(ttl)),
             (least, ttl) => least.or(ttl),
         };
         match page.next_cursor {
             Some(next) => cursor = Some(next.to_owned()),
-            None => break,
+            None => return Ok(list),
         }
     }
-    catalogue.lists[Feature::Tool.index()] = Arc::new(tools);
-    Ok(catalogue)
+}
+
+fn is_not_found(error: Json<'_>) -> bool {
+    let code = error.get("code").and_then(|code| code.text().parse::<i64>().ok());
+    code == Some(METHOD_NOT_FOUND)
 }
 
 /// Asks a modern server to tell when its tools change.
 fn listen(session: &Session) {
     let said = session.says();
-    if session.version().is_modern() && said.tools_list_changed {
+    if session.version().is_modern() && said.can.tools.tells_changes {
         session.ask_without_answer(upstream::listen_to_tools);
     }
 }

@@ -17,7 +17,8 @@ use super::tap::{Asker, Direction, Seen, Taps};
 use crate::confine::Process;
 use crate::peer::{Outbox, Slab};
 use crate::relay::{Call, CallMetrics, Chain};
-use colibri_protocol::{Code, Failure, Version};
+use colibri_protocol::upstream::Capabilities;
+use colibri_protocol::{Code, Failure, Features, Version};
 use colibri_wire::Json;
 
 /// Bytes of a server's unread standard input over which new calls to it are refused.
@@ -50,8 +51,8 @@ pub struct Crash {
 
 /// What a session tells the one who keeps it.
 pub trait Keeper: Send + Sync {
-    /// The server says that its tools changed.
-    fn tools_changed(&self, session: &Arc<Session>);
+    /// The server says that its lists of these changed.
+    fn lists_changed(&self, session: &Arc<Session>, changed: Features);
 
     /// The process is gone; calls in flight have been answered. `crash`: it was not ours to end.
     fn ended(&self, session: &Arc<Session>, crash: Option<Crash>);
@@ -66,10 +67,8 @@ pub trait Keeper: Send + Sync {
 /// What a server said of itself in its handshake.
 #[derive(Debug, Clone, Default)]
 pub struct PeerInfo {
-    /// It has tools.
-    pub tools: bool,
-    /// It tells when they change.
-    pub tools_list_changed: bool,
+    /// What it declares that it can do.
+    pub can: Capabilities,
     /// `capabilities`, as it wrote them.
     pub capabilities: Option<Bytes>,
     /// `serverInfo`, as it wrote it.
@@ -108,7 +107,7 @@ pub struct Session {
     pub instance: Option<String>,
     /// When it was started.
     pub started: SystemTime,
-    /// What it says of its tools.
+    /// What it says of what it offers.
     pub definitions: Definitions,
     pub(super) limits: Limits,
     pub(super) outbox: Arc<Outbox>,

@@ -1,4 +1,4 @@
-//! What one process says of its tools, and how that stands to the pins.
+//! What one process says of what it offers, and how that stands to the pins.
 //!
 //! Processes of one server need not say the same: each is asked before it is given a call, and again when it tells of a
 //! change.
@@ -8,30 +8,22 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::listing::Catalogue;
 use crate::policy::{Judgement, Standing};
-use colibri_protocol::{Failure, Feature};
+use colibri_protocol::{Failure, Feature, Features};
 
 /// The definitions of one process.
 pub struct Definitions {
     inner: Mutex<Inner>,
     /// Whether all its tools are as approved; looked at on each call without a lock.
     clean: AtomicBool,
-    /// Whether a burst of changes is being waited out.
-    settling: AtomicBool,
 }
 
 struct Inner {
     /// What it said last, and how that stands.
     said: Option<(Arc<Catalogue>, Arc<Judgement>)>,
-    reading: Reading,
-}
-
-/// Whether its list of tools is being read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reading {
-    Idle,
-    Running,
-    /// It is, and it changed meanwhile.
-    Again,
+    /// Whether somebody reads its lists, or is about to once a burst of changes is over.
+    reading: bool,
+    /// What has changed since it was read.
+    changed: Features,
 }
 
 impl Definitions {
@@ -40,41 +32,30 @@ impl Definitions {
         Definitions {
             inner: Mutex::new(Inner {
                 said: None,
-                reading: Reading::Running,
+                reading: true,
+                changed: Features::NONE,
             }),
             clean: AtomicBool::new(false),
-            settling: AtomicBool::new(false),
         }
-    }
-
-    /// A change was told of. `true`: nobody waits out the burst yet, so the caller is to.
-    pub(super) fn begin_to_settle(&self) -> bool {
-        !self.settling.swap(true, Ordering::AcqRel)
-    }
-
-    /// The burst was waited out: the next change begins another.
-    pub(super) fn settled(&self) {
-        self.settling.store(false, Ordering::Release);
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// They have changed. `true`: nobody is reading them, so the caller is to.
-    pub(super) fn read_again(&self) -> bool {
+    /// Its lists of these have changed. `true`: nobody is reading them, so the caller is to.
+    pub(super) fn changed(&self, features: Features) -> bool {
         let mut inner = self.inner();
-        let idle = inner.reading == Reading::Idle;
-        inner.reading = if idle { Reading::Running } else { Reading::Again };
-        idle
+        inner.changed |= features;
+        !std::mem::replace(&mut inner.reading, true)
     }
 
-    /// They have been read. `true`: they changed meanwhile, so the caller is to read them again.
-    pub(super) fn was_read(&self) -> bool {
+    /// Which lists the one who reads them is to read next. None: all were read, and the next change has another reader.
+    pub(super) fn to_read(&self) -> Features {
         let mut inner = self.inner();
-        let again = inner.reading == Reading::Again;
-        inner.reading = if again { Reading::Running } else { Reading::Idle };
-        again
+        let features = std::mem::take(&mut inner.changed);
+        inner.reading = !features.is_empty();
+        features
     }
 
     /// Notes what the process said, and how that stands.
@@ -154,9 +135,13 @@ mod tests {
     #[test]
     fn a_change_while_they_are_read_is_not_lost() {
         let definitions = Definitions::unread();
-        assert!(!definitions.read_again());
-        assert!(definitions.was_read());
-        assert!(!definitions.was_read());
-        assert!(definitions.read_again());
+        let (tools, prompts) = (Features::from(Feature::Tool), Features::from(Feature::Prompt));
+        assert!(!definitions.changed(tools));
+        assert!(!definitions.changed(prompts));
+        assert_eq!(definitions.to_read(), tools | prompts);
+        assert!(!definitions.changed(tools));
+        assert_eq!(definitions.to_read(), tools);
+        assert_eq!(definitions.to_read(), Features::NONE);
+        assert!(definitions.changed(prompts));
     }
 }

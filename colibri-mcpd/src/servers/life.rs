@@ -15,7 +15,7 @@ use crate::confine::Spawned;
 use crate::peer::{Frame, FrameReader, aside, together};
 use crate::relay::{Call, Outcome};
 use colibri_protocol::upstream::{self, Notification};
-use colibri_protocol::{self as protocol, Code};
+use colibri_protocol::{self as protocol, Code, Feature, Features};
 use colibri_wire::{Envelope, Json, Kind, Tape};
 
 /// How long a server whose process has ended may take to be read to its end.
@@ -300,7 +300,13 @@ impl Session {
                 let method = method.as_str().unwrap_or_default();
                 match upstream::read_notification(&method, params) {
                     Some(Notification::Progress { token }) => self.progress(&frame, params, token),
-                    Some(Notification::ToolsListChanged) => keeper.tools_changed(self),
+                    Some(Notification::ListChanged(feature)) => {
+                        let mut changed = Features::from(feature);
+                        if feature == Feature::Resource {
+                            changed |= Feature::Template.into();
+                        }
+                        keeper.lists_changed(self, changed);
+                    }
                     Some(Notification::Message) => {
                         let text = params.map(|params| params.text()).unwrap_or_default();
                         debug!(
@@ -374,7 +380,7 @@ mod tests {
     struct Nobody;
 
     impl Keeper for Nobody {
-        fn tools_changed(&self, _: &Arc<Session>) {}
+        fn lists_changed(&self, _: &Arc<Session>, _: Features) {}
 
         fn ended(&self, _: &Arc<Session>, _: Option<Crash>) {}
 

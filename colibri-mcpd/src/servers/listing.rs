@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::store::{self, CatalogueEntry, CatalogueKey, Store};
+use colibri_protocol::upstream::Capabilities;
 use colibri_protocol::{Feature, Version};
 use colibri_wire::Json;
 
@@ -73,7 +74,13 @@ impl Catalogue {
             capabilities: self.capabilities.as_ref().map(|bytes| bytes.to_vec()),
             server_info: self.server_info.as_ref().map(|bytes| bytes.to_vec()),
             instructions: self.instructions.clone().map(String::into_bytes),
-            tools: self.of(Feature::Tool).iter().map(|tool| tool.raw.to_vec()).collect(),
+            lists: Feature::ALL
+                .into_iter()
+                .map(|feature| {
+                    let definitions = self.of(feature).iter().map(|of| of.raw.to_vec());
+                    (feature.noun().to_owned(), definitions.collect())
+                })
+                .collect(),
             seen_at: 0,
         };
         store.put_catalogue(
@@ -101,30 +108,81 @@ impl Catalogue {
             digest,
             executable,
         })?;
-        Ok(entry.and_then(|entry| {
-            let tools = entry.tools.into_iter().map(|raw| {
-                let name = Json::parse(&raw).ok()?.get("name")?.as_str()?.into_owned();
-                Some(Definition {
-                    name,
-                    raw: Bytes::from(raw),
-                })
-            });
+        Ok(entry.and_then(|mut entry| {
+            let mut list = |feature: Feature| {
+                let kept = entry.lists.remove(feature.noun()).unwrap_or_default();
+                let definitions = kept.into_iter().map(|raw| {
+                    let name = Json::parse(&raw)
+                        .ok()?
+                        .get(feature.identifier())?
+                        .as_str()?
+                        .into_owned();
+                    let raw = Bytes::from(raw);
+                    Some(Definition { name, raw })
+                });
+                let definitions = definitions.collect::<Option<_>>()?;
+                Some(Arc::new(Listing {
+                    definitions,
+                    ttl_ms: None,
+                }))
+            };
             Some(Catalogue {
                 seen: true,
-                version: Some(Version::parse(&entry.protocol_version)?),
                 lists: [
-                    Arc::new(Listing {
-                        definitions: tools.collect::<Option<_>>()?,
-                        ttl_ms: None,
-                    }),
-                    Arc::default(),
-                    Arc::default(),
-                    Arc::default(),
+                    list(Feature::Tool)?,
+                    list(Feature::Prompt)?,
+                    list(Feature::Resource)?,
+                    list(Feature::Template)?,
                 ],
+                version: Some(Version::parse(&entry.protocol_version)?),
                 instructions: entry.instructions.and_then(|text| String::from_utf8(text).ok()),
                 capabilities: entry.capabilities.map(Bytes::from),
                 server_info: entry.server_info.map(Bytes::from),
             })
         }))
+    }
+
+    /// What the server declares that it can do.
+    pub fn can(&self) -> Capabilities {
+        let json = self.capabilities.as_ref().and_then(|raw| Json::part(raw, 0..raw.len()));
+        Capabilities::read(json)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_list_is_kept_and_recalled() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::open(state.path()).unwrap();
+        let list = |definitions: &[(&str, &'static str)]| {
+            let definitions = definitions.iter().map(|(name, raw)| Definition {
+                name: (*name).to_owned(),
+                raw: Bytes::from_static(raw.as_bytes()),
+            });
+            Arc::new(Listing {
+                definitions: definitions.collect(),
+                ttl_ms: None,
+            })
+        };
+        let said = Catalogue {
+            seen: true,
+            version: Some(Version::V2025_11_25),
+            lists: [
+                list(&[("b", r#"{"name":"b","inputSchema":{}}"#), ("a", r#"{"name":"a"}"#)]),
+                list(&[("p", r#"{"name":"\u0070"}"#)]),
+                list(&[("file:///a", r#"{"uri":"file:///a","name":"a"}"#)]),
+                list(&[("file:///{a}", r#"{"uriTemplate":"file:///{a}","name":"a"}"#)]),
+            ],
+            capabilities: Some(Bytes::from_static(br#"{"resources":{"subscribe":true},"logging":{}}"#)),
+            server_info: Some(Bytes::from_static(br#"{"name":"s"}"#)),
+            instructions: Some("Use it.".to_owned()),
+        };
+        said.keep(&store, "s", "d", "e").unwrap();
+        let recalled = Catalogue::kept(&store, "s", "d", "e").unwrap().unwrap();
+        assert_eq!(recalled, said);
+        assert!(recalled.can().subscribe && recalled.can().logging && !recalled.can().completions);
     }
 }

@@ -24,7 +24,7 @@ use super::state::{ProcessKey, State, Viewer};
 use super::tap::Taps;
 use crate::policy::{Caller, Contract, Rules};
 use crate::relay::{Call, CallMetrics, Outcome};
-use colibri_protocol::{Code, Failure, Feature, Method, Version};
+use colibri_protocol::{Code, Failure, Feature, Features, Method, Version};
 
 /// How long a burst of changes to a server's tools may go on before it is looked at.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -261,7 +261,7 @@ impl Server {
             waits_for: Mutex::default(),
         };
         let work = async {
-            let (opening, said) = handshake::start(&launch).await?;
+            let (opening, said) = handshake::start(&launch, &self.offer.catalogue()).await?;
             self.offer.learned(&opening.session, said).await?;
             Ok(opening.keep())
         };
@@ -313,8 +313,7 @@ impl Server {
         self.freed.notify_waiters();
         self.note_state();
         match &result {
-            Ok(session) if session.definitions.was_read() => self.read_tools(session.clone()),
-            Ok(_) => {}
+            Ok(session) => self.read_lists(session.clone()),
             Err(_) => self.context.learned(false),
         }
         let opened = result.map_err(|not_started| match not_started {
@@ -329,24 +328,22 @@ impl Server {
         }
     }
 
-    /// Reads the tools of a process that runs until they are as it says them now.
-    fn read_tools(self: &Arc<Self>, session: Arc<Session>) {
+    /// Reads the lists of a process that changed, until they are as it says them now. Who begins it reads them alone.
+    fn read_lists(self: &Arc<Self>, session: Arc<Session>) {
+        let mut features = session.definitions.to_read();
+        if features.is_empty() {
+            return;
+        }
         let server = self.clone();
         tokio::spawn(async move {
-            loop {
-                let read = handshake::walk_tools(&session, server.limits.start).await;
-                let learned = match read {
-                    Ok(catalogue) => server.offer.learned(&session, catalogue).await,
-                    Err(failure) => Err(failure),
-                };
-                if let Err(failure) = learned {
-                    warn!(server = &*server.id, "could not read the list of its tools: {failure}");
-                }
-                if !session.definitions.was_read() || !session.is_open() {
+            while !features.is_empty() && session.is_open() {
+                let said = handshake::read_again(&session, features, server.limits.start).await;
+                if server.offer.learned(&session, said).await.is_err() {
                     return;
                 }
                 // A server that changes them without end is not read without end.
                 tokio::time::sleep(SETTLE).await;
+                features = session.definitions.to_read();
             }
         });
     }
@@ -522,17 +519,15 @@ struct Supervision {
 }
 
 impl Keeper for Supervision {
-    fn tools_changed(&self, session: &Arc<Session>) {
-        if !session.definitions.begin_to_settle() {
+    fn lists_changed(&self, session: &Arc<Session>, changed: Features) {
+        if !session.definitions.changed(changed) {
             return;
         }
         let (server, session) = (self.server.clone(), session.clone());
         tokio::spawn(async move {
+            // A burst is read once.
             tokio::time::sleep(SETTLE).await;
-            session.definitions.settled();
-            if session.definitions.read_again() {
-                server.read_tools(session);
-            }
+            server.read_lists(session);
         });
     }
 

@@ -1,5 +1,7 @@
 //! The catalogue: what each server said of itself when it last ran, so that lists need no running server.
 
+use std::collections::BTreeMap;
+
 use super::database::{Store, now_ms};
 use super::error::Error;
 use rusqlite::{OptionalExtension, TransactionBehavior, named_params};
@@ -26,8 +28,8 @@ pub struct CatalogueEntry {
     pub server_info: Option<Vec<u8>>,
     /// Raw JSON string of `instructions`.
     pub instructions: Option<Vec<u8>>,
-    /// Raw JSON of each entry of `tools/list`, in the server's order.
-    pub tools: Vec<Vec<u8>>,
+    /// Raw JSON of each entry of its lists, in the server's order, by what is listed.
+    pub lists: BTreeMap<String, Vec<Vec<u8>>>,
     /// When it was learned, in milliseconds since the epoch; set by [`Store::put_catalogue`].
     pub seen_at: i64,
 }
@@ -39,7 +41,7 @@ impl Store {
     /// [`Error::Sqlite`].
     pub fn catalogue(&self, key: CatalogueKey<'_>) -> Result<Option<CatalogueEntry>, Error> {
         self.with(|connection| {
-            // One transaction, so that another process cannot change the tools between the two reads.
+            // One transaction, so that another process cannot change the lists between the two reads.
             let transaction = connection.transaction()?;
             let entry = transaction
                 .prepare_cached(
@@ -52,16 +54,19 @@ impl Store {
                         capabilities: row.get(1)?,
                         server_info: row.get(2)?,
                         instructions: row.get(3)?,
-                        tools: Vec::new(),
+                        lists: BTreeMap::new(),
                         seen_at: row.get(4)?,
                     })
                 })
                 .optional()?;
             let Some(mut entry) = entry else { return Ok(None) };
-            entry.tools = transaction
-                .prepare_cached("SELECT definition FROM catalogue_tools WHERE server = ?1 ORDER BY position")?
-                .query_map([key.server], |row| row.get(0))?
-                .collect::<rusqlite::Result<_>>()?;
+            let mut select = transaction.prepare_cached(
+                "SELECT feature, definition FROM catalogue_definitions WHERE server = ?1 ORDER BY feature, position",
+            )?;
+            for row in select.query_map([key.server], |row| Ok((row.get(0)?, row.get(1)?)))? {
+                let (feature, definition): (String, Vec<u8>) = row?;
+                entry.lists.entry(feature).or_default().push(definition);
+            }
             Ok(Some(entry))
         })
     }
@@ -93,10 +98,13 @@ impl Store {
                     ":seen_at": now_ms(),
                 })?;
             {
-                let mut insert = transaction
-                    .prepare_cached("INSERT INTO catalogue_tools (server, position, definition) VALUES (?1, ?2, ?3)")?;
-                for (position, definition) in (0_i64..).zip(&entry.tools) {
-                    insert.execute((key.server, position, definition))?;
+                let mut insert = transaction.prepare_cached(
+                    "INSERT INTO catalogue_definitions (server, feature, position, definition) VALUES (?1, ?2, ?3, ?4)",
+                )?;
+                for (feature, definitions) in &entry.lists {
+                    for (position, definition) in (0_i64..).zip(definitions) {
+                        insert.execute((key.server, feature, position, definition))?;
+                    }
                 }
             }
             transaction.commit()
@@ -120,10 +128,16 @@ mod tests {
             capabilities: Some(br#"{"tools":{"listChanged":1e400}}"#.to_vec()),
             server_info: Some(br#"{"version":"1","name":"x"}"#.to_vec()),
             instructions: Some(br#""\ud800 lone""#.to_vec()),
-            tools: vec![
-                br#"{"name":"b", "a":18446744073709551616}"#.to_vec(),
-                b"{\"name\":\"a\xff\"}".to_vec(),
-            ],
+            lists: BTreeMap::from([
+                (
+                    "tool".to_owned(),
+                    vec![
+                        br#"{"name":"b", "a":18446744073709551616}"#.to_vec(),
+                        b"{\"name\":\"a\xff\"}".to_vec(),
+                    ],
+                ),
+                ("resource".to_owned(), vec![br#"{"uri":"file:///a"}"#.to_vec()]),
+            ]),
             seen_at: 0,
         }
     }
@@ -165,13 +179,13 @@ mod tests {
         store.put_catalogue(KEY, &entry()).unwrap();
         let changed = CatalogueKey { digest: "d2", ..KEY };
         let shorter = CatalogueEntry {
-            tools: vec![b"{}".to_vec()],
+            lists: BTreeMap::from([("prompt".to_owned(), vec![b"{}".to_vec()])]),
             instructions: None,
             ..entry()
         };
         store.put_catalogue(changed, &shorter).unwrap();
         assert_eq!(store.catalogue(KEY).unwrap(), None);
         let known = store.catalogue(changed).unwrap().unwrap();
-        assert_eq!((known.tools, known.instructions), (vec![b"{}".to_vec()], None));
+        assert_eq!((known.lists, known.instructions), (shorter.lists, None));
     }
 }

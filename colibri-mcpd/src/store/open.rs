@@ -20,7 +20,8 @@ const BUSY: Duration = Duration::from_secs(5);
 
 /// Schema changes, oldest first: entry `n` brings `user_version` from `n` to `n + 1`. An entry that was released is
 /// never edited; a change is a new entry.
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE tasks (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         title TEXT NOT NULL,
@@ -56,7 +57,20 @@ const MIGRATIONS: &[&str] = &["
         definition BLOB NOT NULL,
         UNIQUE (server, position)
     ) STRICT;
-"];
+",
+    "
+    -- Tools were all that was kept: a server is asked again for the rest.
+    DELETE FROM catalogue;
+    DROP TABLE catalogue_tools;
+    CREATE TABLE catalogue_definitions (
+        server TEXT NOT NULL REFERENCES catalogue (server) ON DELETE CASCADE,
+        feature TEXT NOT NULL,
+        position INTEGER NOT NULL,
+        definition BLOB NOT NULL,
+        UNIQUE (server, feature, position)
+    ) STRICT;
+",
+];
 
 /// Makes the state directory and the file where they are missing, and refuses those that others could have prepared.
 /// Returns the file's path with all symbolic links of the directory resolved.
@@ -233,7 +247,7 @@ fn migrate(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Store;
+    use crate::store::{CatalogueKey, Store};
     use colibri_api::CostMode;
     use std::os::unix::fs::symlink;
 
@@ -339,22 +353,40 @@ mod tests {
         let broken = [MIGRATIONS, &[add, "ALTER TABLE nothing ADD COLUMN x"]].concat();
         assert!(matches!(connect_with(&path, &broken), Err(Error::Sqlite { .. })));
         let old = connect(&path).unwrap();
-        assert_eq!(version(&old), 1);
+        assert_eq!(version(&old), MIGRATIONS.len() as i64);
         assert!(old.prepare("SELECT note FROM settings").is_err());
         drop(old);
 
         for _ in 0..2 {
             let newer = connect_with(&path, &[MIGRATIONS, &[add]].concat()).unwrap();
-            assert_eq!(version(&newer), 2);
+            assert_eq!(version(&newer), MIGRATIONS.len() as i64 + 1);
             let kept: String = newer
                 .query_row("SELECT value FROM settings WHERE note IS NULL", [], |row| row.get(0))
                 .unwrap();
             assert_eq!(kept, "fast");
         }
-        assert!(matches!(
-            Store::open(temporary.path()),
-            Err(Error::Newer { found: 2, known: 1, .. })
-        ));
+        let newer = Store::open(temporary.path());
+        assert!(matches!(newer, Err(Error::Newer { found, known, .. }) if found == known + 1));
+    }
+
+    #[test]
+    fn what_was_kept_of_tools_alone_is_asked_for_again() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = prepare(temporary.path()).unwrap();
+        let old = connect_with(&path, &MIGRATIONS[..1]).unwrap();
+        let kept = "INSERT INTO catalogue VALUES ('s', 'd', 'e', '2025-11-25', NULL, NULL, NULL, 1);
+            INSERT INTO catalogue_tools VALUES ('s', 0, x'7b7d');
+            INSERT INTO settings VALUES ('cost_mode', 'max')";
+        old.execute_batch(kept).unwrap();
+        drop(old);
+        let store = Store::open(temporary.path()).unwrap();
+        let key = CatalogueKey {
+            server: "s",
+            digest: "d",
+            executable: "e",
+        };
+        assert_eq!(store.catalogue(key).unwrap(), None);
+        assert_eq!(store.cost_mode().unwrap(), CostMode::Max);
     }
 
     #[test]

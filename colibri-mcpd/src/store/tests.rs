@@ -26,13 +26,16 @@ fn task(number: u64) -> NewTask {
 
 /// A catalogue entry whose parts all tell `number`, so that a mixture of two shows.
 fn entry(number: u64) -> CatalogueEntry {
-    CatalogueEntry {
+    let mut entry = CatalogueEntry {
         protocol_version: number.to_string(),
-        tools: (0..number % 40)
-            .map(|_| format!("{{\"n\":{number}}}").into_bytes())
-            .collect(),
         ..CatalogueEntry::default()
+    };
+    for index in 0..number % 40 {
+        let feature = ["tool", "resource"][index as usize % 2].to_owned();
+        let definition = format!("{{\"n\":{number}}}").into_bytes();
+        entry.lists.entry(feature).or_default().push(definition);
     }
+    entry
 }
 
 const KEY: CatalogueKey<'_> = CatalogueKey {
@@ -110,7 +113,7 @@ fn a_killed_writer_loses_nothing() {
         written = count;
         if let Some(known) = store.catalogue(KEY).unwrap() {
             let number: u64 = known.protocol_version.parse().unwrap();
-            assert_eq!(known.tools, entry(number).tools);
+            assert_eq!(known.lists, entry(number).lists);
         }
     }
     assert!(written > 0);

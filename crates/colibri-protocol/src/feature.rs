@@ -72,6 +72,57 @@ impl Feature {
     }
 }
 
+/// Some of the features.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Features(u8);
+
+impl Features {
+    /// None of them.
+    pub const NONE: Features = Features(0);
+
+    /// Whether it is one of them.
+    pub fn has(self, feature: Feature) -> bool {
+        self.0 & (1 << feature.index()) != 0
+    }
+
+    /// Whether it is none of them.
+    pub fn is_empty(self) -> bool {
+        self == Features::NONE
+    }
+
+    /// The features, in their order.
+    pub fn iter(self) -> impl Iterator<Item = Feature> {
+        Feature::ALL.into_iter().filter(move |feature| self.has(*feature))
+    }
+}
+
+impl From<Feature> for Features {
+    fn from(feature: Feature) -> Features {
+        Features(1 << feature.index())
+    }
+}
+
+impl FromIterator<Feature> for Features {
+    fn from_iter<I: IntoIterator<Item = Feature>>(features: I) -> Features {
+        let all = features.into_iter().map(Features::from);
+        all.fold(Features::NONE, |all, one| all | one)
+    }
+}
+
+impl std::ops::BitOr for Features {
+    type Output = Features;
+
+    fn bitor(self, other: Features) -> Features {
+        Features(self.0 | other.0)
+    }
+}
+
+impl std::ops::BitOrAssign for Features {
+    fn bitor_assign(&mut self, other: Features) {
+        self.0 |= other.0;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,5 +146,14 @@ mod tests {
             assert_eq!(Feature::ALL[feature.index()], feature);
         }
         assert_eq!(Feature::listed_by(Method::ResourcesRead), None);
+    }
+
+    #[test]
+    fn sets_hold_what_was_put_in() {
+        let some = Features::from(Feature::Tool) | Features::from(Feature::Template);
+        assert_eq!(some.iter().collect::<Vec<_>>(), [Feature::Tool, Feature::Template]);
+        assert_eq!(some.iter().collect::<Features>(), some);
+        assert!(some.has(Feature::Tool) && !some.has(Feature::Prompt) && !some.is_empty());
+        assert!(Features::NONE.is_empty());
     }
 }

@@ -30,7 +30,7 @@ pub mod version;
 pub use answer::{Answer, Capability, discover_result, empty_result, initialize_result};
 pub use askable::Askable;
 pub use error::{Code, Failure};
-pub use feature::Feature;
+pub use feature::{Feature, Features};
 pub use input::Ask;
 pub use method::Method;
 pub use request::{Notification, Request, Session, classify, read_initialize, read_listen, read_notification};

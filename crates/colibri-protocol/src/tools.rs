@@ -39,7 +39,7 @@ pub struct Exposure<'a> {
 /// The edits to a server's tool definition for a client of a version. `exposure` is `None` for a server with
 /// `"prefix": false`, whose tools are offered as they are.
 ///
-/// `definition` is an object with a `name`, as [`super::upstream::Walk::read_tools`] has let pass.
+/// `definition` is an object with a `name`, as [`super::upstream::Walk::read`] has let pass.
 pub fn definition_edits(
     definition: Json<'_>,
     server: Version,

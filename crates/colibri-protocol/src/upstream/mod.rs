@@ -1,0 +1,261 @@
+//! The daemon as the client of a server process: what it sends, and what it makes of the answers.
+//!
+//! Messages are whole, without a line end. Ids towards a server are the daemon's own integers. Nothing that a server
+//! answers is trusted: a wrong type, an endless list, a cursor that comes back are ordinary cases here.
+
+mod says;
+mod walk;
+
+use super::answer::{NAME, TITLE, VERSION};
+use super::error::{METHOD_NOT_FOUND, RpcError};
+use super::feature::Feature;
+use super::rewrites::modern_meta;
+use super::version::Version;
+use super::{Answer, prefix};
+use colibri_wire::Json;
+use colibri_wire::json::string;
+
+pub use says::{Capabilities, Listed, Probe, ServerSays, Unusable, read_initialize_result, read_probe};
+pub use walk::{Page, Walk};
+
+/// `initialize`, in the newest legacy version. No capability is declared: there is no way to know which client a
+/// request of the server would be for.
+pub fn initialize(id: u64) -> Vec<u8> {
+    let version = Version::LATEST_LEGACY;
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"initialize\",\"params\":{{\"protocolVersion\":{},\
+         \"capabilities\":{{}},\"clientInfo\":{{\"name\":{},\"title\":{},\"version\":{}}}}}}}",
+        string(version.as_str()),
+        string(NAME),
+        string(TITLE),
+        string(VERSION)
+    )
+    .into_bytes()
+}
+
+/// `notifications/initialized`, the last step of the handshake.
+pub fn initialized() -> Vec<u8> {
+    br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#.to_vec()
+}
+
+/// `server/discover`, which finds out the era of a server ([`read_probe`]) and what it offers.
+pub fn discover(id: u64) -> Vec<u8> {
+    request(id, "server/discover", Version::LATEST, "")
+}
+
+/// The request for a page of a list. `cursor` is `nextCursor` of the page before, as the server wrote it.
+pub fn list(id: u64, feature: Feature, server: Version, cursor: Option<&str>) -> Vec<u8> {
+    let cursor = cursor.map(|cursor| format!("\"cursor\":{cursor}")).unwrap_or_default();
+    request(id, feature.list_method().as_str(), server, &cursor)
+}
+
+/// `subscriptions/listen` for changes of the tool list, which a modern server tells to nobody else.
+pub fn listen_to_tools(id: u64) -> Vec<u8> {
+    request(
+        id,
+        "subscriptions/listen",
+        Version::LATEST,
+        "\"notifications\":{\"toolsListChanged\":true}",
+    )
+}
+
+/// `notifications/cancelled` for a request of the daemon's. `initialize` must never be cancelled.
+pub fn cancelled(id: u64, reason: &str) -> Vec<u8> {
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{{\"requestId\":{id},\"reason\":{}}}}}",
+        string(reason)
+    )
+    .into_bytes()
+}
+
+/// The answer to a request that the *server* made: success for a legacy server's `ping`, else -32601, since nothing
+/// that would allow it to ask was declared. `id` is as the server wrote it.
+pub fn answer_server(id: &str, method: &str, server: Version) -> Vec<u8> {
+    let answer = if method == "ping" && !server.is_modern() {
+        Answer::Result(b"{}".to_vec())
+    } else {
+        let method = prefix(method, 100);
+        let message = format!(
+            "{} was not declared by this client; it takes no such request",
+            string(method)
+        );
+        Answer::Error(RpcError::new(METHOD_NOT_FOUND, message))
+    };
+    answer.to_message(Some(id))
+}
+
+fn request(id: u64, method: &str, server: Version, members: &str) -> Vec<u8> {
+    let meta = if server.is_modern() {
+        format!("\"_meta\":{{{}}}", modern_meta(server))
+    } else {
+        String::new()
+    };
+    let comma = if meta.is_empty() || members.is_empty() { "" } else { "," };
+    let params = if meta.is_empty() && members.is_empty() {
+        String::new()
+    } else {
+        format!(",\"params\":{{{members}{comma}{meta}}}")
+    };
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\"{params}}}").into_bytes()
+}
+
+/// A notification that a server sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notification {
+    /// Progress of the daemon's request with this token.
+    Progress {
+        /// The daemon's own token.
+        token: u64,
+    },
+    /// One of its lists is another now; that of its resources stands for their templates' too.
+    ListChanged(Feature),
+    /// Something for its log.
+    Message,
+}
+
+/// Reads a server's notification; `None` for one that is unknown, malformed, or about a token that no daemon gave out.
+pub fn read_notification(method: &str, params: Option<Json<'_>>) -> Option<Notification> {
+    match method {
+        "notifications/progress" => {
+            let params = params.filter(|params| params.ambiguous(&["progressToken"]).is_none())?;
+            Some(Notification::Progress {
+                token: params.get("progressToken")?.as_u64()?,
+            })
+        }
+        "notifications/tools/list_changed" => Some(Notification::ListChanged(Feature::Tool)),
+        "notifications/prompts/list_changed" => Some(Notification::ListChanged(Feature::Prompt)),
+        "notifications/resources/list_changed" => Some(Notification::ListChanged(Feature::Resource)),
+        "notifications/message" => Some(Notification::Message),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::request::{self, Session};
+    use super::Version::*;
+    use super::*;
+    use colibri_wire::{Envelope, envelope};
+    use serde_json::{Value, json};
+
+    fn json(text: &str) -> Json<'_> {
+        Json::parse(text.as_bytes()).unwrap()
+    }
+
+    fn value(bytes: &[u8]) -> Value {
+        assert!(Envelope::parse(bytes).is_ok());
+        serde_json::from_slice(bytes).unwrap()
+    }
+
+    #[test]
+    fn what_is_sent_is_what_the_daemon_itself_would_take() {
+        let classified = |message: &[u8], session| {
+            let envelope::Kind::Request { method, params, .. } = Envelope::parse(message).unwrap().kind else {
+                panic!()
+            };
+            request::classify(
+                session,
+                &[super::super::Capability::Tools],
+                &method.as_str().unwrap(),
+                params,
+            )
+            .unwrap()
+            .version
+        };
+        assert_eq!(classified(&initialize(1), Session::Fresh), V2025_11_25);
+        assert_eq!(classified(&discover(1), Session::Fresh), V2026_07_28);
+        assert_eq!(
+            classified(&list(1, Feature::Tool, V2026_07_28, Some("\"c\"")), Session::Fresh),
+            V2026_07_28
+        );
+        for version in &Version::ALL[..4] {
+            assert_eq!(
+                classified(&list(1, Feature::Tool, *version, None), Session::Legacy(*version)),
+                *version
+            );
+        }
+        let message = listen_to_tools(1);
+        assert_eq!(classified(&message, Session::Fresh), V2026_07_28);
+        let envelope::Kind::Request { params, .. } = Envelope::parse(&message).unwrap().kind else {
+            panic!()
+        };
+        assert!(request::read_listen(params).unwrap().tools_list_changed);
+        let message = initialize(1);
+        let envelope::Kind::Request { params, .. } = Envelope::parse(&message).unwrap().kind else {
+            panic!()
+        };
+        assert_eq!(request::read_initialize(params).unwrap().version, V2025_11_25);
+        let message = cancelled(7, "timed \"out\"");
+        let envelope::Kind::Notification { method, params } = Envelope::parse(&message).unwrap().kind else {
+            panic!()
+        };
+        let read = request::read_notification(&method.as_str().unwrap(), params);
+        assert!(matches!(read, Some(request::Notification::Cancelled { request }) if request.text() == "7"));
+    }
+
+    #[test]
+    fn messages_to_servers() {
+        assert_eq!(
+            list(3, Feature::Tool, V2025_06_18, None),
+            br#"{"jsonrpc":"2.0","id":3,"method":"tools/list"}"#
+        );
+        assert_eq!(
+            list(3, Feature::Tool, V2025_06_18, Some(r#""\u0061""#)),
+            br#"{"jsonrpc":"2.0","id":3,"method":"tools/list","params":{"cursor":"\u0061"}}"#
+        );
+        assert_eq!(
+            value(&list(3, Feature::Tool, V2026_07_28, Some("\"a\"")))["params"]["cursor"],
+            "a"
+        );
+        assert_eq!(value(&initialize(0))["params"]["capabilities"], json!({}));
+        assert_eq!(value(&initialized())["method"], "notifications/initialized");
+    }
+
+    #[test]
+    fn requests_of_a_server_are_answered() {
+        assert_eq!(
+            answer_server("\"p\"", "ping", V2025_11_25),
+            br#"{"jsonrpc":"2.0","id":"p","result":{}}"#
+        );
+        for (method, version) in [
+            ("ping", V2026_07_28),
+            ("sampling/createMessage", V2025_11_25),
+            ("x\"\n", V2024_11_05),
+        ] {
+            assert_eq!(value(&answer_server("1", method, version))["error"]["code"], -32601);
+        }
+        assert!(answer_server("1", &"m".repeat(1 << 20), V2025_11_25).len() < 400);
+    }
+
+    #[test]
+    fn reads_notifications_of_a_server() {
+        let read = |method, params: &'static str| read_notification(method, Some(json(params)));
+        let progress = "notifications/progress";
+        assert_eq!(
+            read(progress, r#"{"progressToken":7,"progress":1}"#),
+            Some(Notification::Progress { token: 7 })
+        );
+        for params in [
+            "{}",
+            r#"{"progressToken":"7"}"#,
+            r#"{"progressToken":7.0}"#,
+            r#"{"progressToken":-7}"#,
+            r#"{"progressToken":18446744073709551616}"#,
+            r#"{"progressToken":7,"progressTOKEN":8}"#,
+            "[]",
+        ] {
+            assert_eq!(read(progress, params), None, "{params}");
+        }
+        assert_eq!(read_notification(progress, None), None);
+        for (method, feature) in [
+            ("notifications/tools/list_changed", Feature::Tool),
+            ("notifications/prompts/list_changed", Feature::Prompt),
+            ("notifications/resources/list_changed", Feature::Resource),
+        ] {
+            let changed = read_notification(method, None);
+            assert_eq!(changed, Some(Notification::ListChanged(feature)));
+        }
+        assert_eq!(read("notifications/message", "{}"), Some(Notification::Message));
+        assert_eq!(read("notifications/nonsense", "{}"), None);
+    }
+}
