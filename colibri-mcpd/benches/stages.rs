@@ -332,7 +332,7 @@ fn read_answer(frame: &Bytes) -> Option<Outcome> {
         id: id?.span(),
         outcome: outcome.map(|result| result.span()).map_err(|error| error.span()),
         says_error: false,
-        forged: None,
+        edits: None,
         version: VERSION,
         limit: None,
     }))

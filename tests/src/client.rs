@@ -148,13 +148,15 @@ impl Client {
         self.next - 1
     }
 
-    /// Sends a request and returns its id.
+    /// Sends a request and returns its id. What `_meta` of a modern one has already stays.
     pub fn request(&mut self, method: &str, mut params: Value) -> u64 {
         let id = self.next_id();
         if self.era == Era::Modern {
             let meta: Value = serde_json::from_str(&format!("{{{}}}", modern_meta())).expect("our own JSON");
             for (key, value) in meta.as_object().into_iter().flatten() {
-                params["_meta"][key] = value.clone();
+                if params["_meta"].get(key).is_none() {
+                    params["_meta"][key] = value.clone();
+                }
             }
         }
         self.send(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string());

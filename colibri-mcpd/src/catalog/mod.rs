@@ -4,6 +4,7 @@ mod method;
 mod names;
 mod sought;
 mod table;
+mod task;
 mod tool;
 
 use std::collections::BTreeMap;

@@ -185,9 +185,9 @@ impl Messages {
                 (self.version(), Method::parse(&name), target)
             }
         };
-        parts.name = used
-            .filter(|_| known == Some(Method::ToolsCall))
-            .map(|name| name.span());
+        if known == Some(Method::ToolsCall) {
+            parts.name = used.map(|name| name.span());
+        }
         Some(self.call((key, batch), (version, known), parts, trace, target))
     }
 
@@ -273,6 +273,13 @@ impl Messages {
                     parts.arguments = Arguments::At(arguments.span());
                 }
                 route::tool(&self.daemon, &name, params, parts, &self.client)
+            }
+            Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
+                let id = params.and_then(|params| params.get("taskId"));
+                let id = id.and_then(|id| Some((id.span(), id.as_str()?)));
+                let (at, id) = id.ok_or_else(|| RpcError::invalid_params("params.taskId must be a string"))?;
+                parts.name = Some(at);
+                self.daemon.host.task(self.client.caller.uid, &id)
             }
             _ => Err(RpcError::method_not_found(method.as_str(), version)),
         }

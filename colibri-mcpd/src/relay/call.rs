@@ -289,8 +289,8 @@ pub struct Relayed {
     pub outcome: Result<Range<usize>, Range<usize>>,
     /// Whether the result says of itself that it is an error.
     pub says_error: bool,
-    /// The edits that take out of it what no server has to say.
-    pub forged: Option<Box<Edits>>,
+    /// The edits that it needs whoever gets it: what no server has to say goes, and tasks get our ids.
+    pub edits: Option<Box<Edits>>,
     /// The version that the server speaks.
     pub version: Version,
     /// The most bytes that the result may have.

@@ -87,8 +87,8 @@ fn shape_relayed(call: &Call, relayed: &Relayed) -> Result<Answer, Failure> {
                     protocol::result_edits(call.method, relayed.version, call.version, result)?,
                 );
             }
-            if let Some(forged) = &relayed.forged {
-                edits.append_at(0, (**forged).clone());
+            if let Some(own) = &relayed.edits {
+                edits.append_at(0, (**own).clone());
             }
             let failed = call.method == Some(Method::ToolsCall) && relayed.says_error;
             (span, !failed, failed.then_some(Cow::Borrowed("TOOL_ERROR")))

@@ -11,6 +11,7 @@ use super::entry::Entry;
 use super::instance::Limits;
 use super::listing::Catalogue;
 use super::secrets::{Redactor, Secrets};
+use super::tasks::Tasks;
 use crate::confine::Spawner;
 use crate::peer::Budget;
 use crate::policy::{Judgement, Pins, Shares};
@@ -47,6 +48,7 @@ type Learned = Box<dyn Fn(bool) + Send + Sync>;
 /// What all servers have in common.
 pub struct Context {
     pub(super) parts: Parts,
+    tasks: Arc<Tasks>,
     processes: watch::Sender<usize>,
     /// A process is gone: who waits for a turn asks again. Waiters of `processes` are woken in no order.
     freed: Notify,
@@ -60,6 +62,7 @@ impl Context {
     pub fn new(parts: Parts) -> Arc<Context> {
         Arc::new(Context {
             parts,
+            tasks: Arc::default(),
             processes: watch::Sender::new(0),
             freed: Notify::new(),
             next_process: AtomicU64::new(1),
@@ -78,6 +81,11 @@ impl Context {
         if let Some(listener) = self.learned.get() {
             listener(changed);
         }
+    }
+
+    /// The tasks that servers have.
+    pub fn tasks(&self) -> &Arc<Tasks> {
+        &self.tasks
     }
 
     /// What definitions are judged by.

@@ -12,18 +12,20 @@ use super::forward;
 use super::instance::{Answered, End, Keeper, MAX_UNREAD, Pending, Session};
 use super::tap::Direction;
 use crate::relay::{Call, Cancel, Outcome, Relayed};
-use colibri_protocol::upstream;
-use colibri_protocol::{self as protocol, Code, Failure};
+use colibri_protocol::tasks::{self, Task};
+use colibri_protocol::{self as protocol, Code, Failure, Method, upstream};
 use colibri_wire::{Edits, Json};
 
 impl Session {
-    /// Sends a call. It is given back if the process takes no more.
+    /// Sends a call. It is given back if the process takes no more. What is about a task that it has it takes as long as
+    /// it is there.
     ///
     /// # Errors
     /// The call, if the process takes none any more.
     pub fn send(self: &Arc<Self>, call: Box<Call>) -> Result<(), Box<Call>> {
+        let is_about_task = call.method.is_some_and(Method::is_about_task);
         let mut state = self.state();
-        if state.draining || state.ending.is_some() {
+        if state.draining && !is_about_task || state.ending.is_some() {
             return Err(call);
         }
         let against = if self.outbox.queued() > MAX_UNREAD {
@@ -174,10 +176,10 @@ impl Session {
     }
 
     pub(super) fn answer(
-        &self,
+        self: &Arc<Self>,
         frame: Bytes,
         number: Option<(Range<usize>, u64)>,
-        (outcome, (says_error, forged)): (Result<Range<usize>, Range<usize>>, (bool, Edits)),
+        outcome: Result<Json<'_>, Json<'_>>,
         finished: &mut Vec<(Box<Call>, Outcome)>,
     ) {
         let Some((id, number)) = number else {
@@ -201,21 +203,64 @@ impl Session {
         drop(state);
         match pending {
             Pending::Call { call, .. } => {
-                let limit = self.limits.result;
+                let mut inspected = outcome.map(protocol::inspect_result).unwrap_or_default();
+                if let Ok(result) = outcome
+                    && (inspected.is_task || call.method == Some(Method::TasksGet))
+                {
+                    match self.task_edits(&call, result, inspected.is_task) {
+                        Ok(edits) => inspected.edits.append_at(0, edits),
+                        Err(failure) => return finished.push((call, Outcome::Failed(failure))),
+                    }
+                }
+                let outcome = spans(outcome);
+                let edits = inspected.edits;
                 finished.push((
                     call,
                     Outcome::Relayed(Relayed {
                         frame,
                         id,
                         outcome,
-                        says_error,
-                        forged: (!forged.is_empty()).then(|| Box::new(forged)),
+                        says_error: inspected.says_error,
+                        edits: (!edits.is_empty()).then(|| Box::new(edits)),
                         version,
-                        limit,
+                        limit: self.limits.result,
                     }),
                 ));
             }
-            Pending::Internal { answer, .. } => drop(answer.send(Ok(Answered { frame, outcome }))),
+            Pending::Internal { answer, .. } => {
+                let outcome = spans(outcome);
+                drop(answer.send(Ok(Answered { frame, outcome })));
+            }
+        }
+    }
+
+    /// The edits that put our id of a task in place of the server's.
+    ///
+    /// # Errors
+    /// What is answered instead of the task.
+    fn task_edits(self: &Arc<Self>, call: &Call, result: Json<'_>, is_new: bool) -> Result<Edits, Failure> {
+        let invalid = |why: String| self.failure(Code::ServerAnswerInvalid, why);
+        let task = Task::read(result).map_err(invalid)?;
+        if is_new {
+            let params = call.parts.params.clone();
+            if call.method != Some(Method::ToolsCall)
+                || !tasks::is_declared(params.and_then(|params| Json::part(&call.frame, params)))
+            {
+                self.ask_without_answer(|number| upstream::cancel_task(number, &task.id));
+                let why = "the server answered with a task, which this request did not allow; it was told to cancel it";
+                return Err(invalid(why.to_owned()));
+            }
+        }
+        match self
+            .tasks
+            .seen(self, call.client.caller.uid, call.target.describe().operation, &task)
+        {
+            Ok(ours) => Ok(task.edits(&ours)),
+            Err(most) => {
+                self.ask_without_answer(|number| upstream::cancel_task(number, &task.id));
+                let why = format!("{most} tasks of this user are open, which is the most; this one was cancelled");
+                Err(self.failure(Code::LimitUser, why))
+            }
         }
     }
 
@@ -253,6 +298,11 @@ impl Session {
         let edits = protocol::progress_edits(params, token.text());
         call.client.outbox.push_edited(frame, &edits);
     }
+}
+
+/// Where the parts of an answer stand.
+fn spans(outcome: Result<Json<'_>, Json<'_>>) -> Result<Range<usize>, Range<usize>> {
+    outcome.map(|result| result.span()).map_err(|error| error.span())
 }
 
 impl Cancel for Session {

@@ -14,6 +14,7 @@ use super::judged::Definitions;
 use super::secrets::Secrets;
 use super::stderr::{Allowance, FirstWords};
 use super::tap::{Asker, Direction, Seen, Taps};
+use super::tasks::Tasks;
 use crate::confine::Process;
 use crate::peer::{Outbox, Slab};
 use crate::relay::{Call, CallMetrics, Chain};
@@ -91,6 +92,8 @@ pub(super) struct Owner {
     pub allowance: Arc<Allowance>,
     /// Where answers are counted that nobody waits for.
     pub metrics: Arc<CallMetrics>,
+    /// The tasks of all processes.
+    pub tasks: Arc<Tasks>,
 }
 
 /// One running server process.
@@ -116,6 +119,7 @@ pub struct Session {
     pub(super) secrets: Arc<Secrets>,
     pub(super) allowance: Arc<Allowance>,
     pub(super) metrics: Arc<CallMetrics>,
+    pub(super) tasks: Arc<Tasks>,
     pub(super) words: Arc<FirstWords>,
     /// Something happened that the watch has to look at: a first call, an order to end.
     pub(super) attention: Notify,
@@ -211,6 +215,7 @@ impl Session {
             }),
             allowance: of.allowance,
             metrics: of.metrics,
+            tasks: of.tasks,
             words: Arc::default(),
             attention: Notify::new(),
             chain,
@@ -300,6 +305,11 @@ impl Session {
     pub(super) fn push(&self, message: &[u8]) {
         self.show(Direction::ToServer, || Bytes::copy_from_slice(message), None);
         self.outbox.push(message);
+    }
+
+    /// Whether it has ended, or is being ended.
+    pub fn has_ended(&self) -> bool {
+        self.state().ending.is_some()
     }
 
     /// Whether it takes calls.

@@ -160,6 +160,7 @@ impl Launch {
             secrets: self.context.parts.secrets.clone(),
             allowance: self.allowance.clone(),
             metrics: self.metrics.clone(),
+            tasks: self.context.tasks().clone(),
         };
         let number = self.context.next_process();
         let chain = self.context.parts.chain.clone();

@@ -14,8 +14,9 @@ use super::tap::Direction;
 use crate::confine::Spawned;
 use crate::peer::{Frame, FrameReader, aside, together};
 use crate::relay::{Call, Outcome};
+use colibri_protocol::Code;
 use colibri_protocol::upstream::{self, Notification};
-use colibri_protocol::{self as protocol, Code, Feature, Features};
+use colibri_protocol::{Code, Feature, Features};
 use colibri_wire::{Envelope, Json, Kind, Tape};
 
 /// How long a server whose process has ended may take to be read to its end.
@@ -162,7 +163,7 @@ impl Session {
     /// Why to end now, if there is a reason. From then on no call is taken.
     fn ending(&self) -> Option<End> {
         let mut state = self.state();
-        if state.ending.is_none() && state.pending.is_empty() {
+        if state.ending.is_none() && state.pending.is_empty() && self.tasks.open_until(self.number).is_none() {
             if state.draining {
                 state.ending = Some(End::Wanted("it is not needed any more"));
             } else if state.idle_since + self.limits.idle <= Instant::now() {
@@ -181,7 +182,8 @@ impl Session {
         let limits = &self.limits;
         let latest = now + limits.call.min(limits.total).min(limits.idle).max(LEAST);
         if state.pending.is_empty() {
-            return latest.min(state.idle_since + limits.idle);
+            let rest = state.idle_since + limits.idle;
+            return latest.min(self.tasks.open_until(self.number).map_or(rest, |until| until.max(rest)));
         }
         // Looking through many calls at every read would be costly, so it is done at most ten times a second: a limit is
         // kept to a tenth of a second.
@@ -291,10 +293,8 @@ impl Session {
         };
         match envelope.kind {
             Kind::Answer { id, outcome } => {
-                let inspected = outcome.map(protocol::inspect_result).unwrap_or_default();
-                let span = outcome.map(|result| result.span()).map_err(|error| error.span());
                 let number = id.and_then(|id| Some((id.span(), id.as_u64()?)));
-                self.answer(frame, number, (span, inspected), finished);
+                self.answer(frame.clone(), number, outcome, finished);
             }
             Kind::Notification { method, params } => {
                 let method = method.as_str().unwrap_or_default();
@@ -405,6 +405,7 @@ mod tests {
             secrets: Arc::new(Secrets::beside(&PathBuf::new())),
             allowance: Arc::default(),
             metrics: metrics.clone(),
+            tasks: Arc::default(),
         };
         let chain = Arc::new(Chain {
             recorder: Recorder::Off,

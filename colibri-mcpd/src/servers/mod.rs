@@ -19,6 +19,7 @@ mod slots;
 mod state;
 mod stderr;
 pub mod tap;
+mod tasks;
 
 pub use context::{Context, Parts};
 pub use entry::{Entry, Isolation, Transport, parse};

@@ -11,6 +11,7 @@
 //! - [`upstream`]: the daemon as the client of a server process.
 //! - [`rewrites`]: a message of one version made fit for a peer of another.
 //! - [`tools`]: tool definitions and pages of them.
+//! - [`tasks`]: the tasks extension.
 //! - [`uri`]: how a server's URIs stand behind its prefix.
 
 pub mod answer;
@@ -22,6 +23,7 @@ pub mod method;
 pub mod request;
 pub mod rewrites;
 mod rpc_error;
+pub mod tasks;
 pub mod tools;
 pub mod upstream;
 pub mod uri;
@@ -35,8 +37,8 @@ pub use input::Ask;
 pub use method::Method;
 pub use request::{Notification, Request, Session, classify, read_initialize, read_listen, read_notification};
 pub use rewrites::{
-    Towards, cancelled_edits, error_edits, id_edit, inspect_result, may_edit_results, params_edits, progress_edits,
-    quoted, required_params, result_edits,
+    Inspected, Towards, cancelled_edits, error_edits, id_edit, inspect_result, may_edit_results, params_edits,
+    progress_edits, quoted, required_params, result_edits,
 };
 pub use rpc_error::RpcError;
 pub use version::{Era, Version};

@@ -39,11 +39,17 @@ pub enum Method {
     LoggingSetLevel,
     /// `subscriptions/listen`
     SubscriptionsListen,
+    /// `tasks/get` of the tasks extension.
+    TasksGet,
+    /// `tasks/update` of the tasks extension.
+    TasksUpdate,
+    /// `tasks/cancel` of the tasks extension.
+    TasksCancel,
 }
 
 impl Method {
     /// All of them.
-    pub const ALL: [Method; 15] = [
+    pub const ALL: [Method; 18] = [
         Method::Initialize,
         Method::Discover,
         Method::Ping,
@@ -59,6 +65,9 @@ impl Method {
         Method::Complete,
         Method::LoggingSetLevel,
         Method::SubscriptionsListen,
+        Method::TasksGet,
+        Method::TasksUpdate,
+        Method::TasksCancel,
     ];
 
     /// Its name on the wire.
@@ -79,11 +88,14 @@ impl Method {
             Method::Complete => "completion/complete",
             Method::LoggingSetLevel => "logging/setLevel",
             Method::SubscriptionsListen => "subscriptions/listen",
+            Method::TasksGet => "tasks/get",
+            Method::TasksUpdate => "tasks/update",
+            Method::TasksCancel => "tasks/cancel",
         }
     }
 
-    /// The method of that name; `None` for those that no version has, and for the `tasks/…` of 2025-11-25, a capability
-    /// that is never declared here.
+    /// The method of that name; `None` for those that no version has, and for `tasks/result` and `tasks/list`, which
+    /// 2025-11-25 alone had, under a capability that is never declared here.
     pub fn parse(name: &str) -> Option<Method> {
         Method::ALL.into_iter().find(|method| method.as_str() == name)
     }
@@ -92,7 +104,11 @@ impl Method {
     /// `ping`, `logging/setLevel` and the two subscription methods (its changelog, major changes 2, 4 and 5).
     pub fn is_in(self, version: Version) -> bool {
         match self {
-            Method::Discover | Method::SubscriptionsListen => version.is_modern(),
+            Method::Discover
+            | Method::SubscriptionsListen
+            | Method::TasksGet
+            | Method::TasksUpdate
+            | Method::TasksCancel => version.is_modern(),
             Method::Initialize
             | Method::Ping
             | Method::LoggingSetLevel
@@ -107,7 +123,9 @@ impl Method {
     pub fn capability(self) -> Option<Capability> {
         match self {
             Method::Initialize | Method::Discover | Method::Ping | Method::SubscriptionsListen => None,
-            Method::ToolsList | Method::ToolsCall => Some(Capability::Tools),
+            Method::ToolsList | Method::ToolsCall | Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
+                Some(Capability::Tools)
+            }
             Method::PromptsList | Method::PromptsGet => Some(Capability::Prompts),
             Method::ResourcesList
             | Method::ResourceTemplatesList
@@ -117,6 +135,11 @@ impl Method {
             Method::Complete => Some(Capability::Completions),
             Method::LoggingSetLevel => Some(Capability::Logging),
         }
+    }
+
+    /// Whether it is about a task that a server has: it goes to the process that has it, whatever else it still takes.
+    pub fn is_about_task(self) -> bool {
+        matches!(self, Method::TasksGet | Method::TasksUpdate | Method::TasksCancel)
     }
 
     /// Whether a complete modern result of it carries `ttlMs` and `cacheScope` (2026-07-28, server/utilities/caching).
@@ -146,7 +169,7 @@ mod tests {
             "",
             "tools",
             "Tools/list",
-            "tasks/get",
+            "tasks/result",
             "notifications/initialized",
             "colibri/trail",
         ] {
@@ -173,6 +196,9 @@ mod tests {
             ("completion/complete", true, true, false),
             ("logging/setLevel", true, false, false),
             ("subscriptions/listen", false, true, false),
+            ("tasks/get", false, true, false),
+            ("tasks/update", false, true, false),
+            ("tasks/cancel", false, true, false),
         ] {
             let method = Method::parse(name).unwrap();
             for version in Version::ALL {

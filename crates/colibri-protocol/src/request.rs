@@ -30,7 +30,7 @@ const META_KEYS: [&str; 5] = [
 ];
 
 /// The keys of `params` that policy, routing or a rewrite reads, here or in the stages after.
-const PARAMS_KEYS: [&str; 16] = [
+const PARAMS_KEYS: [&str; 17] = [
     "_meta",
     "name",
     "arguments",
@@ -47,6 +47,7 @@ const PARAMS_KEYS: [&str; 16] = [
     "progressToken",
     "notifications",
     "level",
+    "taskId",
 ];
 
 /// How many of [`PARAMS_KEYS`] are read of every request.
@@ -450,7 +451,7 @@ mod tests {
         let request = classify(Session::Legacy(V2025_11_25), &ALL, "colibri/trail", None).unwrap();
         assert_eq!(request.method, None);
         assert_eq!(
-            classify(Session::Fresh, &ALL, "tasks/get", Some(json(MODERN)))
+            classify(Session::Fresh, &ALL, "tasks/result", Some(json(MODERN)))
                 .unwrap()
                 .method,
             None

@@ -254,14 +254,26 @@ pub fn result_edits(
     }
 }
 
-/// Whether a tool's result says that the tool failed, and the edits that take out of a result's `_meta` what no server
-/// has to say: the keys that are Colibri's own.
-pub fn inspect_result(result: Json<'_>) -> (bool, Edits) {
-    let mut is_error = None;
+/// What is looked for in every result.
+#[derive(Debug, Default)]
+pub struct Inspected {
+    /// Whether a tool's result says that the tool failed.
+    pub says_error: bool,
+    /// Whether it says that it is a task (see [`super::tasks`]).
+    pub is_task: bool,
+    /// The edits that take out of its `_meta` what no server has to say: the keys that are Colibri's own.
+    pub edits: Edits,
+}
+
+/// Looks through a server's result.
+pub fn inspect_result(result: Json<'_>) -> Inspected {
+    let (mut is_error, mut is_task) = (None, false);
     let mut edits = Edits::new();
     for member in result.members() {
         if member.key.is_string("isError") {
             is_error = is_error.or(Some(member.value.as_bool() == Some(true)));
+        } else if member.key.is_string("resultType") {
+            is_task |= member.value.is_string("task");
         } else if member.key.is_string("_meta") && member.value.is_object() {
             rewrite(&mut edits, member.value, "", |member, _| {
                 if claims_ours(&member.key) {
@@ -272,7 +284,11 @@ pub fn inspect_result(result: Json<'_>) -> (bool, Edits) {
             });
         }
     }
-    (is_error.unwrap_or(false), edits)
+    Inspected {
+        says_error: is_error.unwrap_or(false),
+        is_task,
+        edits,
+    }
 }
 
 /// What keys of `_meta` begin with that are Colibri's own.
@@ -512,8 +528,8 @@ mod tests {
     #[test]
     fn what_is_colibris_own_is_taken_out_of_results() {
         let stripped = |text: &str| {
-            let (is_error, edits) = inspect_result(json(text));
-            (is_error, apply(text, &edits))
+            let inspected = inspect_result(json(text));
+            (inspected.says_error, apply(text, &inspected.edits))
         };
         for (result, left) in [
             (

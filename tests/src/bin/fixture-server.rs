@@ -7,7 +7,8 @@
 //! ```
 //!
 //! `DIR/NAME.definitions`, a JSON array, is its list of tools where it is there, read anew for each answer, as bytes; so
-//! are `DIR/NAME.instructions` its instructions. With `--turn-after N` the file is `DIR/NAME.turned` from the Nth call
+//! are `DIR/NAME.instructions` its instructions, and `DIR/frames/METHOD`, with `-` for `/` and `@ID@` for the id, its
+//! answers to methods that it does not have. With `--turn-after N` the file is `DIR/NAME.turned` from the Nth call
 //! on, and the server says with that call that its list has changed.
 //!
 //! Everything that happens to it goes to `DIR/NAME.record`, a line each: process id, kind (`start`, `line`, `eof`,
@@ -310,7 +311,11 @@ impl Fixture {
                 };
                 self.result(id, &format!("{{{complete}\"isError\":true,\"value\":{value}}}"));
             }
-            _ => self.error(id, -32601, "no such method"),
+            // What a test wants to be answered, if it says so.
+            _ => match std::fs::read(self.directory.join("frames").join(method.replace('/', "-"))) {
+                Ok(frame) => self.write(&[replaced(&frame, b"@ID@", id.as_bytes()), b"\n".to_vec()].concat()),
+                Err(_) => self.error(id, -32601, "no such method"),
+            },
         }
     }
 

@@ -59,6 +59,16 @@ pub fn listen_to_tools(id: u64) -> Vec<u8> {
     )
 }
 
+/// `tasks/cancel` for a task of a modern server's that nobody can ask for.
+pub fn cancel_task(id: u64, task: &str) -> Vec<u8> {
+    request(
+        id,
+        "tasks/cancel",
+        Version::LATEST,
+        &format!("\"taskId\":{}", string(task)),
+    )
+}
+
 /// `notifications/cancelled` for a request of the daemon's. `initialize` must never be cancelled.
 pub fn cancelled(id: u64, reason: &str) -> Vec<u8> {
     format!(

@@ -1,0 +1,82 @@
+//! Requests about tasks: they go to the process that has the task.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::Host;
+use crate::policy::Gate;
+use crate::relay::{Call, CallMetrics, Chain, Described, Outcome, Target};
+use crate::servers::{Server, Session};
+use colibri_protocol::{Code, Failure, RpcError};
+
+/// A task of a server's.
+struct HostTask {
+    server: Arc<Server>,
+    /// The server's own name of the tool whose call became the task.
+    tool: Box<str>,
+    /// The server's own id of it.
+    own: Box<str>,
+    process: Arc<Session>,
+}
+
+impl Host {
+    /// Who answers a user's request about a task.
+    ///
+    /// # Errors
+    /// There is no such task, or it went with its process.
+    pub fn task(&self, uid: u32, id: &str) -> Result<Arc<dyn Target>, RpcError> {
+        let Some(found) = self.context.tasks().find(uid, id) else {
+            return Err(RpcError::invalid_params(
+                "no such task: it is not known here, or its time is over; call the tool again",
+            ));
+        };
+        let server = self.servers().get(&*found.server).cloned();
+        let (Some(process), Some(server)) = (found.process, server) else {
+            return Err(RpcError::invalid_params(&format!(
+                "the task is lost: the process of {} that had it has ended; call {} again",
+                found.server, found.tool
+            )));
+        };
+        Ok(Arc::new(HostTask {
+            server,
+            tool: found.tool,
+            own: found.own,
+            process,
+        }))
+    }
+}
+
+impl Target for HostTask {
+    fn describe(&self) -> Described<'_> {
+        Described {
+            server: &self.server.id,
+            operation: &self.tool,
+            gate: Gate::External,
+        }
+    }
+
+    fn metrics(&self) -> Option<&CallMetrics> {
+        Some(&self.server.metrics)
+    }
+
+    fn rename(&self) -> Option<&str> {
+        Some(&self.own)
+    }
+
+    fn in_full(&self, bytes: &[u8]) -> Option<Box<RawValue>> {
+        self.server.in_full(bytes)
+    }
+
+    fn check(&self, _: &mut Call) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
+        if let Err(call) = self.process.send(call) {
+            let message = "the task is lost: the process that had it has ended; call the tool again";
+            let failure = Failure::new(Code::ServerDied, message).of_server(&*self.server.id);
+            chain.finish(vec![(call, Outcome::Failed(failure))]);
+        }
+    }
+}

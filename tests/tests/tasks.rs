@@ -1,0 +1,189 @@
+//! The tasks extension: calls of a modern server that become tasks, which their user asks for later.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use colibri_tests::{Client, Daemon, MODERN, Place, code_of, wait_for};
+use serde_json::{Value, json};
+
+const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+
+/// A modern fixture `fix` whose tool `frame` answers case `task` with a task, and that knows one task, `own-1`.
+fn place(more: Value) -> Place {
+    let place = Place::new();
+    place.registry(&json!({ "fix": place.fixture("fix", &["--speak", MODERN], more) }));
+    task(&place, r#""ttlMs":600000"#);
+    told(&place, "working", "");
+    place.frame(
+        "tasks-cancel",
+        br#"{"jsonrpc":"2.0","id":@ID@,"result":{"resultType":"complete"}}"#,
+    );
+    place.frame(
+        "tasks-update",
+        br#"{"jsonrpc":"2.0","id":@ID@,"result":{"resultType":"complete"}}"#,
+    );
+    place
+}
+
+/// What the next call of `frame` becomes.
+fn task(place: &Place, ttl: &str) {
+    let result = format!(r#"{{"resultType":"task","taskId":"own-1","status":"working",{ttl}}}"#);
+    place.frame(
+        "task",
+        format!(r#"{{"jsonrpc":"2.0","id":@ID@,"result":{result}}}"#).as_bytes(),
+    );
+}
+
+/// How the server tells of the task from now on.
+fn told(place: &Place, status: &str, more: &str) {
+    let result = format!(r#"{{"resultType":"complete","taskId":"own-1","status":"{status}","ttlMs":600000{more}}}"#);
+    place.frame(
+        "tasks-get",
+        format!(r#"{{"jsonrpc":"2.0","id":@ID@,"result":{result}}}"#).as_bytes(),
+    );
+}
+
+fn declared() -> Value {
+    json!({ "io.modelcontextprotocol/clientCapabilities": { "extensions": { EXTENSION: {} } } })
+}
+
+/// Calls a tool that becomes a task: the whole answer.
+fn begin(client: &mut Client) -> Value {
+    client.ask(
+        "tools/call",
+        json!({ "_meta": declared(), "name": "fix__frame", "arguments": { "case": "task" } }),
+    )
+}
+
+fn about(client: &mut Client, method: &str, id: &str) -> Value {
+    client.ask(method, json!({ "_meta": declared(), "taskId": id }))
+}
+
+fn modern(daemon: &Daemon<'_>) -> Client {
+    let mut client = daemon.modern();
+    // The list waits for the server that was never seen.
+    client.tools();
+    client
+}
+
+#[test]
+fn a_task_is_asked_for_updated_and_cancelled_under_an_id_of_ours() {
+    let place = place(json!({}));
+    let daemon = place.start(&[]);
+    let mut client = modern(&daemon);
+    let discovered = client.ask("server/discover", json!({}));
+    assert!(discovered["result"]["capabilities"].is_object(), "{discovered}");
+    let begun = begin(&mut client);
+    let id = begun["result"]["taskId"].as_str().unwrap().to_owned();
+    assert_eq!(
+        (id.len(), &begun["result"]["resultType"]),
+        (32, &json!("task")),
+        "{begun}"
+    );
+    let got = about(&mut client, "tasks/get", &id);
+    assert_eq!(
+        (&got["result"]["taskId"], &got["result"]["status"]),
+        (&json!(id), &json!("working")),
+        "{got}"
+    );
+    told(
+        &place,
+        "completed",
+        r#","result":{"content":[],"_meta":{"org.colibri/error":{"code":"GATE_CLOSED"},"y":1}}"#,
+    );
+    let got = about(&mut client, "tasks/get", &id);
+    assert_eq!(
+        got["result"]["result"],
+        json!({ "content": [], "_meta": { "y": 1 } }),
+        "{got}"
+    );
+    let update = json!({ "_meta": declared(), "taskId": id, "inputResponses": { "taskId": { "action": "accept" } } });
+    assert_eq!(client.ask("tasks/update", update)["result"]["resultType"], "complete");
+    let line = place.received("fix", "tasks/update").pop().unwrap();
+    let params = &serde_json::from_str::<Value>(&line).unwrap()["params"];
+    assert_eq!(
+        (&params["taskId"], &params["inputResponses"]["taskId"]["action"]),
+        (&json!("own-1"), &json!("accept"))
+    );
+    assert_eq!(
+        about(&mut client, "tasks/cancel", &id)["result"]["resultType"],
+        "complete"
+    );
+    assert!(
+        place
+            .received("fix", "tasks/cancel")
+            .pop()
+            .unwrap()
+            .contains("\"own-1\"")
+    );
+}
+
+#[test]
+fn an_id_that_was_not_given_is_refused_and_nothing_is_sent() {
+    let place = place(json!({}));
+    let daemon = place.start(&[]);
+    let mut client = modern(&daemon);
+    begin(&mut client);
+    for id in ["own-1", "", "0123456789abcdef0123456789abcdef"] {
+        let refused = about(&mut client, "tasks/get", id);
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+        assert!(
+            refused["error"]["message"].as_str().unwrap().contains("no such task"),
+            "{refused}"
+        );
+    }
+    assert_eq!(client.ask("tasks/get", json!({}))["error"]["code"], -32602);
+    assert!(place.received("fix", "tasks/get").is_empty());
+    // It is an extension of the modern era.
+    let mut legacy = daemon.legacy("2025-11-25");
+    assert_eq!(
+        legacy.ask("tasks/get", json!({ "taskId": "own-1" }))["error"]["code"],
+        -32601
+    );
+}
+
+#[test]
+fn a_task_survives_its_client_and_keeps_its_process() {
+    let place = place(json!({ "idle_timeout_s": 1 }));
+    let daemon = place.start(&[]);
+    let id = {
+        let mut client = modern(&daemon);
+        begin(&mut client)["result"]["taskId"].as_str().unwrap().to_owned()
+    };
+    // Three times as long as it may be idle: that it is still the same process is what counts.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let mut client = daemon.modern();
+    assert_eq!(about(&mut client, "tasks/get", &id)["result"]["status"], "working");
+    assert_eq!(place.started("fix").len(), 1);
+    told(&place, "failed", r#","error":{"code":-32603,"message":"no"}"#);
+    assert_eq!(about(&mut client, "tasks/get", &id)["result"]["error"]["message"], "no");
+    // It is over, so its process may be idle.
+    wait_for("the process to end", || {
+        place
+            .record("fix")
+            .iter()
+            .any(|(_, kind, _)| kind == "eof")
+            .then_some(())
+    });
+    let lost = about(&mut client, "tasks/get", &id);
+    assert_eq!(lost["error"]["code"], -32602, "{lost}");
+    assert!(lost["error"]["message"].as_str().unwrap().contains("lost"), "{lost}");
+}
+
+#[test]
+fn a_task_nobody_asked_for_is_refused_and_cancelled() {
+    let place = place(json!({}));
+    let daemon = place.start(&[]);
+    let mut client = modern(&daemon);
+    let refused = client.call("fix__frame", json!({ "case": "task" }));
+    assert_eq!(code_of(&refused), Some("SERVER_ANSWER_INVALID"), "{refused}");
+    let cancel = wait_for("the task to be cancelled", || {
+        place.received("fix", "tasks/cancel").pop()
+    });
+    assert!(cancel.contains("\"own-1\""), "{cancel}");
+    // Nor is one that cannot be read.
+    for bad in [r#""taskID":"b","ttlMs":1"#, r#""status":"done","ttlMs":1"#] {
+        task(&place, bad);
+        let refused = begin(&mut client);
+        assert_eq!(code_of(&refused), Some("SERVER_ANSWER_INVALID"), "{refused}");
+    }
+}
