@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+use std::fs;
+
 use colibri_tests::{Client, Daemon, MODERN, Place, code_of, wait_for};
 use serde_json::{Value, json};
 
@@ -11,6 +13,7 @@ const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 fn place(more: Value) -> Place {
     let place = Place::new();
     place.registry(&json!({ "fix": place.fixture("fix", &["--speak", MODERN], more) }));
+    fs::write(place.path("fix.extensions"), json!({ EXTENSION: {} }).to_string()).unwrap();
     task(&place, r#""ttlMs":600000"#);
     told(&place, "working", "");
     place.frame(
@@ -71,7 +74,11 @@ fn a_task_is_asked_for_updated_and_cancelled_under_an_id_of_ours() {
     let daemon = place.start(&[]);
     let mut client = modern(&daemon);
     let discovered = client.ask("server/discover", json!({}));
-    assert!(discovered["result"]["capabilities"].is_object(), "{discovered}");
+    assert_eq!(
+        discovered["result"]["capabilities"]["extensions"],
+        json!({ EXTENSION: {} }),
+        "{discovered}"
+    );
     let begun = begin(&mut client);
     let id = begun["result"]["taskId"].as_str().unwrap().to_owned();
     assert_eq!(

@@ -20,7 +20,8 @@ use crate::servers::{Server, Viewer};
 use crate::store::Store;
 use colibri_protocol::answer::join_instructions;
 use colibri_protocol::tools::Cursor;
-use colibri_protocol::{Failure, Feature};
+use colibri_protocol::{Capability, Failure, Feature, Presented};
+use colibri_wire::Json;
 use connections::Connections;
 use lists::{Asked, Lists};
 use sources::Sources;
@@ -111,23 +112,31 @@ impl Daemon {
         self.host.disconnected(client.connection);
     }
 
-    /// Our instructions, and those of the servers that the client may see.
-    pub fn instructions(&self, client: &Client) -> String {
+    /// What a client is told of us, and of the servers that it may see.
+    pub fn presented(&self, client: &Client, offered: &'static [Capability]) -> Presented {
         let rights = self.chain.rules.rights(client);
         let servers = self.host.servers();
-        let texts: Vec<_> = servers
-            .iter()
-            .filter(|(id, _)| rights.sees_any(id))
-            .filter_map(|(id, server)| {
-                let (catalogue, judgement) = server.offer.definitions();
-                let text = catalogue.instructions.clone()?;
-                judgement.instructions.is_approved().then_some((id, text))
-            })
-            .collect();
-        join_instructions(
-            INSTRUCTIONS,
-            texts.iter().map(|(id, text)| (id.as_str(), text.as_str())),
-        )
+        let mut presented = Presented {
+            offered,
+            ..Presented::default()
+        };
+        let mut texts = Vec::new();
+        for (id, server) in servers.iter().filter(|(id, _)| rights.sees_any(id)) {
+            let (catalogue, judgement) = server.offer.definitions();
+            if let Some(capabilities) = catalogue.capabilities.as_deref().and_then(|raw| Json::parse(raw).ok()) {
+                presented.add_extensions(capabilities);
+            }
+            if let Some(text) = catalogue
+                .instructions
+                .clone()
+                .filter(|_| judgement.instructions.is_approved())
+            {
+                texts.push((id, text));
+            }
+        }
+        let texts = texts.iter().map(|(id, text)| (id.as_str(), text.as_str()));
+        presented.instructions = join_instructions(INSTRUCTIONS, texts);
+        presented
     }
 
     /// The servers that were never seen and that this client may see: nobody starts what is hidden from them.

@@ -242,12 +242,13 @@ impl Messages {
                 let asked = protocol::read_initialize(params)?;
                 let askable = Askable::read(asked.version, asked.capabilities);
                 self.client.session.agree(asked.version, askable);
-                let answer =
-                    protocol::initialize_result(asked.version, &OFFERED, &self.daemon.instructions(&self.client));
+                let presented = self.daemon.presented(&self.client, &OFFERED);
+                let answer = protocol::initialize_result(asked.version, &presented);
                 Ok(Own::answer(method.as_str(), Answer::Result(answer)))
             }
             Method::Discover => {
-                let answer = protocol::discover_result(version, &OFFERED, &self.daemon.instructions(&self.client));
+                let presented = self.daemon.presented(&self.client, &OFFERED);
+                let answer = protocol::discover_result(version, &presented);
                 Ok(Own::answer(method.as_str(), Answer::Result(answer)))
             }
             Method::Ping => Ok(Own::answer(

@@ -1,8 +1,11 @@
 //! What the daemon answers as itself: the handshake, discovery, pings, subscriptions.
 
+use std::collections::BTreeMap;
+
 use super::prefix;
 use super::rpc_error::RpcError;
 use super::version::Version;
+use colibri_wire::Json;
 use colibri_wire::json::string;
 
 /// Our name, to clients and to servers.
@@ -19,6 +22,11 @@ pub const META_SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// How much of all servers' `instructions` together is passed on, in bytes, headings included.
 pub const INSTRUCTIONS_LIMIT: usize = 8 * 1024;
+
+/// How many extensions of servers a client is told of.
+const MAX_EXTENSIONS: usize = 100;
+/// How much of one server's `extensions` is read, in bytes.
+const EXTENSIONS_LIMIT: usize = 16 * 1024;
 
 /// How long a client may keep what `server/discover` and our own lists say, in milliseconds; also what a list of a
 /// legacy server, which says nothing of it, counts as.
@@ -98,14 +106,51 @@ impl Capability {
     }
 }
 
-/// `ServerCapabilities` as a version has them.
-pub fn capabilities(version: Version, offered: &[Capability]) -> String {
-    let members: Vec<&str> = offered
-        .iter()
-        .filter(|offer| offer.since() <= version)
-        .map(|offer| offer.as_member())
-        .collect();
-    format!("{{{}}}", members.join(","))
+/// What a client is told of us and of the servers behind us.
+#[derive(Debug, Clone, Default)]
+pub struct Presented {
+    /// What we offer ourselves.
+    pub offered: &'static [Capability],
+    /// The extensions that servers declare, with their settings as JSON.
+    pub extensions: BTreeMap<String, String>,
+    /// Our instructions with the servers'.
+    pub instructions: String,
+}
+
+impl Presented {
+    /// Adds what a server declares in its `capabilities`. Where two declare one extension with other settings, the client
+    /// learns of none: it could not tell whose they are.
+    pub fn add_extensions(&mut self, capabilities: Json<'_>) {
+        let declared = capabilities
+            .get("extensions")
+            .filter(|extensions| extensions.is_object() && extensions.text().len() <= EXTENSIONS_LIMIT);
+        for member in declared.iter().flat_map(|extensions| extensions.members()) {
+            let Some(name) = member.key.as_str().filter(|_| member.value.is_object()) else {
+                continue;
+            };
+            if self.extensions.len() >= MAX_EXTENSIONS && !self.extensions.contains_key(&*name) {
+                continue;
+            }
+            let known = self.extensions.entry(name.into_owned());
+            let settings = known.or_insert_with(|| member.value.text().to_owned());
+            if settings != member.value.text() {
+                *settings = "{}".to_owned();
+            }
+        }
+    }
+
+    /// `ServerCapabilities` as a version has them. Extensions stand in the schema since 2026-07-28; hosts of apps read
+    /// them with 2025-11-25 too.
+    fn capabilities(&self, version: Version) -> String {
+        let offered = self.offered.iter().filter(|offer| offer.since() <= version);
+        let mut members: Vec<String> = offered.map(|offer| offer.as_member().to_owned()).collect();
+        if version >= Version::V2025_11_25 && !self.extensions.is_empty() {
+            let each = |(name, settings): (&String, &String)| format!("{}:{settings}", string(name));
+            let extensions: Vec<_> = self.extensions.iter().map(each).collect();
+            members.push(format!("\"extensions\":{{{}}}", extensions.join(",")));
+        }
+        format!("{{{}}}", members.join(","))
+    }
 }
 
 /// Who we are, as an `Implementation` of that version.
@@ -128,25 +173,25 @@ fn instructions_member(instructions: &str) -> String {
 }
 
 /// The result of `initialize` in the version that was negotiated.
-pub fn initialize_result(version: Version, offered: &[Capability], instructions: &str) -> Vec<u8> {
+pub fn initialize_result(version: Version, presented: &Presented) -> Vec<u8> {
     format!(
         "{{\"protocolVersion\":{},\"capabilities\":{},\"serverInfo\":{}{}}}",
         string(version.as_str()),
-        capabilities(version, offered),
+        presented.capabilities(version),
         server_info(version),
-        instructions_member(instructions)
+        instructions_member(&presented.instructions)
     )
     .into_bytes()
 }
 
 /// The result of `server/discover` (2026-07-28, server/discover, "DiscoverResult"): who we are stands in `_meta`.
-pub fn discover_result(version: Version, offered: &[Capability], instructions: &str) -> Vec<u8> {
+pub fn discover_result(version: Version, presented: &Presented) -> Vec<u8> {
     let supported = Version::MODERN.map(|version| string(version.as_str())).join(",");
     format!(
         "{{\"resultType\":\"complete\",\"supportedVersions\":[{supported}],\"capabilities\":{}{},\"ttlMs\":{TTL_MS},\
          \"cacheScope\":\"private\",\"_meta\":{{\"{META_SERVER_INFO}\":{}}}}}",
-        capabilities(version, offered),
-        instructions_member(instructions),
+        presented.capabilities(version),
+        instructions_member(&presented.instructions),
         server_info(version)
     )
     .into_bytes()
@@ -269,6 +314,14 @@ mod tests {
         serde_json::from_slice(bytes).unwrap()
     }
 
+    fn presented(offered: &'static [Capability], instructions: &str) -> Presented {
+        Presented {
+            offered,
+            instructions: instructions.to_owned(),
+            ..Presented::default()
+        }
+    }
+
     const EVERYTHING: [Capability; 5] = [
         Capability::Tools,
         Capability::Prompts,
@@ -299,20 +352,45 @@ mod tests {
                 &["completions", "logging", "prompts", "resources", "tools"],
             ),
         ] {
-            let found = value(capabilities(version, &EVERYTHING).as_bytes());
+            let found = value(presented(&EVERYTHING, "").capabilities(version).as_bytes());
             let found: Vec<&str> = found.as_object().unwrap().keys().map(String::as_str).collect();
             assert_eq!(found, keys, "{version}");
             assert_eq!(
-                capabilities(version, &[Capability::Tools]),
+                presented(&[Capability::Tools], "").capabilities(version),
                 r#"{"tools":{"listChanged":true}}"#
             );
         }
     }
 
     #[test]
+    fn extensions_of_servers_are_joined() {
+        let mut presented = presented(&[], "");
+        for capabilities in [
+            r#"{"extensions":{"a/x":{},"a/y":{"n":1e400}}}"#,
+            r#"{"extensions":{"a/y":{"n":2},"a/z":7}}"#,
+            r#"{"extensions":[]}"#,
+            "{}",
+        ] {
+            presented.add_extensions(Json::parse(capabilities.as_bytes()).unwrap());
+        }
+        assert_eq!(
+            presented.capabilities(V2026_07_28),
+            r#"{"extensions":{"a/x":{},"a/y":{}}}"#
+        );
+        assert_eq!(presented.capabilities(V2025_06_18), "{}");
+        let many: Vec<String> = (0..500).map(|n| format!("\"e{n}\":{{}}")).collect();
+        let many = format!("{{\"extensions\":{{{}}}}}", many.join(","));
+        presented.add_extensions(Json::parse(many.as_bytes()).unwrap());
+        assert_eq!(presented.extensions.len(), MAX_EXTENSIONS);
+    }
+
+    #[test]
     fn initialize_result_of_each_legacy_version() {
         for version in &Version::ALL[..4] {
-            let result = value(&initialize_result(*version, &[Capability::Tools], "Say \"hi\"."));
+            let result = value(&initialize_result(
+                *version,
+                &presented(&[Capability::Tools], "Say \"hi\"."),
+            ));
             let mut info = json!({"name": NAME, "version": VERSION});
             if version.has_titles() {
                 info["title"] = json!(TITLE);
@@ -324,7 +402,7 @@ mod tests {
             );
         }
         assert!(
-            value(&initialize_result(V2025_11_25, &[], ""))
+            value(&initialize_result(V2025_11_25, &presented(&[], "")))
                 .get("instructions")
                 .is_none()
         );
@@ -333,7 +411,10 @@ mod tests {
     #[test]
     fn discover_result_is_what_the_schema_wants() {
         assert_eq!(
-            value(&discover_result(V2026_07_28, &[Capability::Tools], "Hello.")),
+            value(&discover_result(
+                V2026_07_28,
+                &presented(&[Capability::Tools], "Hello.")
+            )),
             json!({"resultType": "complete", "supportedVersions": ["2026-07-28"],
                    "capabilities": {"tools": {"listChanged": true}}, "instructions": "Hello.",
                    "ttlMs": 30000, "cacheScope": "private",

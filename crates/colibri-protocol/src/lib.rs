@@ -29,7 +29,7 @@ pub mod upstream;
 pub mod uri;
 pub mod version;
 
-pub use answer::{Answer, Capability, discover_result, empty_result, initialize_result};
+pub use answer::{Answer, Capability, Presented, discover_result, empty_result, initialize_result};
 pub use askable::Askable;
 pub use error::{Code, Failure};
 pub use feature::{Feature, Features};
@@ -75,11 +75,14 @@ mod tests {
         }
     }
 
-    /// Each row of `docs/rewrites.md` has five cells, and the function its last one names is a test of this crate.
+    /// Each row of `docs/rewrites.md` has five cells, and the function its last one names is a test: of this crate, of the daemon, or
+    /// of its built programs.
     #[test]
     fn every_rewrite_names_a_test_that_exists() {
         let mut source = String::new();
-        sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut source);
+        for directory in ["src", "../../colibri-mcpd/src", "../../tests/tests"] {
+            sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(directory), &mut source);
+        }
         let mut rows = 0;
         for line in REWRITES.lines().filter(|line| line.starts_with("| `")) {
             let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();

@@ -8,7 +8,7 @@
 //!
 //! `DIR/NAME.definitions`, a JSON array, is its list of tools where it is there, read anew for each answer, as bytes; so
 //! are `DIR/NAME.instructions` its instructions, and `DIR/frames/METHOD`, with `-` for `/` and `@ID@` for the id, its
-//! answers to methods that it does not have. With `--turn-after N` the file is `DIR/NAME.turned` from the Nth call
+//! answers to methods that it does not have. `DIR/NAME.extensions` are the extensions that it declares. With `--turn-after N` the file is `DIR/NAME.turned` from the Nth call
 //! on, and the server says with that call that its list has changed.
 //!
 //! Everything that happens to it goes to `DIR/NAME.record`, a line each: process id, kind (`start`, `line`, `eof`,
@@ -271,7 +271,10 @@ impl Fixture {
 
     fn request(self: &Arc<Self>, id: &str, method: &str, params: &Members<'_>) {
         let info = json!({ "name": self.name, "version": "1" });
-        let capabilities = json!({ "tools": { "listChanged": true } });
+        let mut capabilities = json!({ "tools": { "listChanged": true } });
+        if let Some(declared) = self.file("extensions") {
+            capabilities["extensions"] = serde_json::from_str(&declared).unwrap_or_default();
+        }
         let instructions = self
             .file("instructions")
             .unwrap_or_else(|| format!("This is {}.", self.name));
