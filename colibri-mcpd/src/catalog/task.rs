@@ -32,7 +32,8 @@ impl Host {
             ));
         };
         let server = self.servers().get(&*found.server).cloned();
-        let (Some(process), Some(server)) = (found.process, server) else {
+        let process = found.process.filter(|process| !process.has_ended());
+        let (Some(process), Some(server)) = (process, server) else {
             return Err(RpcError::invalid_params(&format!(
                 "the task is lost: the process of {} that had it has ended; call {} again",
                 found.server, found.tool

@@ -8,7 +8,7 @@ use tokio::sync::{Notify, watch};
 use tracing::warn;
 
 use super::entry::Entry;
-use super::instance::Limits;
+use super::instance::{Limits, Session};
 use super::listing::Catalogue;
 use super::secrets::{Redactor, Secrets};
 use super::tasks::Tasks;
@@ -48,7 +48,7 @@ type Learned = Box<dyn Fn(bool) + Send + Sync>;
 /// What all servers have in common.
 pub struct Context {
     pub(super) parts: Parts,
-    tasks: Arc<Tasks>,
+    tasks: Arc<Tasks<Session>>,
     processes: watch::Sender<usize>,
     /// A process is gone: who waits for a turn asks again. Waiters of `processes` are woken in no order.
     freed: Notify,
@@ -84,7 +84,7 @@ impl Context {
     }
 
     /// The tasks that servers have.
-    pub fn tasks(&self) -> &Arc<Tasks> {
+    pub fn tasks(&self) -> &Arc<Tasks<Session>> {
         &self.tasks
     }
 

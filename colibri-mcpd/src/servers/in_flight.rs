@@ -251,9 +251,10 @@ impl Session {
                 return Err(invalid(why.to_owned()));
             }
         }
+        let process = (self, self.number, &self.server);
         match self
             .tasks
-            .seen(self, call.client.caller.uid, call.target.describe().operation, &task)
+            .seen(process, call.client.caller.uid, call.target.describe().operation, &task)
         {
             Ok(ours) => Ok(task.edits(&ours)),
             Err(most) => {

@@ -93,7 +93,7 @@ pub(super) struct Owner {
     /// Where answers are counted that nobody waits for.
     pub metrics: Arc<CallMetrics>,
     /// The tasks of all processes.
-    pub tasks: Arc<Tasks>,
+    pub tasks: Arc<Tasks<Session>>,
 }
 
 /// One running server process.
@@ -119,7 +119,7 @@ pub struct Session {
     pub(super) secrets: Arc<Secrets>,
     pub(super) allowance: Arc<Allowance>,
     pub(super) metrics: Arc<CallMetrics>,
-    pub(super) tasks: Arc<Tasks>,
+    pub(super) tasks: Arc<Tasks<Session>>,
     pub(super) words: Arc<FirstWords>,
     /// Something happened that the watch has to look at: a first call, an order to end.
     pub(super) attention: Notify,

@@ -14,7 +14,6 @@ use super::tap::Direction;
 use crate::confine::Spawned;
 use crate::peer::{Frame, FrameReader, aside, together};
 use crate::relay::{Call, Outcome};
-use colibri_protocol::Code;
 use colibri_protocol::upstream::{self, Notification};
 use colibri_protocol::{Code, Feature, Features};
 use colibri_wire::{Envelope, Json, Kind, Tape};

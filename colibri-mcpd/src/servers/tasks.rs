@@ -12,7 +12,6 @@ use std::time::Duration;
 use colibri_text::hex;
 use tokio::time::Instant;
 
-use super::instance::Session;
 use colibri_protocol::tasks;
 
 /// The most tasks of one user that are remembered.
@@ -22,34 +21,32 @@ const MAX_TASKS: usize = 10_000;
 /// How long a task is remembered whose server says that it lives longer, or does not say how long.
 const MAX_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The tasks of all servers.
-#[derive(Default)]
-pub struct Tasks {
-    known: Mutex<Known>,
+/// The tasks of all servers, whose processes are `P`s.
+pub struct Tasks<P> {
+    known: Mutex<Known<P>>,
     /// How many are remembered, to be looked at without a lock.
     count: AtomicUsize,
 }
 
-#[derive(Default)]
-struct Known {
+struct Known<P> {
     /// By our ids.
-    tasks: HashMap<Box<str>, Task>,
+    tasks: HashMap<Box<str>, Task<P>>,
     /// Our ids by process, user and the server's own id.
     ours: HashMap<(u64, u32, Box<str>), Box<str>>,
 }
 
-struct Task {
+struct Task<P> {
     uid: u32,
     server: Arc<str>,
     tool: Box<str>,
-    process: (u64, Weak<Session>),
+    process: (u64, Weak<P>),
     own: Box<str>,
     until: Instant,
     is_over: bool,
 }
 
 /// A task that a client asks for.
-pub struct Found {
+pub struct Found<P> {
     /// The id of the server that has it.
     pub server: Arc<str>,
     /// The server's own name of the tool that was called.
@@ -57,11 +54,11 @@ pub struct Found {
     /// The server's own id of the task.
     pub own: Box<str>,
     /// The process that has it. `None`: it is gone, and the task with it.
-    pub process: Option<Arc<Session>>,
+    pub process: Option<Arc<P>>,
 }
 
-impl Known {
-    fn forget(&mut self, goes: impl Fn(&Task) -> bool) {
+impl<P> Known<P> {
+    fn forget(&mut self, goes: impl Fn(&Task<P>) -> bool) {
         let ours = &mut self.ours;
         self.tasks.retain(|_, task| {
             if !goes(task) {
@@ -78,18 +75,32 @@ impl Known {
     }
 }
 
-impl Tasks {
-    fn known(&self) -> MutexGuard<'_, Known> {
+impl<P> Default for Tasks<P> {
+    fn default() -> Tasks<P> {
+        let known = Known {
+            tasks: HashMap::new(),
+            ours: HashMap::new(),
+        };
+        Tasks {
+            known: Mutex::new(known),
+            count: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl<P> Tasks<P> {
+    fn known(&self) -> MutexGuard<'_, Known<P>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Our id of a task that a process tells a user of, who called this tool of it. A new one is remembered.
+    /// Our id of a task that a process, with its number and its server's id, tells a user of, who called this tool of it.
+    /// A new one is remembered.
     ///
     /// # Errors
     /// As many are remembered as may be: how many.
     pub(super) fn seen(
         &self,
-        session: &Arc<Session>,
+        (process, number, server): (&Arc<P>, u64, &Arc<str>),
         uid: u32,
         tool: &str,
         task: &tasks::Task<'_>,
@@ -97,7 +108,7 @@ impl Tasks {
         let life = task.ttl_ms.map_or(MAX_LIFE, Duration::from_millis).min(MAX_LIFE);
         let until = Instant::now() + life;
         let mut known = self.known();
-        let key = (session.number, uid, Box::from(&*task.id));
+        let key = (number, uid, Box::from(&*task.id));
         if let Some(ours) = known.ours.get(&key).cloned() {
             if let Some(seen) = known.tasks.get_mut(&ours) {
                 seen.is_over |= task.is_over;
@@ -118,9 +129,9 @@ impl Tasks {
         let ours: Box<str> = hex(&bytes).into();
         let task = Task {
             uid,
-            server: session.server.clone(),
+            server: server.clone(),
             tool: tool.into(),
-            process: (session.number, Arc::downgrade(session)),
+            process: (number, Arc::downgrade(process)),
             own: key.2.clone(),
             until,
             is_over: task.is_over,
@@ -132,14 +143,14 @@ impl Tasks {
     }
 
     /// The task with this id of ours, if it is this user's.
-    pub fn find(&self, uid: u32, ours: &str) -> Option<Found> {
+    pub fn find(&self, uid: u32, ours: &str) -> Option<Found<P>> {
         let known = self.known();
         let task = known.tasks.get(ours).filter(|task| task.uid == uid)?;
         Some(Found {
             server: task.server.clone(),
             tool: task.tool.clone(),
             own: task.own.clone(),
-            process: task.process.1.upgrade().filter(|session| !session.has_ended()),
+            process: task.process.1.upgrade(),
         })
     }
 
