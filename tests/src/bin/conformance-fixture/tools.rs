@@ -49,7 +49,11 @@ impl Server {
                 "test_logging_tool",
                 "Logs a message if the request asks for log messages",
             ),
-            plain("test_tool_with_progress", "Reports progress three times"),
+            json!({
+                "name": "test_tool_with_progress",
+                "description": "Reports progress three times, or as often as it is told",
+                "inputSchema": { "type": "object", "properties": { "steps": { "type": "integer" } } },
+            }),
             wants(
                 "test_hold",
                 "file",
@@ -186,9 +190,13 @@ impl Server {
                 text("Logging evaluated")
             }
             "test_tool_with_progress" => {
-                for progress in [0, 50, 100] {
-                    self.progress(caller, progress, 100);
-                    if progress < 100 {
+                let steps = params["arguments"]["steps"].as_u64();
+                for step in 1..=steps.unwrap_or_default() {
+                    self.progress(caller, step, steps.unwrap_or_default());
+                }
+                for progress in if steps.is_none() { [0, 50, 100].as_slice() } else { &[] } {
+                    self.progress(caller, *progress, 100);
+                    if *progress < 100 {
                         std::thread::sleep(PAUSE);
                     }
                 }

@@ -1,0 +1,153 @@
+//! What belongs to a call in flight: its progress comes complete, in order and before its answer, its cancellation
+//! reaches the server, and nothing of it stays when its client goes.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use colibri_tests::{Client, Daemon, LEGACY, Place, program, wait_for};
+use serde_json::{Value, json};
+
+/// Calls that are in flight together, and notifications of each.
+const CALLS: usize = 100;
+const STEPS: u64 = 100;
+
+/// How a client speaks.
+const CLIENTS: [fn(&Daemon<'_>) -> Client; 2] = [|daemon| daemon.legacy(LEGACY), |daemon| daemon.modern()];
+
+/// Reads what comes for calls that were sent, until the last is answered: per token, the progress that came. A
+/// notification that is late, strange or out of order is a failure.
+fn read_progress(client: &mut Client, mut tokens: BTreeMap<u64, String>) -> BTreeMap<String, u64> {
+    let mut seen: BTreeMap<String, u64> = tokens.values().map(|token| (token.clone(), 0)).collect();
+    let mut answered = BTreeSet::new();
+    while !tokens.is_empty() {
+        let message = client.message();
+        if message["method"] == "notifications/progress" {
+            let token = message["params"]["progressToken"].as_str().unwrap().to_owned();
+            assert!(!answered.contains(&token), "progress after its answer: {message}");
+            let last = seen.get_mut(&token).expect("a token of ours");
+            *last += 1;
+            assert_eq!(message["params"]["progress"], *last, "out of order: {message}");
+        } else if let Some(token) = message["id"].as_u64().and_then(|id| tokens.remove(&id)) {
+            assert!(message["result"]["content"].is_array(), "{message}");
+            answered.insert(token);
+        }
+    }
+    seen
+}
+
+#[test]
+fn of_ten_thousand_notifications_none_is_lost_late_or_out_of_order() {
+    let place = Place::new();
+    let fixture = |era: &str| json!({ "command": program("conformance-fixture"), "args": [era], "prefix": false });
+    for server in ["legacy", "modern"] {
+        place.registry(&json!({ "fixture": fixture(server) }));
+        let daemon = place.start(&[]);
+        for connect in CLIENTS {
+            // Two connections, so that the same tokens are in flight twice.
+            let mut clients = [connect(&daemon), connect(&daemon)];
+            let sent = clients.each_mut().map(|client| {
+                let calls = (0..CALLS / 2).map(|number| {
+                    let token = format!("call {number}");
+                    let params = json!({
+                        "name": "test_tool_with_progress",
+                        "arguments": { "steps": STEPS },
+                        "_meta": { "progressToken": token },
+                    });
+                    (client.request("tools/call", params), token)
+                });
+                calls.collect::<BTreeMap<_, _>>()
+            });
+            for (client, tokens) in clients.iter_mut().zip(sent) {
+                let seen = read_progress(client, tokens);
+                assert!(seen.values().all(|count| *count == STEPS), "{server}: lost: {seen:?}");
+                // What came late would come before this answer.
+                client.ask("tools/list", json!({}));
+                let late = client
+                    .others
+                    .iter()
+                    .find(|message| message["method"] == "notifications/progress");
+                assert!(late.is_none(), "{server}: {late:?}");
+            }
+        }
+    }
+}
+
+/// The ids of the requests for a tool that a fixture has received, and of the cancellations.
+fn received(place: &Place, tool: &str) -> (BTreeSet<u64>, BTreeSet<u64>) {
+    let lines = |text: &str, key: fn(&Value) -> Option<u64>| {
+        let lines = place.received("fix", text);
+        let messages = lines.iter().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        messages.filter_map(|message| key(&message)).collect::<BTreeSet<_>>()
+    };
+    let calls = lines(&format!("\"{tool}\""), |message| message["id"].as_u64());
+    let cancelled = lines("notifications/cancelled", |message| {
+        message["params"]["requestId"].as_u64()
+    });
+    (calls, cancelled)
+}
+
+#[test]
+fn of_a_thousand_cancelled_calls_none_is_answered_and_each_reaches_its_server() {
+    const ROUNDS: usize = 10;
+    const A_ROUND: usize = 100;
+    for version in [LEGACY, colibri_tests::MODERN] {
+        let place = Place::new();
+        place.registry(&json!({ "fix": place.fixture("fix", &["--speak", version], json!({ "prefix": false })) }));
+        let daemon = place.start(&[]);
+        for connect in CLIENTS {
+            let mut client = connect(&daemon);
+            client.call("pid", json!({}));
+            for _ in 0..ROUNDS / 2 {
+                // Every second call would be answered at once, so that answers and cancellations cross.
+                let ids: Vec<u64> = (0..A_ROUND)
+                    .map(|number| client.request_tool(["never", "echo"][number % 2], json!({})))
+                    .collect();
+                for id in &ids {
+                    client.notify("notifications/cancelled", json!({ "requestId": id }));
+                }
+                // Lines are read in order: when this is answered, the cancellations were read.
+                client.ask("tools/list", json!({}));
+                client.others.clear();
+                client.call("pid", json!({}));
+                let late: Vec<_> = client
+                    .others
+                    .iter()
+                    .filter(|message| message.get("method").is_none())
+                    .collect();
+                assert!(late.is_empty(), "answered after their cancellation: {late:?}");
+            }
+        }
+        // The server answers none of these: each has to be told that nobody waits for it.
+        wait_for("each cancellation to reach the server", || {
+            let (calls, cancelled) = received(&place, "never");
+            (!calls.is_empty() && calls.is_subset(&cancelled)).then_some(())
+        });
+    }
+}
+
+#[test]
+fn nothing_stays_in_flight_when_a_client_goes() {
+    const HELD: usize = 50;
+    let place = Place::new();
+    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({ "prefix": false })) }));
+    let daemon = place.start(&[]);
+    for (round, connect) in CLIENTS.into_iter().enumerate() {
+        let mut client = connect(&daemon);
+        for _ in 0..HELD {
+            client.request_tool("never", json!({}));
+        }
+        let all = HELD * (round + 1);
+        wait_for("the calls to reach the server", || {
+            (received(&place, "never").0.len() == all).then_some(())
+        });
+        drop(client);
+        wait_for("each call to be cancelled", || {
+            let (calls, cancelled) = received(&place, "never");
+            (calls == cancelled).then_some(())
+        });
+        wait_for("nothing to be in flight", || {
+            (daemon.server("fix")["processes"][0]["in_flight"] == 0).then_some(())
+        });
+    }
+}
