@@ -12,6 +12,7 @@ use crate::ops::operator::OperatorRequest;
 use crate::ops::own::Own;
 use crate::ops::route;
 use crate::ops::watch::Watch;
+use crate::relay::request_state::{self, Bound, Resumed};
 use crate::relay::{Arguments, Batch, Call, Client, Limit, Parts, Target, Trace};
 use colibri_protocol::{
     self as protocol, Answer, Askable, Code, Failure, Method, Notification, Request, RpcError, Version,
@@ -168,6 +169,7 @@ impl Messages {
             return Some(self.call((key, batch), (self.version(), None), parts, None, target));
         }
         let used;
+        let mut resumes = None;
         let (version, known, target) = match protocol::classify(self.client.session.agreed(), &OFFERED, &name, params) {
             Ok(request) => {
                 trace = request.meta.object.and_then(read_trace);
@@ -176,6 +178,10 @@ impl Messages {
                 parts.progress_token = request.meta.progress_token.map(|token| token.span());
                 let target = self
                     .target((&request, &name), params, &key, &mut parts)
+                    .and_then(|target| {
+                        resumes = self.resumes(&request, &*target, params)?;
+                        Ok(target)
+                    })
                     .unwrap_or_else(|error| Own::answer(&name, Answer::Error(error)));
                 (request.version, request.method, target)
             }
@@ -188,7 +194,43 @@ impl Messages {
         if known == Some(Method::ToolsCall) {
             parts.name = used.map(|name| name.span());
         }
-        Some(self.call((key, batch), (version, known), parts, trace, target))
+        let mut call = self.call((key, batch), (version, known), parts, trace, target);
+        if let Some(resumed) = resumes {
+            // Its record says which one it continues.
+            call.number = resumed.record;
+            call.resumes = Some(Box::new(resumed));
+        }
+        Some(call)
+    }
+
+    /// What a request says as a retry of a call that a server answered with a question.
+    fn resumes(
+        &self,
+        request: &Request<'_>,
+        target: &dyn Target,
+        params: Option<Json<'_>>,
+    ) -> Result<Option<Resumed>, RpcError> {
+        let Some(method) = request.method.filter(|method| method.may_ask_back()) else {
+            return Ok(None);
+        };
+        let described = target.describe();
+        if !request.version.is_modern() || described.is_ours() {
+            return Ok(None);
+        }
+        let [state, responses] = request.retry;
+        let Some(retry) = protocol::input::read_retry(state, responses)? else {
+            return Ok(None);
+        };
+        let bound = Bound {
+            uid: self.client.caller.uid,
+            server: described.server,
+            digest: request_state::digest(method.as_str(), params),
+        };
+        Ok(Some(self.daemon.chain.states.unseal(
+            &retry.state,
+            &bound,
+            self.now.1,
+        )?))
     }
 
     fn call(

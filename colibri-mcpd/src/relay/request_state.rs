@@ -78,6 +78,8 @@ pub struct Resumed {
     pub record: u64,
     /// What the kind says.
     pub inner: Vec<u8>,
+    /// `inputResponses` as JSON, where they do not stand in the request itself.
+    pub responses: Option<Box<str>>,
 }
 
 impl Resumed {
@@ -263,8 +265,12 @@ impl RequestStates {
         } else if digest != bound.digest {
             Err(Refused::OtherCall)
         } else {
-            let inner = inner.to_vec();
-            Ok(Resumed { kind, record, inner })
+            Ok(Resumed {
+                kind,
+                record,
+                inner: inner.to_vec(),
+                responses: None,
+            })
         }
     }
 }
@@ -332,6 +338,7 @@ mod tests {
             kind: Kind::Server,
             record: 12,
             inner: b"\"s\"".to_vec(),
+            responses: None,
         };
         assert_eq!(states.unseal(&state, &CALL, now()), Ok(resumed));
         for (bound, at, expected) in [

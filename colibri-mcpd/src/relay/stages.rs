@@ -1,17 +1,20 @@
 //! The stages, one after the other.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use tokio::time::Instant;
 
 use super::call::{Call, Chain, Outcome, Target};
 use super::client::Client;
 use super::recorder::Recorder;
+use super::request_state::{self, Bound};
 use super::{exit, record, validate};
 use crate::peer::together;
 use crate::policy::Rights;
 use colibri_protocol::{Code, Failure};
 use colibri_trail::TrailError;
+use colibri_wire::Json;
 
 impl Chain {
     /// Takes calls in that arrived together: each is checked and recorded, then sent to its target or answered with
@@ -62,6 +65,20 @@ impl Chain {
     fn dispatch(self: &Arc<Chain>, call: Box<Call>) {
         let target = call.target.clone();
         target.send(self, call);
+    }
+
+    /// The `requestState` that asks the client of a call for a retry of it.
+    pub fn seal(&self, kind: request_state::Kind, call: &Call, inner: &[u8], until: SystemTime) -> String {
+        let described = call.target.describe();
+        let params = call.parts.params.clone();
+        let params = params.and_then(|params| Json::part(&call.frame, params));
+        let method = call.method.map_or(described.operation, |method| method.as_str());
+        let bound = Bound {
+            uid: call.client.caller.uid,
+            server: described.server,
+            digest: request_state::digest(method, params),
+        };
+        self.states.seal(kind, &bound, call.number, inner, until)
     }
 
     /// Sends a call that has entered to another target than it was entered for: what it named is known only now. It

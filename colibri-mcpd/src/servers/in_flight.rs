@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use super::forward;
 use super::instance::{Answered, End, Keeper, MAX_UNREAD, Pending, Session};
 use super::tap::Direction;
-use crate::relay::{Call, Cancel, Outcome, Relayed};
+use crate::relay::{Call, Cancel, Outcome, Relayed, request_state};
 use colibri_protocol::tasks::{self, Task};
-use colibri_protocol::{self as protocol, Code, Failure, Method, upstream};
+use colibri_protocol::{self as protocol, Code, Failure, Method, input, upstream};
 use colibri_wire::{Edits, Json};
 
 impl Session {
@@ -212,6 +212,17 @@ impl Session {
                         Err(failure) => return finished.push((call, Outcome::Failed(failure))),
                     }
                 }
+                if inspected.asks
+                    && version.is_modern()
+                    && let Ok(result) = outcome
+                {
+                    match self.asked_back(&call, result) {
+                        Ok(edits) => inspected.edits.append_at(0, edits),
+                        Err(failure) => {
+                            return finished.push((call, Outcome::Failed(failure.of_server(&*self.server))));
+                        }
+                    }
+                }
                 let outcome = spans(outcome);
                 let edits = inspected.edits;
                 finished.push((
@@ -263,6 +274,37 @@ impl Session {
                 Err(self.failure(Code::LimitUser, why))
             }
         }
+    }
+
+    /// A modern server asks for input before it answers. The edits with which a modern client gets that: what the server
+    /// wants to be told again is sealed for the retry.
+    ///
+    /// # Errors
+    /// Why the client does not get it.
+    fn asked_back(&self, call: &Call, result: Json<'_>) -> Result<Edits, Failure> {
+        if !call.version.is_modern() {
+            return Ok(Edits::new());
+        }
+        let required = input::read_input_required(result)?;
+        if !call.method.is_some_and(Method::may_ask_back) {
+            let message = "the server asks back where a server must not (input_required)";
+            return Err(self.failure(Code::ServerAnswerInvalid, message));
+        }
+        let askable = call.askable();
+        if let Some(request) = required.requests.iter().find(|request| !askable.can(request.ask)) {
+            let message = format!(
+                "the server asks for {}, which the client did not declare it can be asked for: {}",
+                request.ask.method(),
+                request.ask.required()
+            );
+            return Err(self.failure(Code::ServerAnswerInvalid, message));
+        }
+        let inner = required.state.map(|state| state.text()).unwrap_or_default();
+        let until = SystemTime::now() + request_state::TTL;
+        let state = self
+            .chain
+            .seal(request_state::Kind::Server, call, inner.as_bytes(), until);
+        Ok(input::wrapped_state_edits(result, &state))
     }
 
     /// Answers a call whose answer cannot be relayed.

@@ -118,6 +118,11 @@ impl Method {
         }
     }
 
+    /// Whether a server may ask for input instead of answering it (2026-07-28, basic/patterns/mrtr, "Supported Requests").
+    pub fn may_ask_back(self) -> bool {
+        matches!(self, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead)
+    }
+
     /// What has to be offered for the method to be there; `None` for those that always are. A method of a capability
     /// that was not advertised is not found (2026-07-28, `schema.ts`, `MethodNotFoundError`).
     pub fn capability(self) -> Option<Capability> {

@@ -261,19 +261,22 @@ pub struct Inspected {
     pub says_error: bool,
     /// Whether it says that it is a task (see [`super::tasks`]).
     pub is_task: bool,
+    /// Whether it says that it asks for input (see [`super::input`]). Where it says so twice, once is enough.
+    pub asks: bool,
     /// The edits that take out of its `_meta` what no server has to say: the keys that are Colibri's own.
     pub edits: Edits,
 }
 
 /// Looks through a server's result.
 pub fn inspect_result(result: Json<'_>) -> Inspected {
-    let (mut is_error, mut is_task) = (None, false);
+    let (mut is_error, mut is_task, mut asks) = (None, false, false);
     let mut edits = Edits::new();
     for member in result.members() {
         if member.key.is_string("isError") {
             is_error = is_error.or(Some(member.value.as_bool() == Some(true)));
         } else if member.key.is_string("resultType") {
             is_task |= member.value.is_string("task");
+            asks |= member.value.is_string("input_required");
         } else if member.key.is_string("_meta") && member.value.is_object() {
             rewrite(&mut edits, member.value, "", |member, _| {
                 if claims_ours(&member.key) {
@@ -287,6 +290,7 @@ pub fn inspect_result(result: Json<'_>) -> Inspected {
     Inspected {
         says_error: is_error.unwrap_or(false),
         is_task,
+        asks,
         edits,
     }
 }

@@ -78,6 +78,20 @@ struct State {
     calls: u64,
     /// The id of the `subscriptions/listen` in flight, as written.
     listener: Option<String>,
+    /// The requests of our own in flight by their ids.
+    asked: BTreeMap<u64, Asked>,
+    next: u64,
+}
+
+/// A request of our own, made for a call of `ask`.
+struct Asked {
+    /// The call's id, as written.
+    call: String,
+    /// How often it is still to be asked.
+    left: u64,
+    /// What is asked.
+    method: String,
+    params: String,
 }
 
 fn main() {
@@ -92,6 +106,8 @@ fn main() {
             tools: TOOLS.iter().map(|tool| (*tool).to_owned()).collect(),
             calls: 0,
             listener: None,
+            asked: BTreeMap::new(),
+            next: 1,
         }),
         out: Mutex::new(io::stdout()),
     };
@@ -194,6 +210,7 @@ fn serve(fixture: &Arc<Fixture>) {
         };
         // Answers to what this server asked have none.
         let Some(method) = message.get("method").map(|method| string(method)) else {
+            fixture.answered(&message);
             continue;
         };
         let Some(id) = message.get("id").map(|id| id.get()) else {
@@ -341,6 +358,73 @@ impl Fixture {
         self.result(id, &format!("{{\"tools\":{tools}{rest}}}"));
     }
 
+    /// `ask`: wants to know something of the client's side, `times` over, and answers with what it was told last. A
+    /// modern client is told what it has to say again.
+    fn ask(&self, id: &str, params: &Members<'_>, arguments: &Members<'_>) {
+        let get = |key: &str, or: &str| arguments.get(key).map_or(or.to_owned(), |value| value.get().to_owned());
+        let method = get("method", "\"elicitation/create\"");
+        let asked = get(
+            "params",
+            r#"{"message":"m","requestedSchema":{"type":"object","properties":{}}}"#,
+        );
+        let times = get("times", "1").parse().unwrap_or(1);
+        if !self.is_modern() {
+            return self.ask_client(Asked {
+                call: id.to_owned(),
+                left: times,
+                method,
+                params: asked,
+            });
+        }
+        let state = params
+            .get("requestState")
+            .map(|state| string(state))
+            .unwrap_or_default();
+        let round = state
+            .strip_prefix("round \"")
+            .and_then(|state| state.parse().ok())
+            .unwrap_or(0);
+        if round >= times {
+            let answers = params.get("inputResponses").map_or("{}", |answers| answers.get());
+            return self.text(id, answers);
+        }
+        let state = json!(format!("round \"{}", round + 1));
+        self.result(
+            id,
+            &format!(
+                r#"{{"resultType":"input_required","inputRequests":{{"k" : {{"method":{method},"params":{asked}}}}},"requestState":{state}}}"#
+            ),
+        );
+    }
+
+    /// Makes a request of our own.
+    fn ask_client(&self, asked: Asked) {
+        let mut state = self.state();
+        let id = state.next;
+        state.next += 1;
+        let (method, params) = (asked.method.clone(), asked.params.clone());
+        state.asked.insert(id, asked);
+        drop(state);
+        self.write(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":{method},\"params\":{params}}}\n").as_bytes());
+    }
+
+    /// A request of our own was answered.
+    fn answered(&self, message: &Members<'_>) {
+        let id = message.get("id").and_then(|id| id.get().parse().ok()).unwrap_or(0);
+        let Some(mut asked) = self.state().asked.remove(&id) else {
+            return;
+        };
+        asked.left -= 1;
+        match message.get("result") {
+            Some(_) if asked.left > 0 => self.ask_client(asked),
+            Some(result) => self.text(&asked.call, result.get()),
+            None => {
+                let error = message.get("error").map_or("null", |error| error.get());
+                self.text(&asked.call, &format!("refused: {error}"));
+            }
+        }
+    }
+
     fn call(self: &Arc<Self>, id: &str, params: &Members<'_>) {
         let name = params.get("name").map(|name| string(name)).unwrap_or_default();
         let calls = {
@@ -355,6 +439,7 @@ impl Fixture {
         let text = |key: &str| arguments.get(key).map(|value| string(value)).unwrap_or_default();
         let number = |key: &str| arguments.get(key).and_then(|value| value.get().parse::<u64>().ok());
         match name.as_str() {
+            "ask" => self.ask(id, params, &arguments),
             "echo" => self.text(id, params.get("arguments").map_or("{}", |arguments| arguments.get())),
             "pid" => self.text(id, &std::process::id().to_string()),
             "environment" => {
