@@ -15,7 +15,7 @@ use crate::daemon::Daemon;
 use crate::policy::{Pins, Rights};
 use crate::relay::{Call, Client, Outcome};
 use colibri_protocol::{Answer, Code, Failure, RpcError, Version};
-use colibri_text::{brief, visible};
+use colibri_text::brief;
 use colibri_trail::Detail;
 use colibri_wire::Json;
 
@@ -254,10 +254,7 @@ fn rows_of(daemon: &Daemon, server: Option<&str>) -> Result<Vec<PinRow>, String>
 
 /// What a person means who can write a name with hidden characters only as it is shown.
 fn meant(rows: &[PinRow], subject: &PinSubject) -> PinSubject {
-    let PinSubject::Tool(name) = subject else {
-        return subject.clone();
-    };
-    let shown_so = |row: &&PinRow| matches!(&row.subject, PinSubject::Tool(tool) if visible(tool) == *name);
+    let shown_so = |row: &&PinRow| row.subject.is_shown_as(subject);
     let exact = rows.iter().find(|row| row.subject == *subject);
     let row = exact.or_else(|| rows.iter().find(shown_so));
     row.map_or_else(|| subject.clone(), |row| row.subject.clone())

@@ -13,7 +13,7 @@ use colibri_protocol::{Failure, Feature, Features};
 /// The definitions of one process.
 pub struct Definitions {
     inner: Mutex<Inner>,
-    /// Whether all its tools are as approved; looked at on each call without a lock.
+    /// Whether all that it offers is as approved; looked at on each call without a lock.
     clean: AtomicBool,
 }
 
@@ -60,7 +60,7 @@ impl Definitions {
 
     /// Notes what the process said, and how that stands.
     pub(super) fn judged(&self, said: Arc<Catalogue>, judgement: Arc<Judgement>) {
-        let clean = judgement.blocked(Feature::Tool).next().is_none();
+        let clean = judgement.is_clean();
         let mut inner = self.inner();
         inner.said = Some((said, judgement));
         self.clean.store(clean, Ordering::Release);
@@ -71,13 +71,15 @@ impl Definitions {
         self.inner().said.as_ref().map(|(said, _)| said.clone())
     }
 
-    /// Whether one of its tools is not as approved, but is in what another process said.
+    /// Whether something of it is not as approved, but is in what another process said.
     pub(super) fn fall_behind(&self, other: &Judgement) -> bool {
         let inner = self.inner();
         let judgement = inner.said.as_ref().map(|(_, judgement)| judgement);
         judgement.is_some_and(|mine| {
-            mine.blocked(Feature::Tool)
-                .any(|tool| other.of(Feature::Tool, tool).is_approved())
+            Feature::ALL.into_iter().any(|feature| {
+                let mut blocked = mine.blocked(feature);
+                blocked.any(|name| other.of(feature, name).is_approved())
+            })
         })
     }
 

@@ -215,7 +215,10 @@ impl Offer {
                 info!(
                     server = &*self.server,
                     tools = said.of(Feature::Tool).len(),
-                    "tools changed"
+                    prompts = said.of(Feature::Prompt).len(),
+                    resources = said.of(Feature::Resource).len(),
+                    templates = said.of(Feature::Template).len(),
+                    "what it offers changed"
                 );
             }
         }
@@ -226,46 +229,50 @@ impl Offer {
     }
 }
 
-/// What of a server's definitions is blocked that was not before: tools, and whether the instructions are.
+/// What of a server's definitions is blocked that was not before, and whether the instructions are.
 fn newly_blocked<'s>(
     (before, judged_before): (&Catalogue, &Judgement),
     (said, judgement): (&'s Catalogue, &Judgement),
-) -> Option<(Vec<&'s str>, bool)> {
-    let blocked: BTreeSet<(&str, &Bytes)> = before
-        .of(Feature::Tool)
-        .iter()
-        .filter(|tool| !judged_before.of(Feature::Tool, &tool.name).is_approved())
-        .map(|tool| (&*tool.name, &tool.raw))
+) -> Option<(Vec<(Feature, &'s str)>, bool)> {
+    let blocked: BTreeSet<(Feature, &str, &Bytes)> = before
+        .all()
+        .filter(|(feature, of)| !judged_before.of(*feature, &of.name).is_approved())
+        .map(|(feature, of)| (feature, &*of.name, &of.raw))
         .collect();
-    let tools: Vec<&str> = said
-        .of(Feature::Tool)
-        .iter()
-        .filter(|tool| {
-            !judgement.of(Feature::Tool, &tool.name).is_approved() && !blocked.contains(&(&*tool.name, &tool.raw))
-        })
-        .map(|tool| tool.name.as_str())
+    let definitions: Vec<(Feature, &str)> = said
+        .all()
+        .filter(|(feature, of)| !judgement.of(*feature, &of.name).is_approved())
+        .filter(|(feature, of)| !blocked.contains(&(*feature, &*of.name, &of.raw)))
+        .map(|(feature, of)| (feature, of.name.as_str()))
         .collect();
     let instructions = !judgement.instructions.is_approved()
         && (judged_before.instructions.is_approved() || before.instructions != said.instructions);
-    (!tools.is_empty() || instructions).then_some((tools, instructions))
+    (!definitions.is_empty() || instructions).then_some((definitions, instructions))
 }
 
 /// Says in log and trail what of a server's definitions is blocked.
-fn note_blocked(context: &Context, id: &str, (tools, instructions): (Vec<&str>, bool)) {
-    let shown = |name: &&str| brief(name, 100);
-    let mut names = tools.iter().take(MAX_NAMED).map(shown).collect::<Vec<_>>().join(", ");
-    if tools.len() > MAX_NAMED {
+fn note_blocked(context: &Context, id: &str, (blocked, instructions): (Vec<(Feature, &str)>, bool)) {
+    let shown = |(feature, name): &(Feature, &str)| match feature {
+        Feature::Tool => brief(name, 100),
+        other => format!("{} {}", other.noun(), brief(name, 100)),
+    };
+    let mut names = blocked.iter().take(MAX_NAMED).map(shown).collect::<Vec<_>>().join(", ");
+    if blocked.len() > MAX_NAMED {
         names.push_str(", …");
     }
+    let tools = blocked.iter().filter(|(feature, _)| *feature == Feature::Tool).count();
+    let others = blocked.len() - tools;
     warn!(
         server = id,
-        tools = tools.len(),
+        tools,
+        others,
         instructions,
         "definitions that are not as approved are blocked: {names}; see colibri-mcp pin diff {id}"
     );
     let details = [
         ("server", Detail::Text(id)),
-        ("tools", Detail::Number(tools.len() as u64)),
+        ("tools", Detail::Number(tools as u64)),
+        ("others", Detail::Number(others as u64)),
         ("names", Detail::Text(&names)),
         ("instructions", Detail::Flag(instructions)),
     ];
@@ -314,13 +321,22 @@ mod tests {
         );
         let (none, b) = (Judgement::NOTHING, judgement(&["b"], false));
         assert_eq!(newly_blocked((&good, &none), (&good, &none)), None);
-        assert_eq!(newly_blocked((&good, &none), (&bad, &b)), Some((vec!["b"], false)));
+        assert_eq!(
+            newly_blocked((&good, &none), (&bad, &b)),
+            Some((vec![(Feature::Tool, "b")], false))
+        );
         assert_eq!(newly_blocked((&bad, &b), (&bad, &b)), None);
         // Another text of it, one more, the instructions.
         let worse = said(&[("a", "1"), ("b", "3")], "i");
-        assert_eq!(newly_blocked((&bad, &b), (&worse, &b)), Some((vec!["b"], false)));
+        assert_eq!(
+            newly_blocked((&bad, &b), (&worse, &b)),
+            Some((vec![(Feature::Tool, "b")], false))
+        );
         let both = judgement(&["a", "b"], false);
-        assert_eq!(newly_blocked((&bad, &b), (&bad, &both)), Some((vec!["a"], false)));
+        assert_eq!(
+            newly_blocked((&bad, &b), (&bad, &both)),
+            Some((vec![(Feature::Tool, "a")], false))
+        );
         let other = said(&[("a", "1"), ("b", "2")], "j");
         let all = judgement(&["b"], true);
         assert_eq!(newly_blocked((&bad, &b), (&other, &all)), Some((vec![], true)));

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use colibri_text::brief;
+use colibri_text::{brief, visible};
 use serde::{Deserialize, Serialize};
 
 use crate::named::named;
@@ -84,7 +84,7 @@ named! {
     }
 }
 
-/// What a pin is of: a member `tool` or `instructions`.
+/// What a pin is of: a member `tool`, `prompt`, `resource`, `template` or `instructions`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "SubjectMembers", into = "SubjectMembers")]
 pub enum PinSubject {
@@ -92,12 +92,24 @@ pub enum PinSubject {
     Instructions,
     /// A tool, by the server's own name of it.
     Tool(String),
+    /// A prompt, by the server's own name of it.
+    Prompt(String),
+    /// A resource, by the server's own URI of it.
+    Resource(String),
+    /// A template of resources' URIs, as the server wrote it.
+    Template(String),
 }
 
 #[derive(Serialize, Deserialize)]
 struct SubjectMembers {
     #[serde(default)]
     tool: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    prompt: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    resource: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    template: Option<String>,
     #[serde(default)]
     instructions: bool,
 }
@@ -106,22 +118,54 @@ impl TryFrom<SubjectMembers> for PinSubject {
     type Error = &'static str;
 
     fn try_from(members: SubjectMembers) -> Result<Self, Self::Error> {
-        match (members.tool, members.instructions) {
-            (Some(tool), false) => Ok(Self::Tool(tool)),
-            (None, true) => Ok(Self::Instructions),
-            _ => Err("either tool must be a name or instructions true"),
+        let named = [
+            members.tool.map(Self::Tool),
+            members.prompt.map(Self::Prompt),
+            members.resource.map(Self::Resource),
+            members.template.map(Self::Template),
+            members.instructions.then_some(Self::Instructions),
+        ];
+        let mut named = named.into_iter().flatten();
+        match (named.next(), named.next()) {
+            (Some(subject), None) => Ok(subject),
+            _ => Err("one of tool, prompt, resource and template must be a name, or instructions true"),
         }
     }
 }
 
 impl From<PinSubject> for SubjectMembers {
     fn from(subject: PinSubject) -> Self {
-        let instructions = subject == PinSubject::Instructions;
-        let tool = match subject {
-            PinSubject::Instructions => None,
-            PinSubject::Tool(name) => Some(name),
+        let mut members = Self {
+            tool: None,
+            prompt: None,
+            resource: None,
+            template: None,
+            instructions: subject == PinSubject::Instructions,
         };
-        Self { tool, instructions }
+        match subject {
+            PinSubject::Instructions => {}
+            PinSubject::Tool(name) => members.tool = Some(name),
+            PinSubject::Prompt(name) => members.prompt = Some(name),
+            PinSubject::Resource(uri) => members.resource = Some(uri),
+            PinSubject::Template(template) => members.template = Some(template),
+        }
+        members
+    }
+}
+
+impl PinSubject {
+    /// The name that the server gave it; the instructions have none.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::Instructions => None,
+            Self::Tool(name) | Self::Prompt(name) | Self::Resource(name) | Self::Template(name) => Some(name),
+        }
+    }
+
+    /// Whether `other` is of its kind and has this name as it is shown to people.
+    pub fn is_shown_as(&self, other: &Self) -> bool {
+        let shown = self.name().map(visible);
+        std::mem::discriminant(self) == std::mem::discriminant(other) && shown.as_deref() == other.name()
     }
 }
 
@@ -130,6 +174,9 @@ impl fmt::Display for PinSubject {
         match self {
             Self::Instructions => f.write_str("the instructions"),
             Self::Tool(name) => write!(f, "tool {}", brief(name, 100)),
+            Self::Prompt(name) => write!(f, "prompt {}", brief(name, 100)),
+            Self::Resource(uri) => write!(f, "resource {}", brief(uri, 100)),
+            Self::Template(template) => write!(f, "template {}", brief(template, 100)),
         }
     }
 }

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use colibri_protocol::Feature;
 use colibri_text::{first_hidden, hex, visible};
-use colibri_wire::json::{Json, Kind};
+use colibri_wire::json::{Json, Kind, Member};
 use sha2::{Digest as _, Sha256};
 
 /// The most bytes of one definition; a longer one is never trusted on first use.
@@ -35,22 +36,56 @@ pub fn canonical(raw: &[u8]) -> String {
     out
 }
 
+/// What is pinned of a definition: all of it, or of a resource or a template what a model reads or a host acts on. Files
+/// have a size and a time, which change without anybody meaning anything by it. With it, whether it says more than that
+/// there is something of this name.
+pub(super) fn what_is_pinned(feature: Feature, raw: &[u8]) -> (String, bool) {
+    let json = match Json::parse(raw) {
+        Ok(json) if matches!(feature, Feature::Resource | Feature::Template) && depth(json.text()) <= MAX_DEPTH => json,
+        _ => return (canonical(raw), true),
+    };
+    let mut out = String::from("{");
+    let mut says = false;
+    let mut member = |key: &str, value: Json<'_>, skipped: &str| {
+        out.push_str(if out.len() > 1 { "," } else { "" });
+        out.push_str(&format!("\"{key}\":"));
+        let kept = value
+            .members()
+            .filter(|member| member.key.as_str().as_deref() != Some(skipped));
+        match value.kind() {
+            Kind::Object => write_object(&mut out, kept.collect()),
+            _ => write_canonical(&mut out, value),
+        }
+    };
+    for key in [
+        "_meta",
+        "annotations",
+        "description",
+        "name",
+        "title",
+        "uri",
+        "uriTemplate",
+    ] {
+        let Some(value) = json.get(key) else { continue };
+        match key {
+            // Which of two a host reads nobody knows.
+            "_meta" if value.ambiguous(&["ui"]).is_some() => member(key, value, ""),
+            "_meta" => match value.get("ui") {
+                Some(ui) => member("_meta/ui", ui, ""),
+                None => continue,
+            },
+            "annotations" => member(key, value, "lastModified"),
+            _ => member(key, value, ""),
+        }
+        says |= !matches!(key, "name" | "uri" | "uriTemplate");
+    }
+    out.push('}');
+    (out, says)
+}
+
 fn write_canonical(out: &mut String, json: Json<'_>) {
     match json.kind() {
-        Kind::Object => {
-            let mut members: Vec<_> = json.members().collect();
-            members.sort_by_key(|member| member.key.text());
-            out.push('{');
-            for (index, member) in members.into_iter().enumerate() {
-                if index > 0 {
-                    out.push(',');
-                }
-                out.push_str(member.key.text());
-                out.push(':');
-                write_canonical(out, member.value);
-            }
-            out.push('}');
-        }
+        Kind::Object => write_object(out, json.members().collect()),
         Kind::Array => {
             out.push('[');
             for (index, element) in json.elements().enumerate() {
@@ -63,6 +98,20 @@ fn write_canonical(out: &mut String, json: Json<'_>) {
         }
         _ => out.push_str(json.text()),
     }
+}
+
+fn write_object(out: &mut String, mut members: Vec<Member<'_>>) {
+    members.sort_by_key(|member| member.key.text());
+    out.push('{');
+    for (index, member) in members.into_iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        out.push_str(member.key.text());
+        out.push(':');
+        write_canonical(out, member.value);
+    }
+    out.push('}');
 }
 
 /// How deep valid JSON is nested.

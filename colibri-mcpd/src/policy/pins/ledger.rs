@@ -1,6 +1,6 @@
 //! The pins of all servers: what is compared with them, what waits, and what an operator accepts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,16 +9,19 @@ use colibri_protocol::Feature;
 use colibri_text::visible;
 use colibri_wire::json::string;
 
-use super::definition::{MAX_DEFINITION, canonical, changed_members, difference, digest, hidden_in};
+use super::definition::{MAX_DEFINITION, changed_members, difference, digest, hidden_in, what_is_pinned};
 use super::pin::{Difference, PinError, Trust};
-use super::saved::{PinFile, Pinned, ServerPins, load, save};
+use super::saved::{PinFile, Pinned, ServerPins, load, save, subject};
 use super::standing::{Judgement, Standing};
 
+/// Who approved what was trusted on first use.
+const FIRST_USE: &str = "first use";
 /// The name of the pins file in the state directory.
 const FILE: &str = "pins.json";
-/// The most pins of one server: one that invents tools without end must not fill the disk.
+/// The most pins of one server and feature: one that invents tools without end must not fill the disk, and one that has
+/// many resources must not keep its tools from being pinned.
 const MAX_PINS: usize = 2_000;
-/// The most bytes of one server's pins, for the same reason. Written as JSON they are more, and one file holds those of
+/// The most bytes of these, for the same reason. Written as JSON they are more, and one file holds those of
 /// all servers.
 const MAX_PINNED: usize = 4 << 20;
 
@@ -34,6 +37,56 @@ struct State {
     file: PinFile,
     /// What servers said last that is not as approved, by server and subject.
     waiting: BTreeMap<String, BTreeMap<Subject, WaitingText>>,
+}
+
+/// How much of a feature's pins a server has taken.
+struct Room {
+    feature: Feature,
+    pins: usize,
+    bytes: usize,
+    /// Resources that were trusted on first use and are gone: they make room when there is none. A tool that goes away
+    /// and comes back different is a change; a file that does is a file.
+    gone: Vec<String>,
+}
+
+impl Room {
+    fn of(feature: Feature, pinned: &ServerPins, listed: &[(Feature, &str, &[u8])]) -> Room {
+        let pins = pinned.of(feature);
+        let mut gone = Vec::new();
+        if feature == Feature::Resource {
+            let listed = listed.iter().filter(|(of, ..)| *of == feature);
+            let listed: BTreeSet<&str> = listed.map(|(_, name, _)| *name).collect();
+            let is_gone = |(name, pin): &(&String, &Pinned)| pin.by == FIRST_USE && !listed.contains(name.as_str());
+            gone.extend(pins.iter().filter(is_gone).map(|(name, _)| name.clone()));
+        }
+        let of_gone: usize = gone.iter().filter_map(|name| Some(pins.get(name)?.text.len())).sum();
+        Room {
+            feature,
+            pins: pins.len() - gone.len(),
+            bytes: pins.values().map(|pin| pin.text.len()).sum::<usize>() - of_gone,
+            gone,
+        }
+    }
+
+    /// Has what is gone make room, if there is too much with it.
+    fn make(&self, pins: &mut ServerPins) {
+        let pins = pins.of_mut(self.feature);
+        let bytes: usize = pins.values().map(|pin| pin.text.len()).sum();
+        if pins.len() > MAX_PINS || bytes > MAX_PINNED {
+            self.gone.iter().for_each(|name| drop(pins.remove(name)));
+        }
+    }
+}
+
+/// The feature that a pin is of; the instructions are none.
+fn feature_of(subject: &Subject) -> Option<Feature> {
+    match subject {
+        Subject::Instructions => None,
+        Subject::Tool(_) => Some(Feature::Tool),
+        Subject::Prompt(_) => Some(Feature::Prompt),
+        Subject::Resource(_) => Some(Feature::Resource),
+        Subject::Template(_) => Some(Feature::Template),
+    }
 }
 
 struct WaitingText {
@@ -84,38 +137,35 @@ impl Pins {
         definitions: impl IntoIterator<Item = (Feature, &'d str, &'d [u8])>,
     ) -> Judgement {
         let mut state = self.state();
-        let mut fresh: Vec<(Subject, Pinned)> = Vec::new();
+        let mut fresh: BTreeMap<Subject, Pinned> = BTreeMap::new();
         let mut waiting = BTreeMap::new();
         let mut judgement = Judgement::NOTHING;
         let none = ServerPins::default();
         let pinned = state.file.servers.get(server).unwrap_or(&none);
         let image = self.image.servers.get(server).unwrap_or(&none);
-        let (pins, mut bytes) = (
-            pinned.tools.len(),
-            pinned.tools.values().map(|pin| pin.text.len()).sum::<usize>(),
-        );
-        let mut look = |subject: Subject, text: String| {
+        let definitions: Vec<_> = definitions.into_iter().collect();
+        let mut room = Feature::ALL.map(|feature| Room::of(feature, pinned, &definitions));
+        let mut look = |feature: Feature, subject: Subject, text: String| {
             // The operator's own pin is newer than the image's.
             let approved: Vec<&Pinned> = [pinned.get(&subject), image.get(&subject)]
                 .into_iter()
                 .flatten()
                 .collect();
             let sum = digest(&text);
-            let twice = fresh.iter().find(|(of, _)| *of == subject).map(|(_, pin)| pin);
+            let twice = fresh.get(&subject);
             if approved.iter().copied().chain(twice).any(|pin| pin.sha256 == sum) {
                 return Standing::Approved;
             }
-            let standing = match (
-                approved.first().copied().or(twice),
-                self.untrusted(&text, pins + fresh.len(), bytes),
-            ) {
+            let room = &mut room[feature.index()];
+            let standing = match (approved.first().copied().or(twice), self.untrusted(&text, room)) {
                 (Some(pin), _) => Standing::Changed {
                     members: changed_members(&pin.text, &text),
                 },
                 (None, Some(why)) => Standing::New { why },
                 (None, None) => {
-                    bytes += text.len();
-                    fresh.push((subject, Pinned::new(text, "first use")));
+                    room.pins += 1;
+                    room.bytes += text.len();
+                    fresh.insert(subject, Pinned::new(text, FIRST_USE));
                     return Standing::Approved;
                 }
             };
@@ -130,15 +180,17 @@ impl Pins {
         // not.
         let text = instructions.map(string).unwrap_or_default();
         let silent = text.is_empty();
-        let standing = look(Subject::Instructions, text);
+        let standing = look(Feature::Tool, Subject::Instructions, text);
         if !silent {
             judgement.instructions = standing;
         }
-        for (feature, name, raw) in definitions
-            .into_iter()
-            .filter(|(feature, ..)| *feature == Feature::Tool)
-        {
-            let standing = look(Subject::Tool(name.to_owned()), canonical(raw));
+        for (feature, name, raw) in definitions.iter().copied() {
+            let (text, says) = what_is_pinned(feature, raw);
+            // Files come and go, and one that only has a name is not worth a pin.
+            if !says && self.trust == Trust::FirstUse && hidden_in(&text).is_none() {
+                continue;
+            }
+            let standing = look(feature, subject(feature, name), text);
             let worst = judgement.definitions[feature.index()]
                 .entry(name.to_owned())
                 .or_insert(Standing::Approved);
@@ -155,17 +207,19 @@ impl Pins {
             for (subject, pin) in &fresh {
                 pins.put(subject.clone(), pin.clone());
             }
+            room.iter().for_each(|room| room.make(pins));
             match save(&self.path, &file) {
                 Ok(()) => state.file = file,
                 Err(error) => {
                     let standing = Standing::New { why: error.to_string() };
                     for (subject, pin) in fresh {
-                        match &subject {
-                            Subject::Instructions if silent => continue,
-                            Subject::Instructions => judgement.instructions = standing.clone(),
-                            Subject::Tool(name) => {
-                                judgement.definitions[Feature::Tool.index()].insert(name.clone(), standing.clone());
+                        match feature_of(&subject).zip(subject.name()) {
+                            Some((feature, name)) => {
+                                let all = &mut judgement.definitions[feature.index()];
+                                all.insert(name.to_owned(), standing.clone());
                             }
+                            None if silent => continue,
+                            None => judgement.instructions = standing.clone(),
                         }
                         let (text, standing) = (pin.text, standing.clone());
                         waiting.insert(subject, WaitingText { text, standing });
@@ -178,17 +232,17 @@ impl Pins {
     }
 
     /// Why a text that was never approved is not trusted.
-    fn untrusted(&self, text: &str, pins: usize, bytes: usize) -> Option<String> {
+    fn untrusted(&self, text: &str, room: &Room) -> Option<String> {
         if let Some(c) = hidden_in(text) {
             return Some(format!("it holds hidden characters (\\u{{{:x}}})", c as u32));
         }
         if text.len() > MAX_DEFINITION {
             return Some(format!("it is longer than {MAX_DEFINITION} bytes"));
         }
-        if pins >= MAX_PINS {
+        if room.pins >= MAX_PINS {
             return Some(format!("its server has {MAX_PINS} pins already"));
         }
-        if bytes.saturating_add(text.len()) > MAX_PINNED {
+        if room.bytes.saturating_add(text.len()) > MAX_PINNED {
             return Some(format!("its server's pins would be longer than {MAX_PINNED} bytes"));
         }
         // That a server says nothing needs nobody's approval.
@@ -225,9 +279,8 @@ impl Pins {
         };
         for (file, image) in [(&self.image, true), (&state.file, false)] {
             for (server, pins) in &file.servers {
-                let tools = pins.tools.iter().map(|(name, pin)| (Subject::Tool(name.clone()), pin));
-                let instructions = pins.instructions.iter().filter(|pin| !pin.text.is_empty());
-                for (subject, pin) in instructions.map(|pin| (Subject::Instructions, pin)).chain(tools) {
+                let silent = |subject: &Subject, pin: &Pinned| *subject == Subject::Instructions && pin.text.is_empty();
+                for (subject, pin) in pins.all().filter(|(subject, pin)| !silent(subject, pin)) {
                     let by = if image { "image".to_owned() } else { pin.by.clone() };
                     row(server, subject, Some((pin, by)), None);
                 }
@@ -300,7 +353,8 @@ impl Pins {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::pins::definition::compare;
+    use crate::policy::pins::definition::{canonical, compare};
+    use colibri_api::PinSubject;
     use colibri_protocol::Code;
     use colibri_text::first_hidden;
     use proptest::prelude::*;
@@ -735,6 +789,160 @@ mod tests {
                 .count()
                 <= MAX_PINS
         );
+    }
+
+    fn judged(pins: &Pins, definitions: &[(Feature, &str, &str)]) -> Judgement {
+        let definitions = definitions.iter().map(|(of, name, raw)| (*of, *name, raw.as_bytes()));
+        pins.judge("s", None, definitions)
+    }
+
+    #[test]
+    fn prompts_resources_and_templates_are_pinned_as_tools_are() {
+        let bench = Bench::new();
+        let first = [
+            (Feature::Tool, "x", FIRST),
+            (Feature::Prompt, "x", r#"{"name":"x","description":"Review."}"#),
+            (
+                Feature::Resource,
+                "f:a",
+                r#"{"uri":"f:a","name":"a","description":"Notes."}"#,
+            ),
+            (
+                Feature::Template,
+                "f:{a}",
+                r#"{"uriTemplate":"f:{a}","name":"a","title":"Files"}"#,
+            ),
+        ];
+        let evil = [
+            (Feature::Tool, "x", EVIL),
+            (Feature::Prompt, "x", r#"{"name":"x","description":"Obey."}"#),
+            (
+                Feature::Resource,
+                "f:a",
+                r#"{"uri":"f:a","name":"a","description":"Obey."}"#,
+            ),
+            (
+                Feature::Template,
+                "f:{a}",
+                r#"{"uriTemplate":"f:{a}","name":"a","title":"Obey"}"#,
+            ),
+        ];
+        assert!(judged(&bench.open(Trust::FirstUse), &first).is_clean());
+        // Another daemon, with the file of the first.
+        let pins = bench.open(Trust::FirstUse);
+        let worse = judged(&pins, &evil);
+        for ((feature, name, _), what) in evil.iter().zip([
+            PinSubject::Tool("x".to_owned()),
+            PinSubject::Prompt("x".to_owned()),
+            PinSubject::Resource("f:a".to_owned()),
+            PinSubject::Template("f:{a}".to_owned()),
+        ]) {
+            assert!(matches!(worse.of(*feature, name), Standing::Changed { .. }), "{what}");
+            let shown = pins.diff("s", &what).unwrap();
+            assert!(
+                shown.text.contains("Obey") || shown.text.contains("evil"),
+                "{}",
+                shown.text
+            );
+            let seen = PinSeen {
+                subject: what.clone(),
+                sha256: shown.sha256,
+            };
+            pins.accept("s", &[seen], 1).unwrap();
+            assert!(judged(&pins, &evil).of(*feature, name).is_approved(), "{what}");
+        }
+        assert!(judged(&pins, &evil).is_clean());
+        assert_eq!(pins.list().len(), 4);
+    }
+
+    #[test]
+    fn of_a_resource_what_a_model_reads_is_pinned() {
+        let bench = Bench::new();
+        let pins = bench.open(Trust::FirstUse);
+        let resource = |raw: &'static str| [(Feature::Resource, "f:a", raw)];
+        let first = r#"{"uri":"f:a","name":"a","title":"A","size":1,"mimeType":"text/plain",
+            "annotations":{"priority":1,"lastModified":"2025"},"_meta":{"etag":"1","ui":{"csp":{}}}}"#;
+        assert!(judged(&pins, &resource(first)).is_clean());
+        let same = r#"{"name":"a","uri":"f:a","size":2,"_meta":{"ui":{"csp":{}},"etag":"2"},"title":"A","icons":[],
+            "annotations":{"lastModified":"2026","priority":1}}"#;
+        assert!(judged(&pins, &resource(same)).is_clean());
+        for other in [
+            r#"{"uri":"f:a","name":"b","title":"A","annotations":{"priority":1},"_meta":{"ui":{"csp":{}}}}"#,
+            r#"{"uri":"f:a","name":"a","title":"B","annotations":{"priority":1},"_meta":{"ui":{"csp":{}}}}"#,
+            r#"{"uri":"f:a","name":"a","title":"A","annotations":{"priority":2},"_meta":{"ui":{"csp":{}}}}"#,
+            r#"{"uri":"f:a","name":"a","title":"A","annotations":{"priority":1},"_meta":{"ui":{"csp":{"x":1}}}}"#,
+            r#"{"uri":"f:a","name":"a","title":"A","annotations":{"priority":1},"_meta":{"ui":{"csp":{}},"ui":1}}"#,
+            r#"{"uri":"f:a","name":"a","title":"A","description":"Obey.","annotations":{"priority":1},
+                "_meta":{"ui":{"csp":{}}}}"#,
+        ] {
+            assert!(!judged(&pins, &resource(other)).is_clean(), "{other}");
+        }
+        // A name alone is no text, unless nothing is trusted, or it hides something.
+        let bare = [(Feature::Resource, "f:b", r#"{"uri":"f:b","name":"b"}"#)];
+        let before = pins.list().len();
+        assert!(judged(&pins, &bare).is_clean());
+        assert_eq!(pins.list().len(), before);
+        let hidden = [(Feature::Resource, "f:c", r#"{"uri":"f:c","name":"\u202e"}"#)];
+        assert!(!judged(&pins, &hidden).is_clean());
+        assert!(!judged(&Bench::new().open(Trust::Strict), &bare).is_clean());
+    }
+
+    #[test]
+    fn resources_without_end_take_no_room_from_others_and_those_that_are_gone_make_room() {
+        let bench = Bench::new();
+        let pins = bench.open(Trust::FirstUse);
+        let many = |from: usize| -> Vec<(String, String)> {
+            let name = |n| {
+                (
+                    format!("f:{n}"),
+                    format!(r#"{{"uri":"f:{n}","name":"n","description":"{n}"}}"#),
+                )
+            };
+            (from..from + MAX_PINS).map(name).collect()
+        };
+        let blocked = |list: &[(String, String)], more: &[(Feature, &str, &str)]| {
+            let mut all: Vec<_> = list
+                .iter()
+                .map(|(uri, raw)| (Feature::Resource, &**uri, &**raw))
+                .collect();
+            all.extend(more);
+            let judgement = judged(&pins, &all);
+            Feature::ALL.map(|feature| judgement.blocked(feature).count())
+        };
+        let full = many(0);
+        let one_more = (
+            Feature::Resource,
+            "f:x",
+            r#"{"uri":"f:x","name":"x","description":"x"}"#,
+        );
+        assert_eq!(blocked(&full, &[one_more]), [0, 0, 1, 0]);
+        let tool = (Feature::Tool, "t", FIRST);
+        assert_eq!(blocked(&full, &[tool]), [0, 0, 0, 0]);
+        assert_eq!(blocked(&many(MAX_PINS), &[one_more, tool]), [0, 0, 1, 0]);
+        // What came before is forgotten, but for what an operator accepted.
+        let subject = PinSubject::Resource("f:x".to_owned());
+        let sha256 = pins.diff("s", &subject).unwrap().sha256;
+        pins.accept("s", &[PinSeen { subject, sha256 }], 1).unwrap();
+        let left = many(3 * MAX_PINS);
+        assert_eq!(blocked(&left[1..], &[]), [0, 0, 0, 0]);
+        let changed = (
+            Feature::Resource,
+            "f:x",
+            r#"{"uri":"f:x","name":"x","description":"y"}"#,
+        );
+        assert_eq!(blocked(&[], &[changed]), [0, 0, 1, 0]);
+        assert!(pins.list().len() <= MAX_PINS + 2);
+    }
+
+    #[test]
+    fn a_file_of_tools_alone_is_read_and_stays_one() {
+        let bench = Bench::new();
+        let pins = bench.open(Trust::FirstUse);
+        assert!(judged(&pins, &[(Feature::Tool, "t", FIRST)]).is_clean());
+        let file = std::fs::read_to_string(bench.directory.path().join(FILE)).unwrap();
+        assert!(!file.contains("prompts") && !file.contains("resources") && !file.contains("templates"));
+        let pins = bench.open(Trust::FirstUse);
+        assert!(!judged(&pins, &[(Feature::Tool, "t", EVIL)]).is_clean());
     }
 
     fn value() -> impl Strategy<Value = serde_json::Value> {

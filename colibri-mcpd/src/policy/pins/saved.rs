@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use colibri_api::PinSubject as Subject;
+use colibri_protocol::Feature;
 use colibri_text::visible;
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,13 @@ pub(super) struct ServerPins {
     pub(super) instructions: Option<Pinned>,
     #[serde(default)]
     pub(super) tools: BTreeMap<String, Pinned>,
+    // A file without these is one that an older daemon can read.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) prompts: BTreeMap<String, Pinned>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) resources: BTreeMap<String, Pinned>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) templates: BTreeMap<String, Pinned>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -58,16 +66,60 @@ impl ServerPins {
         match subject {
             Subject::Instructions => self.instructions.as_ref(),
             Subject::Tool(name) => self.tools.get(name),
+            Subject::Prompt(name) => self.prompts.get(name),
+            Subject::Resource(uri) => self.resources.get(uri),
+            Subject::Template(template) => self.templates.get(template),
         }
+    }
+
+    /// The pins of a feature, by the server's own names.
+    pub(super) fn of(&self, feature: Feature) -> &BTreeMap<String, Pinned> {
+        match feature {
+            Feature::Tool => &self.tools,
+            Feature::Prompt => &self.prompts,
+            Feature::Resource => &self.resources,
+            Feature::Template => &self.templates,
+        }
+    }
+
+    /// The same, to be changed.
+    pub(super) fn of_mut(&mut self, feature: Feature) -> &mut BTreeMap<String, Pinned> {
+        match feature {
+            Feature::Tool => &mut self.tools,
+            Feature::Prompt => &mut self.prompts,
+            Feature::Resource => &mut self.resources,
+            Feature::Template => &mut self.templates,
+        }
+    }
+
+    /// Every pin, and what of.
+    pub(super) fn all(&self) -> impl Iterator<Item = (Subject, &Pinned)> {
+        let instructions = self.instructions.iter().map(|pin| (Subject::Instructions, pin));
+        instructions.chain(Feature::ALL.into_iter().flat_map(|feature| {
+            let pins = self.of(feature).iter();
+            pins.map(move |(name, pin)| (subject(feature, name), pin))
+        }))
     }
 
     pub(super) fn put(&mut self, subject: Subject, pin: Pinned) {
         match subject {
             Subject::Instructions => self.instructions = Some(pin),
-            Subject::Tool(name) => {
-                self.tools.insert(name, pin);
-            }
+            Subject::Tool(name) => drop(self.tools.insert(name, pin)),
+            Subject::Prompt(name) => drop(self.prompts.insert(name, pin)),
+            Subject::Resource(uri) => drop(self.resources.insert(uri, pin)),
+            Subject::Template(template) => drop(self.templates.insert(template, pin)),
         }
+    }
+}
+
+/// What the pin of a definition is of.
+pub(super) fn subject(feature: Feature, name: &str) -> Subject {
+    let name = name.to_owned();
+    match feature {
+        Feature::Tool => Subject::Tool(name),
+        Feature::Prompt => Subject::Prompt(name),
+        Feature::Resource => Subject::Resource(name),
+        Feature::Template => Subject::Template(name),
     }
 }
 
@@ -84,7 +136,7 @@ pub(super) fn load(path: &Path) -> Result<Option<PinFile>, PinError> {
     }
     let file: PinFile = serde_json::from_slice(&bytes).map_err(|error| content(error.to_string()))?;
     for (server, pins) in &file.servers {
-        for pin in pins.tools.values().chain(&pins.instructions) {
+        for (_, pin) in pins.all() {
             if digest(&pin.text) != pin.sha256 {
                 return Err(content(format!(
                     "a pin of server {} is not the hash of its text",

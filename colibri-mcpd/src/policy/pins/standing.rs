@@ -46,6 +46,13 @@ impl Judgement {
         standing.unwrap_or(&Standing::Approved)
     }
 
+    /// Whether all that it offers is as approved.
+    pub fn is_clean(&self) -> bool {
+        Feature::ALL
+            .into_iter()
+            .all(|feature| self.blocked(feature).next().is_none())
+    }
+
     /// The names of those of a feature that are not as approved.
     pub fn blocked(&self, feature: Feature) -> impl Iterator<Item = &str> {
         let blocked = self.definitions[feature.index()]
@@ -56,9 +63,10 @@ impl Judgement {
 }
 
 /// The members of a definition whose names say nothing but what the specification says (2026-07-28, schema.ts, `Tool`).
-const MEMBERS: [&str; 9] = [
+const MEMBERS: [&str; 10] = [
     "_meta",
     "annotations",
+    "arguments",
     "description",
     "execution",
     "icons",

@@ -39,12 +39,8 @@ enum Action {
     Diff {
         /// The server
         server: String,
-        /// Only this tool, by the server's own name of it
-        #[arg(conflicts_with = "instructions")]
-        tool: Option<String>,
-        /// Only the instructions
-        #[arg(long)]
-        instructions: bool,
+        #[command(flatten)]
+        what: What,
     },
     /// Approves what a server says now
     ///
@@ -53,19 +49,49 @@ enum Action {
     Accept {
         /// The server
         server: String,
-        /// This tool, by the server's own name of it
-        #[arg(conflicts_with_all = ["instructions", "all"])]
-        tool: Option<String>,
-        /// The instructions
-        #[arg(long, conflicts_with = "all")]
-        instructions: bool,
+        #[command(flatten)]
+        what: What,
         /// All that waits of this server
-        #[arg(long)]
+        #[arg(long, conflicts_with = "What")]
         all: bool,
         /// The hash that `pin diff` showed, of one thing or of all
         #[arg(long, value_name = "HASH")]
         sha256: Option<String>,
     },
+}
+
+/// What of a server is meant.
+#[derive(Debug, clap::Args)]
+#[group(multiple = false)]
+struct What {
+    /// This tool alone, by the server's own name of it
+    tool: Option<String>,
+    /// This prompt alone, by the server's own name of it
+    #[arg(long, value_name = "NAME")]
+    prompt: Option<String>,
+    /// This resource alone, by the server's own URI of it
+    #[arg(long, value_name = "URI")]
+    resource: Option<String>,
+    /// This template of URIs alone, as the server wrote it
+    #[arg(long, value_name = "TEMPLATE")]
+    template: Option<String>,
+    /// The instructions alone
+    #[arg(long)]
+    instructions: bool,
+}
+
+impl What {
+    /// `None`: all of it.
+    fn subject(&self) -> Option<PinSubject> {
+        let named = [
+            self.tool.clone().map(PinSubject::Tool),
+            self.prompt.clone().map(PinSubject::Prompt),
+            self.resource.clone().map(PinSubject::Resource),
+            self.template.clone().map(PinSubject::Template),
+            self.instructions.then_some(PinSubject::Instructions),
+        ];
+        named.into_iter().flatten().next()
+    }
 }
 
 /// Runs the command.
@@ -80,38 +106,27 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, 
             }
             context.print(&raw, || show_list(&pins))?;
         }
-        Action::Diff {
-            server,
-            tool,
-            instructions,
-        } => {
-            let what = subject(tool.as_ref(), *instructions);
+        Action::Diff { server, what } => {
+            let what = what.subject();
             let (diffs, raw) = ask_diffs(&mut context.connect()?, server, what.as_ref())?;
             context.print(&raw, || show_diffs(server, what.as_ref(), &diffs))?;
         }
         Action::Accept {
             server,
-            tool,
-            instructions,
+            what,
             all,
             sha256,
         } => {
-            if tool.is_none() && !instructions && !all {
+            let what = what.subject();
+            if what.is_none() && !all {
                 return Err(Failure::Usage(
-                    "name what to accept: a tool, --instructions or --all".to_owned(),
+                    "name what to accept: a tool, --prompt, --resource, --template, --instructions or --all".to_owned(),
                 ));
             }
-            let what = subject(tool.as_ref(), *instructions);
             return accept(server, what.as_ref(), sha256.as_deref(), context);
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// What of a server is meant; `None`: all of it.
-fn subject(tool: Option<&String>, instructions: bool) -> Option<PinSubject> {
-    let instructions = instructions.then_some(PinSubject::Instructions);
-    tool.cloned().map(PinSubject::Tool).or(instructions)
 }
 
 fn accept(
@@ -215,11 +230,11 @@ fn seen(pin: &PinRow) -> PinSeen {
 fn hash_of_all(diffs: &PinDiffs) -> String {
     let mut hash = Sha256::new();
     for pin in &diffs.diffs {
-        hash.update(format!(
-            "{} {}\n",
-            pin.waiting.as_deref().unwrap_or_default(),
-            json!(pin.subject)["tool"]
-        ));
+        let subject = match &pin.subject {
+            PinSubject::Tool(_) | PinSubject::Instructions => json!(pin.subject)["tool"].take(),
+            other => json!(other),
+        };
+        hash.update(format!("{} {subject}\n", pin.waiting.as_deref().unwrap_or_default()));
     }
     hex(&hash.finalize())
 }
@@ -229,21 +244,32 @@ fn name(subject: &PinSubject) -> String {
     match subject {
         PinSubject::Instructions => "(instructions)".to_owned(),
         PinSubject::Tool(tool) => visible(tool).into_owned(),
+        PinSubject::Prompt(name) => format!("prompt {}", visible(name)),
+        PinSubject::Resource(uri) => format!("resource {}", visible(uri)),
+        PinSubject::Template(template) => format!("template {}", visible(template)),
     }
 }
 
 /// A word of a command line.
 fn quoted(word: &str) -> String {
-    let word = visible(word).into_owned();
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ':' | '+' | '@' | '=' | ',');
-    if !word.is_empty() && word.chars().all(plain) && !word.starts_with('-') {
-        return word;
-    }
-    let inner = word.replace('\'', "'\\''");
     if word.starts_with('-') {
-        return format!("-- '{inner}'");
+        return format!("-- '{}'", visible(word).replace('\'', "'\\''"));
     }
-    format!("'{inner}'")
+    escaped(word)
+}
+
+/// An option of a command line with its value.
+fn option(name: &str, value: &str) -> String {
+    format!("{name}={}", escaped(value))
+}
+
+fn escaped(word: &str) -> String {
+    let word = visible(word);
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ':' | '+' | '@' | '=' | ',');
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.into_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 fn show_list(pins: &PinList) -> String {
@@ -283,6 +309,7 @@ fn show_diffs(server: &str, what: Option<&PinSubject>, diffs: &PinDiffs) -> Stri
             Some(PinSubject::Tool(tool)) => {
                 format!("The tool {} of {server} does not wait to be accepted.", visible(tool))
             }
+            Some(other) => format!("The {} of {server} does not wait to be accepted.", name(other)),
         };
     }
     let mut blocks: Vec<String> = diffs.diffs.iter().map(show_diff).collect();
@@ -305,6 +332,9 @@ fn show_diffs(server: &str, what: Option<&PinSubject>, diffs: &PinDiffs) -> Stri
 fn show_diff(pin: &PinRow) -> String {
     let what = match &pin.subject {
         PinSubject::Tool(tool) => quoted(tool),
+        PinSubject::Prompt(name) => option("--prompt", name),
+        PinSubject::Resource(uri) => option("--resource", uri),
+        PinSubject::Template(template) => option("--template", template),
         PinSubject::Instructions => "--instructions".to_owned(),
     };
     let sha256 = pin.waiting.as_deref().unwrap_or_default();
