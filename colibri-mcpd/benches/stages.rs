@@ -317,6 +317,7 @@ fn enter(client: &Arc<Client>, target: &Arc<dyn Target>, frame: &Bytes) -> Optio
         number: 0,
         attempt: 1,
         resumes: None,
+        confirmed: false,
         validated: false,
         against: None,
     }))

@@ -176,3 +176,75 @@ fn a_modern_server_asks_no_more_than_its_client_declared() {
     assert_eq!(code_of(&answer), Some("SERVER_ANSWER_INVALID"), "{answer}");
     assert!(text_of(&answer["result"]).contains("elicitation/create"), "{answer}");
 }
+
+/// How often the fixture's `count` had its effect.
+fn effects(place: &Place) -> usize {
+    place
+        .record("fix")
+        .iter()
+        .filter(|(_, kind, _)| kind == "effect")
+        .count()
+}
+
+#[test]
+fn a_person_is_asked_through_a_modern_client_whether_a_call_may_be_made() {
+    let place = Place::new();
+    let confirm = json!({ "tools": { "confirm": ["count", "ask"] } });
+    let args = ["--speak", MODERN, "--tool", "ask"];
+    place.registry(&json!({ "fix": place.fixture("fix", &args, confirm) }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.modern();
+    let arguments = json!({ "what": "\u{202e}tnega" });
+    let answers = |action: &str| json!({ "confirm": { "action": action } });
+
+    let asked = call(&mut client, "fix__count", &arguments, &elicitation(), None);
+    assert!(is_input_required(&asked), "{asked}");
+    let message = &asked["result"]["inputRequests"]["confirm"]["params"]["message"];
+    let message = message.as_str().unwrap();
+    assert!(message.starts_with("[fix] ") && message.contains("count"), "{message}");
+    assert!(message.contains("\\u{202e}tnega"), "{message}");
+    let retry = Some((&asked, answers("decline")));
+    let answer = call(&mut client, "fix__count", &arguments, &elicitation(), retry);
+    assert_eq!(code_of(&answer), Some("APPROVAL_DENIED"), "{answer}");
+    assert_eq!(effects(&place), 0);
+    // That was its answer: it is not asked twice under one state.
+    let retry = Some((&asked, answers("accept")));
+    let answer = call(&mut client, "fix__count", &arguments, &elicitation(), retry);
+    assert_eq!(refused(&answer).0, -32602, "{answer}");
+
+    let asked = call(&mut client, "fix__count", &arguments, &elicitation(), None);
+    // A retry that says nothing is asked again.
+    let again = call(
+        &mut client,
+        "fix__count",
+        &arguments,
+        &elicitation(),
+        Some((&asked, json!({}))),
+    );
+    assert!(is_input_required(&again), "{again}");
+    assert_eq!(effects(&place), 0);
+    let retry = Some((&again, answers("accept")));
+    let answer = call(&mut client, "fix__count", &arguments, &elicitation(), retry);
+    assert_eq!(text_of(&answer["result"]), "counted", "{answer}");
+    let retry = Some((&again, answers("accept")));
+    let answer = call(&mut client, "fix__count", &arguments, &elicitation(), retry);
+    assert!(refused(&answer).1.contains("used already"), "{answer}");
+    assert_eq!(effects(&place), 1);
+    assert!(place.received("fix", "\"confirm\"").is_empty());
+
+    // Where the server asks too, one word is for one call.
+    let arguments = json!({ "times": 1 });
+    let asked = call(&mut client, "fix__ask", &arguments, &elicitation(), None);
+    let retry = Some((&asked, answers("accept")));
+    let asked = call(&mut client, "fix__ask", &arguments, &elicitation(), retry);
+    assert_eq!(
+        asked["result"]["inputRequests"]["k"]["method"], "elicitation/create",
+        "{asked}"
+    );
+    let retry = Some((&asked, accept("x")));
+    let answer = call(&mut client, "fix__ask", &arguments, &elicitation(), retry);
+    assert!(text_of(&answer["result"]).contains("accept"), "{answer}");
+    let retry = Some((&asked, accept("x")));
+    let answer = call(&mut client, "fix__ask", &arguments, &elicitation(), retry);
+    assert!(refused(&answer).1.contains("used already"), "{answer}");
+}

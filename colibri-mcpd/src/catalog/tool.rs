@@ -178,8 +178,8 @@ impl Target for HostTool {
 
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
         match &self.verdict {
-            Verdict::Confirm { rule } => hold(self.server.clone(), chain, call, rule.clone()),
-            Verdict::Allow | Verdict::Deny { .. } => self.server.call(call),
+            Verdict::Confirm { rule } if !call.confirmed => hold(self.server.clone(), chain, call, rule.clone()),
+            _ => self.server.call(call),
         }
     }
 }
@@ -213,6 +213,9 @@ fn is_task_only(definition: &[u8]) -> bool {
 fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Box<Call>, rule: String) {
     let described = call.target.describe();
     let arguments = server.redact(&summary(call.arguments()));
+    if chain.asks_by_answer(&call) {
+        return chain.ask_to_confirm(call, &rule, &arguments);
+    }
     let asked = chain.approvals.ask(
         call.client.caller.uid,
         described.server,
@@ -241,10 +244,13 @@ fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Box<Call>, rule: String) 
             decision = waiting.decision() => decision,
             () = held.over() => return,
         };
-        let Some(call) = held.take() else { return };
+        let Some(mut call) = held.take() else { return };
         match decision.failure(&server.id, &rule) {
             Some(failure) => chain.finish(vec![(call, Outcome::Failed(failure))]),
-            None if call.client.unsent(&call.id) => server.call(call),
+            None if call.client.unsent(&call.id) => {
+                call.confirmed = true;
+                server.call(call);
+            }
             None => chain.finish(vec![(call, Outcome::Cancelled)]),
         }
     });

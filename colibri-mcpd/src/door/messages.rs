@@ -258,6 +258,7 @@ impl Messages {
             number: 0,
             attempt: 1,
             resumes: None,
+            confirmed: false,
             validated: false,
             against: None,
         })

@@ -54,6 +54,8 @@ pub struct Call {
     pub attempt: u32,
     /// What it says as a retry of a call that asked for input.
     pub resumes: Option<Box<Resumed>>,
+    /// A person allowed it.
+    pub confirmed: bool,
     /// Whether its arguments were checked against a schema that they fit.
     pub validated: bool,
     /// What stands against it.
@@ -140,6 +142,12 @@ impl Call {
         std::str::from_utf8(bytes).unwrap_or_default()
     }
 
+    /// What a retry answers under a key.
+    pub fn response(&self, key: &str) -> Option<Json<'_>> {
+        let params = Json::part(&self.frame, self.parts.params.clone()?)?;
+        params.get("inputResponses")?.get(key)
+    }
+
     /// The arguments of a tool call as the client wrote them.
     pub fn arguments(&self) -> &[u8] {
         let span = match &self.parts.arguments {
@@ -168,7 +176,8 @@ pub struct Chain {
 
 /// A call that waits for its retry.
 pub trait Waits: Over {
-    /// Its retry is here. Whatever happens to it, it ends in [`Chain::finish`], once.
+    /// Its retry is here, and passed what every call has to pass. Whatever happens to it, it ends in [`Chain::finish`],
+    /// once.
     fn resume(self: Arc<Self>, chain: &Arc<Chain>, retry: Box<Call>);
 }
 

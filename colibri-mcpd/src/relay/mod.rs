@@ -8,6 +8,7 @@
 mod call;
 mod client;
 mod client_session;
+mod confirmed;
 mod counters;
 pub mod exit;
 mod held_call;
@@ -26,3 +27,4 @@ pub use counters::{CallMetrics, Counted};
 pub use held_call::HeldCall;
 pub use recorder::Recorder;
 pub use rules::Rules;
+pub use stages::refused;

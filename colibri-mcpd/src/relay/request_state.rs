@@ -41,12 +41,14 @@ pub enum Kind {
     Held,
     /// A ticket: the call may be made, if the person says so.
     Confirm,
+    /// A ticket, then what [`Kind::Server`] says: a person allowed the call, once.
+    Confirmed,
     /// Nothing: the call is made again.
     Again,
 }
 
 impl Kind {
-    const ALL: [Kind; 4] = [Kind::Server, Kind::Held, Kind::Confirm, Kind::Again];
+    const ALL: [Kind; 5] = [Kind::Server, Kind::Held, Kind::Confirm, Kind::Again, Kind::Confirmed];
 
     fn number(self) -> u8 {
         match self {
@@ -54,6 +56,7 @@ impl Kind {
             Kind::Held => 2,
             Kind::Confirm => 3,
             Kind::Again => 4,
+            Kind::Confirmed => 5,
         }
     }
 }
@@ -85,9 +88,25 @@ pub struct Resumed {
 impl Resumed {
     /// The ticket, where it says one.
     pub fn ticket(&self) -> Option<[u8; TICKET]> {
-        matches!(self.kind, Kind::Held | Kind::Confirm)
-            .then(|| self.inner.as_slice().try_into().ok())
-            .flatten()
+        match self.kind {
+            Kind::Held | Kind::Confirm | Kind::Confirmed => self.inner.first_chunk().copied(),
+            Kind::Server | Kind::Again => None,
+        }
+    }
+
+    /// What the server wants to be told again: JSON, or nothing.
+    pub fn state(&self) -> Option<&str> {
+        let state = match self.kind {
+            Kind::Server => &self.inner[..],
+            Kind::Confirmed => self.inner.get(TICKET..)?,
+            Kind::Held | Kind::Confirm | Kind::Again => return None,
+        };
+        str::from_utf8(state).ok().filter(|state| !state.is_empty())
+    }
+
+    /// Whether it is the server that asked, and gets the answers.
+    pub fn is_servers(&self) -> bool {
+        matches!(self.kind, Kind::Server | Kind::Confirmed)
     }
 }
 
@@ -452,7 +471,7 @@ mod tests {
         #[test]
         fn every_state_is_read_as_it_was_sealed_or_refused(
             uid: u32, server in "[a-z][a-z0-9-]{0,31}", digest: [u8; 32], record: u64,
-            inner in proptest::collection::vec(any::<u8>(), 0..300), kind in 0..4usize,
+            inner in proptest::collection::vec(any::<u8>(), 0..300), kind in 0..5usize,
             other_uid: u32, other_server in "[a-z][a-z0-9-]{0,31}", at in any::<proptest::sample::Index>(), byte: u8,
         ) {
             let states = RequestStates::of_this_process().unwrap();

@@ -8,11 +8,11 @@ use tokio::time::Instant;
 use super::call::{Call, Chain, Outcome, Target};
 use super::client::Client;
 use super::recorder::Recorder;
-use super::request_state::{self, Bound};
+use super::request_state::{self, Bound, Refused};
 use super::{exit, record, validate};
 use crate::peer::together;
 use crate::policy::Rights;
-use colibri_protocol::{Code, Failure};
+use colibri_protocol::{Answer, Code, Failure};
 use colibri_trail::TrailError;
 use colibri_wire::Json;
 
@@ -61,8 +61,15 @@ impl Chain {
         self.finish(refused);
     }
 
-    /// The third stage: the call goes to who answers it, which sees whether it was cancelled meanwhile.
+    /// The third stage: the call goes to who answers it, which sees whether it was cancelled meanwhile; a retry that
+    /// something waits for, there.
     fn dispatch(self: &Arc<Chain>, call: Box<Call>) {
+        if let Some(ticket) = call.resumes.as_ref().and_then(|resumed| resumed.ticket()) {
+            return match self.tickets.take(&ticket) {
+                Some(waits) => waits.resume(self, call),
+                None => self.finish(vec![(call, refused(Refused::Used))]),
+            };
+        }
         let target = call.target.clone();
         target.send(self, call);
     }
@@ -141,6 +148,14 @@ impl Chain {
             metrics.count(answer.code.as_deref(), now.duration_since(call.entered));
             exit::deliver(call, answer);
         }
+    }
+}
+
+/// The answer to a retry that is not taken.
+pub fn refused(why: Refused) -> Outcome {
+    Outcome::Own {
+        answer: Answer::Error(why.into()),
+        failed: true,
     }
 }
 

@@ -2,7 +2,6 @@
 //! Everything else stays byte for byte. `docs/rewrites.md` lists every rule; the rules themselves are
 //! [`colibri_protocol::shape`]'s.
 
-use crate::relay::request_state::Kind;
 use crate::relay::{Arguments, Call};
 use colibri_protocol::input::{RetryWith, retry_edits};
 use colibri_protocol::{self as protocol, Towards, Version};
@@ -43,12 +42,11 @@ pub(super) fn request(call: &Call, number: u64, version: Version, name: Option<&
         && let Some(params) = call.parts.params.clone()
         && let Some(object) = Json::part(&call.frame, params.clone())
     {
-        let is_servers = resumed.kind == Kind::Server && version.is_modern();
-        let state = str::from_utf8(&resumed.inner).ok().filter(|state| !state.is_empty());
+        let is_servers = resumed.is_servers() && version.is_modern();
         let responses = resumed.responses.as_deref();
         let responses = responses.or_else(|| Some(object.get("inputResponses")?.text()));
         let with = RetryWith {
-            state: state.filter(|_| is_servers),
+            state: resumed.state().filter(|_| is_servers),
             responses: responses.filter(|_| is_servers),
         };
         edits.append_at(params.start, retry_edits(object, with));

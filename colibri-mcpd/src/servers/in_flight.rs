@@ -11,7 +11,8 @@ use tokio::time::Instant;
 use super::forward;
 use super::instance::{Answered, End, Keeper, MAX_UNREAD, Pending, Session};
 use super::tap::Direction;
-use crate::relay::{Call, Cancel, Outcome, Relayed, request_state};
+use crate::relay::request_state::{self, Kind};
+use crate::relay::{Call, Cancel, Outcome, Relayed};
 use colibri_protocol::tasks::{self, Task};
 use colibri_protocol::{self as protocol, Code, Failure, Method, input, upstream};
 use colibri_wire::{Edits, Json};
@@ -299,11 +300,17 @@ impl Session {
             );
             return Err(self.failure(Code::ServerAnswerInvalid, message));
         }
-        let inner = required.state.map(|state| state.text()).unwrap_or_default();
+        let inner = required.state.map(|state| state.text()).unwrap_or_default().as_bytes();
         let until = SystemTime::now() + request_state::TTL;
-        let state = self
-            .chain
-            .seal(request_state::Kind::Server, call, inner.as_bytes(), until);
+        let state = if call.confirmed {
+            // What a person allowed is one call, and not one for each time that its retry is sent.
+            let ticket = self.chain.confirmed(call);
+            let ticket = ticket.map_err(|why| self.failure(Code::LimitUser, why.to_string()))?;
+            self.chain
+                .seal(Kind::Confirmed, call, &[&ticket, inner].concat(), until)
+        } else {
+            self.chain.seal(Kind::Server, call, inner, until)
+        };
         Ok(input::wrapped_state_edits(result, &state))
     }
 

@@ -10,6 +10,7 @@ use super::answer::{META_SERVER_INFO, server_info};
 use super::error::{Code, Failure, RpcError};
 use super::rewrites::{Change, rewrite};
 use super::version::Version;
+use colibri_text::{brief, visible_lines};
 use colibri_wire::json::{Kind, string};
 use colibri_wire::{Edits, Json};
 
@@ -258,6 +259,22 @@ pub fn input_required_result(version: Version, server: &str, questions: &[Questi
         server_info(version)
     )
     .into_bytes()
+}
+
+/// The `params` of an `elicitation/create` of ours: whether a tool of a server may be called. `arguments` is what the
+/// person gets to read of them.
+pub fn confirmation(server: &str, tool: &str, arguments: &str) -> String {
+    let message = format!(
+        "[{server}] Allow this call of {}?\n{}",
+        brief(tool, 200),
+        visible_lines(arguments)
+    );
+    format!(
+        "{{\"mode\":\"form\",\"message\":{},\"requestedSchema\":{{\"type\":\"object\",\"properties\":{{}}}},\
+         \"_meta\":{{\"{META_SERVER}\":{}}}}}",
+        string(&message),
+        string(server)
+    )
 }
 
 /// The edits to a server's `input_required` on its way to a modern client: `requestState` is ours. What is asked for
