@@ -24,7 +24,7 @@ use colibri_mcpd::servers::parse;
 use colibri_mcpd::servers::registry::{Loaded, Server as Entry};
 use colibri_mcpd::servers::secrets::Secrets;
 use colibri_mcpd::store::Store;
-use colibri_protocol::{self as protocol, Capability, Session, Version};
+use colibri_protocol::{self as protocol, Capability, Feature, Session, Version};
 use colibri_trail::{Head, Limits, Options, Trail, Witness};
 use colibri_wire::{Envelope, Id, Kind};
 use tokio::io::{AsyncWriteExt as _, DuplexStream};
@@ -193,7 +193,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
     host.discovered(host.discover(&host.unseen(), &caller, 1)).await;
     let target: Arc<dyn Target> = host
         .table()
-        .by_name("echo__echo")
+        .by_name(Feature::Tool, "echo__echo")
         .ok_or("the server was not seen")?
         .clone();
 

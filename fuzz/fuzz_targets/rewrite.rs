@@ -3,9 +3,10 @@
 //! Input: client's version, server's version, what to rewrite, options (a byte each), the JSON.
 #![no_main]
 
-use colibri_protocol::tools::{Exposure, definition_edits};
+use colibri_protocol::lists::{Exposure, definition_edits};
 use colibri_protocol::{
-    Capability, Method, Session, Towards, Version, classify, error_edits, params_edits, result_edits,
+    Capability, Feature, Method, Session, Shape, Towards, Version, classify, error_edits, params_edits, rename_edit,
+    result_edits,
 };
 use colibri_wire::{Edits, Json};
 use libfuzzer_sys::fuzz_target;
@@ -66,13 +67,17 @@ fuzz_target!(|data: &[u8]| {
             let towards = Towards {
                 client: request.version,
                 server,
-                name: (options & 1 != 0).then_some("a \"name\"\n"),
                 progress_token: request.meta.progress_token.map(|_| 7),
             };
-            let edited = apply(text, &params_edits(json, &towards));
+            let name = (options & 1 != 0).then_some("a \"name\"\n");
+            let mut edits = params_edits(json, &towards);
+            if let (Some(name), Some(at)) = (name, request.name) {
+                rename_edit(&mut edits, text.as_bytes(), at.span(), name);
+            }
+            let edited = apply(text, &edits);
             let after = Json::parse(&edited).expect("seen to be JSON");
             assert_eq!(only(json, "arguments"), only(after, "arguments"));
-            if let (Some(name), Some(_)) = (towards.name, only(json, "name")) {
+            if let (Some(name), Some(_)) = (name, only(json, "name").filter(|name| name.starts_with('"'))) {
                 assert!(after.get("name").is_some_and(|value| value.is_string(name)));
             }
             let token = after.get("_meta").and_then(|meta| meta.get("progressToken"));
@@ -91,7 +96,13 @@ fuzz_target!(|data: &[u8]| {
         }
         1 => {
             let method = methods[usize::from(options) % methods.len()];
-            let Ok(edits) = result_edits(Some(method), server, client, json) else {
+            let shape = Shape {
+                method: Some(method),
+                server,
+                client,
+                prefix: (options & 128 != 0).then_some("server"),
+            };
+            let Ok(edits) = result_edits(&shape, json) else {
                 return;
             };
             let edited = apply(text, &edits);
@@ -99,12 +110,18 @@ fuzz_target!(|data: &[u8]| {
             if client.is_modern() && !server.is_modern() {
                 assert!(after.get("resultType").is_some());
             }
-            if client == server && method == Method::ToolsCall {
+            if client == server && method == Method::ToolsCall && shape.prefix.is_none() {
                 assert_eq!(edited, text.as_bytes());
             }
         }
         2 => {
-            if let Ok(edits) = error_edits(server, client, json) {
+            let shape = Shape {
+                method: Some(Method::ToolsCall),
+                server,
+                client,
+                prefix: Some("server"),
+            };
+            if let Ok(edits) = error_edits(&shape, json) {
                 let edited = apply(text, &edits);
                 let after = Json::parse(&edited).expect("seen to be JSON");
                 assert_eq!(only(json, "data"), only(after, "data"));
@@ -131,7 +148,7 @@ fuzz_target!(|data: &[u8]| {
                 state: (options & 2 != 0).then_some("failed"),
             };
             let exposure = (options & 4 == 0).then_some(&exposure);
-            let edited = apply(text, &definition_edits(json, server, client, exposure));
+            let edited = apply(text, &definition_edits(Feature::Tool, json, (server, client), exposure));
             let after = Json::parse(&edited).expect("seen to be JSON");
             assert_eq!(only(json, "inputSchema"), only(after, "inputSchema"));
             assert_eq!(only(json, "description"), only(after, "description"));

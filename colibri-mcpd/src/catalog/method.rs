@@ -9,7 +9,7 @@ use super::names::Taken;
 use crate::policy::Gate;
 use crate::relay::{Call, CallMetrics, Chain, Described, Target};
 use crate::servers::Server;
-use colibri_protocol::Failure;
+use colibri_protocol::{Failure, Feature};
 
 /// A method that a server has beyond MCP's, because its entry says so.
 pub struct HostMethod {
@@ -23,6 +23,7 @@ impl Target for HostMethod {
     fn describe(&self) -> Described<'_> {
         Described {
             server: &self.server.id,
+            feature: Feature::Tool,
             operation: &self.method,
             gate: Gate::External,
         }
@@ -55,7 +56,7 @@ pub(super) fn offered(servers: &BTreeMap<String, Arc<Server>>) -> (BTreeMap<Stri
                 let first = &first.server.id;
                 collisions.push(Taken {
                     server: server.id.clone(),
-                    tool: None,
+                    what: None,
                     holder: Some(first.to_string()),
                     text: format!(
                         "method {method} of {}: {first} lists it too and has it; take it out of one of the two entries",

@@ -1,11 +1,12 @@
-//! What clients are offered: the servers of the registry, and the table of their tools and methods.
+//! What clients are offered: the servers of the registry, and the table of what they have.
 
+mod item;
 mod method;
 mod names;
+mod reading;
 mod sought;
 mod table;
 mod task;
-mod tool;
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -21,11 +22,11 @@ use tracing::{info, warn};
 pub use names::Taken;
 pub use sought::Wanted;
 pub use table::Table;
-pub use tool::HostTool;
 
 use crate::policy::{Caller, Pins, Shares};
 use crate::servers::secrets::Redactor;
 use crate::servers::{Context, Entry, Parts, Server, Transport, registry};
+use colibri_protocol::{Feature, Features};
 
 /// Warnings about names that are logged: servers can invent names without end.
 const MAX_WARNINGS: u64 = 500;
@@ -38,7 +39,8 @@ pub struct Host {
     leaving: Mutex<Vec<Weak<Server>>>,
     table: ArcSwap<Table>,
     rebuilding: Mutex<()>,
-    changed: watch::Sender<u64>,
+    /// How often what is offered of each feature has changed.
+    changed: watch::Sender<[u64; Feature::COUNT]>,
     seen: Notify,
     /// Warnings about names that were logged.
     warned: AtomicU64,
@@ -54,7 +56,7 @@ impl Host {
             leaving: Mutex::default(),
             table: ArcSwap::default(),
             rebuilding: Mutex::new(()),
-            changed: watch::Sender::new(0),
+            changed: watch::Sender::new([0; Feature::COUNT]),
             seen: Notify::new(),
             warned: AtomicU64::new(0),
         });
@@ -72,13 +74,13 @@ impl Host {
         self.servers.load_full()
     }
 
-    /// The tools, as they are offered now.
+    /// What they have, as it is offered now.
     pub fn table(&self) -> Arc<Table> {
         self.table.load_full()
     }
 
-    /// Tells when the tools that are offered have changed.
-    pub fn changes(&self) -> watch::Receiver<u64> {
+    /// Tells when what is offered of a feature has changed.
+    pub fn changes(&self) -> watch::Receiver<[u64; Feature::COUNT]> {
         self.changed.subscribe()
     }
 
@@ -167,13 +169,18 @@ impl Host {
                 _ => break,
             }
         }
-        let same = table.offered().map(Arc::as_ptr).eq(before.offered().map(Arc::as_ptr));
+        let others: Features = Feature::ALL
+            .into_iter()
+            .filter(|feature| !table.is_same(*feature, &before))
+            .collect();
         self.table.store(Arc::new(table));
         for server in seen {
             server.offer.set_in_table();
         }
-        if !same {
-            self.changed.send_modify(|generation| *generation += 1);
+        if !others.is_empty() {
+            self.changed.send_modify(|generations| {
+                others.iter().for_each(|feature| generations[feature.index()] += 1);
+            });
         }
     }
 

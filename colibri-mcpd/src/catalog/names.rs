@@ -1,14 +1,16 @@
-//! The names under which other servers' tools are shown, and the way back.
+//! The names under which other servers' tools and prompts are shown, and the URIs of their resources; the way back.
 //!
 //! Many clients prefix names themselves, allow 64 characters in all, and some drop every tool when one name is illegal.
-//! So a tool is shown as `server__tool`, in at most 46 characters of `[A-Za-z0-9_-]`; a longer or stranger one is cut and
+//! So a tool or a prompt is shown as `server__tool`, in at most 46 characters of `[A-Za-z0-9_-]`; a longer or stranger one is cut and
 //! gets a hash of the original. The way back is a look-up in the table built here, never a split of the name: what two
-//! parties split differently is how one server's tool passes for another's.
+//! parties split differently is how one server's tool passes for another's. URIs are shown as [`uri`] says.
 
 use colibri_text::{brief, hex};
 use sha2::{Digest as _, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use colibri_protocol::{Feature, uri};
 
 /// The most characters of an exposed name.
 pub(super) const MAX_LENGTH: usize = 46;
@@ -30,7 +32,7 @@ pub(super) struct Offer<'a> {
     pub names: &'a [String],
 }
 
-/// A server's tool (or prompt) by the server's own name for it.
+/// What a server offers, by the server's own name or URI for it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Target {
     /// The server's id.
@@ -45,13 +47,13 @@ fn begins_with(name: &str, prefix: &str) -> bool {
         .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
-/// A tool or a method that is not offered: its name would stand for two things, or seem to.
+/// What is not offered: its name would stand for two things, or seem to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
     /// Whose it is.
     pub server: Arc<str>,
-    /// The server's own name of the tool; `None` for a method, whose name the operator wrote.
-    pub tool: Option<String>,
+    /// What it is, and the server's own name or URI of it; `None` for a method, whose name the operator wrote.
+    pub what: Option<(Feature, String)>,
     /// Who has the name; `None` for Colibri itself.
     pub holder: Option<String>,
     /// A sentence for people.
@@ -59,17 +61,22 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// A tool that would have been shown under a name that has this holder.
-    fn tool(exposed: &str, blocked: Target, holder: Option<String>) -> Taken {
+    /// What would have been shown under a name or URI that has this holder.
+    fn of(feature: Feature, exposed: &str, blocked: Target, holder: Option<String>) -> Taken {
         let whose = match &holder {
             Some(server) => format!("server {server}"),
             None => "Colibri itself".to_owned(),
         };
+        let (noun, name) = match feature {
+            Feature::Tool => (String::new(), "name"),
+            Feature::Prompt => ("prompt ".to_owned(), "name"),
+            Feature::Resource | Feature::Template => (format!("{} ", feature.noun()), "URI"),
+        };
         let (exposed, server) = (brief(exposed, 100), &blocked.server);
         Taken {
-            text: format!("{exposed} of server {server} is not exposed: the name belongs to {whose}"),
+            text: format!("{noun}{exposed} of server {server} is not exposed: the {name} belongs to {whose}"),
             server: Arc::from(&*blocked.server),
-            tool: Some(blocked.name),
+            what: Some((feature, blocked.name)),
             holder,
         }
     }
@@ -84,30 +91,26 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Builds the table; `own` are the names that Colibri itself uses.
+    /// Builds the table of one feature; `own` are the names that Colibri itself uses.
     ///
     /// Where two want one name, the first in this order has it, whatever order they are given in: Colibri's own, servers
     /// with a prefix by id, servers without by id; within a server, names that stand as they are before names with a
     /// hash, and then the server's order. A server without a prefix gets no name that begins like Colibri's own or like
     /// another server's.
-    pub(super) fn build(own: &[&str], offers: &[Offer<'_>]) -> Self {
+    pub(super) fn build(feature: Feature, own: &[&str], offers: &[Offer<'_>]) -> Self {
         let mut table = Self::default();
         let mut order: Vec<&Offer<'_>> = offers.iter().collect();
         order.sort_by_key(|offer| (!offer.prefix, offer.server));
+        let prefixed_servers: BTreeSet<&str> = offers
+            .iter()
+            .filter(|offer| offer.prefix)
+            .map(|offer| offer.server)
+            .collect();
         for offer in order {
             let mut wanted: Vec<(&String, Form)> = offer
                 .names
                 .iter()
-                .map(|name| {
-                    (
-                        name,
-                        if offer.prefix {
-                            prefixed(offer.server, name)
-                        } else {
-                            Form::Plain(name.clone())
-                        },
-                    )
-                })
+                .map(|name| (name, Form::of(feature, offer, name)))
                 .collect();
             wanted.sort_by_key(|(_, form)| matches!(form, Form::Hashed(_)));
             for (name, Form::Plain(exposed) | Form::Hashed(exposed)) in wanted {
@@ -115,20 +118,17 @@ impl Names {
                     server: offer.server.to_owned(),
                     name: name.clone(),
                 };
-                let look_alike = offers.iter().find(|other| {
-                    other.prefix
-                        && begins_with(&exposed, other.server)
-                        && exposed[other.server.len()..].starts_with("__")
-                });
                 let holder = if own.contains(&exposed.as_str()) || begins_with(&exposed, OWN_PREFIX) {
                     Some(None)
-                } else if let Some(other) = look_alike.filter(|_| !offer.prefix) {
-                    Some(Some(other.server.to_owned()))
+                } else if !offer.prefix
+                    && let Some(other) = look_alike(feature, &exposed, &prefixed_servers)
+                {
+                    Some(Some(other.to_owned()))
                 } else {
                     table.targets.get(&exposed).map(|holder| Some(holder.server.clone()))
                 };
                 match holder {
-                    Some(holder) => table.collisions.push(Taken::tool(&exposed, target, holder)),
+                    Some(holder) => table.collisions.push(Taken::of(feature, &exposed, target, holder)),
                     None => {
                         table.exposed.insert(target.clone(), exposed.clone());
                         table.targets.insert(exposed, target);
@@ -162,7 +162,31 @@ enum Form {
     Hashed(String),
 }
 
-/// The exposed name of `name`, a tool of `server`, whose id is at most 32 characters of `[a-z0-9-]`: without an
+impl Form {
+    /// The exposed form of a server's own name, URI or template.
+    fn of(feature: Feature, offer: &Offer<'_>, name: &str) -> Form {
+        if !offer.prefix {
+            return Form::Plain(name.to_owned());
+        }
+        match feature {
+            Feature::Tool | Feature::Prompt => prefixed(offer.server, name),
+            Feature::Resource | Feature::Template => Form::Plain(uri::exposed(offer.server, name)),
+        }
+    }
+}
+
+/// Whose an exposed name or URI would seem to be, of the servers that stand before their names, whatever the case of
+/// its letters: who reads it may not mind the case.
+fn look_alike<'s>(feature: Feature, exposed: &str, servers: &BTreeSet<&'s str>) -> Option<&'s str> {
+    let lower = |text: &str| text.to_ascii_lowercase();
+    let id = match feature {
+        Feature::Tool | Feature::Prompt => lower(exposed.split_once("__")?.0),
+        Feature::Resource | Feature::Template => uri::original(&lower(exposed))?.0.to_owned(),
+    };
+    servers.get(&*id).copied()
+}
+
+/// The exposed name of `name`, a tool or a prompt of `server`, whose id is at most 32 characters of `[a-z0-9-]`: without an
 /// underscore, so that `__` after it always ends the id.
 fn prefixed(server: &str, name: &str) -> Form {
     let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
@@ -211,6 +235,7 @@ mod tests {
     fn ordinary_names_are_joined() {
         let tools = names(&["read_file", "a__b", "x"]);
         let table = Names::build(
+            Feature::Tool,
             &[],
             &[Offer {
                 server: "fs",
@@ -252,6 +277,7 @@ mod tests {
         for list in [[plain, "lire.fichier"], ["lire.fichier", plain]] {
             let tools = names(&list);
             let table = Names::build(
+                Feature::Tool,
                 &[],
                 &[Offer {
                     server: "s",
@@ -260,7 +286,10 @@ mod tests {
                 }],
             );
             assert_eq!(table.resolve("s__lire_fichier_60488aac"), Some(&target("s", plain)));
-            assert_eq!(table.collisions()[0].tool.as_deref(), Some("lire.fichier"));
+            assert_eq!(
+                table.collisions()[0].what,
+                Some((Feature::Tool, "lire.fichier".to_owned()))
+            );
             assert_eq!(table.exposed("s", "lire.fichier"), None);
         }
     }
@@ -284,7 +313,7 @@ mod tests {
             },
         ];
         for offers in [[offers[0], offers[1]], [offers[1], offers[0]]] {
-            let table = Names::build(&["colibri_status"], &offers);
+            let table = Names::build(Feature::Tool, &["colibri_status"], &offers);
             assert_eq!(table.resolve("search"), Some(&target("a", "search")));
             assert_eq!(table.resolve("read"), Some(&target("b", "read")));
             assert_eq!(table.resolve("colibri_status"), None);
@@ -307,6 +336,7 @@ mod tests {
             names(&["git__push", "Git__pull", "github__x", "Colibri_x"]),
         );
         let table = Names::build(
+            Feature::Tool,
             &[],
             &[
                 Offer {
@@ -337,6 +367,7 @@ mod tests {
     fn one_name_twice_is_a_collision_with_itself() {
         let twice = names(&["x", "x"]);
         let table = Names::build(
+            Feature::Tool,
             &[],
             &[Offer {
                 server: "s",
@@ -351,6 +382,7 @@ mod tests {
     fn hostile_names_are_escaped_in_reports() {
         let evil = names(&["colibri_\u{1b}[2J\n"]);
         let table = Names::build(
+            Feature::Tool,
             &[],
             &[Offer {
                 server: "s",
@@ -370,7 +402,7 @@ mod tests {
                 servers.into_iter().map(|(id, names)| (id, names.into_iter().collect())).collect();
             let offers: Vec<Offer<'_>> =
                 lists.iter().map(|(id, names)| Offer { server: id, prefix: true, names }).collect();
-            let table = Names::build(&[], &offers);
+            let table = Names::build(Feature::Tool, &[], &offers);
             for (exposed, target) in table.iter() {
                 prop_assert!(exposed.len() <= MAX_LENGTH);
                 prop_assert!(exposed.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-'));
@@ -390,7 +422,7 @@ mod tests {
             let build = |lists: &[(String, bool, Vec<String>)]| {
                 let offers: Vec<Offer<'_>> =
                     lists.iter().map(|(server, prefix, names)| Offer { server, prefix: *prefix, names }).collect();
-                let table = Names::build(&["a"], &offers);
+                let table = Names::build(Feature::Tool, &["a"], &offers);
                 (table.targets, table.collisions)
             };
             let forward = build(&lists);

@@ -1,107 +1,151 @@
-//! Calls of tools that are not known yet, because their server was never seen: it is started, and they wait for it.
+//! Who has what a client asks for. What is not known yet, because its server was never seen, is sought: the server is
+//! started, and the request waits for it.
 
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
 use super::Host;
-use super::tool::refuse_task;
+use super::item::refuse_task;
 use crate::builtin;
 use crate::policy::{Gate, Rights};
 use crate::relay::{COLIBRI, Call, CallMetrics, Chain, Described, Outcome, Target};
 use crate::servers::Server;
-use colibri_protocol::{Answer, Failure, RpcError};
+use colibri_protocol::{Answer, Failure, Feature, RpcError, Version};
 
-/// A tool that a client asks for.
+/// What a client asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
-    /// The one that clients see under this name.
-    Exposed(String),
-    /// The one that this server has under this name of its own.
+    /// The tool or prompt that clients see under this name.
+    Exposed(Feature, String),
+    /// The tool that this server has under this name of its own.
     Origin(String, String),
+    /// The resource, or the template, that clients see under this URI.
+    Uri(Feature, String),
+}
+
+/// Where something is that was looked for.
+pub(super) enum Look {
+    /// It is known.
+    Here(Arc<dyn Target>),
+    /// Servers may have it that were never seen.
+    Seek(Place),
+    /// Nobody has it, for this reason if there is one to tell.
+    Missing(Option<&'static str>),
+}
+
+/// Servers that were never seen.
+pub(super) enum Place {
+    /// This server has it under this name or URI, if any has.
+    At(Arc<Server>, String),
+    /// One of these, which show what they have under their own names.
+    Among(Vec<Arc<Server>>),
 }
 
 impl Wanted {
-    /// The answer to a call of what is not there. Of a server that policy hides from the caller nothing is said, as if
-    /// there were none: `known` says whether the caller may know the server that is named.
-    pub fn missing(&self, known: bool) -> Outcome {
+    /// What it is.
+    fn feature(&self) -> Feature {
         match self {
-            Wanted::Exposed(name) => Outcome::Own {
-                answer: Answer::Error(RpcError::unknown_tool(name)),
-                failed: true,
-            },
-            Wanted::Origin(server, name) => Outcome::Failed(builtin::no_such_tool(server, name, known)),
+            Wanted::Exposed(feature, _) | Wanted::Uri(feature, _) => *feature,
+            Wanted::Origin(..) => Feature::Tool,
+        }
+    }
+
+    /// The answer to who asks for what is not there. Of a server that policy hides from the caller nothing is said, as if
+    /// there were none: `known` says whether the caller may know the server that is named.
+    fn missing(&self, why: Option<&str>, known: bool, version: Version) -> Outcome {
+        let error = match self {
+            Wanted::Exposed(feature, name) => RpcError::unknown(feature.noun(), name),
+            Wanted::Uri(_, uri) => RpcError::unknown_resource(uri, why, version),
+            Wanted::Origin(server, name) => return Outcome::Failed(builtin::no_such_tool(server, name, known)),
+        };
+        Outcome::Own {
+            answer: Answer::Error(error),
+            failed: true,
         }
     }
 }
 
-/// A tool that servers may have that were never seen.
+/// What servers may have that were never seen.
 struct Sought {
     host: Arc<Host>,
     wanted: Wanted,
     place: Place,
 }
 
-enum Place {
-    /// This server has it under this name, if any has.
-    At(Arc<Server>, String),
-    /// One of these, which show their tools under their own names.
-    Among(Vec<Arc<Server>>),
-}
-
 impl Host {
-    /// The tool that is wanted, if it is known.
-    fn known(&self, wanted: &Wanted) -> Option<Arc<dyn Target>> {
-        match wanted {
-            Wanted::Exposed(name) => self.exposed(name),
-            Wanted::Origin(server, name) => Some(self.table().by_origin(server, name)?.clone()),
-        }
+    /// What clients see under a name, if it is known.
+    pub fn exposed(&self, feature: Feature, name: &str) -> Option<Arc<dyn Target>> {
+        Some(self.table().by_name(feature, name)?.clone())
     }
 
-    /// The tool that clients see under a name, if it is known.
-    pub fn exposed(&self, name: &str) -> Option<Arc<dyn Target>> {
-        Some(self.table().by_name(name)?.clone())
-    }
-
-    /// Who answers a call of this tool. Where it is not known, but a server that the caller may see may have it that was
-    /// never seen, that one is asked before the call is answered.
+    /// Who answers a request for this, of a client with these rights in this version. Where it is not known, but a server
+    /// that the caller may see may have it that was never seen, that one is asked before the request is answered.
     ///
     /// # Errors
-    /// The answer, if there is no such tool.
-    pub fn find(self: &Arc<Self>, wanted: Wanted, rights: &Rights) -> Result<Arc<dyn Target>, Outcome> {
-        if let Some(tool) = self.known(&wanted) {
-            return Ok(tool);
-        }
-        let servers = self.servers();
-        let visible = |server: &&Arc<Server>| rights.sees_any(&server.id);
-        let (named, name) = match &wanted {
-            // An id has no underscore, so the first two end it.
-            Wanted::Exposed(exposed) => match exposed.split_once("__") {
-                Some((id, name)) => (servers.get(id).filter(|server| server.entry.prefix), name),
-                None => (None, exposed.as_str()),
-            },
-            Wanted::Origin(id, name) => (servers.get(id), name.as_str()),
-        };
-        let place = match (named, &wanted) {
-            (Some(server), _) if visible(&server) && !server.offer.is_in_table() => {
-                Some(Place::At(server.clone(), name.to_owned()))
-            }
-            (None, Wanted::Exposed(_)) => {
-                let bare = servers
-                    .values()
-                    .filter(|server| !server.entry.prefix && !server.offer.is_in_table());
-                let bare: Vec<_> = bare.filter(visible).cloned().collect();
-                (!bare.is_empty()).then_some(Place::Among(bare))
-            }
-            _ => None,
-        };
-        match place {
-            Some(place) => Ok(Arc::new(Sought {
+    /// The answer, if there is no such thing.
+    pub fn find(
+        self: &Arc<Self>,
+        wanted: Wanted,
+        rights: &Rights,
+        version: Version,
+    ) -> Result<Arc<dyn Target>, Outcome> {
+        match self.look(&wanted, rights) {
+            Look::Here(target) => Ok(target),
+            Look::Seek(place) => Ok(Arc::new(Sought {
                 host: self.clone(),
                 wanted,
                 place,
             })),
-            None => Err(wanted.missing(named.as_ref().is_some_and(visible))),
+            Look::Missing(why) => {
+                let known = match &wanted {
+                    Wanted::Origin(id, _) => self.servers().contains_key(id) && rights.sees_any(id),
+                    Wanted::Exposed(..) | Wanted::Uri(..) => false,
+                };
+                Err(wanted.missing(why, known, version))
+            }
+        }
+    }
+
+    fn look(&self, wanted: &Wanted, rights: &Rights) -> Look {
+        let here = |target: Option<Arc<dyn Target>>| target.map(Look::Here);
+        match wanted {
+            Wanted::Exposed(feature, name) => {
+                here(self.exposed(*feature, name)).unwrap_or_else(|| self.look_among_unseen(name, rights))
+            }
+            Wanted::Origin(id, name) => {
+                let known = |table: Arc<super::Table>| {
+                    Some(table.by_origin(Feature::Tool, id, name)?.clone() as Arc<dyn Target>)
+                };
+                let servers = self.servers();
+                let unseen = |server: &&Arc<Server>| rights.sees_any(id) && !server.offer.is_in_table();
+                here(known(self.table())).unwrap_or_else(|| match servers.get(id).filter(unseen) {
+                    Some(server) => Look::Seek(Place::At(server.clone(), name.clone())),
+                    None => Look::Missing(None),
+                })
+            }
+            Wanted::Uri(feature, uri) => self.look_for_uri(*feature, uri, rights),
+        }
+    }
+
+    /// The servers that may have what clients would see under this name, and that were never seen.
+    fn look_among_unseen(&self, exposed: &str, rights: &Rights) -> Look {
+        let servers = self.servers();
+        let wanted = |server: &&Arc<Server>| rights.sees_any(&server.id) && !server.offer.is_in_table();
+        // An id has no underscore, so the first two end it.
+        let named = exposed
+            .split_once("__")
+            .and_then(|(id, name)| Some((servers.get(id)?, name)));
+        if let Some((server, name)) = named.filter(|(server, _)| server.entry.prefix) {
+            return match Some(server).filter(wanted) {
+                Some(server) => Look::Seek(Place::At(server.clone(), name.to_owned())),
+                None => Look::Missing(None),
+            };
+        }
+        let bare = servers.values().filter(|server| !server.entry.prefix).filter(wanted);
+        match bare.cloned().collect::<Vec<_>>() {
+            none if none.is_empty() => Look::Missing(None),
+            bare => Look::Seek(Place::Among(bare)),
         }
     }
 }
@@ -109,9 +153,18 @@ impl Host {
 impl Sought {
     /// Goes on with a call once its servers have been asked.
     fn go_on(&self, chain: &Arc<Chain>, call: Box<Call>) {
-        match self.host.known(&self.wanted) {
-            Some(target) => chain.redirect(call, target),
-            None => chain.finish(vec![(call, self.wanted.missing(true))]),
+        let rights = chain.rules.rights(&call.client);
+        let missing = |why| self.wanted.missing(why, true, call.version);
+        match self.host.look(&self.wanted, &rights) {
+            Look::Here(target) => chain.redirect(call, target),
+            Look::Seek(_) => {
+                let outcome = missing(Some("a server that may have it could not be asked"));
+                chain.finish(vec![(call, outcome)]);
+            }
+            Look::Missing(why) => {
+                let outcome = missing(why);
+                chain.finish(vec![(call, outcome)]);
+            }
         }
     }
 }
@@ -120,7 +173,9 @@ impl Target for Sought {
     fn describe(&self) -> Described<'_> {
         let (server, operation) = match (&self.place, &self.wanted) {
             (Place::At(server, name), _) => (&*server.id, name),
-            (Place::Among(_), Wanted::Exposed(name) | Wanted::Origin(_, name)) => (COLIBRI, name),
+            (Place::Among(_), Wanted::Exposed(_, name) | Wanted::Uri(_, name) | Wanted::Origin(_, name)) => {
+                (COLIBRI, name)
+            }
         };
         // A client's own words go to the records: no more of them than a tool's name can have.
         let end = operation
@@ -129,6 +184,7 @@ impl Target for Sought {
             .map_or(operation.len(), |(end, _)| end);
         Described {
             server,
+            feature: self.wanted.feature(),
             operation: &operation[..end],
             gate: Gate::External,
         }

@@ -1,22 +1,21 @@
-//! All external tools and methods, by the names that clients see and by origin.
+//! All that external servers offer, by the names and URIs that clients see and by origin.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use super::item::Item;
 use super::method::{self, HostMethod};
 use super::names::{Names, Offer, Taken};
-use super::tool::HostTool;
 use crate::builtin;
 use crate::policy::{LookAlike, look_alikes};
 use crate::servers::{Definition, Server};
 use colibri_protocol::{Feature, Version};
 
-/// All external tools, by exposed name and by origin.
+/// All that external servers offer.
 #[derive(Default)]
 pub struct Table {
-    /// By exposed name, with those that are not offered: their names are taken, and calls of them say why.
-    tools: BTreeMap<String, Arc<HostTool>>,
-    origins: HashMap<(Arc<str>, String), Arc<HostTool>>,
+    /// By [`Feature::index`].
+    lists: [List; Feature::COUNT],
     /// Methods beyond MCP's, by name.
     methods: BTreeMap<String, Arc<HostMethod>>,
     /// What is not offered because its name was taken, the first `MAX_TOLD`.
@@ -25,80 +24,99 @@ pub struct Table {
     pub look_alikes: Vec<LookAlike>,
 }
 
+#[derive(Default)]
+struct List {
+    /// By exposed name or URI, with those that are not offered: their names are taken, and who asks for them is told why.
+    exposed: BTreeMap<String, Arc<Item>>,
+    origins: HashMap<(Arc<str>, String), Arc<Item>>,
+}
+
 /// The most collisions, and the most look-alikes, that are told of: a server can invent them without end.
 const MAX_TOLD: usize = 50;
 
 impl Table {
-    /// The tools of these servers. Tools that have not changed since `before` keep what was made for them.
+    /// What these servers offer. What has not changed since `before` keeps what was made for it.
     pub fn build(servers: &BTreeMap<String, Arc<Server>>, before: &Table) -> Table {
         let definitions: Vec<_> = servers
             .values()
             .map(|server| (server, server.offer.definitions()))
             .collect();
-        let own_names: BTreeMap<String, Vec<String>> = definitions
-            .iter()
-            .map(|(server, (catalogue, _))| {
-                let names = catalogue.of(Feature::Tool).iter().map(|tool| tool.name.clone());
-                (server.id.to_string(), names.collect())
-            })
-            .collect();
-        let offers: Vec<Offer<'_>> = servers
-            .values()
-            .filter_map(|server| {
-                Some(Offer {
-                    server: &server.id,
-                    prefix: server.entry.prefix,
-                    names: own_names.get(&*server.id)?,
-                })
-            })
-            .collect();
-        let own: Vec<&str> = builtin::definitions()
+        let ours: Vec<&str> = builtin::definitions()
             .iter()
             .map(|definition| definition.name)
             .collect();
-        let names = Names::build(&own, &offers);
-        let (methods, mut collisions) = method::offered(servers);
-        collisions.extend_from_slice(names.collisions());
-        collisions.truncate(MAX_TOLD);
-        let mut look_alikes = look_alikes(&own_names);
-        look_alikes.truncate(MAX_TOLD);
+        let (methods, collisions) = method::offered(servers);
         let mut table = Table {
             methods,
             collisions,
-            look_alikes,
             ..Table::default()
         };
-        for (server, (catalogue, judgement)) in &definitions {
-            let version = catalogue.version.unwrap_or(Version::LATEST_LEGACY);
-            for Definition { name, raw } in catalogue.of(Feature::Tool) {
-                let Some(exposed) = names.exposed(&server.id, name) else {
-                    continue;
-                };
-                let standing = judgement.of(Feature::Tool, name);
-                let origin = (server.id.clone(), name.clone());
-                let kept = before
-                    .origins
-                    .get(&origin)
-                    .filter(|old| old.is_still(server, raw, (exposed, version), standing));
-                let tool = kept.cloned().unwrap_or_else(|| {
-                    let exposure = (exposed, version);
-                    Arc::new(HostTool::new(server, name, raw, exposure, standing.clone()))
-                });
-                table.tools.insert(exposed.to_owned(), tool.clone());
-                table.origins.insert(origin, tool);
+        for feature in Feature::ALL {
+            let own_names: BTreeMap<String, Vec<String>> = definitions
+                .iter()
+                .map(|(server, (catalogue, _))| {
+                    let names = catalogue.of(feature).iter().map(|definition| definition.name.clone());
+                    (server.id.to_string(), names.collect())
+                })
+                .collect();
+            let offers: Vec<Offer<'_>> = servers
+                .values()
+                .filter_map(|server| {
+                    Some(Offer {
+                        server: &server.id,
+                        prefix: server.entry.prefix,
+                        names: own_names.get(&*server.id)?,
+                    })
+                })
+                .collect();
+            let ours = if feature == Feature::Tool { &ours[..] } else { &[] };
+            let names = Names::build(feature, ours, &offers);
+            table.collisions.extend_from_slice(names.collisions());
+            if feature == Feature::Tool {
+                table.look_alikes = look_alikes(&own_names);
+            }
+            let (list, old) = (&mut table.lists[feature.index()], &before.lists[feature.index()]);
+            for (server, (catalogue, judgement)) in &definitions {
+                let version = catalogue.version.unwrap_or(Version::LATEST_LEGACY);
+                for Definition { name, raw } in catalogue.of(feature) {
+                    let Some(exposed) = names.exposed(&server.id, name) else {
+                        continue;
+                    };
+                    let standing = judgement.of(feature, name);
+                    let origin = (server.id.clone(), name.clone());
+                    let kept = old
+                        .origins
+                        .get(&origin)
+                        .filter(|old| old.is_still(server, raw, (exposed, version), standing));
+                    let item = kept.cloned().unwrap_or_else(|| {
+                        let exposure = (exposed, version);
+                        Arc::new(Item::new(server, (feature, name, raw), exposure, standing.clone()))
+                    });
+                    list.exposed.insert(exposed.to_owned(), item.clone());
+                    list.origins.insert(origin, item);
+                }
             }
         }
+        table.collisions.truncate(MAX_TOLD);
+        table.look_alikes.truncate(MAX_TOLD);
         table
     }
 
-    /// The tools that clients see, in the order of their exposed names.
-    pub fn offered(&self) -> impl Iterator<Item = &Arc<HostTool>> {
-        self.tools.values().filter(|tool| tool.standing.is_approved())
+    /// What clients see of a feature, in the order of their exposed names or URIs.
+    pub fn offered(&self, feature: Feature) -> impl Iterator<Item = &Arc<Item>> {
+        let list = self.lists[feature.index()].exposed.values();
+        list.filter(|item| item.standing.is_approved())
     }
 
-    /// The tool with this exposed name.
-    pub fn by_name(&self, exposed: &str) -> Option<&Arc<HostTool>> {
-        self.tools.get(exposed)
+    /// What has this exposed name or URI.
+    pub fn by_name(&self, feature: Feature, exposed: &str) -> Option<&Arc<Item>> {
+        self.lists[feature.index()].exposed.get(exposed)
+    }
+
+    /// What of a server has this name or URI of its own.
+    pub fn by_origin(&self, feature: Feature, server: &str, own: &str) -> Option<&Arc<Item>> {
+        let origin = (Arc::from(server), own.to_owned());
+        self.lists[feature.index()].origins.get(&origin)
     }
 
     /// The method beyond MCP's that a server has under this name.
@@ -106,8 +124,10 @@ impl Table {
         self.methods.get(name)
     }
 
-    /// The tool of a server with this name of its own.
-    pub fn by_origin(&self, server: &str, tool: &str) -> Option<&Arc<HostTool>> {
-        self.origins.get(&(Arc::from(server), tool.to_owned()))
+    /// Whether it offers the same of a feature.
+    pub fn is_same(&self, feature: Feature, other: &Table) -> bool {
+        self.offered(feature)
+            .map(Arc::as_ptr)
+            .eq(other.offered(feature).map(Arc::as_ptr))
     }
 }

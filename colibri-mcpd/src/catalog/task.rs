@@ -8,7 +8,7 @@ use super::Host;
 use crate::policy::Gate;
 use crate::relay::{Call, CallMetrics, Chain, Described, Outcome, Target};
 use crate::servers::{Server, Session};
-use colibri_protocol::{Code, Failure, RpcError};
+use colibri_protocol::{Code, Failure, Feature, RpcError};
 
 /// A task of a server's.
 struct HostTask {
@@ -52,6 +52,7 @@ impl Target for HostTask {
     fn describe(&self) -> Described<'_> {
         Described {
             server: &self.server.id,
+            feature: Feature::Tool,
             operation: &self.tool,
             gate: Gate::External,
         }
@@ -63,6 +64,10 @@ impl Target for HostTask {
 
     fn rename(&self) -> Option<&str> {
         Some(&self.own)
+    }
+
+    fn prefix(&self) -> Option<&str> {
+        self.server.prefix()
     }
 
     fn in_full(&self, bytes: &[u8]) -> Option<Box<RawValue>> {

@@ -13,6 +13,7 @@ use tracing::{debug, warn};
 use crate::peer::Budget;
 use crate::policy::Gate;
 use crate::relay::{Call, Chain, Client, HeldCall, Outcome};
+use colibri_protocol::Feature;
 use colibri_protocol::answer::{subscription_closed, tools_list_changed};
 use colibri_protocol::{Answer, Method};
 
@@ -91,7 +92,11 @@ pub struct Connections {
 impl Connections {
     /// None yet. Clients that do not read are told to go, and those that want to know are told of `changes` of the
     /// tools, for as long as this is there.
-    pub fn new(chain: Arc<Chain>, budget: Arc<Budget>, changes: watch::Receiver<u64>) -> Arc<Connections> {
+    pub fn new(
+        chain: Arc<Chain>,
+        budget: Arc<Budget>,
+        changes: watch::Receiver<[u64; Feature::COUNT]>,
+    ) -> Arc<Connections> {
         let connections = Arc::new(Connections {
             chain,
             budget,
@@ -219,10 +224,14 @@ impl Connections {
     }
 
     /// Tells clients when the tools have changed.
-    async fn tell_changes(connections: Weak<Connections>, mut changes: watch::Receiver<u64>) {
+    async fn tell_changes(connections: Weak<Connections>, mut changes: watch::Receiver<[u64; Feature::COUNT]>) {
+        let mut told = *changes.borrow_and_update();
         while changes.changed().await.is_ok() {
             sleep(DEBOUNCE).await;
-            changes.mark_unchanged();
+            let before = std::mem::replace(&mut told, *changes.borrow_and_update());
+            if told[Feature::Tool.index()] == before[Feature::Tool.index()] {
+                continue;
+            }
             let Some(connections) = connections.upgrade() else {
                 return;
             };

@@ -1,4 +1,4 @@
-//! The pages of `tools/list`: made once for all who ask for the same.
+//! The pages of lists: made once for all who ask for the same.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -11,8 +11,8 @@ use crate::peer::Budget;
 use crate::policy::Rights;
 use crate::relay::Page;
 use crate::servers::State;
-use colibri_protocol::tools::{Cursor, definition_edits, least_ttl, tools_page};
-use colibri_protocol::{Code, Failure, Version};
+use colibri_protocol::lists::{Cursor, definition_edits, least_ttl, page};
+use colibri_protocol::{Code, Failure, Feature, Version};
 use colibri_wire::Json;
 
 /// The most bytes of pages that are kept although nobody is being sent them.
@@ -22,13 +22,15 @@ const MAX_PAGES: usize = 32;
 
 /// Everything that a page is made of.
 pub(super) struct Asked {
+    /// What is listed.
+    pub feature: Feature,
     /// Who asks.
     pub uid: u32,
-    /// The external tools.
+    /// What external servers have.
     pub table: Arc<Table>,
     /// What the client may see.
     pub rights: Arc<Rights>,
-    /// Whether external tools are listed at all.
+    /// Whether that is listed at all.
     pub external: bool,
     /// The version that the client speaks.
     pub version: Version,
@@ -40,19 +42,22 @@ pub(super) struct Asked {
 
 impl Asked {
     fn make(&self) -> Vec<u8> {
-        let own = builtin::definitions().iter().map(|definition| {
-            let edits = Json::part(&definition.json, 0..definition.json.len())
-                .map(|json| definition_edits(json, Version::LATEST, self.version, None))
-                .unwrap_or_default();
-            (definition.name.to_owned(), Bytes::from(edits.apply(&definition.json)))
-        });
+        let own = builtin::definitions()
+            .iter()
+            .filter(|_| self.feature == Feature::Tool)
+            .map(|definition| {
+                let edits = Json::part(&definition.json, 0..definition.json.len())
+                    .map(|json| definition_edits(self.feature, json, (Version::LATEST, self.version), None))
+                    .unwrap_or_default();
+                (definition.name.to_owned(), Bytes::from(edits.apply(&definition.json)))
+            });
         let mut listed: Vec<(String, Bytes)> = own.collect();
         if self.external {
             let seen = self
                 .table
-                .offered()
-                .filter(|tool| self.rights.sees(&tool.server.id, &tool.tool));
-            listed.extend(seen.map(|tool| (tool.exposed.clone(), tool.definition(self.version, self.uid))));
+                .offered(self.feature)
+                .filter(|item| self.rights.sees(&item.server.id, self.feature, &item.own));
+            listed.extend(seen.map(|item| (item.exposed.clone(), item.definition(self.version, self.uid))));
         }
         listed.sort_by(|a, b| a.0.cmp(&b.0));
         let lives = self
@@ -60,12 +65,19 @@ impl Asked {
             .iter()
             .filter_map(|(_, version, ttl)| Some(((*version)?, *ttl)));
         let listed = listed.iter().map(|(name, raw)| (name.as_str(), &raw[..]));
-        tools_page(self.version, least_ttl(lives), self.cursor.as_ref(), listed)
+        page(
+            self.feature,
+            self.version,
+            least_ttl(lives),
+            self.cursor.as_ref(),
+            listed,
+        )
     }
 }
 
 /// A page that was made, and what of. It keeps neither tools nor rights alive that are no longer in force.
 struct Made {
+    feature: Feature,
     table: Weak<Table>,
     rights: Weak<Rights>,
     external: bool,
@@ -79,7 +91,7 @@ impl Made {
     fn is_for(&self, asked: &Asked) -> bool {
         self.table.as_ptr() == Arc::as_ptr(&asked.table)
             && self.rights.as_ptr() == Arc::as_ptr(&asked.rights)
-            && (self.external, self.version) == (asked.external, asked.version)
+            && (self.feature, self.external, self.version) == (asked.feature, asked.external, asked.version)
             && self.cursor == asked.cursor
             && self.standing == asked.standing
     }
@@ -120,6 +132,7 @@ impl Lists {
         let page = Arc::new(page);
         pages.retain(|made| made.table.strong_count() > 0 && made.rights.strong_count() > 0);
         pages.push_front(Made {
+            feature: asked.feature,
             table: Arc::downgrade(&asked.table),
             rights: Arc::downgrade(&asked.rights),
             external: asked.external,

@@ -19,7 +19,7 @@ use crate::relay::{Call, Chain, Client, Page};
 use crate::servers::{Server, Viewer};
 use crate::store::Store;
 use colibri_protocol::answer::join_instructions;
-use colibri_protocol::tools::Cursor;
+use colibri_protocol::lists::Cursor;
 use colibri_protocol::{Capability, Failure, Feature, Presented};
 use colibri_wire::Json;
 use connections::Connections;
@@ -163,24 +163,21 @@ impl Daemon {
             .discover(&unseen, &call.client.caller, call.client.session.number)
     }
 
-    /// The result of `tools/list` for a caller.
+    /// The list of a feature for a caller.
     ///
     /// # Errors
     /// Where the daemon has no room for it.
-    pub fn list(&self, call: &Call, cursor: Option<&Cursor>) -> Result<Arc<Page>, Failure> {
+    pub fn list(&self, call: &Call, feature: Feature, cursor: Option<&Cursor>) -> Result<Arc<Page>, Failure> {
         let external = self.chain.rules.gates.load().is_open(Gate::External);
         let servers = self.host.servers();
         let uid = call.client.caller.uid;
         let viewer = Viewer::User(uid);
         let standing = servers.values().filter(|_| external).map(|server| {
             let catalogue = server.offer.catalogue();
-            (
-                server.state(viewer).0,
-                catalogue.version,
-                catalogue.ttl_ms(Feature::Tool),
-            )
+            (server.state(viewer).0, catalogue.version, catalogue.ttl_ms(feature))
         });
         let asked = Asked {
+            feature,
             uid,
             table: self.host.table(),
             rights: self.chain.rules.rights(&call.client),

@@ -15,7 +15,7 @@ use crate::ops::watch::Watch;
 use crate::relay::request_state::{self, Bound, Resumed};
 use crate::relay::{Arguments, Batch, Call, Client, Limit, Parts, Target, Trace};
 use colibri_protocol::{
-    self as protocol, Answer, Askable, Code, Failure, Method, Notification, Request, RpcError, Version,
+    self as protocol, Answer, Askable, Code, Failure, Feature, Method, Notification, Request, RpcError, Version,
 };
 use colibri_wire::envelope::{INVALID_REQUEST, Refusal};
 use colibri_wire::{Envelope, Id, Json, Kind, Tape};
@@ -168,12 +168,10 @@ impl Messages {
             let target = target.unwrap_or_else(|error| Own::answer(&name, Answer::Error(error)));
             return Some(self.call((key, batch), (self.version(), None), parts, None, target));
         }
-        let used;
         let mut resumes = None;
         let (version, known, target) = match protocol::classify(self.client.session.agreed(), &OFFERED, &name, params) {
             Ok(request) => {
                 trace = request.meta.object.and_then(read_trace);
-                used = request.name;
                 parts.task = request.task.is_some();
                 parts.progress_token = request.meta.progress_token.map(|token| token.span());
                 let target = self
@@ -186,14 +184,14 @@ impl Messages {
                 (request.version, request.method, target)
             }
             Err(error) => {
-                used = params.and_then(|params| params.get("name"));
+                let (known, used) = (Method::parse(&name), params.and_then(|params| params.get("name")));
+                parts.name = used
+                    .filter(|_| known == Some(Method::ToolsCall))
+                    .map(|name| name.span());
                 let target = Own::answer(&name, Answer::Error(error));
-                (self.version(), Method::parse(&name), target)
+                (self.version(), known, target)
             }
         };
-        if known == Some(Method::ToolsCall) {
-            parts.name = used.map(|name| name.span());
-        }
         let mut call = self.call((key, batch), (version, known), parts, trace, target);
         if let Some(resumed) = resumes {
             // Its record says which one it continues.
@@ -280,6 +278,10 @@ impl Messages {
             }
             return Ok(target);
         };
+        if let Some(feature) = Feature::listed_by(method) {
+            let cursor = protocol::lists::Cursor::read(params)?;
+            return Ok(Own::list(self.daemon.clone(), feature, cursor));
+        }
         match method {
             Method::Initialize => {
                 let asked = protocol::read_initialize(params)?;
@@ -298,25 +300,12 @@ impl Messages {
                 method.as_str(),
                 Answer::Result(protocol::empty_result(version)),
             )),
-            Method::ToolsList => {
-                let cursor = protocol::tools::Cursor::read(params)?;
-                Ok(Own::list(self.daemon.clone(), cursor))
-            }
             Method::SubscriptionsListen => {
                 let listen = protocol::read_listen(params)?;
                 Ok(Own::listen(self.daemon.clone(), id.clone(), listen))
             }
-            Method::ToolsCall => {
-                let params = params.ok_or_else(|| RpcError::invalid_params("tools/call needs params with a name"))?;
-                let name = request.name.and_then(|name| name.as_str());
-                let name = name.ok_or_else(|| RpcError::invalid_params("params.name must be a string"))?;
-                if let Some(arguments) = request.arguments {
-                    if !arguments.is_object() {
-                        return Err(RpcError::invalid_params("params.arguments must be an object"));
-                    }
-                    parts.arguments = Arguments::At(arguments.span());
-                }
-                route::tool(&self.daemon, &name, params, parts, &self.client)
+            Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead | Method::Complete => {
+                route::asked(&self.daemon, method, request, params, parts, &self.client)
             }
             Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
                 let id = params.and_then(|params| params.get("taskId"));
@@ -343,4 +332,9 @@ fn read_trace(meta: Json<'_>) -> Option<Box<Trace>> {
 }
 
 /// What the daemon offers as a server.
-const OFFERED: [protocol::Capability; 1] = [protocol::Capability::Tools];
+const OFFERED: [protocol::Capability; 4] = [
+    protocol::Capability::Tools,
+    protocol::Capability::Prompts,
+    protocol::Capability::Resources,
+    protocol::Capability::Completions,
+];

@@ -9,9 +9,9 @@ use crate::builtin;
 use crate::daemon::Daemon;
 use crate::policy::Gate;
 use crate::relay::{COLIBRI, Call, Chain, Described, HeldCall, Outcome, Target};
+use colibri_protocol::lists::Cursor;
 use colibri_protocol::request::Listen;
-use colibri_protocol::tools::Cursor;
-use colibri_protocol::{Answer, Failure, Method, Version, answer, result_edits};
+use colibri_protocol::{Answer, Failure, Feature, Method, Shape, Version, answer, result_edits};
 use colibri_wire::{Id, Json};
 
 /// A request that the daemon answers itself.
@@ -23,7 +23,7 @@ pub(crate) struct Own {
 
 enum Work {
     Over(Mutex<Option<Outcome>>),
-    List(Arc<Daemon>, Option<Cursor>),
+    List(Arc<Daemon>, Feature, Option<Cursor>),
     Listen(Arc<Daemon>, Id, Listen),
     Tool(Arc<Daemon>, builtin::Tool),
     Operator(Arc<Daemon>, OperatorRequest),
@@ -52,9 +52,10 @@ impl Own {
         Own::target(operation, gate, Work::Over(Mutex::new(Some(outcome))))
     }
 
-    /// `tools/list`.
-    pub(crate) fn list(daemon: Arc<Daemon>, cursor: Option<Cursor>) -> Arc<dyn Target> {
-        Own::target("tools/list", Gate::None, Work::List(daemon, cursor))
+    /// `tools/list` and its like.
+    pub(crate) fn list(daemon: Arc<Daemon>, feature: Feature, cursor: Option<Cursor>) -> Arc<dyn Target> {
+        let method = feature.list_method().as_str();
+        Own::target(method, Gate::None, Work::List(daemon, feature, cursor))
     }
 
     /// `subscriptions/listen`.
@@ -82,6 +83,7 @@ impl Target for Own {
     fn describe(&self) -> Described<'_> {
         Described {
             server: COLIBRI,
+            feature: Feature::Tool,
             operation: &self.operation,
             gate: self.gate,
         }
@@ -108,15 +110,15 @@ impl Target for Own {
                 let outcome = fit(outcome.unwrap_or(Outcome::Cancelled), &call);
                 chain.finish(vec![(call, outcome)]);
             }
-            Work::List(daemon, cursor) => {
-                let awaited = daemon.discover(&call);
+            Work::List(daemon, feature, cursor) => {
+                let (feature, awaited) = (*feature, daemon.discover(&call));
                 if awaited.is_empty() {
-                    return answer_list(daemon, chain, call, cursor.as_ref());
+                    return answer_list(daemon, chain, call, (feature, cursor.as_ref()));
                 }
                 let (cursor, daemon, chain) = (cursor.clone(), daemon.clone(), chain.clone());
                 tokio::spawn(async move {
                     daemon.host.discovered(awaited).await;
-                    answer_list(&daemon, &chain, call, cursor.as_ref());
+                    answer_list(&daemon, &chain, call, (feature, cursor.as_ref()));
                 });
             }
             Work::Listen(daemon, id, listen) => {
@@ -189,7 +191,13 @@ fn fit(outcome: Outcome, call: &Call) -> Outcome {
     let Some(json) = Json::part(result, 0..result.len()) else {
         return outcome;
     };
-    let answer = match result_edits(call.method, Version::LATEST_LEGACY, call.version, json) {
+    let shape = Shape {
+        method: call.method,
+        server: Version::LATEST_LEGACY,
+        client: call.version,
+        prefix: None,
+    };
+    let answer = match result_edits(&shape, json) {
         Ok(edits) => Answer::Result(edits.apply(result)),
         Err(failure) => failure.answer(call.method, call.version),
     };
@@ -199,8 +207,13 @@ fn fit(outcome: Outcome, call: &Call) -> Outcome {
     }
 }
 
-fn answer_list(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, cursor: Option<&Cursor>) {
-    let outcome = match daemon.list(&call, cursor) {
+fn answer_list(
+    daemon: &Arc<Daemon>,
+    chain: &Arc<Chain>,
+    call: Box<Call>,
+    (feature, cursor): (Feature, Option<&Cursor>),
+) {
+    let outcome = match daemon.list(&call, feature, cursor) {
         Ok(page) => Outcome::Page(page),
         Err(failure) => Outcome::Failed(failure),
     };

@@ -1,5 +1,6 @@
 //! Who answers a call: Colibri itself, or a server.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::own::Own;
@@ -8,32 +9,55 @@ use crate::catalog::Wanted;
 use crate::daemon::Daemon;
 use crate::policy::Gate;
 use crate::relay::{Arguments, Client, Parts, Target};
-use colibri_protocol::RpcError;
+use colibri_protocol::{Feature, Method, Request, RpcError, Version};
 use colibri_wire::Json;
 
-/// Who answers a tool call.
-pub(crate) fn tool(
+/// Who answers a request that is about one tool, prompt or resource.
+///
+/// # Errors
+/// The request does not say which, or not as MCP has it.
+pub(crate) fn asked(
     daemon: &Arc<Daemon>,
-    name: &str,
-    params: Json<'_>,
+    method: Method,
+    request: &Request<'_>,
+    params: Option<Json<'_>>,
     parts: &mut Parts,
     client: &Client,
 ) -> Result<Arc<dyn Target>, RpcError> {
-    if let Some(definition) = builtin::definition(name) {
-        return match definition.route {
-            Route::Here(tool) => Ok(Own::tool(daemon.clone(), definition, tool)),
-            Route::Relay => external_call(daemon, definition, params, parts, client),
-        };
+    let params = params.ok_or_else(|| RpcError::invalid_params(format!("{} needs params", method.as_str())))?;
+    let (wanted, version) = (Asking { daemon, client }, request.version);
+    match method {
+        Method::ResourcesRead => {
+            let uri = text(params.get("uri"), "params.uri", parts)?;
+            Ok(wanted.find(method, Wanted::Uri(Feature::Resource, uri.into_owned()), version))
+        }
+        Method::Complete => {
+            parts.arguments = Arguments::At(params.span());
+            wanted.completion(params, parts, version)
+        }
+        _ => {
+            parts.name = request.name.map(|name| name.span());
+            let name = text(request.name, "params.name", parts)?;
+            if let Some(arguments) = request.arguments {
+                if !arguments.is_object() {
+                    return Err(RpcError::invalid_params("params.arguments must be an object"));
+                }
+                parts.arguments = Arguments::At(arguments.span());
+            }
+            if method == Method::ToolsCall {
+                wanted.tool(&name, params, parts, version)
+            } else {
+                Ok(wanted.named(method, Feature::Prompt, &name, version))
+            }
+        }
     }
-    let known = daemon.host.exposed(name);
-    Ok(known.unwrap_or_else(|| external_tool(daemon, name, Wanted::Exposed(name.to_owned()), client)))
 }
 
-/// Who answers a call of an external tool, by whatever name.
-fn external_tool(daemon: &Daemon, operation: &str, wanted: Wanted, client: &Client) -> Arc<dyn Target> {
-    let rights = daemon.chain.rules.rights(client);
-    let found = daemon.host.find(wanted, &rights);
-    found.unwrap_or_else(|outcome| Own::over(operation, Gate::None, outcome))
+/// The name or URI of what is asked for, whose place is noted.
+fn text<'a>(value: Option<Json<'a>>, place: &str, parts: &mut Parts) -> Result<Cow<'a, str>, RpcError> {
+    parts.name = value.map(|value| value.span());
+    let text = value.and_then(|value| value.as_str());
+    text.ok_or_else(|| RpcError::invalid_params(format!("{place} must be a string")))
 }
 
 /// Who answers a method that MCP does not know: the server whose entry lists it.
@@ -43,30 +67,105 @@ pub(crate) fn method(daemon: &Daemon, name: &str) -> Option<Arc<dyn Target>> {
     Some(method.clone())
 }
 
-/// The target of `colibri_external_mcp_call_tool`.
-fn external_call(
-    daemon: &Arc<Daemon>,
-    definition: &builtin::Definition,
-    params: Json<'_>,
-    parts: &mut Parts,
-    client: &Client,
-) -> Result<Arc<dyn Target>, RpcError> {
-    let arguments = params.get("arguments");
-    let parsed = builtin::parse_external_call(arguments.map(|arguments| arguments.text().as_bytes()));
-    let (call, outer) = match (parsed, arguments) {
-        (Ok(call), Some(outer)) => (call, outer),
-        (Err(error), _) => return Ok(Own::done(definition, error.outcome())),
-        (Ok(_), None) => return Err(RpcError::invalid_params("params.arguments must be an object")),
-    };
-    let wanted = Wanted::Origin(call.server, call.tool);
-    let target = external_tool(daemon, definition.name, wanted, client);
-    let inner = call.arguments.map(|inner| {
-        let at = outer.span().start + (inner.as_ptr() as usize - outer.text().as_ptr() as usize);
-        at..at + inner.len()
-    });
-    parts.arguments = Arguments::Within {
-        outer: outer.span(),
-        inner,
-    };
-    Ok(target)
+/// A client that asks for something.
+struct Asking<'a> {
+    daemon: &'a Arc<Daemon>,
+    client: &'a Client,
+}
+
+impl Asking<'_> {
+    /// Who answers for a tool.
+    fn tool(
+        &self,
+        name: &str,
+        params: Json<'_>,
+        parts: &mut Parts,
+        version: Version,
+    ) -> Result<Arc<dyn Target>, RpcError> {
+        match builtin::definition(name) {
+            Some(definition) => match definition.route {
+                Route::Here(tool) => Ok(Own::tool(self.daemon.clone(), definition, tool)),
+                Route::Relay => self.external_call(definition, params, parts, version),
+            },
+            None => Ok(self.named(Method::ToolsCall, Feature::Tool, name, version)),
+        }
+    }
+
+    /// Who answers for a tool or a prompt that clients see under this name.
+    fn named(&self, method: Method, feature: Feature, name: &str, version: Version) -> Arc<dyn Target> {
+        let known = self.daemon.host.exposed(feature, name);
+        known.unwrap_or_else(|| {
+            let operation = if method == Method::ToolsCall {
+                name
+            } else {
+                method.as_str()
+            };
+            self.find_as(operation, Wanted::Exposed(feature, name.to_owned()), version)
+        })
+    }
+
+    fn find(&self, method: Method, wanted: Wanted, version: Version) -> Arc<dyn Target> {
+        self.find_as(method.as_str(), wanted, version)
+    }
+
+    fn find_as(&self, operation: &str, wanted: Wanted, version: Version) -> Arc<dyn Target> {
+        let rights = self.daemon.chain.rules.rights(self.client);
+        let found = self.daemon.host.find(wanted, &rights, version);
+        found.unwrap_or_else(|outcome| Own::over(operation, Gate::None, outcome))
+    }
+
+    /// Who completes an argument of a prompt, or of a template of resources: the server whose it is.
+    fn completion(&self, params: Json<'_>, parts: &mut Parts, version: Version) -> Result<Arc<dyn Target>, RpcError> {
+        let of = params.get("ref").filter(Json::is_object);
+        let of = of.ok_or_else(|| RpcError::invalid_params("params.ref must be an object"))?;
+        if let Some(key) = of.ambiguous(&["type", "name", "uri"]) {
+            let message = format!("refused: two members of params.ref can be read as \"{key}\"");
+            return Err(RpcError::invalid_params(message));
+        }
+        let kind = of.get("type");
+        let is = |wanted| kind.is_some_and(|kind| kind.is_string(wanted));
+        if is("ref/prompt") {
+            let name = text(of.get("name"), "params.ref.name", parts)?;
+            Ok(self.named(Method::Complete, Feature::Prompt, &name, version))
+        } else if is("ref/resource") {
+            let uri = text(of.get("uri"), "params.ref.uri", parts)?;
+            Ok(self.find(
+                Method::Complete,
+                Wanted::Uri(Feature::Template, uri.into_owned()),
+                version,
+            ))
+        } else {
+            Err(RpcError::invalid_params(
+                "params.ref.type must be \"ref/prompt\" or \"ref/resource\"",
+            ))
+        }
+    }
+
+    /// The target of `colibri_external_mcp_call_tool`.
+    fn external_call(
+        &self,
+        definition: &builtin::Definition,
+        params: Json<'_>,
+        parts: &mut Parts,
+        version: Version,
+    ) -> Result<Arc<dyn Target>, RpcError> {
+        let arguments = params.get("arguments");
+        let parsed = builtin::parse_external_call(arguments.map(|arguments| arguments.text().as_bytes()));
+        let (call, outer) = match (parsed, arguments) {
+            (Ok(call), Some(outer)) => (call, outer),
+            (Err(error), _) => return Ok(Own::done(definition, error.outcome())),
+            (Ok(_), None) => return Err(RpcError::invalid_params("params.arguments must be an object")),
+        };
+        let wanted = Wanted::Origin(call.server, call.tool);
+        let target = self.find_as(definition.name, wanted, version);
+        let inner = call.arguments.map(|inner| {
+            let at = outer.span().start + (inner.as_ptr() as usize - outer.text().as_ptr() as usize);
+            at..at + inner.len()
+        });
+        parts.arguments = Arguments::Within {
+            outer: outer.span(),
+            inner,
+        };
+        Ok(target)
+    }
 }

@@ -81,8 +81,8 @@ impl CallerFacts {
         let sees = |id: &str| self.rights.sees_any(id);
         let tools = self
             .table
-            .offered()
-            .filter(|tool| self.rights.sees(&tool.server.id, &tool.tool));
+            .offered(Feature::Tool)
+            .filter(|tool| self.rights.sees(&tool.server.id, Feature::Tool, &tool.own));
         let unseen = host.unseen();
         Offered {
             servers: host.servers().keys().filter(|id| sees(id)).cloned().collect(),
@@ -90,7 +90,7 @@ impl CallerFacts {
                 .map(|tool| ExternalTool {
                     name: tool.exposed.clone(),
                     server: tool.server.id.to_string(),
-                    tool: tool.tool.clone(),
+                    tool: tool.own.clone(),
                     definition: tool.raw.clone(),
                 })
                 .collect(),
@@ -141,12 +141,11 @@ impl CallerFacts {
         let servers = self.daemon.host.servers();
         // As with look-alikes: no more than the caller may see of what is offered, and nothing of what pins block.
         let seen = |taken: &&Taken| {
-            let blocked = match &taken.tool {
+            let blocked = match &taken.what {
                 None => self.rights.sees_any(&taken.server),
-                Some(tool) => {
-                    let approved =
-                        |server: &Arc<Server>| server.offer.definitions().1.of(Feature::Tool, tool).is_approved();
-                    self.rights.sees(&taken.server, tool) && servers.get(&*taken.server).is_some_and(approved)
+                Some((feature, own)) => {
+                    let approved = |server: &Arc<Server>| server.offer.definitions().1.of(*feature, own).is_approved();
+                    self.rights.sees(&taken.server, *feature, own) && servers.get(&*taken.server).is_some_and(approved)
                 }
             };
             blocked && taken.holder.as_ref().is_none_or(|holder| self.rights.sees_any(holder))
@@ -158,8 +157,8 @@ impl CallerFacts {
     fn look_alikes(&self) -> Vec<String> {
         // Names that are blocked are not offered here either; operators see them with their pins.
         let offered = |server: &str, tool: &str| {
-            let found = self.table.by_origin(server, tool);
-            self.rights.sees(server, tool) && found.is_some_and(|tool| tool.standing.is_approved())
+            let found = self.table.by_origin(Feature::Tool, server, tool);
+            self.rights.sees(server, Feature::Tool, tool) && found.is_some_and(|tool| tool.standing.is_approved())
         };
         let seen = |warning: &&LookAlike| match warning {
             LookAlike::Servers(one, other) => self.rights.sees_any(one) && self.rights.sees_any(other),

@@ -17,7 +17,7 @@ use colibri_registry::is_server_id;
 use super::file::{self, FileError};
 use super::gates::{Caller, Gate, Gates};
 use super::pattern::Pattern;
-use colibri_protocol::{Code, Failure};
+use colibri_protocol::{Code, Failure, Feature};
 
 /// How long what the user database said of a uid is believed: a look-up may go over the network, and a person who was
 /// taken out of a group must lose it without a reload.
@@ -95,10 +95,31 @@ struct Rule {
     place: String,
     write: bool,
     external: bool,
-    servers: Vec<(Pattern, Vec<Pattern>)>,
-    deny: Vec<(Pattern, Vec<Pattern>)>,
+    servers: Vec<Scope>,
+    deny: Vec<Scope>,
     operator: bool,
     self_approve: bool,
+}
+
+/// What of which servers an entry grants or denies.
+#[derive(Debug)]
+struct Scope {
+    servers: Pattern,
+    tools: Vec<Pattern>,
+    prompts: Vec<Pattern>,
+    /// On URIs and templates.
+    resources: Vec<Pattern>,
+}
+
+impl Scope {
+    fn find(&self, feature: Feature, name: &str) -> Option<&Pattern> {
+        let patterns = match feature {
+            Feature::Tool => &self.tools,
+            Feature::Prompt => &self.prompts,
+            Feature::Resource | Feature::Template => &self.resources,
+        };
+        patterns.iter().find(|pattern| pattern.matches(name))
+    }
 }
 
 /// What one caller may do.
@@ -278,25 +299,28 @@ impl Rights {
         (!self.gates.is_open(gate)).then(|| self.places("gates"))
     }
 
-    /// Whether this caller may call a tool, by the server's id and its own name for the tool.
+    /// Whether this caller may call a tool, get a prompt or read a resource, by the server's id and its own name or URI.
     ///
     /// # Errors
     /// [`Code::PolicyDenied`] with the rule and the file.
-    pub fn may(&self, server: &str, tool: &str) -> Result<(), Failure> {
+    pub fn may(&self, server: &str, feature: Feature, name: &str) -> Result<(), Failure> {
         if self.unrestricted {
             return Ok(());
         }
         let denied = |rule: String, why: &str| {
             Failure::new(
                 Code::PolicyDenied,
-                format!("policy does not allow this user this tool, by {rule}: {why}"),
+                format!(
+                    "policy does not allow this user this {}, by {rule}: {why}",
+                    feature.noun()
+                ),
             )
             .of_server(server)
             .by_rule(rule)
             .advising("do not repeat the call; the operator can change the rule in that file")
         };
         for rule in &self.rules {
-            if let Some((of, pattern)) = find(&rule.deny, server, tool) {
+            if let Some((of, pattern)) = find(&rule.deny, server, feature, name) {
                 return Err(denied(
                     format!("{}: {}.deny.{of}", self.file, rule.place),
                     &format!("{} is denied", pattern.as_str()),
@@ -306,28 +330,31 @@ impl Rights {
         if self
             .rules
             .iter()
-            .any(|rule| find(&rule.servers, server, tool).is_some())
+            .any(|rule| find(&rule.servers, server, feature, name).is_some())
         {
             return Ok(());
         }
         Err(denied(self.places("servers"), "no rule grants it"))
     }
 
-    /// Whether this caller gets to see a tool in lists: what policy does not allow is hidden, while a closed gate of
+    /// Whether this caller gets to see something in lists: what policy does not allow is hidden, while a closed gate of
     /// the daemon is answered with what to set.
-    pub fn sees(&self, server: &str, tool: &str) -> bool {
+    pub fn sees(&self, server: &str, feature: Feature, name: &str) -> bool {
         self.unrestricted
             || (self.gates.is_open(Gate::External)
-                && !self.rules.iter().any(|rule| find(&rule.deny, server, tool).is_some())
+                && !self
+                    .rules
+                    .iter()
+                    .any(|rule| find(&rule.deny, server, feature, name).is_some())
                 && self
                     .rules
                     .iter()
-                    .any(|rule| find(&rule.servers, server, tool).is_some()))
+                    .any(|rule| find(&rule.servers, server, feature, name).is_some()))
     }
 
     /// Whether this caller gets to see a server at all.
     pub fn sees_any(&self, server: &str) -> bool {
-        let grants = |rule: &Arc<Rule>| rule.servers.iter().any(|(of, _)| of.matches(server));
+        let grants = |rule: &Arc<Rule>| rule.servers.iter().any(|scope| scope.servers.matches(server));
         self.unrestricted || (self.gates.is_open(Gate::External) && self.rules.iter().any(grants))
     }
 
@@ -340,10 +367,10 @@ impl Rights {
     }
 }
 
-fn find<'r>(list: &'r [(Pattern, Vec<Pattern>)], server: &str, tool: &str) -> Option<(&'r str, &'r Pattern)> {
+fn find<'r>(list: &'r [Scope], server: &str, feature: Feature, name: &str) -> Option<(&'r str, &'r Pattern)> {
     list.iter()
-        .filter(|(of, _)| of.matches(server))
-        .find_map(|(of, tools)| Some((of.as_str(), tools.iter().find(|pattern| pattern.matches(tool))?)))
+        .filter(|scope| scope.servers.matches(server))
+        .find_map(|scope| Some((scope.servers.as_str(), scope.find(feature, name)?)))
 }
 
 fn rule(cursor: &Cursor<'_>) -> Result<Rule, colibri_json::Error> {
@@ -359,8 +386,8 @@ fn rule(cursor: &Cursor<'_>) -> Result<Rule, colibri_json::Error> {
             _ => return Err(gate.error("must be write or external-call")),
         }
     }
-    rule.servers = keys.read("servers", tools)?.unwrap_or_default();
-    rule.deny = keys.read("deny", tools)?.unwrap_or_default();
+    rule.servers = keys.read("servers", scopes)?.unwrap_or_default();
+    rule.deny = keys.read("deny", scopes)?.unwrap_or_default();
     let truth = |key| keys.read(key, Cursor::boolean).map(Option::unwrap_or_default);
     rule.operator = truth("operator")?;
     rule.self_approve = truth("self_approve")?;
@@ -370,7 +397,7 @@ fn rule(cursor: &Cursor<'_>) -> Result<Rule, colibri_json::Error> {
     Ok(rule)
 }
 
-fn tools(cursor: &Cursor<'_>) -> Result<Vec<(Pattern, Vec<Pattern>)>, colibri_json::Error> {
+fn scopes(cursor: &Cursor<'_>) -> Result<Vec<Scope>, colibri_json::Error> {
     cursor
         .members()?
         .into_iter()
@@ -380,21 +407,45 @@ fn tools(cursor: &Cursor<'_>) -> Result<Vec<(Pattern, Vec<Pattern>)>, colibri_js
             if id.is_empty() || !(is_server_id(id) || id.contains('*') && id.bytes().all(in_pattern)) {
                 return Err(member.key_error("must be a server's id, or a pattern of one with *"));
             }
-            let patterns = member.value.array()?;
-            if patterns.is_empty() {
+            let servers = Pattern::new(id);
+            if !member.value.is_object() {
+                let all = patterns(&member.value)?;
+                return Ok(Scope {
+                    servers,
+                    tools: all.clone(),
+                    prompts: all.clone(),
+                    resources: all,
+                });
+            }
+            let keys = member.value.object(&["tools", "prompts", "resources"])?;
+            let of = |key| keys.read(key, patterns).map(Option::unwrap_or_default);
+            let (tools, prompts, resources) = (of("tools")?, of("prompts")?, of("resources")?);
+            if tools.is_empty() && prompts.is_empty() && resources.is_empty() {
                 return Err(member
                     .value
-                    .error("an empty list grants and denies nothing; leave the server out"));
+                    .error("an empty object grants and denies nothing; leave the server out"));
             }
-            let patterns: Result<_, _> = patterns
-                .into_iter()
-                .map(|pattern| match pattern.text()? {
-                    "" => Err(pattern.error("an empty pattern fits nothing")),
-                    text if text.len() > 256 => Err(pattern.error("a pattern must have at most 256 bytes")),
-                    text => Ok(Pattern::new(text)),
-                })
-                .collect();
-            Ok((Pattern::new(id), patterns?))
+            Ok(Scope {
+                servers,
+                tools,
+                prompts,
+                resources,
+            })
+        })
+        .collect()
+}
+
+fn patterns(cursor: &Cursor<'_>) -> Result<Vec<Pattern>, colibri_json::Error> {
+    let patterns = cursor.array()?;
+    if patterns.is_empty() {
+        return Err(cursor.error("an empty list grants and denies nothing; leave the server out"));
+    }
+    patterns
+        .into_iter()
+        .map(|pattern| match pattern.text()? {
+            "" => Err(pattern.error("an empty pattern fits nothing")),
+            text if text.len() > 256 => Err(pattern.error("a pattern must have at most 256 bytes")),
+            text => Ok(Pattern::new(text)),
         })
         .collect()
 }
@@ -462,23 +513,26 @@ mod tests {
         let alice = rights(&clients, 1001);
         assert!(alice.operator && !alice.self_approve);
         assert_eq!(alice.closes(Gate::Write), None);
-        assert!(alice.may("github", "delete_repo").is_ok() && alice.sees("github", "delete_repo"));
+        assert!(
+            alice.may("github", Feature::Tool, "delete_repo").is_ok()
+                && alice.sees("github", Feature::Tool, "delete_repo")
+        );
         let bob = rights(&clients, 1002);
         assert!(!bob.operator);
         assert_eq!(bob.closes(Gate::Write).unwrap(), "clients.json: users.bob.gates");
         assert_eq!(bob.closes(Gate::External), None);
-        assert!(bob.may("docs", "search").is_ok() && bob.sees("docs", "search"));
+        assert!(bob.may("docs", Feature::Tool, "search").is_ok() && bob.sees("docs", Feature::Tool, "search"));
         for (server, tool) in [
             ("docs", "search2"),
             ("docs", "Search"),
             ("doc", "search"),
             ("docs2", "search"),
         ] {
-            let failure = bob.may(server, tool).unwrap_err();
+            let failure = bob.may(server, Feature::Tool, tool).unwrap_err();
             assert_eq!(failure.code, Code::PolicyDenied);
             assert_eq!(failure.rule.as_deref(), Some("clients.json: users.bob.servers"));
             assert_eq!(failure.server.as_deref(), Some(server));
-            assert!(!bob.sees(server, tool));
+            assert!(!bob.sees(server, Feature::Tool, tool));
         }
     }
 
@@ -486,20 +540,22 @@ mod tests {
     fn nobody_else_gets_anything_once_there_is_a_file() {
         let clients = parse(TWO_USERS).unwrap();
         let eve = rights(&clients, 4242);
-        assert!(!eve.operator && !eve.sees("docs", "search"));
-        let failure = eve.may("docs", "search").unwrap_err();
+        assert!(!eve.operator && !eve.sees("docs", Feature::Tool, "search"));
+        let failure = eve.may("docs", Feature::Tool, "search").unwrap_err();
         assert!(failure.rule.unwrap().contains("no entry names this user"));
         assert!(eve.closes(Gate::External).is_some());
         assert_eq!(eve.closes(Gate::None), None);
         let clients = parse("{}").unwrap();
-        assert!(rights(&clients, 1001).may("docs", "search").is_err());
+        assert!(rights(&clients, 1001).may("docs", Feature::Tool, "search").is_err());
     }
 
     #[test]
     fn without_a_file_the_daemons_gates_decide() {
         let clients = Clients::absent(PathBuf::from("/nowhere"));
         let anybody = rights(&clients, 4242);
-        assert!(anybody.may("x", "y").is_ok() && anybody.sees("x", "y") && !anybody.operator);
+        assert!(
+            anybody.may("x", Feature::Tool, "y").is_ok() && anybody.sees("x", Feature::Tool, "y") && !anybody.operator
+        );
         assert_eq!(anybody.closes(Gate::Write), None);
         let root = rights(&clients, 0);
         assert!(root.operator && !root.self_approve);
@@ -513,7 +569,7 @@ mod tests {
         )
         .unwrap();
         let bob = rights(&clients, 1002);
-        assert!(!bob.operator && bob.closes(Gate::Write).is_some() && bob.may("git", "log").is_err());
+        assert!(!bob.operator && bob.closes(Gate::Write).is_some() && bob.may("git", Feature::Tool, "log").is_err());
         assert!(rights(&clients, 1003).operator);
     }
 
@@ -528,16 +584,18 @@ mod tests {
         .unwrap();
         let carol = rights(&clients, 1003);
         assert!(carol.closes(Gate::Write).is_none() && carol.closes(Gate::External).is_none());
-        assert!(carol.may("github", "log").is_ok() && carol.may("docs", "anything").is_ok());
-        let failure = carol.may("git", "read_secret").unwrap_err();
+        assert!(
+            carol.may("github", Feature::Tool, "log").is_ok() && carol.may("docs", Feature::Tool, "anything").is_ok()
+        );
+        let failure = carol.may("git", Feature::Tool, "read_secret").unwrap_err();
         assert_eq!(failure.rule.as_deref(), Some("clients.json: groups.dev.deny.*"));
-        assert!(!carol.sees("git", "read_secret"));
+        assert!(!carol.sees("git", Feature::Tool, "read_secret"));
         let bob = rights(&clients, 1002);
         assert!(
-            bob.may("docs", "search").is_err(),
+            bob.may("docs", Feature::Tool, "search").is_err(),
             "others is for those that no entry names"
         );
-        assert!(rights(&clients, 4242).may("docs", "search").is_ok());
+        assert!(rights(&clients, 4242).may("docs", Feature::Tool, "search").is_ok());
     }
 
     #[test]
@@ -548,18 +606,18 @@ mod tests {
             gid: 51,
             pid: None,
         };
-        assert!(clients.rights(&peer).may("x", "y").is_ok());
-        assert!(rights(&clients, 7777).may("x", "y").is_err());
+        assert!(clients.rights(&peer).may("x", Feature::Tool, "y").is_ok());
+        assert!(rights(&clients, 7777).may("x", Feature::Tool, "y").is_err());
     }
 
     #[test]
     fn root_is_an_operator_and_unrestricted_unless_named() {
         let clients = parse(r#"{"others":{}}"#).unwrap();
         let root = rights(&clients, 0);
-        assert!(root.operator && root.may("x", "y").is_ok());
+        assert!(root.operator && root.may("x", Feature::Tool, "y").is_ok());
         let clients = parse(r#"{"users":{"root":{}}}"#).unwrap();
         let root = rights(&clients, 0);
-        assert!(root.operator && root.may("x", "y").is_err());
+        assert!(root.operator && root.may("x", Feature::Tool, "y").is_err());
     }
 
     #[test]
@@ -612,7 +670,7 @@ mod tests {
         .unwrap();
         let clients = Clients::read(&path).unwrap();
         let own = rights(&clients, uid);
-        assert!(own.may("docs", "x").is_ok() && own.may("git", "x").is_err());
+        assert!(own.may("docs", Feature::Tool, "x").is_ok() && own.may("git", Feature::Tool, "x").is_err());
         assert!(!SystemAccounts.groups(0).is_empty());
         assert_eq!(SystemAccounts.uid("root"), Some(0));
     }
@@ -629,9 +687,9 @@ mod tests {
                 r#"{{"others":{{"gates":["external-call"],"servers":{{"*":{list}}},"deny":{{"a*":{not}}}}}}}"#
             )).unwrap();
             let rights = rights(&clients, 5);
-            prop_assert_eq!(rights.sees(&server, &tool), rights.may(&server, &tool).is_ok());
+            prop_assert_eq!(rights.sees(&server, Feature::Tool, &tool), rights.may(&server, Feature::Tool, &tool).is_ok());
             if server.starts_with('a') && denied.contains(&"*".to_owned()) {
-                prop_assert!(!rights.sees(&server, &tool));
+                prop_assert!(!rights.sees(&server, Feature::Tool, &tool));
             }
         }
 

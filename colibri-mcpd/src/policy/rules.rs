@@ -1,12 +1,11 @@
-//! The tool rules of a registry entry: which tools of one server may be called, and which need a person first.
-
-use super::tool_rules::ToolRules;
+//! The rules of a registry entry: what of its server may be asked for, and what needs a person first.
 
 use super::pattern::Pattern;
-use colibri_protocol::{Code, Failure};
+use super::tool_rules::ToolRules;
+use colibri_protocol::{Code, Failure, Feature};
 use colibri_wire::Json;
 
-/// What the rules say of one tool. Rules are named as file and key.
+/// What the rules say of one tool, prompt or URI. Rules are named as file and key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// It may be called.
@@ -24,12 +23,15 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The answer to a call of a denied tool; `None` for the other verdicts.
-    pub fn failure(&self, server: &str) -> Option<Failure> {
+    /// The answer to who asks for what is denied; `None` for the other verdicts.
+    pub fn failure(&self, server: &str, feature: Feature) -> Option<Failure> {
         let Verdict::Deny { rule } = self else { return None };
         let denied = Failure::new(
             Code::PolicyDenied,
-            format!("the rules of this server do not allow this tool, by {rule}"),
+            format!(
+                "the rules of this server do not allow this {}, by {rule}",
+                feature.noun()
+            ),
         );
         Some(denied.of_server(server).by_rule(rule.clone()))
     }
@@ -37,48 +39,55 @@ impl Verdict {
 
 /// The rules of one server.
 ///
-/// Patterns are on the server's own tool names, never on exposed ones: what a prefix or a hash makes of a name must not
-/// decide about rights.
+/// Patterns are on the server's own names and URIs, never on exposed ones: what a prefix or a hash makes of a name must
+/// not decide about rights.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// Such as `external-mcp.json: servers.github.tools`.
+    /// Such as `external-mcp.json: servers.github`.
     place: String,
-    rules: ToolRules,
+    tools: ToolRules,
+    prompts: ToolRules,
+    resources: ToolRules,
 }
 
 impl Rules {
-    /// The rules of an entry; `file` is the registry's name as refusals show it.
-    pub fn new(rules: &ToolRules, file: &str, server: &str) -> Rules {
+    /// The rules of an entry on tools, prompts and resources; `file` is the registry's name as refusals show it.
+    pub fn new([tools, prompts, resources]: [&ToolRules; 3], file: &str, server: &str) -> Rules {
         Rules {
-            place: format!("{file}: servers.{server}.tools"),
-            rules: rules.clone(),
+            place: format!("{file}: servers.{server}"),
+            tools: tools.clone(),
+            prompts: prompts.clone(),
+            resources: resources.clone(),
         }
     }
 
-    /// What the rules say of a tool; `definition` is the server's, of which an explicit `destructiveHint: true` may
+    /// What the rules say of something; `definition` is the server's, of which an explicit `destructiveHint: true` may
     /// tighten the verdict where the entry says `confirm_destructive`. No annotation ever loosens one: the server that
     /// writes them is the one that is to be held (2025-11-25, "Tool Annotations").
-    pub fn judge(&self, tool: &str, definition: &[u8]) -> Verdict {
-        let first = |list: &[Pattern]| list.iter().position(|pattern| pattern.matches(tool));
-        let rules = &self.rules;
+    pub fn judge(&self, feature: Feature, name: &str, definition: &[u8]) -> Verdict {
+        let (key, rules) = match feature {
+            Feature::Tool => ("tools", &self.tools),
+            Feature::Prompt => ("prompts", &self.prompts),
+            Feature::Resource | Feature::Template => ("resources", &self.resources),
+        };
+        let first = |list: &[Pattern]| list.iter().position(|pattern| pattern.matches(name));
+        let place = |rule: &str| format!("{}.{key}.{rule}", self.place);
         if let Some(index) = first(&rules.deny) {
             return Verdict::Deny {
-                rule: format!("{}.deny[{index}]", self.place),
+                rule: place(&format!("deny[{index}]")),
             };
         }
         if !rules.allow.is_empty() && first(&rules.allow).is_none() {
-            return Verdict::Deny {
-                rule: format!("{}.allow", self.place),
-            };
+            return Verdict::Deny { rule: place("allow") };
         }
         if let Some(index) = first(&rules.confirm) {
             return Verdict::Confirm {
-                rule: format!("{}.confirm[{index}]", self.place),
+                rule: place(&format!("confirm[{index}]")),
             };
         }
         if rules.confirm_destructive && says_destructive(definition) {
             return Verdict::Confirm {
-                rule: format!("{}.confirm_destructive", self.place),
+                rule: place("confirm_destructive"),
             };
         }
         Verdict::Allow
@@ -86,7 +95,7 @@ impl Rules {
 
     /// Whether the operator marked the tool as one that may be called again after a failure whose outcome is unknown.
     pub fn idempotent(&self, tool: &str) -> bool {
-        self.rules.idempotent.iter().any(|pattern| pattern.matches(tool))
+        self.tools.idempotent.iter().any(|pattern| pattern.matches(tool))
     }
 }
 
@@ -119,7 +128,16 @@ mod tests {
             confirm_destructive: true,
             idempotent: list(&["get_*"]),
         };
-        Rules::new(&rules, "reg.json", "github")
+        let prompts = ToolRules {
+            deny: list(&["x"]),
+            ..ToolRules::default()
+        };
+        let resources = ToolRules {
+            allow: list(&["file:///pub/*"]),
+            confirm: list(&["*.key"]),
+            ..ToolRules::default()
+        };
+        Rules::new([&rules, &prompts, &resources], "reg.json", "github")
     }
 
     fn denied(rule: &str) -> Verdict {
@@ -130,45 +148,89 @@ mod tests {
     fn deny_wins_and_names_its_rule() {
         let rules = rules(&["*"], &["x", "delete_*"], &["delete_*", "create_*"]);
         assert_eq!(
-            rules.judge("delete_repo", PLAIN),
+            rules.judge(Feature::Tool, "delete_repo", PLAIN),
             denied("reg.json: servers.github.tools.deny[1]")
         );
         assert_eq!(
-            rules.judge("create_issue", PLAIN),
+            rules.judge(Feature::Tool, "create_issue", PLAIN),
             Verdict::Confirm {
                 rule: "reg.json: servers.github.tools.confirm[1]".to_owned()
             }
         );
-        assert_eq!(rules.judge("get_issue", PLAIN), Verdict::Allow);
+        assert_eq!(rules.judge(Feature::Tool, "get_issue", PLAIN), Verdict::Allow);
         assert!(rules.idempotent("get_issue") && !rules.idempotent("create_issue"));
-        let failure = rules.judge("delete_repo", PLAIN).failure("github").unwrap();
+        let failure = rules
+            .judge(Feature::Tool, "delete_repo", PLAIN)
+            .failure("github", Feature::Tool)
+            .unwrap();
         assert_eq!(
             (failure.code, failure.server.as_deref()),
             (Code::PolicyDenied, Some("github"))
         );
-        assert_eq!(Verdict::Allow.failure("github"), None);
+        assert_eq!(Verdict::Allow.failure("github", Feature::Tool), None);
+    }
+
+    #[test]
+    fn prompts_and_resources_have_rules_of_their_own() {
+        let rules = rules(&["none"], &[], &[]);
+        let destructive = br#"{"annotations":{"destructiveHint":true}}"#;
+        for (feature, name, expected) in [
+            (Feature::Prompt, "y", Verdict::Allow),
+            (Feature::Prompt, "x", denied("reg.json: servers.github.prompts.deny[0]")),
+            (Feature::Resource, "file:///pub/a", Verdict::Allow),
+            (
+                Feature::Resource,
+                "file:///a",
+                denied("reg.json: servers.github.resources.allow"),
+            ),
+            (
+                Feature::Template,
+                "file:///{a}",
+                denied("reg.json: servers.github.resources.allow"),
+            ),
+        ] {
+            assert_eq!(rules.judge(feature, name, destructive), expected, "{name}");
+        }
+        let asks = rules.judge(Feature::Resource, "file:///pub/a.key", PLAIN);
+        assert!(matches!(asks, Verdict::Confirm { rule } if rule.ends_with("resources.confirm[0]")));
+        let failure = rules
+            .judge(Feature::Prompt, "x", PLAIN)
+            .failure("github", Feature::Prompt);
+        assert!(failure.unwrap().message.contains("this prompt"));
     }
 
     #[test]
     fn what_is_not_allowed_is_denied_and_no_list_allows_all() {
         let some = rules(&["get_*", "list_*"], &[], &[]);
         assert_eq!(
-            some.judge("create", PLAIN),
+            some.judge(Feature::Tool, "create", PLAIN),
             denied("reg.json: servers.github.tools.allow")
         );
-        assert_eq!(some.judge("get_x", PLAIN), Verdict::Allow);
-        assert_eq!(rules(&[], &[], &[]).judge("anything", PLAIN), Verdict::Allow);
+        assert_eq!(some.judge(Feature::Tool, "get_x", PLAIN), Verdict::Allow);
+        assert_eq!(
+            rules(&[], &[], &[]).judge(Feature::Tool, "anything", PLAIN),
+            Verdict::Allow
+        );
         // Rules know the server's own names: an exposed one is another name.
-        assert!(matches!(some.judge("github__get_x", PLAIN), Verdict::Deny { .. }));
+        assert!(matches!(
+            some.judge(Feature::Tool, "github__get_x", PLAIN),
+            Verdict::Deny { .. }
+        ));
     }
 
     #[test]
     fn annotations_tighten_and_never_loosen() {
         let rules = rules(&["*"], &["rm"], &["ask"]);
         let destructive = br#"{"name":"x","annotations":{"destructiveHint":true}}"#;
-        assert!(matches!(rules.judge("x", destructive), Verdict::Confirm { .. }));
+        assert!(matches!(
+            rules.judge(Feature::Tool, "x", destructive),
+            Verdict::Confirm { .. }
+        ));
         let hidden = br#"{"annotations":{"destructiveHint":false},"annotations":{"destructiveHint":false,"\u0064estructiveHint":true}}"#;
-        assert!(matches!(rules.judge("x", hidden), Verdict::Confirm { .. }));
+        assert!(matches!(
+            rules.judge(Feature::Tool, "x", hidden),
+            Verdict::Confirm { .. }
+        ));
         for lie in [
             &br#"{"annotations":{"destructiveHint":false,"readOnlyHint":true}}"#[..],
             br#"{"annotations":{"destructiveHint":"true"}}"#,
@@ -176,9 +238,12 @@ mod tests {
             b"",
             b"[",
         ] {
-            assert_eq!(rules.judge("x", lie), Verdict::Allow);
-            assert!(matches!(rules.judge("ask", lie), Verdict::Confirm { .. }));
-            assert!(matches!(rules.judge("rm", lie), Verdict::Deny { .. }));
+            assert_eq!(rules.judge(Feature::Tool, "x", lie), Verdict::Allow);
+            assert!(matches!(
+                rules.judge(Feature::Tool, "ask", lie),
+                Verdict::Confirm { .. }
+            ));
+            assert!(matches!(rules.judge(Feature::Tool, "rm", lie), Verdict::Deny { .. }));
         }
     }
 }

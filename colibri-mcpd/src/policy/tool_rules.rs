@@ -1,14 +1,14 @@
-//! An entry's rules on its server's tools, as the registry has them.
+//! An entry's rules on what its server offers, as the registry has them.
 
 use colibri_json::{Cursor, Error};
 use colibri_registry::value::unique;
 
 use super::pattern::Pattern;
 
-/// Rules on the server's own tool names. Patterns know `*` alone.
+/// Rules on the server's own names of its tools or prompts, or on its URIs. Patterns know `*` alone.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ToolRules {
-    /// What may be called; empty means everything.
+    /// What may be asked for; empty means everything.
     pub allow: Vec<Pattern>,
     /// What may not; wins over `allow`.
     pub deny: Vec<Pattern>,
@@ -20,13 +20,28 @@ pub struct ToolRules {
     pub idempotent: Vec<Pattern>,
 }
 
+/// The rules that `tools` alone has: prompts and resources have no effects.
+const ON_EFFECTS: [&str; 2] = ["confirm_destructive", "idempotent"];
+
 impl ToolRules {
     /// Reads the value of `tools`.
     ///
     /// # Errors
     /// An unknown key, a list with nothing or the same thing twice in it, a pattern of no or too many bytes.
     pub fn read(cursor: &Cursor<'_>) -> Result<Self, Error> {
-        let keys = cursor.object(&["allow", "deny", "confirm", "confirm_destructive", "idempotent"])?;
+        Self::rules(cursor, &["allow", "deny", "confirm", ON_EFFECTS[0], ON_EFFECTS[1]])
+    }
+
+    /// Reads the value of `prompts` or `resources`.
+    ///
+    /// # Errors
+    /// As [`ToolRules::read`].
+    pub fn read_names(cursor: &Cursor<'_>) -> Result<Self, Error> {
+        Self::rules(cursor, &["allow", "deny", "confirm"])
+    }
+
+    fn rules(cursor: &Cursor<'_>, keys: &[&str]) -> Result<Self, Error> {
+        let keys = cursor.object(keys)?;
         let list = |key: &str| {
             keys.read(key, |list| unique(list, pattern))
                 .map(Option::unwrap_or_default)
@@ -35,7 +50,7 @@ impl ToolRules {
         if let Some(allow) = keys.get("allow")
             && allow.array()?.is_empty()
         {
-            return Err(allow.error("an empty list; leave allow out to allow every tool, or use disabled"));
+            return Err(allow.error("an empty list; leave allow out to allow all, or use disabled"));
         }
         Ok(Self {
             allow: list("allow")?,

@@ -18,7 +18,7 @@ use super::tickets::{Over, Tickets};
 use crate::peer::{Budget, Shared};
 use crate::policy::{Approvals, Gate};
 use colibri_protocol::request::META_CLIENT_CAPABILITIES;
-use colibri_protocol::{Answer as OwnAnswer, Askable, Failure, Method, Version};
+use colibri_protocol::{Answer as OwnAnswer, Askable, Failure, Feature, Method, Version};
 use colibri_trail::Digest;
 use colibri_wire::{Edits, Id, Json};
 
@@ -78,7 +78,7 @@ pub struct Parts {
     pub id: Range<usize>,
     /// The value of `params`.
     pub params: Option<Range<usize>>,
-    /// The name of the tool that is called, with its quotes.
+    /// The name of the tool or prompt, or the URI, that is asked for, with its quotes.
     pub name: Option<Range<usize>>,
     /// The value of `progressToken` in `_meta`.
     pub progress_token: Option<Range<usize>>,
@@ -117,7 +117,7 @@ impl Call {
         self.text(&self.parts.id)
     }
 
-    /// The name of the tool that the client used, as far as a record holds it.
+    /// The name or URI that the client used, as far as a record holds it.
     pub fn name(&self) -> Option<Cow<'_, str>> {
         let name = Json::part(&self.frame, self.parts.name.clone()?)?.as_str()?;
         match name.char_indices().nth(200) {
@@ -189,8 +189,13 @@ pub trait Target: Send + Sync {
     /// What records, rules and messages call it.
     fn describe(&self) -> Described<'_>;
 
-    /// The name by which the one that answers knows its tool, where the client used another.
+    /// The name or URI by which the one that answers knows what is asked for, where the client may have used another.
     fn rename(&self) -> Option<&str> {
+        None
+    }
+
+    /// The id that clients see before the URIs of the one that answers, if they do.
+    fn prefix(&self) -> Option<&str> {
         None
     }
 
@@ -231,7 +236,9 @@ pub trait Target: Send + Sync {
 pub struct Described<'a> {
     /// The server's id; `colibri` for what the daemon answers itself.
     pub server: &'a str,
-    /// The server's own name of the tool, or the method.
+    /// What kind of thing is asked for.
+    pub feature: Feature,
+    /// The server's own name or URI of it, or the method.
     pub operation: &'a str,
     /// The gate in front of it.
     pub gate: Gate,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::call::{Call, Outcome, Page, Relayed};
-use colibri_protocol::{self as protocol, Answer as OwnAnswer, Code, Failure, Method};
+use colibri_protocol::{self as protocol, Answer as OwnAnswer, Code, Failure, Method, Shape};
 use colibri_wire::{Edits, Json};
 
 /// What leaves, and what is recorded of it.
@@ -75,17 +75,20 @@ pub fn shape(call: &Call, outcome: Outcome) -> Answer {
 fn shape_relayed(call: &Call, relayed: &Relayed) -> Result<Answer, Failure> {
     let mut edits = Edits::new();
     protocol::id_edit(&mut edits, relayed.id.clone(), &call.frame[call.parts.id.clone()]);
+    let shape = Shape {
+        method: call.method,
+        server: relayed.version,
+        client: call.version,
+        prefix: call.target.prefix(),
+    };
     let (span, success, code) = match &relayed.outcome {
         Ok(span) => {
             if let Some(limit) = relayed.limit.filter(|limit| span.len() as u64 > *limit) {
                 return Err(too_large(&relayed.frame[span.clone()], limit, call.number));
             }
-            if protocol::may_edit_results(call.method, relayed.version, call.version) {
+            if shape.may_edit(&relayed.frame[span.clone()]) {
                 let result = part(&relayed.frame, span)?;
-                edits.append_at(
-                    span.start,
-                    protocol::result_edits(call.method, relayed.version, call.version, result)?,
-                );
+                edits.append_at(span.start, protocol::result_edits(&shape, result)?);
             }
             if let Some(own) = &relayed.edits {
                 edits.append_at(0, (**own).clone());
@@ -95,7 +98,7 @@ fn shape_relayed(call: &Call, relayed: &Relayed) -> Result<Answer, Failure> {
         }
         Err(span) => {
             let error = part(&relayed.frame, span)?;
-            edits.append_at(span.start, protocol::error_edits(relayed.version, call.version, error)?);
+            edits.append_at(span.start, protocol::error_edits(&shape, error)?);
             let code = error
                 .get("code")
                 .map(|code| code.text().chars().take(20).collect::<String>());

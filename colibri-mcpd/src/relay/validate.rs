@@ -16,7 +16,7 @@ pub fn validate(rules: &Rules, rights: &Rights, call: &mut Call) -> Result<(), F
         let open = rules.gates_under(&call.client, rights).check(described.gate);
         open.map_err(|failure| failure.of_server(described.server))?;
         if !described.is_ours() {
-            rights.may(described.server, described.operation)?;
+            rights.may(described.server, described.feature, described.operation)?;
         }
     }
     target.check(call)

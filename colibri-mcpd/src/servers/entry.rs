@@ -27,6 +27,10 @@ pub struct Entry {
     pub limits: TimeLimits,
     /// Which tools may be called, and how.
     pub tools: ToolRules,
+    /// Which prompts may be had.
+    pub prompts: ToolRules,
+    /// Which resources may be read, by their URIs.
+    pub resources: ToolRules,
     /// `false`: tools, prompts and URIs are exposed under the server's own names.
     pub prefix: bool,
     /// Methods beyond MCP's that may be forwarded to this server.
@@ -127,6 +131,8 @@ impl Entry {
             isolation: None,
             limits: TimeLimits::default(),
             tools: ToolRules::default(),
+            prompts: ToolRules::default(),
+            resources: ToolRules::default(),
             prefix: true,
             methods: Vec::new(),
             may_ask: Vec::new(),
@@ -164,6 +170,8 @@ fn entry(keys: &Object<'_>, base: colibri_registry::Entry) -> Result<Entry, Erro
         isolation,
         limits,
         tools: keys.read("tools", ToolRules::read)?.unwrap_or_default(),
+        prompts: keys.read("prompts", ToolRules::read_names)?.unwrap_or_default(),
+        resources: keys.read("resources", ToolRules::read_names)?.unwrap_or_default(),
         prefix: keys.read("prefix", Cursor::boolean)?.unwrap_or(true),
         methods: keys.read("methods", |list| unique(list, method))?.unwrap_or_default(),
         may_ask: may_ask.unwrap_or_else(|| vec!["elicitation".to_owned()]),

@@ -8,17 +8,12 @@ use colibri_protocol::{self as protocol, Towards, Version};
 use colibri_wire::{Edits, Json};
 
 /// The edits of a call that goes to a server of `version` under our `number`, which is its id and its progress token.
-/// `name` is the server's own name of the tool, where the client used another.
+/// `name` is the server's own name or URI of what is asked for, where the client may have used another.
 pub(super) fn request(call: &Call, number: u64, version: Version, name: Option<&str>) -> Edits {
     let mut edits = Edits::new();
     protocol::id_edit(&mut edits, call.parts.id.clone(), number);
     if call.version.is_modern() == version.is_modern() {
         // Of one era, only what says whose the call is and what is called differs.
-        if let (Some(name), Some(at)) = (name, &call.parts.name)
-            && !is_name(&call.frame[at.clone()], name)
-        {
-            edits.replace(at.clone(), protocol::quoted(name));
-        }
         if let Some(token) = &call.parts.progress_token {
             edits.replace(token.clone(), number);
         }
@@ -28,7 +23,6 @@ pub(super) fn request(call: &Call, number: u64, version: Version, name: Option<&
         let towards = Towards {
             client: call.version,
             server: version,
-            name,
             progress_token: Some(number),
         };
         edits.append_at(params.start, protocol::params_edits(object, &towards));
@@ -37,6 +31,9 @@ pub(super) fn request(call: &Call, number: u64, version: Version, name: Option<&
             call.parts.id.end,
             format!(",\"params\":{}", protocol::required_params(version)),
         );
+    }
+    if let (Some(name), Some(at)) = (name, &call.parts.name) {
+        protocol::rename_edit(&mut edits, &call.frame, at.clone(), name);
     }
     if let Some(resumed) = &call.resumes
         && let Some(params) = call.parts.params.clone()
@@ -55,13 +52,4 @@ pub(super) fn request(call: &Call, number: u64, version: Version, name: Option<&
         edits.replace(outer.clone(), call.arguments());
     }
     edits
-}
-
-/// Whether a JSON string is a name.
-fn is_name(string: &[u8], name: &str) -> bool {
-    let inner = string.get(1..string.len() - 1).unwrap_or_default();
-    if inner.contains(&b'\\') {
-        return Json::part(string, 0..string.len()).is_some_and(|used| used.is_string(name));
-    }
-    inner == name.as_bytes()
 }

@@ -85,7 +85,11 @@ impl Server {
             Err(why) => (None, Some(why)),
         };
         Server {
-            rules: Rules::new(&entry.tools, &context.parts.registry, &id),
+            rules: Rules::new(
+                [&entry.tools, &entry.prompts, &entry.resources],
+                &context.parts.registry,
+                &id,
+            ),
             contract,
             limits: context.limits(&entry),
             isolation: loaded.isolation(),
@@ -114,6 +118,11 @@ impl Server {
 
     fn inner(&self) -> MutexGuard<'_, Slots> {
         self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Its id, where clients see it before its names and URIs.
+    pub fn prefix(&self) -> Option<&str> {
+        self.entry.prefix.then_some(&*self.id)
     }
 
     /// The process for a caller.

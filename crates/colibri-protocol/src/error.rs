@@ -64,6 +64,8 @@ pub enum Code {
     ResultTooLarge,
     /// An argument names a server or tool that is not there.
     NoSuchTool,
+    /// The server declares nothing of what is asked for.
+    NotOffered,
     /// The server does not run and cannot be started now.
     IntegrationUnavailable,
     /// It cannot be started at all until somebody changes something.
@@ -179,6 +181,9 @@ rows! {
     NoSuchTool "NO_SUCH_TOOL" 220 Result
         "an argument names a server or a tool that is not there"
         "call colibri_external_mcp_list_tools for the servers and tools there are"
+    NotOffered "NOT_OFFERED" 221 Error
+        "the server does not declare the capability that the request needs, so it is not asked"
+        "do not ask this server for it"
     IntegrationUnavailable "INTEGRATION_UNAVAILABLE" 300 Result
         "the server does not run and cannot be started now"
         "try again later; colibri-mcp servers shows its state and why"
@@ -320,7 +325,9 @@ mod tests {
         for some in hidden.chunks(100) {
             let name: String = some.iter().flat_map(|c| ['a', *c]).collect();
             for error in [
-                RpcError::unknown_tool(&name),
+                RpcError::unknown("tool", &name),
+                RpcError::unknown("prompt", &name),
+                RpcError::unknown_resource(&name, None, Version::LATEST),
                 RpcError::unsupported_version(&name),
                 RpcError::method_not_found(&name, Version::LATEST_LEGACY),
             ] {
@@ -486,7 +493,7 @@ mod tests {
         for error in [
             RpcError::unsupported_version(&long),
             RpcError::method_not_found(&long, Version::LATEST),
-            RpcError::unknown_tool(&long),
+            RpcError::unknown("tool", &long),
         ] {
             let text = error.to_json();
             assert!(text.len() < 1_500, "{}", text.len());

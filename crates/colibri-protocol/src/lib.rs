@@ -10,7 +10,8 @@
 //! - [`input`], [`Askable`]: what a server asks of the person's side before it answers, and what a client can be asked.
 //! - [`upstream`]: the daemon as the client of a server process.
 //! - [`rewrites`]: a message of one version made fit for a peer of another.
-//! - [`tools`]: tool definitions and pages of them.
+//! - [`lists`]: definitions as clients see them, and pages of them.
+//! - [`links`]: the URIs in what servers answer.
 //! - [`tasks`]: the tasks extension.
 //! - [`uri`]: how a server's URIs stand behind its prefix.
 
@@ -19,12 +20,13 @@ mod askable;
 pub mod error;
 mod feature;
 pub mod input;
+pub mod links;
+pub mod lists;
 pub mod method;
 pub mod request;
 pub mod rewrites;
 mod rpc_error;
 pub mod tasks;
-pub mod tools;
 pub mod upstream;
 pub mod uri;
 pub mod version;
@@ -37,8 +39,8 @@ pub use input::Ask;
 pub use method::Method;
 pub use request::{Notification, Request, Session, classify, read_initialize, read_listen, read_notification};
 pub use rewrites::{
-    Inspected, Towards, cancelled_edits, error_edits, id_edit, inspect_result, may_edit_results, params_edits,
-    progress_edits, quoted, required_params, result_edits,
+    Inspected, Shape, Towards, cancelled_edits, error_edits, id_edit, inspect_result, params_edits, progress_edits,
+    quoted, rename_edit, required_params, result_edits,
 };
 pub use rpc_error::RpcError;
 pub use version::{Era, Version};

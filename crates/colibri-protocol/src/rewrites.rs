@@ -12,6 +12,7 @@ use super::error::{
     Code, Failure, HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION,
     URL_ELICITATION_REQUIRED,
 };
+use super::links::{self, Links, may_hold_links};
 use super::method::Method;
 use super::request::{
     META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL, META_PROGRESS_TOKEN, META_PROTOCOL_VERSION,
@@ -80,13 +81,11 @@ pub(crate) fn rewrite<'a>(
 
 /// Which way a call goes, and what it carries there.
 #[derive(Debug, Clone, Copy)]
-pub struct Towards<'a> {
+pub struct Towards {
     /// The version of the request.
     pub client: Version,
     /// The version the server process was opened in.
     pub server: Version,
-    /// The server's own name of the tool or prompt; `None` leaves `name` as it is.
-    pub name: Option<&'a str>,
     /// The daemon's own progress token; a request without one gets none.
     pub progress_token: Option<u64>,
 }
@@ -94,9 +93,9 @@ pub struct Towards<'a> {
 /// The edits to the `params` of a client's request on its way to a server.
 ///
 /// `params` is what [`super::request::classify`] has let pass: an object whose `_meta` is an object or missing.
-pub fn params_edits(params: Json<'_>, towards: &Towards<'_>) -> Edits {
+pub fn params_edits(params: Json<'_>, towards: &Towards) -> Edits {
     let mut edits = Edits::new();
-    if towards.client == towards.server && towards.name.is_none() && towards.progress_token.is_none() {
+    if towards.client == towards.server && towards.progress_token.is_none() {
         return edits;
     }
     let to_modern = towards.server.is_modern() && !towards.client.is_modern();
@@ -113,13 +112,6 @@ pub fn params_edits(params: Json<'_>, towards: &Towards<'_>) -> Edits {
         String::new()
     };
     rewrite(&mut edits, params, &insert, |member, edits| {
-        if let Some(name) = towards.name.filter(|_| member.key.is_string("name")) {
-            return if member.value.is_string(name) {
-                Change::Keep
-            } else {
-                Change::Replace(string(name))
-            };
-        }
         if member.key.is_string("_meta") && member.value.is_object() {
             rewrite(edits, member.value, &required, |member, _| {
                 let is_modern_key = [
@@ -167,6 +159,19 @@ pub fn id_edit(edits: &mut Edits, id: Range<usize>, becomes: impl Into<With>) {
     edits.replace(id, becomes);
 }
 
+/// The edit to the name or URI in a request, a string that stands at `at`: it becomes the server's own.
+pub fn rename_edit(edits: &mut Edits, frame: &[u8], at: Range<usize>, own: &str) {
+    let written = frame.get(at.clone()).unwrap_or_default();
+    let inner = written.get(1..written.len().saturating_sub(1)).unwrap_or_default();
+    let is_own = match memchr::memchr(b'\\', inner) {
+        None => inner == own.as_bytes(),
+        Some(_) => Json::part(frame, at.clone()).is_some_and(|written| written.is_string(own)),
+    };
+    if !is_own {
+        edits.replace(at, quoted(own));
+    }
+}
+
 /// The edits to the `params` of a client's `notifications/cancelled`: its request's id becomes the daemon's own.
 pub fn cancelled_edits(params: Json<'_>, request: u64) -> Edits {
     let mut edits = Edits::new();
@@ -209,34 +214,51 @@ pub fn quoted(text: &str) -> With {
     }
 }
 
-/// Whether [`result_edits`] could edit such a result, or refuse it: for most it need not be looked at.
-pub fn may_edit_results(method: Option<Method>, server: Version, client: Version) -> bool {
-    if server == client {
-        method == Some(Method::ResourcesRead) && client.is_modern()
-    } else {
-        server > client || client.is_modern()
+/// What an answer is, and whose.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape<'a> {
+    /// What was asked; `None` for a method that MCP does not know.
+    pub method: Option<Method>,
+    /// The version of the server.
+    pub server: Version,
+    /// The version of the request.
+    pub client: Version,
+    /// The id of the server, where its URIs stand behind it.
+    pub prefix: Option<&'a str>,
+}
+
+impl Shape<'_> {
+    /// Whether such a result could be edited, or refused: most need not be looked at.
+    pub fn may_edit(&self, result: &[u8]) -> bool {
+        let by_version = if self.server == self.client {
+            self.method == Some(Method::ResourcesRead) && self.client.is_modern()
+        } else {
+            self.server > self.client || self.client.is_modern()
+        };
+        by_version || self.prefix.is_some() && may_hold_links(result)
+    }
+
+    fn links(&self) -> Option<Links<'_>> {
+        self.prefix.map(Links::of)
     }
 }
 
-/// The edits to a server's `result` on its way to a client; `method` is `None` for one that MCP does not know.
+/// The edits to a server's `result` on its way to a client. Needed only where [`Shape::may_edit`] says so.
 ///
 /// # Errors
 /// What to answer instead, where the client's version has no way to say it.
-pub fn result_edits(
-    method: Option<Method>,
-    server: Version,
-    client: Version,
-    result: Json<'_>,
-) -> Result<Edits, Failure> {
-    if !may_edit_results(method, server, client) {
-        return Ok(Edits::new());
-    }
-    if server == client {
-        return Ok(if result.is_object() {
-            keep_private(result)
+pub fn result_edits(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
+    let Shape {
+        method, server, client, ..
+    } = *shape;
+    if server == client || server < client && !client.is_modern() {
+        return if !result.is_object() {
+            Ok(Edits::new())
+        } else if method == Some(Method::ResourcesRead) && client.is_modern() {
+            keep_private(shape, result)
         } else {
-            Edits::new()
-        });
+            same_era(shape, result)
+        };
     }
     if !result.is_object() {
         return Err(Failure::new(
@@ -248,9 +270,9 @@ pub fn result_edits(
         ));
     }
     if client.is_modern() {
-        Ok(to_modern(method, result))
+        to_modern(shape, result)
     } else {
-        to_older(method, server, client, result)
+        to_older(shape, result)
     }
 }
 
@@ -314,7 +336,8 @@ fn legacy_ttl(method: Option<Method>) -> u64 {
 }
 
 /// A legacy server's result for a modern client.
-fn to_modern(method: Option<Method>, result: Json<'_>) -> Edits {
+fn to_modern(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
+    let (method, mut links) = (shape.method, shape.links());
     let mut edits = Edits::new();
     let is_cacheable = method.is_some_and(Method::is_cacheable);
     let insert = if is_cacheable {
@@ -325,23 +348,46 @@ fn to_modern(method: Option<Method>, result: Json<'_>) -> Edits {
     } else {
         "\"resultType\":\"complete\"".to_owned()
     };
-    rewrite(&mut edits, result, &insert, |member, _| {
+    rewrite(&mut edits, result, &insert, |member, edits| {
         // To a legacy server these are words of its own; to the client they would be the protocol's.
         let is_ours = member.key.is_string("resultType")
             || is_cacheable && (member.key.is_string("ttlMs") || member.key.is_string("cacheScope"));
-        if is_ours { Change::Remove } else { Change::Keep }
+        if is_ours {
+            return Change::Remove;
+        }
+        if let Some(links) = &mut links {
+            links.result_member(edits, method, member);
+        }
+        Change::Keep
     });
-    edits
+    bounded(links)?;
+    Ok(edits)
+}
+
+/// A server's result that its client's version can parse as it is.
+fn same_era(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
+    let (mut edits, mut links) = (Edits::new(), shape.links());
+    if let Some(links) = &mut links {
+        for member in result.members() {
+            links.result_member(&mut edits, shape.method, &member);
+        }
+    }
+    bounded(links)?;
+    Ok(edits)
+}
+
+fn bounded(links: Option<Links<'_>>) -> Result<(), Failure> {
+    links.map_or(Ok(()), |links| links.bounded())
 }
 
 /// A modern server's `resources/read` for a modern client: what a user may see is never `public`.
-fn keep_private(result: Json<'_>) -> Edits {
-    let mut edits = Edits::new();
+fn keep_private(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
+    let (mut edits, mut links) = (Edits::new(), shape.links());
     if result
         .get("resultType")
         .is_some_and(|kind| kind.is_string("input_required"))
     {
-        return edits;
+        return Ok(edits);
     }
     let mut insert = Vec::new();
     if result.get("ttlMs").is_none() {
@@ -350,52 +396,67 @@ fn keep_private(result: Json<'_>) -> Edits {
     if result.get("cacheScope").is_none() {
         insert.push("\"cacheScope\":\"private\"");
     }
-    rewrite(&mut edits, result, &insert.join(","), |member, _| {
+    rewrite(&mut edits, result, &insert.join(","), |member, edits| {
         if member.key.is_string("cacheScope") && !member.value.is_string("private") {
-            Change::Replace("\"private\"".to_owned())
-        } else {
-            Change::Keep
+            return Change::Replace("\"private\"".to_owned());
         }
+        if let Some(links) = &mut links {
+            links.result_member(edits, shape.method, member);
+        }
+        Change::Keep
     });
-    edits
+    bounded(links)?;
+    Ok(edits)
 }
 
 /// A newer server's result for an older, legacy client.
-fn to_older(method: Option<Method>, server: Version, client: Version, result: Json<'_>) -> Result<Edits, Failure> {
+fn to_older(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
+    let Shape {
+        method, server, client, ..
+    } = *shape;
     if server.is_modern() {
         for member in result.members().filter(|member| member.key.is_string("resultType")) {
             refuse_unless_complete(member.value, client)?;
         }
     }
-    let mut edits = Edits::new();
-    if method != Some(Method::ToolsCall) {
-        return Ok(edits);
-    }
+    let is_tools = method == Some(Method::ToolsCall);
     // A result whose content says nothing would say nothing at all without its structured content.
-    let is_silent = result
-        .get("content")
-        .is_none_or(|content| content.elements().next().is_none());
+    let is_silent = is_tools
+        && result
+            .get("content")
+            .is_none_or(|content| content.elements().next().is_none());
+    let (mut edits, mut links) = (Edits::new(), shape.links());
     let mut spoken = None;
     let mut converted = 0;
     let mut content_span = None;
     rewrite(&mut edits, result, "", |member, edits| {
-        if member.key.is_string("content") {
+        if is_tools && member.key.is_string("content") {
             content_span.get_or_insert(member.value.span());
-            for block in member.value.elements() {
-                if converted > CONVERTED_LIMIT {
-                    break;
-                }
-                if let Some(text) = block_as_text(block, client) {
-                    converted += 1;
-                    edits.replace(block.span(), text);
-                }
-            }
-        } else if member.key.is_string("structuredContent") && !member.value.is_object() && !client.has_free_output() {
+        } else if is_tools
+            && member.key.is_string("structuredContent")
+            && !member.value.is_object()
+            && !client.has_free_output()
+        {
             spoken = Some(member.value.text());
             return Change::Remove;
         }
+        let mut has_blocks = false;
+        links::each_block(method, member, &mut |block| {
+            has_blocks = true;
+            let text = || block_as_text(block, client, links.as_ref());
+            if let Some(text) = (converted <= CONVERTED_LIMIT).then(text).flatten() {
+                converted += 1;
+                edits.replace(block.span(), text);
+            } else if let Some(links) = &mut links {
+                links.block(edits, block, 0);
+            }
+        });
+        if let Some(links) = links.as_mut().filter(|_| !has_blocks) {
+            links.result_member(edits, method, member);
+        }
         Change::Keep
     });
+    bounded(links)?;
     if converted > CONVERTED_LIMIT {
         let message =
             format!("more than {CONVERTED_LIMIT} content blocks are of types that MCP {client} does not have");
@@ -436,7 +497,7 @@ fn refuse_unless_complete(kind: Json<'_>, client: Version) -> Result<(), Failure
 
 /// A content block that the client's version cannot parse, as a text block; `None` for the others. What a block is, its
 /// `type` says; where it says so twice, any unknown one counts, since readers differ in which they take.
-fn block_as_text(block: Json<'_>, client: Version) -> Option<String> {
+fn block_as_text(block: Json<'_>, client: Version, links: Option<&Links<'_>>) -> Option<String> {
     let mut unknown = None;
     for member in block.members().filter(|member| member.key.is_string("type")) {
         let kind = member.value.as_str().unwrap_or_default();
@@ -458,7 +519,9 @@ fn block_as_text(block: Json<'_>, client: Version) -> Option<String> {
             field("data").map_or(0, |data| data.len())
         ),
         "resource_link" => {
-            let mut text = format!("[resource {}]", field("uri").unwrap_or_default());
+            let uri = field("uri").unwrap_or_default();
+            let uri = links.map_or(uri.clone(), |links| links.exposed(&uri).into());
+            let mut text = format!("[resource {uri}]");
             for key in ["title", "name", "mimeType", "description"] {
                 if let Some(value) = field(key) {
                     text.push_str(&format!("\n{key}: {value}"));
@@ -480,9 +543,21 @@ fn block_as_text(block: Json<'_>, client: Version) -> Option<String> {
 ///
 /// # Errors
 /// What to answer instead: for an error about the daemon's own hop to the server, and for one that asks back.
-pub fn error_edits(server: Version, client: Version, error: Json<'_>) -> Result<Edits, Failure> {
+pub fn error_edits(shape: &Shape<'_>, error: Json<'_>) -> Result<Edits, Failure> {
+    let Shape {
+        method,
+        server,
+        client,
+        prefix,
+    } = *shape;
     let mut edits = Edits::new();
-    for member in error.members().filter(|member| member.key.is_string("code")) {
+    for member in error.members() {
+        if let Some(prefix) = prefix.filter(|_| method == Some(Method::ResourcesRead)) {
+            links::error_member(&mut edits, prefix, &member);
+        }
+        if !member.key.is_string("code") {
+            continue;
+        }
         let Ok(code) = member.value.text().parse::<i64>() else {
             continue;
         };
@@ -525,8 +600,21 @@ mod tests {
         String::from_utf8(edits.apply(text.as_bytes())).unwrap()
     }
 
+    fn shape(method: Method, server: Version, client: Version) -> Shape<'static> {
+        Shape {
+            method: Some(method),
+            server,
+            client,
+            prefix: None,
+        }
+    }
+
+    fn errors(server: Version, client: Version, error: Json<'_>) -> Result<Edits, Failure> {
+        error_edits(&shape(Method::ToolsCall, server, client), error)
+    }
+
     fn shaped(method: Method, server: Version, client: Version, text: &str) -> String {
-        apply(text, &result_edits(Some(method), server, client, json(text)).unwrap())
+        apply(text, &result_edits(&shape(method, server, client), json(text)).unwrap())
     }
 
     #[test]
@@ -562,7 +650,9 @@ mod tests {
     }
 
     fn refused(method: Method, server: Version, client: Version, text: &str) -> Code {
-        result_edits(Some(method), server, client, json(text)).unwrap_err().code
+        result_edits(&shape(method, server, client), json(text))
+            .unwrap_err()
+            .code
     }
 
     fn call(server: Version, client: Version, text: &str) -> String {
@@ -593,13 +683,12 @@ mod tests {
             }
             let error = r#"{"code":-32042,"message":"","data":{}}"#;
             if !version.is_modern() {
-                assert!(error_edits(version, version, json(error)).unwrap().is_empty());
+                assert!(errors(version, version, json(error)).unwrap().is_empty());
             }
             let params = r#"{"name":"n\u0061me","arguments":{"x":1e400},"_meta":{"progressToken":null}}"#;
             let towards = Towards {
                 client: version,
                 server: version,
-                name: None,
                 progress_token: Some(3),
             };
             assert!(params_edits(json(params), &towards).is_empty());
@@ -722,6 +811,16 @@ mod tests {
                             result.ends_with(r#" , {"type":"text","text":"{[,"}],"isError":false}"#),
                             "{result}"
                         );
+                    }
+                    // A prompt's message holds one block, where no version but a draft has several.
+                    for content in [(*block).to_owned(), format!("[{block}]")] {
+                        let text =
+                            format!(r#"{{"messages":[{{"role":"user","content":{content}}}],"content":[{block}]}}"#);
+                        let result = shaped(Method::PromptsGet, server, client, &text);
+                        let tail = format!(r#","content":[{block}]}}"#);
+                        assert!(result.ends_with(&tail), "only the messages are a prompt's: {result}");
+                        assert_eq!(result == text, relayed, "{client} {block}");
+                        assert!(relayed || result.contains(r#""type":"text""#), "{result}");
                     }
                 }
             }
@@ -855,13 +954,13 @@ mod tests {
             ] {
                 let text = format!(r#"{{"message":"m", "code": {code} ,"data":{{"code":{code}}}}}"#);
                 let expected = format!(r#"{{"message":"m", "code": {modern} ,"data":{{"code":{code}}}}}"#);
-                let edits = error_edits(*server, V2026_07_28, json(&text)).unwrap();
+                let edits = errors(*server, V2026_07_28, json(&text)).unwrap();
                 assert_eq!(apply(&text, &edits), expected);
-                assert!(error_edits(*server, *server, json(&text)).unwrap().is_empty());
+                assert!(errors(*server, *server, json(&text)).unwrap().is_empty());
             }
         }
         for text in ["5", "{}", "null"] {
-            assert!(error_edits(V2025_11_25, V2026_07_28, json(text)).unwrap().is_empty());
+            assert!(errors(V2025_11_25, V2026_07_28, json(text)).unwrap().is_empty());
         }
     }
 
@@ -869,10 +968,10 @@ mod tests {
     fn errors_that_ask_back_are_refused_for_modern_clients() {
         let text = r#"{"code":-32042,"message":"m","data":{"elicitations":[]}}"#;
         for server in Version::ALL {
-            let refused = error_edits(server, V2026_07_28, json(text)).unwrap_err();
+            let refused = errors(server, V2026_07_28, json(text)).unwrap_err();
             assert_eq!(refused.code, Code::NotSupportedYet);
         }
-        assert!(error_edits(V2025_11_25, V2024_11_05, json(text)).unwrap().is_empty());
+        assert!(errors(V2025_11_25, V2024_11_05, json(text)).unwrap().is_empty());
     }
 
     #[test]
@@ -880,19 +979,18 @@ mod tests {
         for client in Version::ALL {
             for code in [HEADER_MISMATCH, UNSUPPORTED_PROTOCOL_VERSION] {
                 let text = format!(r#"{{"code":{code},"message":"m","data":{{"supported":["2024-11-05"]}}}}"#);
-                let refused = error_edits(V2026_07_28, client, json(&text)).unwrap_err();
+                let refused = errors(V2026_07_28, client, json(&text)).unwrap_err();
                 assert_eq!(refused.code, Code::ServerAnswerInvalid);
             }
             let text = r#"{"code":-32021,"message":"m","data":{"requiredCapabilities":{}}}"#;
-            assert!(error_edits(V2026_07_28, client, json(text)).unwrap().is_empty());
+            assert!(errors(V2026_07_28, client, json(text)).unwrap().is_empty());
         }
     }
 
-    fn towards(client: Version, server: Version) -> Towards<'static> {
+    fn towards(client: Version, server: Version) -> Towards {
         Towards {
             client,
             server,
-            name: Some("own name"),
             progress_token: Some(42),
         }
     }
@@ -905,6 +1003,8 @@ mod tests {
             panic!()
         };
         let mut edits = params_edits(params.unwrap(), &towards(V2025_11_25, V2025_11_25));
+        let name = params.unwrap().get("name").unwrap().span();
+        rename_edit(&mut edits, frame.as_bytes(), name, "own name");
         id_edit(&mut edits, id.span(), "7");
         assert_eq!(
             apply(frame, &edits),
@@ -918,7 +1018,7 @@ mod tests {
         else {
             panic!()
         };
-        let mut edits = result_edits(Some(Method::ToolsCall), V2025_11_25, V2026_07_28, result).unwrap();
+        let mut edits = result_edits(&shape(Method::ToolsCall, V2025_11_25, V2026_07_28), result).unwrap();
         id_edit(&mut edits, id.span(), r#""\u0061""#);
         assert_eq!(
             apply(frame, &edits),
@@ -929,13 +1029,17 @@ mod tests {
     #[test]
     fn tool_name_becomes_the_servers_own() {
         let text = r#"{"arguments":{"name":"x"},"n\u0061me": "server__own-name" ,"more":1}"#;
-        let edits = params_edits(json(text), &towards(V2025_11_25, V2025_11_25));
+        let renamed = |text: &str| {
+            let (mut edits, at) = (Edits::new(), json(text).get("name").unwrap().span());
+            rename_edit(&mut edits, text.as_bytes(), at, "own name");
+            apply(text, &edits)
+        };
         assert_eq!(
-            apply(text, &edits),
+            renamed(text),
             r#"{"arguments":{"name":"x"},"n\u0061me": "own name" ,"more":1}"#
         );
         let same = r#"{"name":"own\u0020name"}"#;
-        assert!(params_edits(json(same), &towards(V2025_11_25, V2025_11_25)).is_empty());
+        assert_eq!(renamed(same), same);
     }
 
     #[test]
@@ -1083,10 +1187,10 @@ mod tests {
             let (method, server, client) = (Method::ALL[method], Version::ALL[server], Version::ALL[client]);
             let padded = format!("   {text} ");
             let read = Json::parse(padded.as_bytes()).unwrap();
-            let towards = Towards { client, server, name: Some("n"), progress_token: Some(1) };
+            let towards = Towards { client, server, progress_token: Some(1) };
             let all = [
-                result_edits(Some(method), server, client, read).ok(),
-                error_edits(server, client, read).ok(),
+                result_edits(&shape(method, server, client), read).ok(),
+                errors(server, client, read).ok(),
                 read.is_object().then(|| params_edits(read, &towards)),
                 read.is_object().then(|| cancelled_edits(read, 1)),
                 read.is_object().then(|| progress_edits(read, "1")),

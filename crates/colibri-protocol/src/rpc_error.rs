@@ -53,9 +53,26 @@ impl RpcError {
         )
     }
 
-    /// -32602: nobody here has a tool of that name, or the client may not know of it (server/tools, "Error Handling").
-    pub fn unknown_tool(name: &str) -> RpcError {
-        RpcError::invalid_params(format!("unknown tool: \"{}\"", brief(name, 200)))
+    /// -32602: nobody here has a tool or a prompt (`noun`) of that name, or the client may not know of it (server/tools and
+    /// server/prompts, "Error Handling").
+    pub fn unknown(noun: &str, name: &str) -> RpcError {
+        RpcError::invalid_params(format!("unknown {noun}: \"{}\"", brief(name, 200)))
+    }
+
+    /// -32002, to a modern client -32602: nobody here has that resource, or the client may not know of it
+    /// (server/resources, "Error Handling").
+    pub fn unknown_resource(uri: &str, why: Option<&str>, version: Version) -> RpcError {
+        let code = if version.is_modern() {
+            INVALID_PARAMS
+        } else {
+            RESOURCE_NOT_FOUND
+        };
+        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+        RpcError {
+            code,
+            message: format!("unknown resource: \"{}\"{why}", brief(uri, 200)),
+            data: Some(format!("{{\"uri\":{}}}", string(uri))),
+        }
     }
 
     /// -32022, with the versions that a modern request can name.

@@ -78,6 +78,8 @@ pub const ENTRY_KEYS: &[&str] = &[
     "start_timeout_ms",
     "total_timeout_ms",
     "tools",
+    "prompts",
+    "resources",
     "prefix",
     "methods",
     "may_ask",

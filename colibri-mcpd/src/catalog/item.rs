@@ -1,4 +1,4 @@
-//! The external tools as clients see them.
+//! What servers list, as clients see it: tools, which are called, prompts, which are had, resources and templates.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,53 +10,56 @@ use crate::peer::aside;
 use crate::policy::{Gate, Standing, ToolCheck, Verdict, summary};
 use crate::relay::{Call, CallMetrics, Chain, Described, HeldCall, Outcome, Target};
 use crate::servers::{Server, State, Viewer};
-use colibri_protocol::tools::{Exposure, definition_edits};
-use colibri_protocol::{Code, Failure, Version};
+use colibri_protocol::lists::{Exposure, definition_edits};
+use colibri_protocol::{Code, Failure, Feature, Method, Version};
 use colibri_wire::Json;
 
-/// One tool of one server.
-pub struct HostTool {
+/// One tool, prompt, resource or template of one server.
+pub struct Item {
     /// Whose it is.
     pub server: Arc<Server>,
-    /// The server's own name of it.
-    pub tool: String,
-    /// The name that clients see.
+    /// What it is.
+    pub feature: Feature,
+    /// The server's own name or URI of it, or the template.
+    pub own: String,
+    /// The name, URI or template that clients see.
     pub exposed: String,
-    /// Whether that is more than a prefix and the own name.
+    /// Whether that is a name that is more than a prefix and the own name.
     changed: bool,
     /// Its definition as the server wrote it.
     pub raw: Bytes,
     /// The version that the server speaks.
     version: Version,
     /// What the entry's rules say of it.
-    verdict: Verdict,
-    /// Whether it runs as a task alone.
+    pub verdict: Verdict,
+    /// Whether it is a tool that runs as a task alone.
     task_only: bool,
     /// How its definition stands to its pin.
     pub standing: Standing,
-    /// What its arguments have to pass, compiled at its first call.
+    /// What a tool's arguments have to pass, compiled at its first call.
     check: OnceLock<ToolCheck>,
     /// The definition for each version of clients, made when first wanted.
     forms: [OnceLock<Bytes>; Version::ALL.len()],
 }
 
-impl HostTool {
-    /// A tool of this name and definition, under the name that clients see, of a server that speaks this version.
+impl Item {
+    /// What a server of this version lists with this definition, under the name or URI that clients see.
     pub fn new(
         server: &Arc<Server>,
-        tool: &str,
-        raw: &Bytes,
+        (feature, own, raw): (Feature, &str, &Bytes),
         (exposed, version): (&str, Version),
         standing: Standing,
-    ) -> HostTool {
-        HostTool {
-            tool: tool.to_owned(),
+    ) -> Item {
+        let is_name = matches!(feature, Feature::Tool | Feature::Prompt);
+        Item {
+            feature,
+            own: own.to_owned(),
             exposed: exposed.to_owned(),
-            changed: exposed != format!("{}__{tool}", server.id),
+            changed: is_name && exposed != format!("{}__{own}", server.id),
             raw: raw.clone(),
             version,
-            verdict: server.rules.judge(tool, raw),
-            task_only: is_task_only(raw),
+            verdict: server.rules.judge(feature, own, raw),
+            task_only: feature == Feature::Tool && is_task_only(raw),
             standing,
             check: OnceLock::new(),
             forms: Default::default(),
@@ -82,11 +85,11 @@ impl HostTool {
     fn compile(&self) -> ToolCheck {
         let server = &self.server;
         let schema = server.entry.validate_schema;
-        let check = ToolCheck::new(&server.id, &self.tool, &self.raw, schema, server.contract.clone());
+        let check = ToolCheck::new(&server.id, &self.own, &self.raw, schema, server.contract.clone());
         if let Some(why) = check.unchecked().filter(|_| schema) {
             info!(
                 server = &*self.server.id,
-                tool = self.tool,
+                tool = self.own,
                 "arguments are not checked against its schema: {why}"
             );
         }
@@ -113,12 +116,12 @@ impl HostTool {
         let exposure = Exposure {
             server: &self.server.id,
             name: &self.exposed,
-            original: &self.tool,
+            original: &self.own,
             changed: self.changed,
             state,
         };
         let exposure = self.server.entry.prefix.then_some(&exposure);
-        let edits = definition_edits(definition, self.version, client, exposure);
+        let edits = definition_edits(self.feature, definition, (self.version, client), exposure);
         if edits.is_empty() {
             self.raw.clone()
         } else {
@@ -127,11 +130,12 @@ impl HostTool {
     }
 }
 
-impl Target for HostTool {
+impl Target for Item {
     fn describe(&self) -> Described<'_> {
         Described {
             server: &self.server.id,
-            operation: &self.tool,
+            feature: self.feature,
+            operation: &self.own,
             gate: Gate::External,
         }
     }
@@ -141,7 +145,11 @@ impl Target for HostTool {
     }
 
     fn rename(&self) -> Option<&str> {
-        Some(&self.tool)
+        Some(&self.own)
+    }
+
+    fn prefix(&self) -> Option<&str> {
+        self.server.prefix()
     }
 
     fn in_full(&self, bytes: &[u8]) -> Option<Box<RawValue>> {
@@ -149,7 +157,7 @@ impl Target for HostTool {
     }
 
     fn is_idempotent(&self) -> bool {
-        self.server.rules.idempotent(&self.tool)
+        self.feature != Feature::Tool || self.server.rules.idempotent(&self.own)
     }
 
     fn check(&self, call: &mut Call) -> Result<(), Failure> {
@@ -157,15 +165,18 @@ impl Target for HostTool {
         if self.task_only {
             let why = format!(
                 "{} of {} runs as a task only, and tasks are not relayed",
-                self.tool, self.server.id
+                self.own, self.server.id
             );
             return Err(no_tasks(why, &self.server.id, "use another tool of this server"));
         }
-        if let Some(failure) = self.verdict.failure(&self.server.id) {
+        if let Some(failure) = self.verdict.failure(&self.server.id, self.feature) {
             return Err(failure);
         }
-        if let Some(failure) = self.standing.failure(&self.server.id, &self.tool) {
+        if let Some(failure) = self.standing.failure(&self.server.id, &self.own) {
             return Err(failure);
+        }
+        if self.feature != Feature::Tool {
+            return not_completed(call, &self.server);
         }
         let check = match self.check.get() {
             Some(check) => check,
@@ -182,6 +193,25 @@ impl Target for HostTool {
             _ => self.server.call(call),
         }
     }
+}
+
+/// Refuses to ask a server for completions that declares none. 2024-11-05 had them and no word for it.
+///
+/// # Errors
+/// It declares none.
+pub(super) fn not_completed(call: &Call, server: &Server) -> Result<(), Failure> {
+    if call.method != Some(Method::Complete) {
+        return Ok(());
+    }
+    let catalogue = server.offer.catalogue();
+    if catalogue.can().completions || catalogue.version == Some(Version::V2024_11_05) {
+        return Ok(());
+    }
+    let why = format!(
+        "server {} declares no completions, so it is not asked for any",
+        server.id
+    );
+    Err(Failure::new(Code::NotOffered, why).of_server(&*server.id))
 }
 
 /// Refuses a call that is to become a task: nobody could ask for its result.
@@ -210,7 +240,7 @@ fn is_task_only(definition: &[u8]) -> bool {
 }
 
 /// Holds a call until a person has decided about it.
-fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Box<Call>, rule: String) {
+pub(super) fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Box<Call>, rule: String) {
     let described = call.target.describe();
     let arguments = server.redact(&summary(call.arguments()));
     if chain.asks_by_answer(&call) {
@@ -229,7 +259,7 @@ fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Box<Call>, rule: String) 
     };
     warn!(
         server = described.server,
-        tool = described.operation,
+        operation = described.operation,
         id = waiting.id,
         "a call waits for `colibri-mcp approve`"
     );

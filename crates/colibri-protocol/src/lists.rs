@@ -1,33 +1,36 @@
-//! Tool definitions as a client sees them, and the pages of `tools/list`.
+//! Definitions of tools, prompts, resources and templates as a client sees them, and the pages of their lists.
 
 use super::answer::{META_SERVER_INFO, TTL_MS, server_info};
 use super::error::RpcError;
+use super::feature::Feature;
+use super::links::Links;
 use super::rewrites::{Change, claims_ours, rewrite};
+use super::uri;
 use super::version::Version;
 use colibri_text::{hex, unhex};
 use colibri_wire::json::{string, write_string};
 use colibri_wire::{Edits, Json};
 
-/// How many tools one page holds at most. Several clients read one page only, so it is a large one.
-pub const PAGE_TOOLS: usize = 1_000;
+/// How many entries one page holds at most. Several clients read one page only, so it is a large one.
+pub const PAGE_ENTRIES: usize = 1_000;
 /// How many bytes of definitions one page holds at most. A single longer one is a page of its own.
 pub const PAGE_BYTES: usize = 8 * 1024 * 1024;
 
 /// The key in a definition's `_meta` with the id of the server it comes from.
 pub const META_SERVER: &str = "org.colibri/server";
-/// The key in a definition's `_meta` with the server's own name of the tool.
+/// The key in a definition's `_meta` with the server's own name, URI or template.
 pub const META_NAME: &str = "org.colibri/name";
 /// The key in a definition's `_meta` with the state of a server that is not there now.
 pub const META_STATE: &str = "org.colibri/state";
 
-/// Under which name a server's tool is offered.
+/// Under which name, URI or template something of a server is offered.
 #[derive(Debug, Clone, Copy)]
 pub struct Exposure<'a> {
     /// Id of the server.
     pub server: &'a str,
-    /// The name clients see.
+    /// The name that clients see; of a resource or a template its own tells it.
     pub name: &'a str,
-    /// The server's own name.
+    /// The server's own name, URI or template.
     pub original: &'a str,
     /// Whether `name` is more than a prefix and `original`: shortened, or with other characters. The original then
     /// stands in `title` as well, if the server gave none.
@@ -36,18 +39,18 @@ pub struct Exposure<'a> {
     pub state: Option<&'a str>,
 }
 
-/// The edits to a server's tool definition for a client of a version. `exposure` is `None` for a server with
-/// `"prefix": false`, whose tools are offered as they are.
+/// The edits to a server's definition for a client of a version. `exposure` is `None` for a server with
+/// `"prefix": false`, whose definitions are offered as they are.
 ///
-/// `definition` is an object with a `name`, as [`super::upstream::Walk::read`] has let pass.
+/// `definition` is an object with the feature's identifier, as [`super::upstream::Walk::read`] has let pass.
 pub fn definition_edits(
+    feature: Feature,
     definition: Json<'_>,
-    server: Version,
-    client: Version,
+    (server, client): (Version, Version),
     exposure: Option<&Exposure<'_>>,
 ) -> Edits {
     let mut edits = Edits::new();
-    let strict_schemas = server.has_free_output() && !client.has_free_output();
+    let strict_schemas = feature == Feature::Tool && server.has_free_output() && !client.has_free_output();
     if exposure.is_none() && !strict_schemas {
         return edits;
     }
@@ -58,7 +61,11 @@ pub fn definition_edits(
     rewrite(&mut edits, definition, &insert, |member, edits| {
         let (key, value) = (member.key, member.value);
         if let Some(exposure) = exposure {
-            if key.is_string("name") {
+            if key.is_string(feature.identifier()) {
+                if matches!(feature, Feature::Resource | Feature::Template) {
+                    uri::expose(edits, exposure.server, value);
+                    return Change::Keep;
+                }
                 return if value.is_string(exposure.name) {
                     Change::Keep
                 } else {
@@ -69,12 +76,12 @@ pub fn definition_edits(
                 if !value.is_object() {
                     return Change::Replace(format!("{{{ours}}}"));
                 }
-                rewrite(edits, value, &ours, |member, _| {
+                rewrite(edits, value, &ours, |member, edits| {
                     if claims_ours(&member.key) {
-                        Change::Remove
-                    } else {
-                        Change::Keep
+                        return Change::Remove;
                     }
+                    Links::of(exposure.server).meta_member(edits, member);
+                    Change::Keep
                 });
             }
         }
@@ -150,7 +157,7 @@ pub fn least_ttl(servers: impl IntoIterator<Item = (Version, Option<u64>)>) -> u
         .fold(TTL_MS, u64::min)
 }
 
-/// Where a page begins: after the tool of this name. Opaque to clients; it holds a name rather than a number, so that
+/// Where a page begins: after the entry of this name or URI. Opaque to clients; it holds a name rather than a number, so that
 /// it stays good when the list changes in between.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
@@ -188,35 +195,37 @@ impl Cursor {
     }
 }
 
-/// The result of `tools/list`: a page of `tools`, which are names as clients see them with definitions as clients of
-/// this version see them, **in ascending order of their names**, each name once. That order is the order of the list,
-/// and what makes a cursor stay good.
-pub fn tools_page<'a>(
+/// The result of a list: a page of `entries`, which are names, URIs or templates as clients see them with definitions as
+/// clients of this version see them, **in ascending order of their names**, each name once. That order is the order of
+/// the list, and what makes a cursor stay good.
+pub fn page<'a>(
+    feature: Feature,
     client: Version,
     ttl_ms: u64,
     cursor: Option<&Cursor>,
-    tools: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+    entries: impl IntoIterator<Item = (&'a str, &'a [u8])>,
 ) -> Vec<u8> {
     let after = cursor.map(|cursor| cursor.after.as_str());
     let mut page = Vec::new();
-    page.extend_from_slice(if client.is_modern() {
-        b"{\"resultType\":\"complete\",\"tools\":["
+    let kind = if client.is_modern() {
+        "\"resultType\":\"complete\","
     } else {
-        b"{\"tools\":["
-    });
+        ""
+    };
+    page.extend_from_slice(format!("{{{kind}\"{}\":[", feature.member()).as_bytes());
     let start = page.len();
     let mut last: Option<&str> = None;
     let mut listed = 0;
     let mut more = false;
-    for (name, definition) in tools {
+    for (name, definition) in entries {
         debug_assert!(
             last.is_none_or(|last| last < name),
-            "tools are in ascending order of their names"
+            "entries are in ascending order of their names"
         );
         if after.is_some_and(|after| name <= after) {
             continue;
         }
-        if listed == PAGE_TOOLS || listed > 0 && page.len() - start + 1 + definition.len() > PAGE_BYTES {
+        if listed == PAGE_ENTRIES || listed > 0 && page.len() - start + 1 + definition.len() > PAGE_BYTES {
             more = true;
             break;
         }
@@ -258,7 +267,7 @@ mod tests {
     }
 
     fn edited(text: &str, server: Version, client: Version, exposure: Option<&Exposure<'_>>) -> String {
-        let edits = definition_edits(json(text), server, client, exposure);
+        let edits = definition_edits(Feature::Tool, json(text), (server, client), exposure);
         String::from_utf8(edits.apply(text.as_bytes())).unwrap()
     }
 
@@ -306,6 +315,44 @@ mod tests {
             ),
             r#"{"n\u0061me":"git__log","_meta":{"org.colibri/server":"git","org.colibri/name":"log","x":1e400}}"#
         );
+    }
+
+    #[test]
+    fn prompts_resources_and_templates_are_listed_as_what_leads_back_to_them() {
+        for (feature, text, expected) in [
+            (
+                Feature::Prompt,
+                r#"{"name":"log","arguments":[{"name":"log"}],"icons":[]}"#,
+                r#"{"_meta":{"org.colibri/server":"git","org.colibri/name":"log"},"name":"git__log","arguments":[{"name":"log"}],"icons":[]}"#,
+            ),
+            (
+                Feature::Resource,
+                r#"{"name":"log","uri":"file:\/\/log","size":1e3,"_meta":{"uri":"x"}}"#,
+                r#"{"name":"log","uri":"git+file:\/\/log","size":1e3,"_meta":{"org.colibri/server":"git","org.colibri/name":"log","uri":"x"}}"#,
+            ),
+            (
+                Feature::Template,
+                r#"{"name":"log","uriTemplate":"ui://{a}","uri":"x"}"#,
+                r#"{"_meta":{"org.colibri/server":"git","org.colibri/name":"log"},"name":"log","uriTemplate":"ui://git/{a}","uri":"x"}"#,
+            ),
+        ] {
+            for client in Version::ALL {
+                let edits = definition_edits(feature, json(text), (client, V2025_11_25), Some(&PLAIN));
+                assert_eq!(String::from_utf8(edits.apply(text.as_bytes())).unwrap(), expected);
+                let as_it_is = definition_edits(feature, json(text), (V2026_07_28, client), None);
+                assert!(as_it_is.is_empty(), "{client}");
+            }
+        }
+    }
+
+    #[test]
+    fn pages_of_apps_that_tools_name_are_read_from_their_server() {
+        let text = r#"{"name":"git__log","_meta":{"ui":{"resourceUri":"ui://a/b","visibility":["app"]},"ui\/resourceUri":"ui://a"}}"#;
+        assert_eq!(
+            edited(text, V2025_11_25, V2026_07_28, Some(&PLAIN)),
+            r#"{"name":"git__log","_meta":{"org.colibri/server":"git","org.colibri/name":"log","ui":{"resourceUri":"ui://git/a/b","visibility":["app"]},"ui\/resourceUri":"ui://git/a"}}"#
+        );
+        assert_eq!(edited(text, V2025_11_25, V2026_07_28, None), text);
     }
 
     #[test]
@@ -408,11 +455,11 @@ mod tests {
         assert_eq!(least_ttl([(V2026_07_28, None)]), 0);
     }
 
-    fn page(client: Version, cursor: Option<&Cursor>, tools: &BTreeMap<String, Vec<u8>>) -> Value {
+    fn listed(client: Version, cursor: Option<&Cursor>, tools: &BTreeMap<String, Vec<u8>>) -> Value {
         let tools = tools
             .iter()
             .map(|(name, definition)| (name.as_str(), definition.as_slice()));
-        serde_json::from_slice(&tools_page(client, 5, cursor, tools)).unwrap()
+        serde_json::from_slice(&page(Feature::Tool, client, 5, cursor, tools)).unwrap()
     }
 
     fn next(page: &Value) -> Option<Cursor> {
@@ -434,17 +481,17 @@ mod tests {
         let tools = BTreeMap::from([("a".to_owned(), definition("a", 0))]);
         for client in &Version::ALL[..4] {
             assert_eq!(
-                page(*client, None, &tools),
+                listed(*client, None, &tools),
                 json!({"tools": [{"name": "a", "description": ""}]})
             );
         }
-        let modern = page(V2026_07_28, None, &tools);
+        let modern = listed(V2026_07_28, None, &tools);
         assert_eq!(
             (&modern["resultType"], &modern["ttlMs"], &modern["cacheScope"]),
             (&json!("complete"), &json!(5), &json!("private"))
         );
         assert_eq!(modern["_meta"][META_SERVER_INFO]["name"], "colibri-mcp");
-        assert_eq!(page(V2025_11_25, None, &BTreeMap::new()), json!({"tools": []}));
+        assert_eq!(listed(V2025_11_25, None, &BTreeMap::new()), json!({"tools": []}));
     }
 
     #[test]
@@ -456,15 +503,15 @@ mod tests {
         let walk = |tools: &BTreeMap<String, Vec<u8>>| {
             let (mut pages, mut names, mut cursor) = (Vec::new(), Vec::new(), None);
             loop {
-                let page = page(V2026_07_28, cursor.as_ref(), tools);
-                let listed: Vec<String> = page["tools"]
+                let page = listed(V2026_07_28, cursor.as_ref(), tools);
+                let names_here: Vec<String> = page["tools"]
                     .as_array()
                     .unwrap()
                     .iter()
                     .map(|tool| tool["name"].as_str().unwrap().into())
                     .collect();
-                pages.push(listed.len());
-                names.extend(listed);
+                pages.push(names_here.len());
+                names.extend(names_here);
                 cursor = next(&page);
                 if cursor.is_none() {
                     return (pages, names);
@@ -487,10 +534,10 @@ mod tests {
             .map(|n| format!("t{n:04}"))
             .map(|name| (name.clone(), definition(&name, 0)))
             .collect();
-        let cursor = next(&page(V2025_11_25, None, &tools)).unwrap();
+        let cursor = next(&listed(V2025_11_25, None, &tools)).unwrap();
         tools.remove("t0999");
         tools.insert("a first one".into(), definition("a first one", 0));
-        assert_eq!(page(V2025_11_25, Some(&cursor), &tools)["tools"][0]["name"], "t1000");
+        assert_eq!(listed(V2025_11_25, Some(&cursor), &tools)["tools"][0]["name"], "t1000");
     }
 
     #[test]
@@ -539,7 +586,7 @@ mod tests {
                 members.iter().map(|(key, value, space)| format!("{space}\"{}\":{space}{}", KEYS[*key], VALUES[*value])).collect();
             let text = format!(" {{{}}} ", text.join(","));
             let (server, client) = (Version::ALL[server], Version::ALL[client]);
-            let edits = definition_edits(json(&text), server, client, exposed.then_some(&CHANGED));
+            let edits = definition_edits(Feature::Tool, json(&text), (server, client), exposed.then_some(&CHANGED));
             let result = edits.apply(text.as_bytes());
             let value: Value = serde_json::from_slice(&result).unwrap();
             if exposed {

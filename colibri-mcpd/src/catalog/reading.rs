@@ -1,0 +1,204 @@
+//! Resources of external servers: who has the one that a client asks for, and asking for it.
+//!
+//! What a server lists is not all that can be read of it: templates stand for any number of resources, and links lead to
+//! others. So a URI goes to the server that it names; one that names none goes to a server without a prefix.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::Host;
+use super::item::{hold, not_completed};
+use super::sought::{Look, Place};
+use crate::policy::{Gate, Judgement, Pattern, Rights, Standing, Verdict};
+use crate::relay::{Call, CallMetrics, Chain, Described, Target};
+use crate::servers::Server;
+use colibri_protocol::{Failure, Feature, uri};
+
+/// How many templates of a server a URI is compared with, how long they may be, and how long it may be, in bytes: both
+/// may be made to be slow to compare.
+const MAX_TEMPLATES: usize = 200;
+const MAX_TEMPLATE: usize = 256;
+const MAX_COMPARED: usize = 4096;
+
+/// A resource, or a template of resources, of a server.
+pub(super) struct Reading {
+    server: Arc<Server>,
+    feature: Feature,
+    /// The server's own URI of it, or the template.
+    own: String,
+    verdict: Verdict,
+    standing: Standing,
+}
+
+impl Reading {
+    fn of(server: &Arc<Server>, feature: Feature, own: &str) -> Arc<Reading> {
+        Arc::new(Reading {
+            verdict: server.rules.judge(feature, own, b""),
+            standing: standing(&server.offer.definitions().1, feature, own),
+            server: server.clone(),
+            feature,
+            own: own.to_owned(),
+        })
+    }
+}
+
+/// How a resource stands: as listed, or as the templates do that could be its.
+fn standing(judgement: &Judgement, feature: Feature, own: &str) -> Standing {
+    let listed = judgement.of(feature, own);
+    if !listed.is_approved() || feature == Feature::Template || judgement.definitions[feature.index()].contains_key(own)
+    {
+        return listed.clone();
+    }
+    let blocked = judgement
+        .blocked(Feature::Template)
+        .find(|template| may_be_of(template, own));
+    blocked.map_or(Standing::Approved, |template| {
+        judgement.of(Feature::Template, template).clone()
+    })
+}
+
+/// Whether expanding a template (RFC 6570) could give a URI: what stands between its expressions is there, in order.
+fn may_be_of(template: &str, uri: &str) -> bool {
+    if template.len() > MAX_TEMPLATE || uri.len() > MAX_COMPARED {
+        return false;
+    }
+    let (mut pattern, mut rest) = (String::new(), template);
+    while let Some((literal, expression)) = rest.split_once('{') {
+        pattern.push_str(literal);
+        let Some((_, after)) = expression.split_once('}') else {
+            return false;
+        };
+        pattern.push('*');
+        rest = after;
+    }
+    pattern.push_str(rest);
+    Pattern::new(pattern).matches(uri)
+}
+
+impl Host {
+    /// Who has the resource, or the template, that a client knows by this URI: the server that it names, if the client
+    /// may see it; else one of those whose URIs stand as they are, which lists it, or has a template that it could be of,
+    /// or is the only one with resources.
+    pub(super) fn look_for_uri(&self, feature: Feature, wanted: &str, rights: &Rights) -> Look {
+        let servers = self.servers();
+        let visible = |server: &&Arc<Server>| rights.sees_any(&server.id);
+        if let Some((id, own)) = uri::original(wanted)
+            && let Some(server) = servers.get(id).filter(|server| server.entry.prefix).filter(visible)
+        {
+            return self.look_at(server, feature, &own);
+        }
+        let table = self.table();
+        let listed = [feature, Feature::Template, Feature::Resource].map(|feature| table.by_name(feature, wanted));
+        let listed = listed.into_iter().flatten().map(|item| &item.server);
+        if let Some(server) = listed.filter(|server| !server.entry.prefix).find(visible) {
+            return Look::Here(Reading::of(server, feature, wanted));
+        }
+        let bare: Vec<_> = servers
+            .values()
+            .filter(|server| !server.entry.prefix)
+            .filter(visible)
+            .collect();
+        let has_one = |server: &&&Arc<Server>| {
+            let catalogue = server.offer.catalogue();
+            let mut templates = catalogue.of(Feature::Template).iter().take(MAX_TEMPLATES);
+            templates.any(|template| may_be_of(&template.name, wanted))
+        };
+        if let Some(server) = bare.iter().find(has_one) {
+            return Look::Here(Reading::of(server, feature, wanted));
+        }
+        let unseen = bare.iter().filter(|server| !server.offer.is_in_table());
+        let unseen: Vec<_> = unseen.map(|server| (*server).clone()).collect();
+        if !unseen.is_empty() {
+            return Look::Seek(Place::Among(unseen));
+        }
+        let mut with = bare
+            .iter()
+            .filter(|server| server.offer.catalogue().can().resources.offered);
+        match (with.next(), with.next()) {
+            (Some(server), None) => Look::Here(Reading::of(server, feature, wanted)),
+            (Some(_), Some(_)) => Look::Missing(Some(
+                "several servers without a prefix have resources, and none lists it",
+            )),
+            (None, _) => Look::Missing(None),
+        }
+    }
+
+    /// The resource, or the template, that a server knows by this URI.
+    pub(super) fn look_at(&self, server: &Arc<Server>, feature: Feature, own: &str) -> Look {
+        if !server.offer.is_in_table() {
+            Look::Seek(Place::At(server.clone(), own.to_owned()))
+        } else if server.offer.catalogue().can().resources.offered {
+            Look::Here(Reading::of(server, feature, own))
+        } else {
+            Look::Missing(Some("its server declares no resources"))
+        }
+    }
+}
+
+impl Target for Reading {
+    fn describe(&self) -> Described<'_> {
+        Described {
+            server: &self.server.id,
+            feature: self.feature,
+            operation: &self.own,
+            gate: Gate::External,
+        }
+    }
+
+    fn metrics(&self) -> Option<&CallMetrics> {
+        Some(&self.server.metrics)
+    }
+
+    fn rename(&self) -> Option<&str> {
+        Some(&self.own)
+    }
+
+    fn prefix(&self) -> Option<&str> {
+        self.server.prefix()
+    }
+
+    fn in_full(&self, bytes: &[u8]) -> Option<Box<RawValue>> {
+        self.server.in_full(bytes)
+    }
+
+    fn is_idempotent(&self) -> bool {
+        true
+    }
+
+    fn check(&self, call: &mut Call) -> Result<(), Failure> {
+        let denied = self.verdict.failure(&self.server.id, self.feature);
+        denied
+            .or_else(|| self.standing.failure(&self.server.id, &self.own))
+            .map_or_else(|| not_completed(call, &self.server), Err)
+    }
+
+    fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
+        match &self.verdict {
+            Verdict::Confirm { rule } => hold(self.server.clone(), chain, call, rule.clone()),
+            Verdict::Allow | Verdict::Deny { .. } => self.server.call(call),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_could_give_what_has_their_literals() {
+        for (template, uri, may) in [
+            ("file:///{path}", "file:///a", true),
+            ("file:///{path}", "file:///", true),
+            ("file:///{path}.txt{?rev}", "file:///a.txt?rev=1", true),
+            ("file:///{path}.txt", "file:///a.md", false),
+            ("{+uri}", "anything", true),
+            ("git://{a}/{b}", "git://x", false),
+            ("git://x", "git://x", true),
+            ("git://{", "git://{", false),
+        ] {
+            assert_eq!(may_be_of(template, uri), may, "{template} {uri}");
+        }
+        assert!(!may_be_of(&"{a}a".repeat(64), &"b".repeat(MAX_COMPARED + 1)));
+    }
+}
