@@ -14,7 +14,8 @@ use crate::peer::Budget;
 use crate::policy::Gate;
 use crate::relay::{Call, Chain, Client, HeldCall, Outcome};
 use colibri_protocol::Feature;
-use colibri_protocol::answer::{subscription_closed, tools_list_changed};
+use colibri_protocol::answer::subscription_closed;
+use colibri_protocol::subscription::list_changed;
 use colibri_protocol::{Answer, Method};
 
 /// How long a client may be over its byte budget.
@@ -242,10 +243,11 @@ impl Connections {
             debug!(clients = all.len(), "telling clients that tools changed");
             for connection in all {
                 if connection.initialized.load(Ordering::Acquire) {
-                    connection.client.outbox.push(&tools_list_changed(None));
+                    connection.client.outbox.push(&list_changed(Feature::Tool, None));
                 }
-                for subscription in connection.client.subscribed() {
-                    connection.client.outbox.push(&tools_list_changed(Some(&subscription)));
+                for subscription in connection.client.told_of(Feature::Tool) {
+                    let message = list_changed(Feature::Tool, Some(&subscription));
+                    connection.client.outbox.push(&message);
                 }
             }
         }

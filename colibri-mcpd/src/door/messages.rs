@@ -301,7 +301,7 @@ impl Messages {
                 Answer::Result(protocol::empty_result(version)),
             )),
             Method::SubscriptionsListen => {
-                let listen = protocol::read_listen(params)?;
+                let listen = protocol::subscription::Filter::read(params)?;
                 Ok(Own::listen(self.daemon.clone(), id.clone(), listen))
             }
             Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead | Method::Complete => {

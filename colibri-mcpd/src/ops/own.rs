@@ -10,8 +10,8 @@ use crate::daemon::Daemon;
 use crate::policy::Gate;
 use crate::relay::{COLIBRI, Call, Chain, Described, HeldCall, Outcome, Target};
 use colibri_protocol::lists::Cursor;
-use colibri_protocol::request::Listen;
-use colibri_protocol::{Answer, Failure, Feature, Method, Shape, Version, answer, result_edits};
+use colibri_protocol::subscription::{self, Filter};
+use colibri_protocol::{Answer, Failure, Feature, Method, Shape, Version, result_edits};
 use colibri_wire::{Id, Json};
 
 /// A request that the daemon answers itself.
@@ -24,7 +24,7 @@ pub(crate) struct Own {
 enum Work {
     Over(Mutex<Option<Outcome>>),
     List(Arc<Daemon>, Feature, Option<Cursor>),
-    Listen(Arc<Daemon>, Id, Listen),
+    Listen(Arc<Daemon>, Id, Filter),
     Tool(Arc<Daemon>, builtin::Tool),
     Operator(Arc<Daemon>, OperatorRequest),
     Watch(Arc<Daemon>, Watch),
@@ -59,7 +59,7 @@ impl Own {
     }
 
     /// `subscriptions/listen`.
-    pub(crate) fn listen(daemon: Arc<Daemon>, id: Id, listen: Listen) -> Arc<dyn Target> {
+    pub(crate) fn listen(daemon: Arc<Daemon>, id: Id, listen: Filter) -> Arc<dyn Target> {
         Own::target("subscriptions/listen", Gate::None, Work::Listen(daemon, id, listen))
     }
 
@@ -123,12 +123,12 @@ impl Target for Own {
             }
             Work::Listen(daemon, id, listen) => {
                 let (client, text) = (call.client.clone(), Box::<str>::from(call.id_text()));
-                client
-                    .outbox
-                    .push(&answer::subscription_acknowledged(&text, listen.tools_list_changed));
-                if listen.tools_list_changed {
-                    client.subscribe(id.clone(), text);
-                }
+                let honoured = Filter {
+                    uris: Vec::new(),
+                    ..listen.clone()
+                };
+                client.outbox.push(&subscription::acknowledged(&text, &honoured));
+                client.listens(id.clone(), text, honoured, Vec::new());
                 daemon.connections.hold(&client, &HeldCall::hold(chain, call));
             }
             Work::Operator(daemon, order) => {

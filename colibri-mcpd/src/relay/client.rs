@@ -1,5 +1,6 @@
 //! The first stage: a request is admitted under its id, with its client's limits.
 
+use std::any::Any;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -11,6 +12,8 @@ use tokio::sync::Notify;
 use super::client_session::ClientSession;
 use crate::peer::Outbox;
 use crate::policy::{Caller, Gate, Gates, Share};
+use colibri_protocol::Feature;
+use colibri_protocol::subscription::Filter;
 use colibri_wire::Id;
 
 /// The asking side of calls: a connection, or one request over HTTP.
@@ -33,10 +36,23 @@ pub struct Client {
     gone: AtomicBool,
     /// The daemon is ending: no further request is admitted.
     closed: AtomicBool,
-    /// The `subscriptions/listen` requests in flight that want to hear of tool changes, as their ids are written.
-    subscriptions: Mutex<BTreeMap<Id, Box<str>>>,
+    /// The `subscriptions/listen` requests in flight.
+    subscriptions: Mutex<BTreeMap<Id, Listening>>,
     /// The last call in flight has landed.
     quiet: Notify,
+}
+
+/// What lasts for as long as it is kept: a subscription at a server.
+pub type Lasting = Box<dyn Any + Send + Sync>;
+
+/// A `subscriptions/listen` in flight.
+struct Listening {
+    /// Its id as it is written.
+    id: Box<str>,
+    /// What it is told of.
+    filter: Filter,
+    /// Its subscriptions at servers.
+    _lasting: Vec<Lasting>,
 }
 
 type Flights = HashMap<Id, Flight, BuildHasherDefault<ShortHash>>;
@@ -138,25 +154,33 @@ impl Client {
         self.share.as_deref()
     }
 
-    fn subscriptions(&self) -> MutexGuard<'_, BTreeMap<Id, Box<str>>> {
+    fn subscriptions(&self) -> MutexGuard<'_, BTreeMap<Id, Listening>> {
         self.subscriptions
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// From now on the request with this id is told of tool changes.
-    pub fn subscribe(&self, id: Id, id_text: Box<str>) {
-        self.subscriptions().insert(id, id_text);
+    /// From now on the request with this id is told of this, and what lasts with it does.
+    pub fn listens(&self, id: Id, id_text: Box<str>, filter: Filter, lasting: Vec<Lasting>) {
+        let listening = Listening {
+            id: id_text,
+            filter,
+            _lasting: lasting,
+        };
+        self.subscriptions().insert(id, listening);
     }
 
     /// No more.
     pub fn end_subscription(&self, id: &Id) {
-        self.subscriptions().remove(id);
+        let ended = self.subscriptions().remove(id);
+        drop(ended);
     }
 
-    /// The subscriptions' ids as they are written.
-    pub fn subscribed(&self) -> Vec<Box<str>> {
-        self.subscriptions().values().cloned().collect()
+    /// The ids, as they are written, of the subscriptions that are told when the list of a feature changes.
+    pub fn told_of(&self, feature: Feature) -> Vec<Box<str>> {
+        let subscriptions = self.subscriptions();
+        let wanting = subscriptions.values().filter(|of| of.filter.wants(feature));
+        wanting.map(|of| of.id.clone()).collect()
     }
 
     fn flights(&self) -> MutexGuard<'_, Flights> {

@@ -21,7 +21,7 @@ pub mod tickets;
 pub mod validate;
 
 pub use call::{Arguments, COLIBRI, Call, Chain, Described, Outcome, Page, Parts, Relayed, Target, Trace, Waits};
-pub use client::{Batch, Cancel, Client, Limit};
+pub use client::{Batch, Cancel, Client, Lasting, Limit};
 pub use client_session::ClientSession;
 pub use counters::{CallMetrics, Counted};
 pub use held_call::HeldCall;

@@ -10,7 +10,8 @@ use super::instance::{PeerInfo, Session};
 use super::launch::{Launch, NotStarted, Opening};
 use super::listing::{Catalogue, Definition, Listing};
 use colibri_protocol::error::METHOD_NOT_FOUND;
-use colibri_protocol::upstream::{self, Probe, ServerSays, Walk};
+use colibri_protocol::subscription::Filter;
+use colibri_protocol::upstream::{self, Capabilities, Probe, ServerSays, Walk};
 use colibri_protocol::{Code, Failure, Feature, Features, Version};
 use colibri_text::visible;
 use colibri_wire::Json;
@@ -252,11 +253,21 @@ fn is_not_found(error: Json<'_>) -> bool {
     code == Some(METHOD_NOT_FOUND)
 }
 
-/// Asks a modern server to tell when its tools change.
+/// What a server is to tell of itself, as far as it declares that it does.
+pub(super) fn told_by(can: &Capabilities) -> Filter {
+    Filter {
+        tools: can.tools.tells_changes,
+        prompts: can.prompts.tells_changes,
+        resources: can.resources.tells_changes,
+        uris: Vec::new(),
+    }
+}
+
+/// Asks a modern server to tell when its lists change.
 fn listen(session: &Session) {
-    let said = session.says();
-    if session.version().is_modern() && said.can.tools.tells_changes {
-        session.ask_without_answer(upstream::listen_to_tools);
+    let filter = told_by(&session.says().can);
+    if session.version().is_modern() && !filter.is_empty() {
+        session.ask_without_answer(|number| upstream::listen(number, &filter));
     }
 }
 

@@ -306,7 +306,7 @@ impl Session {
                         }
                         keeper.lists_changed(self, changed);
                     }
-                    Some(Notification::Message) => {
+                    Some(Notification::Message(_)) => {
                         let text = params.map(|params| params.text()).unwrap_or_default();
                         debug!(
                             server = &*self.server,
@@ -315,7 +315,7 @@ impl Session {
                             self.shown(text)
                         );
                     }
-                    None => debug!(
+                    Some(Notification::ResourceUpdated(_) | Notification::Acknowledged(..)) | None => debug!(
                         server = &*self.server,
                         "notification not relayed: {}",
                         self.shown(&method)

@@ -210,20 +210,6 @@ pub fn empty_result(version: Version) -> Vec<u8> {
     }
 }
 
-/// The first message of a subscription: what of its filter is honoured. `id` is the `subscriptions/listen` request's.
-pub fn subscription_acknowledged(id: &str, tools_list_changed: bool) -> Vec<u8> {
-    let honoured = if tools_list_changed {
-        "\"toolsListChanged\":true"
-    } else {
-        ""
-    };
-    format!(
-        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\",\
-         \"params\":{{\"_meta\":{{\"{META_SUBSCRIPTION_ID}\":{id}}},\"notifications\":{{{honoured}}}}}}}"
-    )
-    .into_bytes()
-}
-
 /// The result that closes a subscription when we end it.
 pub fn subscription_closed(id: &str, version: Version) -> Vec<u8> {
     format!(
@@ -231,14 +217,6 @@ pub fn subscription_closed(id: &str, version: Version) -> Vec<u8> {
         server_info(version)
     )
     .into_bytes()
-}
-
-/// `notifications/tools/list_changed`: to a legacy session without, to a modern subscription with its id.
-pub fn tools_list_changed(subscription: Option<&str>) -> Vec<u8> {
-    let params = subscription
-        .map(|id| format!(",\"params\":{{\"_meta\":{{\"{META_SUBSCRIPTION_ID}\":{id}}}}}"))
-        .unwrap_or_default();
-    format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"{params}}}").into_bytes()
 }
 
 /// Our own instructions and those of the servers, each server's under its id, [`INSTRUCTIONS_LIMIT`] bytes in all.
@@ -445,27 +423,10 @@ mod tests {
     #[test]
     fn subscription_messages_carry_the_request_id() {
         assert_eq!(
-            value(&subscription_acknowledged("\"s\"", true)),
-            json!({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
-                   "params": {"_meta": {META_SUBSCRIPTION_ID: "s"}, "notifications": {"toolsListChanged": true}}})
-        );
-        assert_eq!(
-            value(&subscription_acknowledged("7", false))["params"]["notifications"],
-            json!({})
-        );
-        assert_eq!(
             value(&subscription_closed("7", V2026_07_28))["_meta"][META_SUBSCRIPTION_ID],
             7
         );
         assert_eq!(value(&subscription_closed("7", V2026_07_28))["resultType"], "complete");
-        assert_eq!(
-            value(&tools_list_changed(Some("7")))["params"]["_meta"][META_SUBSCRIPTION_ID],
-            7
-        );
-        assert_eq!(
-            value(&tools_list_changed(None)),
-            json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
-        );
     }
 
     #[test]

@@ -22,10 +22,12 @@ mod feature;
 pub mod input;
 pub mod links;
 pub mod lists;
+pub mod logging;
 pub mod method;
 pub mod request;
 pub mod rewrites;
 mod rpc_error;
+pub mod subscription;
 pub mod tasks;
 pub mod upstream;
 pub mod uri;
@@ -37,7 +39,7 @@ pub use error::{Code, Failure};
 pub use feature::{Feature, Features};
 pub use input::Ask;
 pub use method::Method;
-pub use request::{Notification, Request, Session, classify, read_initialize, read_listen, read_notification};
+pub use request::{Notification, Request, Session, classify, read_initialize, read_notification};
 pub use rewrites::{
     Inspected, Shape, Towards, cancelled_edits, error_edits, id_edit, inspect_result, params_edits, progress_edits,
     quoted, rename_edit, required_params, result_edits,

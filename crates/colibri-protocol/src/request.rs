@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::answer::Capability;
 use super::error::{INVALID_REQUEST, RpcError};
+use super::logging::Level;
 use super::method::Method;
 use super::version::Version;
 use colibri_wire::Json;
@@ -53,18 +54,6 @@ const PARAMS_KEYS: [&str; 17] = [
 /// How many of [`PARAMS_KEYS`] are read of every request.
 const READ_PARAMS: usize = 6;
 
-/// `LoggingLevel` of every version.
-const LOG_LEVELS: [&str; 8] = [
-    "debug",
-    "info",
-    "notice",
-    "warning",
-    "error",
-    "critical",
-    "alert",
-    "emergency",
-];
-
 /// What a connection has agreed on so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Session {
@@ -94,7 +83,7 @@ pub struct Meta<'a> {
     /// An object; always there in a modern request.
     pub client_capabilities: Option<Json<'a>>,
     /// One of the eight levels; modern only.
-    pub log_level: Option<Json<'a>>,
+    pub log_level: Option<Level>,
 }
 
 /// A request that may be served.
@@ -204,32 +193,6 @@ pub fn read_initialize(params: Option<Json<'_>>) -> Result<Initialize<'_>, RpcEr
     })
 }
 
-/// What a modern client wants to hear of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Listen {
-    /// `notifications/tools/list_changed`
-    pub tools_list_changed: bool,
-}
-
-/// Reads the filter of `subscriptions/listen`.
-///
-/// # Errors
-/// -32602, where `notifications` is no object or what is read of it is no boolean.
-pub fn read_listen(params: Option<Json<'_>>) -> Result<Listen, RpcError> {
-    let filter = match params {
-        Some(params) => object(params, "notifications")?,
-        None => None,
-    };
-    let filter = filter.ok_or_else(|| must_be("notifications", "an object"))?;
-    let tools_list_changed = match filter.get("toolsListChanged") {
-        Some(value) => value
-            .as_bool()
-            .ok_or_else(|| must_be("toolsListChanged", "true or false"))?,
-        None => false,
-    };
-    Ok(Listen { tools_list_changed })
-}
-
 /// A notification that a client sends to a server.
 #[derive(Debug, Clone, Copy)]
 pub enum Notification<'a> {
@@ -315,17 +278,16 @@ fn read_meta(object: Option<Json<'_>>, version: Version) -> Result<Meta<'_>, Rpc
             return Err(must_be(META_CLIENT_CAPABILITIES, "there, as an object ({} for none)"));
         }
         meta.client_info = self::object(members, META_CLIENT_INFO)?;
-        meta.log_level = members.get(META_LOG_LEVEL);
-        let is_level = |level: Json<'_>| LOG_LEVELS.iter().any(|name| level.is_string(name));
-        if meta.log_level.is_some_and(|level| !is_level(level)) {
-            return Err(must_be(META_LOG_LEVEL, &format!("one of {}", LOG_LEVELS.join(", "))));
+        if let Some(level) = members.get(META_LOG_LEVEL) {
+            let level = Level::read(level);
+            meta.log_level = Some(level.ok_or_else(|| must_be(META_LOG_LEVEL, &format!("one of {}", Level::names())))?);
         }
     }
     Ok(meta)
 }
 
 /// The object under a key, or nothing where the key is missing.
-fn object<'a>(parent: Json<'a>, key: &str) -> Result<Option<Json<'a>>, RpcError> {
+pub(super) fn object<'a>(parent: Json<'a>, key: &str) -> Result<Option<Json<'a>>, RpcError> {
     match parent.get(key) {
         Some(value) if value.is_object() => Ok(Some(value)),
         Some(_) => Err(must_be(key, "an object")),
@@ -333,7 +295,7 @@ fn object<'a>(parent: Json<'a>, key: &str) -> Result<Option<Json<'a>>, RpcError>
     }
 }
 
-fn must_be(key: &str, what: &str) -> RpcError {
+pub(super) fn must_be(key: &str, what: &str) -> RpcError {
     RpcError::invalid_params(format!("invalid params: \"{key}\" must be {what}"))
 }
 
@@ -526,7 +488,7 @@ mod tests {
             .unwrap()
             .meta;
         assert_eq!(meta.progress_token.unwrap().text(), "\"p\"");
-        assert_eq!(meta.log_level.unwrap().text(), "\"info\"");
+        assert_eq!(meta.log_level.unwrap().as_str(), "info");
         assert_eq!(meta.client_info.unwrap().text(), r#"{"name":"x"}"#);
         assert_eq!(meta.client_capabilities.unwrap().text(), r#"{"elicitation":{}}"#);
         assert_eq!(&params[meta.object.unwrap().span()], meta.object.unwrap().text());
@@ -592,26 +554,6 @@ mod tests {
             );
         }
         assert_eq!(read_initialize(None).unwrap_err().code, INVALID_PARAMS);
-    }
-
-    #[test]
-    fn reads_the_filter_of_a_subscription() {
-        for (params, expected) in [
-            (r#"{"notifications":{"toolsListChanged":true}}"#, Some(true)),
-            (
-                r#"{"notifications":{"toolsListChanged":false,"promptsListChanged":true}}"#,
-                Some(false),
-            ),
-            (r#"{"notifications":{}}"#, Some(false)),
-            (r#"{"notifications":{"toolsListChanged":1}}"#, None),
-            (r#"{"notifications":[]}"#, None),
-            (r#"{}"#, None),
-        ] {
-            let read = read_listen(Some(json(params)))
-                .ok()
-                .map(|listen| listen.tools_list_changed);
-            assert_eq!(read, expected, "{params}");
-        }
     }
 
     #[test]

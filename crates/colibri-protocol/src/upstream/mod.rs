@@ -9,11 +9,14 @@ mod walk;
 use super::answer::{NAME, TITLE, VERSION};
 use super::error::{METHOD_NOT_FOUND, RpcError};
 use super::feature::Feature;
+use super::logging::Level;
+use super::method::Method;
 use super::rewrites::modern_meta;
+use super::subscription::{Filter, read_acknowledged};
 use super::version::Version;
 use super::{Answer, prefix};
 use colibri_wire::Json;
-use colibri_wire::json::string;
+use colibri_wire::json::{Kind, string};
 
 pub use says::{Capabilities, Listed, Probe, ServerSays, Unusable, read_initialize_result, read_probe};
 pub use walk::{Page, Walk};
@@ -49,14 +52,26 @@ pub fn list(id: u64, feature: Feature, server: Version, cursor: Option<&str>) ->
     request(id, feature.list_method().as_str(), server, &cursor)
 }
 
-/// `subscriptions/listen` for changes of the tool list, which a modern server tells to nobody else.
-pub fn listen_to_tools(id: u64) -> Vec<u8> {
+/// `subscriptions/listen` for what a modern server tells to nobody else.
+pub fn listen(id: u64, filter: &Filter) -> Vec<u8> {
+    let filter = format!("\"notifications\":{}", filter.to_json());
+    request(id, "subscriptions/listen", Version::LATEST, &filter)
+}
+
+/// `resources/subscribe` or `resources/unsubscribe`, of a legacy server.
+pub fn subscribe(id: u64, method: Method, uri: &str) -> Vec<u8> {
     request(
         id,
-        "subscriptions/listen",
-        Version::LATEST,
-        "\"notifications\":{\"toolsListChanged\":true}",
+        method.as_str(),
+        Version::LATEST_LEGACY,
+        &format!("\"uri\":{}", string(uri)),
     )
+}
+
+/// `logging/setLevel`, of a legacy server.
+pub fn set_level(id: u64, level: Level) -> Vec<u8> {
+    let level = format!("\"level\":\"{}\"", level.as_str());
+    request(id, Method::LoggingSetLevel.as_str(), Version::LATEST_LEGACY, &level)
 }
 
 /// `tasks/cancel` for a task of a modern server's that nobody can ask for.
@@ -110,8 +125,8 @@ fn request(id: u64, method: &str, server: Version, members: &str) -> Vec<u8> {
 }
 
 /// A notification that a server sends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Notification {
+#[derive(Debug, Clone)]
+pub enum Notification<'a> {
     /// Progress of the daemon's request with this token.
     Progress {
         /// The daemon's own token.
@@ -119,12 +134,16 @@ pub enum Notification {
     },
     /// One of its lists is another now; that of its resources stands for their templates' too.
     ListChanged(Feature),
-    /// Something for its log.
-    Message,
+    /// A resource was updated: the value of `uri`.
+    ResourceUpdated(Json<'a>),
+    /// What it honours of the daemon's `subscriptions/listen` with this number.
+    Acknowledged(u64, Filter),
+    /// A log message, and how grave it is.
+    Message(Level),
 }
 
 /// Reads a server's notification; `None` for one that is unknown, malformed, or about a token that no daemon gave out.
-pub fn read_notification(method: &str, params: Option<Json<'_>>) -> Option<Notification> {
+pub fn read_notification<'a>(method: &str, params: Option<Json<'a>>) -> Option<Notification<'a>> {
     match method {
         "notifications/progress" => {
             let params = params.filter(|params| params.ambiguous(&["progressToken"]).is_none())?;
@@ -135,7 +154,20 @@ pub fn read_notification(method: &str, params: Option<Json<'_>>) -> Option<Notif
         "notifications/tools/list_changed" => Some(Notification::ListChanged(Feature::Tool)),
         "notifications/prompts/list_changed" => Some(Notification::ListChanged(Feature::Prompt)),
         "notifications/resources/list_changed" => Some(Notification::ListChanged(Feature::Resource)),
-        "notifications/message" => Some(Notification::Message),
+        "notifications/resources/updated" => {
+            let params = params.filter(|params| params.ambiguous(&["uri", "_meta"]).is_none())?;
+            Some(Notification::ResourceUpdated(
+                params.get("uri").filter(|uri| uri.kind() == Kind::String)?,
+            ))
+        }
+        "notifications/subscriptions/acknowledged" => {
+            let (number, filter) = read_acknowledged(params)?;
+            Some(Notification::Acknowledged(number, filter))
+        }
+        "notifications/message" => {
+            let params = params.filter(|params| params.ambiguous(&["level"]).is_none())?;
+            Some(Notification::Message(Level::read(params.get("level")?)?))
+        }
         _ => None,
     }
 }
@@ -184,12 +216,17 @@ mod tests {
                 *version
             );
         }
-        let message = listen_to_tools(1);
+        let filter = Filter {
+            tools: true,
+            uris: vec!["file:///a".to_owned()],
+            ..Filter::default()
+        };
+        let message = listen(1, &filter);
         assert_eq!(classified(&message, Session::Fresh), V2026_07_28);
         let envelope::Kind::Request { params, .. } = Envelope::parse(&message).unwrap().kind else {
             panic!()
         };
-        assert!(request::read_listen(params).unwrap().tools_list_changed);
+        assert_eq!(Filter::read(params).unwrap(), filter);
         let message = initialize(1);
         let envelope::Kind::Request { params, .. } = Envelope::parse(&message).unwrap().kind else {
             panic!()
@@ -219,6 +256,15 @@ mod tests {
         );
         assert_eq!(value(&initialize(0))["params"]["capabilities"], json!({}));
         assert_eq!(value(&initialized())["method"], "notifications/initialized");
+        assert_eq!(
+            subscribe(4, Method::ResourcesUnsubscribe, "a\"b"),
+            br#"{"jsonrpc":"2.0","id":4,"method":"resources/unsubscribe","params":{"uri":"a\"b"}}"#
+        );
+        let level = Level::read(json("\"alert\"")).unwrap();
+        assert_eq!(
+            set_level(5, level),
+            br#"{"jsonrpc":"2.0","id":5,"method":"logging/setLevel","params":{"level":"alert"}}"#
+        );
     }
 
     #[test]
@@ -241,10 +287,10 @@ mod tests {
     fn reads_notifications_of_a_server() {
         let read = |method, params: &'static str| read_notification(method, Some(json(params)));
         let progress = "notifications/progress";
-        assert_eq!(
+        assert!(matches!(
             read(progress, r#"{"progressToken":7,"progress":1}"#),
             Some(Notification::Progress { token: 7 })
-        );
+        ));
         for params in [
             "{}",
             r#"{"progressToken":"7"}"#,
@@ -254,18 +300,30 @@ mod tests {
             r#"{"progressToken":7,"progressTOKEN":8}"#,
             "[]",
         ] {
-            assert_eq!(read(progress, params), None, "{params}");
+            assert!(read(progress, params).is_none(), "{params}");
         }
-        assert_eq!(read_notification(progress, None), None);
+        assert!(read_notification(progress, None).is_none());
         for (method, feature) in [
             ("notifications/tools/list_changed", Feature::Tool),
             ("notifications/prompts/list_changed", Feature::Prompt),
             ("notifications/resources/list_changed", Feature::Resource),
         ] {
             let changed = read_notification(method, None);
-            assert_eq!(changed, Some(Notification::ListChanged(feature)));
+            assert!(matches!(changed, Some(Notification::ListChanged(found)) if found == feature));
         }
-        assert_eq!(read("notifications/message", "{}"), Some(Notification::Message));
-        assert_eq!(read("notifications/nonsense", "{}"), None);
+        let updated = read("notifications/resources/updated", r#"{"uri":"a\u0062"}"#);
+        assert!(matches!(updated, Some(Notification::ResourceUpdated(uri)) if uri.is_string("ab")));
+        let message = read("notifications/message", r#"{"level":"error","data":1e400}"#);
+        assert!(matches!(message, Some(Notification::Message(level)) if level.as_str() == "error"));
+        for (method, params) in [
+            ("notifications/resources/updated", r#"{"uri":7}"#),
+            ("notifications/resources/updated", r#"{"uri":"a","URI":"b"}"#),
+            ("notifications/message", "{}"),
+            ("notifications/message", r#"{"level":"loud"}"#),
+            ("notifications/message", r#"{"level":"info","Level":"debug"}"#),
+            ("notifications/nonsense", "{}"),
+        ] {
+            assert!(read(method, params).is_none(), "{method} {params}");
+        }
     }
 }

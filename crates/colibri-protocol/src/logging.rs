@@ -1,0 +1,75 @@
+//! Log messages of servers: their levels, and which of them a client wants.
+
+use super::rpc_error::RpcError;
+use colibri_wire::Json;
+
+/// How grave a log message is (`LoggingLevel` of every version, RFC 5424, section 6.2.1), the least first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Level(u8);
+
+/// Their names, the least first.
+const NAMES: [&str; 8] = [
+    "debug",
+    "info",
+    "notice",
+    "warning",
+    "error",
+    "critical",
+    "alert",
+    "emergency",
+];
+
+impl Level {
+    /// The level that a value names.
+    pub fn read(value: Json<'_>) -> Option<Level> {
+        let index = NAMES.iter().position(|name| value.is_string(name))?;
+        u8::try_from(index).ok().map(Level)
+    }
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        NAMES[usize::from(self.0)]
+    }
+
+    /// The names of all, as a message lists them.
+    pub(crate) fn names() -> String {
+        NAMES.join(", ")
+    }
+}
+
+/// Reads the params of `logging/setLevel`.
+///
+/// # Errors
+/// -32602 for no level, or one that there is not.
+pub fn read_set_level(params: Option<Json<'_>>) -> Result<Level, RpcError> {
+    let level = params.filter(|params| params.ambiguous(&["level"]).is_none());
+    let level = level.and_then(|params| Level::read(params.get("level")?));
+    level.ok_or_else(|| {
+        let names = Level::names();
+        RpcError::invalid_params(format!("invalid params: \"level\" must be one of {names}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_read_and_compared() {
+        let read = |text: &'static str| read_set_level(Some(Json::parse(text.as_bytes()).unwrap())).ok();
+        let level = |name: &str| Level::read(Json::parse(format!("\"{name}\"").as_bytes()).unwrap()).unwrap();
+        assert!(level("debug") < level("info") && level("warning") < level("emergency"));
+        assert_eq!(read(r#"{"level":"w\u0061rning"}"#), Some(level("warning")));
+        assert_eq!(level("notice").as_str(), "notice");
+        for other in [
+            "{}",
+            "[]",
+            r#"{"level":"Debug"}"#,
+            r#"{"level":7}"#,
+            r#"{"level":"debug","LEVEL":"info"}"#,
+        ] {
+            assert_eq!(read(other), None, "{other}");
+        }
+        assert!(read_set_level(None).is_err());
+    }
+}

@@ -1,0 +1,341 @@
+//! What is told without being asked for: changes of lists, updates of resources, and what a `subscriptions/listen` is to
+//! be told of (2026-07-28, basic/patterns/subscriptions).
+
+use super::answer::META_SUBSCRIPTION_ID;
+use super::feature::Feature;
+use super::request::{must_be, object};
+use super::rewrites::{Change, rewrite};
+use super::rpc_error::RpcError;
+use super::uri;
+use colibri_wire::json::{Kind, string};
+use colibri_wire::{Edits, Json};
+
+/// The most resources of one subscription.
+pub const URIS_LIMIT: usize = 1_000;
+/// How long the URI of a subscription may be, in bytes.
+pub const URI_LIMIT: usize = 8 * 1024;
+
+/// What a subscription is to be told of.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Filter {
+    /// Changes of the list of tools.
+    pub tools: bool,
+    /// Changes of the list of prompts.
+    pub prompts: bool,
+    /// Changes of the lists of resources and templates.
+    pub resources: bool,
+    /// Updates of these resources.
+    pub uris: Vec<String>,
+}
+
+impl Filter {
+    /// Reads the filter of `subscriptions/listen`.
+    ///
+    /// # Errors
+    /// -32602, where `notifications` is no object, what is read of it is of another type, or there are too many URIs.
+    pub fn read(params: Option<Json<'_>>) -> Result<Filter, RpcError> {
+        let filter = match params {
+            Some(params) => object(params, "notifications")?,
+            None => None,
+        };
+        let filter = filter.ok_or_else(|| must_be("notifications", "an object"))?;
+        let wants = |key: &str| match filter.get(key) {
+            Some(value) => value.as_bool().ok_or_else(|| must_be(key, "true or false")),
+            None => Ok(false),
+        };
+        let uris = match filter.get("resourceSubscriptions") {
+            Some(list) if list.kind() == Kind::Array => strings(list),
+            Some(_) => None,
+            None => Some(Vec::new()),
+        };
+        let uris = uris.ok_or_else(|| must_be("resourceSubscriptions", "an array of at most 1,000 URIs of 8 KiB"))?;
+        Ok(Filter {
+            tools: wants("toolsListChanged")?,
+            prompts: wants("promptsListChanged")?,
+            resources: wants("resourcesListChanged")?,
+            uris,
+        })
+    }
+
+    /// Whether it is to be told of changes of a feature's list.
+    pub fn wants(&self, feature: Feature) -> bool {
+        match feature {
+            Feature::Tool => self.tools,
+            Feature::Prompt => self.prompts,
+            Feature::Resource | Feature::Template => self.resources,
+        }
+    }
+
+    /// Whether it is to be told of nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Filter::default()
+    }
+
+    /// It as an object.
+    pub fn to_json(&self) -> String {
+        let mut members = Vec::new();
+        for (wanted, key) in [
+            (self.tools, "toolsListChanged"),
+            (self.prompts, "promptsListChanged"),
+            (self.resources, "resourcesListChanged"),
+        ] {
+            if wanted {
+                members.push(format!("\"{key}\":true"));
+            }
+        }
+        if !self.uris.is_empty() {
+            let uris: Vec<String> = self.uris.iter().map(|uri| string(uri)).collect();
+            members.push(format!("\"resourceSubscriptions\":[{}]", uris.join(",")));
+        }
+        format!("{{{}}}", members.join(","))
+    }
+}
+
+/// The strings of an array; `None` where one is something else, or there are too many.
+fn strings(list: Json<'_>) -> Option<Vec<String>> {
+    let mut uris: Vec<String> = Vec::new();
+    for uri in list.elements() {
+        let uri = uri.as_str().filter(|uri| uri.len() <= URI_LIMIT)?;
+        if uris.len() == URIS_LIMIT {
+            return None;
+        }
+        uris.push(uri.into_owned());
+    }
+    Some(uris)
+}
+
+/// The first message of a subscription: what of its filter is honoured. `id` is the `subscriptions/listen` request's.
+pub fn acknowledged(id: &str, honoured: &Filter) -> Vec<u8> {
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\",\
+         \"params\":{{\"_meta\":{{\"{META_SUBSCRIPTION_ID}\":{id}}},\"notifications\":{}}}}}",
+        honoured.to_json()
+    )
+    .into_bytes()
+}
+
+/// What a server's `notifications/subscriptions/acknowledged` says: which of the daemon's subscriptions it is about, and
+/// what of it is honoured.
+pub fn read_acknowledged(params: Option<Json<'_>>) -> Option<(u64, Filter)> {
+    let id = params?.get("_meta")?.get(META_SUBSCRIPTION_ID)?.as_u64()?;
+    Some((id, Filter::read(params).ok()?))
+}
+
+/// Says that a list has changed: to a legacy session without, to a modern subscription with its id.
+pub fn list_changed(feature: Feature, subscription: Option<&str>) -> Vec<u8> {
+    let kind = match feature {
+        Feature::Tool => "tools",
+        Feature::Prompt => "prompts",
+        Feature::Resource | Feature::Template => "resources",
+    };
+    let params = subscription
+        .map(|id| format!(",\"params\":{{\"_meta\":{{\"{META_SUBSCRIPTION_ID}\":{id}}}}}"))
+        .unwrap_or_default();
+    format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/{kind}/list_changed\"{params}}}").into_bytes()
+}
+
+/// Says that a resource was updated, by the URI that clients see.
+pub fn updated(shown: &str, subscription: Option<&str>) -> Vec<u8> {
+    let meta = subscription
+        .map(|id| format!(",\"_meta\":{{\"{META_SUBSCRIPTION_ID}\":{id}}}"))
+        .unwrap_or_default();
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/resources/updated\",\"params\":{{\"uri\":{}{meta}}}}}",
+        string(shown)
+    )
+    .into_bytes()
+}
+
+/// The edits to the `params` of a server's `notifications/resources/updated`: the URI is the one that clients see, of a
+/// server with this `prefix`, and the subscription the client's, as its id was written, or none.
+pub fn updated_edits(params: Json<'_>, prefix: Option<&str>, subscription: Option<&str>) -> Edits {
+    let mut edits = Edits::new();
+    let ours = subscription.map(|id| format!("\"{META_SUBSCRIPTION_ID}\":{id}"));
+    let has_meta = params.get("_meta").is_some_and(|meta| meta.is_object());
+    let insert = match &ours {
+        Some(ours) if !has_meta => format!("\"_meta\":{{{ours}}}"),
+        _ => String::new(),
+    };
+    rewrite(&mut edits, params, &insert, |member, edits| {
+        if member.key.is_string("uri") {
+            if let Some(server) = prefix {
+                uri::expose(edits, server, member.value);
+            }
+        } else if member.key.is_string("_meta") && has_meta {
+            rewrite(
+                edits,
+                member.value,
+                ours.as_deref().unwrap_or_default(),
+                |member, _| match member.key.is_string(META_SUBSCRIPTION_ID) {
+                    true => Change::Remove,
+                    false => Change::Keep,
+                },
+            );
+        } else if member.key.is_string("_meta") && ours.is_some() {
+            return Change::Remove;
+        }
+        Change::Keep
+    });
+    edits
+}
+
+/// Whether an update of `updated` is one for who subscribed to `subscribed`: it, or a part of it (2025-11-25, schema.ts,
+/// `ResourceUpdatedNotification`: "This might be a sub-resource of the one that the client actually subscribed to").
+pub fn concerns(subscribed: &str, updated: &str) -> bool {
+    updated.strip_prefix(subscribed).is_some_and(|rest| {
+        rest.is_empty() || subscribed.ends_with('/') || matches!(rest.as_bytes()[0], b'/' | b'?' | b'#')
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str) -> Json<'_> {
+        Json::parse(text.as_bytes()).unwrap()
+    }
+
+    fn read(text: &str) -> Option<Filter> {
+        Filter::read(Some(json(text))).ok()
+    }
+
+    #[test]
+    fn filters_say_what_is_wanted() {
+        let some = |tools, prompts, resources, uris: &[&str]| {
+            let uris = uris.iter().map(|uri| (*uri).to_owned()).collect();
+            Some(Filter {
+                tools,
+                prompts,
+                resources,
+                uris,
+            })
+        };
+        for (text, expected) in [
+            (r#"{"notifications":{}}"#, some(false, false, false, &[])),
+            (
+                r#"{"notifications":{"toolsListChanged":true,"x":1}}"#,
+                some(true, false, false, &[]),
+            ),
+            (
+                r#"{"notifications":{"toolsListChanged":false,"promptsListChanged":true}}"#,
+                some(false, true, false, &[]),
+            ),
+            (
+                r#"{"notifications":{"resourcesListChanged":true,"resourceSubscriptions":["a\u0062",""]}}"#,
+                some(false, false, true, &["ab", ""]),
+            ),
+            (r#"{"notifications":{"toolsListChanged":1}}"#, None),
+            (r#"{"notifications":{"resourceSubscriptions":"a"}}"#, None),
+            (r#"{"notifications":{"resourceSubscriptions":[1]}}"#, None),
+            (r#"{"notifications":{"resourceSubscriptions":["\ud800"]}}"#, None),
+            (r#"{"notifications":[]}"#, None),
+            ("{}", None),
+        ] {
+            assert_eq!(read(text), expected, "{text}");
+            if let Some(filter) = expected {
+                let written = format!("{{\"notifications\":{}}}", filter.to_json());
+                assert_eq!(read(&written).as_ref(), Some(&filter), "{written}");
+                for feature in Feature::ALL {
+                    let wanted = [filter.tools, filter.prompts, filter.resources, filter.resources];
+                    assert_eq!(filter.wants(feature), wanted[feature.index()]);
+                }
+            }
+        }
+        for (uri, count) in [("a".to_owned(), URIS_LIMIT + 1), ("a".repeat(URI_LIMIT + 1), 1)] {
+            let uris = vec![string(&uri); count].join(",");
+            let text = format!("{{\"notifications\":{{\"resourceSubscriptions\":[{uris}]}}}}");
+            assert!(Filter::read(Some(json(&text))).is_err());
+        }
+    }
+
+    #[test]
+    fn an_acknowledgement_says_what_is_honoured() {
+        let filter = Filter {
+            prompts: true,
+            uris: vec!["file:///a".to_owned()],
+            ..Filter::default()
+        };
+        let message = String::from_utf8(acknowledged("7", &filter)).unwrap();
+        assert_eq!(
+            message,
+            r#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":7},"notifications":{"promptsListChanged":true,"resourceSubscriptions":["file:///a"]}}}"#
+        );
+        let read = read_acknowledged(json(&message).get("params"));
+        assert_eq!(read, Some((7, filter)));
+        for other in [
+            r#"{"notifications":{}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":"7"},"notifications":{}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":7}}"#,
+        ] {
+            assert_eq!(read_acknowledged(Some(json(other))), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn lists_have_a_notification_each_and_templates_that_of_resources() {
+        assert_eq!(
+            list_changed(Feature::Tool, None),
+            br#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#
+        );
+        assert_eq!(
+            list_changed(Feature::Prompt, Some("\"a\"")),
+            br#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"a"}}}"#
+        );
+        assert_eq!(
+            list_changed(Feature::Resource, None),
+            list_changed(Feature::Template, None)
+        );
+    }
+
+    #[test]
+    fn updates_name_the_uri_and_the_subscription_of_the_client() {
+        let id = "io.modelcontextprotocol/subscriptionId";
+        let theirs = format!(r#"{{"uri":"file:\/\/\/a","_meta":{{"x":1e400,"{id}":3}},"y":[1]}}"#);
+        let plain = r#"{ "uri" : "ui://p" }"#.to_owned();
+        for (text, prefix, subscription, expected) in [
+            (
+                &theirs,
+                None,
+                None,
+                r#"{"uri":"file:\/\/\/a","_meta":{"x":1e400},"y":[1]}"#.to_owned(),
+            ),
+            (
+                &theirs,
+                Some("fs"),
+                Some("\"s\""),
+                format!(r#"{{"uri":"fs+file:\/\/\/a","_meta":{{"{id}":"s","x":1e400}},"y":[1]}}"#),
+            ),
+            (&plain, None, None, plain.clone()),
+            (&plain, Some("fs"), None, r#"{ "uri" : "ui://fs/p" }"#.to_owned()),
+            (
+                &plain,
+                None,
+                Some("9"),
+                format!(r#"{{"_meta":{{"{id}":9}}, "uri" : "ui://p" }}"#),
+            ),
+        ] {
+            let edits = updated_edits(json(text), prefix, subscription);
+            assert_eq!(String::from_utf8(edits.apply(text.as_bytes())).unwrap(), expected);
+        }
+        assert_eq!(
+            updated("fs+a", Some("9")),
+            format!(r#"{{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{{"uri":"fs+a","_meta":{{"{id}":9}}}}}}"#).into_bytes()
+        );
+    }
+
+    #[test]
+    fn an_update_concerns_a_resource_and_what_it_is_part_of() {
+        for (subscribed, updated, concerned) in [
+            ("file:///a", "file:///a", true),
+            ("file:///a", "file:///a/b", true),
+            ("file:///a/", "file:///a/b", true),
+            ("file:///a", "file:///a#x", true),
+            ("file:///a", "file:///a?x", true),
+            ("file:///a", "file:///ab", false),
+            ("file:///a/b", "file:///a", false),
+            ("", "file:///a", false),
+        ] {
+            assert_eq!(concerns(subscribed, updated), concerned, "{subscribed} {updated}");
+        }
+    }
+}
