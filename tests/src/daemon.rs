@@ -63,6 +63,21 @@ impl Place {
         entry
     }
 
+    /// A registry entry for the library server, which speaks this version, and has and answers what `says` says (see the
+    /// fixture). `more` are further keys of the entry.
+    ///
+    /// # Panics
+    /// If what it says cannot be written.
+    pub fn library(&self, name: &str, speak: &str, more: Value, says: &Value) -> Value {
+        fs::write(self.path(&format!("{name}.json")), says.to_string()).expect("what a server says");
+        let args = ["--dir", &self.mark(), "--as", name, "--speak", speak];
+        let mut entry = json!({ "command": program("library-server"), "args": args });
+        for (key, value) in more.as_object().into_iter().flatten() {
+            entry[key] = value.clone();
+        }
+        entry
+    }
+
     /// Writes the registry with these servers.
     pub fn registry(&self, servers: &Value) {
         self.registry_text(&json!({ "servers": servers }).to_string());

@@ -210,6 +210,14 @@ fn bring_about(code: &str) -> Shown {
             let place = Place::new();
             called_by_origin(&mut place.start(&[]).quiet(LEGACY))
         }
+        "NOT_OFFERED" => {
+            let place = Place::new();
+            let says = json!({ "capabilities": { "prompts": {} }, "prompts/list": { "prompts": [{ "name": "p" }] } });
+            place.registry(&json!({ "fix": place.library("fix", LEGACY, json!({}), &says) }));
+            let of =
+                json!({ "ref": { "type": "ref/prompt", "name": "fix__p" }, "argument": { "name": "a", "value": "" } });
+            place.start(&[]).quiet(LEGACY).ask("completion/complete", of)
+        }
         "INTEGRATION_UNAVAILABLE" => {
             let place = place(&["--at-start", "exit"], json!({ "attempts": 1 }));
             let daemon = place.start(&[]);
