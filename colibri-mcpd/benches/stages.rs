@@ -190,7 +190,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         gid: 1001,
         pid: Some(4242),
     };
-    host.discovered(host.discover(&host.unseen(), &caller, 1)).await;
+    host.discovered(host.discover(&host.unseen(), &caller, Some(1))).await;
     let target: Arc<dyn Target> = host
         .table()
         .by_name(Feature::Tool, "echo__echo")

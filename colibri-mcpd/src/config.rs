@@ -30,6 +30,9 @@ pub struct Flags {
     /// Look for skills (directories with a SKILL.md) in this directory; may be given more than once
     #[arg(long, value_name = "PATH", env = "COLIBRI_MCP_SKILLS", value_delimiter = ':')]
     skills: Vec<PathBuf>,
+    /// Answer to this host name over HTTP, beside localhost; may be given more than once
+    #[arg(long, value_name = "HOST", env = "COLIBRI_MCP_HTTP_HOST", value_delimiter = ',')]
+    http_host: Vec<String>,
     /// Open the write gate: tasks and cost mode may be changed [env: COLIBRI_MCP_WRITE=1]
     #[arg(long)]
     write: bool,
@@ -119,6 +122,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// Where skills are looked for.
     pub skills: Vec<PathBuf>,
+    /// The host names that are answered to over HTTP, beside localhost.
+    pub http_hosts: Vec<String>,
     /// The write gate.
     pub write: bool,
     /// The external-call gate.
@@ -182,6 +187,7 @@ impl Flags {
             } else {
                 self.skills
             },
+            http_hosts: self.http_host,
             write: self.write || switch("COLIBRI_MCP_WRITE")?,
             external_call: self.external_call || switch("COLIBRI_MCP_EXTERNAL_CALL")?,
             require_jail: self.require_jail || switch("COLIBRI_MCP_REQUIRE_JAIL")?,

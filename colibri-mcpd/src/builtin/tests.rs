@@ -56,6 +56,8 @@ fn view(open: bool, mode: CostMode) -> View {
             },
             require_jail: true,
             clients: 1,
+            clients_http: 0,
+            http_sessions: 0,
             cost_mode: mode,
             budgets: mode.budgets(),
             registry: RegistryFacts {

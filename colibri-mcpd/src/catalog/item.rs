@@ -11,7 +11,7 @@ use crate::policy::{Gate, Standing, ToolCheck, Verdict, summary};
 use crate::relay::{Call, CallMetrics, Chain, Described, HeldCall, Outcome, Target};
 use crate::servers::{Server, State, Viewer};
 use colibri_protocol::lists::{Exposure, definition_edits};
-use colibri_protocol::{Code, Failure, Feature, Method, Version};
+use colibri_protocol::{Code, Failure, Feature, Method, Mirrored, Version};
 use colibri_wire::Json;
 
 /// One tool, prompt, resource or template of one server.
@@ -32,6 +32,8 @@ pub struct Item {
     version: Version,
     /// What the entry's rules say of it.
     pub verdict: Verdict,
+    /// The arguments that are repeated in header fields over HTTP.
+    mirrored: Vec<Mirrored>,
     /// Whether it is a tool that runs as a task alone.
     task_only: bool,
     /// How its definition stands to its pin.
@@ -59,6 +61,7 @@ impl Item {
             raw: raw.clone(),
             version,
             verdict: server.rules.judge(feature, own, raw),
+            mirrored: mirrored(raw),
             task_only: feature == Feature::Tool && is_task_only(raw),
             standing,
             check: OnceLock::new(),
@@ -156,6 +159,10 @@ impl Target for Item {
         self.server.in_full(bytes)
     }
 
+    fn mirrored(&self) -> &[Mirrored] {
+        &self.mirrored
+    }
+
     fn is_idempotent(&self) -> bool {
         self.feature != Feature::Tool || self.server.rules.idempotent(&self.own)
     }
@@ -230,6 +237,15 @@ fn no_tasks(why: String, server: &str, advice: &str) -> Failure {
     Failure::new(Code::NotSupportedYet, why)
         .of_server(server)
         .advising(advice)
+}
+
+/// What a tool's definition has repeated in header fields.
+fn mirrored(definition: &[u8]) -> Vec<Mirrored> {
+    if memchr::memmem::find(definition, b"x-mcp-header").is_none() {
+        return Vec::new();
+    }
+    let definition = Json::part(definition, 0..definition.len());
+    definition.map(Mirrored::of_tool).unwrap_or_default()
 }
 
 /// Whether a tool's definition says that it can be called as a task alone (2025-11-25, basic/utilities/tasks).

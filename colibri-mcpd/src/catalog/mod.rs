@@ -194,8 +194,13 @@ impl Host {
 
     /// Has those of these servers started whose tools are not known, together. Until when which of them are worth waiting
     /// for: those that are started for the first time, and not for long. Stragglers are told of by list_changed.
-    pub fn discover(&self, servers: &[Arc<Server>], caller: &Caller, connection: u64) -> Vec<(Instant, Arc<Server>)> {
-        let started = |server: &Arc<Server>| Some((server.discover(caller, connection)?, server.clone()));
+    pub fn discover(
+        &self,
+        servers: &[Arc<Server>],
+        caller: &Caller,
+        session: Option<u64>,
+    ) -> Vec<(Instant, Arc<Server>)> {
+        let started = |server: &Arc<Server>| Some((server.discover(caller, session)?, server.clone()));
         servers.iter().filter_map(started).collect()
     }
 

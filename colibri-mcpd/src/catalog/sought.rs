@@ -211,10 +211,10 @@ impl Target for Sought {
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
         let chain = chain.clone();
         tokio::spawn(async move {
-            let (caller, connection) = (call.client.caller, call.client.session.number);
+            let (caller, session) = (call.client.caller, call.client.session.owner());
             match &self.place {
                 Place::At(server, _) => {
-                    let key = server.key(&caller, connection);
+                    let key = server.key(&caller, session);
                     let then = |_: &_, call| {
                         self.go_on(&chain, call);
                         Ok(())
@@ -222,7 +222,7 @@ impl Target for Sought {
                     server.clone().with_process(key, call, then).await;
                 }
                 Place::Among(servers) => {
-                    self.host.discover(servers, &caller, connection);
+                    self.host.discover(servers, &caller, session);
                     self.host.settled(servers).await;
                     self.go_on(&chain, call);
                 }

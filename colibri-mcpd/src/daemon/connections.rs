@@ -47,9 +47,33 @@ pub struct Load {
     pub most_queued: usize,
 }
 
+/// How many clients there are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Connections of either framing.
+    pub connections: usize,
+    /// Those of them that speak HTTP.
+    pub http: usize,
+    /// Sessions over HTTP, which are no connections.
+    pub sessions: usize,
+}
+
+/// What a client is to those who count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A connection.
+    Connection,
+    /// A session over HTTP, which has connections or none.
+    Session,
+    /// A request over HTTP.
+    Request,
+}
+
 /// A connection, as the daemon keeps it.
 pub struct Connection {
     client: Arc<Client>,
+    kind: Kind,
+    speaks_http: AtomicBool,
     told_to_go: watch::Sender<Option<&'static str>>,
     initialized: AtomicBool,
     held: Mutex<Vec<Weak<HeldCall>>>,
@@ -63,6 +87,11 @@ impl Connection {
             Ok(why) => why.unwrap_or_default(),
             Err(_) => ENDING,
         }
+    }
+
+    /// Notes that it speaks HTTP.
+    pub fn speaks_http(&self) {
+        self.speaks_http.store(true, Ordering::Relaxed);
     }
 
     /// Waits until no call of the client is in flight.
@@ -128,9 +157,11 @@ impl Connections {
     }
 
     /// A client comes.
-    pub fn enter(&self, client: Arc<Client>) -> Arc<Connection> {
+    pub fn enter(&self, client: Arc<Client>, kind: Kind) -> Arc<Connection> {
         let connection = Arc::new(Connection {
             client: client.clone(),
+            kind,
+            speaks_http: AtomicBool::new(false),
             told_to_go: watch::Sender::new(None),
             initialized: AtomicBool::new(false),
             held: Mutex::default(),
@@ -150,8 +181,19 @@ impl Connections {
     }
 
     /// How many there are.
-    pub fn count(&self) -> usize {
-        self.open().len()
+    pub fn count(&self) -> Count {
+        let mut count = Count::default();
+        for connection in self.open().values() {
+            match connection.kind {
+                Kind::Connection => {
+                    count.connections += 1;
+                    count.http += usize::from(connection.speaks_http.load(Ordering::Relaxed));
+                }
+                Kind::Session => count.sessions += 1,
+                Kind::Request => {}
+            }
+        }
+        count
     }
 
     /// What the clients make the daemon hold.
@@ -159,7 +201,7 @@ impl Connections {
         let all = self.all();
         let queued = all.iter().map(|connection| connection.client.outbox.queued());
         Load {
-            clients: all.len(),
+            clients: self.count().connections,
             in_flight: all.iter().map(|connection| connection.client.in_flight()).sum(),
             queued: self.budget.queued(),
             most_queued: queued.max().unwrap_or(0),
@@ -287,12 +329,15 @@ impl Connections {
             let _ = timeout(LAST_ANSWERS, quiet()).await;
             for connection in &all {
                 connection.client.disconnect();
+                if connection.kind != Kind::Connection {
+                    connection.client.outbox.close();
+                }
                 connection.tell_to_go(ENDING);
             }
         };
         let (ended, ()) = tokio::join!(servers, let_go);
         let gone = async {
-            while self.count() > 0 {
+            while self.count().connections > 0 {
                 sleep(Duration::from_millis(5)).await;
             }
         };

@@ -160,7 +160,7 @@ impl Daemon {
     pub fn discover_ungated(&self, call: &Call) -> Vec<(Instant, Arc<Server>)> {
         let unseen = self.unseen_by(&call.client);
         self.host
-            .discover(&unseen, &call.client.caller, call.client.session.number)
+            .discover(&unseen, &call.client.caller, call.client.session.owner())
     }
 
     /// The list of a feature for a caller.
@@ -205,7 +205,7 @@ impl Daemon {
     /// Ends everything: calls in flight get a while and further ones are refused, then clients go and servers end.
     pub async fn end(&self) {
         info!(
-            clients = self.connections.count(),
+            clients = self.connections.count().connections,
             servers = self.host.running(),
             "ending"
         );

@@ -10,14 +10,14 @@ use tokio::net::unix::OwnedReadHalf;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
-use super::messages::Messages;
-use crate::daemon::Daemon;
-use crate::peer::{Frame, FrameReader, Outbox, aside, together};
-use crate::policy::{Caller, Gate};
-use crate::relay::{Batch, Call, Client};
+use super::messages::{Messages, split_batch};
+use super::visitor::Visitor;
+use crate::peer::{Frame, FrameReader, aside, together};
+use crate::policy::Gate;
+use crate::relay::{Batch, Call};
 use colibri_protocol::{Answer, Code, Failure, RpcError};
+use colibri_wire::Json;
 use colibri_wire::envelope::INVALID_REQUEST;
-use colibri_wire::{Envelope, Json, Kind};
 
 /// How long a client that closed its side waits for the answers in flight before it is let go.
 const LINGER: Duration = Duration::from_secs(3600);
@@ -25,8 +25,6 @@ const LINGER: Duration = Duration::from_secs(3600);
 const FLUSH: Duration = Duration::from_secs(2);
 /// How often it is looked whether such a client is still there.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// The most requests of one batch.
-const MAX_IN_BATCH: usize = 1000;
 
 /// The most calls of one read whose list is kept for the next.
 const MAX_SPARE_CALLS: usize = 1024;
@@ -72,20 +70,16 @@ impl Reading for DuplexStream {
 
 /// Serves a connection until the client is gone or told to go.
 pub async fn serve(
-    daemon: Arc<Daemon>,
-    caller: Caller,
+    Visitor {
+        daemon,
+        client,
+        connection,
+    }: Visitor,
     reader: impl Reading,
     writer: impl AsyncWrite + Unpin + Send + 'static,
 ) {
-    let outbox = Outbox::of_client(daemon.limits.frame + daemon.limits.ahead, &daemon.budget);
-    let client = Client::new(
-        daemon.connections.next_number(),
-        caller,
-        outbox.clone(),
-        daemon.limits.in_flight,
-    );
-    let client = Arc::new(client.sharing(daemon.host.shares().of(caller.uid)));
-    let connection = daemon.connections.enter(client.clone());
+    let caller = client.caller;
+    let outbox = client.outbox.clone();
     let mut write = tokio::spawn(async move { outbox.drive(writer).await });
     let mut session = Session {
         messages: Messages::of(daemon.clone(), client.clone()),
@@ -231,34 +225,19 @@ impl Session {
     }
 
     fn batch(&mut self, line: Bytes, calls: &mut Vec<Box<Call>>) {
-        let refuse = |message: &str| {
-            let answer = Answer::Error(RpcError::new(INVALID_REQUEST, message));
-            self.messages.client.outbox.push(&answer.to_message(None));
+        let split = if self.messages.client.session.agreed().takes_batches() {
+            split_batch(&line)
+        } else {
+            let why = "batches are for connections that negotiated 2025-03-26; send one message a line";
+            Err(RpcError::new(INVALID_REQUEST, why))
         };
-        if !self.messages.client.session.agreed().takes_batches() {
-            return refuse("batches are for connections that negotiated 2025-03-26; send one message a line");
-        }
-        let messages: Vec<Bytes> = match Json::parse(&line) {
-            Ok(batch) => batch.elements().map(|element| line.slice(element.span())).collect(),
+        let (messages, expected) = match split {
+            Ok(split) => split,
             Err(error) => {
-                let error = RpcError::new(colibri_wire::envelope::PARSE_ERROR, format!("the batch is {error}"));
                 self.messages.client.outbox.push(&Answer::Error(error).to_message(None));
                 return;
             }
         };
-        if messages.is_empty() || messages.len() > MAX_IN_BATCH {
-            return refuse(&format!(
-                "a batch holds 1 to {MAX_IN_BATCH} messages, this one holds {}",
-                messages.len()
-            ));
-        }
-        let expected = messages
-            .iter()
-            .filter(|message| match Envelope::parse(message) {
-                Ok(envelope) => matches!(envelope.kind, Kind::Request { .. }),
-                Err(refusal) => !refusal.answer || refusal.id.is_none(),
-            })
-            .count();
         let batch = Arc::new(Batch::new(self.messages.client.outbox.clone(), expected));
         for message in messages {
             self.messages.message(message, Some(&batch), calls);

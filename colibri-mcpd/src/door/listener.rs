@@ -2,19 +2,24 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::socket::{MsgFlags, recv};
+use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
 
-use super::lines;
+use super::http::Front;
+use super::visitor::Visitor;
+use super::{http, lines};
 use crate::daemon::Daemon;
 use crate::peer::{Frame, FrameReader, Outbox};
 use crate::policy::Caller;
@@ -26,6 +31,8 @@ use colibri_wire::salvage::Salvage;
 const MODE: u32 = 0o660;
 /// Clients over the limit that are being told so at one time; further ones are only closed.
 const MAX_TURNED_AWAY: usize = 64;
+/// How long one of them may take to ask, and to read why it is not served.
+const TOLD: Duration = Duration::from_secs(2);
 
 /// Why there is no socket to listen on.
 #[derive(Debug, thiserror::Error)]
@@ -168,6 +175,7 @@ impl Listener {
     /// Accepts clients for as long as this is polled.
     pub async fn accept(&self, daemon: &Arc<Daemon>) {
         let turned_away = Arc::new(Semaphore::new(MAX_TURNED_AWAY));
+        let front = Front::new(daemon.clone());
         loop {
             let stream = self.next().await;
             let caller = match caller(&stream) {
@@ -177,10 +185,15 @@ impl Listener {
                     continue;
                 }
             };
-            let (daemon, turned_away) = (daemon.clone(), turned_away.clone());
+            let newcomer = Newcomer {
+                daemon: daemon.clone(),
+                front: front.clone(),
+                caller,
+                stream,
+            };
             match daemon.host.shares().admit(caller.uid, caller.uid == 0) {
-                Ok(place) => drop(tokio::spawn(serve(daemon, caller, stream, place))),
-                Err(full) => drop(tokio::spawn(admit_operator(daemon, caller, stream, full, turned_away))),
+                Ok(place) => drop(tokio::spawn(newcomer.serve(place))),
+                Err(full) => drop(tokio::spawn(newcomer.admit_operator(full, turned_away.clone()))),
             }
         }
     }
@@ -206,34 +219,66 @@ fn caller(stream: &UnixStream) -> io::Result<Caller> {
     })
 }
 
-/// Serves a client in its place.
-async fn serve(daemon: Arc<Daemon>, caller: Caller, stream: UnixStream, place: Place) {
-    let (reader, writer) = stream.into_split();
-    lines::serve(daemon, caller, reader, writer).await;
-    drop(place);
+/// Whether a connection speaks HTTP: its first byte is a letter, as no message begins. Waits for that byte.
+async fn speaks_http(stream: &UnixStream) -> bool {
+    let mut first = [0];
+    loop {
+        let look = || Ok(recv(stream.as_raw_fd(), &mut first, MsgFlags::MSG_PEEK)?);
+        if stream.readable().await.is_err() {
+            return false;
+        }
+        match stream.try_io(Interest::READABLE, look) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            looked => return looked.is_ok_and(|length| length == 1) && first[0].is_ascii_alphabetic(),
+        }
+    }
 }
 
-/// Serves a client for whom there is no place, if it is an operator's and there is one that is kept for them.
-async fn admit_operator(
+/// Who has connected and is not served yet.
+struct Newcomer {
     daemon: Arc<Daemon>,
+    front: Arc<Front>,
     caller: Caller,
     stream: UnixStream,
-    full: Full,
-    turned_away: Arc<Semaphore>,
-) {
-    let clients = daemon.chain.rules.clients.load_full();
-    // The user database may be elsewhere: not on a thread that serves clients.
-    let rights = spawn_blocking(move || clients.rights(&caller)).await;
-    let full = match rights {
-        Ok(rights) if rights.operator => match daemon.host.shares().admit(caller.uid, true) {
-            Ok(place) => return serve(daemon, caller, stream, place).await,
-            Err(full) => full,
-        },
-        _ => full,
-    };
-    warn!(uid = caller.uid, "a client is turned away: {full}");
-    if let Ok(_permit) = turned_away.try_acquire_owned() {
-        turn_away(&daemon, stream, full).await;
+}
+
+impl Newcomer {
+    /// Serves it in its place.
+    async fn serve(self, place: Place) {
+        let visitor = Visitor::enter(self.daemon, self.caller);
+        let is_http = tokio::select! {
+            biased;
+            _ = visitor.connection.told_to_go() => false,
+            is_http = speaks_http(&self.stream) => is_http,
+        };
+        if is_http {
+            http::serve(self.front, visitor, self.stream).await;
+        } else {
+            let (reader, writer) = self.stream.into_split();
+            lines::serve(visitor, reader, writer).await;
+        }
+        drop(place);
+    }
+
+    /// Serves it although there is no place for it, if it is an operator's and there is one that is kept for them.
+    async fn admit_operator(self, full: Full, turned_away: Arc<Semaphore>) {
+        let (caller, clients) = (self.caller, self.daemon.chain.rules.clients.load_full());
+        // The user database may be elsewhere: not on a thread that serves clients.
+        let rights = spawn_blocking(move || clients.rights(&caller)).await;
+        let full = match rights {
+            Ok(rights) if rights.operator => match self.daemon.host.shares().admit(caller.uid, true) {
+                Ok(place) => return self.serve(place).await,
+                Err(full) => full,
+            },
+            _ => full,
+        };
+        warn!(uid = caller.uid, "a client is turned away: {full}");
+        if let Ok(_permit) = turned_away.try_acquire_owned() {
+            match timeout(TOLD, speaks_http(&self.stream)).await {
+                Ok(true) => http::turn_away(self.stream, full.to_string()).await,
+                _ => turn_away(&self.daemon, self.stream, full).await,
+            }
+        }
     }
 }
 
@@ -262,9 +307,9 @@ async fn turn_away(daemon: &Daemon, stream: UnixStream, full: Full) {
         }
         None
     };
-    let id = timeout(Duration::from_secs(2), asked).await.ok().flatten();
+    let id = timeout(TOLD, asked).await.ok().flatten();
     let outbox = Outbox::new(usize::MAX, daemon.budget.clone());
     outbox.push(&answer.to_message(id.as_deref()));
     outbox.close();
-    let _ = timeout(Duration::from_secs(2), outbox.drive(writer)).await;
+    let _ = timeout(TOLD, outbox.drive(writer)).await;
 }

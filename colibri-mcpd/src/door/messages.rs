@@ -1,5 +1,6 @@
 //! What becomes of one message of a client: a call, a cancellation, an answer, or a refusal.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -17,8 +18,11 @@ use crate::relay::{Arguments, Batch, Call, Client, Limit, Parts, Target, Trace};
 use colibri_protocol::{
     self as protocol, Answer, Askable, Code, Failure, Feature, Method, Notification, Request, RpcError, Version,
 };
-use colibri_wire::envelope::{INVALID_REQUEST, Refusal};
+use colibri_wire::envelope::{INVALID_REQUEST, PARSE_ERROR, Refusal};
 use colibri_wire::{Envelope, Id, Json, Kind, Tape};
+
+/// The most requests of one batch.
+const MAX_IN_BATCH: usize = 1000;
 
 /// The messages of one client.
 pub(super) struct Messages {
@@ -26,6 +30,8 @@ pub(super) struct Messages {
     pub(super) client: Arc<Client>,
     /// When they were read.
     pub(super) now: (Instant, SystemTime),
+    /// A request was refused for what it is, whoever would have answered it.
+    pub(super) malformed: Cell<bool>,
 }
 
 impl Messages {
@@ -35,6 +41,7 @@ impl Messages {
             daemon,
             client,
             now: (Instant::now(), SystemTime::now()),
+            malformed: Cell::new(false),
         }
     }
 
@@ -54,17 +61,9 @@ impl Messages {
         };
         match envelope.kind {
             Kind::Request { id, method, params } => {
-                if !self.client.outbox.hold(frame.len()) {
-                    let failure = Failure::new(Code::DaemonBusy, "the daemon has no room for the request now");
-                    return self.fail(&failure, id.text(), batch);
-                }
-                match self.request((id, method, params), batch) {
-                    Some(mut call) => {
-                        call.held = frame.len();
-                        call.frame = frame;
-                        calls.push(call);
-                    }
-                    None => self.client.outbox.let_go(frame.len()),
+                if let Some(mut call) = self.call_of((id, method, params), frame.len(), batch, None) {
+                    call.frame = frame;
+                    calls.push(call);
                 }
             }
             Kind::Notification { method, params } => {
@@ -84,11 +83,33 @@ impl Messages {
         }
     }
 
+    /// Makes a call of a request of `length` bytes, all but its frame, against which this stands already.
+    pub(super) fn call_of(
+        &self,
+        request: (Json<'_>, Json<'_>, Option<Json<'_>>),
+        length: usize,
+        batch: Option<&Arc<Batch>>,
+        against: Option<RpcError>,
+    ) -> Option<Box<Call>> {
+        if !self.client.outbox.hold(length) {
+            let failure = Failure::new(Code::DaemonBusy, "the daemon has no room for the request now");
+            self.fail(&failure, request.0.text(), batch);
+            return None;
+        }
+        let mut call = self.request(request, batch, against);
+        match &mut call {
+            Some(call) => call.held = length,
+            None => self.client.outbox.let_go(length),
+        }
+        call
+    }
+
     /// Answers what is no message, if its sender can be waiting for an answer.
     pub(super) fn refuse(&self, refusal: Refusal, batch: Option<&Arc<Batch>>) {
         if refusal.answer && refusal.id.is_some() {
             return debug!(connection = self.client.connection, "answer passed over: {refusal}");
         }
+        self.client.note_error(refusal.code);
         let message = Answer::Error(RpcError::new(refusal.code, refusal.message)).to_message(refusal.id.as_deref());
         match batch {
             Some(batch) => batch.answer(Some(&message)),
@@ -112,11 +133,42 @@ impl Messages {
             .then(|| Limit::Trail(self.daemon.host.shares().limits().trail_per_user))
     }
 
+    /// Answers a request that is over a limit.
+    pub(super) fn refuse_limit(&self, limit: Limit, id_text: &str, batch: Option<&Arc<Batch>>) {
+        let failure = match limit {
+            Limit::Trail(limit) => Failure::new(
+                Code::LimitUser,
+                format!(
+                    "the calls of this user fill the trail faster than {limit} bytes a second (--max-trail-per-user)"
+                ),
+            ),
+            Limit::InFlight(limit) => Failure::new(
+                Code::LimitInFlight,
+                format!("{limit} calls of this client are in flight already (--max-in-flight)"),
+            ),
+            Limit::Closed => Failure::new(Code::DaemonStopping, "the daemon is ending and takes no new calls"),
+            Limit::SameId => {
+                self.refuse(
+                    Refusal {
+                        code: INVALID_REQUEST,
+                        message: format!("a request with the id {id_text} is still in flight"),
+                        id: Some(id_text.to_owned()),
+                        answer: false,
+                    },
+                    batch,
+                );
+                return;
+            }
+        };
+        self.fail(&failure, id_text, batch);
+    }
+
     /// Makes a call of a request, all but its frame.
     fn request(
         &self,
         (id, method, params): (Json<'_>, Json<'_>, Option<Json<'_>>),
         batch: Option<&Arc<Batch>>,
+        against: Option<RpcError>,
     ) -> Option<Box<Call>> {
         let (key, id_text) = (Id::of(id), id.text());
         let admitted = match self.trail_limit() {
@@ -124,32 +176,7 @@ impl Messages {
             None => self.client.admit(&key),
         };
         if let Err(limit) = admitted {
-            let failure = match limit {
-                Limit::Trail(limit) => Failure::new(
-                    Code::LimitUser,
-                    format!(
-                        "the calls of this user fill the trail faster than {limit} bytes a second (--max-trail-per-user)"
-                    ),
-                ),
-                Limit::InFlight(limit) => Failure::new(
-                    Code::LimitInFlight,
-                    format!("{limit} calls of this client are in flight already (--max-in-flight)"),
-                ),
-                Limit::Closed => Failure::new(Code::DaemonStopping, "the daemon is ending and takes no new calls"),
-                Limit::SameId => {
-                    self.refuse(
-                        Refusal {
-                            code: INVALID_REQUEST,
-                            message: format!("a request with the id {id_text} is still in flight"),
-                            id: Some(id_text.to_owned()),
-                            answer: false,
-                        },
-                        batch,
-                    );
-                    return None;
-                }
-            };
-            self.fail(&failure, id_text, batch);
+            self.refuse_limit(limit, id_text, batch);
             return None;
         }
         let name = method.as_str().unwrap_or_default();
@@ -159,6 +186,17 @@ impl Messages {
             ..Parts::default()
         };
         let mut trace = None;
+        if let Some(error) = against {
+            self.malformed.set(true);
+            let target = Own::answer(&name, Answer::Error(error));
+            return Some(self.call(
+                (key, batch),
+                (self.version(), Method::parse(&name)),
+                parts,
+                None,
+                target,
+            ));
+        }
         if name.starts_with(protocol::method::OPERATORS) {
             let daemon = self.daemon.clone();
             let target = match Watch::read(&name, params) {
@@ -184,6 +222,7 @@ impl Messages {
                 (request.version, request.method, target)
             }
             Err(error) => {
+                self.malformed.set(true);
                 let (known, used) = (Method::parse(&name), params.and_then(|params| params.get("name")));
                 parts.name = used
                     .filter(|_| known == Some(Method::ToolsCall))
@@ -338,3 +377,27 @@ const OFFERED: [protocol::Capability; 4] = [
     protocol::Capability::Resources,
     protocol::Capability::Completions,
 ];
+
+/// The messages of a batch, and how many of them are answered.
+///
+/// # Errors
+/// Why it is refused whole.
+pub(super) fn split_batch(line: &Bytes) -> Result<(Vec<Bytes>, usize), RpcError> {
+    let messages: Vec<Bytes> = match Json::parse(line) {
+        Ok(batch) => batch.elements().map(|element| line.slice(element.span())).collect(),
+        Err(error) => return Err(RpcError::new(PARSE_ERROR, format!("the batch is {error}"))),
+    };
+    if messages.is_empty() || messages.len() > MAX_IN_BATCH {
+        let why = format!(
+            "a batch holds 1 to {MAX_IN_BATCH} messages, this one holds {}",
+            messages.len()
+        );
+        return Err(RpcError::new(INVALID_REQUEST, why));
+    }
+    let is_answered = |message: &&Bytes| match Envelope::parse(message) {
+        Ok(envelope) => matches!(envelope.kind, Kind::Request { .. }),
+        Err(refusal) => !refusal.answer || refusal.id.is_none(),
+    };
+    let expected = messages.iter().filter(is_answered).count();
+    Ok((messages, expected))
+}

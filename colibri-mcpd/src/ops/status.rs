@@ -46,6 +46,7 @@ impl CallerFacts {
     pub(super) fn view(&self, mode: CostMode) -> View {
         let config = &self.daemon.config;
         let gates = self.daemon.chain.rules.gates_for(&self.client);
+        let count = self.daemon.connections.count();
         View {
             daemon: DaemonFacts {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -56,7 +57,9 @@ impl CallerFacts {
                     external_call: gates.external_call == GateState::Open,
                 },
                 require_jail: config.require_jail,
-                clients: self.daemon.connections.count() as u64,
+                clients: count.connections as u64,
+                clients_http: count.http as u64,
+                http_sessions: count.sessions as u64,
                 cost_mode: mode,
                 budgets: mode.budgets(),
                 registry: RegistryFacts {

@@ -1,11 +1,13 @@
 //! A JSON-RPC peer: frames read from it (one line each), frames queued for it, and what is in flight towards it.
 
 mod aside;
+mod budget;
 mod frame;
 mod outbox;
 mod slab;
 
 pub use aside::aside;
+pub use budget::{Budget, Shared};
 pub use frame::{Frame, FrameReader};
-pub use outbox::{Budget, Outbox, Shared, together};
+pub use outbox::{Charge, Outbox, Taken, together};
 pub use slab::Slab;

@@ -6,6 +6,9 @@
 //! Pushing never waits, so that nobody is held up by a peer that does not read. What is queued is counted: for the
 //! peer, whose owner disconnects it when it stays over its budget, and for the whole daemon, whose budget is asked
 //! before anything is queued.
+//!
+//! A peer that is no byte stream, as a request over HTTP, has no such task: what is queued for it is taken
+//! ([`Outbox::poll_taken`]).
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,7 +17,7 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::thread::{self, ThreadId};
 
@@ -23,6 +26,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::budget::{Budget, Holder, Shared};
 use colibri_wire::splice::Edits;
 
 /// Pieces of a frame from this size on are queued by reference, smaller ones are copied together.
@@ -78,99 +82,6 @@ fn keep_spare(mut buffer: BytesMut) {
         });
     }
 }
-/// What each peer may have when the budget of all is used up: nobody is cut off for another's sake.
-const EVERYBODYS: usize = 64 * 1024;
-
-/// Bytes that a daemon holds for all its peers: what is queued for them, and what they began to say.
-#[derive(Debug)]
-pub struct Budget {
-    held: AtomicUsize,
-    limit: usize,
-    /// Who is cut off when it is used up: the one that holds most.
-    clients: Mutex<Vec<Weak<Outbox>>>,
-}
-
-impl Default for Budget {
-    fn default() -> Budget {
-        Budget::new(usize::MAX)
-    }
-}
-
-impl Budget {
-    /// A budget of `limit` bytes.
-    pub fn new(limit: usize) -> Budget {
-        Budget {
-            held: AtomicUsize::new(0),
-            limit,
-            clients: Mutex::default(),
-        }
-    }
-
-    /// Bytes held now.
-    pub fn queued(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
-    }
-
-    fn clients(&self) -> MutexGuard<'_, Vec<Weak<Outbox>>> {
-        self.clients.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    /// Takes bytes for somebody who holds `has` already. If the budget does not have them, clients are cut off, those
-    /// that hold most first. `false`: not even then, or the one that asks would have been the next.
-    fn take(&self, length: usize, has: usize) -> bool {
-        let mut held = self.held.fetch_add(length, Ordering::Relaxed) + length;
-        while held > self.limit && has + length > EVERYBODYS {
-            let clients: Vec<_> = self.clients().iter().filter_map(Weak::upgrade).collect();
-            let most = clients.iter().max_by_key(|client| client.held());
-            let Some(most) = most.filter(|most| most.held() > (has + length).max(EVERYBODYS)) else {
-                self.give_back(length);
-                return false;
-            };
-            most.cut_off();
-            held = self.held.load(Ordering::Relaxed);
-        }
-        true
-    }
-
-    fn give_back(&self, length: usize) {
-        self.held.fetch_sub(length, Ordering::Relaxed);
-    }
-}
-
-/// A part of an answer that many get: it costs its bytes once, however many queues it stands in.
-#[derive(Debug, Clone)]
-pub struct Shared(Bytes);
-
-struct Charged {
-    bytes: Vec<u8>,
-    budget: Arc<Budget>,
-}
-
-impl AsRef<[u8]> for Charged {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl Drop for Charged {
-    fn drop(&mut self) {
-        self.budget.give_back(self.bytes.len());
-    }
-}
-
-impl Shared {
-    /// Takes the bytes out of the budget until nobody has them any more. `None`: it does not have them.
-    pub fn new(bytes: Vec<u8>, budget: &Arc<Budget>) -> Option<Shared> {
-        let budget = budget.clone();
-        let taken = budget.take(bytes.len(), 0);
-        taken.then(|| Shared(Bytes::from_owner(Charged { bytes, budget })))
-    }
-
-    /// The bytes.
-    pub fn bytes(&self) -> &Bytes {
-        &self.0
-    }
-}
 
 /// The queue towards one peer.
 #[derive(Debug)]
@@ -195,6 +106,10 @@ struct Inner {
     tail: BytesMut,
     /// Where it goes, once there is a task that writes what is not written at once.
     to: Option<Sink>,
+    /// Who takes it instead, and waits for something to take.
+    taker: Option<Waker>,
+    /// Frames of which nothing was written or taken.
+    frames: usize,
     /// That task has to write: the peer took no more, or there is an end to be seen.
     waits: bool,
     /// The thread that writes it with others, later: one that comes later itself does not wait for that.
@@ -226,6 +141,31 @@ struct Piece {
     counted: bool,
 }
 
+/// What was taken out of a queue.
+#[derive(Debug)]
+pub struct Taken {
+    /// Its bytes, with a line end after each frame.
+    pub pieces: Vec<Bytes>,
+    /// How many frames they are.
+    pub frames: usize,
+    /// As long as this is there, they count as queued.
+    pub charge: Charge,
+}
+
+/// Bytes that count as queued although they were taken out of the queue.
+#[derive(Debug)]
+pub struct Charge {
+    outbox: Arc<Outbox>,
+    queued: usize,
+    counted: usize,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.outbox.taken_is_gone(self.queued, self.counted);
+    }
+}
+
 impl Outbox {
     /// An empty queue, over its budget above `limit` bytes.
     pub fn new(limit: usize, budget: Arc<Budget>) -> Arc<Outbox> {
@@ -243,10 +183,8 @@ impl Outbox {
     /// The queue towards a client, which is cut off if it is the one that holds most when the budget is used up.
     pub fn of_client(limit: usize, budget: &Arc<Budget>) -> Arc<Outbox> {
         let outbox = Outbox::new(limit, budget.clone());
-        let mut clients = budget.clients();
-        clients.retain(|client| client.strong_count() > 0);
-        clients.push(Arc::downgrade(&outbox));
-        drop(clients);
+        let client: Arc<dyn Holder> = outbox.clone();
+        budget.enter(Arc::downgrade(&client));
         outbox
     }
 
@@ -266,9 +204,9 @@ impl Outbox {
     /// Queues a frame that others get too, between a head and a tail of its own.
     pub fn push_shared(self: &Arc<Outbox>, head: &[u8], shared: &Shared, tail: &[u8]) -> bool {
         let own = head.len() + tail.len() + 1;
-        self.put(own + shared.0.len(), own, |inner| {
+        self.put(own + shared.bytes().len(), own, |inner| {
             inner.tail.extend_from_slice(head);
-            inner.by_reference(shared.0.clone(), false);
+            inner.by_reference(shared.bytes().clone(), false);
             inner.tail.extend_from_slice(tail);
             inner.tail.extend_from_slice(b"\n");
         })
@@ -299,6 +237,7 @@ impl Outbox {
                 inner.tail = spare();
             }
             write(inner);
+            inner.frames += 1;
             inner.queued += length;
             inner.counted += own;
             // One that waits for the peer, or for the end of what is done together, is written then.
@@ -337,10 +276,13 @@ impl Outbox {
             inner.failed = Some(error);
         }
         self.note(&mut inner);
+        let taker = inner.taker.take();
         drop(inner);
         self.budget.give_back(counted);
-        if waits {
-            self.work.notify_one();
+        match taker {
+            Some(taker) => taker.wake(),
+            None if waits => self.work.notify_one(),
+            None => {}
         }
     }
 
@@ -403,17 +345,6 @@ impl Outbox {
         }
     }
 
-    fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed) + self.in_flight.load(Ordering::Relaxed)
-    }
-
-    fn cut_off(&self) {
-        self.cut_off.store(true, Ordering::Relaxed);
-        self.discard();
-        // Its calls are cancelled as soon as its connection sees that.
-        self.budget.give_back(self.in_flight.swap(0, Ordering::Relaxed));
-    }
-
     /// Whether the peer was cut off: the daemon's budget is used up, and it had most of it.
     pub fn was_cut_off(&self) -> bool {
         self.cut_off.load(Ordering::Relaxed)
@@ -421,7 +352,7 @@ impl Outbox {
 
     /// Whether the daemon's budget has this many more bytes for the peer.
     pub fn has_room(&self, length: usize) -> bool {
-        self.budget.queued().saturating_add(length) <= self.budget.limit || self.held() + length <= EVERYBODYS
+        self.budget.has_room(length, self.held())
     }
 
     /// Since when the peer has been over its budget without a break.
@@ -436,8 +367,30 @@ impl Outbox {
 
     /// Takes no more; [`Outbox::drive`] ends when everything is written.
     pub fn close(&self) {
-        self.inner().closed = true;
+        let mut inner = self.inner();
+        inner.closed = true;
+        self.tell(inner);
+    }
+
+    /// Whether it takes no more and there is nothing left to be taken out.
+    pub fn is_over(&self) -> bool {
+        let inner = self.inner();
+        inner.closed && inner.is_empty()
+    }
+
+    /// Whether what was queued was forgotten.
+    pub fn is_discarded(&self) -> bool {
+        self.inner().broken
+    }
+
+    /// Wakes who writes or takes.
+    fn tell(&self, mut inner: MutexGuard<'_, Inner>) {
+        let taker = inner.taker.take();
+        drop(inner);
         self.work.notify_one();
+        if let Some(taker) = taker {
+            taker.wake();
+        }
     }
 
     /// Takes no more and forgets what is queued.
@@ -446,8 +399,7 @@ impl Outbox {
         inner.closed = true;
         inner.broken = true;
         self.forget(&mut inner);
-        drop(inner);
-        self.work.notify_one();
+        self.tell(inner);
     }
 
     fn forget(&self, inner: &mut Inner) {
@@ -455,6 +407,7 @@ impl Outbox {
         (inner.queued, inner.counted, inner.kept) = (0, 0, 0);
         inner.ready.clear();
         inner.tail = BytesMut::new();
+        inner.frames = 0;
         self.note(inner);
     }
 
@@ -481,6 +434,49 @@ impl Outbox {
         result
     }
 
+    /// Takes what is queued, in order; nothing once the queue is closed and empty, or discarded. Who got something asks
+    /// again until there is nothing to take: only then it is woken for more.
+    pub fn poll_taken(self: &Arc<Outbox>, context: &mut Context<'_>) -> Poll<Option<Taken>> {
+        let mut inner = self.inner();
+        if inner.is_empty() || inner.broken {
+            if inner.closed {
+                return Poll::Ready(None);
+            }
+            inner.waits = false;
+            inner.taker = Some(context.waker().clone());
+            return Poll::Pending;
+        }
+        inner.end_tail();
+        let (mut queued, mut counted) = (0, 0);
+        let ready = std::mem::take(&mut inner.ready).into_iter();
+        let pieces = ready.map(|piece| {
+            queued += piece.bytes.len();
+            counted += if piece.counted { piece.bytes.len() } else { 0 };
+            piece.bytes
+        });
+        Poll::Ready(Some(Taken {
+            pieces: pieces.collect(),
+            frames: std::mem::take(&mut inner.frames),
+            charge: Charge {
+                outbox: self.clone(),
+                queued,
+                counted,
+            },
+        }))
+    }
+
+    /// What was taken is gone.
+    fn taken_is_gone(&self, queued: usize, counted: usize) {
+        let mut inner = self.inner();
+        // Of a queue that was discarded everything was given back then.
+        let counted = counted.min(inner.counted);
+        inner.queued = inner.queued.saturating_sub(queued);
+        inner.counted -= counted;
+        self.note(&mut inner);
+        drop(inner);
+        self.budget.give_back(counted);
+    }
+
     /// Ready when there is nothing more to write, ever.
     fn poll_write(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut inner = self.inner();
@@ -500,6 +496,19 @@ impl Outbox {
             Poll::Ready(Ok(())) if !over => Poll::Pending,
             done => done,
         }
+    }
+}
+
+impl Holder for Outbox {
+    fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed) + self.in_flight.load(Ordering::Relaxed)
+    }
+
+    fn cut_off(&self) {
+        self.cut_off.store(true, Ordering::Relaxed);
+        self.discard();
+        // Its calls are cancelled as soon as its connection sees that.
+        self.budget.give_back(self.in_flight.swap(0, Ordering::Relaxed));
     }
 }
 
@@ -531,6 +540,10 @@ impl Inner {
         }
         keep_spare(std::mem::take(&mut self.tail));
         Poll::Ready(Ok(()))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ready.is_empty() && self.tail.is_empty()
     }
 
     fn wrote(&mut self, written: usize) {

@@ -18,7 +18,7 @@ use super::tickets::{Over, Tickets};
 use crate::peer::{Budget, Shared};
 use crate::policy::{Approvals, Gate};
 use colibri_protocol::request::META_CLIENT_CAPABILITIES;
-use colibri_protocol::{Answer as OwnAnswer, Askable, Failure, Feature, Method, Version};
+use colibri_protocol::{Answer as OwnAnswer, Askable, Failure, Feature, Method, Mirrored, Version};
 use colibri_trail::Digest;
 use colibri_wire::{Edits, Id, Json};
 
@@ -219,6 +219,11 @@ pub trait Target: Send + Sync {
     /// Whether the operator marked it as one that may be called again although an earlier call may have had an effect.
     fn is_idempotent(&self) -> bool {
         false
+    }
+
+    /// The arguments that a modern client repeats in header fields over HTTP.
+    fn mirrored(&self) -> &[Mirrored] {
+        &[]
     }
 
     /// Checks the call beyond the gates.

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::Notify;
@@ -40,6 +40,10 @@ pub struct Client {
     subscriptions: Mutex<BTreeMap<Id, Listening>>,
     /// The last call in flight has landed.
     quiet: Notify,
+    /// Nothing more is queued for it once that has happened.
+    ends_with_its_calls: AtomicBool,
+    /// The code of the JSON-RPC error that it was answered with last; 0, which is none, before that.
+    error: AtomicI64,
 }
 
 /// What lasts for as long as it is kept: a subscription at a server.
@@ -134,6 +138,8 @@ impl Client {
             closed: AtomicBool::new(false),
             subscriptions: Mutex::default(),
             quiet: Notify::new(),
+            ends_with_its_calls: AtomicBool::new(false),
+            error: AtomicI64::new(0),
         }
     }
 
@@ -253,7 +259,29 @@ impl Client {
         deliver(!matches!(flight, Some(Flight::Cancelled) | None));
         if flights.is_empty() {
             self.quiet.notify_waiters();
+            if self.ends_with_its_calls.load(Ordering::Relaxed) {
+                self.outbox.close();
+            }
         }
+    }
+
+    /// Has its queue closed as soon as no call is in flight: it was a client for those alone.
+    pub fn end_with_its_calls(&self) {
+        let flights = self.flights();
+        self.ends_with_its_calls.store(true, Ordering::Relaxed);
+        if flights.is_empty() {
+            self.outbox.close();
+        }
+    }
+
+    /// It is answered with a JSON-RPC error of this code.
+    pub fn note_error(&self, code: i64) {
+        self.error.store(code, Ordering::Relaxed);
+    }
+
+    /// The code of the JSON-RPC error that it was answered with last, if it was.
+    pub fn error(&self) -> Option<i64> {
+        Some(self.error.load(Ordering::Relaxed)).filter(|code| *code != 0)
     }
 
     /// Waits until no call is in flight.
@@ -315,6 +343,11 @@ impl Client {
     /// Whether the connection is gone.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
+    }
+
+    /// Whether the request with this id is in flight.
+    pub fn is_in_flight(&self, id: &Id) -> bool {
+        self.flights().contains_key(id)
     }
 
     /// Calls in flight.

@@ -9,6 +9,8 @@ use colibri_protocol::{Askable, Session as Agreed, Version};
 pub struct ClientSession {
     /// The number of the connection or of the HTTP session, never used twice by one daemon.
     pub number: u64,
+    /// Whether it outlives the request.
+    stays: bool,
     agreed: OnceLock<(Version, Askable)>,
 }
 
@@ -17,8 +19,23 @@ impl ClientSession {
     pub fn new(number: u64) -> ClientSession {
         ClientSession {
             number,
+            stays: true,
             agreed: OnceLock::new(),
         }
+    }
+
+    /// The session of one request, which is over with its answer.
+    pub fn of_request(number: u64) -> ClientSession {
+        ClientSession {
+            stays: false,
+            ..ClientSession::new(number)
+        }
+    }
+
+    /// The number by which server processes are kept for it alone; none for a request that has no session, whose
+    /// processes are its user's.
+    pub fn owner(&self) -> Option<u64> {
+        self.stays.then_some(self.number)
     }
 
     /// What it agreed on so far.

@@ -136,6 +136,9 @@ pub fn deliver(call: &Call, answer: &Answer) {
     if call.method == Some(Method::SubscriptionsListen) {
         call.client.end_subscription(&call.id);
     }
+    if let Some(code) = answer.code.as_deref().and_then(|code| code.parse().ok()) {
+        call.client.note_error(code);
+    }
     let batch = call.batch.as_ref();
     call.client.land(&call.id, |waited_for| match &answer.message {
         Message::Own(message) if waited_for => match batch {

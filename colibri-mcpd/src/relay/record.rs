@@ -58,7 +58,7 @@ fn enter<'a>(call: &'a Call, full: Option<&'a RawValue>, name: Option<&'a str>) 
         uid: call.client.caller.uid,
         gid: call.client.caller.gid,
         pid: call.client.caller.pid.and_then(|pid| pid.try_into().ok()),
-        connection: call.client.connection,
+        connection: call.client.session.number,
         continues: (call.number > 0).then_some(call.number),
         method: call.method.map_or(to.operation, |method| method.as_str()),
         server: (!to.is_ours()).then_some(to.server),

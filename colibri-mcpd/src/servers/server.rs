@@ -126,9 +126,9 @@ impl Server {
     }
 
     /// The process for a caller.
-    pub fn key(&self, caller: &Caller, connection: u64) -> ProcessKey {
+    pub fn key(&self, caller: &Caller, session: Option<u64>) -> ProcessKey {
         let number = || self.calls.fetch_add(1, Ordering::Relaxed);
-        ProcessKey::of(self.isolation, caller.uid, connection, number)
+        ProcessKey::of(self.isolation, caller.uid, session, number)
     }
 
     /// Judges again what it and its processes said: other definitions are approved than before. Takes a while: not to
@@ -386,13 +386,13 @@ impl Server {
 
     /// Starts a process so that its tools become known, unless one is being started, or starting it failed not long ago.
     /// Until when it is worth waiting for: the first time alone.
-    pub fn discover(self: &Arc<Self>, caller: &Caller, connection: u64) -> Option<Instant> {
+    pub fn discover(self: &Arc<Self>, caller: &Caller, session: Option<u64>) -> Option<Instant> {
         if self.offer.is_in_table() {
             return None;
         }
         let mut inner = self.inner();
         if inner.wants_discovery(self.holder(caller))? {
-            let key = self.key(caller, connection);
+            let key = self.key(caller, session);
             self.begin(&mut inner, key, Vec::new());
         }
         inner.discovery.worth_waiting()
@@ -445,7 +445,7 @@ impl Server {
 
     /// Sends a call to a process for its caller, started if need be. A call of which no byte was sent is tried again.
     pub fn call(self: &Arc<Self>, call: Box<Call>) {
-        let key = self.key(&call.client.caller, call.client.session.number);
+        let key = self.key(&call.client.caller, call.client.session.owner());
         let call = match self.ready(key) {
             None => call,
             Some(session) => match self.give(&session, call) {

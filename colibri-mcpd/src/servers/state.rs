@@ -10,19 +10,19 @@ pub enum ProcessKey {
     All,
     /// Those of one user.
     Uid(u32),
-    /// Those of one user's connection.
+    /// Those of one user's connection, or session over HTTP.
     Connection(u32, u64),
     /// One call of a user.
     Call(u32, u64),
 }
 
 impl ProcessKey {
-    /// The one for a user's call on a connection; `number` is the call's, where each has its own.
-    pub fn of(isolation: Isolation, uid: u32, connection: u64, number: impl FnOnce() -> u64) -> ProcessKey {
+    /// The one for a user's call in a session, if it is in one; `number` is the call's, where each has its own.
+    pub fn of(isolation: Isolation, uid: u32, session: Option<u64>, number: impl FnOnce() -> u64) -> ProcessKey {
         match isolation {
             Isolation::Shared => ProcessKey::All,
             Isolation::User => ProcessKey::Uid(uid),
-            Isolation::Client => ProcessKey::Connection(uid, connection),
+            Isolation::Client => session.map_or(ProcessKey::Uid(uid), |session| ProcessKey::Connection(uid, session)),
             Isolation::Call => ProcessKey::Call(uid, number()),
         }
     }

@@ -57,7 +57,7 @@ impl Asker {
     pub fn of(call: &Call) -> Asker {
         let to = call.target.describe();
         Asker {
-            connection: call.client.connection,
+            connection: call.client.session.number,
             uid: call.client.caller.uid,
             pid: call.client.caller.pid,
             id: match call.id_text().len() {

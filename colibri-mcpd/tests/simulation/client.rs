@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use colibri_mcpd::daemon::Daemon;
+use colibri_mcpd::door::Visitor;
 use colibri_mcpd::door::lines::serve;
 use colibri_mcpd::policy::Caller;
 use serde_json::{Value, json};
@@ -54,7 +55,8 @@ impl Person {
                 gid: self.uid,
                 pid: None,
             };
-            let served = tokio::spawn(serve(self.daemon.clone(), caller, reader, writer));
+            let visitor = Visitor::enter(self.daemon.clone(), caller);
+            let served = tokio::spawn(serve(visitor, reader, writer));
             let connection = Connection {
                 world: self.world.clone(),
                 name: format!("{}.{number}", self.name),

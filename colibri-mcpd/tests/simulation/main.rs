@@ -329,10 +329,10 @@ async fn simulate(seed: u64) -> Arc<World> {
 }
 
 fn nobody_left(world: &World, daemon: &Daemon) {
-    if daemon.connections.count() > 0 {
+    if daemon.connections.count().connections > 0 {
         world.fail(
             "the daemon",
-            &format!("{} clients are left", daemon.connections.count()),
+            &format!("{} clients are left", daemon.connections.count().connections),
         );
     }
     for (id, server) in daemon.host.servers().iter() {

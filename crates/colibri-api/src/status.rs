@@ -44,6 +44,12 @@ pub struct DaemonFacts {
     pub require_jail: bool,
     /// Connected clients.
     pub clients: u64,
+    /// Those of them that speak HTTP rather than lines.
+    #[serde(default)]
+    pub clients_http: u64,
+    /// Sessions over HTTP.
+    #[serde(default)]
+    pub http_sessions: u64,
     /// How generous the budgets are.
     pub cost_mode: CostMode,
     /// What a session may spend.

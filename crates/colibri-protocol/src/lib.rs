@@ -24,6 +24,7 @@ pub mod links;
 pub mod lists;
 pub mod logging;
 pub mod method;
+mod mirrored;
 pub mod request;
 pub mod rewrites;
 mod rpc_error;
@@ -39,6 +40,7 @@ pub use error::{Code, Failure};
 pub use feature::{Feature, Features};
 pub use input::Ask;
 pub use method::Method;
+pub use mirrored::{Mirrored, compare_request};
 pub use request::{Notification, Request, Session, classify, read_initialize, read_notification};
 pub use rewrites::{
     Inspected, Shape, Towards, cancelled_edits, error_edits, id_edit, inspect_result, params_edits, progress_edits,

@@ -6,6 +6,7 @@ use super::context::Context;
 use crate::failure::Failure;
 use crate::terminal::{Style, Table, bytes, duration};
 use colibri_api::Status;
+use colibri_text::counted;
 
 /// Runs the command.
 pub(crate) fn run(context: &Context) -> Result<(), Failure> {
@@ -38,7 +39,14 @@ fn show(status: &Status) -> String {
     let mut table = Table::new(&["colibri-mcpd", &daemon.version]);
     table.row(&[("up", Style::Plain), (&duration(daemon.uptime_s), Style::Plain)]);
     table.row(&[("socket", Style::Plain), (&daemon.socket, Style::Plain)]);
-    table.row(&[("clients", Style::Plain), (&daemon.clients.to_string(), Style::Plain)]);
+    let lines = daemon.clients.saturating_sub(daemon.clients_http);
+    let clients = format!(
+        "{} ({lines} by lines, {} by HTTP with {})",
+        daemon.clients,
+        daemon.clients_http,
+        counted(daemon.http_sessions, "session"),
+    );
+    table.row(&[("clients", Style::Plain), (&clients, Style::Plain)]);
     table.row(&[("write gate", Style::Plain), gate(daemon.gates.write)]);
     table.row(&[("external-call gate", Style::Plain), gate(daemon.gates.external_call)]);
     let jail = if daemon.require_jail {
@@ -84,7 +92,7 @@ mod tests {
     fn shows_what_is_wrong_as_well() {
         let status: Status = serde_json::from_value(json!({
             "version": "0.1.0", "uptime_s": 240, "socket": "/s", "gates": {"write": false, "external_call": true},
-            "require_jail": false, "clients": 2, "cost_mode": "max", "future": {"field": 1},
+            "require_jail": false, "clients": 2, "clients_http": 1, "http_sessions": 3, "cost_mode": "max", "future": {"field": 1},
             "budgets": {"session_bytes": 8_000_000, "uncompacted_turns": 100, "tool_result_bytes": null},
             "servers": {"total": 3, "by_state": {"ready": 2, "failed": 1, "stopped": 0}, "tools_blocked": 4,
                         "instructions_blocked": 0},
@@ -98,6 +106,7 @@ mod tests {
             "4 min",
             "closed",
             "open",
+            "2 (1 by lines, 1 by HTTP with 3 sessions)",
             "3 (1 failed, 2 ready)",
             "unlimited",
             "\\u{1b}",

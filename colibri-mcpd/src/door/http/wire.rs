@@ -1,0 +1,275 @@
+//! The bytes of a connection that speaks HTTP, handed to hyper one request at a time: its head once it is whole and was
+//! looked at, its body as far as it goes, and nothing of the next one before the response is over.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{Buf, BytesMut};
+use hyper::StatusCode;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{Shutdown, shutdown};
+use tokio::net::UnixStream;
+use tokio::time::Instant;
+
+use super::head::{self, Length, MAX_HEAD};
+use super::refusal::Refusal;
+use crate::peer::Outbox;
+
+/// The most bytes that are read at once.
+const READ: usize = 16 * 1024;
+/// A buffer of at most so many bytes is kept for the next request.
+const KEPT: usize = 4 * 1024;
+
+/// Whose turn it is on a connection: the client's, to send a request, or ours, to answer it.
+#[derive(Debug, Default)]
+pub(super) struct Turn(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// A request was handed over, and its response is not over.
+    busy: bool,
+    /// Since when there is a part of a head.
+    begun: Option<Instant>,
+    /// Why what came is no request.
+    refusal: Option<Refusal>,
+    /// Who waits for the end of the response.
+    reader: Option<Waker>,
+    /// Where the response comes from.
+    source: Option<Arc<Outbox>>,
+}
+
+impl Turn {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether somebody has to look at the connection from time to time.
+    pub(super) fn is_watched(&self) -> bool {
+        let state = self.state();
+        state.busy || state.begun.is_some()
+    }
+
+    /// Since when a head has been coming.
+    pub(super) fn begun(&self) -> Option<Instant> {
+        self.state().begun
+    }
+
+    /// Whether what the response comes from was cut off.
+    pub(super) fn is_cut_off(&self) -> bool {
+        let source = self.state().source.clone();
+        source.is_some_and(|source| source.is_discarded())
+    }
+
+    /// What came is no request, and is answered with why.
+    pub(super) fn refuse(&self, refusal: Refusal) {
+        self.state().refusal = Some(refusal);
+    }
+
+    /// Why what came is no request, if it is none.
+    pub(super) fn refusal(&self) -> Option<Refusal> {
+        self.state().refusal.take()
+    }
+
+    /// The response comes from here.
+    pub(super) fn answers_from(&self, source: &Arc<Outbox>) {
+        self.state().source = Some(source.clone());
+    }
+}
+
+/// A request is being answered; its response is over when this is dropped.
+pub(super) struct Busy(pub(super) Arc<Turn>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.busy = false;
+        state.source = None;
+        if let Some(reader) = state.reader.take() {
+            reader.wake();
+        }
+    }
+}
+
+/// Where in a request the bytes stand that come next.
+#[derive(Debug)]
+enum Place {
+    /// In its head, of which so many bytes were searched for its end.
+    Head(usize),
+    /// So many bytes of it are to be handed over.
+    Within(u64),
+    /// In a body of chunks: whatever comes is handed over, and no other request is read.
+    Chunks,
+}
+
+/// The connection, as hyper reads and writes it.
+pub(super) struct Wire {
+    stream: Arc<UnixStream>,
+    turn: Arc<Turn>,
+    place: Place,
+    /// What was read and not handed over.
+    buffer: BytesMut,
+    ended: bool,
+}
+
+impl Wire {
+    pub(super) fn new(stream: Arc<UnixStream>, turn: Arc<Turn>) -> Wire {
+        Wire {
+            stream,
+            turn,
+            place: Place::Head(0),
+            buffer: BytesMut::new(),
+            ended: false,
+        }
+    }
+
+    /// Hands over what may be; `false`: nothing.
+    fn hand_over(&mut self, into: &mut ReadBufCursor<'_>) -> io::Result<bool> {
+        if matches!(self.place, Place::Within(0)) {
+            self.place = Place::Head(0);
+        }
+        if let Place::Head(searched) = self.place
+            && !self.read_head(searched)?
+        {
+            return Ok(false);
+        }
+        let most = match self.place {
+            Place::Within(left) => usize::try_from(left).unwrap_or(usize::MAX),
+            _ => usize::MAX,
+        };
+        let length = most.min(self.buffer.len()).min(into.remaining());
+        into.put_slice(&self.buffer[..length]);
+        self.buffer.advance(length);
+        if let Place::Within(left) = &mut self.place {
+            *left -= length as u64;
+        }
+        if self.buffer.is_empty() && self.buffer.capacity() > KEPT {
+            self.buffer = BytesMut::new();
+        }
+        Ok(length > 0)
+    }
+
+    /// Looks at the head of the next request, if it is its turn and all of it is there.
+    fn read_head(&mut self, searched: usize) -> io::Result<bool> {
+        let mut state = self.turn.state();
+        if state.busy || self.buffer.is_empty() {
+            return Ok(false);
+        }
+        // Empty lines before a request are passed over (RFC 9112, section 2.2).
+        while searched == 0 && self.buffer.starts_with(b"\r\n") {
+            self.buffer.advance(2);
+        }
+        let refusal = match head::end(&self.buffer, searched) {
+            Some(end) if end <= MAX_HEAD => match head::read(&self.buffer[..end]) {
+                Ok(length) => {
+                    state.busy = true;
+                    state.begun = None;
+                    self.place = match length {
+                        Length::Known(body) => Place::Within(end as u64 + body),
+                        Length::Chunked => Place::Chunks,
+                    };
+                    return Ok(true);
+                }
+                Err(refusal) => refusal,
+            },
+            None if self.buffer.len() <= MAX_HEAD => {
+                state.begun = (!self.buffer.is_empty()).then(|| state.begun.unwrap_or_else(Instant::now));
+                self.place = Place::Head(self.buffer.len());
+                return Ok(false);
+            }
+            _ => Refusal::new(
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                format!("the head of the request has over {MAX_HEAD} bytes"),
+            ),
+        };
+        state.refusal = Some(refusal);
+        Err(io::ErrorKind::InvalidData.into())
+    }
+}
+
+impl Read for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        mut into: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            if self.hand_over(&mut into)? {
+                return Poll::Ready(Ok(()));
+            }
+            let waits = {
+                let mut state = self.turn.state();
+                let waits = state.busy && matches!(self.place, Place::Head(_));
+                if waits {
+                    state.reader = Some(context.waker().clone());
+                }
+                waits
+            };
+            // A client that closed its side alone still reads.
+            if self.ended {
+                return if waits && !is_gone(&self.stream) {
+                    Poll::Pending
+                } else {
+                    Poll::Ready(Ok(()))
+                };
+            }
+            if waits && self.buffer.len() >= MAX_HEAD {
+                return Poll::Pending;
+            }
+            ready!(self.stream.poll_read_ready(context))?;
+            self.buffer.reserve(READ.min(KEPT));
+            let Wire { stream, buffer, .. } = &mut *self;
+            match stream.try_read_buf(buffer) {
+                Ok(0) => self.ended = true,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl Write for Wire {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(context, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // One that is gone already cannot be shut down.
+        let _ = shutdown(self.stream.as_raw_fd(), Shutdown::Write);
+        Poll::Ready(Ok(()))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.stream.poll_write_ready(context))?;
+            match self.stream.try_write_vectored(pieces) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+}
+
+/// Whether the client has closed both directions.
+pub(super) fn is_gone(stream: &UnixStream) -> bool {
+    let mut look = [PollFd::new(stream.as_fd(), PollFlags::empty())];
+    let looked = poll(&mut look, PollTimeout::ZERO);
+    let closed = |flags: PollFlags| flags.intersects(PollFlags::POLLHUP | PollFlags::POLLERR);
+    looked.is_ok() && look[0].revents().is_some_and(closed)
+}
