@@ -1,5 +1,6 @@
 //! What clients are offered: the servers of the registry, and the table of what they have.
 
+mod changes;
 mod item;
 mod method;
 mod names;
@@ -15,10 +16,11 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
+pub use changes::{Changed, Changes};
 pub use names::Taken;
 pub use sought::Wanted;
 pub use table::Table;
@@ -26,7 +28,6 @@ pub use table::Table;
 use crate::policy::{Caller, Pins, Shares};
 use crate::servers::secrets::Redactor;
 use crate::servers::{Context, Entry, Parts, Server, Transport, registry};
-use colibri_protocol::{Feature, Features};
 
 /// Warnings about names that are logged: servers can invent names without end.
 const MAX_WARNINGS: u64 = 500;
@@ -39,8 +40,7 @@ pub struct Host {
     leaving: Mutex<Vec<Weak<Server>>>,
     table: ArcSwap<Table>,
     rebuilding: Mutex<()>,
-    /// How often what is offered of each feature has changed.
-    changed: watch::Sender<[u64; Feature::COUNT]>,
+    changes: Arc<Changes>,
     seen: Notify,
     /// Warnings about names that were logged.
     warned: AtomicU64,
@@ -56,7 +56,7 @@ impl Host {
             leaving: Mutex::default(),
             table: ArcSwap::default(),
             rebuilding: Mutex::new(()),
-            changed: watch::Sender::new([0; Feature::COUNT]),
+            changes: Arc::default(),
             seen: Notify::new(),
             warned: AtomicU64::new(0),
         });
@@ -79,9 +79,9 @@ impl Host {
         self.table.load_full()
     }
 
-    /// Tells when what is offered of a feature has changed.
-    pub fn changes(&self) -> watch::Receiver<[u64; Feature::COUNT]> {
-        self.changed.subscribe()
+    /// What of what is offered has changed.
+    pub fn changes(&self) -> &Arc<Changes> {
+        &self.changes
     }
 
     /// What definitions are judged by.
@@ -169,19 +169,12 @@ impl Host {
                 _ => break,
             }
         }
-        let others: Features = Feature::ALL
-            .into_iter()
-            .filter(|feature| !table.is_same(*feature, &before))
-            .collect();
+        let changed = table.changed_since(&before);
         self.table.store(Arc::new(table));
         for server in seen {
             server.offer.set_in_table();
         }
-        if !others.is_empty() {
-            self.changed.send_modify(|generations| {
-                others.iter().for_each(|feature| generations[feature.index()] += 1);
-            });
-        }
+        self.changes.add(changed);
     }
 
     /// A server's tools were read.

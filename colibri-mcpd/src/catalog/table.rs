@@ -1,8 +1,9 @@
 //! All that external servers offer, by the names and URIs that clients see and by origin.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use super::changes::Changed;
 use super::item::Item;
 use super::method::{self, HostMethod};
 use super::names::{Names, Offer, Taken};
@@ -124,10 +125,20 @@ impl Table {
         self.methods.get(name)
     }
 
-    /// Whether it offers the same of a feature.
-    pub fn is_same(&self, feature: Feature, other: &Table) -> bool {
-        self.offered(feature)
-            .map(Arc::as_ptr)
-            .eq(other.offered(feature).map(Arc::as_ptr))
+    /// What of which server it offers otherwise than the table before it: more, less, or something else.
+    pub(super) fn changed_since(&self, before: &Table) -> Changed {
+        let mut changed = Changed::new();
+        for feature in Feature::ALL {
+            let (old, new): (HashSet<_>, HashSet<_>) = (
+                before.offered(feature).map(Arc::as_ptr).collect(),
+                self.offered(feature).map(Arc::as_ptr).collect(),
+            );
+            let gone = before.offered(feature).filter(|item| !new.contains(&Arc::as_ptr(item)));
+            let come = self.offered(feature).filter(|item| !old.contains(&Arc::as_ptr(item)));
+            for item in gone.chain(come) {
+                *changed.entry(item.server.id.clone()).or_default() |= feature.into();
+            }
+        }
+        changed
     }
 }

@@ -10,19 +10,19 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
+use crate::catalog::{Changed, Changes};
 use crate::peer::Budget;
 use crate::policy::Gate;
 use crate::relay::{Call, Chain, Client, HeldCall, Outcome};
-use colibri_protocol::Feature;
 use colibri_protocol::answer::subscription_closed;
 use colibri_protocol::subscription::list_changed;
-use colibri_protocol::{Answer, Method};
+use colibri_protocol::{Answer, Feature, Features, Method};
 
 /// How long a client may be over its byte budget.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often the budgets are looked at.
 const ROUND: Duration = Duration::from_millis(500);
-/// How long changes of the tools are gathered before clients are told.
+/// How long changes are gathered before clients are told.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 /// How long calls in flight may take when the daemon is told to end.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -120,13 +120,9 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// None yet. Clients that do not read are told to go, and those that want to know are told of `changes` of the
-    /// tools, for as long as this is there.
-    pub fn new(
-        chain: Arc<Chain>,
-        budget: Arc<Budget>,
-        changes: watch::Receiver<[u64; Feature::COUNT]>,
-    ) -> Arc<Connections> {
+    /// None yet. Clients that do not read are told to go, and those that want to know are told of `changes` of
+    /// what servers offer, for as long as this is there.
+    pub fn new(chain: Arc<Chain>, budget: Arc<Budget>, changes: &Arc<Changes>) -> Arc<Connections> {
         let connections = Arc::new(Connections {
             chain,
             budget,
@@ -135,7 +131,11 @@ impl Connections {
             ending: AtomicBool::new(false),
         });
         tokio::spawn(Connections::watch_budgets(Arc::downgrade(&connections)));
-        tokio::spawn(Connections::tell_changes(Arc::downgrade(&connections), changes));
+        tokio::spawn(Connections::watch_changes(
+            Arc::downgrade(&connections),
+            Arc::downgrade(changes),
+            changes.come(),
+        ));
         connections
     }
 
@@ -266,30 +266,47 @@ impl Connections {
         }
     }
 
-    /// Tells clients when the tools have changed.
-    async fn tell_changes(connections: Weak<Connections>, mut changes: watch::Receiver<[u64; Feature::COUNT]>) {
-        let mut told = *changes.borrow_and_update();
-        while changes.changed().await.is_ok() {
+    /// Tells clients when what they are offered has changed.
+    async fn watch_changes(connections: Weak<Connections>, changes: Weak<Changes>, mut come: watch::Receiver<()>) {
+        while come.changed().await.is_ok() {
             sleep(DEBOUNCE).await;
-            let before = std::mem::replace(&mut told, *changes.borrow_and_update());
-            if told[Feature::Tool.index()] == before[Feature::Tool.index()] {
-                continue;
-            }
-            let Some(connections) = connections.upgrade() else {
+            come.mark_unchanged();
+            let (Some(connections), Some(changes)) = (connections.upgrade(), changes.upgrade()) else {
                 return;
             };
-            if !connections.chain.rules.gates.load().is_open(Gate::External) {
-                continue;
+            let changed = changes.take();
+            if connections.chain.rules.gates.load().is_open(Gate::External) {
+                connections.tell_changes(&changed);
             }
-            let all = connections.all();
-            debug!(clients = all.len(), "telling clients that tools changed");
-            for connection in all {
+        }
+    }
+
+    /// Tells each client of the lists that changed for it: nobody is told that a server has changed that they may not see.
+    fn tell_changes(&self, changed: &Changed) {
+        let all = self.all();
+        debug!(
+            clients = all.len(),
+            servers = changed.len(),
+            "telling clients what changed"
+        );
+        for connection in all {
+            let client = &connection.client;
+            let rights = self.chain.rules.rights(client);
+            let seen = changed.iter().filter(|(server, _)| rights.sees_any(server));
+            let features = seen.fold(Features::NONE, |all, (_, features)| all | *features);
+            // Templates are told of as resources are.
+            let resources = features.has(Feature::Resource) || features.has(Feature::Template);
+            let kinds = [
+                (Feature::Tool, features.has(Feature::Tool)),
+                (Feature::Prompt, features.has(Feature::Prompt)),
+                (Feature::Resource, resources),
+            ];
+            for (feature, _) in kinds.into_iter().filter(|(_, changed)| *changed) {
                 if connection.initialized.load(Ordering::Acquire) {
-                    connection.client.outbox.push(&list_changed(Feature::Tool, None));
+                    client.outbox.push(&list_changed(feature, None));
                 }
-                for subscription in connection.client.told_of(Feature::Tool) {
-                    let message = list_changed(Feature::Tool, Some(&subscription));
-                    connection.client.outbox.push(&message);
+                for subscription in client.told_of(feature) {
+                    client.outbox.push(&list_changed(feature, Some(&subscription)));
                 }
             }
         }

@@ -11,6 +11,10 @@
 //! answers to methods that it does not have. `DIR/NAME.extensions` are the extensions that it declares. With `--turn-after N` the file is `DIR/NAME.turned` from the Nth call
 //! on, and the server says with that call that its list has changed.
 //!
+//! Where `DIR/NAME.prompts`, `DIR/NAME.resources` or `DIR/NAME.templates` are there at its handshake, JSON arrays, it
+//! declares these and lists them, read anew for each answer; a resource that it lists can be read and subscribed to,
+//! unless its URI ends with `!`. With `--logs` it declares logging.
+//!
 //! Everything that happens to it goes to `DIR/NAME.record`, a line each: process id, kind (`start`, `line`, `eof`,
 //! `effect`, …), the bytes as received. With `--trail` a line of kind `trail` stands before each `line`: the newest
 //! segment in that directory and its length, as they were when the line had been received. It shares no code with the
@@ -52,6 +56,7 @@ const TOOLS: &[&str] = &[
     "progress",
     "stderr",
     "step",
+    "tell",
     "unknown_id",
     "wait",
 ];
@@ -67,6 +72,8 @@ struct Fixture {
     dies_of_probe: bool,
     /// The trail's directory, if it is to be looked at.
     trail: Option<PathBuf>,
+    /// Whether it declares logging.
+    logs: bool,
     /// After how many calls it shows another face.
     turn_after: Option<u64>,
     state: Mutex<State>,
@@ -101,6 +108,7 @@ fn main() {
         version: "2025-11-25".to_owned(),
         dies_of_probe: false,
         trail: None,
+        logs: false,
         turn_after: None,
         state: Mutex::new(State {
             tools: TOOLS.iter().map(|tool| (*tool).to_owned()).collect(),
@@ -124,6 +132,7 @@ fn main() {
                 fixture.state().tools.push(tool);
             }
             "--trail" => fixture.trail = Some(value().into()),
+            "--logs" => fixture.logs = true,
             "--only" => fixture.state().tools.clear(),
             "--at-start" => at_start = value(),
             "--at-probe" => fixture.dies_of_probe = value() == "exit",
@@ -289,6 +298,15 @@ impl Fixture {
     fn request(self: &Arc<Self>, id: &str, method: &str, params: &Members<'_>) {
         let info = json!({ "name": self.name, "version": "1" });
         let mut capabilities = json!({ "tools": { "listChanged": true } });
+        if self.file("prompts").is_some() {
+            capabilities["prompts"] = json!({ "listChanged": true });
+        }
+        if self.file("resources").is_some() || self.file("templates").is_some() {
+            capabilities["resources"] = json!({ "subscribe": true, "listChanged": true });
+        }
+        if self.logs {
+            capabilities["logging"] = json!({});
+        }
         if let Some(declared) = self.file("extensions") {
             capabilities["extensions"] = serde_json::from_str(&declared).unwrap_or_default();
         }
@@ -311,12 +329,35 @@ impl Fixture {
             ("server/discover", false) if self.dies_of_probe => exit(9),
             ("ping", false) => self.result(id, "{}"),
             ("tools/list", _) => self.list(id),
+            ("prompts/list", _) if self.file("prompts").is_some() => self.listed(id, "prompts", "prompts"),
+            ("resources/list", _) if self.file("resources").is_some() => self.listed(id, "resources", "resources"),
+            ("resources/templates/list", _) if self.file("templates").is_some() => {
+                self.listed(id, "templates", "resourceTemplates");
+            }
+            ("resources/subscribe" | "resources/unsubscribe", false) if self.file("resources").is_some() => {
+                let uri = params.get("uri").map(|uri| string(uri)).unwrap_or_default();
+                if uri.ends_with('!') {
+                    return self.error(id, -32002, "no such resource");
+                }
+                self.record(method, uri.as_bytes());
+                self.result(id, "{}");
+            }
+            ("logging/setLevel", false) if self.logs => {
+                self.record("level", params.get("level").map_or("", |level| level.get()).as_bytes());
+                self.result(id, "{}");
+            }
             ("subscriptions/listen", true) => {
                 self.state().listener = Some(id.to_owned());
+                let filter = params.get("notifications").map_or("{}", |filter| filter.get());
+                let mut filter: Value = serde_json::from_str(filter).unwrap_or_default();
+                if let Some(uris) = filter["resourceSubscriptions"].as_array_mut() {
+                    uris.retain(|uri| !uri.as_str().unwrap_or_default().ends_with('!'));
+                }
+                self.record("listen", filter.to_string().as_bytes());
                 let meta = format!("\"_meta\":{{\"io.modelcontextprotocol/subscriptionId\":{id}}}");
                 let notification = format!(
                     "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\",\
-                     \"params\":{{{meta},\"notifications\":{{\"toolsListChanged\":true}}}}}}\n"
+                     \"params\":{{{meta},\"notifications\":{filter}}}}}\n"
                 );
                 self.write(notification.as_bytes());
             }
@@ -423,6 +464,14 @@ impl Fixture {
                 self.text(&asked.call, &format!("refused: {error}"));
             }
         }
+    }
+
+    /// Answers with a list that a file holds.
+    fn listed(&self, id: &str, what: &str, member: &str) {
+        let list = self.file(what).unwrap_or_else(|| "[]".to_owned());
+        let modern = ",\"resultType\":\"complete\",\"ttlMs\":1000,\"cacheScope\":\"private\"";
+        let rest = if self.is_modern() { modern } else { "" };
+        self.result(id, &format!("{{\"{member}\":{list}{rest}}}"));
     }
 
     fn call(self: &Arc<Self>, id: &str, params: &Members<'_>) {
@@ -550,6 +599,22 @@ impl Fixture {
             "deaf" => {
                 self.text(id, "deaf from now on");
                 forever();
+            }
+            // Says something as often as it is told to, and then answers.
+            "tell" => {
+                let method = text("method");
+                let mut params: Value = arguments
+                    .get("params")
+                    .and_then(|params| serde_json::from_str(params.get()).ok())
+                    .unwrap_or_else(|| json!({}));
+                let listener = self.state().listener.clone().filter(|_| method != "message");
+                if let Some(id) = listener.and_then(|id| serde_json::from_str::<Value>(&id).ok()) {
+                    params["_meta"]["io.modelcontextprotocol/subscriptionId"] = id;
+                }
+                for _ in 0..number("times").unwrap_or(1) {
+                    self.notify(&method, &params.to_string());
+                }
+                self.text(id, "told");
             }
             "change_tools" => {
                 let tools = arguments

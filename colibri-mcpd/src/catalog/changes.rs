@@ -1,0 +1,51 @@
+//! What of the servers' offers has changed and nobody was told of yet.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+
+use colibri_protocol::Features;
+
+/// The features of each server of which something else is offered than before.
+pub type Changed = BTreeMap<Arc<str>, Features>;
+
+/// What has changed since it was taken last.
+pub struct Changes {
+    pending: Mutex<Changed>,
+    come: watch::Sender<()>,
+}
+
+impl Default for Changes {
+    fn default() -> Changes {
+        Changes {
+            pending: Mutex::default(),
+            come: watch::Sender::new(()),
+        }
+    }
+}
+
+impl Changes {
+    /// This has changed.
+    pub(super) fn add(&self, changed: Changed) {
+        if changed.is_empty() {
+            return;
+        }
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        for (server, features) in changed {
+            *pending.entry(server).or_default() |= features;
+        }
+        drop(pending);
+        self.come.send_replace(());
+    }
+
+    /// Tells when there are some, for as long as they are noted at all.
+    pub fn come(&self) -> watch::Receiver<()> {
+        self.come.subscribe()
+    }
+
+    /// Those that were not taken yet.
+    pub fn take(&self) -> Changed {
+        std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

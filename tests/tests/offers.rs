@@ -1,0 +1,238 @@
+//! What servers offer beyond tools: their lists, what is told when these change, subscriptions, log messages.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use colibri_tests::{Client, Daemon, Era, LEGACY, MODERN, Place, text_of, wait_for};
+use serde_json::{Value, json};
+
+const ID: &str = "io.modelcontextprotocol/subscriptionId";
+
+const PROMPTS: &str = r#"[{"name":"review","description":"Review it."},{"title":"no name"}]"#;
+const RESOURCES: &str = r#"[{"uri":"file:///a","name":"a"},{"uri":"file:///b","name":"b","description":"B"},{"uri":"x"},{"uri":"file:///no!","name":"no"}]"#;
+const TEMPLATES: &str = r#"[{"uriTemplate":"file:///{path}","name":"any"},{"uri":"file:///c","name":"none"}]"#;
+
+/// A place with one fixture server `fix` that offers something of everything.
+fn place(args: &[&str], more: Value) -> Place {
+    let place = Place::new();
+    place.registry(&json!({ "fix": place.fixture("fix", args, more) }));
+    offer(&place, "fix");
+    place
+}
+
+fn offer(place: &Place, name: &str) {
+    place.defines(name, "prompts", PROMPTS);
+    place.defines(name, "resources", RESOURCES);
+    place.defines(name, "templates", TEMPLATES);
+}
+
+/// The names, URIs or templates that a list gives.
+fn listed(client: &mut Client, method: &str) -> Vec<String> {
+    let answer = client.ask(method, json!({}));
+    let (member, key) = match method {
+        "prompts/list" => ("prompts", "name"),
+        "resources/list" => ("resources", "uri"),
+        _ => ("resourceTemplates", "uriTemplate"),
+    };
+    let list = answer["result"][member].as_array();
+    let list = list.unwrap_or_else(|| panic!("no list of {member}: {answer}"));
+    list.iter()
+        .map(|entry| entry[key].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// What the fixture recorded of a kind.
+fn recorded(place: &Place, name: &str, kind: &str) -> Vec<String> {
+    let record = place.record(name);
+    let lines = record.iter().filter(|(_, of, _)| of == kind);
+    lines
+        .map(|(_, _, line)| String::from_utf8_lossy(line).into_owned())
+        .collect()
+}
+
+fn tell(client: &mut Client, method: &str, params: Value) {
+    let arguments = json!({ "method": method, "params": params });
+    assert_eq!(text_of(&client.call("fix__tell", arguments)), "told");
+}
+
+/// A modern client that listens for this, with the id of its subscription.
+fn listener(daemon: &Daemon<'_>, filter: Value) -> (Client, u64, Value) {
+    let mut client = daemon.modern();
+    let id = client.request("subscriptions/listen", json!({ "notifications": filter }));
+    let told = client.notification("notifications/subscriptions/acknowledged");
+    assert_eq!(told["params"]["_meta"][ID], id, "{told}");
+    (client, id, told["params"]["notifications"].clone())
+}
+
+/// Makes sure that nothing more was told before now: what came since the last look, without answers.
+fn told_so_far(client: &mut Client) -> Vec<Value> {
+    std::thread::sleep(std::time::Duration::from_millis(600));
+    match client.era {
+        Era::Modern => drop(client.ask("server/discover", json!({}))),
+        Era::Legacy => drop(client.ask("ping", json!({}))),
+    }
+    client.others.drain(..).collect()
+}
+
+fn methods(told: &[Value]) -> Vec<&str> {
+    told.iter().filter_map(|message| message["method"].as_str()).collect()
+}
+
+#[test]
+fn every_list_of_a_server_is_read_and_remembered() {
+    for version in [LEGACY, MODERN] {
+        let place = place(&["--speak", version], json!({}));
+        let check = |daemon: &Daemon<'_>| {
+            for mut client in [daemon.legacy(LEGACY), daemon.modern()] {
+                assert_eq!(listed(&mut client, "prompts/list"), ["fix__review"]);
+                let resources = listed(&mut client, "resources/list");
+                assert_eq!(resources, ["fix+file:///a", "fix+file:///b", "fix+file:///no!"]);
+                let templates = listed(&mut client, "resources/templates/list");
+                assert_eq!(templates, ["fix+file:///{path}"]);
+            }
+        };
+        let daemon = place.start(&[]);
+        check(&daemon);
+        wait_for("the catalogue on disk", || {
+            let files = std::fs::read_dir(place.path("state")).unwrap().flatten();
+            let mut found = files.filter_map(|file| std::fs::read(file.path()).ok());
+            found
+                .any(|bytes| {
+                    bytes
+                        .windows(16)
+                        .any(|window| window == b"file:///{path}\",".as_slice())
+                })
+                .then_some(())
+        });
+        daemon.stop();
+        let before = place.started("fix").len();
+        let daemon = place.start(&[]);
+        check(&daemon);
+        assert_eq!(place.started("fix").len(), before, "a list started the server");
+    }
+}
+
+#[test]
+fn a_server_without_templates_or_with_a_list_that_fails_keeps_the_rest() {
+    let place = Place::new();
+    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
+    // No templates: resources/templates/list is -32601. Its prompts are no list.
+    place.defines("fix", "prompts", r#"{"not":"a list"}"#);
+    place.defines("fix", "resources", RESOURCES);
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    assert!(client.tools().contains(&"fix__echo".to_owned()));
+    assert_eq!(listed(&mut client, "resources/list").len(), 3);
+    assert!(listed(&mut client, "resources/templates/list").is_empty());
+    assert!(listed(&mut client, "prompts/list").is_empty());
+    assert!(daemon.log().contains("could not read the list of its prompts"));
+    assert!(!daemon.log().contains("could not read the list of its templates"));
+}
+
+#[test]
+fn changes_are_told_of_exactly_the_lists_that_changed() {
+    for version in [LEGACY, MODERN] {
+        let place = place(&["--speak", version], json!({}));
+        let daemon = place.start(&[]);
+        let mut caller = daemon.legacy(LEGACY);
+        listed(&mut caller, "prompts/list");
+        let mut old = daemon.legacy("2024-11-05");
+        let all = json!({ "toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true });
+        let (mut everything, id, honoured) = listener(&daemon, all.clone());
+        assert_eq!(honoured, all);
+        let (mut prompts, _, honoured) = listener(&daemon, json!({ "promptsListChanged": true }));
+        assert_eq!(honoured, json!({ "promptsListChanged": true }));
+        for client in [&mut caller, &mut old, &mut everything, &mut prompts] {
+            told_so_far(client);
+        }
+        for (file, list, kind, wanted) in [
+            ("prompts", r#"[{"name":"other"}]"#, "prompts", [1, 1]),
+            ("resources", r#"[{"uri":"file:///z","name":"z"}]"#, "resources", [1, 0]),
+            (
+                "templates",
+                r#"[{"uriTemplate":"z{z}","name":"z"}]"#,
+                "resources",
+                [1, 0],
+            ),
+            // Said, but not so.
+            ("prompts", r#"[{"name":"other"}]"#, "prompts", [0, 0]),
+        ] {
+            place.defines("fix", file, list);
+            let method = format!("notifications/{kind}/list_changed");
+            tell(&mut caller, &format!("{kind}/list_changed"), json!({}));
+            for (client, wanted) in [
+                (&mut old, wanted[0]),
+                (&mut everything, wanted[0]),
+                (&mut prompts, wanted[1]),
+            ] {
+                let told = told_so_far(client);
+                assert_eq!(methods(&told), vec![method.as_str(); wanted], "{version} {file}");
+            }
+        }
+        place.defines("fix", "prompts", r#"[{"name":"third"}]"#);
+        tell(&mut caller, "prompts/list_changed", json!({}));
+        let told = everything.notification("notifications/prompts/list_changed");
+        assert_eq!(told["params"]["_meta"][ID], id, "{told}");
+        assert_eq!(listed(&mut caller, "prompts/list"), ["fix__third"]);
+    }
+}
+
+#[test]
+fn nobody_is_told_of_changes_of_what_is_hidden_from_them() {
+    let place = Place::new();
+    place.registry(&json!({
+        "fix": place.fixture("fix", &[], json!({})), "hidden": place.fixture("hidden", &[], json!({})) }));
+    offer(&place, "fix");
+    offer(&place, "hidden");
+    let me = nix::unistd::geteuid().to_string();
+    let rule =
+        |servers: Value| json!({ "users": { &me: { "gates": ["write", "external-call"], "servers": servers } } });
+    place.clients(&rule(json!({ "fix": ["*"], "hidden": ["*"] })).to_string());
+    let daemon = place.start(&[]);
+    let mut caller = daemon.legacy(LEGACY);
+    assert_eq!(listed(&mut caller, "prompts/list").len(), 2);
+    let mut other = daemon.legacy(LEGACY);
+    let call = |client: &mut Client, server: &str| {
+        let arguments = json!({ "method": "prompts/list_changed" });
+        client.request_tool(&format!("{server}__tell"), arguments);
+    };
+    told_so_far(&mut other);
+    // Hidden from now on, but its process is there.
+    place.clients(&rule(json!({ "fix": ["*"] })).to_string());
+    daemon.reload();
+    told_so_far(&mut other);
+    place.defines("hidden", "prompts", r#"[{"name":"secret"}]"#);
+    place.clients(&rule(json!({ "fix": ["*"] })).to_string());
+    call(&mut caller, "hidden");
+    assert_eq!(methods(&told_so_far(&mut other)), Vec::<&str>::new());
+    place.defines("fix", "prompts", r#"[{"name":"seen"}]"#);
+    call(&mut caller, "fix");
+    assert_eq!(
+        methods(&told_so_far(&mut other)),
+        ["notifications/prompts/list_changed"]
+    );
+}
+
+#[test]
+fn a_flood_of_changes_is_read_now_and_then_and_told_once() {
+    for version in [LEGACY, MODERN] {
+        let place = place(&["--speak", version], json!({}));
+        let daemon = place.start(&[]);
+        let mut caller = daemon.legacy(LEGACY);
+        listed(&mut caller, "prompts/list");
+        let mut other = daemon.legacy(LEGACY);
+        told_so_far(&mut other);
+        place.defines("fix", "resources", r#"[{"uri":"file:///z","name":"z"}]"#);
+        let asked = |place: &Place| {
+            let lines = recorded(place, "fix", "line");
+            lines.iter().filter(|line| line.contains("resources/list\"")).count()
+        };
+        let before = asked(&place);
+        let arguments = json!({ "method": "resources/list_changed", "times": 20_000 });
+        assert_eq!(text_of(&caller.call("fix__tell", arguments)), "told");
+        let told = told_so_far(&mut other);
+        assert_eq!(methods(&told), ["notifications/resources/list_changed"], "{version}");
+        assert_eq!(listed(&mut other, "resources/list"), ["fix+file:///z"]);
+        let times = asked(&place) - before;
+        assert!((1..20).contains(&times), "{version}: read {times} times");
+    }
+}
