@@ -22,11 +22,23 @@ use super::lines::{LineBuffer, MAX_LINE, Piece};
 /// The protocol version that commands speak.
 pub(crate) const PROTOCOL_VERSION: &str = "2026-07-28";
 
-/// The first line of every connection: which gates stay closed for it, whatever the daemon allows (DESIGN §5).
-fn hello(read_only: bool) -> &'static [u8] {
-    match read_only {
-        true => b"{\"colibri\":1,\"narrow\":[\"write\",\"external\"]}\n",
-        false => b"{\"colibri\":1,\"narrow\":[]}\n",
+/// The first line of every connection: what it does without, whatever the daemon allows (DESIGN §5).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Hello {
+    /// Both gates stay closed.
+    pub read_only: bool,
+    /// Of all servers there is this one alone, under its own names.
+    pub only: Option<String>,
+}
+
+impl Hello {
+    fn line(&self) -> String {
+        let narrow: &[&str] = if self.read_only { &["write", "external"] } else { &[] };
+        let mut hello = json!({ "colibri": 1, "narrow": narrow });
+        if let Some(only) = &self.only {
+            hello["only"] = json!(only);
+        }
+        format!("{hello}\n")
     }
 }
 
@@ -74,13 +86,13 @@ impl Unavailable {
 }
 
 /// Opens the socket and sends the hello line.
-pub(crate) fn dial(socket: &Path, read_only: bool) -> Result<UnixStream, Unavailable> {
+pub(crate) fn dial(socket: &Path, hello: &Hello) -> Result<UnixStream, Unavailable> {
     let explain = |source| Unavailable {
         socket: socket.to_owned(),
         source,
     };
     let mut stream = UnixStream::connect(socket).map_err(explain)?;
-    stream.write_all(hello(read_only)).map_err(explain)?;
+    stream.write_all(hello.line().as_bytes()).map_err(explain)?;
     Ok(stream)
 }
 
@@ -210,7 +222,7 @@ impl Connection {
     /// Connects and says hello.
     pub(crate) fn open(socket: &Path, read_only: bool) -> Result<Connection, Unavailable> {
         Ok(Connection {
-            stream: dial(socket, read_only)?,
+            stream: dial(socket, &Hello { read_only, only: None })?,
             buffer: LineBuffer::new(MAX_LINE),
             current: Arc::new(AtomicU64::new(0)),
         })

@@ -19,7 +19,7 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 use colibri_text::visible;
 use commands::Command;
 use commands::context::Context;
-use connection::Connection;
+use connection::{Connection, Hello};
 use failure::Failure;
 
 /// The Colibri MCP client: a stdio MCP server for your editor, and commands for you.
@@ -55,6 +55,10 @@ struct Cli {
     #[arg(long, value_name = "PATH", env = "COLIBRI_MCP_EXTERNAL_CONFIG")]
     external_config: Option<PathBuf>,
 
+    /// Shows the client this server alone, under its own names: for a client, or an app, that knows one server.
+    #[arg(long, value_name = "SERVER")]
+    only: Option<String>,
+
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -78,8 +82,8 @@ Exit status:
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    if let Some((socket, read_only)) = plain_bridge(&arguments, |name| std::env::var_os(name).is_some()) {
-        return bridge::run(paths::socket(socket), read_only);
+    if let Some((socket, hello)) = plain_bridge(&arguments, |name| std::env::var_os(name).is_some()) {
+        return bridge::run(paths::socket(socket), hello);
     }
     let parsed = command_line()
         .try_get_matches()
@@ -94,6 +98,10 @@ fn main() -> ExitCode {
     };
     let socket = paths::socket(cli.socket.clone());
     match cli.command {
+        Some(_) if cli.only.is_some() => {
+            eprintln!("colibri-mcp: --only is for the bridge, which has no command: leave one of the two out");
+            ExitCode::from(Failure::USAGE)
+        }
         Some(command) => {
             let context = Context {
                 socket,
@@ -112,14 +120,18 @@ fn main() -> ExitCode {
                 let socket = socket.clone();
                 std::thread::spawn(move || warn(&socket, &wanted, cli.external_config.as_deref()));
             }
-            bridge::run(socket, cli.read_only)
+            let hello = Hello {
+                read_only: cli.read_only,
+                only: cli.only,
+            };
+            bridge::run(socket, hello)
         }
     }
 }
 
 /// The command line of most bridges: nothing, or `--socket` and `--read-only`. Editors start them by the dozen, and the
 /// parser of all commands is half of what one keeps in memory. `None`: it is for that parser.
-fn plain_bridge(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> Option<(Option<PathBuf>, bool)> {
+fn plain_bridge(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> Option<(Option<PathBuf>, Hello)> {
     if [
         "COLIBRI_MCP_WRITE",
         "COLIBRI_MCP_EXTERNAL_CALL",
@@ -130,7 +142,7 @@ fn plain_bridge(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> Option
     {
         return None;
     }
-    let (mut socket, mut read_only) = (None, false);
+    let (mut socket, mut hello) = (None, Hello::default());
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         match word.to_str()? {
@@ -140,11 +152,11 @@ fn plain_bridge(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> Option
                 socket = path.to_str().filter(|path| !path.starts_with('-')).map(PathBuf::from);
                 socket.as_ref()?;
             }
-            "--read-only" if !read_only => read_only = true,
+            "--read-only" if !hello.read_only => hello.read_only = true,
             _ => return None,
         }
     }
-    Some((socket, read_only))
+    Some((socket, hello))
 }
 
 /// Says on stderr what the daemon has otherwise than this client was configured to want: closed gates, another registry.
@@ -245,7 +257,11 @@ mod tests {
             if let Some(read) = plain_bridge(&arguments, |_| false) {
                 let cli = Cli::try_parse_from(["colibri-mcp"].iter().chain(&words)).unwrap();
                 assert!(cli.command.is_none() && !cli.json, "{words:?}");
-                assert_eq!((cli.socket, cli.read_only), read, "{words:?}");
+                let hello = Hello {
+                    read_only: cli.read_only,
+                    only: cli.only,
+                };
+                assert_eq!((cli.socket, hello), read, "{words:?}");
                 plain += 1;
             }
             assert_eq!(plain_bridge(&arguments, |name| name == "COLIBRI_MCP_WRITE"), None);

@@ -27,7 +27,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::connection::{Unavailable, dial};
+use crate::connection::{Hello, Unavailable, dial};
 use crate::failure::Failure;
 use crate::lines::{LineBuffer, MAX_LINE, Piece, each_line};
 use colibri_protocol::error::Code;
@@ -72,7 +72,7 @@ pub(crate) enum BridgeError {
 #[derive(Debug)]
 pub(crate) struct Bridge<W> {
     socket: PathBuf,
-    read_only: bool,
+    hello: Hello,
     output: Mutex<W>,
     state: Mutex<State>,
     changed: Condvar,
@@ -102,7 +102,7 @@ enum Link {
 
 impl<W: Write + Send> Bridge<W> {
     /// A bridge to the daemon at `socket`, which writes to `output`.
-    pub(crate) fn new(socket: PathBuf, read_only: bool, output: W) -> Bridge<W> {
+    pub(crate) fn new(socket: PathBuf, hello: Hello, output: W) -> Bridge<W> {
         let state = State {
             link: Link::Down {
                 since: None,
@@ -115,7 +115,7 @@ impl<W: Write + Send> Bridge<W> {
         };
         Bridge {
             socket,
-            read_only,
+            hello,
             output: Mutex::new(output),
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -285,7 +285,7 @@ impl<W: Write + Send> Bridge<W> {
 
     /// Connects, opens the client's session again if there was one, and lets requests through.
     fn connect(&self, buffer: &mut LineBuffer) -> Result<Arc<UnixStream>, BridgeError> {
-        let stream = dial(&self.socket, self.read_only)?;
+        let stream = dial(&self.socket, &self.hello)?;
         let session = self.state().in_flight.session();
         if let Some(session) = session {
             self.replay(&stream, buffer, &session)?;
@@ -455,8 +455,8 @@ fn write_except(to: &mut impl Write, piece: &[u8], without: &[Range<usize>]) -> 
 }
 
 /// Bridges this process's stdin and stdout until the client or the daemon ends it; says why where that is a failure.
-pub(crate) fn run(socket: PathBuf, read_only: bool) -> ExitCode {
-    match bridge_stdio(socket, read_only) {
+pub(crate) fn run(socket: PathBuf, hello: Hello) -> ExitCode {
+    match bridge_stdio(socket, hello) {
         // A client that closes stdout is gone: there is nobody to tell.
         Ok(Ended::Well) | Err(BridgeError::Output(_)) => ExitCode::SUCCESS,
         Ok(Ended::WithoutDaemon) => ExitCode::from(Failure::UNAVAILABLE),
@@ -467,11 +467,11 @@ pub(crate) fn run(socket: PathBuf, read_only: bool) -> ExitCode {
     }
 }
 
-fn bridge_stdio(socket: PathBuf, read_only: bool) -> Result<Ended, BridgeError> {
+fn bridge_stdio(socket: PathBuf, hello: Hello) -> Result<Ended, BridgeError> {
     // Plain files: the standard library's own handles buffer, and split output at newlines.
     let input = File::from(io::stdin().as_fd().try_clone_to_owned().map_err(BridgeError::Output)?);
     let output = File::from(io::stdout().as_fd().try_clone_to_owned().map_err(BridgeError::Output)?);
-    let bridge = Arc::new(Bridge::new(socket, read_only, output));
+    let bridge = Arc::new(Bridge::new(socket, hello, output));
     let sender = bridge.clone();
     std::thread::spawn(move || {
         if sender.send(input).is_err() {

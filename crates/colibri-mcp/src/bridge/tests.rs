@@ -56,7 +56,11 @@ struct Client {
 impl Client {
     fn start(socket: &Path) -> Client {
         let (stream, inside) = UnixStream::pair().unwrap();
-        let bridge = Arc::new(Bridge::new(socket.to_owned(), false, inside.try_clone().unwrap()));
+        let bridge = Arc::new(Bridge::new(
+            socket.to_owned(),
+            Hello::default(),
+            inside.try_clone().unwrap(),
+        ));
         let (one, other) = (bridge.clone(), bridge.clone());
         Client {
             lines: Lines(BufReader::new(stream.try_clone().unwrap())),

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use super::context::Context;
 use super::tools;
 use crate::bridge;
+use crate::connection::Hello;
 use crate::failure::Failure;
 use colibri_text::visible;
 
@@ -30,7 +31,13 @@ enum Allowed {
 /// Runs the command.
 pub(crate) fn run(context: &Context) -> Result<ExitCode, Failure> {
     match parse(std::env::var_os("SSH_ORIGINAL_COMMAND"))? {
-        Allowed::Bridge { read_only } => Ok(bridge::run(context.socket.clone(), context.read_only || read_only)),
+        Allowed::Bridge { read_only } => {
+            let hello = Hello {
+                read_only: context.read_only || read_only,
+                only: None,
+            };
+            Ok(bridge::run(context.socket.clone(), hello))
+        }
         Allowed::Tools { json, server } => {
             let json = context.json || json;
             let context = Context {
