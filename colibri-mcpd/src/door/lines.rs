@@ -199,12 +199,16 @@ impl Session {
         self.messages.message(line, None, calls);
     }
 
-    /// Reads the bridge's hello, `{"colibri":1,"narrow":[…]}`: it closes gates for this connection. Not a message, so
-    /// nothing is answered.
+    /// Reads the bridge's hello, `{"colibri":1,"narrow":[…],"only":"SERVER"}`: it closes gates for this connection, and
+    /// leaves it one server. Not a message, so nothing is answered.
     fn hello(&self, line: &[u8]) -> bool {
         let Ok(hello) = Json::parse(line) else { return false };
         if hello.get("colibri").is_none() || hello.get("jsonrpc").is_some() {
             return false;
+        }
+        if let Some(only) = hello.get("only") {
+            // What cannot be read was meant to narrow, and no server has that name.
+            self.messages.client.session.show_only(&only.as_str().unwrap_or_default());
         }
         let narrow = hello
             .get("narrow")

@@ -1,6 +1,6 @@
 //! What a client agreed on and can do.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use colibri_protocol::{Askable, Session as Agreed, Version};
 
@@ -12,6 +12,7 @@ pub struct ClientSession {
     /// Whether it outlives the request.
     stays: bool,
     agreed: OnceLock<(Version, Askable)>,
+    only: OnceLock<Arc<str>>,
 }
 
 impl ClientSession {
@@ -21,6 +22,7 @@ impl ClientSession {
             number,
             stays: true,
             agreed: OnceLock::new(),
+            only: OnceLock::new(),
         }
     }
 
@@ -36,6 +38,16 @@ impl ClientSession {
     /// processes are its user's.
     pub fn owner(&self) -> Option<u64> {
         self.stays.then_some(self.number)
+    }
+
+    /// Of all servers it sees this one alone, under its own names, and nothing of ours; for good.
+    pub fn show_only(&self, server: &str) {
+        let _ = self.only.set(server.into());
+    }
+
+    /// The one server that it sees, if it sees but one.
+    pub fn only(&self) -> Option<&Arc<str>> {
+        self.only.get()
     }
 
     /// What it agreed on so far.
