@@ -124,6 +124,18 @@ impl Item {
             state,
         };
         let exposure = self.server.entry.prefix.then_some(&exposure);
+        self.edited(definition, client, exposure)
+    }
+
+    /// The definition for a client of a version that sees its server alone: under its own name.
+    pub fn own_definition(&self, client: Version) -> Bytes {
+        match Json::part(&self.raw, 0..self.raw.len()) {
+            Some(definition) => self.edited(definition, client, None),
+            None => self.raw.clone(),
+        }
+    }
+
+    fn edited(&self, definition: Json<'_>, client: Version, exposure: Option<&Exposure<'_>>) -> Bytes {
         let edits = definition_edits(self.feature, definition, (self.version, client), exposure);
         if edits.is_empty() {
             self.raw.clone()

@@ -22,6 +22,8 @@ pub enum Wanted {
     Origin(String, String),
     /// The resource, or the template, that clients see under this URI.
     Uri(Feature, String),
+    /// What this server has under this name or URI of its own, for who sees it alone.
+    Own(Feature, Arc<str>, String),
 }
 
 /// Where something is that was looked for.
@@ -46,7 +48,7 @@ impl Wanted {
     /// What it is.
     fn feature(&self) -> Feature {
         match self {
-            Wanted::Exposed(feature, _) | Wanted::Uri(feature, _) => *feature,
+            Wanted::Exposed(feature, _) | Wanted::Uri(feature, _) | Wanted::Own(feature, ..) => *feature,
             Wanted::Origin(..) => Feature::Tool,
         }
     }
@@ -55,8 +57,10 @@ impl Wanted {
     /// there were none: `known` says whether the caller may know the server that is named.
     fn missing(&self, why: Option<&str>, known: bool, version: Version) -> Outcome {
         let error = match self {
-            Wanted::Exposed(feature, name) => RpcError::unknown(feature.noun(), name),
-            Wanted::Uri(_, uri) => RpcError::unknown_resource(uri, why, version),
+            Wanted::Exposed(feature, name) | Wanted::Own(feature @ (Feature::Tool | Feature::Prompt), _, name) => {
+                RpcError::unknown(feature.noun(), name, why)
+            }
+            Wanted::Uri(_, uri) | Wanted::Own(_, _, uri) => RpcError::unknown_resource(uri, why, version),
             Wanted::Origin(server, name) => return Outcome::Failed(builtin::no_such_tool(server, name, known)),
         };
         Outcome::Own {
@@ -100,7 +104,7 @@ impl Host {
             Look::Missing(why) => {
                 let known = match &wanted {
                     Wanted::Origin(id, _) => self.servers().contains_key(id) && rights.sees_any(id),
-                    Wanted::Exposed(..) | Wanted::Uri(..) => false,
+                    Wanted::Exposed(..) | Wanted::Uri(..) | Wanted::Own(..) => false,
                 };
                 Err(wanted.missing(why, known, version))
             }
@@ -111,7 +115,27 @@ impl Host {
         let here = |target: Option<Arc<dyn Target>>| target.map(Look::Here);
         match wanted {
             Wanted::Exposed(feature, name) => {
-                here(self.exposed(*feature, name)).unwrap_or_else(|| self.look_among_unseen(name, rights))
+                here(self.exposed(*feature, name)).unwrap_or_else(|| match self.look_among_unseen(name, rights) {
+                    Look::Missing(_) if *feature == Feature::Tool => self.look_by_own_name(name, rights),
+                    look => look,
+                })
+            }
+            Wanted::Own(feature, id, own) => {
+                let servers = self.servers();
+                let Some(server) = servers.get(&**id).filter(|_| rights.sees_any(id)) else {
+                    return Look::Missing(None);
+                };
+                match feature {
+                    Feature::Resource | Feature::Template => self.look_at(server, *feature, own),
+                    Feature::Tool | Feature::Prompt if !server.offer.is_in_table() => {
+                        Look::Seek(Place::At(server.clone(), own.clone()))
+                    }
+                    Feature::Tool | Feature::Prompt => {
+                        let table = self.table();
+                        let item = table.by_origin(*feature, id, own).cloned();
+                        item.map_or(Look::Missing(None), |item| Look::Here(item))
+                    }
+                }
             }
             Wanted::Origin(id, name) => {
                 let known = |table: Arc<super::Table>| {
@@ -125,6 +149,23 @@ impl Host {
                 })
             }
             Wanted::Uri(feature, uri) => self.look_for_uri(*feature, uri, rights),
+        }
+    }
+
+    /// The tool that one server alone has under this name of its own: the page of an app knows its server's tools by no
+    /// other names.
+    fn look_by_own_name(&self, own: &str, rights: &Rights) -> Look {
+        let table = self.table();
+        let seen = |item: &&Arc<super::item::Item>| {
+            item.standing.is_approved() && rights.sees(&item.server.id, Feature::Tool, own)
+        };
+        let mut tools = table.tools_called(own).iter().filter(seen);
+        match (tools.next(), tools.next()) {
+            (Some(item), None) => Look::Here(item.clone()),
+            (Some(_), Some(_)) => Look::Missing(Some(
+                "several servers have a tool of that name: call it as SERVER__TOOL, or see one server alone (--only)",
+            )),
+            (None, _) => Look::Missing(None),
         }
     }
 
@@ -173,9 +214,10 @@ impl Target for Sought {
     fn describe(&self) -> Described<'_> {
         let (server, operation) = match (&self.place, &self.wanted) {
             (Place::At(server, name), _) => (&*server.id, name),
-            (Place::Among(_), Wanted::Exposed(_, name) | Wanted::Uri(_, name) | Wanted::Origin(_, name)) => {
-                (COLIBRI, name)
-            }
+            (
+                Place::Among(_),
+                Wanted::Exposed(_, name) | Wanted::Uri(_, name) | Wanted::Origin(_, name) | Wanted::Own(_, _, name),
+            ) => (COLIBRI, name),
         };
         // A client's own words go to the records: no more of them than a tool's name can have.
         let end = operation

@@ -17,6 +17,8 @@ use colibri_protocol::{Feature, Version};
 pub struct Table {
     /// By [`Feature::index`].
     lists: [List; Feature::COUNT],
+    /// Tools by their servers' own names of them.
+    called: HashMap<String, Vec<Arc<Item>>>,
     /// Methods beyond MCP's, by name.
     methods: BTreeMap<String, Arc<HostMethod>>,
     /// What is not offered because its name was taken, the first `MAX_TOLD`.
@@ -93,6 +95,9 @@ impl Table {
                         let exposure = (exposed, version);
                         Arc::new(Item::new(server, (feature, name, raw), exposure, standing.clone()))
                     });
+                    if feature == Feature::Tool {
+                        table.called.entry(name.clone()).or_default().push(item.clone());
+                    }
                     list.exposed.insert(exposed.to_owned(), item.clone());
                     list.origins.insert(origin, item);
                 }
@@ -118,6 +123,11 @@ impl Table {
     pub fn by_origin(&self, feature: Feature, server: &str, own: &str) -> Option<&Arc<Item>> {
         let origin = (Arc::from(server), own.to_owned());
         self.lists[feature.index()].origins.get(&origin)
+    }
+
+    /// The tools that servers have under this name of their own.
+    pub(super) fn tools_called(&self, own: &str) -> &[Arc<Item>] {
+        self.called.get(own).map_or(&[], Vec::as_slice)
     }
 
     /// The method beyond MCP's that a server has under this name.

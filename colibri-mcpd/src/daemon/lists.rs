@@ -44,7 +44,7 @@ impl Asked {
     fn make(&self) -> Vec<u8> {
         let own = builtin::definitions()
             .iter()
-            .filter(|_| self.feature == Feature::Tool)
+            .filter(|_| self.feature == Feature::Tool && !self.rights.is_narrowed())
             .map(|definition| {
                 let edits = Json::part(&definition.json, 0..definition.json.len())
                     .map(|json| definition_edits(self.feature, json, (Version::LATEST, self.version), None))
@@ -57,7 +57,10 @@ impl Asked {
                 .table
                 .offered(self.feature)
                 .filter(|item| self.rights.sees(&item.server.id, self.feature, &item.own));
-            listed.extend(seen.map(|item| (item.exposed.clone(), item.definition(self.version, self.uid))));
+            listed.extend(seen.map(|item| match self.rights.is_narrowed() {
+                true => (item.own.clone(), item.own_definition(self.version)),
+                false => (item.exposed.clone(), item.definition(self.version, self.uid)),
+            }));
         }
         listed.sort_by(|a, b| a.0.cmp(&b.0));
         let lives = self

@@ -134,8 +134,14 @@ impl Daemon {
                 texts.push((id, text));
             }
         }
-        let texts = texts.iter().map(|(id, text)| (id.as_str(), text.as_str()));
-        presented.instructions = join_instructions(INSTRUCTIONS, texts);
+        presented.instructions = match texts.pop().filter(|_| rights.is_narrowed()) {
+            Some((_, text)) => text,
+            None if rights.is_narrowed() => String::new(),
+            None => {
+                let texts = texts.iter().map(|(id, text)| (id.as_str(), text.as_str()));
+                join_instructions(INSTRUCTIONS, texts)
+            }
+        };
         presented
     }
 

@@ -208,7 +208,10 @@ impl Session {
         }
         if let Some(only) = hello.get("only") {
             // What cannot be read was meant to narrow, and no server has that name.
-            self.messages.client.session.show_only(&only.as_str().unwrap_or_default());
+            self.messages
+                .client
+                .session
+                .show_only(&only.as_str().unwrap_or_default());
         }
         let narrow = hello
             .get("narrow")

@@ -18,6 +18,7 @@ use crate::relay::{Arguments, Batch, Call, Client, Limit, Parts, Target, Trace};
 use colibri_protocol::{
     self as protocol, Answer, Askable, Code, Failure, Feature, Method, Notification, Request, RpcError, Version,
 };
+use colibri_text::brief;
 use colibri_wire::envelope::{INVALID_REQUEST, PARSE_ERROR, Refusal};
 use colibri_wire::{Envelope, Id, Json, Kind, Tape};
 
@@ -301,6 +302,13 @@ impl Messages {
         })
     }
 
+    /// Whether the one server that the client wants to see is there and may be seen, if it wants but one.
+    fn sees_its_server(&self) -> bool {
+        let rights = self.daemon.chain.rules.rights(&self.client);
+        let is_there = |only: &Arc<str>| rights.sees_any(only) && self.daemon.host.servers().contains_key(&**only);
+        self.client.session.only().is_none_or(is_there)
+    }
+
     /// Who answers a request.
     fn target(
         &self,
@@ -322,6 +330,14 @@ impl Messages {
             return Ok(Own::list(self.daemon.clone(), feature, cursor));
         }
         match method {
+            Method::Initialize | Method::Discover if !self.sees_its_server() => {
+                let only = self.client.session.only().map_or("", |only| &**only);
+                let message = format!(
+                    "there is no server \"{}\" that you may see: colibri-mcp servers lists those there are",
+                    brief(only, 40)
+                );
+                Err(RpcError::invalid_params(message))
+            }
             Method::Initialize => {
                 let asked = protocol::read_initialize(params)?;
                 let askable = Askable::read(asked.version, asked.capabilities);

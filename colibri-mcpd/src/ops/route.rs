@@ -29,7 +29,7 @@ pub(crate) fn asked(
     match method {
         Method::ResourcesRead => {
             let uri = text(params.get("uri"), "params.uri", parts)?;
-            Ok(wanted.find(method, Wanted::Uri(Feature::Resource, uri.into_owned()), version))
+            Ok(wanted.find(method, wanted.uri(Feature::Resource, uri.into_owned()), version))
         }
         Method::Complete => {
             parts.arguments = Arguments::At(params.span());
@@ -82,7 +82,7 @@ impl Asking<'_> {
         parts: &mut Parts,
         version: Version,
     ) -> Result<Arc<dyn Target>, RpcError> {
-        match builtin::definition(name) {
+        match builtin::definition(name).filter(|_| self.client.session.only().is_none()) {
             Some(definition) => match definition.route {
                 Route::Here(tool) => Ok(Own::tool(self.daemon.clone(), definition, tool)),
                 Route::Relay => self.external_call(definition, params, parts, version),
@@ -93,15 +93,24 @@ impl Asking<'_> {
 
     /// Who answers for a tool or a prompt that clients see under this name.
     fn named(&self, method: Method, feature: Feature, name: &str, version: Version) -> Arc<dyn Target> {
+        let operation = if method == Method::ToolsCall {
+            name
+        } else {
+            method.as_str()
+        };
+        if let Some(only) = self.client.session.only() {
+            let wanted = Wanted::Own(feature, only.clone(), name.to_owned());
+            return self.find_as(operation, wanted, version);
+        }
         let known = self.daemon.host.exposed(feature, name);
-        known.unwrap_or_else(|| {
-            let operation = if method == Method::ToolsCall {
-                name
-            } else {
-                method.as_str()
-            };
-            self.find_as(operation, Wanted::Exposed(feature, name.to_owned()), version)
-        })
+        known.unwrap_or_else(|| self.find_as(operation, Wanted::Exposed(feature, name.to_owned()), version))
+    }
+
+    fn uri(&self, feature: Feature, uri: String) -> Wanted {
+        match self.client.session.only() {
+            Some(only) => Wanted::Own(feature, only.clone(), uri),
+            None => Wanted::Uri(feature, uri),
+        }
     }
 
     fn find(&self, method: Method, wanted: Wanted, version: Version) -> Arc<dyn Target> {
@@ -129,11 +138,7 @@ impl Asking<'_> {
             Ok(self.named(Method::Complete, Feature::Prompt, &name, version))
         } else if is("ref/resource") {
             let uri = text(of.get("uri"), "params.ref.uri", parts)?;
-            Ok(self.find(
-                Method::Complete,
-                Wanted::Uri(Feature::Template, uri.into_owned()),
-                version,
-            ))
+            Ok(self.find(Method::Complete, self.uri(Feature::Template, uri.into_owned()), version))
         } else {
             Err(RpcError::invalid_params(
                 "params.ref.type must be \"ref/prompt\" or \"ref/resource\"",

@@ -135,6 +135,8 @@ pub struct Rights {
     /// No rule restricts this caller.
     unrestricted: bool,
     rules: Vec<Arc<Rule>>,
+    /// Of all servers this one alone is there.
+    only: Option<Arc<str>>,
 }
 
 impl Clients {
@@ -256,6 +258,7 @@ impl Clients {
             file: self.file.clone(),
             unrestricted: true,
             rules: Vec::new(),
+            only: None,
         };
         let Some(rules) = &self.rules else {
             return all(root || caller.uid == nix::unistd::geteuid().as_raw());
@@ -289,6 +292,7 @@ impl Clients {
             file: self.file.clone(),
             unrestricted: false,
             rules: speaking,
+            only: None,
         }
     }
 }
@@ -299,12 +303,34 @@ impl Rights {
         (!self.gates.is_open(gate)).then(|| self.places("gates"))
     }
 
+    /// The same for who sees this server alone: nothing of the others, and no operator's methods.
+    pub fn narrowed(&self, only: &Arc<str>) -> Rights {
+        Rights {
+            gates: self.gates,
+            operator: false,
+            self_approve: false,
+            file: self.file.clone(),
+            unrestricted: self.unrestricted,
+            rules: self.rules.clone(),
+            only: Some(only.clone()),
+        }
+    }
+
+    /// Whether one server alone is there, under its own names.
+    pub fn is_narrowed(&self) -> bool {
+        self.only.is_some()
+    }
+
+    fn is_there(&self, server: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| only == server)
+    }
+
     /// Whether this caller may call a tool, get a prompt or read a resource, by the server's id and its own name or URI.
     ///
     /// # Errors
     /// [`Code::PolicyDenied`] with the rule and the file.
     pub fn may(&self, server: &str, feature: Feature, name: &str) -> Result<(), Failure> {
-        if self.unrestricted {
+        if self.unrestricted && self.is_there(server) {
             return Ok(());
         }
         let denied = |rule: String, why: &str| {
@@ -327,10 +353,11 @@ impl Rights {
                 ));
             }
         }
-        if self
-            .rules
-            .iter()
-            .any(|rule| find(&rule.servers, server, feature, name).is_some())
+        if self.is_there(server)
+            && self
+                .rules
+                .iter()
+                .any(|rule| find(&rule.servers, server, feature, name).is_some())
         {
             return Ok(());
         }
@@ -340,22 +367,24 @@ impl Rights {
     /// Whether this caller gets to see something in lists: what policy does not allow is hidden, while a closed gate of
     /// the daemon is answered with what to set.
     pub fn sees(&self, server: &str, feature: Feature, name: &str) -> bool {
-        self.unrestricted
-            || (self.gates.is_open(Gate::External)
-                && !self
-                    .rules
-                    .iter()
-                    .any(|rule| find(&rule.deny, server, feature, name).is_some())
-                && self
-                    .rules
-                    .iter()
-                    .any(|rule| find(&rule.servers, server, feature, name).is_some()))
+        self.is_there(server)
+            && (self.unrestricted
+                || (self.gates.is_open(Gate::External)
+                    && !self
+                        .rules
+                        .iter()
+                        .any(|rule| find(&rule.deny, server, feature, name).is_some())
+                    && self
+                        .rules
+                        .iter()
+                        .any(|rule| find(&rule.servers, server, feature, name).is_some())))
     }
 
     /// Whether this caller gets to see a server at all.
     pub fn sees_any(&self, server: &str) -> bool {
         let grants = |rule: &Arc<Rule>| rule.servers.iter().any(|scope| scope.servers.matches(server));
-        self.unrestricted || (self.gates.is_open(Gate::External) && self.rules.iter().any(grants))
+        self.is_there(server)
+            && (self.unrestricted || (self.gates.is_open(Gate::External) && self.rules.iter().any(grants)))
     }
 
     fn places(&self, key: &str) -> String {

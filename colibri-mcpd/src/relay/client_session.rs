@@ -1,7 +1,8 @@
 //! What a client agreed on and can do.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
+use crate::policy::Rights;
 use colibri_protocol::{Askable, Session as Agreed, Version};
 
 /// What a client agreed on and can do: for as long as its connection lives, where it writes lines; over HTTP for a legacy
@@ -12,7 +13,14 @@ pub struct ClientSession {
     /// Whether it outlives the request.
     stays: bool,
     agreed: OnceLock<(Version, Askable)>,
-    only: OnceLock<Arc<str>>,
+    view: OnceLock<View>,
+}
+
+/// What a client sees that sees one server alone.
+struct View {
+    server: Arc<str>,
+    /// What policy lets it do there, and what that was made of.
+    rights: Mutex<Option<(Weak<Rights>, Arc<Rights>)>>,
 }
 
 impl ClientSession {
@@ -22,7 +30,7 @@ impl ClientSession {
             number,
             stays: true,
             agreed: OnceLock::new(),
-            only: OnceLock::new(),
+            view: OnceLock::new(),
         }
     }
 
@@ -42,12 +50,31 @@ impl ClientSession {
 
     /// Of all servers it sees this one alone, under its own names, and nothing of ours; for good.
     pub fn show_only(&self, server: &str) {
-        let _ = self.only.set(server.into());
+        let _ = self.view.set(View {
+            server: server.into(),
+            rights: Mutex::default(),
+        });
     }
 
     /// The one server that it sees, if it sees but one.
     pub fn only(&self) -> Option<&Arc<str>> {
-        self.only.get()
+        self.view.get().map(|view| &view.server)
+    }
+
+    /// What is left of these rights for it.
+    pub(super) fn narrowed(&self, rights: Arc<Rights>) -> Arc<Rights> {
+        let Some(view) = self.view.get() else {
+            return rights;
+        };
+        let mut known = view.rights.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*known {
+            Some((of, narrowed)) if of.as_ptr() == Arc::as_ptr(&rights) => narrowed.clone(),
+            _ => {
+                let narrowed = Arc::new(rights.narrowed(&view.server));
+                *known = Some((Arc::downgrade(&rights), narrowed.clone()));
+                narrowed
+            }
+        }
     }
 
     /// What it agreed on so far.

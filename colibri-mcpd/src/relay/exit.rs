@@ -79,7 +79,8 @@ fn shape_relayed(call: &Call, relayed: &Relayed) -> Result<Answer, Failure> {
         method: call.method,
         server: relayed.version,
         client: call.version,
-        prefix: call.target.prefix(),
+        // Who sees one server alone sees its own URIs.
+        prefix: call.target.prefix().filter(|_| call.client.session.only().is_none()),
     };
     let (span, success, code) = match &relayed.outcome {
         Ok(span) => {

@@ -325,8 +325,8 @@ mod tests {
         for some in hidden.chunks(100) {
             let name: String = some.iter().flat_map(|c| ['a', *c]).collect();
             for error in [
-                RpcError::unknown("tool", &name),
-                RpcError::unknown("prompt", &name),
+                RpcError::unknown("tool", &name, None),
+                RpcError::unknown("prompt", &name, Some(&name)),
                 RpcError::unknown_resource(&name, None, Version::LATEST),
                 RpcError::unsupported_version(&name),
                 RpcError::method_not_found(&name, Version::LATEST_LEGACY),
@@ -493,7 +493,7 @@ mod tests {
         for error in [
             RpcError::unsupported_version(&long),
             RpcError::method_not_found(&long, Version::LATEST),
-            RpcError::unknown("tool", &long),
+            RpcError::unknown("tool", &long, None),
         ] {
             let text = error.to_json();
             assert!(text.len() < 1_500, "{}", text.len());
