@@ -1,0 +1,118 @@
+//! One server alone, under its own names; and the names by which an app's page calls its server's tools.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use colibri_tests::{Bridge, Client, Daemon, Place, text_of};
+use serde_json::{Value, json};
+
+/// Two fixtures, `a` and `b`; `a` has a tool `alone` that `b` does not have.
+fn place() -> Place {
+    let place = Place::new();
+    place.registry(&json!({
+        "a": place.fixture("a", &["--tool", "alone"], json!({})),
+        "b": place.fixture("b", &[], json!({})),
+    }));
+    place
+}
+
+/// The rule for whoever runs the tests.
+fn rule(place: &Place, rule: Value) {
+    place.clients(&json!({ "users": { "root": rule }, "others": rule }).to_string());
+}
+
+fn seen(daemon: &Daemon<'_>) -> Client {
+    let mut client = daemon.modern();
+    // The list waits for servers that were never seen.
+    client.tools();
+    client
+}
+
+fn refusal(client: &mut Client, method: &str, params: Value) -> String {
+    let answer = client.ask(method, params);
+    assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    answer["error"]["message"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn an_own_name_is_taken_where_one_server_alone_has_it() {
+    let place = place();
+    let daemon = place.start(&[]);
+    let mut client = seen(&daemon);
+    assert_eq!(text_of(&client.call("alone", json!({}))), "this is alone");
+    let refused = refusal(&mut client, "tools/call", json!({ "name": "pid", "arguments": {} }));
+    assert!(refused.contains("several servers"), "{refused}");
+    let refused = refusal(&mut client, "tools/call", json!({ "name": "nowhere", "arguments": {} }));
+    assert!(refused.ends_with("\"nowhere\""), "{refused}");
+}
+
+#[test]
+fn policy_hides_tools_from_own_names_too() {
+    let place = place();
+    rule(
+        &place,
+        json!({ "gates": ["external-call"], "servers": { "*": ["*"] }, "deny": { "a": ["alone"], "b": ["pid"] } }),
+    );
+    let daemon = place.start(&[]);
+    let mut client = seen(&daemon);
+    let refused = refusal(&mut client, "tools/call", json!({ "name": "alone", "arguments": {} }));
+    assert!(refused.ends_with("\"alone\""), "{refused}");
+    // What one may not see does not make a name ambiguous.
+    let pid = client.call("a__pid", json!({}));
+    assert_eq!(text_of(&client.call("pid", json!({}))), text_of(&pid));
+}
+
+#[test]
+fn a_client_that_wants_one_server_sees_it_alone() {
+    let place = place();
+    let daemon = place.start(&[]);
+    let mut bridge = Bridge::start(place.colibri_mcp(&["--only", "a"]));
+    let discovered = bridge.ask("server/discover", json!({}));
+    assert_eq!(discovered["result"]["resultType"], "complete", "{discovered}");
+    let tools = bridge.tools();
+    assert!(
+        tools.contains(&"alone".to_owned()) && tools.contains(&"pid".to_owned()),
+        "{tools:?}"
+    );
+    assert!(
+        tools
+            .iter()
+            .all(|tool| !tool.contains("__") && !tool.starts_with("colibri_")),
+        "{tools:?}"
+    );
+    let listed = bridge.ask("tools/list", json!({}));
+    assert_eq!(listed["result"]["tools"][0].get("_meta"), None, "{listed}");
+    let told = bridge.ask("server/discover", json!({}));
+    assert_eq!(told["result"]["instructions"], "This is a.", "{told}");
+    // It is the same process that others of this user get.
+    let mut other = seen(&daemon);
+    assert_eq!(
+        text_of(&bridge.call("pid", json!({}))),
+        text_of(&other.call("a__pid", json!({})))
+    );
+    for name in ["a__pid", "b__pid", "colibri_status", "colibri_external_mcp_call_tool"] {
+        let refused = refusal(&mut bridge, "tools/call", json!({ "name": name, "arguments": {} }));
+        assert!(refused.contains("unknown tool"), "{refused}");
+    }
+    let refused = bridge.ask("colibri/reload", json!({}));
+    assert!(refused["error"].is_object(), "{refused}");
+    assert!(bridge.end().success());
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named() {
+    let place = place();
+    rule(&place, json!({ "gates": ["external-call"], "servers": { "a": ["*"] } }));
+    let daemon = place.start(&[]);
+    for only in ["b", "c"] {
+        let mut bridge = Bridge::start(place.colibri_mcp(&["--only", only]));
+        let refused = refusal(&mut bridge, "server/discover", json!({}));
+        assert!(refused.contains(&format!("no server \"{only}\"")), "{refused}");
+        assert!(bridge.tools().is_empty());
+    }
+    let mut legacy = daemon.connect();
+    legacy.send(r#"{"colibri":1,"narrow":[],"only":7}"#);
+    let params =
+        json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "e", "version": "1" } });
+    let refused = refusal(&mut legacy, "initialize", params);
+    assert!(refused.contains("no server \"\""), "{refused}");
+}
