@@ -1,51 +1,95 @@
-"""A client on the first Python SDK (2024-11-05). It knows neither progress nor cancellation nor changes of a list."""
+"""A client on the Python SDK 1.x: the first (2024-11-05), which knows neither progress nor cancellation nor requests of
+servers but roots, or the last of the legacy era."""
 
+import inspect
 import json
-import sys
 
 import anyio
-from mcp import ClientSession, StdioServerParameters, stdio_client
+import steps
+from mcp import ClientSession, StdioServerParameters, stdio_client, types
+from pydantic import AnyUrl
+
+FIRST = "message_handler" not in inspect.signature(ClientSession.__init__).parameters
 
 
-def plain(model):
-    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
+class Session(steps.Session):
+    async def list(self, kind, cursor):
+        call = {
+            "tools": self.sdk.list_tools, "prompts": self.sdk.list_prompts, "resources": self.sdk.list_resources,
+            "resourceTemplates": getattr(self.sdk, "list_resource_templates", None),
+        }[kind]
+        if call is None:
+            raise steps.Absent("the SDK has no such call")
+        if FIRST:
+            return {key: value for key, value in steps.plain(await call()).items() if key != "nextCursor"}
+        return steps.plain(await call(cursor))
 
+    async def call(self, name, arguments, progress):
+        if FIRST and progress:
+            raise steps.Absent("the SDK has no progress")
+        more = {"progress_callback": progress} if progress else {}
+        return steps.plain(await self.sdk.call_tool(name, arguments, **more))
 
-async def take(session, step):
-    if step["do"] == "list":
-        return {"tools": [plain(tool) for tool in (await session.list_tools()).tools]}
-    if step["do"] == "call":
-        return {"result": plain(await session.call_tool(step["name"], step["arguments"])), "progress": []}
-    if step["do"] == "unknown":
-        try:
-            return {"result": plain(await session.call_tool(step["name"], {}))}
-        except Exception as error:
-            return {"code": getattr(getattr(error, "error", None), "code", None), "message": str(error)}
-    return {"absent": "the SDK has no such call"}
+    async def read(self, uri):
+        return steps.plain(await self.sdk.read_resource(AnyUrl(uri)))
 
+    async def prompt(self, name, arguments):
+        return steps.plain(await self.sdk.get_prompt(name, arguments))
 
-async def drain(messages):
-    """Reads what the server sends unasked: the SDK stops at the first such message that nobody takes."""
-    async for _ in messages:
-        pass
+    async def complete(self, ref, argument):
+        kind = getattr(types, "PromptReference" if ref["type"] == "ref/prompt" else "ResourceReference", None)
+        return steps.plain(await self.sdk.complete((kind or types.ResourceTemplateReference)(**ref), argument))
+
+    async def subscribe(self, uri):
+        await self.sdk.subscribe_resource(AnyUrl(uri))
+
+    async def set_level(self, level):
+        await self.sdk.set_logging_level(level)
+
+    async def take(self, message):
+        if isinstance(message, types.ServerNotification):
+            self.tell(message.root)
+        elif FIRST and isinstance(getattr(getattr(message, "request", None), "root", None), types.ListRootsRequest):
+            self.asked.append("roots/list")
+            await message.respond(types.ClientResult(types.ListRootsResult(roots=steps.ROOTS)))
+
+    async def drain(self):
+        """Reads what the server sends unasked: the SDK stops at the first such message that nobody takes."""
+        async for message in self.sdk.incoming_messages:
+            await self.take(message)
+
+    def handlers(self):
+        if FIRST:
+            return {}
+
+        async def sample(context, params):
+            self.asked.append("sampling/createMessage")
+            return types.CreateMessageResult(**steps.SAMPLE)
+
+        async def elicit(context, params):
+            url = getattr(params, "mode", "form") == "url"
+            self.asked.append("elicitation/create url" if url else "elicitation/create")
+            return types.ElicitResult(action="accept", content=None if url else steps.filled(params.requestedSchema))
+
+        async def roots(context):
+            self.asked.append("roots/list")
+            return types.ListRootsResult(roots=steps.ROOTS)
+
+        return {"sampling_callback": sample, "elicitation_callback": elicit, "list_roots_callback": roots,
+                "message_handler": self.take}
 
 
 async def main():
-    with open(sys.argv[1], encoding="utf-8") as file:
-        plan = json.load(file)
-    report = {"steps": {}, "errors": []}
-    async with stdio_client(StdioServerParameters(command=plan["command"], args=plan["args"])) as streams:
-        async with ClientSession(*streams) as session:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(drain, session.incoming_messages)
-                report["protocol"] = (await session.initialize()).protocolVersion
-                for step in plan["steps"]:
-                    try:
-                        with anyio.fail_after(30):
-                            report["steps"][step["key"]] = await take(session, step)
-                    except Exception as error:
-                        report["steps"][step["key"]] = {"failed": f"{type(error).__name__}: {error}"}
-                tasks.cancel_scope.cancel()
+    plan = steps.read_plan()
+    session = Session()
+    server = StdioServerParameters(command=plan["command"], args=plan["args"], env=plan.get("env"))
+    async with stdio_client(server) as streams, ClientSession(*streams, **session.handlers()) as session.sdk:
+        async with anyio.create_task_group() as tasks:
+            if FIRST:
+                tasks.start_soon(session.drain)
+            protocol = (await session.sdk.initialize()).protocolVersion
+            report = await steps.run(session, plan, protocol)
+            tasks.cancel_scope.cancel()
     print(json.dumps(report))
 
 

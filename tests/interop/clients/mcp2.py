@@ -1,102 +1,148 @@
-"""A client on the Python SDK 2.x, in the era that the plan's mode names. The steps are those of steps.mjs."""
+"""A client on the Python SDK 2.x or on FastMCP, in the era that the plan's mode names."""
 
+import contextlib
 import json
-import logging
-import sys
+import warnings
 
 import anyio
-from mcp import Client, StdioServerParameters
+import steps
+from mcp import Client, StdioServerParameters, types
 
-PATIENCE_S = 30
 MODES = {"legacy": "legacy", "modern": "2026-07-28", "auto": "auto"}
 
 
-class Complaints(logging.Handler):
-    """What the SDK warns of, such as a message it cannot place, is part of the report."""
+class Session(steps.Session):
+    async def list(self, kind, cursor):
+        call = {
+            "tools": self.sdk.list_tools, "prompts": self.sdk.list_prompts, "resources": self.sdk.list_resources,
+            "resourceTemplates": self.sdk.list_resource_templates,
+        }[kind]
+        return steps.plain(await call(cursor=cursor, cache_mode="refresh"))
 
-    def __init__(self):
-        super().__init__(logging.WARNING)
-        self.seen = []
+    async def call(self, name, arguments, progress):
+        more = {"progress_callback": progress} if progress else {}
+        return steps.plain(await self.sdk.call_tool(name, arguments, steps.PATIENCE_S, **more))
 
-    def emit(self, record):
-        self.seen.append(record.getMessage())
+    async def read(self, uri):
+        return steps.plain(await self.sdk.read_resource(uri, cache_mode="refresh"))
+
+    async def prompt(self, name, arguments):
+        return steps.plain(await self.sdk.get_prompt(name, arguments))
+
+    async def complete(self, ref, argument):
+        kind = types.PromptReference if ref["type"] == "ref/prompt" else types.ResourceTemplateReference
+        return steps.plain(await self.sdk.complete(kind(**ref), argument))
+
+    async def subscribe(self, uri):
+        await self.sdk.subscribe_resource(uri)
+
+    async def set_level(self, level):
+        await self.sdk.set_logging_level(level)
+
+    @contextlib.asynccontextmanager
+    async def listening(self, **wanted):
+        if not self.modern:
+            yield
+            return
+        async with self.sdk.listen(**wanted) as subscription, anyio.create_task_group() as tasks:
+            tasks.start_soon(self.forward, subscription)
+            yield
+            tasks.cancel_scope.cancel()
+
+    async def forward(self, subscription):
+        """Makes the SDK's events look like the notifications that they were."""
+        kinds = {"ToolsListChanged": "tools", "PromptsListChanged": "prompts", "ResourcesListChanged": "resources"}
+        async for event in subscription:
+            kind = kinds.get(type(event).__name__)
+            method = f"notifications/{kind}/list_changed" if kind else "notifications/resources/updated"
+            self.told.append({"method": method, "params": {"uri": str(getattr(event, "uri", ""))}})
+            self.news.set()
+            self.news = anyio.Event()
+
+    async def take(self, message):
+        message = getattr(message, "root", message)
+        if hasattr(message, "method") and "otification" in type(message).__name__:
+            self.tell(message)
+
+    async def sample(self, context, params):
+        self.asked.append("sampling/createMessage")
+        return types.CreateMessageResult(**steps.SAMPLE)
+
+    async def elicit(self, context, params):
+        url = params.mode == "url"
+        self.asked.append("elicitation/create url" if url else "elicitation/create")
+        return types.ElicitResult(action="accept", content=None if url else steps.filled(params.requested_schema))
+
+    async def roots(self, context):
+        self.asked.append("roots/list")
+        return types.ListRootsResult(roots=steps.ROOTS)
 
 
-def plain(model):
-    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
+class OfFastMcp(Session):
+    """FastMCP's client; where it only wraps the SDK's, the SDK's methods are used as it names them."""
+
+    async def list(self, kind, cursor):
+        call = {
+            "tools": self.sdk.list_tools_mcp, "prompts": self.sdk.list_prompts_mcp,
+            "resources": self.sdk.list_resources_mcp, "resourceTemplates": self.sdk.list_resource_templates_mcp,
+        }[kind]
+        return steps.plain(await call(cursor=cursor, cache_mode="refresh"))
+
+    async def call(self, name, arguments, progress):
+        return steps.plain(await self.sdk.call_tool_mcp(name, arguments, progress_handler=progress, timeout=steps.PATIENCE_S))
+
+    async def read(self, uri):
+        return steps.plain(await self.sdk.read_resource_mcp(uri))
+
+    async def prompt(self, name, arguments):
+        return steps.plain(await self.sdk.get_prompt_mcp(name, arguments))
+
+    async def complete(self, ref, argument):
+        kind = types.PromptReference if ref["type"] == "ref/prompt" else types.ResourceTemplateReference
+        return steps.plain(await self.sdk.complete_mcp(kind(**ref), argument))
+
+    async def subscribe(self, uri):
+        await self.sdk.session.subscribe_resource(uri)
+
+    @contextlib.asynccontextmanager
+    async def listening(self, **_):
+        if self.modern:
+            raise steps.Absent("the client cannot listen")
+        yield
+
+    async def elicit_fast(self, message, kind, params, context):
+        return await self.elicit(context, params)
+
+    async def sample_fast(self, messages, params, context):
+        return await self.sample(context, params)
 
 
-class Steps:
-    def __init__(self, client, modern, changes):
-        self.client, self.modern, self.changes = client, modern, changes
+def connect(plan, session):
+    if plan.get("fastmcp"):
+        import fastmcp
+        from fastmcp.client.transports import StdioTransport
 
-    async def list(self, step):
-        return {"tools": [plain(tool) for tool in (await self.client.list_tools(cache_mode="refresh")).tools]}
-
-    async def call(self, step):
-        seen = []
-
-        async def progress(value, total, message):
-            seen.append({k: v for k, v in (("progress", value), ("total", total), ("message", message)) if v is not None})
-
-        callback = {"progress_callback": progress} if step.get("progress") else {}
-        result = await self.client.call_tool(step["name"], step["arguments"], PATIENCE_S, **callback)
-        return {"result": plain(result), "progress": list(seen)}
-
-    async def cancel(self, step):
-        with anyio.CancelScope() as scope:
-
-            async def progress(value, total, message):
-                scope.cancel()
-
-            result = await self.client.call_tool(step["name"], step["arguments"], PATIENCE_S, progress_callback=progress)
-            return {"failed": f"answered all the same: {plain(result)}"}
-        return {"ended": "the scope was cancelled", "byUs": True}
-
-    async def changed(self, step):
-        with anyio.fail_after(PATIENCE_S):
-            if not self.modern:
-                return await self.wait_for(step, self.changes)
-            async with self.client.listen(tools_list_changed=True) as subscription:
-                return await self.wait_for(step, subscription)
-
-    async def wait_for(self, step, notifications):
-        await self.client.call_tool(step["name"], step["arguments"], PATIENCE_S)
-        # Another server's list may change meanwhile, so the first notification need not be the one waited for.
-        async for _ in notifications:
-            if step["expect"] in [tool.name for tool in (await self.client.list_tools(cache_mode="refresh")).tools]:
-                return {"brought": step["expect"]}
-        return {"failed": f"no list_changed that brought {step['expect']}"}
-
-    async def unknown(self, step):
-        try:
-            return {"result": plain(await self.client.call_tool(step["name"], {}, PATIENCE_S))}
-        except Exception as error:
-            return {"code": getattr(getattr(error, "error", None), "code", None), "message": str(error)}
+        transport = StdioTransport(plan["command"], plan["args"], env=plan.get("env"))
+        return fastmcp.Client(
+            transport, mode=MODES[plan["mode"]], message_handler=session.take, roots=[types.Root(**root) for root in steps.ROOTS],
+            sampling_handler=session.sample_fast, elicitation_handler=session.elicit_fast,
+        )
+    server = StdioServerParameters(command=plan["command"], args=plan["args"], env=plan.get("env"))
+    modern = MODES[plan["mode"]] != "legacy"
+    return Client(
+        server, mode=MODES[plan["mode"]], message_handler=session.take, sampling_callback=session.sample,
+        elicitation_callback=session.elicit, list_roots_callback=session.roots,
+        **({"log_level": "info"} if modern else {}),
+    )
 
 
 async def main():
-    with open(sys.argv[1], encoding="utf-8") as file:
-        plan = json.load(file)
-    complaints = Complaints()
-    logging.getLogger().addHandler(complaints)
-    told, changes = anyio.create_memory_object_stream(100)
-
-    async def on_message(message):
-        if type(getattr(message, "root", message)).__name__ == "ToolListChangedNotification":
-            told.send_nowait(None)
-
-    server = StdioServerParameters(command=plan["command"], args=plan["args"])
-    client = Client(server, mode=MODES[plan["mode"]], message_handler=on_message)
-    report = {"steps": {}, "errors": complaints.seen}
-    async with client:
-        report["protocol"] = client.protocol_version
-        steps = Steps(client, client.protocol_version >= "2026", changes)
-        for step in plan["steps"]:
-            try:
-                report["steps"][step["key"]] = await getattr(steps, step["do"])(step)
-            except Exception as error:
-                report["steps"][step["key"]] = {"failed": f"{type(error).__name__}: {error}"}
+    warnings.simplefilter("ignore")
+    plan = steps.read_plan()
+    session = OfFastMcp() if plan.get("fastmcp") else Session()
+    async with connect(plan, session) as session.sdk:
+        session.modern = session.sdk.protocol_version >= "2026"
+        report = await steps.run(session, plan, session.sdk.protocol_version)
     print(json.dumps(report))
 
 

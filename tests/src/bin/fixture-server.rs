@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! fixture-server --dir DIR --as NAME [--speak VERSION] [--tool NAME]… [--only] [--at-start exit|silence]
-//!                [--at-probe exit] [--at-eof stay] [--turn-after N] [--trail DIR]
+//!                [--at-probe exit] [--at-eof stay] [--turn-after N] [--trail DIR] [--offer-all]
 //! ```
 //!
 //! `DIR/NAME.definitions`, a JSON array, is its list of tools where it is there, read anew for each answer, as bytes; so
@@ -14,6 +14,9 @@
 //! Where `DIR/NAME.prompts`, `DIR/NAME.resources` or `DIR/NAME.templates` are there at its handshake, JSON arrays, it
 //! declares these and lists them, read anew for each answer; a resource that it lists can be read and subscribed to,
 //! unless its URI ends with `!`. With `--logs` it declares logging.
+//!
+//! With `--offer-all` it has a prompt `frame`, a template `frame:{case}` and completions too, which answer with what is
+//! in a file, as the tool of that name does.
 //!
 //! Everything that happens to it goes to `DIR/NAME.record`, a line each: process id, kind (`start`, `line`, `eof`,
 //! `effect`, …), the bytes as received. With `--trail` a line of kind `trail` stands before each `line`: the newest
@@ -37,6 +40,8 @@ const MODERN: &str = "2026-07-28";
 /// The behaviours, which are also the names of the tools.
 const TOOLS: &[&str] = &[
     "answer_twice",
+    "ask_raw",
+    "tell_raw",
     "change_tools",
     "count",
     "deaf",
@@ -76,6 +81,8 @@ struct Fixture {
     logs: bool,
     /// After how many calls it shows another face.
     turn_after: Option<u64>,
+    /// Has prompts and resources too.
+    offers_all: bool,
     state: Mutex<State>,
     out: Mutex<io::Stdout>,
 }
@@ -88,6 +95,8 @@ struct State {
     /// The requests of our own in flight by their ids.
     asked: BTreeMap<u64, Asked>,
     next: u64,
+    /// The call of `ask_raw` that waits for an answer.
+    asking: Option<String>,
 }
 
 /// A request of our own, made for a call of `ask`.
@@ -110,12 +119,14 @@ fn main() {
         trail: None,
         logs: false,
         turn_after: None,
+        offers_all: false,
         state: Mutex::new(State {
             tools: TOOLS.iter().map(|tool| (*tool).to_owned()).collect(),
             calls: 0,
             listener: None,
             asked: BTreeMap::new(),
             next: 1,
+            asking: None,
         }),
         out: Mutex::new(io::stdout()),
     };
@@ -139,6 +150,7 @@ fn main() {
             "--at-eof" => stay = value() == "stay",
             "--turn-after" => fixture.turn_after = value().parse().ok(),
             "--away" => away = Some(value()),
+            "--offer-all" => fixture.offers_all = true,
             other => {
                 eprintln!("unknown argument {other}");
                 exit(64);
@@ -217,9 +229,12 @@ fn serve(fixture: &Arc<Fixture>) {
         let Ok(message) = serde_json::from_str::<Members<'_>>(text) else {
             continue;
         };
-        // Answers to what this server asked have none.
         let Some(method) = message.get("method").map(|method| string(method)) else {
-            fixture.answered(&message);
+            let raw = fixture.state().asking.take();
+            match raw {
+                Some(id) => fixture.text(&id, "asked"),
+                None => fixture.answered(&message),
+            }
             continue;
         };
         let Some(id) = message.get("id").map(|id| id.get()) else {
@@ -307,6 +322,11 @@ impl Fixture {
         if self.logs {
             capabilities["logging"] = json!({});
         }
+        if self.offers_all {
+            for feature in ["prompts", "resources", "completions"] {
+                capabilities[feature] = json!({});
+            }
+        }
         if let Some(declared) = self.file("extensions") {
             capabilities["extensions"] = serde_json::from_str(&declared).unwrap_or_default();
         }
@@ -362,6 +382,24 @@ impl Fixture {
                 self.write(notification.as_bytes());
             }
             ("tools/call", _) => self.call(id, params),
+            ("prompts/list", _) if self.offers_all => {
+                let argument = json!({ "name": "case", "required": true });
+                self.entries(id, "prompts", json!([{ "name": "frame", "arguments": [argument] }]));
+            }
+            ("resources/list", _) if self.offers_all => self.entries(id, "resources", json!([])),
+            ("resources/templates/list", _) if self.offers_all => {
+                let template = json!([{ "uriTemplate": "frame:{case}", "name": "frame" }]);
+                self.entries(id, "resourceTemplates", template);
+            }
+            ("resources/read", _) if self.offers_all => {
+                let uri = params.get("uri").map(|uri| string(uri)).unwrap_or_default();
+                self.frame(id, uri.strip_prefix("frame:").unwrap_or_default());
+            }
+            ("prompts/get" | "completion/complete", _) if self.offers_all => {
+                let within = members(params.get("arguments").or(params.get("argument")).copied());
+                let case = within.get("case").or(within.get("value")).map(|case| string(case));
+                self.frame(id, &case.unwrap_or_default());
+            }
             // Beyond MCP's. What it says would be a failed tool's, if it were a tool's.
             ("fixture/method", _) => {
                 let value = params.get("value").map_or("null", |value| value.get());
@@ -383,6 +421,26 @@ impl Fixture {
     /// What a file of this server holds, if it is there.
     fn file(&self, what: &str) -> Option<String> {
         std::fs::read_to_string(self.directory.join(format!("{}.{what}", self.name))).ok()
+    }
+
+    /// Answers with what a file holds.
+    fn frame(&self, id: &str, case: &str) {
+        self.write(&[replaced(&self.read_frame(case), b"@ID@", id.as_bytes()), b"\n".to_vec()].concat());
+    }
+
+    fn read_frame(&self, case: &str) -> Vec<u8> {
+        std::fs::read(self.directory.join("frames").join(case)).unwrap_or_default()
+    }
+
+    /// Answers with a list.
+    fn entries(&self, id: &str, key: &str, entries: Value) {
+        let mut result = json!({ key: entries });
+        if self.is_modern() {
+            result["resultType"] = json!("complete");
+            result["ttlMs"] = json!(1000);
+            result["cacheScope"] = json!("private");
+        }
+        self.result(id, &result.to_string());
     }
 
     fn list(&self, id: &str) {
@@ -495,10 +553,19 @@ impl Fixture {
                 let environment: BTreeMap<String, String> = std::env::vars().collect();
                 self.text(id, &json!(environment).to_string());
             }
-            "frame" => {
-                let path = self.directory.join("frames").join(text("case"));
-                let frame = std::fs::read(path).unwrap_or_default();
-                self.write(&[replaced(&frame, b"@ID@", id.as_bytes()), b"\n".to_vec()].concat());
+            "frame" => self.frame(id, &text("case")),
+            // A message of its own before the answer; what it asks with it, is answered first.
+            "tell_raw" | "ask_raw" => {
+                let meta = members(params.get("_meta").copied());
+                let token = meta.get("progressToken").map_or("0", |token| token.get());
+                let frame = replaced(&self.read_frame(&text("case")), b"@TOKEN@", token.as_bytes());
+                if name == "ask_raw" {
+                    self.state().asking = Some(id.to_owned());
+                }
+                self.write(&[frame, b"\n".to_vec()].concat());
+                if name == "tell_raw" {
+                    self.text(id, "told");
+                }
             }
             "count" => {
                 self.record("effect", b"");
@@ -523,7 +590,7 @@ impl Fixture {
                 }
             }
             "stderr" => {
-                let bytes = std::fs::read(self.directory.join("frames").join(text("case"))).unwrap_or_default();
+                let bytes = self.read_frame(&text("case"));
                 // Nobody reads it any more where this fails.
                 let _ = io::stderr().write_all(&bytes);
                 self.text(id, "said");

@@ -27,9 +27,11 @@ impl Server {
             prompt("test_prompt_with_image", "Shows an image", &[]),
             prompt("test_input_required_result_prompt", "Asks the person first", &[]),
         ];
-        if self.state().extras.contains("prompts") {
-            prompts.push(prompt("test_extra_prompt", "Comes and goes", &[]));
-        }
+        prompts.extend(
+            self.extras("prompts")
+                .iter()
+                .map(|name| prompt(name, "Comes and goes", &[])),
+        );
         prompts
     }
 
@@ -63,7 +65,7 @@ impl Server {
                 let context = &answers["user_context"]["content"]["context"];
                 vec![text(format!("Prompt in the context of {context}"))]
             }
-            "test_extra_prompt" if self.state().extras.contains("prompts") => vec![text("The extra prompt".into())],
+            _ if self.extras("prompts").iter().any(|extra| extra == name) => vec![text("The extra prompt".into())],
             _ => return Err(Stop::error(-32602, format!("Unknown prompt: {name}"))),
         };
         let messages: Vec<_> = messages

@@ -32,9 +32,10 @@ impl Server {
             json!({ "uri": "test://example-resource", "name": "example-resource", "description": "For embedding" }),
             json!({ "uri": "test://asks", "name": "asks", "description": "Asks the person before it is read" }),
         ];
-        if self.state().extras.contains("resources") {
-            resources.push(json!({ "uri": "test://extra-resource", "name": "extra", "description": "Comes and goes" }));
-        }
+        let extra = |uri: String| json!({ "uri": uri, "name": "extra", "description": "Comes and goes" });
+        resources.extend(self.extras("resources").into_iter().map(extra));
+        let many = (0..self.many).map(|number| json!({ "uri": format!("test://many/{number:04}"), "name": "many" }));
+        resources.extend(many);
         resources
     }
 
@@ -63,7 +64,7 @@ impl Server {
             "test://static-binary" => json!({ "uri": uri, "mimeType": "image/png", "blob": PNG }),
             WATCHED => text("text/plain", "Watched".into()),
             "test://example-resource" => text("text/plain", "An example".into()),
-            "test://extra-resource" if self.state().extras.contains("resources") => text("text/plain", "Extra".into()),
+            _ if self.extras("resources").iter().any(|extra| extra == uri) => text("text/plain", "Extra".into()),
             "test://asks" => {
                 let ask = Ask::form("reader", "Who reads?", json!({ "name": { "type": "string" } }));
                 let answers = self.inputs(caller, params, vec![ask], None)?;

@@ -4,7 +4,7 @@ use crate::asking::Secret;
 use crate::content::Stop;
 use crate::tasks::Task;
 use serde_json::{Map, Value, json};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{self, Write};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -44,8 +44,8 @@ pub(crate) struct State {
     listeners: Vec<(Value, Value)>,
     /// URIs that the legacy client subscribed to.
     pub(crate) subscribed: HashSet<String>,
-    /// Which things that come and go are there: "tools", "prompts", "resources".
-    pub(crate) extras: HashSet<&'static str>,
+    /// Which things that come and go are there, by kind: "tools", "prompts", "resources".
+    pub(crate) extras: BTreeSet<(&'static str, String)>,
     /// Our own requests to the client that wait for an answer.
     pub(crate) waiting: HashMap<u64, Sender<Value>>,
     pub(crate) last_id: u64,
@@ -61,6 +61,8 @@ pub(crate) struct Server {
     pub(crate) modern: bool,
     /// Entries on a page of a list.
     pub(crate) page: usize,
+    /// Resources that are there beside the others, to fill pages.
+    pub(crate) many: usize,
     pub(crate) secret: Secret,
     state: Mutex<State>,
     /// Something in [`State`] that somebody may wait for has changed.
@@ -110,10 +112,11 @@ impl Caller {
 }
 
 impl Server {
-    pub(crate) fn new(modern: bool, page: usize) -> Self {
+    pub(crate) fn new(modern: bool, page: usize, many: usize) -> Self {
         Self {
             modern,
             page,
+            many,
             secret: Secret::default(),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -161,11 +164,12 @@ impl Server {
         }
     }
 
-    /// Adds or removes the tool, prompt or resource that comes and goes, and tells whoever listens.
-    pub(crate) fn change(&self, kind: &'static str) {
+    /// Adds a tool, prompt or resource, or removes the one that is there already, and tells whoever listens.
+    pub(crate) fn change(&self, kind: &'static str, name: String) {
         let mut state = self.state();
-        if !state.extras.remove(kind) {
-            state.extras.insert(kind);
+        let extra = (kind, name);
+        if !state.extras.remove(&extra) {
+            state.extras.insert(extra);
         }
         let key = format!("{kind}ListChanged");
         let method = format!("notifications/{kind}/list_changed");
@@ -173,6 +177,13 @@ impl Server {
         if state.handshake {
             self.send(json!({ "method": method }));
         }
+    }
+
+    /// The names of this kind that were added.
+    pub(crate) fn extras(&self, kind: &str) -> Vec<String> {
+        let state = self.state();
+        let extras = state.extras.iter().filter(|(known, _)| *known == kind);
+        extras.map(|(_, name)| name.clone()).collect()
     }
 
     /// Tells whoever subscribed to it that a resource has changed.

@@ -23,6 +23,10 @@ impl Server {
             });
             json!({ "name": name, "description": description, "inputSchema": schema })
         };
+        let changes = |name: &str, description: &str| {
+            let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
+            json!({ "name": name, "description": description, "inputSchema": schema })
+        };
         let mut tools = vec![
             plain("test_simple_text", "Returns one text"),
             plain("test_image_content", "Returns one image"),
@@ -98,14 +102,17 @@ impl Server {
                 "test_input_required_result_capabilities",
                 "Asks for what the client can do",
             ),
-            plain("test_trigger_tool_change", "Adds or removes the tool test_extra_tool"),
-            plain(
-                "test_trigger_prompt_change",
-                "Adds or removes the prompt test_extra_prompt",
+            changes(
+                "test_trigger_tool_change",
+                "Adds or removes the tool test_extra_tool, or the one that it is told",
             ),
-            plain(
+            changes(
+                "test_trigger_prompt_change",
+                "Adds or removes the prompt test_extra_prompt, or the one that it is told",
+            ),
+            changes(
                 "test_trigger_resource_change",
-                "Adds or removes the resource test://extra-resource",
+                "Adds or removes the resource test://extra-resource, or the one that it is told",
             ),
             plain("test_update_resource", "Says that test://watched-resource was updated"),
             json!({
@@ -124,9 +131,7 @@ impl Server {
             }),
         ];
         tools.extend(task_tools());
-        if self.state().extras.contains("tools") {
-            tools.push(plain("test_extra_tool", "Comes and goes with test_trigger_tool_change"));
-        }
+        tools.extend(self.extras("tools").iter().map(|name| plain(name, "Comes and goes")));
         tools
     }
 
@@ -139,6 +144,7 @@ impl Server {
             return Ok(result);
         }
         let argument = |key: &str| params["arguments"][key].as_str().unwrap_or_default().to_owned();
+        let changed = |usual: &str| params["arguments"]["name"].as_str().unwrap_or(usual).to_owned();
         let result = match name {
             "test_simple_text" => text("This is a simple text response for testing."),
             "test_image_content" => content(json!([image()])),
@@ -207,6 +213,7 @@ impl Server {
                     std::fs::write(argument("file"), text).map_err(|error| Stop::error(-32603, error.to_string()))
                 };
                 write("held\n")?;
+                self.progress(caller, 1, 2);
                 self.wait_for_cancellation(&caller.id);
                 write("held\ncancelled\n")?;
                 text("Nobody reads this")
@@ -216,25 +223,25 @@ impl Server {
                 text("The client has the sampling capability")
             }
             "test_trigger_tool_change" => {
-                self.change("tools");
+                self.change("tools", changed("test_extra_tool"));
                 text("The tool list has changed")
             }
             "test_trigger_prompt_change" => {
-                self.change("prompts");
+                self.change("prompts", changed("test_extra_prompt"));
                 text("The prompt list has changed")
             }
             "test_trigger_resource_change" => {
-                self.change("resources");
+                self.change("resources", changed("test://extra-resource"));
                 text("The resource list has changed")
             }
             "test_update_resource" => {
                 self.update(WATCHED);
                 text("The resource was updated")
             }
-            "test_extra_tool" if self.state().extras.contains("tools") => text("The extra tool answers"),
             "test_header_parameter" => text(&format!("Region: {}", argument("region"))),
             "json_schema_2020_12_tool" => text("Called with arguments that match its schema"),
             "greet" => text(&format!("Hello, {}!", argument("name"))),
+            _ if self.extras("tools").iter().any(|extra| extra == name) => text("The extra tool answers"),
             _ => return Err(Stop::error(-32602, format!("Unknown tool: {name}"))),
         };
         Ok(result)

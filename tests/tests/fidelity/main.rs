@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod offered;
+mod told;
+
 use colibri_tests::{Client, Daemon, LEGACY, MODERN, Place, code_of, modern_meta, text_of, wait_for};
 use serde_json::{Value, json};
 
@@ -60,8 +63,8 @@ fn place(version: &str, prefix: bool) -> Place {
     let place = Place::new();
     let entry = place.fixture(
         "fix",
-        &["--speak", version],
-        json!({ "prefix": prefix, "timeout_ms": 600_000 }),
+        &["--speak", version, "--offer-all"],
+        json!({ "prefix": prefix, "timeout_ms": 600_000, "may_ask": ["elicitation", "sampling", "roots"] }),
     );
     place.registry(&json!({ "fix": entry }));
     place
@@ -167,7 +170,12 @@ fn results_come_back_byte_for_byte() {
             }
         }
     }
-    assert!(spoiled.is_empty(), "{spoiled:#?}");
+    assert!(
+        spoiled.is_empty(),
+        "{} are spoiled: {:#?}",
+        spoiled.len(),
+        &spoiled[..spoiled.len().min(8)]
+    );
 }
 
 #[test]
@@ -216,7 +224,12 @@ fn requests_arrive_byte_for_byte() {
             }
         }
     }
-    assert!(spoiled.is_empty(), "{spoiled:#?}");
+    assert!(
+        spoiled.is_empty(),
+        "{} are spoiled: {:#?}",
+        spoiled.len(),
+        &spoiled[..spoiled.len().min(8)]
+    );
 }
 
 #[test]
