@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use colibri_tests::{Bridge, Client, Daemon, Place, text_of};
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+
+use colibri_tests::{Bridge, Client, Daemon, MODERN, Place, modern_meta, text_of};
 use serde_json::{Value, json};
 
 /// Two fixtures, `a` and `b`; `a` has a tool `alone` that `b` does not have.
@@ -115,4 +118,52 @@ fn a_server_that_is_not_there_is_named() {
         json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "e", "version": "1" } });
     let refused = refusal(&mut legacy, "initialize", params);
     assert!(refused.contains("no server \"\""), "{refused}");
+}
+
+/// The answer to a modern request over HTTP, on a connection of its own: status line and body.
+fn posted(place: &Place, path: &str, method: &str, params: &str) -> (String, Value) {
+    let meta = format!("\"_meta\":{{{}}}", modern_meta());
+    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{meta}{params}}}}}"#);
+    let name = if method == "tools/call" {
+        "Mcp-Name: pid\r\n"
+    } else {
+        ""
+    };
+    let mut stream = UnixStream::connect(place.socket()).unwrap();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: {MODERN}\r\nMcp-Method: {method}\r\n{name}\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.lines().next().unwrap().to_owned();
+    (status, serde_json::from_str(body).unwrap_or_default())
+}
+
+#[test]
+fn one_server_alone_is_to_be_had_over_http_too() {
+    let place = place();
+    let daemon = place.start(&[]);
+    let mut joint = seen(&daemon);
+    let (_, listed) = posted(&place, "/mcp/a", "tools/list", "");
+    let tools = listed["result"]["tools"].as_array().unwrap();
+    assert!(tools.iter().any(|tool| tool["name"] == "alone"), "{listed}");
+    assert!(
+        tools.iter().all(|tool| !tool["name"].as_str().unwrap().contains("__")),
+        "{listed}"
+    );
+    let (_, called) = posted(&place, "/mcp/a", "tools/call", r#","name":"pid","arguments":{}"#);
+    assert_eq!(
+        text_of(&called["result"]),
+        text_of(&joint.call("a__pid", json!({}))),
+        "{called}"
+    );
+    let (_, refused) = posted(&place, "/mcp/c", "server/discover", "");
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    let (status, _) = posted(&place, "/mcp/", "server/discover", "");
+    assert!(status.contains("404"), "{status}");
 }

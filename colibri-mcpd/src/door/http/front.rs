@@ -24,7 +24,7 @@ use colibri_protocol::Version;
 
 /// How long a body may say nothing before it ends.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Where everything is.
+/// Where everything is; behind it, `/` and the id of a server, is that server alone.
 const PATH: &str = "/mcp";
 /// What can be asked for there.
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
@@ -73,16 +73,21 @@ impl Front {
         body: Incoming,
     ) -> Result<Response<Reply>, Refusal> {
         check_origin(&parts.uri, &parts.headers, &self.daemon.config.http_hosts)?;
-        if parts.uri.path() != PATH {
-            return Err(Refusal::new(
-                StatusCode::NOT_FOUND,
-                format!("there is nothing here: the only path is {PATH}"),
-            ));
-        }
+        let below = parts.uri.path().strip_prefix(PATH);
+        let only = match below.map(|below| below.strip_prefix('/').ok_or(below)) {
+            Some(Err("")) => None,
+            Some(Ok(server)) if !server.is_empty() => Some(server),
+            _ => {
+                return Err(Refusal::new(
+                    StatusCode::NOT_FOUND,
+                    format!("there is nothing here: the paths are {PATH} and, for one server alone, {PATH}/SERVER"),
+                ));
+            }
+        };
         match parts.method {
-            Method::POST => self.post(visitor, turn, parts, body).await,
-            Method::GET => self.listen(visitor, turn, parts),
-            Method::DELETE => self.end_session(visitor, parts),
+            Method::POST => self.post(visitor, turn, (parts, only), body).await,
+            Method::GET => self.listen(visitor, turn, (parts, only)),
+            Method::DELETE => self.end_session(visitor, (parts, only)),
             _ => Err(Refusal::new(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "send a message with POST, read a session's stream with GET, end it with DELETE",
@@ -94,7 +99,7 @@ impl Front {
         &self,
         visitor: &Visitor,
         turn: &Turn,
-        parts: &Parts,
+        (parts, only): (&Parts, Option<&str>),
         body: Incoming,
     ) -> Result<Response<Reply>, Refusal> {
         check_content_type(&parts.headers)?;
@@ -106,15 +111,21 @@ impl Front {
             caller: visitor.client.caller,
             turn,
             headers: &parts.headers,
+            only,
         };
         Ok(post.answer(body).await)
     }
 
     /// The stream of a session, or one of its requests read on.
-    fn listen(&self, visitor: &Visitor, turn: &Turn, parts: &Parts) -> Result<Response<Reply>, Refusal> {
+    fn listen(
+        &self,
+        visitor: &Visitor,
+        turn: &Turn,
+        (parts, only): (&Parts, Option<&str>),
+    ) -> Result<Response<Reply>, Refusal> {
         refuse_modern(parts)?;
         check_accept(&parts.headers, &[EVENTS])?;
-        let session = find(&self.sessions, &parts.headers, visitor.client.caller.uid)?.ok_or_else(no_session)?;
+        let session = find(&self.sessions, &parts.headers, visitor.client.caller.uid, only)?.ok_or_else(no_session)?;
         let reader = match text(&parts.headers, "last-event-id") {
             None if parts.headers.contains_key("last-event-id") => return Err(unknown_event()),
             None => session.read(),
@@ -130,9 +141,13 @@ impl Front {
         Ok(Reply::stream(Events::default(), reader))
     }
 
-    fn end_session(&self, visitor: &Visitor, parts: &Parts) -> Result<Response<Reply>, Refusal> {
+    fn end_session(
+        &self,
+        visitor: &Visitor,
+        (parts, only): (&Parts, Option<&str>),
+    ) -> Result<Response<Reply>, Refusal> {
         refuse_modern(parts)?;
-        let session = find(&self.sessions, &parts.headers, visitor.client.caller.uid)?.ok_or_else(no_session)?;
+        let session = find(&self.sessions, &parts.headers, visitor.client.caller.uid, only)?.ok_or_else(no_session)?;
         self.sessions.end(&session);
         Ok(Reply::empty(StatusCode::NO_CONTENT))
     }

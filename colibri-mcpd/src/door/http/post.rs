@@ -47,6 +47,8 @@ pub(super) struct Post<'p> {
     pub(super) caller: Caller,
     pub(super) turn: &'p Turn,
     pub(super) headers: &'p HeaderMap,
+    /// The one server that it sees.
+    pub(super) only: Option<&'p str>,
 }
 
 /// Who a request is answered for.
@@ -124,7 +126,7 @@ impl Post<'_> {
 
     /// The session that the client names.
     fn session(&self) -> Result<Option<Arc<HttpSession>>, Refusal> {
-        find(self.sessions, self.headers, self.caller.uid)
+        find(self.sessions, self.headers, self.caller.uid, self.only)
     }
 
     /// The session of what cannot be without one.
@@ -152,7 +154,7 @@ impl Post<'_> {
                 Ok(Some(session)) => in_session(session),
                 Ok(None) if name == "initialize" => {
                     let narrow = Narrow::read(self.headers);
-                    match self.sessions.prepare(self.caller, narrow) {
+                    match self.sessions.prepare(self.caller, narrow, self.only) {
                         Some(session) => in_session(session),
                         None => {
                             let why = "the system has no randomness for the id of a session";
@@ -231,10 +233,11 @@ impl Post<'_> {
         let outbox = Outbox::of_client(daemon.limits.frame + daemon.limits.ahead, &daemon.budget);
         let client = Client::new(number, self.caller, outbox, daemon.limits.in_flight);
         let share = daemon.host.shares().of(self.caller.uid);
-        let client = client
-            .sharing(share)
-            .within(Arc::new(ClientSession::of_request(number)));
-        let client = Arc::new(client);
+        let session = ClientSession::of_request(number);
+        if let Some(only) = self.only {
+            session.show_only(only);
+        }
+        let client = Arc::new(client.sharing(share).within(Arc::new(session)));
         daemon.connections.enter(client.clone(), Entered::Request);
         Asking::Alone(Alone { daemon, client })
     }
@@ -381,11 +384,17 @@ fn in_session(session: Arc<HttpSession>) -> Asking {
 ///
 /// # Errors
 /// The user has no such session.
-pub(super) fn find(sessions: &Sessions, headers: &HeaderMap, uid: u32) -> Result<Option<Arc<HttpSession>>, Refusal> {
+pub(super) fn find(
+    sessions: &Sessions,
+    headers: &HeaderMap,
+    uid: u32,
+    only: Option<&str>,
+) -> Result<Option<Arc<HttpSession>>, Refusal> {
     if !headers.contains_key(SESSION) {
         return Ok(None);
     }
     let found = text(headers, SESSION).and_then(|id| sessions.find(id, uid));
+    let found = found.filter(|session| session.only() == only);
     found.map(Some).ok_or_else(|| {
         Refusal::new(
             StatusCode::NOT_FOUND,

@@ -58,6 +58,11 @@ impl HttpSession {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The one server that its client sees, if it sees but one.
+    pub(super) fn only(&self) -> Option<&str> {
+        self.shared.only().map(|only| &**only)
+    }
+
     /// Whether its client knows its id.
     pub(super) fn has_begun(&self) -> bool {
         self.inner().begun
@@ -224,7 +229,7 @@ impl Sessions {
     }
 
     /// A session that is not begun: nobody finds it before [`Sessions::begin`]. `None`: the system has no randomness.
-    pub(super) fn prepare(&self, caller: Caller, narrow: Narrow) -> Option<Arc<HttpSession>> {
+    pub(super) fn prepare(&self, caller: Caller, narrow: Narrow, only: Option<&str>) -> Option<Arc<HttpSession>> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).ok()?;
         let number = self.daemon.connections.next_number();
@@ -232,6 +237,9 @@ impl Sessions {
         let client = Client::new(number, caller, outbox, self.daemon.limits.in_flight);
         let client = Arc::new(client.sharing(self.daemon.host.shares().of(caller.uid)));
         narrow.apply(&client);
+        if let Some(only) = only {
+            client.session.show_only(only);
+        }
         let limit = self.daemon.limits.frame + self.daemon.limits.ahead;
         let mut inner = self.inner();
         let kept = inner
