@@ -190,19 +190,19 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         gid: 1001,
         pid: Some(4242),
     };
-    host.discovered(host.discover(&host.unseen(), &caller, Some(1))).await;
+    let outbox = Outbox::new(PIPE, budget);
+    let client = Arc::new(Client::new(1, caller, outbox.clone(), 2 * BATCH));
+    host.discovered(host.discover(&host.unseen(), &client)).await;
     let target: Arc<dyn Target> = host
         .table()
         .by_name(Feature::Tool, "echo__echo")
         .ok_or("the server was not seen")?
         .clone();
 
-    let outbox = Outbox::new(PIPE, budget);
     let writer = tokio::spawn({
         let outbox = outbox.clone();
         async move { outbox.drive(tokio::io::sink()).await }
     });
-    let client = Arc::new(Client::new(1, caller, outbox.clone(), 2 * BATCH));
     let text = "x".repeat(size);
     let mut times = [Duration::ZERO; STAGES.len()];
     for round in 0..=batches {

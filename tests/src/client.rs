@@ -235,8 +235,16 @@ impl Client {
     /// # Panics
     /// If another version is agreed on.
     pub fn open(&mut self, version: &str) {
+        self.open_with(version, json!({}));
+    }
+
+    /// The same as a client that can be asked what these capabilities say.
+    ///
+    /// # Panics
+    /// If another version is agreed on.
+    pub fn open_with(&mut self, version: &str, capabilities: Value) {
         let client = json!({ "name": "e2e", "version": "1" });
-        let params = json!({ "protocolVersion": version, "capabilities": {}, "clientInfo": client });
+        let params = json!({ "protocolVersion": version, "capabilities": capabilities, "clientInfo": client });
         let answer = self.ask("initialize", params);
         assert_eq!(answer["result"]["protocolVersion"], version, "{answer}");
     }

@@ -25,7 +25,8 @@ pub use names::Taken;
 pub use sought::Wanted;
 pub use table::Table;
 
-use crate::policy::{Caller, Pins, Shares};
+use crate::policy::{Pins, Shares};
+use crate::relay::Client;
 use crate::servers::secrets::Redactor;
 use crate::servers::{Context, Entry, Parts, Server, Transport, registry};
 
@@ -187,13 +188,8 @@ impl Host {
 
     /// Has those of these servers started whose tools are not known, together. Until when which of them are worth waiting
     /// for: those that are started for the first time, and not for long. Stragglers are told of by list_changed.
-    pub fn discover(
-        &self,
-        servers: &[Arc<Server>],
-        caller: &Caller,
-        session: Option<u64>,
-    ) -> Vec<(Instant, Arc<Server>)> {
-        let started = |server: &Arc<Server>| Some((server.discover(caller, session)?, server.clone()));
+    pub fn discover(&self, servers: &[Arc<Server>], client: &Arc<Client>) -> Vec<(Instant, Arc<Server>)> {
+        let started = |server: &Arc<Server>| Some((server.discover(client)?, server.clone()));
         servers.iter().filter_map(started).collect()
     }
 

@@ -253,10 +253,10 @@ impl Target for Sought {
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
         let chain = chain.clone();
         tokio::spawn(async move {
-            let (caller, session) = (call.client.caller, call.client.session.owner());
+            let client = call.client.clone();
             match &self.place {
                 Place::At(server, _) => {
-                    let key = server.key(&caller, session);
+                    let key = server.key(&client.caller, client.session.owner());
                     let then = |_: &_, call| {
                         self.go_on(&chain, call);
                         Ok(())
@@ -264,7 +264,7 @@ impl Target for Sought {
                     server.clone().with_process(key, call, then).await;
                 }
                 Place::Among(servers) => {
-                    self.host.discover(servers, &caller, session);
+                    self.host.discover(servers, &client);
                     self.host.settled(servers).await;
                     self.go_on(&chain, call);
                 }

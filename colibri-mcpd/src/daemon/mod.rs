@@ -165,8 +165,7 @@ impl Daemon {
     /// The same for `colibri_external_mcp_list_tools`: listing needs no gate, calling does.
     pub fn discover_ungated(&self, call: &Call) -> Vec<(Instant, Arc<Server>)> {
         let unseen = self.unseen_by(&call.client);
-        self.host
-            .discover(&unseen, &call.client.caller, call.client.session.owner())
+        self.host.discover(&unseen, &call.client)
     }
 
     /// The list of a feature for a caller.

@@ -127,6 +127,8 @@ pub async fn serve(
             "all together hold more than the daemon has room for: this client had most, and is let go"
         );
     }
+    // What it is asked it answers no more.
+    client.session.asked.end();
     // A client that closed its side still gets the answers that it waits for.
     if why == "it closed its side" {
         daemon.connections.end_subscriptions(&client);
@@ -164,6 +166,8 @@ impl Session {
                     if request || id.is_none() {
                         let answer = Failure::new(Code::FrameTooLong, message).answer(None, self.messages.version());
                         self.messages.client.outbox.push(&answer.to_message(id.as_deref()));
+                    } else {
+                        self.messages.answered(id.as_deref(), Err(&message));
                     }
                 }
                 Frame::Endless { length } => {

@@ -14,7 +14,7 @@ use crate::ops::own::Own;
 use crate::ops::route;
 use crate::ops::watch::Watch;
 use crate::relay::request_state::{self, Bound, Resumed};
-use crate::relay::{Arguments, Batch, Call, Client, Limit, Parts, Target, Trace};
+use crate::relay::{AnswerParts, Arguments, Batch, Call, Client, Limit, Parts, Target, Trace};
 use colibri_protocol::{
     self as protocol, Answer, Askable, Code, Failure, Feature, Method, Notification, Request, RpcError, Version,
 };
@@ -77,10 +77,31 @@ impl Messages {
                         self.client.cancel(&Id::of(request), (&frame, params));
                     }
                     Some(Notification::Initialized) => self.daemon.connections.initialized(&self.client),
+                    Some(Notification::RootsListChanged) if self.client.session.askable().tells_roots() => {
+                        for server in self.daemon.host.servers().values() {
+                            server.roots_changed(&self.client, &frame);
+                        }
+                    }
+                    Some(Notification::Progress { token }) => {
+                        let params = params.map(|params| params.span()).unwrap_or_default();
+                        self.client.session.asked.progress(token, &frame, params);
+                    }
                     _ => debug!(connection = self.client.connection, "notification passed over"),
                 }
             }
-            Kind::Answer { .. } => debug!(connection = self.client.connection, "answer to nothing that was asked"),
+            Kind::Answer { id, outcome } => {
+                let outcome = outcome.map(|result| result.span()).map_err(|error| error.span());
+                let at = id.map(|id| id.span()).unwrap_or_default();
+                self.answered(id.map(|id| id.text()), Ok((&frame, (at, outcome))));
+            }
+        }
+    }
+
+    /// Takes an answer to what the client was asked, or why it is none.
+    pub(super) fn answered(&self, id: Option<&str>, answer: Result<(&Bytes, AnswerParts), &str>) {
+        if !self.client.session.asked.answer(&self.client.outbox, id, answer) {
+            debug!(connection = self.client.connection, "answer to nothing that was asked");
+            self.daemon.chain.metrics.count_stray();
         }
     }
 
@@ -108,7 +129,7 @@ impl Messages {
     /// Answers what is no message, if its sender can be waiting for an answer.
     pub(super) fn refuse(&self, refusal: Refusal, batch: Option<&Arc<Batch>>) {
         if refusal.answer && refusal.id.is_some() {
-            return debug!(connection = self.client.connection, "answer passed over: {refusal}");
+            return self.answered(refusal.id.as_deref(), Err(&refusal.to_string()));
         }
         self.client.note_error(refusal.code);
         let message = Answer::Error(RpcError::new(refusal.code, refusal.message)).to_message(refusal.id.as_deref());

@@ -124,6 +124,11 @@ impl<T> Slab<T> {
         })
     }
 
+    /// The same, to be changed.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().filter_map(|slot| slot.value.as_mut())
+    }
+
     /// Takes everything that is in flight.
     pub fn take_all(&mut self) -> Vec<T> {
         let ids: Vec<u64> = self.iter().map(|(id, _)| id).collect();

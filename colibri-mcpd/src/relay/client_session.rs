@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
+use super::asked::Asked;
 use crate::policy::Rights;
 use colibri_protocol::{Askable, Session as Agreed, Version};
 
@@ -13,6 +14,8 @@ pub struct ClientSession {
     /// Whether it outlives the request.
     stays: bool,
     agreed: OnceLock<(Version, Askable)>,
+    /// What it is asked.
+    pub asked: Asked,
     view: OnceLock<View>,
 }
 
@@ -30,6 +33,7 @@ impl ClientSession {
             number,
             stays: true,
             agreed: OnceLock::new(),
+            asked: Asked::default(),
             view: OnceLock::new(),
         }
     }

@@ -5,6 +5,8 @@
 //! ends them with [`Chain::finish`]. Both take what arrived together in one go, so that a busy connection pays for one
 //! record write per batch instead of one per call.
 
+mod asked;
+mod asking;
 mod call;
 mod client;
 mod client_session;
@@ -20,6 +22,8 @@ mod stages;
 pub mod tickets;
 pub mod validate;
 
+pub use asked::{AnswerParts, Asked, MAX_ASKED, PATIENCE, Progress, Response, Unanswered};
+pub use asking::Asking;
 pub use call::{Arguments, COLIBRI, Call, Chain, Described, Outcome, Page, Parts, Relayed, Target, Trace, Waits};
 pub use client::{Batch, Cancel, Client, Lasting, Limit};
 pub use client_session::ClientSession;

@@ -1,14 +1,17 @@
 //! The fifth stage: what entered and what leaves is recorded; what cannot be recorded does not happen.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::value::RawValue;
 
 use super::call::Call;
+use super::client::Client;
 use super::exit::{Answer, Message};
 use super::recorder::Recorder;
 use colibri_protocol::{Code, Era, Failure};
-use colibri_trail::{Attempt, Digest, Enter, Exit, Record, TrailError};
+use colibri_text::hex;
+use colibri_trail::{Attempt, Detail, Digest, Enter, Exit, Record, TrailError};
 
 fn unavailable(error: &TrailError) -> Failure {
     Failure::new(Code::TrailUnavailable, error.to_string())
@@ -162,6 +165,70 @@ pub fn retried(recorder: &Recorder, call: &Call, failure: &Failure) {
             // The next attempt sends nothing that has no `enter` record, and its end is recorded or held back.
             tracing::error!("a retry was not recorded: {error}");
         }
+    }
+}
+
+/// A request of a server, or of the daemon, towards a client.
+pub struct Asked {
+    /// Who asks.
+    pub server: Arc<str>,
+    /// The request's method.
+    pub method: &'static str,
+    /// Who is asked.
+    pub client: Arc<Client>,
+    /// The number of the `enter` record of the call that it is about; 0 for none.
+    pub call: u64,
+    /// The daemon's number of it.
+    pub request: u64,
+}
+
+impl Asked {
+    fn event(&self, recorder: &Recorder, event: &str, more: &[(&str, Detail<'_>)]) -> Result<(), Failure> {
+        if matches!(recorder, Recorder::Off) {
+            return Ok(());
+        }
+        let mut details = vec![
+            ("server", Detail::Text(&self.server)),
+            ("method", Detail::Text(self.method)),
+            ("uid", Detail::Number(self.client.caller.uid.into())),
+            ("connection", Detail::Number(self.client.connection)),
+            ("request", Detail::Number(self.request)),
+        ];
+        if self.call > 0 {
+            details.push(("call", Detail::Number(self.call)));
+        }
+        details.extend_from_slice(more);
+        if let Some(share) = self.client.share() {
+            share.wrote_trail(RECORD);
+        }
+        recorder.event(event, &details).map_err(|error| unavailable(&error))
+    }
+
+    /// Records it before it goes to the client. `params` is what is asked.
+    ///
+    /// # Errors
+    /// [`Code::TrailUnavailable`]: it may not go there.
+    pub fn begins(&self, recorder: &Recorder, params: &[u8]) -> Result<(), Failure> {
+        let digest = hex(&Digest::of(params).sha256);
+        let more = [
+            ("sha256", Detail::Text(&*digest)),
+            ("length", Detail::Number(params.len() as u64)),
+        ];
+        self.event(recorder, "asked", &more)
+    }
+
+    /// Records what became of it, before that goes to who asked. `answer` is what was answered.
+    ///
+    /// # Errors
+    /// [`Code::TrailUnavailable`]: it may not go there.
+    pub fn ends(&self, recorder: &Recorder, outcome: &str, answer: Option<&[u8]>) -> Result<(), Failure> {
+        let digest = answer.map(|answer| (hex(&Digest::of(answer).sha256), answer.len() as u64));
+        let mut more = vec![("outcome", Detail::Text(outcome))];
+        if let Some((sha256, length)) = &digest {
+            more.push(("sha256", Detail::Text(sha256)));
+            more.push(("length", Detail::Number(*length)));
+        }
+        self.event(recorder, "answered", &more)
     }
 }
 

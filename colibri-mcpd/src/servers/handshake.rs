@@ -84,10 +84,10 @@ async fn open(launch: &Launch) -> Result<Opening, NotStarted> {
 
 /// The handshake of a version's era.
 async fn greet(launch: &Launch, session: &Session, version: Version) -> Result<(), Failure> {
-    let message = if version.is_modern() {
-        upstream::discover
-    } else {
-        upstream::initialize
+    let may_ask = launch.may_ask.what;
+    let message = |number| match version.is_modern() {
+        true => upstream::discover(number),
+        false => upstream::initialize(number, may_ask),
     };
     let answered = session.ask(message, launch.limits.start, Code::TimeoutStart).await?;
     match answered.outcome() {

@@ -166,6 +166,7 @@ impl Session {
         let mut state = self.state();
         state.ending.get_or_insert(End::Broken(reason.to_owned()));
         let pending = state.pending.take_all();
+        state.asks.end();
         drop(state);
         for pending in pending {
             let failure = |message: String| self.failure(Code::ServerDied, message);
@@ -337,7 +338,8 @@ impl Session {
         let Some(token) = call.parts.progress_token.clone() else {
             return;
         };
-        *deadline = Instant::now() + self.limits.call;
+        // Where a person is asked meanwhile, it has more time than that.
+        *deadline = (*deadline).max(Instant::now() + self.limits.call);
         // Progress is worth nothing to a client that does not read; an answer would be.
         if call.client.outbox.over_since().is_some() {
             return;

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::judged::Definitions;
+use super::open_asks::{Asks, MayAsk};
 use super::secrets::Secrets;
 use super::stderr::{Allowance, FirstWords};
 use super::tap::{Asker, Direction, Seen, Taps};
@@ -94,6 +95,8 @@ pub(super) struct Owner {
     pub metrics: Arc<CallMetrics>,
     /// The tasks of all processes.
     pub tasks: Arc<Tasks<Session>>,
+    /// Whom it may ask.
+    pub may_ask: MayAsk,
 }
 
 /// One running server process.
@@ -124,6 +127,7 @@ pub struct Session {
     /// Something happened that the watch has to look at: a first call, an order to end.
     pub(super) attention: Notify,
     pub(super) chain: Arc<Chain>,
+    pub(super) may_ask: MayAsk,
 }
 
 pub(super) struct State {
@@ -136,6 +140,8 @@ pub(super) struct State {
     pub(super) idle_since: Instant,
     pub(super) complaints: u32,
     pub(super) says: PeerInfo,
+    /// What it asks people for.
+    pub(super) asks: Asks,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -212,6 +218,7 @@ impl Session {
                 idle_since: Instant::now(),
                 complaints: 0,
                 says: PeerInfo::default(),
+                asks: Asks::default(),
             }),
             allowance: of.allowance,
             metrics: of.metrics,
@@ -219,6 +226,7 @@ impl Session {
             words: Arc::default(),
             attention: Notify::new(),
             chain,
+            may_ask: of.may_ask,
         })
     }
 
@@ -381,8 +389,9 @@ impl Session {
         }
     }
 
-    /// Notes when the process became idle.
+    /// A call or a request of our own is over: notes when the process became idle.
     pub(super) fn rest(&self, state: &mut State) {
+        self.settle_asks(state);
         if state.pending.is_empty() {
             state.idle_since = Instant::now();
         }

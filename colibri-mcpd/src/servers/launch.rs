@@ -10,11 +10,12 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::context::Context;
 use super::entry::{Entry, Transport};
 use super::instance::{self, Keeper, Limits, Session};
+use super::open_asks::MayAsk;
 use super::stderr::Allowance;
 use super::tap::Taps;
 use crate::confine::{JailConfig, LaunchSpec, SpawnError, Spawned};
 use crate::peer::Outbox;
-use crate::relay::CallMetrics;
+use crate::relay::{CallMetrics, Client};
 use colibri_protocol::{Code, Failure, Version};
 
 /// Between two tries of who waits its turn, unless a process ends meanwhile.
@@ -96,6 +97,10 @@ pub(super) struct Launch {
     pub queue: Arc<Queue>,
     /// The version that the server speaks, once it is known.
     pub version: Arc<Mutex<Option<Version>>>,
+    /// Whom the process may ask.
+    pub may_ask: MayAsk,
+    /// The client for which it is started.
+    pub client: Arc<Client>,
     /// Who is told what becomes of the processes.
     pub keeper: Arc<dyn Keeper>,
     /// What it waits for that is over a limit.
@@ -161,10 +166,12 @@ impl Launch {
             allowance: self.allowance.clone(),
             metrics: self.metrics.clone(),
             tasks: self.context.tasks().clone(),
+            may_ask: self.may_ask,
         };
         let number = self.context.next_process();
         let chain = self.context.parts.chain.clone();
         let session = Session::new(of, number, &*spawned.process, version, outbox, chain);
+        session.used_by(&self.client);
         self.context.process_started();
         tokio::spawn(
             session

@@ -297,6 +297,9 @@ impl Session {
             }
             Kind::Notification { method, params } => {
                 let method = method.as_str().unwrap_or_default();
+                if self.told_of_asks(&frame, &method, params) {
+                    return;
+                }
                 match upstream::read_notification(&method, params) {
                     Some(Notification::Progress { token }) => self.progress(&frame, params, token),
                     Some(Notification::ListChanged(feature)) => {
@@ -322,13 +325,9 @@ impl Session {
                     ),
                 }
             }
-            Kind::Request { id, method, .. } => {
+            Kind::Request { id, method, params } => {
                 let method = method.as_str().unwrap_or_default();
-                if method != "ping" {
-                    let method = self.shown(&method);
-                    self.complain(&format!("asked for {method}, which is not passed on to clients yet"));
-                }
-                self.push(&upstream::answer_server(id.text(), &method, self.version()));
+                self.asks_for(&frame, id, &method, params);
             }
         }
     }
@@ -348,13 +347,14 @@ mod tests {
     use arc_swap::ArcSwap;
 
     use super::super::instance::{Limits, Owner};
+    use super::super::open_asks::MayAsk;
     use super::super::secrets::Secrets;
     use super::*;
     use crate::confine::{BoxFuture, Exit, Process};
     use crate::peer::{Budget, Outbox};
     use crate::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates};
     use crate::relay::{CallMetrics, Chain, Recorder, Rules};
-    use colibri_protocol::{Failure, Version};
+    use colibri_protocol::{Askable, Failure, Version};
 
     struct Forever;
 
@@ -405,6 +405,11 @@ mod tests {
             allowance: Arc::default(),
             metrics: metrics.clone(),
             tasks: Arc::default(),
+            may_ask: MayAsk {
+                what: Askable::NOTHING,
+                one_client: false,
+                is_exposed: true,
+            },
         };
         let chain = Arc::new(Chain {
             recorder: Recorder::Off,

@@ -1,5 +1,6 @@
 //! External servers: what the registry says of them, their processes, and what these say.
 
+mod asks;
 mod context;
 mod entry;
 mod forward;
@@ -11,6 +12,7 @@ mod launch;
 mod life;
 mod listing;
 mod offer;
+mod open_asks;
 pub mod registry;
 mod retry;
 pub mod secrets;

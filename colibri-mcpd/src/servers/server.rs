@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
@@ -17,14 +18,15 @@ use super::instance::{Crash, Keeper, Limits, Session};
 use super::launch::{Launch, NotStarted, Queue};
 use super::listing::Catalogue;
 use super::offer::Offer;
+use super::open_asks::MayAsk;
 use super::registry;
 use super::retry::{self, Discovery};
 use super::slots::{Opened, Slot, Slots};
 use super::state::{ProcessKey, State, Viewer};
 use super::tap::Taps;
 use crate::policy::{Caller, Contract, Rules};
-use crate::relay::{Call, CallMetrics, Outcome};
-use colibri_protocol::{Code, Failure, Feature, Features, Method, Version};
+use crate::relay::{Call, CallMetrics, Client, Outcome};
+use colibri_protocol::{Askable, Code, Failure, Feature, Features, Method, Version};
 
 /// How long a burst of changes to a server's tools may go on before it is looked at.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -166,11 +168,11 @@ impl Server {
         }
     }
 
-    /// The process for these callers, started if need be.
+    /// The process for these callers, started if need be for this client.
     ///
     /// # Errors
     /// Why there is none: the server is blocked, left alone for a while, or could not be started.
-    pub async fn open(self: &Arc<Self>, key: ProcessKey) -> Result<Arc<Session>, Failure> {
+    pub async fn open(self: &Arc<Self>, key: ProcessKey, client: &Arc<Client>) -> Result<Arc<Session>, Failure> {
         let (sender, receiver) = oneshot::channel();
         {
             let mut inner = self.inner();
@@ -188,7 +190,7 @@ impl Server {
                     if let Some(health) = inner.health.get(&key.uid()).filter(|health| health.is_backing_off()) {
                         return Err(self.unavailable(health.left_alone()));
                     }
-                    self.begin(&mut inner, key, vec![sender]);
+                    self.begin(&mut inner, key, client, vec![sender]);
                 }
             }
         }
@@ -197,9 +199,15 @@ impl Server {
     }
 
     /// Begins to start a process.
-    fn begin(self: &Arc<Self>, inner: &mut Slots, key: ProcessKey, waiting: Vec<oneshot::Sender<Opened>>) {
+    fn begin(
+        self: &Arc<Self>,
+        inner: &mut Slots,
+        key: ProcessKey,
+        client: &Arc<Client>,
+        waiting: Vec<oneshot::Sender<Opened>>,
+    ) {
         // It takes the lock when it is done, so it cannot be done before its slot is there.
-        let task = tokio::spawn(self.clone().start(key)).abort_handle();
+        let task = tokio::spawn(self.clone().start(key, client.clone())).abort_handle();
         let slot = Slot::Starting {
             waiting,
             task,
@@ -251,7 +259,7 @@ impl Server {
     }
 
     /// A process that was opened and asked for its tools: one whose definitions were not judged is given to nobody.
-    async fn process(self: &Arc<Self>, key: ProcessKey) -> Result<Arc<Session>, NotStarted> {
+    async fn process(self: &Arc<Self>, key: ProcessKey, client: Arc<Client>) -> Result<Arc<Session>, NotStarted> {
         let launch = Launch {
             context: self.context.clone(),
             server: self.id.clone(),
@@ -261,6 +269,15 @@ impl Server {
             taps: self.taps.clone(),
             allowance: self.inner().allowances.entry(key.uid()).or_default().clone(),
             metrics: self.metrics.clone(),
+            may_ask: MayAsk {
+                what: match key {
+                    ProcessKey::All => Askable::NOTHING,
+                    _ => Askable::named(self.entry.may_ask.iter().map(String::as_str)),
+                },
+                one_client: matches!(key, ProcessKey::Connection(..)),
+                is_exposed: self.entry.prefix,
+            },
+            client,
             queue: self.queue.clone(),
             version: self.version.clone(),
             keeper: Arc::new(Supervision {
@@ -277,9 +294,9 @@ impl Server {
         launch.in_time(work).await
     }
 
-    async fn start(self: Arc<Self>, key: ProcessKey) {
+    async fn start(self: Arc<Self>, key: ProcessKey, client: Arc<Client>) {
         let result = match self.turn(key).await {
-            Ok(()) => self.process(key).await,
+            Ok(()) => self.process(key, client).await,
             Err(failure) => Err(NotStarted::NotNow(failure)),
         };
         let waiting = {
@@ -384,16 +401,25 @@ impl Server {
         self.inner().slots.retain(|key, slot| !is_its(key) || ends(slot));
     }
 
+    /// A client's roots are others now: its processes are told, as the client wrote it.
+    pub fn roots_changed(&self, client: &Arc<Client>, frame: &Bytes) {
+        let (uid, session) = (client.caller.uid, client.session.number);
+        let is_its = |key: ProcessKey| key == ProcessKey::Uid(uid) || key == ProcessKey::Connection(uid, session);
+        for (_, process) in self.sessions().into_iter().filter(|(key, _)| is_its(*key)) {
+            process.roots_changed(client, frame);
+        }
+    }
+
     /// Starts a process so that its tools become known, unless one is being started, or starting it failed not long ago.
     /// Until when it is worth waiting for: the first time alone.
-    pub fn discover(self: &Arc<Self>, caller: &Caller, session: Option<u64>) -> Option<Instant> {
+    pub fn discover(self: &Arc<Self>, client: &Arc<Client>) -> Option<Instant> {
         if self.offer.is_in_table() {
             return None;
         }
         let mut inner = self.inner();
-        if inner.wants_discovery(self.holder(caller))? {
-            let key = self.key(caller, session);
-            self.begin(&mut inner, key, Vec::new());
+        if inner.wants_discovery(self.holder(&client.caller))? {
+            let key = self.key(&client.caller, client.session.owner());
+            self.begin(&mut inner, key, client, Vec::new());
         }
         inner.discovery.worth_waiting()
     }
@@ -496,7 +522,7 @@ impl Server {
             if call.client.is_cancelled(&call.id) {
                 return chain.finish(vec![(call, Outcome::Cancelled)]);
             }
-            let failure = match self.open(key).await {
+            let failure = match self.open(key, &call.client).await {
                 Ok(session) => match then(&session, call) {
                     Ok(()) => {
                         if matches!(key, ProcessKey::Call(..)) {

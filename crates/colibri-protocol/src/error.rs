@@ -60,6 +60,8 @@ pub enum Code {
     PinChanged,
     /// A person said no, or nobody answered.
     ApprovalDenied,
+    /// A server asks the person for something, and that comes to nothing.
+    AskFailed,
     /// A result over the server's limit.
     ResultTooLarge,
     /// An argument names a server or tool that is not there.
@@ -175,6 +177,9 @@ rows! {
     ApprovalDenied "APPROVAL_DENIED" 206 Result
         "a person refused the call, or nobody answered in time"
         "do not repeat it unless the operator says so"
+    AskFailed "ASK_FAILED" 207 Result
+        "a server asks the person for something, and the client cannot be asked for it, or did not answer"
+        "use a client that can be asked; may_ask of the server's entry says what the server may ask for"
     ResultTooLarge "RESULT_TOO_LARGE" 210 Result
         "the result is longer than the server's entry allows"
         "ask for less: a filter, a page, a range"

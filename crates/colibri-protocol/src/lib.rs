@@ -17,6 +17,7 @@
 
 pub mod answer;
 mod askable;
+mod asking;
 pub mod error;
 mod feature;
 pub mod input;
@@ -36,6 +37,7 @@ pub mod version;
 
 pub use answer::{Answer, Capability, Presented, discover_result, empty_result, initialize_result};
 pub use askable::Askable;
+pub use asking::{Said, Wording, read_response};
 pub use error::{Code, Failure};
 pub use feature::{Feature, Features};
 pub use input::Ask;

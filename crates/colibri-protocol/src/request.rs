@@ -203,8 +203,11 @@ pub enum Notification<'a> {
         /// As written.
         request: Json<'a>,
     },
-    /// Progress of a request that the server made.
-    Progress,
+    /// Progress of a request of the daemon's with this token.
+    Progress {
+        /// The daemon's own token.
+        token: u64,
+    },
     /// Its roots are others now.
     RootsListChanged,
 }
@@ -214,7 +217,11 @@ pub enum Notification<'a> {
 pub fn read_notification<'a>(method: &str, params: Option<Json<'a>>) -> Option<Notification<'a>> {
     match method {
         "notifications/initialized" => Some(Notification::Initialized),
-        "notifications/progress" => Some(Notification::Progress),
+        "notifications/progress" => {
+            let params = params.filter(|params| params.ambiguous(&PARAMS_KEYS).is_none())?;
+            let token = params.get("progressToken")?.as_u64()?;
+            Some(Notification::Progress { token })
+        }
         "notifications/roots/list_changed" => Some(Notification::RootsListChanged),
         "notifications/cancelled" => {
             let params = params?;
@@ -576,10 +583,13 @@ mod tests {
             read_notification("notifications/initialized", None),
             Some(Notification::Initialized)
         ));
+        let progress = |text| read_notification("notifications/progress", Some(json(text)));
         assert!(matches!(
-            read_notification("notifications/progress", None),
-            Some(Notification::Progress)
+            progress(r#"{"progressToken":7,"progress":1}"#),
+            Some(Notification::Progress { token: 7 })
         ));
+        assert!(progress(r#"{"progressToken":"7"}"#).is_none());
+        assert!(progress(r#"{"progressToken":7,"ProgressToken":8}"#).is_none());
         assert!(matches!(
             read_notification("notifications/roots/list_changed", None),
             Some(Notification::RootsListChanged)

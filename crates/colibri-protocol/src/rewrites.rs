@@ -497,7 +497,7 @@ fn refuse_unless_complete(kind: Json<'_>, client: Version) -> Result<(), Failure
 
 /// A content block that the client's version cannot parse, as a text block; `None` for the others. What a block is, its
 /// `type` says; where it says so twice, any unknown one counts, since readers differ in which they take.
-fn block_as_text(block: Json<'_>, client: Version, links: Option<&Links<'_>>) -> Option<String> {
+pub(crate) fn block_as_text(block: Json<'_>, client: Version, links: Option<&Links<'_>>) -> Option<String> {
     let mut unknown = None;
     for member in block.members().filter(|member| member.key.is_string("type")) {
         let kind = member.value.as_str().unwrap_or_default();

@@ -97,6 +97,8 @@ struct State {
     next: u64,
     /// The call of `ask_raw` that waits for an answer.
     asking: Option<String>,
+    /// Calls that wait for answers to what this server asked.
+    saying: Vec<Saying>,
 }
 
 /// A request of our own, made for a call of `ask`.
@@ -108,6 +110,13 @@ struct Asked {
     /// What is asked.
     method: String,
     params: String,
+}
+
+/// A call that waits for answers.
+struct Saying {
+    id: String,
+    left: u64,
+    answers: Vec<String>,
 }
 
 fn main() {
@@ -127,6 +136,7 @@ fn main() {
             asked: BTreeMap::new(),
             next: 1,
             asking: None,
+            saying: Vec::new(),
         }),
         out: Mutex::new(io::stdout()),
     };
@@ -235,6 +245,7 @@ fn serve(fixture: &Arc<Fixture>) {
                 Some(id) => fixture.text(&id, "asked"),
                 None => fixture.answered(&message),
             }
+            fixture.heard(text);
             continue;
         };
         let Some(id) = message.get("id").map(|id| id.get()) else {
@@ -618,6 +629,46 @@ impl Fixture {
                 self.text(id, "done");
             }
             "never" => {}
+            // Writes lines of the test's, waits for so many answers, and gives them as its own.
+            "say" => {
+                let lines: Vec<String> = arguments
+                    .get("lines")
+                    .and_then(|lines| serde_json::from_str(lines.get()).ok())
+                    .unwrap_or_default();
+                let left = number("wait").unwrap_or(0);
+                if left > 0 {
+                    let (id, answers) = (id.to_owned(), Vec::new());
+                    self.state().saying.push(Saying { id, left, answers });
+                }
+                for line in lines {
+                    self.write(format!("{line}\n").as_bytes());
+                }
+                if arguments.contains_key("die") {
+                    exit(3);
+                }
+                if left == 0 {
+                    self.text(id, "[]");
+                }
+            }
+            // Asks for input in so many rounds, and then tells what it was told last.
+            "need" => {
+                let rounds: Vec<&RawValue> = arguments
+                    .get("rounds")
+                    .and_then(|rounds| serde_json::from_str(rounds.get()).ok())
+                    .unwrap_or_default();
+                let round = params.get("requestState").map(|state| string(state));
+                let round: usize = round.and_then(|state| state.parse().ok()).unwrap_or(0);
+                match rounds.get(round) {
+                    Some(requests) => self.result(
+                        id,
+                        &format!(
+                            "{{\"resultType\":\"input_required\",\"inputRequests\":{requests},\"requestState\":\"{}\"}}",
+                            round + 1
+                        ),
+                    ),
+                    None => self.text(id, params.get("inputResponses").map_or("{}", |said| said.get())),
+                }
+            }
             "answer_twice" => {
                 self.text(id, "once");
                 self.text(id, "twice");
@@ -692,6 +743,19 @@ impl Fixture {
                 self.text(id, "changed");
             }
             _ => self.text(id, &format!("this is {name}")),
+        }
+    }
+
+    /// Gives an answer to the call that waits for it longest.
+    fn heard(&self, answer: &str) {
+        let mut state = self.state();
+        let Some(saying) = state.saying.first_mut() else { return };
+        saying.answers.push(answer.to_owned());
+        saying.left -= 1;
+        if saying.left == 0 {
+            let over = state.saying.remove(0);
+            drop(state);
+            self.text(&over.id, &format!("[{}]", over.answers.join(",")));
         }
     }
 

@@ -7,6 +7,7 @@ mod says;
 mod walk;
 
 use super::answer::{NAME, TITLE, VERSION};
+use super::askable::Askable;
 use super::error::{METHOD_NOT_FOUND, RpcError};
 use super::feature::Feature;
 use super::logging::Level;
@@ -21,14 +22,14 @@ use colibri_wire::json::{Kind, string};
 pub use says::{Capabilities, Listed, Probe, ServerSays, Unusable, read_initialize_result, read_probe};
 pub use walk::{Page, Walk};
 
-/// `initialize`, in the newest legacy version. No capability is declared: there is no way to know which client a
-/// request of the server would be for.
-pub fn initialize(id: u64) -> Vec<u8> {
+/// `initialize`, in the newest legacy version. What is declared is what the server may ask its clients for.
+pub fn initialize(id: u64, may_ask: Askable) -> Vec<u8> {
     let version = Version::LATEST_LEGACY;
     format!(
         "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"initialize\",\"params\":{{\"protocolVersion\":{},\
-         \"capabilities\":{{}},\"clientInfo\":{{\"name\":{},\"title\":{},\"version\":{}}}}}}}",
+         \"capabilities\":{},\"clientInfo\":{{\"name\":{},\"title\":{},\"version\":{}}}}}}}",
         string(version.as_str()),
+        may_ask.declaration(version),
         string(NAME),
         string(TITLE),
         string(VERSION)
@@ -204,7 +205,10 @@ mod tests {
             .unwrap()
             .version
         };
-        assert_eq!(classified(&initialize(1), Session::Fresh), V2025_11_25);
+        assert_eq!(
+            classified(&initialize(1, Askable::NOTHING), Session::Fresh),
+            V2025_11_25
+        );
         assert_eq!(classified(&discover(1), Session::Fresh), V2026_07_28);
         assert_eq!(
             classified(&list(1, Feature::Tool, V2026_07_28, Some("\"c\"")), Session::Fresh),
@@ -227,7 +231,7 @@ mod tests {
             panic!()
         };
         assert_eq!(Filter::read(params).unwrap(), filter);
-        let message = initialize(1);
+        let message = initialize(1, Askable::NOTHING);
         let envelope::Kind::Request { params, .. } = Envelope::parse(&message).unwrap().kind else {
             panic!()
         };
@@ -254,7 +258,12 @@ mod tests {
             value(&list(3, Feature::Tool, V2026_07_28, Some("\"a\"")))["params"]["cursor"],
             "a"
         );
-        assert_eq!(value(&initialize(0))["params"]["capabilities"], json!({}));
+        let declared = |may_ask| value(&initialize(0, may_ask))["params"]["capabilities"].take();
+        assert_eq!(declared(Askable::NOTHING), json!({}));
+        assert_eq!(
+            declared(Askable::named(["elicitation"])),
+            json!({ "elicitation": { "form": {}, "url": {} } })
+        );
         assert_eq!(value(&initialized())["method"], "notifications/initialized");
         assert_eq!(
             subscribe(4, Method::ResourcesUnsubscribe, "a\"b"),

@@ -1,0 +1,140 @@
+//! What clients are asked: the requests of ours that wait for a client's answer, and their answers.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{Notify, oneshot};
+
+use crate::peer::{Outbox, Slab};
+
+/// How long a client may take to answer, where it says nothing.
+pub const PATIENCE: Duration = Duration::from_secs(600);
+/// The most requests that wait for the answer of one client.
+pub const MAX_ASKED: usize = 32;
+
+/// What one client is asked, by ids that never come again in its session.
+#[derive(Default)]
+pub struct Asked {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+pub(super) struct Inner {
+    pub(super) open: Slab<Open>,
+    /// The client is gone, or writes nothing any more.
+    pub(super) is_over: bool,
+}
+
+pub(super) struct Open {
+    pub(super) answer: oneshot::Sender<Result<Response, String>>,
+    pub(super) progressed: Arc<Notify>,
+    pub(super) progress: Option<Progress>,
+}
+
+/// Told of a client's progress: the message, and where its `params` stand.
+pub type Progress = Box<dyn Fn(&Bytes, Range<usize>) + Send>;
+
+/// What a client answered. It counts as the client's until it is let go.
+pub struct Response {
+    /// The message as it came.
+    pub frame: Bytes,
+    /// Where its id stands.
+    pub id: Range<usize>,
+    /// Where its `result` stands, or its `error`.
+    pub outcome: Result<Range<usize>, Range<usize>>,
+    of: Arc<Outbox>,
+}
+
+impl Drop for Response {
+    fn drop(&mut self) {
+        self.of.let_go(self.frame.len());
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unanswered {
+    /// The client is asked too much already.
+    Busy,
+    /// Nobody answered in time.
+    TimedOut(Duration),
+    /// The client is gone.
+    Gone,
+    /// What the client answered cannot be read.
+    Unreadable(String),
+}
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unanswered::Busy => write!(f, "the client is asked {MAX_ASKED} things already"),
+            Unanswered::TimedOut(limit) => write!(f, "nobody answered within {} s", limit.as_secs()),
+            Unanswered::Gone => f.write_str("the client that was asked is gone"),
+            Unanswered::Unreadable(why) => write!(f, "the client's answer cannot be read: {why}"),
+        }
+    }
+}
+
+impl Asked {
+    pub(super) fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a client's answer, or why it is none. `false`: nothing was asked under this id.
+    pub fn answer(&self, of: &Arc<Outbox>, id: Option<&str>, answer: Result<(&Bytes, AnswerParts), &str>) -> bool {
+        // Exactly as we wrote it: no other spelling of the number is its id.
+        let number = id.and_then(|id| id.parse().ok().filter(|number: &u64| number.to_string() == id));
+        let Some(open) = number.and_then(|number| self.inner().open.remove(number)) else {
+            return false;
+        };
+        let response = match answer {
+            Ok((frame, _)) if !of.hold(frame.len()) => Err("the daemon has no room for it now".to_owned()),
+            Ok((frame, (id, outcome))) => Ok(Response {
+                frame: frame.clone(),
+                id,
+                outcome,
+                of: of.clone(),
+            }),
+            Err(why) => Err(why.to_owned()),
+        };
+        // Who asked may just have given up.
+        let _ = open.answer.send(response);
+        true
+    }
+
+    /// The client says how far the answer to a request is. `false`: nothing was asked under this token.
+    pub fn progress(&self, token: u64, frame: &Bytes, params: Range<usize>) -> bool {
+        let mut inner = self.inner();
+        let Some(open) = inner.open.get_mut(token) else {
+            return false;
+        };
+        if let Some(progress) = &open.progress {
+            progress(frame, params);
+        }
+        open.progressed.notify_one();
+        true
+    }
+
+    /// No answer will come any more.
+    pub fn end(&self) {
+        let mut inner = self.inner();
+        inner.is_over = true;
+        drop(inner.open.take_all());
+    }
+
+    /// How many requests wait for the client's answer.
+    pub fn len(&self) -> usize {
+        self.inner().open.len()
+    }
+
+    /// Whether the client is asked nothing now.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The place of an answer's id, and of its `result` or `error`.
+pub type AnswerParts = (Range<usize>, Result<Range<usize>, Range<usize>>);

@@ -1,0 +1,250 @@
+//! A request of ours towards a client, for a server or for the daemon itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep_until};
+
+use super::asked::{MAX_ASKED, Open, Progress, Response, Unanswered};
+use super::client::Client;
+use colibri_protocol::upstream;
+use colibri_wire::Edits;
+
+/// A request towards a client. Dropping it takes it back: the client is told, if it was asked and did not answer.
+pub struct Asking {
+    client: Arc<Client>,
+    number: u64,
+    state: Sent,
+    answer: oneshot::Receiver<Result<Response, String>>,
+    open: Option<Open>,
+    progressed: Arc<Notify>,
+    /// What the client is told when it is taken back.
+    why: &'static str,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    Not,
+    Waits,
+    Over,
+}
+
+impl Asking {
+    /// A number for a request to this client, which is its id and its progress token.
+    ///
+    /// # Errors
+    /// The client is asked too much already, or gone.
+    pub fn begin(client: &Arc<Client>) -> Result<Asking, Unanswered> {
+        let mut inner = client.session.asked.inner();
+        if inner.is_over {
+            return Err(Unanswered::Gone);
+        }
+        if inner.open.len() >= MAX_ASKED {
+            return Err(Unanswered::Busy);
+        }
+        let number = inner.open.reserve().ok_or(Unanswered::Busy)?;
+        let (sender, answer) = oneshot::channel();
+        let progressed: Arc<Notify> = Arc::default();
+        Ok(Asking {
+            client: client.clone(),
+            number,
+            state: Sent::Not,
+            answer,
+            open: Some(Open {
+                answer: sender,
+                progressed: progressed.clone(),
+                progress: None,
+            }),
+            progressed,
+            why: "it is not wanted any more",
+        })
+    }
+
+    /// Its id and progress token.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Asks. `progress` is told what the client says meanwhile.
+    ///
+    /// # Errors
+    /// The client is gone.
+    pub fn send(&mut self, frame: &Bytes, edits: &Edits, progress: Option<Progress>) -> Result<(), Unanswered> {
+        let mut inner = self.client.session.asked.inner();
+        let Some(open) = self.open.take() else {
+            return Ok(());
+        };
+        if inner.is_over {
+            return Err(Unanswered::Gone);
+        }
+        inner.open.put(self.number, Open { progress, ..open });
+        self.state = Sent::Waits;
+        drop(inner);
+        if !self.client.outbox.push_edited(frame, edits) {
+            return Err(Unanswered::Gone);
+        }
+        Ok(())
+    }
+
+    /// Waits for the answer, for so long since the request or the last progress, and in no case longer than `until`.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn answer(&mut self, patience: Duration, until: Instant) -> Result<Response, Unanswered> {
+        let began = Instant::now();
+        let mut deadline = (began + patience).min(until);
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut self.answer => {
+                    self.state = Sent::Over;
+                    return match answer {
+                        Ok(answer) => answer.map_err(Unanswered::Unreadable),
+                        Err(_) => Err(Unanswered::Gone),
+                    };
+                }
+                () = self.progressed.notified() => deadline = (Instant::now() + patience).min(until),
+                () = sleep_until(deadline) => {
+                    self.why = "nobody answered in time";
+                    return Err(Unanswered::TimedOut(began.elapsed()));
+                }
+            }
+        }
+    }
+
+    /// What the client is told if the request is taken back.
+    pub fn because(&mut self, why: &'static str) {
+        self.why = why;
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        let mut inner = self.client.session.asked.inner();
+        let waits = match self.state {
+            Sent::Not => {
+                inner.open.give_back(self.number);
+                false
+            }
+            Sent::Waits => inner.open.remove(self.number).is_some(),
+            Sent::Over => false,
+        };
+        drop(inner);
+        if waits {
+            self.client.outbox.push(&upstream::cancelled(self.number, self.why));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::{Budget, Outbox};
+    use crate::policy::Caller;
+
+    fn client() -> Arc<Client> {
+        let caller = Caller {
+            uid: 1,
+            gid: 1,
+            pid: None,
+        };
+        let outbox = Outbox::new(1 << 20, Arc::new(Budget::default()));
+        Arc::new(Client::new(1, caller, outbox, 9))
+    }
+
+    fn ask(client: &Arc<Client>) -> Asking {
+        let mut asking = Asking::begin(client).unwrap();
+        asking.send(&Bytes::from_static(b"{}"), &Edits::new(), None).unwrap();
+        asking
+    }
+
+    /// Answers with `{}` under an id as it is written.
+    fn answer(client: &Arc<Client>, id: &str) -> bool {
+        let frame = Bytes::from_static(b"{}");
+        client
+            .session
+            .asked
+            .answer(&client.outbox, Some(id), Ok((&frame, (0..0, Ok(0..2)))))
+    }
+
+    const LONG: Duration = Duration::from_secs(600);
+
+    fn later() -> Instant {
+        Instant::now() + Duration::from_secs(3600)
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_found_by_its_exact_id_once() {
+        let (client, other) = (client(), client());
+        let (mut first, mut second) = (ask(&client), ask(&client));
+        let id = first.number().to_string();
+        for stray in [
+            format!("\"{id}\""),
+            format!("{id}.0"),
+            format!("0{id}"),
+            format!("{id}0"),
+            "-1".to_owned(),
+        ] {
+            assert!(!answer(&client, &stray), "{stray}");
+        }
+        assert!(!answer(&other, &id) && !client.session.asked.answer(&client.outbox, None, Err("no id")));
+        assert!(answer(&client, &id) && !answer(&client, &id));
+        assert!(first.answer(LONG, later()).await.is_ok());
+        assert_eq!(client.session.asked.len(), 1);
+        let unreadable = client
+            .session
+            .asked
+            .answer(&client.outbox, Some(&second.number().to_string()), Err("odd"));
+        let why = second.answer(LONG, later()).await.err();
+        assert_eq!(
+            (unreadable, why),
+            (true, Some(Unanswered::Unreadable("odd".to_owned())))
+        );
+        assert!(client.session.asked.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn progress_gives_more_time_and_not_more_than_there_is() {
+        let client = client();
+        let mut asking = ask(&client);
+        let (token, began) = (asking.number(), Instant::now());
+        let told = client.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_secs(6)).await;
+                told.session.asked.progress(token, &Bytes::new(), 0..0);
+            }
+        });
+        let why = asking
+            .answer(Duration::from_secs(10), began + Duration::from_secs(60))
+            .await
+            .err();
+        assert_eq!(why, Some(Unanswered::TimedOut(Duration::from_secs(60))));
+        let before = client.outbox.queued();
+        drop(asking);
+        assert!(client.outbox.queued() > before, "the client is told");
+        let mut asking = ask(&client);
+        let why = asking.answer(Duration::from_secs(5), later()).await.err();
+        assert_eq!(why, Some(Unanswered::TimedOut(Duration::from_secs(5))));
+    }
+
+    #[tokio::test]
+    async fn what_is_asked_of_one_client_is_bounded_and_ends_with_it() {
+        let client = client();
+        let mut all: Vec<Asking> = (0..MAX_ASKED).map(|_| ask(&client)).collect();
+        assert_eq!(Asking::begin(&client).err(), Some(Unanswered::Busy));
+        drop(all.pop());
+        let mut last = ask(&client);
+        let answered = last.number().to_string();
+        assert!(answer(&client, &answered));
+        client.session.asked.end();
+        assert!(last.answer(LONG, later()).await.is_ok());
+        assert_eq!(all[0].answer(LONG, later()).await.err(), Some(Unanswered::Gone));
+        assert_eq!(Asking::begin(&client).err(), Some(Unanswered::Gone));
+        let before = client.outbox.queued();
+        drop(all);
+        assert_eq!(client.outbox.queued(), before, "who is gone is told nothing");
+    }
+}

@@ -1,0 +1,429 @@
+//! What a server asks of the person's side: whether it may, whom it is about, and how that ends.
+//!
+//! A legacy server's request names no call. It is about a call of a client that is in flight in the same process and can
+//! be asked, the latest of them; a process serves one user's calls, so it is never about another user's. Where no such
+//! call is in flight there is nobody to ask, but for a process that is one client's alone, and for roots, which no person
+//! has to be bothered for: those go to the client that used the process last.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tracing::debug;
+
+use super::instance::{MAX_UNREAD, Pending, Session, State};
+use super::open_asks::{NotTaken, Over};
+use super::tap::Direction;
+use crate::relay::record::Asked as Record;
+use crate::relay::{Asking, Client, PATIENCE, Response, Unanswered};
+use colibri_protocol::error::INVALID_REQUEST;
+use colibri_protocol::{self as protocol, Answer, Ask, Askable, Code, Failure, RpcError, Said, upstream};
+use colibri_wire::{Edits, Id, Json};
+
+/// Who is asked.
+struct Whom {
+    client: Arc<Client>,
+    /// The number of the `enter` record of the call that it is about, and when that was read.
+    call: Option<(u64, Instant)>,
+    /// How long it may take in all.
+    until: Instant,
+    version: protocol::Version,
+    can: Askable,
+}
+
+impl Session {
+    /// Takes a request of the server's, which is not answered yet.
+    pub(super) fn asks_for(self: &Arc<Self>, frame: &Bytes, id: Json<'_>, method: &str, params: Option<Json<'_>>) {
+        let version = self.version();
+        let ask = Ask::read(method, params).filter(|ask| !version.is_modern() && self.may_ask.what.can(*ask));
+        let Some(ask) = ask else {
+            if method != "ping" {
+                self.complain(&format!(
+                    "asked for {}, which it may not: may_ask of its entry lacks it, several users share the process, or \
+                     its version of MCP has no such request",
+                    self.shown(method)
+                ));
+            }
+            return self.push(&upstream::answer_server(id.text(), method, version));
+        };
+        if let Err(error) = self.ask_person(frame, (id, ask, params)) {
+            self.complain(&format!("asked for {method}, and was refused: {}", error.message));
+            self.push(&Answer::Error(error).to_message(Some(id.text())));
+        }
+    }
+
+    fn ask_person(
+        self: &Arc<Self>,
+        frame: &Bytes,
+        (id, ask, params): (Json<'_>, Ask, Option<Json<'_>>),
+    ) -> Result<(), RpcError> {
+        let key = Id::of(id);
+        let (whom, (count, over)) = {
+            let mut state = self.state();
+            state.asks.takes(&key).map_err(|why| match why {
+                NotTaken::SameId => {
+                    RpcError::new(INVALID_REQUEST, "a request with this id waits for its answer already")
+                }
+                NotTaken::TooMany(limit) => {
+                    failed(format!("{limit} requests of this server wait for a person already"))
+                }
+            })?;
+            let whom = self.whom(&state, ask)?;
+            let of_call = whom.call.is_some() && !self.may_ask.one_client;
+            let opened = state.asks.open(key.clone(), whom.client.session.number, of_call);
+            (whom, opened)
+        };
+        let sent = self.send_ask(frame, (id, ask, params), &whom);
+        let asking = match sent {
+            Ok(asking) => asking,
+            Err(error) => {
+                self.state().asks.close(&key, count);
+                return Err(error);
+            }
+        };
+        self.stop_clocks(whom.client.session.number);
+        let record = self.record_of(ask, &whom, asking.number());
+        let (session, id) = (self.clone(), id.text().to_owned());
+        tokio::spawn(async move {
+            session
+                .wait((asking, over), whom, (ask, id), (key, count), record)
+                .await;
+        });
+        Ok(())
+    }
+
+    /// Whom a request is about.
+    fn whom(&self, state: &State, ask: Ask) -> Result<Whom, RpcError> {
+        let calls = state.pending.iter().filter_map(|(_, pending)| match pending {
+            Pending::Call { call, total, .. } => Some((call, *total)),
+            Pending::Internal { .. } => None,
+        });
+        let mut latest: Option<(Whom, bool)> = None;
+        for (call, until) in calls {
+            let can = call.askable();
+            let entered = |whom: &Whom| whom.call.map(|(_, entered)| entered);
+            let is_better = latest
+                .as_ref()
+                .is_none_or(|(whom, able)| (can.can(ask), Some(call.entered)) >= (*able, entered(whom)));
+            if is_better {
+                let whom = Whom {
+                    client: call.client.clone(),
+                    call: Some((call.number, call.entered)),
+                    // The call's own end comes first, and ends this.
+                    until: until + PATIENCE,
+                    version: call.version,
+                    can,
+                };
+                latest = Some((whom, can.can(ask)));
+            }
+        }
+        if let Some((whom, _)) = latest {
+            if whom.version.is_modern() {
+                return Err(failed(
+                    "the call that this is about comes from a client of another era, which cannot be asked yet"
+                        .to_owned(),
+                ));
+            }
+            return Ok(whom);
+        }
+        let last = (self.may_ask.one_client || ask == Ask::Roots).then(|| state.asks.last());
+        let Some(client) = last.flatten() else {
+            return Err(failed(
+                "no call is in flight that this could be about, so there is nobody to ask".to_owned(),
+            ));
+        };
+        let protocol::Session::Legacy(version) = client.session.agreed() else {
+            return Err(failed(
+                "no call is in flight that this could be about, and the client cannot be asked without one".to_owned(),
+            ));
+        };
+        Ok(Whom {
+            call: None,
+            until: Instant::now() + self.limits.total,
+            version,
+            can: client.session.askable(),
+            client,
+        })
+    }
+
+    fn record_of(&self, ask: Ask, whom: &Whom, request: u64) -> Record {
+        Record {
+            server: self.server.clone(),
+            method: ask.method(),
+            client: whom.client.clone(),
+            call: whom.call.map_or(0, |(number, _)| number),
+            request,
+        }
+    }
+
+    /// Makes the request fit for the client, records it and sends it.
+    fn send_ask(
+        self: &Arc<Self>,
+        frame: &Bytes,
+        (id, ask, params): (Json<'_>, Ask, Option<Json<'_>>),
+        whom: &Whom,
+    ) -> Result<Asking, RpcError> {
+        let mut asking = Asking::begin(&whom.client).map_err(|why| failed(why.to_string()))?;
+        let number = asking.number();
+        let how = protocol::Wording {
+            server: &self.server,
+            client: whom.version,
+            can: whom.can,
+            number,
+            is_exposed: self.may_ask.is_exposed,
+        };
+        let mut edits = Edits::new();
+        protocol::id_edit(&mut edits, id.span(), number);
+        let mut token = None;
+        match params {
+            Some(params) => {
+                edits.append_at(params.span().start, how.edits(ask, params.detached())?);
+                token = params.get("_meta").and_then(|meta| meta.get("progressToken"));
+            }
+            None => {
+                how.edits(ask, Json::parse(b"{}").map_err(|error| failed(error.to_string()))?)?;
+                edits.insert(id.span().end, format!(",\"params\":{}", how.params()));
+            }
+        }
+        let asked_for = params.map_or("", |params| params.text());
+        self.record_of(ask, whom, number)
+            .begins(&self.chain.recorder, asked_for.as_bytes())
+            .map_err(|failure| failed(failure.message))?;
+        let progress = token.map(|token| {
+            let (session, token): (_, Box<str>) = (Arc::downgrade(self), token.text().into());
+            let forward = move |frame: &Bytes, params: std::ops::Range<usize>| {
+                if let Some(session) = session.upgrade() {
+                    session.progress_of_client(frame, params, &token);
+                }
+            };
+            Box::new(forward) as crate::relay::Progress
+        });
+        if ask == Ask::Url
+            && let Some(id) = params.and_then(|params| params.get("elicitationId")?.as_str())
+        {
+            self.state().asks.note_url(&id, &whom.client);
+        }
+        asking
+            .send(frame, &edits, progress)
+            .map_err(|why| failed(why.to_string()))?;
+        Ok(asking)
+    }
+
+    /// Waits until a request is answered or over, and tells the server.
+    async fn wait(
+        self: Arc<Self>,
+        (mut asking, over): (Asking, oneshot::Receiver<Over>),
+        whom: Whom,
+        (ask, id): (Ask, String),
+        (key, count): (Id, u64),
+        record: Record,
+    ) {
+        let answer = tokio::select! {
+            biased;
+            over = over => Err(over.ok()),
+            answer = asking.answer(PATIENCE, whom.until) => Ok(answer),
+        };
+        let (outcome, answered) = match &answer {
+            Ok(Ok(response)) => self.read_answer(ask, response, &id),
+            Ok(Err(why)) => {
+                let word = match why {
+                    Unanswered::TimedOut(_) => "timed out",
+                    Unanswered::Unreadable(_) => "unreadable",
+                    Unanswered::Gone | Unanswered::Busy => "gone",
+                };
+                (word, Err(failed(why.to_string())))
+            }
+            Err(Some(Over::TakenBack)) => {
+                asking.because("the server does not want it any more");
+                ("taken back", Err(failed(String::new())))
+            }
+            Err(Some(Over::CallOver)) => {
+                asking.because("the call that it was about is over");
+                (
+                    "call over",
+                    Err(failed("the call that this was about is over".to_owned())),
+                )
+            }
+            Err(None) => {
+                asking.because("the server's process ended");
+                ("server gone", Err(failed(String::new())))
+            }
+        };
+        drop(asking);
+        let bytes = match (&answer, &answered) {
+            (Ok(Ok(response)), Ok(_)) => response.outcome.as_ref().ok().map(|span| &response.frame[span.clone()]),
+            _ => None,
+        };
+        let recorded = record.ends(&self.chain.recorder, outcome, bytes);
+        {
+            let mut state = self.state();
+            state.asks.close(&key, count);
+            self.start_clocks(&mut state, whom.client.session.number);
+        }
+        self.attention.notify_one();
+        if matches!(answer, Err(None | Some(Over::TakenBack))) {
+            return;
+        }
+        let answered = match recorded {
+            Ok(()) => answered,
+            Err(failure) => Err(failed(failure.message)),
+        };
+        match (&answer, answered) {
+            (Ok(Ok(response)), Ok(edits)) if self.has_room(response.frame.len()) => {
+                self.show(Direction::ToServer, || edits.apply(&response.frame).into(), None);
+                self.outbox.push_edited(&response.frame, &edits);
+            }
+            (_, Ok(_)) => {
+                let error = failed("the server does not read its standard input".to_owned());
+                self.push(&Answer::Error(error).to_message(Some(&id)));
+            }
+            (_, Err(error)) => {
+                debug!(
+                    server = &*self.server,
+                    pid = self.pid,
+                    "{}: {}",
+                    ask.method(),
+                    error.message
+                );
+                self.push(&Answer::Error(error).to_message(Some(&id)));
+            }
+        }
+    }
+
+    /// What became of a request by the client's answer, and the edits that the answer needs for the server.
+    fn read_answer(&self, ask: Ask, response: &Response, id: &str) -> (&'static str, Result<Edits, RpcError>) {
+        let mut edits = Edits::new();
+        protocol::id_edit(&mut edits, response.id.clone(), id.as_bytes());
+        let result = match &response.outcome {
+            Ok(span) => Json::part(&response.frame, span.clone()).map(|result| (result, span.start)),
+            Err(_) => return ("error", Ok(edits)),
+        };
+        let Some((result, at)) = result else {
+            return (
+                "unreadable",
+                Err(failed("the client's answer holds no value".to_owned())),
+            );
+        };
+        match protocol::read_response(ask, result, self.version()) {
+            Ok((said, more)) => {
+                edits.append_at(at, more);
+                (Said::name(said), Ok(edits))
+            }
+            Err(why) => ("unreadable", Err(failed(why))),
+        }
+    }
+
+    fn has_room(&self, length: usize) -> bool {
+        self.outbox.queued() <= MAX_UNREAD && self.outbox.has_room(length)
+    }
+
+    /// While a person is asked, no time runs for the calls of the client that it is about, but for all that they have.
+    fn stop_clocks(&self, session: u64) {
+        for pending in self.state().pending.values_mut() {
+            if let Pending::Call { call, deadline, total } = pending
+                && call.client.session.number == session
+            {
+                *deadline = *total;
+            }
+        }
+    }
+
+    /// The client was asked: time runs again, unless it is asked something else.
+    fn start_clocks(&self, state: &mut State, session: u64) {
+        if state.asks.waits_for(session) {
+            return;
+        }
+        let again = Instant::now() + self.limits.call;
+        for pending in state.pending.values_mut() {
+            if let Pending::Call { call, deadline, .. } = pending
+                && call.client.session.number == session
+            {
+                *deadline = again;
+            }
+        }
+    }
+
+    /// A call is over: so is what was asked about it, unless the same client has another one here.
+    pub(super) fn settle_asks(&self, state: &mut State) {
+        if state.asks.is_empty() {
+            return;
+        }
+        let sessions: Vec<u64> = state
+            .pending
+            .iter()
+            .filter_map(|(_, pending)| match pending {
+                Pending::Call { call, .. } => Some(call.client.session.number),
+                Pending::Internal { .. } => None,
+            })
+            .collect();
+        state.asks.settle(|session| sessions.contains(&session));
+    }
+
+    /// Takes a notification that is about what the server asked. `false`: it is about something else.
+    pub(super) fn told_of_asks(&self, frame: &Bytes, method: &str, params: Option<Json<'_>>) -> bool {
+        match method {
+            "notifications/cancelled" => {
+                let ours = params.filter(|params| params.ambiguous(&["requestId"]).is_none());
+                if let Some(id) = ours.and_then(|params| params.get("requestId")) {
+                    self.state().asks.take_back(&Id::of(id));
+                }
+                true
+            }
+            "notifications/elicitation/complete" => {
+                let ours = params.filter(|params| params.ambiguous(&["elicitationId"]).is_none());
+                if let Some(id) = ours.and_then(|params| params.get("elicitationId")?.as_str()) {
+                    self.complete_url(frame, &id);
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn complete_url(&self, frame: &Bytes, id: &str) {
+        let client = self.state().asks.complete_url(id);
+        // A client that does not read is told nothing that it can do without.
+        if let Some(client) = client.filter(|client| client.outbox.over_since().is_none()) {
+            client.outbox.push(frame);
+        }
+    }
+
+    /// Passes a client's progress on to the server, whose `token` it was.
+    fn progress_of_client(&self, frame: &Bytes, params: std::ops::Range<usize>, token: &str) {
+        if let Some(object) = Json::part(frame, params.clone())
+            && self.has_room(frame.len())
+        {
+            let mut edits = Edits::new();
+            edits.append_at(params.start, protocol::progress_edits(object, token));
+            self.show(Direction::ToServer, || edits.apply(frame).into(), None);
+            self.outbox.push_edited(frame, &edits);
+        }
+    }
+
+    /// This client uses the process: it is the one to ask where no call is in flight.
+    pub(super) fn used_by(&self, client: &Arc<Client>) {
+        if self.may_ask.what != Askable::NOTHING {
+            self.state().asks.used_by(client);
+        }
+    }
+
+    /// Passes on that a client's roots are others now, if the server was told that it may ask for them.
+    pub(super) fn roots_changed(&self, client: &Arc<Client>, frame: &Bytes) {
+        if self.may_ask.what.tells_roots() && !self.version().is_modern() && self.has_room(frame.len()) {
+            self.used_by(client);
+            self.show(Direction::ToServer, || frame.clone(), None);
+            self.outbox.push(frame);
+        }
+    }
+}
+
+/// What a server is told whose request comes to nothing.
+fn failed(why: String) -> RpcError {
+    let failure = Failure::new(Code::AskFailed, why);
+    RpcError {
+        code: failure.code.row().number,
+        message: failure.to_string(),
+        data: None,
+    }
+}

@@ -1,0 +1,172 @@
+//! What a process may ask people for, and what of it waits for an answer.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Weak};
+
+use tokio::sync::oneshot;
+
+use crate::relay::Client;
+use colibri_protocol::Askable;
+use colibri_wire::Id;
+
+/// The most requests of one process that wait for a person.
+const MAX_OPEN: usize = 32;
+/// The most elicitations by URL of one process whose end can still be told.
+const MAX_URLS: usize = 64;
+/// The longest id of an elicitation whose end can be told, in bytes.
+const MAX_URL_ID: usize = 256;
+
+/// Whom a process may ask, and for what.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MayAsk {
+    /// What its entry allows, and it was told. Nothing for a process that several users share.
+    pub what: Askable,
+    /// The process is one client's alone.
+    pub one_client: bool,
+    /// URIs stand behind the server's prefix.
+    pub is_exposed: bool,
+}
+
+/// What a process asked, and nobody answered yet.
+#[derive(Default)]
+pub(super) struct Asks {
+    /// By the server's ids.
+    open: BTreeMap<Id, Open>,
+    /// Whom elicitations by URL went to, by their ids, the oldest first.
+    urls: VecDeque<(Box<str>, Weak<Client>)>,
+    /// How many there were.
+    count: u64,
+    /// The client that used the process last.
+    last: Weak<Client>,
+}
+
+struct Open {
+    /// Which of all that the process ever asked.
+    count: u64,
+    /// The session of the client that is asked.
+    session: u64,
+    /// Whether it ends with the calls of that client.
+    of_call: bool,
+    /// Told why it is over before it is answered.
+    over: oneshot::Sender<Over>,
+}
+
+/// Why a request is over before it is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Over {
+    /// The server took it back.
+    TakenBack,
+    /// The call that it was about is over.
+    CallOver,
+}
+
+/// Why a request is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NotTaken {
+    /// One with the same id waits already.
+    SameId,
+    /// So many wait already.
+    TooMany(usize),
+}
+
+impl Asks {
+    /// Whether a request under this id would be taken.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn takes(&self, id: &Id) -> Result<(), NotTaken> {
+        if self.open.contains_key(id) {
+            Err(NotTaken::SameId)
+        } else if self.open.len() >= MAX_OPEN {
+            Err(NotTaken::TooMany(MAX_OPEN))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A request under this id, which is taken, waits from now on: by which number it is closed, and what is told if it
+    /// is over before.
+    pub(super) fn open(&mut self, id: Id, session: u64, of_call: bool) -> (u64, oneshot::Receiver<Over>) {
+        let (sender, over) = oneshot::channel();
+        self.count += 1;
+        let open = Open {
+            count: self.count,
+            session,
+            of_call,
+            over: sender,
+        };
+        self.open.insert(id, open);
+        (self.count, over)
+    }
+
+    /// A request is over. Another one may have its id by now.
+    pub(super) fn close(&mut self, id: &Id, count: u64) {
+        if self.open.get(id).is_some_and(|open| open.count == count) {
+            self.open.remove(id);
+        }
+    }
+
+    /// The server takes a request back.
+    pub(super) fn take_back(&mut self, id: &Id) {
+        if let Some(open) = self.open.remove(id) {
+            // Its answer may just have come.
+            let _ = open.over.send(Over::TakenBack);
+        }
+    }
+
+    /// Ends what is about calls of sessions that have none here any more.
+    pub(super) fn settle(&mut self, has_call: impl Fn(u64) -> bool) {
+        let is_over = |open: &Open| open.of_call && !has_call(open.session);
+        let over: Vec<Id> = self
+            .open
+            .iter()
+            .filter(|(_, open)| is_over(open))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for open in over.iter().filter_map(|id| self.open.remove(id)) {
+            let _ = open.over.send(Over::CallOver);
+        }
+    }
+
+    /// The process is gone: whoever is asked is told.
+    pub(super) fn end(&mut self) {
+        self.open.clear();
+    }
+
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Whether something is asked of a session's client.
+    pub(super) fn waits_for(&self, session: u64) -> bool {
+        self.open.values().any(|open| open.session == session)
+    }
+
+    /// Notes whom an elicitation by URL went to, so that its end can be told.
+    pub(super) fn note_url(&mut self, id: &str, client: &Arc<Client>) {
+        if id.len() > MAX_URL_ID {
+            return;
+        }
+        if self.urls.len() >= MAX_URLS {
+            self.urls.pop_front();
+        }
+        self.urls.push_back((id.into(), Arc::downgrade(client)));
+    }
+
+    /// Whom an elicitation by URL went to that is over, once.
+    pub(super) fn complete_url(&mut self, id: &str) -> Option<Arc<Client>> {
+        let place = self.urls.iter().position(|(known, _)| **known == *id)?;
+        self.urls.remove(place)?.1.upgrade()
+    }
+
+    /// This client uses the process.
+    pub(super) fn used_by(&mut self, client: &Arc<Client>) {
+        self.last = Arc::downgrade(client);
+    }
+
+    /// The client that used the process last, if it is there.
+    pub(super) fn last(&self) -> Option<Arc<Client>> {
+        self.last.upgrade().filter(|client| !client.is_gone())
+    }
+}

@@ -1,0 +1,706 @@
+//! What a server asks of the person's side on its way to a client, and the client's answer on its way back: who asks is
+//! named to the person, and what the client's version cannot parse is changed or refused. `docs/rewrites.md` has a row
+//! for each edit.
+
+use super::askable::Askable;
+use super::error::{INVALID_PARAMS, METHOD_NOT_FOUND, RpcError};
+use super::input::{Ask, META_SERVER};
+use super::links::Links;
+use super::request::{META_PROGRESS_TOKEN, is_id};
+use super::rewrites::{CONVERTED_LIMIT, Change, block_as_text, claims_ours, rewrite};
+use super::version::Version;
+use colibri_wire::json::{Kind, string};
+use colibri_wire::{Edits, Json};
+
+/// The keys of such a request's `params` that are read here: two members that could be taken for one of them make it
+/// ambiguous.
+const PARAMS_KEYS: [&str; 12] = [
+    "_meta",
+    "task",
+    "message",
+    "mode",
+    "requestedSchema",
+    "url",
+    "elicitationId",
+    "messages",
+    "systemPrompt",
+    "includeContext",
+    "tools",
+    "toolChoice",
+];
+
+/// Who asks whom.
+#[derive(Debug, Clone, Copy)]
+pub struct Wording<'a> {
+    /// The server's id, which the person gets to see.
+    pub server: &'a str,
+    /// The version that the client speaks.
+    pub client: Version,
+    /// What the client can be asked.
+    pub can: Askable,
+    /// The daemon's own number of the request: its id towards the client, and its progress token.
+    pub number: u64,
+    /// Whether the server's URIs stand behind its prefix.
+    pub is_exposed: bool,
+}
+
+impl Wording<'_> {
+    /// What stands in front of what the person gets to read.
+    fn name(&self) -> String {
+        format!("[{}] ", self.server)
+    }
+
+    fn meta(&self) -> String {
+        format!("\"{META_SERVER}\":{}", string(self.server))
+    }
+
+    /// The `params` of a request without any.
+    pub fn params(&self) -> String {
+        format!("{{\"_meta\":{{{}}}}}", self.meta())
+    }
+
+    /// The edits to the `params` of a server's request.
+    ///
+    /// # Errors
+    /// What to answer the server: the client cannot be asked that, or the request is not as MCP has it.
+    pub fn edits(&self, ask: Ask, params: Json<'_>) -> Result<Edits, RpcError> {
+        if let Some(error) = self.refusal(ask) {
+            return Err(error);
+        }
+        if !params.is_object() {
+            return Err(invalid("params is no object"));
+        }
+        if let Some(key) = params.ambiguous(&PARAMS_KEYS) {
+            return Err(invalid(&format!("two members of params can be read as \"{key}\"")));
+        }
+        let has = |key: &str, kind: Kind| params.get(key).is_some_and(|value| value.kind() == kind);
+        let missing = match ask {
+            Ask::Form | Ask::Url if !has("message", Kind::String) => Some("message, a string"),
+            Ask::Form if !has("requestedSchema", Kind::Object) => Some("requestedSchema, an object"),
+            Ask::Url if !has("url", Kind::String) => Some("url, a string"),
+            Ask::Sampling | Ask::SamplingTools if !has("messages", Kind::Array) => Some("messages, an array"),
+            _ => None,
+        };
+        if let Some(missing) = missing {
+            return Err(invalid(&format!("params lacks {missing}")));
+        }
+        let mut insert = Vec::new();
+        if !has("_meta", Kind::Object) {
+            insert.push(format!("\"_meta\":{{{}}}", self.meta()));
+        }
+        if ask == Ask::Url && !self.client.is_modern() && params.get("elicitationId").is_none() {
+            insert.push(format!("\"elicitationId\":\"colibri-{}\"", self.number));
+        }
+        let samples = matches!(ask, Ask::Sampling | Ask::SamplingTools);
+        if samples && !has("systemPrompt", Kind::String) {
+            insert.push(format!("\"systemPrompt\":{}", string(self.name().trim_end())));
+        }
+        let mut edits = Edits::new();
+        let mut refused = None;
+        rewrite(&mut edits, params, &insert.join(","), |member, edits| {
+            let key = |key: &str| member.key.is_string(key);
+            if key("_meta") {
+                if !member.value.is_object() {
+                    return Change::Remove;
+                }
+                self.edit_meta(edits, member.value);
+            } else if key("task") {
+                // No client is told of tasks of the daemon's.
+                return Change::Remove;
+            } else if !samples && key("message") || samples && key("systemPrompt") {
+                match member.value.after("") {
+                    Some(at) => edits.insert(at, self.name()),
+                    None => return Change::Remove,
+                }
+            } else if ask == Ask::Form && key("requestedSchema") {
+                refused = self.edit_schema(edits, member.value).err().or(refused.take());
+            } else if samples && key("messages") {
+                refused = self.edit_messages(edits, member.value).err().or(refused.take());
+            } else if samples && key("includeContext") && !self.can.has_context() && !member.value.is_string("none") {
+                return Change::Remove;
+            }
+            Change::Keep
+        });
+        match refused {
+            Some(error) => Err(error),
+            None => Ok(edits),
+        }
+    }
+
+    /// What to answer a server that asks for what this client cannot be asked (2025-11-25, client/elicitation and
+    /// client/sampling, "Error Handling": a mode or `tools` that was not declared is -32602).
+    fn refusal(&self, ask: Ask) -> Option<RpcError> {
+        if self.can.can(ask) {
+            return None;
+        }
+        let what = match ask {
+            Ask::Form => "forms (elicitation)",
+            Ask::Url => "elicitation of mode url",
+            Ask::Sampling => "sampling",
+            Ask::SamplingTools => "sampling with tools",
+            Ask::Roots => "roots",
+        };
+        let why = if self.client < ask.since() {
+            format!("it speaks MCP {}, which does not have that", self.client)
+        } else {
+            "it did not declare that".to_owned()
+        };
+        let is_part = match ask {
+            Ask::Url => self.can.can(Ask::Form),
+            Ask::Form => self.can.can(Ask::Url),
+            Ask::SamplingTools => self.can.can(Ask::Sampling),
+            Ask::Sampling | Ask::Roots => false,
+        };
+        let code = if is_part { INVALID_PARAMS } else { METHOD_NOT_FOUND };
+        Some(RpcError::new(
+            code,
+            format!("the client that this is for cannot be asked for {what}: {why}"),
+        ))
+    }
+
+    fn edit_meta(&self, edits: &mut Edits, meta: Json<'_>) {
+        rewrite(edits, meta, &self.meta(), |member, _| {
+            if claims_ours(&member.key) {
+                Change::Remove
+            } else if member.key.is_string(META_PROGRESS_TOKEN) {
+                if is_id(&member.value) {
+                    Change::Replace(self.number.to_string())
+                } else {
+                    Change::Remove
+                }
+            } else {
+                Change::Keep
+            }
+        });
+    }
+
+    /// Before 2025-11-25 a choice was an `enum` with `enumNames`, and there was no choice of several.
+    fn edit_schema(&self, edits: &mut Edits, schema: Json<'_>) -> Result<(), RpcError> {
+        if self.client >= Version::V2025_11_25 {
+            return Ok(());
+        }
+        let properties = schema.members().filter(|member| member.key.is_string("properties"));
+        for property in properties.flat_map(|member| member.value.members()) {
+            let definition = property.value;
+            if definition.get("type").is_some_and(|kind| kind.is_string("array")) {
+                return Err(self.lacks("a choice of several things"));
+            }
+            let Some(choices) = definition.get("oneOf") else {
+                continue;
+            };
+            let (mut values, mut names) = (Vec::new(), Vec::new());
+            for choice in choices.elements() {
+                let value = choice.get("const").filter(|value| value.kind() == Kind::String);
+                let Some(value) = value else {
+                    return Err(self.lacks("a choice of things that are no strings"));
+                };
+                let name = choice.get("title").filter(|title| title.kind() == Kind::String);
+                values.push(value.text());
+                names.push(name.unwrap_or(value).text());
+            }
+            let insert = format!("\"enum\":[{}],\"enumNames\":[{}]", values.join(","), names.join(","));
+            rewrite(edits, definition, &insert, |member, _| {
+                let goes = ["oneOf", "enum", "enumNames"]
+                    .iter()
+                    .any(|key| member.key.is_string(key));
+                if goes { Change::Remove } else { Change::Keep }
+            });
+        }
+        Ok(())
+    }
+
+    /// Messages with several blocks become several messages for clients before 2025-11-25, and blocks of types that they
+    /// lack become text. URIs become those that clients see.
+    fn edit_messages(&self, edits: &mut Edits, messages: Json<'_>) -> Result<(), RpcError> {
+        let mut count = 0;
+        for message in messages.elements() {
+            let Some(content) = message
+                .get("content")
+                .filter(|_| message.ambiguous(&["role", "content"]).is_none())
+            else {
+                return Err(invalid(
+                    "a message has no content, or two members that can be read as one",
+                ));
+            };
+            let is_list = content.kind() == Kind::Array;
+            let blocks: Vec<_> = if is_list {
+                content.elements().collect()
+            } else {
+                vec![content]
+            };
+            count += blocks.len();
+            if count > CONVERTED_LIMIT {
+                return Err(invalid(&format!("over {CONVERTED_LIMIT} content blocks in messages")));
+            }
+            let uses_tools = |block: &Json<'_>| {
+                let kind = block.get("type");
+                kind.is_some_and(|kind| kind.is_string("tool_use") || kind.is_string("tool_result"))
+            };
+            if blocks.iter().any(uses_tools) && !self.can.can(Ask::SamplingTools) {
+                return Err(self
+                    .refusal(Ask::SamplingTools)
+                    .unwrap_or_else(|| self.lacks("sampling with tools")));
+            }
+            let is_old = self.client < Version::V2025_11_25;
+            if is_list && is_old {
+                if blocks.is_empty() {
+                    return Err(self.lacks("a message without content"));
+                }
+                let own = message.detached();
+                let at = content.span().start - message.span().start;
+                let part = |block: &Json<'_>| {
+                    let mut alone = Edits::new();
+                    alone.replace(at..at + content.text().len(), self.block(*block));
+                    String::from_utf8(alone.apply(own.text().as_bytes())).unwrap_or_default()
+                };
+                let parts: Vec<_> = blocks.iter().map(part).collect();
+                edits.replace(message.span(), parts.join(","));
+                continue;
+            }
+            for block in blocks {
+                match block_as_text(block, self.client, None).filter(|_| is_old) {
+                    Some(text) => edits.replace(block.span(), text),
+                    None => self.expose(edits, block),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A block of content as an older client reads it.
+    fn block(&self, block: Json<'_>) -> String {
+        if let Some(text) = block_as_text(block, self.client, None) {
+            return text;
+        }
+        let own = block.detached();
+        let mut edits = Edits::new();
+        self.expose(&mut edits, own);
+        String::from_utf8(edits.apply(own.text().as_bytes())).unwrap_or_else(|_| own.text().to_owned())
+    }
+
+    /// URIs of resources in a block, and in what a tool answered.
+    fn expose(&self, edits: &mut Edits, block: Json<'_>) {
+        if self.is_exposed {
+            Links::of(self.server).block(edits, block, 0);
+        }
+    }
+
+    fn lacks(&self, what: &str) -> RpcError {
+        RpcError::invalid_params(format!(
+            "the client that this is for speaks MCP {}, which does not have {what}",
+            self.client
+        ))
+    }
+}
+
+fn invalid(what: &str) -> RpcError {
+    RpcError::invalid_params(format!("invalid params: {what}"))
+}
+
+/// What a client said to what it was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Said {
+    /// The person agreed.
+    Accept,
+    /// The person refused.
+    Decline,
+    /// The person chose nothing.
+    Cancel,
+    /// What was asked for, where nobody has to agree.
+    Answer,
+}
+
+impl Said {
+    /// The word for it, as MCP has it where it has one.
+    pub fn name(self) -> &'static str {
+        match self {
+            Said::Accept => "accept",
+            Said::Decline => "decline",
+            Said::Cancel => "cancel",
+            Said::Answer => "answer",
+        }
+    }
+}
+
+/// Reads a client's result for a server of this version, and the edits that it needs there.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn read_response(ask: Ask, result: Json<'_>, server: Version) -> Result<(Said, Edits), String> {
+    let mut edits = Edits::new();
+    if !result.is_object() {
+        return Err("the client's answer is no object".to_owned());
+    }
+    if let Some(key) = result.ambiguous(&["action", "content", "role", "model", "roots"]) {
+        return Err(format!("two members of the client's answer can be read as \"{key}\""));
+    }
+    let kind = |key: &str| result.get(key).map(|value| value.kind());
+    let wrong = |what: &str| Err(format!("the client's answer {what}"));
+    match ask {
+        Ask::Form | Ask::Url => {
+            let action = result.get("action");
+            let is = |word: &str| action.is_some_and(|action| action.is_string(word));
+            let said = [Said::Accept, Said::Decline, Said::Cancel]
+                .into_iter()
+                .find(|said| is(said.name()));
+            match said {
+                None => wrong("has no action that is accept, decline or cancel"),
+                Some(Said::Accept) if !matches!(kind("content"), None | Some(Kind::Object | Kind::Null)) => {
+                    wrong("has content that is no object")
+                }
+                Some(said) => Ok((said, edits)),
+            }
+        }
+        Ask::Sampling | Ask::SamplingTools => {
+            if kind("role") != Some(Kind::String) || kind("model") != Some(Kind::String) {
+                return wrong("lacks role or model, both strings");
+            }
+            let Some(content) = result.get("content") else {
+                return wrong("has no content");
+            };
+            let block = match content.kind() {
+                Kind::Object => content,
+                Kind::Array if server >= Version::V2025_11_25 => return Ok((Said::Answer, edits)),
+                Kind::Array => {
+                    let mut blocks = content.elements();
+                    match (blocks.next(), blocks.next()) {
+                        (Some(block), None) => {
+                            edits.replace(content.span(), block.text());
+                            block
+                        }
+                        _ => {
+                            return Err(format!(
+                                "the client answered with several blocks of content or none, and MCP {server}, which the \
+                                 server speaks, takes one"
+                            ));
+                        }
+                    }
+                }
+                _ => return wrong("has content that is neither an object nor an array"),
+            };
+            if server < Version::V2025_11_25
+                && let Some(text) = block_as_text(block, server, None)
+            {
+                edits = Edits::new();
+                edits.replace(content.span(), text);
+            }
+            Ok((Said::Answer, edits))
+        }
+        Ask::Roots if kind("roots") == Some(Kind::Array) => Ok((Said::Answer, edits)),
+        Ask::Roots => wrong("has no roots that are an array"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Version::*;
+    use super::*;
+
+    fn json(text: &str) -> Json<'_> {
+        Json::parse(text.as_bytes()).unwrap()
+    }
+
+    /// A client of this version that can be asked all that its version has.
+    fn able(client: Version) -> Wording<'static> {
+        let all = Askable::named(["elicitation", "sampling", "roots"]).declaration(V2025_11_25);
+        let can = if client < V2025_11_25 {
+            r#"{"elicitation":{},"sampling":{},"roots":{}}"#.to_owned()
+        } else {
+            all
+        };
+        Wording {
+            server: "fs",
+            client,
+            can: Askable::read(client, Some(json(&can))),
+            number: 7,
+            is_exposed: true,
+        }
+    }
+
+    fn asked(asking: &Wording<'_>, ask: Ask, params: &str) -> Result<String, RpcError> {
+        let edits = asking.edits(ask, json(params))?;
+        let text = String::from_utf8(edits.apply(params.as_bytes())).unwrap();
+        assert!(Json::parse(text.as_bytes()).is_ok(), "{text}");
+        Ok(text)
+    }
+
+    const META: &str = r#""_meta":{"org.colibri/server":"fs"}"#;
+
+    #[test]
+    fn the_server_is_named_to_the_person() {
+        let asking = able(V2025_11_25);
+        for (ask, params, expected) in [
+            (
+                Ask::Form,
+                r#"{"message":"Hi\u0021 \ud83d\ude00","requestedSchema":{"type":"object","properties":{}},"x":1e400}"#,
+                r#"{META,"message":"[fs] Hi\u0021 \ud83d\ude00","requestedSchema":{"type":"object","properties":{}},"x":1e400}"#,
+            ),
+            (
+                Ask::Url,
+                r#"{"mode":"url","m\u0065ssage":"","url":"https://h/","elicitationId":"e"}"#,
+                r#"{META,"mode":"url","m\u0065ssage":"[fs] ","url":"https://h/","elicitationId":"e"}"#,
+            ),
+            (
+                Ask::Sampling,
+                r#"{"messages":[],"systemPrompt":"Be brief"}"#,
+                r#"{META,"messages":[],"systemPrompt":"[fs] Be brief"}"#,
+            ),
+            (
+                Ask::Sampling,
+                r#"{"messages":[]}"#,
+                r#"{META,"systemPrompt":"[fs]","messages":[]}"#,
+            ),
+            (Ask::Roots, "{}", "{META}"),
+            (
+                Ask::Roots,
+                r#"{"_meta":{"org.colibri/server":"other","k":1}}"#,
+                r#"{"_meta":{"org.colibri/server":"fs","k":1}}"#,
+            ),
+            (Ask::Roots, r#"{"_meta":7}"#, "{META}"),
+        ] {
+            let expected = expected.replace("META", META);
+            assert_eq!(asked(&asking, ask, params).unwrap(), expected);
+        }
+        assert_eq!(asking.params(), format!("{{{META}}}"));
+    }
+
+    #[test]
+    fn what_a_server_wants_of_its_own_hop_stays_there() {
+        let asking = able(V2025_11_25);
+        let meta = r#"{"_meta":{"progressToken":"p","k":1},"task":{"ttl":1}}"#;
+        assert_eq!(
+            asked(&asking, Ask::Roots, meta).unwrap(),
+            r#"{"_meta":{"org.colibri/server":"fs","progressToken":7,"k":1}}"#
+        );
+        let meta = r#"{"_meta":{"progressToken":{}}}"#;
+        assert_eq!(asked(&asking, Ask::Roots, meta).unwrap(), format!("{{{META}}}"));
+    }
+
+    /// A cell for each kind of thing and version.
+    #[test]
+    fn what_a_version_does_not_have_is_refused_with_its_reason() {
+        for client in Version::ALL {
+            for ask in Ask::ALL {
+                let params = match ask {
+                    Ask::Form => r#"{"message":"m","requestedSchema":{}}"#,
+                    Ask::Url => r#"{"message":"m","mode":"url","url":"u"}"#,
+                    Ask::Sampling => r#"{"messages":[]}"#,
+                    Ask::SamplingTools => r#"{"messages":[],"tools":[]}"#,
+                    Ask::Roots => "{}",
+                };
+                let answer = asked(&able(client), ask, params);
+                assert_eq!(answer.is_ok(), client >= ask.since(), "{client} {ask:?} {answer:?}");
+                if let Err(error) = answer {
+                    assert!(error.message.contains(client.as_str()), "{}", error.message);
+                }
+                let nothing = Wording {
+                    can: Askable::NOTHING,
+                    ..able(client)
+                };
+                assert!(asked(&nothing, ask, params).is_err(), "{client} {ask:?}");
+            }
+        }
+        let forms = Wording {
+            can: Askable::read(V2025_11_25, Some(json(r#"{"elicitation":{},"sampling":{}}"#))),
+            ..able(V2025_11_25)
+        };
+        let code = |ask, params| asked(&forms, ask, params).unwrap_err().code;
+        assert_eq!(code(Ask::Url, "{}"), INVALID_PARAMS);
+        assert_eq!(code(Ask::SamplingTools, "{}"), INVALID_PARAMS);
+        assert_eq!(code(Ask::Roots, "{}"), METHOD_NOT_FOUND);
+    }
+
+    /// A cell for each kind of property and version that has forms.
+    #[test]
+    fn forms_are_what_older_clients_can_show() {
+        let form = |property: &str| {
+            format!(r#"{{{META},"message":"m","requestedSchema":{{"type":"object","properties":{{"p":{property}}}}}}}"#)
+        };
+        let shown = form.clone();
+        for (property, old) in [
+            (r#"{"type":"string","format":"email","default":"a"}"#, None),
+            (r#"{"type":"number","minimum":0}"#, None),
+            (r#"{"type":"boolean","default":true}"#, None),
+            (r#"{"type":"string","enum":["a"],"enumNames":["A"]}"#, None),
+            (
+                r#"{"type":"string","oneOf":[{"const":"a","title":"A"},{"const":"\u0062"}],"default":"a"}"#,
+                Some(Some(
+                    r#"{"enum":["a","\u0062"],"enumNames":["A","\u0062"],"type":"string","default":"a"}"#,
+                )),
+            ),
+            (r#"{"type":"string","oneOf":[{"const":1}]}"#, Some(None)),
+            (r#"{"type":"array","items":{"type":"string","enum":["a"]}}"#, Some(None)),
+        ] {
+            for client in [V2025_06_18, V2025_11_25] {
+                let expected = match old {
+                    Some(old) if client == V2025_06_18 => old,
+                    _ => Some(property),
+                };
+                let params = form(property).replacen(&format!("{META},"), "", 1);
+                let answer = asked(&able(client), Ask::Form, &params);
+                let expected = expected.map(|property| shown(property).replace("\"m\"", "\"[fs] m\""));
+                assert_eq!(answer.ok(), expected, "{client} {property}");
+            }
+        }
+    }
+
+    /// A cell for each version of clients.
+    #[test]
+    fn sampling_messages_are_what_older_clients_can_read() {
+        let two = r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"audio","data":"AA","mimeType":"audio/wav"}],"k":1}"#;
+        for client in Version::ALL {
+            let params = format!(r#"{{"messages":[{two}],"includeContext":"thisServer"}}"#);
+            let answer = asked(&able(client), Ask::Sampling, &params).unwrap();
+            let audio = if client >= V2025_03_26 {
+                r#"{"type":"audio","data":"AA","mimeType":"audio/wav"}"#.to_owned()
+            } else {
+                let text = "[audio, audio/wav, 2 bytes of base64: MCP 2024-11-05 has no audio]";
+                format!(r#"{{"type":"text","text":"{text}"}}"#)
+            };
+            let messages = if client >= V2025_11_25 {
+                two.to_owned()
+            } else {
+                let one = |block: &str| format!(r#"{{"role":"user","content":{block},"k":1}}"#);
+                format!("{},{}", one(r#"{"type":"text","text":"a"}"#), one(&audio))
+            };
+            let head = format!(r#"{{{META},"systemPrompt":"[fs]","messages":[{messages}]"#);
+            assert_eq!(answer, format!(r#"{head},"includeContext":"thisServer"}}"#), "{client}");
+        }
+        let no_context = Wording {
+            can: Askable::read(V2025_11_25, Some(json(r#"{"sampling":{}}"#))),
+            ..able(V2025_11_25)
+        };
+        for (context, left) in [("thisServer", ""), ("none", r#","includeContext":"none""#)] {
+            let params = format!(r#"{{"messages":[],"includeContext":"{context}"}}"#);
+            let expected = format!(r#"{{{META},"systemPrompt":"[fs]","messages":[]{left}}}"#);
+            assert_eq!(asked(&no_context, Ask::Sampling, &params).unwrap(), expected);
+        }
+        for hostile in [
+            r#"{"messages":[{"role":"user"}]}"#,
+            r#"{"messages":[{"role":"user","content":{},"Content":{}}]}"#,
+            r#"{"messages":[7]}"#,
+            r#"{"messages":[{"role":"user","content":{"type":"tool_use","id":"1","name":"n","input":{}}}]}"#,
+        ] {
+            assert!(asked(&no_context, Ask::Sampling, hostile).is_err(), "{hostile}");
+        }
+        let empty = r#"{"messages":[{"role":"user","content":[]}]}"#;
+        assert!(asked(&able(V2025_06_18), Ask::Sampling, empty).is_err());
+        assert!(asked(&able(V2025_11_25), Ask::Sampling, empty).is_ok());
+    }
+
+    #[test]
+    fn uris_that_a_server_samples_with_are_those_that_clients_see() {
+        let params = r#"{"messages":[{"role":"user","content":[{"type":"tool_result","toolUseId":"1","content":[
+            {"type":"resource_link","uri":"file:///a"},{"type":"resource","resource":{"uri":"ui://x"}},{"type":"text","text":"file:///a"}]}]}],"tools":[]}"#;
+        let shown = asked(&able(V2025_11_25), Ask::SamplingTools, params).unwrap();
+        assert!(
+            shown.contains(r#""uri":"fs+file:///a""#) && shown.contains(r#""uri":"ui://fs/x""#),
+            "{shown}"
+        );
+        assert!(shown.contains(r#""text":"file:///a""#), "{shown}");
+        let bare = Wording {
+            is_exposed: false,
+            ..able(V2025_11_25)
+        };
+        assert!(
+            asked(&bare, Ask::SamplingTools, params)
+                .unwrap()
+                .contains(r#""uri":"file:///a""#)
+        );
+    }
+
+    #[test]
+    fn an_elicitation_by_url_has_an_id_where_the_clients_version_wants_one() {
+        let params = r#"{"mode":"url","message":"m","url":"u"}"#;
+        let legacy = asked(&able(V2025_11_25), Ask::Url, params).unwrap();
+        assert!(legacy.contains(r#""elicitationId":"colibri-7""#), "{legacy}");
+        let modern = asked(&able(V2026_07_28), Ask::Url, params).unwrap();
+        assert!(!modern.contains("elicitationId"), "{modern}");
+    }
+
+    #[test]
+    fn hostile_requests_are_refused() {
+        for (ask, params) in [
+            (Ask::Form, "[]"),
+            (Ask::Form, "{}"),
+            (Ask::Form, r#"{"message":7,"requestedSchema":{}}"#),
+            (Ask::Form, r#"{"message":"m","requestedSchema":[]}"#),
+            (Ask::Form, r#"{"message":"m","Message":"n","requestedSchema":{}}"#),
+            (Ask::Form, r#"{"message":"m","message":"n","requestedSchema":{}}"#),
+            (Ask::Url, r#"{"mode":"url","message":"m"}"#),
+            (Ask::Url, r#"{"mode":"url","message":"m","url":{}}"#),
+            (Ask::Sampling, r#"{"messages":{}}"#),
+        ] {
+            let error = asked(&able(V2025_11_25), ask, params).unwrap_err();
+            assert_eq!(error.code, INVALID_PARAMS, "{params}");
+        }
+    }
+
+    #[test]
+    fn answers_are_read_and_hostile_ones_refused() {
+        for (ask, text, expected) in [
+            (
+                Ask::Form,
+                r#"{"action":"accept","content":{"a":1e400}}"#,
+                Some(Said::Accept),
+            ),
+            (Ask::Url, r#"{"action":"accept"}"#, Some(Said::Accept)),
+            (Ask::Form, r#"{"action":"decline"}"#, Some(Said::Decline)),
+            (
+                Ask::Form,
+                r#"{"action":"c\u0061ncel","content":null}"#,
+                Some(Said::Cancel),
+            ),
+            (Ask::Form, r#"{"action":"yes"}"#, None),
+            (Ask::Form, r#"{"action":"accept","content":[]}"#, None),
+            (Ask::Form, r#"{"action":"decline","Action":"accept"}"#, None),
+            (Ask::Form, "[]", None),
+            (Ask::Form, "null", None),
+            (Ask::Form, "{}", None),
+            (Ask::Roots, r#"{"roots":[]}"#, Some(Said::Answer)),
+            (Ask::Roots, r#"{"roots":{}}"#, None),
+            (Ask::Roots, "{}", None),
+            (
+                Ask::Sampling,
+                r#"{"role":"assistant","model":"m","content":{"type":"text","text":"t"}}"#,
+                Some(Said::Answer),
+            ),
+            (Ask::Sampling, r#"{"role":"assistant","model":"m"}"#, None),
+            (Ask::Sampling, r#"{"role":"assistant","content":{}}"#, None),
+            (Ask::Sampling, r#"{"role":"assistant","model":"m","content":"t"}"#, None),
+        ] {
+            let read = read_response(ask, json(text), V2025_11_25);
+            assert_eq!(read.as_ref().ok().map(|(said, _)| *said), expected, "{text}");
+            assert!(read.is_err() || read.is_ok_and(|(_, edits)| edits.is_empty()));
+        }
+    }
+
+    /// A cell for each version of servers.
+    #[test]
+    fn sampled_messages_are_what_older_servers_can_read() {
+        let answer = |content: &str| format!(r#"{{"role":"assistant","model":"m","content":{content},"x":1}}"#);
+        let block = r#"{"type":"text","text":"t"}"#;
+        let audio = r#"{"type":"audio","data":"AA","mimeType":"audio/wav"}"#;
+        for server in Version::ALL {
+            let read = |content: &str| {
+                let text = answer(content);
+                let (_, edits) = read_response(Ask::Sampling, json(&text), server).ok()?;
+                Some(String::from_utf8(edits.apply(text.as_bytes())).unwrap())
+            };
+            let is_new = server >= V2025_11_25;
+            let list = format!("[{block}]");
+            assert_eq!(read(block), Some(answer(block)), "{server}");
+            assert_eq!(
+                read(&list),
+                Some(answer(if is_new { &list } else { block })),
+                "{server}"
+            );
+            let two = format!("[{block},{block}]");
+            assert_eq!(read(&two), is_new.then(|| answer(&two)), "{server}");
+            for audio in [audio.to_owned(), format!("[{audio}]")] {
+                let shown = read(&audio).unwrap();
+                assert_eq!(shown.contains("no audio"), server == V2024_11_05, "{server} {shown}");
+            }
+        }
+    }
+}

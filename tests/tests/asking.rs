@@ -1,0 +1,466 @@
+//! What servers ask of the person's side, and what becomes of it.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use colibri_tests::{Client, Daemon, LEGACY, Place, code_of, text_of, wait_for};
+use serde_json::{Value, json};
+
+/// What a client of the newest legacy version can be asked at most.
+fn everything() -> Value {
+    json!({
+        "elicitation": { "form": {}, "url": {} },
+        "sampling": { "tools": {}, "context": {} },
+        "roots": { "listChanged": true },
+    })
+}
+
+/// A place with one fixture server called `fix`, which may ask for everything, and has the tools that do.
+fn place(args: &[&str], more: Value) -> Place {
+    let place = Place::new();
+    let mut all = vec!["--tool", "say", "--tool", "need"];
+    all.extend(args);
+    let mut entry = json!({ "may_ask": ["elicitation", "sampling", "roots"] });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        entry[key] = value.clone();
+    }
+    place.registry(&json!({ "fix": place.fixture("fix", &all, entry) }));
+    place
+}
+
+/// A client that can be asked this.
+fn able(daemon: &Daemon<'_>, version: &str, capabilities: Value) -> Client {
+    let mut client = daemon.connect();
+    client.open_with(version, capabilities);
+    client
+}
+
+/// A request of a server's.
+fn request(id: &str, method: &str, params: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
+}
+
+const FORM: &str =
+    r#"{"message":"Who?","requestedSchema":{"type":"object","properties":{"n":{"type":"string"}}},"x":1e400}"#;
+
+/// Answers a request with this result.
+fn give(client: &mut Client, asked: &Value, result: &str) {
+    client.send(format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, asked["id"]));
+}
+
+/// Has the server ask with these lines and wait for so many answers; the call's id.
+fn ask(client: &mut Client, lines: &[String], wait: usize) -> u64 {
+    client.request_tool("fix__say", json!({ "lines": lines, "wait": wait }))
+}
+
+/// The answers that the server got, as it says.
+fn got(answer: &Value) -> Vec<Value> {
+    serde_json::from_str(text_of(&answer["result"])).unwrap_or_else(|_| panic!("no answers: {answer}"))
+}
+
+#[test]
+fn what_a_legacy_server_asks_goes_to_the_person_and_back_byte_for_byte() {
+    for isolation in ["user", "client", "call"] {
+        let place = place(&[], json!({ "isolation": isolation }));
+        let daemon = place.start(&[]);
+        let mut client = able(&daemon, LEGACY, everything());
+        let lines = [
+            request("\"\\u0061 b\"", "elicitation/create", FORM),
+            request("7.50", "sampling/createMessage", r#"{"messages":[],"maxTokens":9}"#),
+            r#"{"jsonrpc":"2.0","id":-1,"method":"roots/list"}"#.to_owned(),
+        ];
+        let call = ask(&mut client, &lines, 3);
+        let form = client.read().unwrap();
+        let form_text = String::from_utf8(form).unwrap();
+        let form: Value = serde_json::from_str(&form_text.replace("1e400", "1")).unwrap();
+        let expected = FORM.replace(
+            "{\"message\":\"Who?",
+            "{\"_meta\":{\"org.colibri/server\":\"fix\"},\"message\":\"[fix] Who?",
+        );
+        assert!(form_text.contains(&expected), "{form_text}");
+        assert_eq!(form["method"], "elicitation/create");
+        let sample = client.message();
+        assert_eq!(sample["params"]["systemPrompt"], "[fix]", "{sample}");
+        let roots = client.message();
+        assert_eq!(roots["method"], "roots/list");
+        assert_eq!(roots["params"], json!({ "_meta": { "org.colibri/server": "fix" } }));
+        // Answered in another order than asked.
+        give(&mut client, &roots, r#"{"roots":[{"uri":"file:///a"}],"y":1e400}"#);
+        give(
+            &mut client,
+            &sample,
+            r#"{"role":"assistant","model":"m","content":{"type":"text","text":"t"}}"#,
+        );
+        give(&mut client, &form, r#"{"action":"accept","content":{"n":"\u0041"} }"#);
+        let answer = client.answer(call);
+        assert!(text_of(&answer["result"]).contains("1e400"), "{answer}");
+        let mut told = place.received("fix", "\"result\"");
+        told.sort();
+        assert_eq!(
+            told,
+            [
+                r#"{"jsonrpc":"2.0","id":"\u0061 b","result":{"action":"accept","content":{"n":"\u0041"} }}"#,
+                r#"{"jsonrpc":"2.0","id":-1,"result":{"roots":[{"uri":"file:///a"}],"y":1e400}}"#,
+                r#"{"jsonrpc":"2.0","id":7.50,"result":{"role":"assistant","model":"m","content":{"type":"text","text":"t"}}}"#,
+            ]
+        );
+        let declared = place.received("fix", "\"initialize\"").pop().unwrap();
+        let declared: Value = serde_json::from_str(&declared).unwrap();
+        assert_eq!(declared["params"]["capabilities"], everything());
+        daemon.stop();
+    }
+}
+
+#[test]
+fn what_is_asked_is_recorded_before_it_goes_and_when_it_is_answered() {
+    let place = place(&[], json!({}));
+    let daemon = place.start(&[]);
+    let mut client = able(&daemon, LEGACY, everything());
+    for (reply, outcome) in [("accept", "accept"), ("decline", "decline"), ("cancel", "cancel")] {
+        let call = ask(&mut client, &[request("1", "elicitation/create", FORM)], 1);
+        let line = String::from_utf8(client.read().unwrap()).unwrap().replace("1e400", "1");
+        let form: Value = serde_json::from_str(&line).unwrap();
+        let records = place.records();
+        let asked = records
+            .iter()
+            .rev()
+            .find(|record| record.rec["event"] == "asked")
+            .unwrap();
+        assert_eq!(asked.rec["details"]["request"], form["id"]);
+        give(&mut client, &form, &json!({ "action": reply }).to_string());
+        client.answer(call);
+        let records = place.records();
+        let answered = records
+            .iter()
+            .rev()
+            .find(|record| record.rec["event"] == "answered")
+            .unwrap();
+        let entered = records.iter().rev().find(|record| record.is("enter")).unwrap();
+        let details = &answered.rec["details"];
+        assert_eq!(details["outcome"], outcome, "{details}");
+        assert_eq!(details["call"], entered.n());
+        for key in ["server", "method", "uid", "connection", "call", "request"] {
+            assert_eq!(details[key], asked.rec["details"][key], "{key}");
+        }
+        assert_eq!(details["server"], "fix");
+        assert_eq!(asked.rec["details"]["length"], FORM.len());
+    }
+    daemon.stop();
+}
+
+#[test]
+fn nobody_is_asked_what_may_not_be_asked() {
+    let none = "asked for";
+    for (more, capabilities, lines, code) in [
+        // The entry says no.
+        (
+            json!({ "may_ask": [] }),
+            everything(),
+            request("1", "elicitation/create", FORM),
+            -32601,
+        ),
+        (
+            json!({ "may_ask": ["roots"] }),
+            everything(),
+            request("1", "elicitation/create", FORM),
+            -32601,
+        ),
+        // Many share the process.
+        (
+            json!({ "isolation": "shared" }),
+            everything(),
+            request("1", "elicitation/create", FORM),
+            -32601,
+        ),
+        // The client cannot.
+        (json!({}), json!({}), request("1", "elicitation/create", FORM), -32601),
+        (
+            json!({}),
+            json!({ "elicitation": {} }),
+            request(
+                "1",
+                "elicitation/create",
+                r#"{"mode":"url","message":"m","url":"u","elicitationId":"e"}"#,
+            ),
+            -32602,
+        ),
+        // MCP has no such thing.
+        (json!({}), everything(), request("1", "tools/list", "{}"), -32601),
+        (
+            json!({}),
+            everything(),
+            request("1", "elicitation/create", r#"{"mode":"other"}"#),
+            -32601,
+        ),
+        (
+            json!({}),
+            everything(),
+            request("1", "elicitation/create", r#"{"message":7}"#),
+            -32602,
+        ),
+    ] {
+        let place = place(&[], more.clone());
+        let daemon = place.start(&[]);
+        let mut client = able(&daemon, LEGACY, capabilities);
+        let call = ask(&mut client, &[lines], 1);
+        let answer = client.answer(call);
+        assert_eq!(got(&answer)[0]["error"]["code"], code, "{more} {answer}");
+        assert!(client.others.is_empty(), "{:?}", client.others);
+        daemon.wait_for_log(none);
+        daemon.stop();
+    }
+}
+
+#[test]
+fn a_call_waits_for_its_person_longer_than_for_its_server() {
+    let place = place(&[], json!({ "timeout_ms": 300 }));
+    let daemon = place.start(&[]);
+    let mut client = able(&daemon, LEGACY, everything());
+    let call = ask(&mut client, &[request("1", "roots/list", "{}")], 1);
+    let asked = client.message();
+    std::thread::sleep(std::time::Duration::from_millis(1000));
+    give(&mut client, &asked, r#"{"roots":[]}"#);
+    assert_eq!(got(&client.answer(call))[0]["result"]["roots"], json!([]));
+    // After that its time runs again.
+    let call = ask(&mut client, &[request("1", "roots/list", "{}")], 2);
+    let asked = client.message();
+    give(&mut client, &asked, r#"{"roots":[]}"#);
+    let answer = client.answer(call);
+    assert_eq!(code_of(&answer), Some("TIMEOUT_CALL"), "{answer}");
+    daemon.stop();
+}
+
+#[test]
+fn a_person_who_never_answers_holds_nothing_for_ever() {
+    let place = place(&[], json!({ "timeout_ms": 200, "total_timeout_ms": 700 }));
+    let daemon = place.start(&[]);
+    let mut client = able(&daemon, LEGACY, everything());
+    let call = ask(&mut client, &[request("1", "roots/list", "{}")], 1);
+    let asked = client.message();
+    let answer = client.answer(call);
+    assert_eq!(code_of(&answer), Some("TIMEOUT_TOTAL"), "{answer}");
+    let taken_back = client.notification("notifications/cancelled");
+    assert_eq!(taken_back["params"]["requestId"], asked["id"]);
+    let told = wait_for("the server to be told", || place.received("fix", "ASK_FAILED").pop());
+    assert!(told.contains("\"id\":1"), "{told}");
+    // Too late.
+    give(&mut client, &asked, r#"{"roots":[]}"#);
+    client.call("fix__pid", json!({}));
+    assert!(place.received("fix", "\"roots\":[]").is_empty());
+    daemon.stop();
+}
+
+#[test]
+fn what_is_asked_ends_with_who_asks_and_who_is_asked() {
+    let place = place(&[], json!({}));
+    let daemon = place.start(&[]);
+    let mut client = able(&daemon, LEGACY, everything());
+    let line = request("1", "roots/list", "{}");
+    // The server takes it back.
+    let back = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+    let call = ask(
+        &mut client,
+        &[line.clone(), back.to_owned(), request("9", "roots/list", "{}")],
+        1,
+    );
+    let (asked, other) = (client.message(), client.notification("roots/list"));
+    let told = client.notification("notifications/cancelled");
+    assert_eq!(told["params"]["requestId"], asked["id"]);
+    give(&mut client, &asked, r#"{"roots":["late"]}"#);
+    give(&mut client, &other, r#"{"roots":[]}"#);
+    assert_eq!(got(&client.answer(call))[0]["id"], 9);
+    // It answers its call before the person did.
+    let call = ask(&mut client, std::slice::from_ref(&line), 0);
+    let asked = client.message();
+    client.answer(call);
+    let told = client.notification("notifications/cancelled");
+    assert_eq!(told["params"]["requestId"], asked["id"]);
+    wait_for("the server to be told", || place.received("fix", "is over").pop());
+    // The call is cancelled.
+    let call = ask(&mut client, &[request("2", "roots/list", "{}")], 1);
+    let asked = client.message();
+    client.notify("notifications/cancelled", json!({ "requestId": call }));
+    let told = client.notification("notifications/cancelled");
+    assert_eq!(told["params"]["requestId"], asked["id"]);
+    // It dies.
+    let call = client.request_tool("fix__say", json!({ "lines": [line], "die": 1, "wait": 1 }));
+    let asked = client.message();
+    let told = client.notification("notifications/cancelled");
+    assert_eq!(told["params"]["requestId"], asked["id"]);
+    assert_eq!(code_of(&client.answer(call)), Some("SERVER_DIED"));
+    // The client goes.
+    ask(&mut client, &[request("3", "roots/list", "{}")], 1);
+    client.message();
+    drop(client);
+    wait_for("the server to be told", || {
+        place
+            .received("fix", "ASK_FAILED")
+            .into_iter()
+            .find(|line| line.contains("\"id\":3"))
+    });
+    daemon.stop();
+}
+
+#[test]
+fn hostile_answers_are_refused_to_the_server_and_strays_are_counted() {
+    let place = place(&[], json!({}));
+    let daemon = place.start(&["--max-frame", "65536"]);
+    let mut client = able(&daemon, LEGACY, everything());
+    let mut other = able(&daemon, LEGACY, everything());
+    for reply in [
+        r#""result":{"roots":{}}"#.to_owned(),
+        r#""result":{"roots":[],"Roots":[]}"#.to_owned(),
+        r#""result":7"#.to_owned(),
+        r#""result":{"roots":[]},"error":{}"#.to_owned(),
+        r#""result":{"roots":[]},"Result":1"#.to_owned(),
+        format!(r#""result":{{"roots":["{}"]}}"#, "x".repeat(70_000)),
+    ] {
+        let call = ask(&mut client, &[request("1", "roots/list", "{}")], 1);
+        let asked = client.message();
+        // Another id, another spelling, another connection.
+        let id = &asked["id"];
+        for stray in [
+            format!("\"{id}\""),
+            format!("{id}.0"),
+            "1".to_owned(),
+            "null".to_owned(),
+        ] {
+            client.send(format!(r#"{{"jsonrpc":"2.0","id":{stray},"result":{{"roots":[1]}}}}"#));
+        }
+        other.send(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"roots":[2]}}}}"#));
+        other.ask("ping", json!({}));
+        client.send(format!(r#"{{"jsonrpc":"2.0","id":{id},{reply}}}"#));
+        // A second time.
+        give(&mut client, &asked, r#"{"roots":[3]}"#);
+        let answer = client.answer(call);
+        assert_eq!(got(&answer)[0]["error"]["code"], 207, "{reply:.80} {answer}");
+    }
+    assert!(place.received("fix", "\"roots\":[").is_empty());
+    // An error of the client's is the server's to see, as it is.
+    let call = ask(&mut client, &[request("1", "roots/list", "{}")], 1);
+    let id = client.message()["id"].clone();
+    client.send(format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-1,"message":"no","data":1e400}}}}"#
+    ));
+    client.answer(call);
+    assert!(
+        place
+            .received("fix", r#""error":{"code":-1,"message":"no","data":1e400}"#)
+            .len()
+            == 1
+    );
+    daemon.stop();
+}
+
+#[test]
+fn ten_thousand_requests_at_once_are_refused_but_for_a_few() {
+    let place = place(&[], json!({}));
+    let daemon = place.start(&[]);
+    let mut client = able(&daemon, LEGACY, everything());
+    let lines: Vec<String> = (0..10_000)
+        .map(|id| request(&id.to_string(), "roots/list", "{}"))
+        .collect();
+    let call = ask(&mut client, &lines, 10_000);
+    let asked: Vec<Value> = (0..32).map(|_| client.message()).collect();
+    wait_for("the others to be refused", || {
+        (place.received("fix", "ASK_FAILED").len() == 10_000 - 32).then_some(())
+    });
+    for asked in &asked {
+        give(&mut client, asked, r#"{"roots":[]}"#);
+    }
+    assert_eq!(got(&client.answer(call)).len(), 10_000);
+    assert!(client.others.is_empty());
+    daemon.stop();
+}
+
+#[test]
+fn who_is_asked_is_whose_call_it_is() {
+    let place = place(&[], json!({}));
+    let daemon = place.start(&[]);
+    let (mut unable, mut able_one) = (daemon.quiet(LEGACY), able(&daemon, LEGACY, everything()));
+    // One process serves both, and the one that can be asked is asked, although the other call is later.
+    let waiting = able_one.request_tool("fix__wait", json!({ "until": "done" }));
+    wait_for("the call", || place.received("fix", "\"wait\"").pop());
+    let call = ask(&mut unable, &[request("1", "elicitation/create", FORM)], 1);
+    let line = String::from_utf8(able_one.read().unwrap())
+        .unwrap()
+        .replace("1e400", "1");
+    let form: Value = serde_json::from_str(&line).unwrap();
+    give(&mut able_one, &form, r#"{"action":"decline"}"#);
+    assert_eq!(got(&unable.answer(call))[0]["result"]["action"], "decline");
+    place.release("done");
+    able_one.answer(waiting);
+    assert_eq!(place.started("fix").len(), 2, "a probe and a process");
+    daemon.stop();
+}
+
+#[test]
+fn changed_roots_reach_the_servers_of_the_client_which_ask_for_them_again() {
+    for isolation in ["user", "client"] {
+        let place = place(&[], json!({ "isolation": isolation }));
+        let daemon = place.start(&[]);
+        let mut client = able(&daemon, LEGACY, everything());
+        client.call("fix__pid", json!({}));
+        client.send(r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed","x":1e400}"#);
+        wait_for("the server to be told", || {
+            place.received("fix", "roots/list_changed\",\"x\":1e400").pop()
+        });
+        let mut silent = able(&daemon, LEGACY, json!({ "roots": {} }));
+        silent.call("fix__pid", json!({}));
+        silent.notify("notifications/roots/list_changed", json!({ "silent": 1 }));
+        silent.ask("ping", json!({}));
+        assert!(place.received("fix", "silent").is_empty());
+        daemon.stop();
+    }
+}
+
+#[test]
+fn the_end_of_an_elicitation_by_url_is_told_to_the_client_that_was_asked() {
+    let place = place(&[], json!({}));
+    let daemon = place.start(&[]);
+    let mut client = able(&daemon, LEGACY, everything());
+    let mut other = able(&daemon, LEGACY, everything());
+    let url = r#"{"mode":"url","message":"m","url":"https://h/","elicitationId":"e1"}"#;
+    let call = ask(&mut client, &[request("1", "elicitation/create", url)], 1);
+    let asked = client.message();
+    assert_eq!(asked["params"]["elicitationId"], "e1");
+    give(&mut client, &asked, r#"{"action":"accept"}"#);
+    client.answer(call);
+    let complete =
+        r#"{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":{"elicitationId":"e1","x":1e400}}"#;
+    let unknown = complete.replace("e1\"", "e2\"");
+    // The other client's call says so, and the first client is told, once.
+    let call = ask(&mut other, &[unknown, complete.to_owned(), complete.to_owned()], 0);
+    other.answer(call);
+    assert_eq!(client.read().unwrap(), complete.as_bytes());
+    client.ask("ping", json!({}));
+    assert!(client.others.is_empty() && other.others.is_empty());
+    daemon.stop();
+}
+
+#[test]
+fn a_clients_progress_reaches_the_server_that_asked() {
+    let place = place(&[], json!({}));
+    let daemon = place.start(&[]);
+    let mut client = able(&daemon, LEGACY, everything());
+    let params = r#"{"_meta":{"progressToken":"p \u0061"}}"#;
+    let call = ask(&mut client, &[request("1", "roots/list", params)], 1);
+    let asked = client.message();
+    let token = &asked["params"]["_meta"]["progressToken"];
+    assert_eq!(token, &asked["id"]);
+    // Another server's token is nobody's here.
+    client.notify(
+        "notifications/progress",
+        json!({ "progressToken": "p a", "progress": 8 }),
+    );
+    client.notify("notifications/progress", json!({ "progressToken": 1, "progress": 9 }));
+    client.notify(
+        "notifications/progress",
+        json!({ "progressToken": token, "progress": 1 }),
+    );
+    give(&mut client, &asked, r#"{"roots":[]}"#);
+    client.answer(call);
+    let told = place.received("fix", "notifications/progress");
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains(r#""progressToken":"p \u0061""#), "{told:?}");
+    daemon.stop();
+}
