@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Streamable HTTP in front of an MCP peer that speaks one message a line: test only.
+"""Streamable HTTP in front of an MCP server that speaks lines on stdio: test only, for the direct legs.
 
-The conformance suite speaks HTTP; Colibri speaks lines on a Unix socket, its servers lines on stdio. This program
-stands between: `--socket PATH` connects to the daemon, `-- COMMAND…` starts a server process. It listens on a
-loopback port of the system's choosing and prints `listening URL`. It ends when its standard input does.
+The conformance suite speaks HTTP, the fixture server lines. This program stands between: `adapter.py COMMAND…` starts
+the server process. It listens on a loopback port of the system's choosing and prints `listening URL`. It ends when its
+standard input does.
 
 What belongs to the transport is done here: sessions, which message goes on which response stream, Host and Origin,
 the headers that mirror the body, HTTP status codes. What belongs to the protocol passes untouched.
@@ -15,7 +15,6 @@ the headers that mirror the body, HTTP status codes. What belongs to the protoco
   stream is a cancellation, sent to the peer as `notifications/cancelled`.
 """
 
-import argparse
 import asyncio
 import base64
 import json
@@ -41,7 +40,7 @@ class Refused(Exception):
 class Peer:
     """One connection to the peer, and who waits for which of its messages."""
 
-    def __init__(self, reader, writer, process=None):
+    def __init__(self, reader, writer, process):
         self.reader, self.writer, self.process = reader, writer, process
         self.flights = {}  # request id → its queue
         self.tokens = {}  # progress token → its queue
@@ -51,11 +50,9 @@ class Peer:
         self.pump = asyncio.create_task(self.run())
 
     @classmethod
-    async def open(cls, args):
-        if args.socket:
-            return cls(*await asyncio.open_unix_connection(args.socket, limit=LINE_LIMIT))
+    async def open(cls, command):
         process = await asyncio.create_subprocess_exec(
-            *args.command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LINE_LIMIT
+            *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LINE_LIMIT
         )
         return cls(process.stdout, process.stdin, process)
 
@@ -87,18 +84,17 @@ class Peer:
 
     async def close(self):
         self.writer.close()
-        if self.process:
-            try:
-                await asyncio.wait_for(self.process.wait(), 5)
-            except TimeoutError:
-                self.process.kill()
-                await self.process.wait()
+        try:
+            await asyncio.wait_for(self.process.wait(), 5)
+        except TimeoutError:
+            self.process.kill()
+            await self.process.wait()
         self.pump.cancel()
 
 
 class Adapter:
-    def __init__(self, args):
-        self.args = args
+    def __init__(self, command):
+        self.command = command
         self.sessions = {}
         self.shared = None
         self.mirrored = {}  # tool → its parameters that a header mirrors: (header, parameter)
@@ -107,7 +103,7 @@ class Adapter:
     async def modern_peer(self):
         async with self.opening:
             if self.shared is None or self.shared.pump.done():
-                self.shared = await Peer.open(self.args)
+                self.shared = await Peer.open(self.command)
             return self.shared
 
     async def serve(self, reader, writer):
@@ -153,7 +149,7 @@ class Adapter:
         extra = {}
         if session is None and message.get("method") == "initialize" and META_VERSION not in meta:
             session_id = secrets.token_hex(16)
-            session = self.sessions[session_id] = await Peer.open(self.args)
+            session = self.sessions[session_id] = await Peer.open(self.command)
             extra["Mcp-Session-Id"] = session_id
         if session is None:
             check_mirrors(headers, message, meta, self.mirrored)
@@ -299,13 +295,7 @@ async def stream(queue, reader, writer, first=None, gone=None, extra=None):
 
 
 async def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--socket", help="the daemon's socket")
-    parser.add_argument("command", nargs="*", help="a server to start instead")
-    args = parser.parse_args()
-    if bool(args.socket) == bool(args.command):
-        parser.error("either --socket PATH or a command")
-    adapter = Adapter(args)
+    adapter = Adapter(sys.argv[1:])
     server = await asyncio.start_server(adapter.serve, "127.0.0.1", 0, limit=LINE_LIMIT)
     print(f"listening http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp", flush=True)
     loop = asyncio.get_running_loop()

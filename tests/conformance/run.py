@@ -43,22 +43,23 @@ def scored(install, era):
     return re.findall(r"^ *- (\S+)$", block, re.MULTILINE)
 
 
-def run_suite(install, directory, era, adapter_arguments):
-    """Runs the scenarios of an era behind an adapter; scenario → check → the worst status it had, and its message."""
+def run_suite(install, directory, era, front):
+    """Runs the scenarios of an era over a front that listens for them (adapter.py or forward.py with its arguments);
+    scenario → check → the worst status it had, and its message."""
     directory.mkdir()
-    adapter = subprocess.Popen(
-        [sys.executable, HERE / "adapter.py", *adapter_arguments],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=(directory / "adapter.log").open("wb"), text=True,
+    listener = subprocess.Popen(
+        [sys.executable, HERE / front[0], *front[1:]],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=(directory / "front.log").open("wb"), text=True,
     )
     try:
-        url = adapter.stdout.readline().removeprefix("listening ").strip()
+        url = listener.stdout.readline().removeprefix("listening ").strip()
         suite = package(install) / "dist/index.js"
         command = [install.node, suite, "server", "--url", url, "--requirements", REVISIONS[era], "-o", directory]
         with (directory / "suite.log").open("wb") as log:
             subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=SUITE_PATIENCE_S)
     finally:
-        adapter.stdin.close()
-        adapter.wait(harness.PATIENCE_S)
+        listener.stdin.close()
+        listener.wait(harness.PATIENCE_S)
     results = {}
     for path in sorted(directory.glob("server-*/checks.json")):
         scenario = re.fullmatch(r"server-(.+)-\d{4}-\d\d-\d\dT.*", path.parent.name)[1]
@@ -125,15 +126,15 @@ def main():
         pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(LEGS_AT_ONCE))
         direct, through = {}, {}
         for era in REVISIONS:
-            direct[era] = pool.submit(run_suite, install, work / f"direct-{era}", era, ["--", fixture, era])
+            direct[era] = pool.submit(run_suite, install, work / f"direct-{era}", era, ["adapter.py", fixture, era])
         for server in REVISIONS:
             directory = work / f"daemon-{server}"
             directory.mkdir()
             entry = {"command": fixture, "args": [server], "prefix": False, "may_ask": harness.ASKS}
             daemon = stack.enter_context(harness.Daemon(directory, {"fixture": entry}))
             for era in REVISIONS:
-                arguments = ["--socket", str(daemon.socket)]
-                through[era, server] = pool.submit(run_suite, install, directory / era, era, arguments)
+                front = ["forward.py", str(daemon.socket)]
+                through[era, server] = pool.submit(run_suite, install, directory / era, era, front)
         direct = {era: run.result() for era, run in direct.items()}
         through = {pair: run.result() for pair, run in through.items()}
     lines, problems, baseline = [], [], Baseline()
@@ -150,6 +151,10 @@ def main():
         same, mixed = count(through[era, era]), count(through[era, other])
         lines.append(f"conformance {revision}: direct {count(direct[era])}, through {same}, of {len(wanted)}")
         lines.append(f"  to a {other} server: through {mixed}, of {len(wanted)}")
+        for server in REVISIONS:
+            failed = [scenario for scenario in wanted if not passes(through[era, server].get(scenario))]
+            if failed:
+                lines.append(f"  through to a {server} server without {', '.join(failed)}")
         besides = [scenario for scenario in direct[era] if scenario not in wanted]
         for leg, results in (("direct", direct[era]), ("through", through[era, era])):
             failed = [scenario for scenario in besides if not passes(results.get(scenario))]

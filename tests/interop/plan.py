@@ -71,7 +71,7 @@ OWN = [
     step("logging", "logging", name="test_tool_with_logging"),
     call("test_elicitation", {"message": "Who are you?"}, "form"),
     call("test_input_required_result_multi_round", {}, "form"),
-    step("read", "form", uri="test://asks"),
+    step("read", "form", uri="test://wants-input"),
     step("prompt", "form", name="test_input_required_result_prompt", arguments={}),
     call("test_elicitation_url", {}, "url"),
     call("test_sampling", {"prompt": "What is the capital of France?"}, "sampling"),

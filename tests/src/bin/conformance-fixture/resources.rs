@@ -30,7 +30,7 @@ impl Server {
             }),
             json!({ "uri": WATCHED, "name": "watched-resource", "description": "Is updated by test_update_resource" }),
             json!({ "uri": "test://example-resource", "name": "example-resource", "description": "For embedding" }),
-            json!({ "uri": "test://asks", "name": "asks", "description": "Asks the person before it is read" }),
+            json!({ "uri": "test://wants-input", "name": "wants-input", "description": "Asks the person before it is read" }),
         ];
         let extra = |uri: String| json!({ "uri": uri, "name": "extra", "description": "Comes and goes" });
         resources.extend(self.extras("resources").into_iter().map(extra));
@@ -65,7 +65,7 @@ impl Server {
             WATCHED => text("text/plain", "Watched".into()),
             "test://example-resource" => text("text/plain", "An example".into()),
             _ if self.extras("resources").iter().any(|extra| extra == uri) => text("text/plain", "Extra".into()),
-            "test://asks" => {
+            "test://wants-input" => {
                 let ask = Ask::form("reader", "Who reads?", json!({ "name": { "type": "string" } }));
                 let answers = self.inputs(caller, params, vec![ask], None)?;
                 text(
