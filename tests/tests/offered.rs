@@ -5,7 +5,7 @@
 
 use std::fs;
 
-use colibri_tests::{Client, Daemon, LEGACY, MODERN, Place, code_of};
+use colibri_tests::{Bridge, Client, Daemon, LEGACY, MODERN, Place, code_of};
 use serde_json::{Value, json};
 
 /// What the server of this name was sent that contains `text`.
@@ -441,4 +441,92 @@ fn a_server_that_was_never_seen_is_started_for_its_prompts_and_resources() {
         let answer = daemon.legacy(LEGACY).ask(method, params.clone());
         assert!(answer["error"].is_null(), "{method} {params}: {answer}");
     }
+}
+
+/// What a client at the door of `fs` sees and does.
+fn at_the_door_of_fs(mut ask: impl FnMut(&str, Value) -> Value) {
+    let mut list = |method: &str, member: &str, key: &str| names(&ask(method, json!({}))["result"][member], key);
+    assert_eq!(list("tools/list", "tools", "name"), ["show"]);
+    assert_eq!(list("prompts/list", "prompts", "name"), ["greet", "strange name"]);
+    assert_eq!(
+        list("resources/list", "resources", "uri"),
+        ["file:///a.txt", "ui://show/page.html"]
+    );
+    assert_eq!(
+        list("resources/templates/list", "resourceTemplates", "uriTemplate"),
+        ["file:///{path}"]
+    );
+    let listed = ask("tools/list", json!({}))["result"]["tools"][0].take();
+    assert_eq!(listed["_meta"]["ui"]["resourceUri"], "ui://show/page.html");
+    assert!(listed["_meta"].get("org.colibri/server").is_none(), "{listed}");
+    let called = ask("tools/call", json!({ "name": "show", "arguments": {} }));
+    assert_eq!(called["result"]["content"][0]["uri"], "file:///a.txt");
+    let read = ask("resources/read", json!({ "uri": "ui://show/page.html" }));
+    assert_eq!(read["result"]["contents"][0]["uri"], "ui://show/page.html");
+    let read = ask("resources/read", json!({ "uri": "file:///b.txt" }));
+    assert_eq!(read["result"]["contents"][0]["uri"], "file:///b.txt");
+    let got = ask("prompts/get", json!({ "name": "strange name" }));
+    assert_eq!(got["result"]["messages"], json!([]));
+    for name in ["fs__show", "other__show", "colibri_status", "only_other"] {
+        let refused = ask("tools/call", json!({ "name": name, "arguments": {} }));
+        assert_eq!(refused["error"]["code"], -32602, "{name}: {refused}");
+    }
+    let refused = ask("prompts/get", json!({ "name": "other__greet" }));
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    let refused = ask("resources/read", json!({ "uri": "other+file:///a.txt" }));
+    assert_ne!(refused["error"], Value::Null, "{refused}");
+}
+
+#[test]
+fn a_door_of_one_server_shows_it_alone_under_its_own_names() {
+    let place = Place::new();
+    let mut other = everything();
+    let more = json!({ "name": "only_other", "inputSchema": {} });
+    other["tools/list"]["tools"].as_array_mut().unwrap().push(more);
+    place.registry(&json!({
+        "fs": place.library("fs", LEGACY, json!({}), &everything()),
+        "other": place.library("other", LEGACY, json!({}), &other),
+    }));
+    let daemon = place.start(&[]);
+    // Others' lists, made before, are not the ones that are shown here.
+    assert!(daemon.legacy(LEGACY).tools().contains(&"fs__show".to_owned()));
+    let mut client = daemon.connect();
+    client.send(r#"{"colibri":1,"narrow":[],"only":"fs"}"#);
+    client.initialize(LEGACY);
+    at_the_door_of_fs(|method, params| client.ask(method, params));
+    let mut bridge = Bridge::start(place.colibri_mcp(&["--only", "fs"]));
+    at_the_door_of_fs(|method, params| bridge.ask(method, params));
+    assert_eq!(received(&place, "other", "tools/call"), Vec::<Value>::new());
+}
+
+#[test]
+fn an_apps_page_calls_its_servers_own_tools_on_the_joint_door() {
+    let place = Place::new();
+    let mut other = everything();
+    other["tools/list"] = json!({ "tools": [{ "name": "refresh", "inputSchema": {} }] });
+    other["tools/call refresh"] = json!({ "content": [] });
+    let mut third = other.clone();
+    let more = json!({ "name": "show", "inputSchema": {} });
+    third["tools/list"]["tools"].as_array_mut().unwrap().push(more);
+    place.registry(&json!({
+        "fs": place.library("fs", LEGACY, json!({}), &everything()),
+        "other": place.library("other", LEGACY, json!({}), &other),
+    }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    client.tools();
+    let called = client.call("show", json!({}));
+    assert_eq!(called["content"][0]["uri"], "fs+file:///a.txt");
+    client.call("refresh", json!({}));
+    assert_eq!(received(&place, "other", "tools/call").len(), 1);
+    place.registry(&json!({
+        "fs": place.library("fs", LEGACY, json!({}), &everything()),
+        "third": place.library("third", LEGACY, json!({}), &third),
+    }));
+    daemon.reload();
+    client.tools();
+    let refused = client.ask("tools/call", json!({ "name": "show", "arguments": {} }));
+    let why = refused["error"]["message"].as_str().unwrap();
+    assert!(why.contains("several servers have a tool of that name"), "{why}");
+    assert_eq!(refused["error"]["code"], -32602);
 }
