@@ -318,6 +318,7 @@ fn enter(client: &Arc<Client>, target: &Arc<dyn Target>, frame: &Bytes) -> Optio
         attempt: 1,
         resumes: None,
         confirmed: false,
+        place: None,
         validated: false,
         against: None,
     }))

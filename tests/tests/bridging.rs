@@ -3,7 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use colibri_tests::{Client, MODERN, Place, code_of, modern_meta, text_of};
+use std::collections::BTreeSet;
+
+use colibri_tests::{Client, MODERN, Place, code_of, modern_meta, text_of, wait_for};
 use serde_json::{Value, json};
 
 /// A retry of a call, or its first try: the whole answer. The client says that it can be asked for `can`.
@@ -106,7 +108,8 @@ fn a_retry_is_taken_for_its_own_call_alone() {
 
     let mut forged = asked.clone();
     let state = asked["result"]["requestState"].as_str().unwrap().to_owned();
-    forged["result"]["requestState"] = json!(format!("{}A", &state[..state.len() - 1]));
+    let other = if state.starts_with('A') { "B" } else { "A" };
+    forged["result"]["requestState"] = json!(format!("{other}{}", &state[1..]));
     let mut raw = asked.clone();
     raw["result"]["requestState"] = json!("round \"1");
     for (tool, arguments, retried, why) in [
@@ -247,4 +250,276 @@ fn a_person_is_asked_through_a_modern_client_whether_a_call_may_be_made() {
     let retry = Some((&asked, accept("x")));
     let answer = call(&mut client, "fix__ask", &arguments, &elicitation(), retry);
     assert!(refused(&answer).1.contains("used already"), "{answer}");
+}
+
+/// How many processes of the fixture were called.
+fn called(place: &Place) -> usize {
+    let record = place.record("fix").into_iter();
+    let calls = record.filter(|(_, kind, line)| kind == "line" && String::from_utf8_lossy(line).contains("tools/call"));
+    calls.map(|(pid, ..)| pid).collect::<BTreeSet<_>>().len()
+}
+
+/// What the fixture's `ask` is called with to ask this, so often.
+fn asks(method: &str, params: Value, times: u64) -> Value {
+    json!({ "method": method, "params": params, "times": times })
+}
+
+fn form() -> Value {
+    json!({ "message": "who?", "requestedSchema": { "type": "object", "properties": {} } })
+}
+
+#[test]
+fn a_legacy_servers_question_is_answered_by_a_retry() {
+    let place = Place::new();
+    let may = json!({ "may_ask": ["elicitation", "sampling", "roots"] });
+    place.registry(&json!({ "fix": place.fixture("fix", &["--tool", "ask"], may) }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.modern();
+    let can = json!({ "elicitation": { "form": {}, "url": {} }, "sampling": {}, "roots": {} });
+    let url = json!({ "mode": "url", "message": "go", "url": "https://example.org/x", "elicitationId": "e" });
+    let sampling = json!({ "messages": [{ "role": "user", "content": { "type": "text", "text": "?" } }],
+        "maxTokens": 5, "systemPrompt": "p" });
+    for (method, params, answer) in [
+        (
+            "elicitation/create",
+            form(),
+            json!({ "action": "accept", "content": { "name": "x" } }),
+        ),
+        ("elicitation/create", form(), json!({ "action": "decline" })),
+        ("elicitation/create", url, json!({ "action": "accept" })),
+        (
+            "sampling/createMessage",
+            sampling,
+            json!({ "role": "assistant", "content": { "type": "text", "text": "!" }, "model": "m" }),
+        ),
+        (
+            "roots/list",
+            json!({}),
+            json!({ "roots": [{ "uri": "file:///home/x" }] }),
+        ),
+    ] {
+        // Twice, so that the retry is asked again.
+        let arguments = asks(method, params.clone(), 2);
+        let mut asked = call(&mut client, "fix__ask", &arguments, &can, None);
+        for _ in 0..2 {
+            assert!(is_input_required(&asked), "{asked}");
+            let requests = asked["result"]["inputRequests"].as_object().unwrap().clone();
+            assert_eq!(requests.len(), 1, "{asked}");
+            let (key, request) = requests.iter().next().unwrap();
+            assert_eq!(request["method"], method, "{asked}");
+            assert_eq!(request["params"]["_meta"]["org.colibri/server"], "fix", "{asked}");
+            if method == "elicitation/create" {
+                let message = request["params"]["message"].as_str().unwrap();
+                assert!(message.starts_with("[fix] "), "{asked}");
+            }
+            let mut responses = json!({});
+            responses[key] = answer.clone();
+            asked = call(&mut client, "fix__ask", &arguments, &can, Some((&asked, responses)));
+        }
+        let told: Value = serde_json::from_str(text_of(&asked["result"])).unwrap();
+        assert_eq!(told, answer, "{asked}");
+        assert_eq!(asked["result"]["resultType"], "complete", "{asked}");
+    }
+    // One call each, and the same process for all.
+    assert_eq!(place.received("fix", "tools/call").len(), 5);
+    assert_eq!(called(&place), 1);
+    daemon.stop();
+    let records = place.records();
+    let events = |event: &str| records.iter().filter(|record| record.rec["event"] == event).count();
+    assert_eq!((events("asked"), events("answered")), (10, 10));
+}
+
+#[test]
+fn nobody_is_asked_for_what_the_client_did_not_declare_or_the_entry_does_not_allow() {
+    let place = Place::new();
+    place.registry(&json!({
+        "fix": place.fixture("fix", &["--tool", "ask"], json!({})),
+        "mute": place.fixture("mute", &["--tool", "ask"], json!({ "may_ask": [] })),
+    }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.modern();
+    let all = json!({ "elicitation": {}, "sampling": {}, "roots": {} });
+    for (tool, method, can, why) in [
+        ("fix__ask", "elicitation/create", json!({}), "did not declare"),
+        (
+            "fix__ask",
+            "elicitation/create",
+            json!({ "sampling": {} }),
+            "did not declare",
+        ),
+        ("fix__ask", "sampling/createMessage", all.clone(), "not declared"),
+        ("mute__ask", "elicitation/create", all, "not declared"),
+    ] {
+        let answer = call(&mut client, tool, &asks(method, form(), 1), &can, None);
+        let text = text_of(&answer["result"]);
+        assert!(text.starts_with("refused: ") && text.contains(why), "{answer}");
+    }
+}
+
+#[test]
+fn a_held_call_is_taken_once_and_by_its_own_user_and_call() {
+    let place = Place::new();
+    place.registry(&json!({ "fix": place.fixture("fix", &["--tool", "ask"], json!({})) }));
+    let daemon = place.start(&[]);
+    let (mut one, mut other) = (daemon.modern(), daemon.modern());
+    let first = call(
+        &mut one,
+        "fix__ask",
+        &asks("elicitation/create", form(), 1),
+        &elicitation(),
+        None,
+    );
+    let mut form_of_two = form();
+    form_of_two["message"] = json!("and you?");
+    let two = asks("elicitation/create", form_of_two, 1);
+    let second = call(&mut other, "fix__ask", &two, &elicitation(), None);
+    assert!(
+        is_input_required(&first) && is_input_required(&second),
+        "{first} {second}"
+    );
+    // A second call that may be asked about has a process of its own.
+    assert_eq!(called(&place), 2);
+    let one_says = json!({ "1": { "action": "accept", "content": { "who": "one" } } });
+    let answer = call(
+        &mut one,
+        "fix__ask",
+        &two,
+        &elicitation(),
+        Some((&first, one_says.clone())),
+    );
+    assert!(refused(&answer).1.contains("another call"), "{answer}");
+
+    // Twice at once, by two connections of the user.
+    let arguments = asks("elicitation/create", form(), 1);
+    let at_one = begin(
+        &mut one,
+        "fix__ask",
+        &arguments,
+        &elicitation(),
+        Some((&first, one_says.clone())),
+    );
+    let at_other = begin(
+        &mut other,
+        "fix__ask",
+        &arguments,
+        &elicitation(),
+        Some((&first, one_says)),
+    );
+    let answers = [one.answer(at_one), other.answer(at_other)];
+    let taken: Vec<_> = answers
+        .iter()
+        .filter(|answer| text_of(&answer["result"]).contains("one"))
+        .collect();
+    assert_eq!(taken.len(), 1, "{answers:?}");
+    let not_taken = answers.iter().find(|answer| answer.get("error").is_some()).unwrap();
+    assert!(refused(not_taken).1.contains("used already"), "{not_taken}");
+
+    let two_says = json!({ "1": { "action": "accept", "content": { "who": "two" } } });
+    let answer = call(&mut other, "fix__ask", &two, &elicitation(), Some((&second, two_says)));
+    assert!(text_of(&answer["result"]).contains("two"), "{answer}");
+}
+
+#[test]
+fn a_held_call_is_lost_with_its_process_and_its_retry_says_so() {
+    let place = Place::new();
+    place.registry(&json!({ "fix": place.fixture("fix", &["--tool", "ask"], json!({})) }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.modern();
+    let arguments = asks("elicitation/create", form(), 1);
+    let asked = call(&mut client, "fix__ask", &arguments, &elicitation(), None);
+    assert!(is_input_required(&asked), "{asked}");
+    // A call that nobody can be asked about goes to the same process.
+    let died = client.ask("tools/call", json!({ "name": "fix__exit", "arguments": {} }));
+    assert_eq!(code_of(&died), Some("SERVER_DIED"), "{died}");
+    let retry = Some((&asked, json!({ "1": { "action": "accept" } })));
+    let answer = call(&mut client, "fix__ask", &arguments, &elicitation(), retry);
+    assert_eq!(code_of(&answer), Some("SERVER_DIED"), "{answer}");
+    assert!(text_of(&answer["result"]).contains("lost"), "{answer}");
+}
+
+#[test]
+fn held_calls_end_with_the_last_connection_of_their_user() {
+    let place = Place::new();
+    place.registry(&json!({ "fix": place.fixture("fix", &["--tool", "ask"], json!({})) }));
+    let daemon = place.start(&[]);
+    let arguments = asks("elicitation/create", form(), 1);
+    let mut client = daemon.modern();
+    let asked = call(&mut client, "fix__ask", &arguments, &elicitation(), None);
+    assert!(is_input_required(&asked), "{asked}");
+    // It belongs to the user: another connection takes it over.
+    let mut other = daemon.modern();
+    other.tools();
+    drop(client);
+    let asked = call(
+        &mut other,
+        "fix__ask",
+        &arguments,
+        &elicitation(),
+        Some((&asked, json!({}))),
+    );
+    assert!(is_input_required(&asked), "{asked}");
+    drop(other);
+    wait_for("the server to be told", || {
+        (place.received("fix", "notifications/cancelled").len() == 1).then_some(())
+    });
+    let mut late = daemon.modern();
+    let retry = Some((&asked, json!({ "1": { "action": "accept" } })));
+    let answer = call(&mut late, "fix__ask", &arguments, &elicitation(), retry);
+    assert!(refused(&answer).1.contains("has ended"), "{answer}");
+}
+
+#[test]
+fn who_holds_many_calls_gets_so_many_and_the_server_is_told_why_no_more() {
+    let place = Place::new();
+    let own = json!({ "isolation": "call" });
+    place.registry(&json!({ "fix": place.fixture("fix", &["--tool", "ask"], own) }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.modern();
+    client.tools();
+    let mut held = 0;
+    for number in 0..18 {
+        let mut arguments = asks("elicitation/create", form(), 1);
+        arguments["number"] = json!(number);
+        let answer = call(&mut client, "fix__ask", &arguments, &elicitation(), None);
+        if is_input_required(&answer) {
+            held += 1;
+        } else {
+            assert!(text_of(&answer["result"]).contains("16 calls of this user"), "{answer}");
+        }
+    }
+    assert_eq!(held, 16);
+}
+
+#[test]
+fn a_fifth_call_that_may_be_asked_about_waits_its_turn_and_says_so() {
+    let place = Place::new();
+    let quick = json!({ "start_timeout_ms": 5000 });
+    place.registry(&json!({ "fix": place.fixture("fix", &["--tool", "ask"], quick) }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.modern();
+    client.tools();
+    let arguments = |number: u64| {
+        let mut arguments = asks("elicitation/create", form(), 1);
+        arguments["number"] = json!(number);
+        arguments
+    };
+    let held: Vec<_> = (0..4)
+        .map(|number| call(&mut client, "fix__ask", &arguments(number), &elicitation(), None))
+        .collect();
+    assert!(held.iter().all(is_input_required), "{held:?}");
+    assert_eq!(called(&place), 4);
+    let late = call(&mut client, "fix__ask", &arguments(4), &elicitation(), None);
+    assert_eq!(code_of(&late), Some("LIMIT_USER"), "{late}");
+    assert!(refused(&late).1.contains("--max-processes-per-user"), "{late}");
+    // What can not be asked about does not wait.
+    let echoed = client.call("fix__echo", json!({ "a": 1 }));
+    assert_eq!(text_of(&echoed), r#"{"a":1}"#);
+    // A turn comes when another call is over.
+    let waits = begin(&mut client, "fix__ask", &arguments(5), &elicitation(), None);
+    let retry = Some((&held[1], json!({ "1": { "action": "accept" } })));
+    let answer = call(&mut client, "fix__ask", &arguments(1), &elicitation(), retry);
+    assert!(text_of(&answer["result"]).contains("accept"), "{answer}");
+    let answer = client.answer(waits);
+    assert!(is_input_required(&answer), "{answer}");
+    assert_eq!(called(&place), 4);
 }

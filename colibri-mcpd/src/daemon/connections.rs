@@ -175,9 +175,12 @@ impl Connections {
         connection
     }
 
-    /// A client is gone.
-    pub fn leave(&self, client: &Client) {
-        self.open().remove(&client.connection);
+    /// A client is gone. Tells whether it was the last of its user.
+    pub fn leave(&self, client: &Client) -> bool {
+        let mut open = self.open();
+        open.remove(&client.connection);
+        let uid = client.caller.uid;
+        !open.values().any(|connection| connection.client.caller.uid == uid)
     }
 
     /// How many there are.

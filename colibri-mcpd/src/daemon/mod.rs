@@ -108,7 +108,9 @@ impl Daemon {
 
     /// A client is gone.
     pub fn leave(&self, client: &Client) {
-        self.connections.leave(client);
+        if self.connections.leave(client) {
+            self.chain.tickets.disconnected(client.caller.uid);
+        }
         self.host.disconnected(client.connection);
     }
 

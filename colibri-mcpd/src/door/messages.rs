@@ -233,6 +233,8 @@ impl Messages {
             Ok(request) => {
                 trace = request.meta.object.and_then(read_trace);
                 parts.task = request.task.is_some();
+                let declared = request.meta.client_capabilities;
+                parts.declares = declared.is_some_and(|declared| declared.text() != "{}");
                 parts.progress_token = request.meta.progress_token.map(|token| token.span());
                 let target = self
                     .target((&request, &name), params, &key, &mut parts)
@@ -318,6 +320,7 @@ impl Messages {
             attempt: 1,
             resumes: None,
             confirmed: false,
+            place: None,
             validated: false,
             against: None,
         })

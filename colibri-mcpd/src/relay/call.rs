@@ -56,6 +56,8 @@ pub struct Call {
     pub resumes: Option<Box<Resumed>>,
     /// A person allowed it.
     pub confirmed: bool,
+    /// What is given back when it is over.
+    pub place: Option<Box<dyn Send + Sync>>,
     /// Whether its arguments were checked against a schema that they fit.
     pub validated: bool,
     /// What stands against it.
@@ -86,6 +88,8 @@ pub struct Parts {
     pub arguments: Arguments,
     /// Whether a tool call is to become a task, whose result is asked for later.
     pub task: bool,
+    /// Whether its client, a modern one, declares capabilities in it.
+    pub declares: bool,
 }
 
 /// Where the arguments of a tool call stand.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::call::{Call, Chain, Outcome, Waits};
+use super::client::Client;
 use super::request_state::Kind;
 use super::tickets::{Over, TICKET, TooMany, WAIT};
 use colibri_protocol::{Answer, Ask, Code, Failure, input};
@@ -42,21 +43,21 @@ impl Chain {
     /// # Errors
     /// Too much waits already.
     pub fn confirmed(&self, call: &Call) -> Result<[u8; TICKET], TooMany> {
-        self.ticket(call, Arc::new(Allowed))
+        self.ticket(&call.client, Arc::new(Allowed))
     }
 
-    /// A ticket for the retry of a call.
+    /// A ticket for the retry of a client's call.
     ///
     /// # Errors
     /// Too much waits already.
-    pub fn ticket(&self, call: &Call, waits: Arc<dyn Waits>) -> Result<[u8; TICKET], TooMany> {
-        self.tickets.issue(call.client.caller.uid, false, waits)
+    pub fn ticket(&self, client: &Client, waits: Arc<dyn Waits>) -> Result<[u8; TICKET], TooMany> {
+        self.tickets.issue(client.caller.uid, false, waits)
     }
 }
 
 impl Confirmation {
     fn ask(self: Arc<Self>, chain: &Chain, call: Box<Call>) {
-        let outcome = match chain.ticket(&call, self.clone()) {
+        let outcome = match chain.ticket(&call.client, self.clone()) {
             Ok(ticket) => {
                 let state = chain.seal(Kind::Confirm, &call, &ticket, SystemTime::now() + WAIT);
                 let question = input::Question {

@@ -12,18 +12,21 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::debug;
 
+use super::held::Asked;
 use super::instance::{MAX_UNREAD, Pending, Session, State};
-use super::open_asks::{NotTaken, Over};
+use super::open_asks::{NotTaken, Over, failed};
 use super::tap::Direction;
 use crate::relay::record::Asked as Record;
 use crate::relay::{Asking, Client, PATIENCE, Response, Unanswered};
 use colibri_protocol::error::INVALID_REQUEST;
-use colibri_protocol::{self as protocol, Answer, Ask, Askable, Code, Failure, RpcError, Said, upstream};
+use colibri_protocol::{self as protocol, Answer, Ask, Askable, RpcError, Said, upstream};
 use colibri_wire::{Edits, Id, Json};
 
 /// Who is asked.
 struct Whom {
     client: Arc<Client>,
+    /// The number of the call towards the server; 0 for none.
+    number: u64,
     /// The number of the `enter` record of the call that it is about, and when that was read.
     call: Option<(u64, Instant)>,
     /// How long it may take in all.
@@ -59,7 +62,7 @@ impl Session {
         (id, ask, params): (Json<'_>, Ask, Option<Json<'_>>),
     ) -> Result<(), RpcError> {
         let key = Id::of(id);
-        let (whom, (count, over)) = {
+        let (whom, opened) = {
             let mut state = self.state();
             state.asks.takes(&key).map_err(|why| match why {
                 NotTaken::SameId => {
@@ -71,8 +74,13 @@ impl Session {
             })?;
             let whom = self.whom(&state, ask)?;
             let of_call = whom.call.is_some() && !self.may_ask.one_client;
-            let opened = state.asks.open(key.clone(), whom.client.session.number, of_call);
+            let is_asked = !whom.version.is_modern();
+            let session = whom.client.session.number;
+            let opened = is_asked.then(|| state.asks.open(key.clone(), session, of_call));
             (whom, opened)
+        };
+        let Some((count, over)) = opened else {
+            return self.ask_in_answer_to(whom, (id, ask, params));
         };
         let sent = self.send_ask(frame, (id, ask, params), &whom);
         let asking = match sent {
@@ -95,36 +103,28 @@ impl Session {
 
     /// Whom a request is about.
     fn whom(&self, state: &State, ask: Ask) -> Result<Whom, RpcError> {
-        let calls = state.pending.iter().filter_map(|(_, pending)| match pending {
-            Pending::Call { call, total, .. } => Some((call, *total)),
+        let calls = state.pending.iter().filter_map(|(number, pending)| match pending {
+            Pending::Call { call, total, .. } => Some(Whom {
+                client: call.client.clone(),
+                number,
+                call: Some((call.number, call.entered)),
+                // The call's own end comes first, and ends this.
+                until: *total + PATIENCE,
+                version: call.version,
+                can: call.askable(),
+            }),
+            Pending::Held(held) => Some(Whom {
+                client: held.client.clone(),
+                number,
+                call: Some(held.call),
+                until: held.until,
+                version: held.version,
+                can: held.can,
+            }),
             Pending::Internal { .. } => None,
         });
-        let mut latest: Option<(Whom, bool)> = None;
-        for (call, until) in calls {
-            let can = call.askable();
-            let entered = |whom: &Whom| whom.call.map(|(_, entered)| entered);
-            let is_better = latest
-                .as_ref()
-                .is_none_or(|(whom, able)| (can.can(ask), Some(call.entered)) >= (*able, entered(whom)));
-            if is_better {
-                let whom = Whom {
-                    client: call.client.clone(),
-                    call: Some((call.number, call.entered)),
-                    // The call's own end comes first, and ends this.
-                    until: until + PATIENCE,
-                    version: call.version,
-                    can,
-                };
-                latest = Some((whom, can.can(ask)));
-            }
-        }
-        if let Some((whom, _)) = latest {
-            if whom.version.is_modern() {
-                return Err(failed(
-                    "the call that this is about comes from a client of another era, which cannot be asked yet"
-                        .to_owned(),
-                ));
-            }
+        let rank = |whom: &Whom| (whom.can.can(ask), whom.call.map(|(_, entered)| entered));
+        if let Some(whom) = calls.max_by_key(rank) {
             return Ok(whom);
         }
         let last = (self.may_ask.one_client || ask == Ask::Roots).then(|| state.asks.last());
@@ -139,12 +139,50 @@ impl Session {
             ));
         };
         Ok(Whom {
+            number: 0,
             call: None,
             until: Instant::now() + self.limits.total,
             version,
             can: client.session.askable(),
             client,
         })
+    }
+
+    /// Asks a modern client for something in answer to its call, which is held until the retry.
+    fn ask_in_answer_to(
+        self: &Arc<Self>,
+        whom: Whom,
+        (id, ask, params): (Json<'_>, Ask, Option<Json<'_>>),
+    ) -> Result<(), RpcError> {
+        let how = self.wording(&whom, whom.number);
+        let text = params.map_or("{}", |params| params.text());
+        let edits = how.edits(
+            ask,
+            Json::parse(text.as_bytes()).map_err(|error| failed(error.to_string()))?,
+        )?;
+        let params = String::from_utf8_lossy(&edits.apply(text.as_bytes())).into_owned();
+        let record = self.record_of(ask, &whom, whom.number);
+        record
+            .begins(&self.chain.recorder, text.as_bytes())
+            .map_err(|failure| failed(failure.message))?;
+        let asked = Asked {
+            id: id.text().into(),
+            ask,
+            params: params.into(),
+            record,
+        };
+        self.hold(whom.number, asked)
+    }
+
+    /// How a request is worded for who is asked, under this number.
+    fn wording(&self, whom: &Whom, number: u64) -> protocol::Wording<'_> {
+        protocol::Wording {
+            server: &self.server,
+            client: whom.version,
+            can: whom.can,
+            number,
+            is_exposed: self.may_ask.is_exposed,
+        }
     }
 
     fn record_of(&self, ask: Ask, whom: &Whom, request: u64) -> Record {
@@ -166,13 +204,7 @@ impl Session {
     ) -> Result<Asking, RpcError> {
         let mut asking = Asking::begin(&whom.client).map_err(|why| failed(why.to_string()))?;
         let number = asking.number();
-        let how = protocol::Wording {
-            server: &self.server,
-            client: whom.version,
-            can: whom.can,
-            number,
-            is_exposed: self.may_ask.is_exposed,
-        };
+        let how = self.wording(whom, number);
         let mut edits = Edits::new();
         protocol::id_edit(&mut edits, id.span(), number);
         let mut token = None;
@@ -354,7 +386,7 @@ impl Session {
             .iter()
             .filter_map(|(_, pending)| match pending {
                 Pending::Call { call, .. } => Some(call.client.session.number),
-                Pending::Internal { .. } => None,
+                Pending::Held(_) | Pending::Internal { .. } => None,
             })
             .collect();
         state.asks.settle(|session| sessions.contains(&session));
@@ -365,7 +397,9 @@ impl Session {
         match method {
             "notifications/cancelled" => {
                 let ours = params.filter(|params| params.ambiguous(&["requestId"]).is_none());
-                if let Some(id) = ours.and_then(|params| params.get("requestId")) {
+                if let Some(id) = ours.and_then(|params| params.get("requestId"))
+                    && !self.takes_back(id)
+                {
                     self.state().asks.take_back(&Id::of(id));
                 }
                 true
@@ -415,15 +449,5 @@ impl Session {
             self.show(Direction::ToServer, || frame.clone(), None);
             self.outbox.push(frame);
         }
-    }
-}
-
-/// What a server is told whose request comes to nothing.
-fn failed(why: String) -> RpcError {
-    let failure = Failure::new(Code::AskFailed, why);
-    RpcError {
-        code: failure.code.row().number,
-        message: failure.to_string(),
-        data: None,
     }
 }

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::forward;
+use super::hold::EXPIRED;
 use super::instance::{Answered, End, Keeper, MAX_UNREAD, Pending, Session};
 use super::tap::Direction;
 use crate::relay::request_state::{self, Kind};
@@ -126,7 +127,7 @@ impl Session {
     /// Answers the calls whose time is up.
     pub(super) fn expire(self: &Arc<Self>) {
         let now = Instant::now();
-        let mut finished = Vec::new();
+        let (mut finished, mut given_up) = (Vec::new(), Vec::new());
         let mut state = self.state();
         let late: Vec<u64> = state
             .pending
@@ -149,6 +150,10 @@ impl Session {
                     self.push(&upstream::cancelled(number, &message));
                     finished.push((call, Outcome::Failed(self.failure(code, message))));
                 }
+                Some(Pending::Held(held)) => {
+                    self.push(&upstream::cancelled(number, EXPIRED));
+                    given_up.push(held);
+                }
                 Some(Pending::Internal { answer, .. }) => {
                     let _ = answer.send(Err(self.failure(Code::TimeoutCall, "no answer in time")));
                 }
@@ -159,6 +164,9 @@ impl Session {
         }
         drop(state);
         self.chain.finish(finished);
+        given_up
+            .into_iter()
+            .for_each(|held| self.end_held(*held, EXPIRED, None));
     }
 
     /// Answers everything in flight with the process's end.
@@ -172,6 +180,10 @@ impl Session {
             let failure = |message: String| self.failure(Code::ServerDied, message);
             match pending {
                 Pending::Call { call, .. } => keeper.lost(call, failure(format!("the call was lost: {reason}"))),
+                Pending::Held(held) => {
+                    let lost = failure(format!("the call was lost while its client was asked: {reason}"));
+                    self.end_held(*held, reason, Some(&lost));
+                }
                 Pending::Internal { answer, .. } => drop(answer.send(Err(failure(reason.to_owned())))),
             }
         }
@@ -190,6 +202,9 @@ impl Session {
             return;
         };
         let mut state = self.state();
+        if let Some(Pending::Held(held)) = state.pending.get_mut(number) {
+            return self.keep_answer(held, frame);
+        }
         let Some(pending) = state.pending.remove(number) else {
             // The answer to a call that was cancelled or timed out may well come late; only ids never given are odd.
             let given = state.pending.was_given(number);
@@ -240,6 +255,8 @@ impl Session {
                     }),
                 ));
             }
+            // Its answer is kept above.
+            Pending::Held(_) => {}
             Pending::Internal { answer, .. } => {
                 let outcome = spans(outcome);
                 drop(answer.send(Ok(Answered { frame, outcome })));
@@ -325,6 +342,7 @@ impl Session {
         drop(state);
         match pending {
             Pending::Call { call, .. } => finished.push((call, Outcome::Failed(failure))),
+            Pending::Held(held) => self.end_held(*held, &failure.message, Some(&failure)),
             Pending::Internal { answer, .. } => drop(answer.send(Err(failure))),
         }
     }
@@ -378,8 +396,11 @@ impl Cancel for Session {
         }
         self.rest(&mut state);
         drop(state);
-        if let Pending::Call { call, .. } = pending {
-            self.chain.finish(vec![(call, Outcome::Cancelled)]);
+        match pending {
+            Pending::Call { call, .. } => self.chain.finish(vec![(call, Outcome::Cancelled)]),
+            // Cancelled as it was about to be held.
+            Pending::Held(held) => self.end_held(*held, "the call was cancelled", None),
+            Pending::Internal { .. } => {}
         }
         self.attention.notify_one();
     }

@@ -10,6 +10,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use tracing::warn;
 
+use super::held::Held;
 use super::judged::Definitions;
 use super::open_asks::{Asks, MayAsk};
 use super::secrets::Secrets;
@@ -158,6 +159,8 @@ pub(super) enum Pending {
         deadline: Instant,
         total: Instant,
     },
+    /// A call whose client is asked for something in answer to it.
+    Held(Box<Held>),
     Internal {
         answer: oneshot::Sender<Result<Answered, Failure>>,
         deadline: Instant,
@@ -168,6 +171,7 @@ impl Pending {
     pub(super) fn deadline(&self) -> Instant {
         match self {
             Pending::Call { deadline, total, .. } => *deadline.min(total),
+            Pending::Held(held) => held.until,
             Pending::Internal { deadline, .. } => *deadline,
         }
     }
@@ -269,7 +273,7 @@ impl Session {
         self.state()
             .pending
             .iter()
-            .filter(|(_, pending)| matches!(pending, Pending::Call { .. }))
+            .filter(|(_, pending)| matches!(pending, Pending::Call { .. } | Pending::Held(_)))
             .count()
     }
 
@@ -283,7 +287,7 @@ impl Session {
         let state = self.state();
         let calls = state.pending.iter().filter_map(|(number, pending)| match pending {
             Pending::Call { call, .. } => Some((number, Asker::of(call))),
-            Pending::Internal { .. } => None,
+            Pending::Held(_) | Pending::Internal { .. } => None,
         });
         calls.collect()
     }

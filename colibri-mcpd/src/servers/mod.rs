@@ -5,6 +5,8 @@ mod context;
 mod entry;
 mod forward;
 mod handshake;
+mod held;
+mod hold;
 mod in_flight;
 mod instance;
 mod judged;
@@ -22,6 +24,7 @@ mod state;
 mod stderr;
 pub mod tap;
 mod tasks;
+mod turns;
 
 pub use context::{Context, Parts};
 pub use entry::{Entry, Isolation, Transport, parse};

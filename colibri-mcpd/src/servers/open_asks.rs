@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use tokio::sync::oneshot;
 
 use crate::relay::Client;
-use colibri_protocol::Askable;
+use colibri_protocol::{Askable, Code, Failure, RpcError};
 use colibri_wire::Id;
 
 /// The most requests of one process that wait for a person.
@@ -168,5 +168,15 @@ impl Asks {
     /// The client that used the process last, if it is there.
     pub(super) fn last(&self) -> Option<Arc<Client>> {
         self.last.upgrade().filter(|client| !client.is_gone())
+    }
+}
+
+/// What a server is told whose request comes to nothing.
+pub(super) fn failed(why: String) -> RpcError {
+    let failure = Failure::new(Code::AskFailed, why);
+    RpcError {
+        code: failure.code.row().number,
+        message: failure.to_string(),
+        data: None,
     }
 }

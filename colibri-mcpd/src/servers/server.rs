@@ -24,8 +24,9 @@ use super::retry::{self, Discovery};
 use super::slots::{Opened, Slot, Slots};
 use super::state::{ProcessKey, State, Viewer};
 use super::tap::Taps;
+use super::turns::{Turn, Turns};
 use crate::policy::{Caller, Contract, Rules};
-use crate::relay::{Call, CallMetrics, Client, Outcome};
+use crate::relay::{Call, CallMetrics, Client, HeldCall, Outcome};
 use colibri_protocol::{Askable, Code, Failure, Feature, Features, Method, Version};
 
 /// How long a burst of changes to a server's tools may go on before it is looked at.
@@ -64,6 +65,8 @@ pub struct Server {
     /// Whether it failed since it last worked; looked at on each answer without a lock.
     ailing: AtomicBool,
     calls: AtomicU64,
+    /// Whose turn it is in the processes that may ask.
+    turns: Arc<Turns>,
     /// A process is gone: who waits for a turn looks again.
     freed: Notify,
 }
@@ -105,6 +108,7 @@ impl Server {
             inner: Mutex::new(Slots::new(blocked)),
             ailing: AtomicBool::new(false),
             calls: AtomicU64::new(0),
+            turns: Arc::default(),
             freed: Notify::new(),
             id,
             entry,
@@ -272,9 +276,9 @@ impl Server {
             may_ask: MayAsk {
                 what: match key {
                     ProcessKey::All => Askable::NOTHING,
-                    _ => Askable::named(self.entry.may_ask.iter().map(String::as_str)),
+                    _ => self.may_ask(),
                 },
-                one_client: matches!(key, ProcessKey::Connection(..)),
+                one_client: key.connection().is_some(),
                 is_exposed: self.entry.prefix,
             },
             client,
@@ -396,7 +400,7 @@ impl Server {
         if self.isolation != Isolation::Client {
             return;
         }
-        let is_its = |key: &ProcessKey| matches!(key, ProcessKey::Connection(_, of) if *of == connection);
+        let is_its = |key: &ProcessKey| key.connection() == Some(connection);
         let ends = |slot: &Slot| slot.end("its client is gone");
         self.inner().slots.retain(|key, slot| !is_its(key) || ends(slot));
     }
@@ -404,7 +408,10 @@ impl Server {
     /// A client's roots are others now: its processes are told, as the client wrote it.
     pub fn roots_changed(&self, client: &Arc<Client>, frame: &Bytes) {
         let (uid, session) = (client.caller.uid, client.session.number);
-        let is_its = |key: ProcessKey| key == ProcessKey::Uid(uid) || key == ProcessKey::Connection(uid, session);
+        let is_its = |key: ProcessKey| {
+            let is_one_calls = matches!(key, ProcessKey::Call(..));
+            key.uid() == Some(uid) && !is_one_calls && key.connection().is_none_or(|of| of == session)
+        };
         for (_, process) in self.sessions().into_iter().filter(|(key, _)| is_its(*key)) {
             process.roots_changed(client, frame);
         }
@@ -472,6 +479,67 @@ impl Server {
     /// Sends a call to a process for its caller, started if need be. A call of which no byte was sent is tried again.
     pub fn call(self: &Arc<Self>, call: Box<Call>) {
         let key = self.key(&call.client.caller, call.client.session.owner());
+        if call.parts.declares && self.takes_turns(key, &call) {
+            return self.call_in_turn(key, call);
+        }
+        self.call_at(key, call);
+    }
+
+    /// What its entry lets it ask for.
+    fn may_ask(&self) -> Askable {
+        Askable::named(self.entry.may_ask.iter().map(String::as_str))
+    }
+
+    /// Whether such a call is alone of its kind in a process: nothing else says which call a legacy server's request is
+    /// about, and a modern client is asked in answer to that call.
+    fn takes_turns(&self, key: ProcessKey, call: &Call) -> bool {
+        let is_shared = matches!(key, ProcessKey::Uid(_) | ProcessKey::Connection(..));
+        let is_modern = || {
+            let version = self.version.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            version.is_some_and(Version::is_modern)
+        };
+        is_shared && self.may_ask().both(call.askable()) != Askable::NOTHING && !is_modern()
+    }
+
+    /// Sends a call to a process in which no other is that its server may ask about, once there is one.
+    fn call_in_turn(self: &Arc<Self>, key: ProcessKey, call: Box<Call>) {
+        let most = self.context.shares().limits().processes_per_user;
+        let waits = match self.turns.take(key, most) {
+            Ok(turn) => return self.call_at_turn(turn, call),
+            Err(waits) => waits,
+        };
+        let (server, chain) = (self.clone(), self.context.parts.chain.clone());
+        let held = HeldCall::hold(&chain, call);
+        tokio::spawn(async move {
+            let turn = tokio::select! {
+                turn = tokio::time::timeout(server.limits.start, waits) => turn,
+                () = held.over() => return,
+            };
+            let Some(call) = held.take() else { return };
+            let outcome = match turn {
+                Ok(Ok(turn)) if call.client.unsent(&call.id) => return server.call_at_turn(turn, call),
+                Ok(Ok(_)) => Outcome::Cancelled,
+                Ok(Err(_)) | Err(_) => {
+                    let message = format!(
+                        "its turn did not come within the start limit: {most} calls of this user are in flight that {} may \
+                         ask about, each in a process of its own (--max-processes-per-user)",
+                        server.id
+                    );
+                    Outcome::Failed(Failure::new(Code::LimitUser, message).of_server(&*server.id))
+                }
+            };
+            chain.finish(vec![(call, outcome)]);
+        });
+    }
+
+    fn call_at_turn(self: &Arc<Self>, turn: Turn, mut call: Box<Call>) {
+        let key = turn.key;
+        call.place = Some(Box::new(turn));
+        self.call_at(key, call);
+    }
+
+    /// Sends a call to this process, started if need be.
+    fn call_at(self: &Arc<Self>, key: ProcessKey, call: Box<Call>) {
         let call = match self.ready(key) {
             None => call,
             Some(session) => match self.give(&session, call) {

@@ -12,6 +12,8 @@ pub enum ProcessKey {
     Uid(u32),
     /// Those of one user's connection, or session over HTTP.
     Connection(u32, u64),
+    /// Those of one user, or of one user's connection, while others of them may be asked about in the processes before.
+    Beside(u32, Option<u64>, usize),
     /// One call of a user.
     Call(u32, u64),
 }
@@ -31,7 +33,27 @@ impl ProcessKey {
     pub fn uid(self) -> Option<u32> {
         match self {
             ProcessKey::All => None,
-            ProcessKey::Uid(uid) | ProcessKey::Connection(uid, _) | ProcessKey::Call(uid, _) => Some(uid),
+            ProcessKey::Uid(uid)
+            | ProcessKey::Connection(uid, _)
+            | ProcessKey::Beside(uid, ..)
+            | ProcessKey::Call(uid, _) => Some(uid),
+        }
+    }
+
+    /// The connection whose it is alone.
+    pub fn connection(self) -> Option<u64> {
+        match self {
+            ProcessKey::Connection(_, connection) | ProcessKey::Beside(_, Some(connection), _) => Some(connection),
+            ProcessKey::All | ProcessKey::Uid(_) | ProcessKey::Beside(_, None, _) | ProcessKey::Call(..) => None,
+        }
+    }
+
+    /// Of the processes for the same calls, the one of this number; the first is number 0.
+    pub fn beside(self, number: usize) -> ProcessKey {
+        match self {
+            ProcessKey::Uid(uid) if number > 0 => ProcessKey::Beside(uid, None, number),
+            ProcessKey::Connection(uid, connection) if number > 0 => ProcessKey::Beside(uid, Some(connection), number),
+            key => key,
         }
     }
 }

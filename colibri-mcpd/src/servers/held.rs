@@ -1,0 +1,94 @@
+//! What is known of a call that is held, while its client is asked for something in answer to it.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::open_asks::failed;
+use crate::relay::Client;
+use crate::relay::record::Asked as Record;
+use crate::relay::tickets::TICKET;
+use colibri_protocol::input::{Question, REQUESTS_LIMIT, input_required_result};
+use colibri_protocol::{Ask, Askable, Failure, RpcError, Version};
+
+/// Something that a server asked about a call of a modern client.
+pub(super) struct Asked {
+    /// The server's id of it, as it wrote it.
+    pub id: Box<str>,
+    /// What it asks for.
+    pub ask: Ask,
+    /// Its `params` as the client gets them.
+    pub params: Box<str>,
+    /// What is recorded of it.
+    pub record: Record,
+}
+
+/// A call that is held.
+pub(super) struct Held {
+    /// What its retry finds.
+    pub ticket: Arc<Ticket>,
+    /// Under which the retry finds it; none while it is given out.
+    pub id: Option<[u8; TICKET]>,
+    /// How long it waits for the retry.
+    pub until: Instant,
+    /// What the call's clocks have left: without progress, and in all.
+    pub left: (Duration, Duration),
+    /// What is asked and not answered, by our keys.
+    pub asked: Vec<(String, Asked)>,
+    /// How much was asked in all.
+    pub count: usize,
+    /// The server's answer, which came all the same.
+    pub answered: Option<Bytes>,
+    /// Whose it is.
+    pub client: Arc<Client>,
+    /// The version of the client's request.
+    pub version: Version,
+    /// What the client can be asked.
+    pub can: Askable,
+    /// The number of the call's `enter` record, and when that was read.
+    pub call: (u64, Instant),
+    /// What it has of the daemon while it is in flight.
+    pub place: Option<Box<dyn Send + Sync>>,
+}
+
+impl Held {
+    /// Something more is asked about it.
+    ///
+    /// # Errors
+    /// What to answer the server: too much is asked already.
+    pub(super) fn ask(&mut self, asked: Asked) -> Result<(), RpcError> {
+        if self.asked.len() >= REQUESTS_LIMIT {
+            return Err(failed(format!(
+                "{REQUESTS_LIMIT} requests about this call wait for an answer already"
+            )));
+        }
+        self.count += 1;
+        self.asked.push((self.count.to_string(), asked));
+        Ok(())
+    }
+
+    /// What the client is asked.
+    pub(super) fn result(&self, server: &str, state: &str) -> Vec<u8> {
+        let questions: Vec<_> = self
+            .asked
+            .iter()
+            .map(|(key, asked)| Question {
+                key,
+                method: asked.ask.method(),
+                params: Some(&asked.params),
+            })
+            .collect();
+        input_required_result(self.version, server, &questions, state)
+    }
+}
+
+/// What a retry finds of a held call.
+#[derive(Default)]
+pub(super) struct Ticket {
+    /// The number of the call towards its server.
+    pub number: u64,
+    /// Why there is nothing to go on with.
+    pub lost: OnceLock<Failure>,
+}

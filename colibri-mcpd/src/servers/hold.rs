@@ -1,0 +1,315 @@
+//! Calls that are held: a legacy server asks for something while it serves a modern client, which is asked in answer to
+//! its call and says the rest in a retry.
+//!
+//! Meanwhile the call has no id of a client's, and its clocks stand still. Its number towards the server stays: the
+//! retry takes its place under it.
+
+use std::sync::{Arc, Weak};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::held::{Asked, Held, Ticket};
+use super::instance::{Pending, Session};
+use super::open_asks::failed;
+use crate::relay::request_state::{Kind as State, Refused};
+use crate::relay::tickets::{Over, TICKET, WAIT};
+use crate::relay::{Call, Chain, Outcome, Waits, refused};
+use colibri_protocol::{self as protocol, Answer, Code, Failure, RpcError, Said, upstream};
+use colibri_wire::{Envelope, Json, Kind};
+
+/// Why a call is over that was held for too long.
+pub(super) const EXPIRED: &str = "nobody answered in time";
+
+/// What waits for the retry of a held call.
+struct Retry {
+    session: Weak<Session>,
+    ticket: Arc<Ticket>,
+}
+
+impl Over for Retry {
+    fn over(&self, why: &'static str) {
+        if let Some(session) = self.session.upgrade() {
+            session.give_up(&self.ticket, why);
+        }
+    }
+}
+
+impl Waits for Retry {
+    fn resume(self: Arc<Self>, chain: &Arc<Chain>, retry: Box<Call>) {
+        match self.session.upgrade() {
+            Some(session) => session.resume(&self.ticket, retry),
+            None => is_lost(&self.ticket, chain, retry),
+        }
+    }
+}
+
+/// Answers a retry whose call is not held any more.
+fn is_lost(ticket: &Ticket, chain: &Chain, retry: Box<Call>) {
+    let outcome = match ticket.lost.get() {
+        Some(failure) => Outcome::Failed(failure.clone()),
+        None => refused(Refused::Used),
+    };
+    chain.finish(vec![(retry, outcome)]);
+}
+
+fn ticket(number: u64) -> Arc<Ticket> {
+    Arc::new(Ticket {
+        number,
+        ..Ticket::default()
+    })
+}
+
+impl Session {
+    fn retry(self: &Arc<Self>, ticket: &Arc<Ticket>) -> Arc<Retry> {
+        Arc::new(Retry {
+            session: Arc::downgrade(self),
+            ticket: ticket.clone(),
+        })
+    }
+
+    /// Asks the modern client of a call for something, in answer to the call, which is held until the retry.
+    ///
+    /// # Errors
+    /// What to answer the server: nobody is asked.
+    pub(super) fn hold(self: &Arc<Self>, number: u64, asked: Asked) -> Result<(), RpcError> {
+        let client = match self.state().pending.get_mut(number) {
+            Some(Pending::Held(held)) => return held.ask(asked),
+            Some(Pending::Call { call, .. }) => call.client.clone(),
+            Some(Pending::Internal { .. }) | None => return Err(over()),
+        };
+        let ticket = ticket(number);
+        let id = self.chain.ticket(&client, self.retry(&ticket));
+        let id = id.map_err(|why| failed(why.to_string()))?;
+        let mut state = self.state();
+        let now = Instant::now();
+        let held = match state.pending.get_mut(number) {
+            Some(Pending::Call { call, deadline, total }) => {
+                let mut held = Held {
+                    ticket,
+                    id: Some(id),
+                    until: now + WAIT,
+                    left: (deadline.duration_since(now), total.duration_since(now)),
+                    asked: Vec::new(),
+                    count: 0,
+                    answered: None,
+                    client,
+                    version: call.version,
+                    can: call.askable(),
+                    call: (call.number, call.entered),
+                    place: call.place.take(),
+                };
+                held.ask(asked).map(|()| Box::new(held))
+            }
+            _ => Err(over()),
+        };
+        let held = match held {
+            Ok(held) => held,
+            Err(error) => {
+                drop(state);
+                self.chain.tickets.take(&id);
+                return Err(error);
+            }
+        };
+        let pending = state.pending.get_mut(number);
+        let replaced = pending.map(|pending| std::mem::replace(pending, Pending::Held(held)));
+        drop(state);
+        if let Some(Pending::Call { call, .. }) = replaced {
+            self.ask_in_answer(call, number, &id);
+        }
+        self.attention.notify_one();
+        Ok(())
+    }
+
+    /// Answers a call, or a retry of it, with what is asked about it.
+    fn ask_in_answer(&self, call: Box<Call>, number: u64, id: &[u8; TICKET]) {
+        let state = self.chain.seal(State::Held, &call, id, SystemTime::now() + WAIT);
+        let result = match self.state().pending.get_mut(number) {
+            Some(Pending::Held(held)) => Some(held.result(&self.server, &state)),
+            _ => None,
+        };
+        let outcome = match result {
+            Some(result) => Outcome::Own {
+                answer: Answer::Result(result),
+                failed: false,
+            },
+            // It was cancelled just now.
+            None => Outcome::Cancelled,
+        };
+        self.chain.finish(vec![(call, outcome)]);
+    }
+
+    /// A held call goes on with its retry.
+    fn resume(self: &Arc<Self>, of: &Arc<Ticket>, retry: Box<Call>) {
+        let mut state = self.state();
+        let version = state.version;
+        let Some(Pending::Held(held)) = state.pending.get_mut(of.number).filter(|pending| is_of(pending, of)) else {
+            drop(state);
+            return is_lost(of, &self.chain, retry);
+        };
+        held.id = None;
+        if !retry.client.sent(&retry.id, self.clone(), of.number) {
+            drop(state);
+            self.give_up(of, "its retry was cancelled");
+            return self.chain.finish(vec![(retry, Outcome::Cancelled)]);
+        }
+        let mut told = Vec::new();
+        for (key, asked) in std::mem::take(&mut held.asked) {
+            let response = retry.response(&key).map(|response| response.detached());
+            match response.map(|response| (response, protocol::read_response(asked.ask, response, version))) {
+                Some((response, Ok((said, edits)))) => {
+                    told.push((asked, said, edits.apply(response.text().as_bytes())))
+                }
+                // What is missing, or cannot be read, is asked for again.
+                Some((_, Err(_))) | None => held.asked.push((key, asked)),
+            }
+        }
+        if !held.asked.is_empty() {
+            let ticket = ticket(of.number);
+            held.ticket = ticket.clone();
+            held.until = Instant::now() + WAIT;
+            drop(state);
+            self.tell_answers(told);
+            return self.ask_again(retry, &ticket);
+        }
+        let now = Instant::now();
+        let mut call = Some(retry);
+        let mut answered = None;
+        if let Some(pending) = state.pending.get_mut(of.number)
+            && let Pending::Held(held) = pending
+        {
+            answered = held.answered.take();
+            let (left, total) = held.left;
+            if let Some(mut call) = call.take() {
+                call.place = held.place.take();
+                *pending = Pending::Call {
+                    call,
+                    deadline: now + left,
+                    total: now + total,
+                };
+            }
+        }
+        drop(state);
+        self.attention.notify_one();
+        self.tell_answers(told);
+        if let Some(frame) = answered {
+            self.outbox.let_go(frame.len());
+            self.answer_late(frame);
+        }
+    }
+
+    /// Asks a client again for what its retry did not say.
+    fn ask_again(self: &Arc<Self>, retry: Box<Call>, ticket: &Arc<Ticket>) {
+        let id = match self.chain.ticket(&retry.client, self.retry(ticket)) {
+            Ok(id) => id,
+            Err(why) => {
+                self.give_up(ticket, "the client cannot be asked again");
+                let failure = self.failure(Code::LimitUser, why.to_string());
+                return self.chain.finish(vec![(retry, Outcome::Failed(failure))]);
+            }
+        };
+        if let Some(Pending::Held(held)) = self.state().pending.get_mut(ticket.number)
+            && Arc::ptr_eq(&held.ticket, ticket)
+        {
+            held.id = Some(id);
+        }
+        self.attention.notify_one();
+        self.ask_in_answer(retry, ticket.number, &id);
+    }
+
+    /// Tells the server what it asked for.
+    fn tell_answers(&self, told: Vec<(Asked, Said, Vec<u8>)>) {
+        for (asked, said, result) in told {
+            let answer = match asked.record.ends(&self.chain.recorder, said.name(), Some(&result)) {
+                Ok(()) => Answer::Result(result),
+                Err(failure) => Answer::Error(failed(failure.message)),
+            };
+            self.push(&answer.to_message(Some(&asked.id)));
+        }
+    }
+
+    /// The answer to a held call came before its retry: it waits.
+    pub(super) fn keep_answer(&self, held: &mut Held, frame: Bytes) {
+        if held.answered.is_none() && self.outbox.hold(frame.len()) {
+            held.answered = Some(frame);
+        }
+    }
+
+    /// Handles an answer that came while its call was held.
+    fn answer_late(self: &Arc<Self>, frame: Bytes) {
+        let mut finished = Vec::new();
+        if let Ok(Envelope {
+            kind: Kind::Answer { id, outcome },
+            ..
+        }) = Envelope::parse(&frame)
+        {
+            let number = id.and_then(|id| Some((id.span(), id.as_u64()?)));
+            self.answer(frame.clone(), number, outcome, &mut finished);
+        }
+        self.chain.finish(finished);
+    }
+
+    /// Nobody will retry a call: the server is told.
+    fn give_up(&self, of: &Ticket, why: &str) {
+        let mut state = self.state();
+        let is_its = |pending: &&mut Pending| matches!(pending, Pending::Held(held) if std::ptr::eq(&*held.ticket, of));
+        if state.pending.get_mut(of.number).filter(is_its).is_none() {
+            return;
+        }
+        let pending = state.pending.remove(of.number);
+        self.push(&upstream::cancelled(of.number, why));
+        self.rest(&mut state);
+        drop(state);
+        if let Some(Pending::Held(held)) = pending {
+            self.end_held(*held, why, None);
+        }
+        self.attention.notify_one();
+    }
+
+    /// What a held call asked for comes to nothing. `lost`: what its retry is answered with.
+    pub(super) fn end_held(&self, held: Held, why: &str, lost: Option<&Failure>) {
+        if let Some(frame) = &held.answered {
+            self.outbox.let_go(frame.len());
+        }
+        for (_, asked) in held.asked {
+            // What cannot be recorded now is not done either: nothing goes anywhere.
+            let _ = asked.record.ends(&self.chain.recorder, "given up", None);
+            if lost.is_none() {
+                let answer = Answer::Error(failed(why.to_owned()));
+                self.push(&answer.to_message(Some(&asked.id)));
+            }
+        }
+        match lost {
+            Some(failure) => drop(held.ticket.lost.set(failure.clone())),
+            None => drop(held.id.and_then(|id| self.chain.tickets.take(&id))),
+        }
+    }
+
+    /// A server takes back what it asked about a held call. `false`: it asked for no such thing.
+    pub(super) fn takes_back(&self, id: Json<'_>) -> bool {
+        let mut state = self.state();
+        let mut taken = None;
+        for pending in state.pending.values_mut() {
+            if let Pending::Held(held) = pending
+                && let Some(at) = held.asked.iter().position(|(_, asked)| *asked.id == *id.text())
+            {
+                taken = Some(held.asked.remove(at).1);
+            }
+        }
+        drop(state);
+        if let Some(asked) = &taken {
+            let _ = asked.record.ends(&self.chain.recorder, "taken back", None);
+        }
+        taken.is_some()
+    }
+}
+
+fn is_of(pending: &Pending, of: &Arc<Ticket>) -> bool {
+    matches!(pending, Pending::Held(held) if Arc::ptr_eq(&held.ticket, of))
+}
+
+/// What a server is told that asks about a call that is over.
+fn over() -> RpcError {
+    failed("the call that this is about is over".to_owned())
+}
