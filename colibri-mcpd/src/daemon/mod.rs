@@ -216,7 +216,11 @@ impl Daemon {
             servers = self.host.running(),
             "ending"
         );
-        if !self.connections.end(self.host.end(SERVERS_END)).await {
+        let servers = async {
+            self.chain.tickets.end_all("the daemon is ending");
+            self.host.end(SERVERS_END).await
+        };
+        if !self.connections.end(servers).await {
             warn!(servers = self.host.running(), "servers have not ended in time");
         }
         self.lists.clear();

@@ -1,6 +1,7 @@
 //! What waits for a retry: each under a ticket that is good once.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,13 +30,16 @@ struct Waiting<W: ?Sized> {
 
 /// What waits for retries.
 pub struct Tickets<W: ?Sized> {
-    waiting: Mutex<HashMap<[u8; TICKET], Waiting<W>>>,
+    /// The oldest first.
+    waiting: Mutex<BTreeMap<[u8; TICKET], Waiting<W>>>,
+    issued: AtomicU64,
 }
 
 impl<W: ?Sized> Default for Tickets<W> {
     fn default() -> Tickets<W> {
         Tickets {
             waiting: Mutex::default(),
+            issued: AtomicU64::new(0),
         }
     }
 }
@@ -46,7 +50,7 @@ impl<W: ?Sized> Default for Tickets<W> {
 pub struct TooMany;
 
 impl<W: Over + ?Sized> Tickets<W> {
-    fn waiting(&self) -> MutexGuard<'_, HashMap<[u8; TICKET], Waiting<W>>> {
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<[u8; TICKET], Waiting<W>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -55,8 +59,11 @@ impl<W: Over + ?Sized> Tickets<W> {
     /// # Errors
     /// As much waits already as may, or there is no randomness for a ticket.
     pub fn issue(&self, uid: u32, stays: bool, what: Arc<W>) -> Result<[u8; TICKET], TooMany> {
+        // Counted, and none of another run of the daemon.
         let mut ticket = [0; TICKET];
-        getrandom::fill(&mut ticket).map_err(|_| TooMany)?;
+        let (count, random) = ticket.split_at_mut(8);
+        count.copy_from_slice(&self.issued.fetch_add(1, Ordering::Relaxed).to_be_bytes());
+        getrandom::fill(random).map_err(|_| TooMany)?;
         self.expire();
         let mut waiting = self.waiting();
         if waiting.values().filter(|waits| waits.uid == uid).count() >= MAX_OF_ONE {
@@ -90,6 +97,11 @@ impl<W: Over + ?Sized> Tickets<W> {
         self.waiting().values().filter(|waits| waits.uid == uid).count()
     }
 
+    /// Ends everything: there will be no retries.
+    pub fn end_all(&self, why: &'static str) {
+        self.end(why, |_| true);
+    }
+
     /// Ends what waited too long.
     pub fn expire(&self) {
         let now = Instant::now();
@@ -102,7 +114,7 @@ impl<W: Over + ?Sized> Tickets<W> {
     }
 
     fn end(&self, why: &'static str, ends: impl Fn(&Waiting<W>) -> bool) {
-        let ended: Vec<_> = self.waiting().extract_if(|_, waits| ends(waits)).collect();
+        let ended: Vec<_> = self.waiting().extract_if(.., |_, waits| ends(waits)).collect();
         for (_, waits) in ended {
             waits.what.over(why);
         }

@@ -33,6 +33,7 @@ struct Whom {
     until: Instant,
     version: protocol::Version,
     can: Askable,
+    is_held: bool,
 }
 
 impl Session {
@@ -112,6 +113,7 @@ impl Session {
                 until: *total + PATIENCE,
                 version: call.version,
                 can: call.askable(),
+                is_held: false,
             }),
             Pending::Held(held) => Some(Whom {
                 client: held.client.clone(),
@@ -120,10 +122,12 @@ impl Session {
                 until: held.until,
                 version: held.version,
                 can: held.can,
+                is_held: true,
             }),
             Pending::Internal { .. } => None,
         });
-        let rank = |whom: &Whom| (whom.can.can(ask), whom.call.map(|(_, entered)| entered));
+        // A call that is held is asked about already: if others are in flight, it is one of these.
+        let rank = |whom: &Whom| (!whom.is_held, whom.can.can(ask), whom.call.map(|(_, entered)| entered));
         if let Some(whom) = calls.max_by_key(rank) {
             return Ok(whom);
         }
@@ -144,6 +148,7 @@ impl Session {
             until: Instant::now() + self.limits.total,
             version,
             can: client.session.askable(),
+            is_held: false,
             client,
         })
     }

@@ -22,6 +22,9 @@ use colibri_wire::{Envelope, Json, Kind};
 /// Why a call is over that was held for too long.
 pub(super) const EXPIRED: &str = "nobody answered in time";
 
+/// Why what a server asked for comes to nothing, where the retry takes back what the call said.
+const MUTE: &str = "the retry of the call neither answers it nor declares that the client can be asked for it";
+
 /// What waits for the retry of a held call.
 struct Retry {
     session: Weak<Session>,
@@ -154,7 +157,8 @@ impl Session {
             self.give_up(of, "its retry was cancelled");
             return self.chain.finish(vec![(retry, Outcome::Cancelled)]);
         }
-        let mut told = Vec::new();
+        held.can = retry.askable();
+        let (mut told, mut mute) = (Vec::new(), Vec::new());
         for (key, asked) in std::mem::take(&mut held.asked) {
             let response = retry.response(&key).map(|response| response.detached());
             match response.map(|response| (response, protocol::read_response(asked.ask, response, version))) {
@@ -162,7 +166,8 @@ impl Session {
                     told.push((asked, said, edits.apply(response.text().as_bytes())))
                 }
                 // What is missing, or cannot be read, is asked for again.
-                Some((_, Err(_))) | None => held.asked.push((key, asked)),
+                Some((_, Err(_))) | None if held.can.can(asked.ask) => held.asked.push((key, asked)),
+                Some((_, Err(_))) | None => mute.push(asked),
             }
         }
         if !held.asked.is_empty() {
@@ -171,6 +176,7 @@ impl Session {
             held.until = Instant::now() + WAIT;
             drop(state);
             self.tell_answers(told);
+            self.tell_nothing(mute, MUTE);
             return self.ask_again(retry, &ticket);
         }
         let now = Instant::now();
@@ -193,6 +199,7 @@ impl Session {
         drop(state);
         self.attention.notify_one();
         self.tell_answers(told);
+        self.tell_nothing(mute, MUTE);
         if let Some(frame) = answered {
             self.outbox.let_go(frame.len());
             self.answer_late(frame);
@@ -226,6 +233,15 @@ impl Session {
                 Err(failure) => Answer::Error(failed(failure.message)),
             };
             self.push(&answer.to_message(Some(&asked.id)));
+        }
+    }
+
+    /// Tells the server that what it asked for comes to nothing.
+    fn tell_nothing(&self, asked: impl IntoIterator<Item = Asked>, why: &str) {
+        for asked in asked {
+            // Where that cannot be recorded, there is no answer that may not be told.
+            let _ = asked.record.ends(&self.chain.recorder, "given up", None);
+            self.push(&Answer::Error(failed(why.to_owned())).to_message(Some(&asked.id)));
         }
     }
 
@@ -272,14 +288,7 @@ impl Session {
         if let Some(frame) = &held.answered {
             self.outbox.let_go(frame.len());
         }
-        for (_, asked) in held.asked {
-            // What cannot be recorded now is not done either: nothing goes anywhere.
-            let _ = asked.record.ends(&self.chain.recorder, "given up", None);
-            if lost.is_none() {
-                let answer = Answer::Error(failed(why.to_owned()));
-                self.push(&answer.to_message(Some(&asked.id)));
-            }
-        }
+        self.tell_nothing(held.asked.into_iter().map(|(_, asked)| asked), why);
         match lost {
             Some(failure) => drop(held.ticket.lost.set(failure.clone())),
             None => drop(held.id.and_then(|id| self.chain.tickets.take(&id))),

@@ -76,6 +76,8 @@ impl Person {
                 duplicates: BTreeMap::new(),
                 subscribed: BTreeSet::new(),
                 paused_until: Instant::now(),
+                questions: Vec::new(),
+                last: String::new(),
             };
             self.world.count("connection");
             connection.live(Lines::new(from_daemon)).await;
@@ -111,6 +113,31 @@ struct Asked {
     at: Instant,
     cancelled: Option<Instant>,
     batch: Option<usize>,
+    /// What is called, so that it can be called again, and whether that says that the person can be asked.
+    call: Value,
+    can_be_asked: bool,
+    retry: Option<Retry>,
+}
+
+/// How a call is made again whose answer was a question.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Retry {
+    /// As it should be.
+    Right,
+    /// One of two.
+    Twice,
+    /// Without an answer.
+    Silent,
+    /// With a state that is not what was given.
+    Forged,
+}
+
+/// A question that waits for a person.
+struct Question {
+    call: Value,
+    tag: String,
+    state: String,
+    responses: Value,
 }
 
 struct Connection {
@@ -138,6 +165,9 @@ struct Connection {
     /// Subscriptions that were acknowledged, as written.
     subscribed: BTreeSet<String>,
     paused_until: Instant,
+    questions: Vec<Question>,
+    /// The id of the last request, as written.
+    last: String,
 }
 
 /// How a connection ends.
@@ -313,11 +343,13 @@ impl Connection {
         let id = self.new_id();
         let mut token = None;
         let tag = tag.unwrap_or_default();
+        let call = params.clone();
+        let can_be_asked = kind == Kind::Call && self.version == MODERN && self.rng.chance(50);
         if self.version == MODERN {
             params["_meta"] = json!({
                 format!("{META}protocolVersion"): MODERN,
                 format!("{META}clientInfo"): {"name": "s", "version": "1"},
-                format!("{META}clientCapabilities"): {},
+                format!("{META}clientCapabilities"): if can_be_asked { json!({"elicitation": {}}) } else { json!({}) },
             });
         }
         if kind == Kind::Call && self.rng.chance(70) {
@@ -340,11 +372,15 @@ impl Connection {
             at: Instant::now(),
             cancelled: None,
             batch,
+            call,
+            can_be_asked,
+            retry: None,
         };
         self.world.count("request");
         if let Some(batch) = batch {
             self.batches[batch].insert(id.to_string());
         }
+        self.last = id.to_string();
         self.open.insert(id.to_string(), asked);
         json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string()
     }
@@ -377,7 +413,66 @@ impl Connection {
         self.request(Kind::Call, "tools/call", params, Some(tag), batch)
     }
 
+    /// Answers a question by calling again, rightly or not.
+    async fn retry(&mut self) {
+        let at = self.rng.below(self.questions.len() as u64) as usize;
+        let question = self.questions.remove(at);
+        let how = match self.rng.below(10) {
+            0..6 => Retry::Right,
+            6..8 => Retry::Twice,
+            8 => Retry::Silent,
+            _ => Retry::Forged,
+        };
+        self.world.count("retry");
+        for _ in 0..if how == Retry::Twice { 2 } else { 1 } {
+            let mut params = question.call.clone();
+            let (mut state, mut responses) = (question.state.clone(), question.responses.clone());
+            match how {
+                Retry::Silent => responses = json!({}),
+                Retry::Forged => state.replace_range(..1, if state.starts_with('A') { "B" } else { "A" }),
+                Retry::Right | Retry::Twice => {}
+            }
+            params["requestState"] = json!(state);
+            params["inputResponses"] = responses;
+            let line = self.request(Kind::Call, "tools/call", params, Some(question.tag.clone()), None);
+            let id = self.last.clone();
+            if let Some(asked) = self.open.get_mut(&id) {
+                asked.retry = Some(how);
+                asked.call = question.call.clone();
+            }
+            self.say(line).await;
+        }
+    }
+
+    /// A call was answered with a question: it is asked to the right person, and can be answered.
+    fn asked(&mut self, asked: &Asked, result: &Value) -> bool {
+        self.world.count("question to a client");
+        if !asked.can_be_asked {
+            self.fail(&format!("was asked about {} although it cannot be", asked.tag));
+        }
+        let mut responses = json!({});
+        for (key, request) in result["inputRequests"].as_object().into_iter().flatten() {
+            let message = request["params"]["message"].as_str().unwrap_or_default();
+            let tag = message.rsplit(' ').next().unwrap_or_default();
+            let uid = self.world.books().calls.get(tag).map(|made| made.uid);
+            if uid != Some(self.uid) {
+                self.fail(&format!("was asked about {tag}, a call of {uid:?}"));
+            }
+            responses[key] = json!({"action": "accept", "content": {}});
+        }
+        self.questions.push(Question {
+            call: asked.call.clone(),
+            tag: asked.tag.clone(),
+            state: result["requestState"].as_str().unwrap_or_default().to_owned(),
+            responses,
+        });
+        asked.retry != Some(Retry::Forged)
+    }
+
     async fn act(&mut self) {
+        if !self.questions.is_empty() && self.rng.chance(70) {
+            return self.retry().await;
+        }
         match self.rng.below(100) {
             0..55 => {
                 let line = self.tool_call(None);
@@ -612,7 +707,8 @@ impl Connection {
         if asked.kind != Kind::Subscribe && now - asked.at > MAX_LENGTH {
             self.fail(&format!("waited for {id} longer than any limit allows"));
         }
-        if self.version == MODERN && result.is_some_and(|result| result["resultType"] != "complete") {
+        let asks = result.is_some_and(|result| asked.kind == Kind::Call && result["resultType"] == "input_required");
+        if self.version == MODERN && !asks && result.is_some_and(|result| result["resultType"] != "complete") {
             self.fail(&format!("was answered {id} without resultType"));
         }
         if asked.cancelled.is_none() {
@@ -642,6 +738,7 @@ impl Connection {
                 self.subscribed.remove(&id);
                 result.is_some_and(|result| result["_meta"][format!("{META}subscriptionId")] == message["id"])
             }
+            Kind::Call if asks => self.asked(&asked, result.unwrap_or(&Value::Null)),
             Kind::Call => self.call_answered(&asked, result, error),
         };
         if !right {
@@ -659,17 +756,38 @@ impl Connection {
             (None, None) => return false,
         };
         let text = text.as_str().unwrap_or_default();
+        if text.contains("requestState is refused") {
+            self.world.count("retry refused");
+            return match asked.retry {
+                Some(Retry::Forged | Retry::Twice) => true,
+                // What waited may be over: the process has died, or the last of its user has gone.
+                Some(Retry::Right | Retry::Silent) => !self.world.calm,
+                None => false,
+            };
+        }
         if ours || error.is_some_and(|error| error["code"] != -32000) {
             self.world.count("call answered with an error of ours");
-            let excused = self.narrow || !self.world.calm;
+            // A question about it may have gone to another call of its user, in the same process.
+            let unasked = !asked.can_be_asked && text.starts_with("TIMEOUT_CALL");
+            let excused = self.narrow || !self.world.calm || unasked;
             if !excused {
                 self.fail(&format!("was refused {} in a calm world: {text}", asked.tag));
             }
             return true;
         }
+        if asked.retry == Some(Retry::Forged) {
+            return false;
+        }
         self.world.count("call answered by its tool");
         if self.narrow {
             self.fail("reached a tool behind the gate that it closed");
+        }
+        if text == format!("{} asked", asked.tag) {
+            return true;
+        }
+        if asked.retry.is_some() && text.starts_with(&format!("{} progress=", asked.tag)) {
+            // Its server went on without the answer, to what it had asked about another call: progress went nowhere.
+            return true;
         }
         let progress = if asked.token.is_some() { asked.progress } else { 0 };
         text == format!("{} progress={progress}", asked.tag)

@@ -18,6 +18,7 @@ use crate::world::{Lifeline, Lines, World, pipe};
 pub(crate) const MODERN: &str = "2026-07-28";
 pub(crate) const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
 /// What a server of the registry is like.
 #[derive(Clone, Debug)]
@@ -113,6 +114,7 @@ impl Spawner for SimulatedSpawner {
                 greeted: false,
                 owner: None,
                 asked: 0,
+                waiting: BTreeMap::new(),
             };
             tokio::spawn(life.live(Some(Lines::new(their_stdin)), exit));
             Ok(Spawned {
@@ -163,6 +165,7 @@ struct Call {
     progress: u64,
     answered: bool,
     cancelled: bool,
+    asked: bool,
 }
 
 /// What a process will do.
@@ -173,6 +176,8 @@ enum Step {
     Progress(u64),
     /// Answers a call.
     Answer(u64, Shape),
+    /// Asks the person of a call for something first.
+    Ask(u64, Shape),
     /// Dies, perhaps in the middle of an answer.
     Die(Option<u64>),
     CloseInput,
@@ -212,6 +217,8 @@ struct Life {
     /// Whose it is, where it must be one's alone: uid and connection of the first call.
     owner: Option<(u32, String)>,
     asked: u64,
+    /// The calls that its own requests are about, and how they are answered then.
+    waiting: BTreeMap<String, (u64, Shape)>,
 }
 
 impl Life {
@@ -348,7 +355,10 @@ impl Life {
             Step::Answer(id, shape) => {
                 let call = self.calls.get_mut(&id).filter(|call| !call.answered)?;
                 call.answered = true;
-                let text = format!("{} progress={}", call.tag, call.progress);
+                let text = match call.asked {
+                    true => format!("{} asked", call.tag),
+                    false => format!("{} progress={}", call.tag, call.progress),
+                };
                 let modern = self.profile.version == MODERN;
                 let result = |text: &str| {
                     let mut result = json!({"content": [{"type": "text", "text": text}]});
@@ -376,6 +386,17 @@ impl Life {
                 for line in lines {
                     self.write(&line).await;
                 }
+            }
+            Step::Ask(id, shape) => {
+                let call = self.calls.get_mut(&id).filter(|call| !call.answered)?;
+                call.asked = true;
+                self.asked += 1;
+                self.world.count("person asked about a call");
+                let own = format!("q{}", self.asked);
+                let line = json!({"jsonrpc": "2.0", "id": own, "method": "elicitation/create",
+                    "params": {"message": call.tag, "requestedSchema": {"type": "object", "properties": {}}}});
+                self.waiting.insert(own, (id, shape));
+                self.write(&line.to_string()).await;
             }
             Step::Die(in_the_middle_of) => {
                 if let Some(call) = in_the_middle_of.and_then(|id| self.calls.get(&id)) {
@@ -410,6 +431,7 @@ impl Life {
                 if self.asked == 0 {
                     self.world.fail(&self.name, "got an answer to nothing it asked");
                 }
+                self.told(&message);
                 return;
             }
             (Some(_), _) => {
@@ -546,12 +568,38 @@ impl Life {
         }
     }
 
+    /// What it asked was answered: the call goes on.
+    fn told(&mut self, message: &Value) {
+        let own = message["id"].as_str().unwrap_or_default();
+        if !own.starts_with('q') {
+            return;
+        }
+        let Some((id, shape)) = self.waiting.remove(own) else {
+            let text = format!("got a second answer to {own}, or one to what it did not ask");
+            return self.world.fail(&self.name, &text);
+        };
+        if let Some(result) = message.get("result") {
+            self.world.count("person's answer to a server");
+            if result["action"] != "accept" {
+                self.world.fail(&self.name, &format!("was told {result}"));
+            }
+        }
+        let wait = self.rng.millis(500);
+        self.plan_in(wait, Step::Answer(id, shape));
+    }
+
     /// Checks a call against the books and plans what becomes of it.
     fn call(&mut self, message: &Value) {
         let arguments = &message["params"]["arguments"];
         let tag = arguments["tag"].as_str().unwrap_or_default().to_owned();
         let id = message["id"].as_u64().unwrap_or_default();
         let token = message["params"]["_meta"].get("progressToken").cloned();
+        let state = message["params"].get("requestState");
+        let is_retry = state.is_some();
+        if state.is_some_and(|state| *state != format!("state of {tag}")) {
+            self.world
+                .fail(&self.name, &format!("got a retry with another's state: {state:?}"));
+        }
         if !self.greeted {
             self.world.fail(&self.name, "got a call before its handshake was done");
         }
@@ -569,7 +617,7 @@ impl Life {
                         .fail(&self.name, &format!("got a call that nobody made: {tag:?}"));
                 }
                 Some(made) => {
-                    made.arrived += 1;
+                    made.arrived += u32::from(!is_retry);
                     let (arrived, narrow) = (made.arrived, made.narrow);
                     let who = (made.uid, made.connection.clone());
                     drop(books);
@@ -602,7 +650,24 @@ impl Life {
             progress: 0,
             answered: false,
             cancelled: false,
+            asked: is_retry,
         };
+        let can_be_asked = message["params"]["_meta"][META_CAPABILITIES]
+            .get("elicitation")
+            .is_some();
+        if can_be_asked && !is_retry && self.rng.chance(30) {
+            self.world.count("call answered with a question");
+            // Its retry may come to a process of another version, which gets it as a call.
+            if let Some(made) = self.world.books().calls.get_mut(&call.tag) {
+                made.arrived = 0;
+            }
+            let wait = self.rng.millis(400);
+            let params = json!({"message": call.tag, "requestedSchema": {"type": "object", "properties": {}}});
+            let requests = json!({"k": {"method": "elicitation/create", "params": params}});
+            let state = format!("state of {}", call.tag);
+            let asks = json!({"resultType": "input_required", "inputRequests": requests, "requestState": state});
+            return self.reply(wait, &message["id"], asks);
+        }
         self.calls.insert(id, call);
         self.behave(id);
     }
@@ -689,6 +754,10 @@ impl Life {
                 shape = Shape::Batch;
             }
             _ => {}
+        }
+        let is_legacy = self.profile.version != MODERN;
+        if is_legacy && shape != Shape::Broken && self.profile.isolation != "shared" && self.rng.chance(20) {
+            return self.plan_in(wait, Step::Ask(id, shape));
         }
         self.plan_in(wait, Step::Answer(id, shape));
     }

@@ -72,6 +72,7 @@ impl World {
     /// Notes an event.
     pub(crate) fn note(&self, who: &str, what: &str) {
         let at = self.began.elapsed().as_millis();
+        let what = without_states(what);
         let mut books = self.books();
         let before = books.log.len();
         writeln!(books.log, "{at:>7} ms  {who}: {what}").unwrap();
@@ -95,6 +96,18 @@ impl World {
     pub(crate) fn is_ending(&self) -> bool {
         self.books().shutdown.is_some()
     }
+}
+
+/// The daemon's own states are never the same twice: only that there is one is noted.
+fn without_states(text: &str) -> String {
+    let mut parts = text.split("\"requestState\":\"");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (state, rest) = part.split_once('"').unwrap_or((part, ""));
+        let state = if state.starts_with("state of ") { state } else { "…" };
+        out.push_str(&format!("\"requestState\":\"{state}\"{rest}"));
+    }
+    out
 }
 
 /// A pipe: what is written to the first comes out of the second. Dropping either end is seen at the other.
