@@ -51,7 +51,9 @@ impl Chain {
     /// # Errors
     /// Too much waits already.
     pub fn ticket(&self, client: &Client, waits: Arc<dyn Waits>) -> Result<[u8; TICKET], TooMany> {
-        self.tickets.issue(client.caller.uid, false, waits)
+        // A request over HTTP has no connection to keep.
+        let stays = client.session.owner().is_none();
+        self.tickets.issue(client.caller.uid, stays, waits)
     }
 }
 
