@@ -14,6 +14,7 @@ use super::instance::{Answered, End, Keeper, MAX_UNREAD, Pending, Session};
 use super::tap::Direction;
 use crate::relay::request_state::{self, Kind};
 use crate::relay::{Call, Cancel, Outcome, Relayed};
+use colibri_protocol::extensions;
 use colibri_protocol::tasks::{self, Task};
 use colibri_protocol::{self as protocol, Code, Failure, Method, input, upstream};
 use colibri_wire::{Edits, Json};
@@ -345,6 +346,40 @@ impl Session {
             Pending::Held(held) => self.end_held(*held, &failure.message, Some(&failure)),
             Pending::Internal { answer, .. } => drop(answer.send(Err(failure))),
         }
+    }
+
+    /// Passes a notification that MCP does not have on, as it is, to the clients that have a call in flight here and share
+    /// an extension with the server that we do not know. `false`: there is none.
+    pub(super) fn notify_of_extension(&self, frame: &Bytes) -> bool {
+        let Some(capabilities) = self.says().capabilities else {
+            return false;
+        };
+        let Ok(capabilities) = Json::parse(&capabilities) else {
+            return false;
+        };
+        let state = self.state();
+        let calls = state.pending.iter().filter_map(|(_, pending)| match pending {
+            Pending::Call { call, .. } => Some(call),
+            Pending::Internal { .. } => None,
+        });
+        let calls: Vec<&Call> = calls.map(|call| &**call).collect();
+        let mut uids = calls.iter().map(|call| call.client.caller.uid);
+        let first = uids.next();
+        if uids.any(|uid| Some(uid) != first) {
+            // Nothing says which of these users it is for.
+            return false;
+        }
+        let mut told: Vec<u64> = Vec::new();
+        for call in calls {
+            let params = call.parts.params.clone().and_then(|at| Json::part(&call.frame, at));
+            // One that does not read gets nothing more than answers.
+            let may = call.client.outbox.over_since().is_none() && !told.contains(&call.client.connection);
+            if may && extensions::share_unknown(params, capabilities) {
+                call.client.outbox.push(frame);
+                told.push(call.client.connection);
+            }
+        }
+        !told.is_empty()
     }
 
     /// Passes progress on to the client whose call it is about, and restarts the call's clock.

@@ -318,6 +318,7 @@ impl Session {
                             self.shown(text)
                         );
                     }
+                    None if self.notify_of_extension(&frame) => {}
                     Some(Notification::ResourceUpdated(_) | Notification::Acknowledged(..)) | None => debug!(
                         server = &*self.server,
                         "notification not relayed: {}",

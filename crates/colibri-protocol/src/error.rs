@@ -331,7 +331,7 @@ mod tests {
             let name: String = some.iter().flat_map(|c| ['a', *c]).collect();
             for error in [
                 RpcError::unknown("tool", &name, None),
-                RpcError::unknown("prompt", &name, Some(&name)),
+                RpcError::unknown("prompt", &name, None),
                 RpcError::unknown_resource(&name, None, Version::LATEST),
                 RpcError::unsupported_version(&name),
                 RpcError::method_not_found(&name, Version::LATEST_LEGACY),

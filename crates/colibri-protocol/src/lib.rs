@@ -12,6 +12,7 @@
 //! - [`rewrites`]: a message of one version made fit for a peer of another.
 //! - [`lists`]: definitions as clients see them, and pages of them.
 //! - [`links`]: the URIs in what servers answer.
+//! - [`extensions`]: what peers share of which we know nothing.
 //! - [`tasks`]: the tasks extension.
 //! - [`uri`]: how a server's URIs stand behind its prefix.
 
@@ -19,6 +20,7 @@ pub mod answer;
 mod askable;
 mod asking;
 pub mod error;
+pub mod extensions;
 mod feature;
 pub mod input;
 pub mod links;

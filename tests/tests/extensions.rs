@@ -1,4 +1,5 @@
-//! The tasks extension: calls of a modern server that become tasks, which their user asks for later.
+//! Extensions: tasks, which calls of a modern server become and their user asks for later; and those of which the daemon
+//! knows nothing.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -193,4 +194,29 @@ fn a_task_nobody_asked_for_is_refused_and_cancelled() {
         let refused = begin(&mut client);
         assert_eq!(code_of(&refused), Some("SERVER_ANSWER_INVALID"), "{refused}");
     }
+}
+
+#[test]
+fn notifications_of_unknown_extensions_pass_between_peers_that_declare_them() {
+    let place = place(json!({}));
+    fs::write(place.path("fix.extensions"), json!({ "org.example/x": {} }).to_string()).unwrap();
+    let notification =
+        r#"{"jsonrpc":"2.0","method":"notifications/org.example/x" , "params":{"n":12345678901234567890123}}"#;
+    let result = r#"{"jsonrpc":"2.0","id":@ID@,"result":{"resultType":"complete","content":[]}}"#;
+    place.frame("noted", format!("{notification}\n{result}").as_bytes());
+    let daemon = place.start(&[]);
+    let mut client = modern(&daemon);
+    let call = |client: &mut Client, extensions: Value| {
+        let meta = json!({ "io.modelcontextprotocol/clientCapabilities": { "extensions": extensions } });
+        client.request(
+            "tools/call",
+            json!({ "_meta": meta, "name": "fix__frame", "arguments": { "case": "noted" } }),
+        )
+    };
+    let id = call(&mut client, json!({ "org.example/x": {} }));
+    assert_eq!(client.read().unwrap(), notification.as_bytes());
+    assert_eq!(client.message()["id"], id);
+    // To who does not declare it, it means nothing.
+    let id = call(&mut client, json!({}));
+    assert_eq!(client.message()["id"], id);
 }
