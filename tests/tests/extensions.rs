@@ -139,7 +139,14 @@ fn an_id_that_was_not_given_is_refused_and_nothing_is_sent() {
             "{refused}"
         );
     }
-    assert_eq!(client.ask("tasks/get", json!({}))["error"]["code"], -32602);
+    assert_eq!(
+        client.ask("tasks/get", json!({ "_meta": declared() }))["error"]["code"],
+        -32602
+    );
+    let undeclared = client.ask("tasks/get", json!({ "taskId": "own-1" }));
+    assert_eq!(undeclared["error"]["code"], -32021, "{undeclared}");
+    let required = json!({ "requiredCapabilities": { "extensions": { EXTENSION: {} } } });
+    assert_eq!(undeclared["error"]["data"], required);
     assert!(place.received("fix", "tasks/get").is_empty());
     // It is an extension of the modern era.
     let mut legacy = daemon.legacy("2025-11-25");

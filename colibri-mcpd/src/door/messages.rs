@@ -386,6 +386,9 @@ impl Messages {
             Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead | Method::Complete => {
                 route::asked(&self.daemon, method, request, params, parts, &self.client)
             }
+            Method::TasksGet | Method::TasksUpdate | Method::TasksCancel if !protocol::tasks::is_declared(params) => {
+                Err(protocol::tasks::undeclared())
+            }
             Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
                 let id = params.and_then(|params| params.get("taskId"));
                 let id = id.and_then(|id| Some((id.span(), id.as_str()?)));

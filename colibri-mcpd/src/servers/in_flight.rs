@@ -360,7 +360,7 @@ impl Session {
         let state = self.state();
         let calls = state.pending.iter().filter_map(|(_, pending)| match pending {
             Pending::Call { call, .. } => Some(call),
-            Pending::Internal { .. } => None,
+            Pending::Held(_) | Pending::Internal { .. } => None,
         });
         let calls: Vec<&Call> = calls.map(|call| &**call).collect();
         let mut uids = calls.iter().map(|call| call.client.caller.uid);

@@ -53,6 +53,16 @@ impl RpcError {
         )
     }
 
+    /// -32021: the request needs a capability that its client does not declare; `required` is `ClientCapabilities` that
+    /// would do (2026-07-28, `schema.ts`, `MissingRequiredClientCapabilityError`).
+    pub fn missing_capability(message: impl Into<String>, required: &str) -> RpcError {
+        RpcError {
+            code: MISSING_REQUIRED_CLIENT_CAPABILITY,
+            message: message.into(),
+            data: Some(format!("{{\"requiredCapabilities\":{required}}}")),
+        }
+    }
+
     /// -32602: nobody here has a tool or a prompt (`noun`) of that name, or the client may not know of it (server/tools and
     /// server/prompts, "Error Handling").
     pub fn unknown(noun: &str, name: &str, why: Option<&str>) -> RpcError {

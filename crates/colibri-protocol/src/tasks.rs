@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use super::RpcError;
 use super::request::META_CLIENT_CAPABILITIES;
 use colibri_wire::json::Kind;
 use colibri_wire::{Edits, Json};
@@ -67,6 +68,15 @@ impl<'a> Task<'a> {
         }
         edits
     }
+}
+
+/// The answer to a request about a task from a client that does not declare the extension.
+pub fn undeclared() -> RpcError {
+    let required = format!("{{\"extensions\":{{\"{EXTENSION}\":{{}}}}}}");
+    RpcError::missing_capability(
+        format!("the request does not declare the extension {EXTENSION}"),
+        &required,
+    )
 }
 
 /// Whether the client of this request takes a task for an answer: it says so in each (`params` is the request's).
