@@ -236,3 +236,203 @@ fn a_flood_of_changes_is_read_now_and_then_and_told_once() {
         assert!((1..20).contains(&times), "{version}: read {times} times");
     }
 }
+
+/// A client that is subscribed to a resource, with its subscription's id where it is modern.
+fn subscribed(daemon: &Daemon<'_>, era: Era, uri: &str) -> (Client, Value) {
+    match era {
+        Era::Legacy => {
+            let mut client = daemon.legacy(LEGACY);
+            let answer = client.ask("resources/subscribe", json!({ "uri": uri }));
+            assert_eq!(answer["result"], json!({}), "{answer}");
+            (client, Value::Null)
+        }
+        Era::Modern => {
+            let (client, id, honoured) = listener(daemon, json!({ "resourceSubscriptions": [uri] }));
+            assert_eq!(honoured, json!({ "resourceSubscriptions": [uri] }));
+            (client, json!(id))
+        }
+    }
+}
+
+/// How often the process of a server was asked to tell of a resource, and to tell of it no more.
+fn asked_to_tell(place: &Place, uri: &str) -> (usize, usize) {
+    let count = |kind: &str| recorded(place, "fix", kind).iter().filter(|line| **line == uri).count();
+    (count("resources/subscribe"), count("resources/unsubscribe"))
+}
+
+/// Whether the newest filter that a modern server was given has a resource.
+fn listens_for(place: &Place, uri: &str) -> bool {
+    recorded(place, "fix", "listen")
+        .last()
+        .is_some_and(|filter| filter.contains(uri))
+}
+
+#[test]
+fn updates_go_to_exactly_those_who_are_subscribed() {
+    for version in [LEGACY, MODERN] {
+        let place = place(&["--speak", version], json!({}));
+        let daemon = place.start(&[]);
+        let mut caller = daemon.legacy(LEGACY);
+        let both = [Era::Legacy, Era::Modern].map(|era| subscribed(&daemon, era, "fix+file:///a"));
+        let [mut legacy, mut modern] = both;
+        let (mut other, _) = subscribed(&daemon, Era::Legacy, "fix+file:///b");
+        if version == LEGACY {
+            assert_eq!(asked_to_tell(&place, "file:///a"), (1, 0));
+        } else {
+            assert!(listens_for(&place, "file:///a") && listens_for(&place, "file:///b"));
+        }
+        let update = |client: &mut Client, uri: &str| tell(client, "resources/updated", json!({ "uri": uri, "x": 1 }));
+        for (own, shown) in [("file:///a", "fix+file:///a"), ("file:///a/part", "fix+file:///a/part")] {
+            update(&mut caller, own);
+            for (client, id) in [&mut legacy, &mut modern] {
+                let told = client.notification("notifications/resources/updated");
+                assert_eq!(told["params"]["uri"], shown, "{told}");
+                assert_eq!(told["params"]["x"], 1, "{told}");
+                assert_eq!(told["params"]["_meta"][ID], *id, "{told}");
+            }
+        }
+        // Nobody is subscribed to these.
+        for uri in ["file:///c", "file:///ab", "fix+file:///a", ""] {
+            update(&mut caller, uri);
+        }
+        for client in [&mut caller, &mut legacy.0, &mut modern.0, &mut other] {
+            let told = told_so_far(client);
+            let told = told
+                .iter()
+                .filter(|message| message["method"] == "notifications/resources/updated");
+            assert_eq!(told.count(), 0, "{version}");
+        }
+        // One leaves in its way, the other by going.
+        let answer = legacy.0.ask("resources/unsubscribe", json!({ "uri": "fix+file:///a" }));
+        assert_eq!(answer["result"], json!({}));
+        update(&mut caller, "file:///a");
+        assert_eq!(
+            modern.0.notification("notifications/resources/updated")["params"]["_meta"][ID],
+            modern.1
+        );
+        assert_eq!(methods(&told_so_far(&mut legacy.0)), Vec::<&str>::new());
+        drop(modern);
+        wait_for("the end of the subscription at the server", || {
+            let is_over = match version {
+                LEGACY => asked_to_tell(&place, "file:///a") == (1, 1),
+                _ => !listens_for(&place, "file:///a") && listens_for(&place, "file:///b"),
+            };
+            is_over.then_some(())
+        });
+        update(&mut caller, "file:///b");
+        assert_eq!(
+            other.notification("notifications/resources/updated")["params"]["uri"],
+            "fix+file:///b"
+        );
+    }
+}
+
+#[test]
+fn what_a_server_cannot_tell_of_is_refused_with_a_reason() {
+    for version in [LEGACY, MODERN] {
+        let place = place(&["--speak", version], json!({}));
+        place.registry(&json!({
+            "fix": place.fixture("fix", &["--speak", version], json!({})),
+            "tools": place.fixture("tools", &["--speak", version], json!({})),
+            "each": place.fixture("each", &["--speak", version], json!({ "isolation": "call" })),
+        }));
+        offer(&place, "each");
+        let daemon = place.start(&[]);
+        let mut client = daemon.legacy(LEGACY);
+        client.tools();
+        for (uri, wanted) in [
+            (
+                "fix+file:///no!",
+                if version == LEGACY {
+                    "no such resource"
+                } else {
+                    "does not honour"
+                },
+            ),
+            ("tools+file:///a", ""),
+            ("each+file:///a", "isolation"),
+            ("nobody+file:///a", ""),
+            ("file:///a", ""),
+        ] {
+            let answer = client.ask("resources/subscribe", json!({ "uri": uri }));
+            let message = answer["error"]["message"]
+                .as_str()
+                .unwrap_or_else(|| panic!("{uri}: {answer}"));
+            assert!(message.contains(wanted), "{uri}: {message}");
+        }
+        let uris = [
+            "fix+file:///no!",
+            "fix+file:///a",
+            "tools+x",
+            "each+file:///a",
+            "nobody+x",
+            "x",
+        ];
+        let (_client, _, honoured) = listener(&daemon, json!({ "resourceSubscriptions": uris }));
+        assert_eq!(
+            honoured,
+            json!({ "resourceSubscriptions": ["fix+file:///a"] }),
+            "{version}"
+        );
+    }
+}
+
+#[test]
+fn a_process_that_comes_after_another_is_subscribed_again() {
+    for version in [LEGACY, MODERN] {
+        let place = place(&["--speak", version], json!({ "idle_timeout_s": 1 }));
+        let daemon = place.start(&[]);
+        let mut clients = [Era::Legacy, Era::Modern].map(|era| subscribed(&daemon, era, "fix+file:///a").0);
+        // It is not idle while somebody is subscribed.
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        let before = place.started("fix").len();
+        let mut caller = daemon.legacy(LEGACY);
+        caller.call("fix__exit", json!({}));
+        for client in &mut clients {
+            let told = client.notification("notifications/resources/updated");
+            assert_eq!(told["params"]["uri"], "fix+file:///a", "nobody knows what was missed");
+        }
+        assert_eq!(place.started("fix").len(), before + 1, "{version}");
+        tell(&mut caller, "resources/updated", json!({ "uri": "file:///a" }));
+        for client in &mut clients {
+            client.notification("notifications/resources/updated");
+        }
+        // A changed entry has other processes.
+        let entry = place.fixture("fix", &["--speak", version, "--tool", "more"], json!({}));
+        place.registry(&json!({ "fix": entry }));
+        daemon.reload();
+        for client in &mut clients {
+            client.notification("notifications/resources/updated");
+        }
+    }
+}
+
+#[test]
+fn a_flood_of_updates_costs_nobody_anything() {
+    for version in [LEGACY, MODERN] {
+        let place = place(&["--speak", version], json!({}));
+        let daemon = place.start(&[]);
+        let mut caller = daemon.legacy(LEGACY);
+        let mut clients = [Era::Legacy, Era::Modern].map(|era| subscribed(&daemon, era, "fix+file:///a").0);
+        let flood = |client: &mut Client, uri: &str| {
+            let arguments = json!({ "method": "resources/updated", "params": { "uri": uri }, "times": 50_000 });
+            assert_eq!(text_of(&client.call("fix__tell", arguments)), "told");
+        };
+        clients.iter_mut().for_each(|client| drop(told_so_far(client)));
+        flood(&mut caller, "file:///other");
+        flood(&mut caller, &"file:///other/".repeat(500));
+        for client in &mut clients {
+            assert_eq!(methods(&told_so_far(client)), Vec::<&str>::new());
+        }
+        flood(&mut caller, "file:///a");
+        for client in &mut clients {
+            let told = told_so_far(client);
+            assert!((1..5_000).contains(&told.len()), "{}", told.len());
+        }
+        // What comes after is told again.
+        tell(&mut caller, "resources/updated", json!({ "uri": "file:///a" }));
+        for client in &mut clients {
+            client.notification("notifications/resources/updated");
+        }
+    }
+}

@@ -124,7 +124,7 @@ impl Host {
                     let server = Server::new(id, found, executable, known, &self.context);
                     // Who watches a server watches what its id stands for.
                     let server = match old {
-                        Some(old) => server.tapped_as(old),
+                        Some(old) => server.tapped_as(old).subscribed_as(old),
                         None => server,
                     };
                     servers.insert(id.clone(), Arc::new(server));
@@ -133,6 +133,11 @@ impl Host {
         }
         let servers = Arc::new(servers);
         self.servers.store(servers.clone());
+        for (id, server) in servers.iter() {
+            if !before.get(id).is_some_and(|old| Arc::ptr_eq(server, old)) {
+                server.tells();
+            }
+        }
         for (id, old) in before.iter() {
             if !servers.get(id).is_some_and(|server| Arc::ptr_eq(server, old)) {
                 info!(server = id, "server removed or changed: it ends after its calls");

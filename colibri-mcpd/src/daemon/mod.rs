@@ -111,6 +111,9 @@ impl Daemon {
         if self.connections.leave(client) {
             self.chain.tickets.disconnected(client.caller.uid);
         }
+        if client.session.number == client.connection {
+            client.session.end();
+        }
         self.host.disconnected(client.connection);
     }
 

@@ -383,9 +383,12 @@ impl Messages {
                 let listen = protocol::subscription::Filter::read(params)?;
                 Ok(Own::listen(self.daemon.clone(), id.clone(), listen))
             }
-            Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead | Method::Complete => {
-                route::asked(&self.daemon, method, request, params, parts, &self.client)
-            }
+            Method::ToolsCall
+            | Method::PromptsGet
+            | Method::ResourcesRead
+            | Method::ResourcesSubscribe
+            | Method::ResourcesUnsubscribe
+            | Method::Complete => route::asked(&self.daemon, method, request, params, parts, &self.client),
             Method::TasksGet | Method::TasksUpdate | Method::TasksCancel if !protocol::tasks::is_declared(params) => {
                 Err(protocol::tasks::undeclared())
             }

@@ -3,6 +3,7 @@
 
 pub(crate) mod check;
 mod frames;
+mod listen;
 pub(crate) mod metrics;
 pub(crate) mod operator;
 mod overview;

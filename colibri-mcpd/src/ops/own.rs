@@ -2,15 +2,16 @@
 
 use std::sync::{Arc, Mutex};
 
+use super::listen;
 use super::operator::{self, OperatorRequest};
 use super::status::CallerFacts;
 use super::watch::{self, Watch};
 use crate::builtin;
 use crate::daemon::Daemon;
 use crate::policy::Gate;
-use crate::relay::{COLIBRI, Call, Chain, Described, HeldCall, Outcome, Target};
+use crate::relay::{COLIBRI, Call, Chain, Described, Outcome, Target};
 use colibri_protocol::lists::Cursor;
-use colibri_protocol::subscription::{self, Filter};
+use colibri_protocol::subscription::Filter;
 use colibri_protocol::{Answer, Failure, Feature, Method, Shape, Version, result_edits};
 use colibri_wire::{Id, Json};
 
@@ -121,16 +122,7 @@ impl Target for Own {
                     answer_list(&daemon, &chain, call, (feature, cursor.as_ref()));
                 });
             }
-            Work::Listen(daemon, id, listen) => {
-                let (client, text) = (call.client.clone(), Box::<str>::from(call.id_text()));
-                let honoured = Filter {
-                    uris: Vec::new(),
-                    ..listen.clone()
-                };
-                client.outbox.push(&subscription::acknowledged(&text, &honoured));
-                client.listens(id.clone(), text, honoured, Vec::new());
-                daemon.connections.hold(&client, &HeldCall::hold(chain, call));
-            }
+            Work::Listen(daemon, id, filter) => listen::start(daemon, chain, call, id, filter),
             Work::Operator(daemon, order) => {
                 let (order, daemon, chain) = (order.clone(), daemon.clone(), chain.clone());
                 // Files are read and the disk is waited for: not on a thread that serves clients.

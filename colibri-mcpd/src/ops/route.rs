@@ -27,7 +27,7 @@ pub(crate) fn asked(
     let params = params.ok_or_else(|| RpcError::invalid_params(format!("{} needs params", method.as_str())))?;
     let (wanted, version) = (Asking { daemon, client }, request.version);
     match method {
-        Method::ResourcesRead => {
+        Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
             let uri = text(params.get("uri"), "params.uri", parts)?;
             Ok(wanted.find(method, wanted.uri(Feature::Resource, uri.into_owned()), version))
         }

@@ -1,6 +1,5 @@
 //! The first stage: a request is admitted under its id, with its client's limits.
 
-use std::any::Any;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -10,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::client_session::ClientSession;
+use super::lasting::Lasting;
 use crate::peer::Outbox;
 use crate::policy::{Caller, Gate, Gates, Share};
 use colibri_protocol::Feature;
@@ -45,9 +45,6 @@ pub struct Client {
     /// The code of the JSON-RPC error that it was answered with last; 0, which is none, before that.
     error: AtomicI64,
 }
-
-/// What lasts for as long as it is kept: a subscription at a server.
-pub type Lasting = Box<dyn Any + Send + Sync>;
 
 /// A `subscriptions/listen` in flight.
 struct Listening {

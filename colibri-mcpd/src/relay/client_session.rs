@@ -1,8 +1,11 @@
 //! What a client agreed on and can do.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use super::asked::Asked;
+use super::lasting::Lasting;
+use crate::peer::Outbox;
 use crate::policy::Rights;
 use colibri_protocol::{Askable, Session as Agreed, Version};
 
@@ -17,6 +20,10 @@ pub struct ClientSession {
     /// What it is asked.
     pub asked: Asked,
     view: OnceLock<View>,
+    /// Where it is told what nobody asked for, if not where its requests are answered.
+    stream: OnceLock<Arc<Outbox>>,
+    /// What a legacy client subscribed to, by the URIs that it knows. `None`: it is gone.
+    subscriptions: Mutex<Option<BTreeMap<String, Lasting>>>,
 }
 
 /// What a client sees that sees one server alone.
@@ -35,6 +42,8 @@ impl ClientSession {
             agreed: OnceLock::new(),
             asked: Asked::default(),
             view: OnceLock::new(),
+            stream: OnceLock::new(),
+            subscriptions: Mutex::new(Some(BTreeMap::new())),
         }
     }
 
@@ -79,6 +88,49 @@ impl ClientSession {
                 narrowed
             }
         }
+    }
+
+    /// From now on it is told there what nobody asked for.
+    pub fn told_on(&self, stream: Arc<Outbox>) {
+        let _ = self.stream.set(stream);
+    }
+
+    /// Where it is told what nobody asked for; `None`: where its requests are answered.
+    pub fn stream(&self) -> Option<Arc<Outbox>> {
+        self.stream.get().cloned()
+    }
+
+    fn subscriptions(&self) -> MutexGuard<'_, Option<BTreeMap<String, Lasting>>> {
+        self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a subscription to a resource until it is ended, or the client is gone.
+    pub fn subscribe(&self, uri: String, lasting: Lasting) {
+        let mut subscriptions = self.subscriptions();
+        let before = match &mut *subscriptions {
+            Some(all) => all.insert(uri, lasting),
+            None => Some(lasting),
+        };
+        // What ends is told to a server: not while others wait.
+        drop(subscriptions);
+        drop(before);
+    }
+
+    /// Ends a subscription, if there is one.
+    pub fn unsubscribe(&self, uri: &str) {
+        let ended = self.subscriptions().as_mut().and_then(|all| all.remove(uri));
+        drop(ended);
+    }
+
+    /// How many resources it is subscribed to.
+    pub fn subscribed(&self) -> usize {
+        self.subscriptions().as_ref().map_or(0, BTreeMap::len)
+    }
+
+    /// It is gone, and its subscriptions with it.
+    pub fn end(&self) {
+        let ended = self.subscriptions().take();
+        drop(ended);
     }
 
     /// What it agreed on so far.

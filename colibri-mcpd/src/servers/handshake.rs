@@ -10,8 +10,7 @@ use super::instance::{PeerInfo, Session};
 use super::launch::{Launch, NotStarted, Opening};
 use super::listing::{Catalogue, Definition, Listing};
 use colibri_protocol::error::METHOD_NOT_FOUND;
-use colibri_protocol::subscription::Filter;
-use colibri_protocol::upstream::{self, Capabilities, Probe, ServerSays, Walk};
+use colibri_protocol::upstream::{self, Probe, ServerSays, Walk};
 use colibri_protocol::{Code, Failure, Feature, Features, Version};
 use colibri_text::visible;
 use colibri_wire::Json;
@@ -29,7 +28,7 @@ const OTHERS: Duration = Duration::from_secs(2);
 /// Why there is no process.
 pub(super) async fn start(launch: &Launch, known: &Catalogue) -> Result<(Opening, Catalogue), NotStarted> {
     let opening = open(launch).await?;
-    listen(&opening.session);
+    opening.session.listen_first();
     let said = read_first(&opening.session, known, launch.limits.start).await?;
     Ok((opening, said))
 }
@@ -251,24 +250,6 @@ async fn walk(session: &Session, feature: Feature, limit: Duration) -> Result<Li
 fn is_not_found(error: Json<'_>) -> bool {
     let code = error.get("code").and_then(|code| code.text().parse::<i64>().ok());
     code == Some(METHOD_NOT_FOUND)
-}
-
-/// What a server is to tell of itself, as far as it declares that it does.
-pub(super) fn told_by(can: &Capabilities) -> Filter {
-    Filter {
-        tools: can.tools.tells_changes,
-        prompts: can.prompts.tells_changes,
-        resources: can.resources.tells_changes,
-        uris: Vec::new(),
-    }
-}
-
-/// Asks a modern server to tell when its lists change.
-fn listen(session: &Session) {
-    let filter = told_by(&session.says().can);
-    if session.version().is_modern() && !filter.is_empty() {
-        session.ask_without_answer(|number| upstream::listen(number, &filter));
-    }
 }
 
 fn broken(session: &Session, what: &str) -> Failure {

@@ -261,7 +261,7 @@ impl Session {
         }) = Envelope::parse(&frame)
         {
             let number = id.and_then(|id| Some((id.span(), id.as_u64()?)));
-            self.answer(frame.clone(), number, outcome, &mut finished);
+            self.answer(frame.clone(), number, outcome, None, &mut finished);
         }
         self.chain.finish(finished);
     }

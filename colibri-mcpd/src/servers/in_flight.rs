@@ -195,6 +195,7 @@ impl Session {
         frame: Bytes,
         number: Option<(Range<usize>, u64)>,
         outcome: Result<Json<'_>, Json<'_>>,
+        keeper: Option<&Arc<dyn Keeper>>,
         finished: &mut Vec<(Box<Call>, Outcome)>,
     ) {
         let Some((id, number)) = number else {
@@ -207,6 +208,10 @@ impl Session {
             return self.keep_answer(held, frame);
         }
         let Some(pending) = state.pending.remove(number) else {
+            if state.watching.is_over(number, outcome.err()) {
+                drop(state);
+                return keeper.into_iter().for_each(|keeper| keeper.unheard(self));
+            }
             // The answer to a call that was cancelled or timed out may well come late; only ids never given are odd.
             let given = state.pending.was_given(number);
             drop(state);

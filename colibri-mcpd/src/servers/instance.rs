@@ -17,6 +17,7 @@ use super::secrets::Secrets;
 use super::stderr::{Allowance, FirstWords};
 use super::tap::{Asker, Direction, Seen, Taps};
 use super::tasks::Tasks;
+use super::watching::Watching;
 use crate::confine::Process;
 use crate::peer::{Outbox, Slab};
 use crate::relay::{Call, CallMetrics, Chain};
@@ -56,6 +57,12 @@ pub struct Crash {
 pub trait Keeper: Send + Sync {
     /// The server says that its lists of these changed.
     fn lists_changed(&self, session: &Arc<Session>, changed: Features);
+
+    /// The server says that a resource was updated, by this URI of its own.
+    fn updated(&self, frame: &Bytes, params: Json<'_>, uri: &str);
+
+    /// The server ended what it tells without being asked.
+    fn unheard(&self, session: &Arc<Session>);
 
     /// The process is gone; calls in flight have been answered. `crash`: it was not ours to end.
     fn ended(&self, session: &Arc<Session>, crash: Option<Crash>);
@@ -143,6 +150,7 @@ pub(super) struct State {
     pub(super) says: PeerInfo,
     /// What it asks people for.
     pub(super) asks: Asks,
+    pub(super) watching: Watching,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -223,6 +231,7 @@ impl Session {
                 complaints: 0,
                 says: PeerInfo::default(),
                 asks: Asks::default(),
+                watching: Watching::default(),
             }),
             allowance: of.allowance,
             metrics: of.metrics,

@@ -162,6 +162,10 @@ impl Session {
     /// Why to end now, if there is a reason. From then on no call is taken.
     fn ending(&self) -> Option<End> {
         let mut state = self.state();
+        if !state.watching.uris.is_empty() && !state.draining {
+            // Who is subscribed uses it.
+            state.idle_since = Instant::now();
+        }
         if state.ending.is_none() && state.pending.is_empty() && self.tasks.open_until(self.number).is_none() {
             if state.draining {
                 state.ending = Some(End::Wanted("it is not needed any more"));
@@ -293,7 +297,7 @@ impl Session {
         match envelope.kind {
             Kind::Answer { id, outcome } => {
                 let number = id.and_then(|id| Some((id.span(), id.as_u64()?)));
-                self.answer(frame.clone(), number, outcome, finished);
+                self.answer(frame.clone(), number, outcome, Some(keeper), finished);
             }
             Kind::Notification { method, params } => {
                 let method = method.as_str().unwrap_or_default();
@@ -318,8 +322,14 @@ impl Session {
                             self.shown(text)
                         );
                     }
+                    Some(Notification::ResourceUpdated(uri)) => {
+                        if let (Some(params), Some(uri)) = (params, uri.as_str()) {
+                            keeper.updated(&frame, params, &uri);
+                        }
+                    }
+                    Some(Notification::Acknowledged(number, honoured)) => self.acknowledged(number, honoured),
                     None if self.notify_of_extension(&frame) => {}
-                    Some(Notification::ResourceUpdated(_) | Notification::Acknowledged(..)) | None => debug!(
+                    None => debug!(
                         server = &*self.server,
                         "notification not relayed: {}",
                         self.shown(&method)
@@ -381,6 +391,10 @@ mod tests {
 
     impl Keeper for Nobody {
         fn lists_changed(&self, _: &Arc<Session>, _: Features) {}
+
+        fn updated(&self, _: &Bytes, _: Json<'_>, _: &str) {}
+
+        fn unheard(&self, _: &Arc<Session>) {}
 
         fn ended(&self, _: &Arc<Session>, _: Option<Crash>) {}
 

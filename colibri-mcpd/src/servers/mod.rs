@@ -22,9 +22,12 @@ mod server;
 mod slots;
 mod state;
 mod stderr;
+mod subscribers;
+mod subscriptions;
 pub mod tap;
 mod tasks;
 mod turns;
+mod watching;
 
 pub use context::{Context, Parts};
 pub use entry::{Entry, Isolation, Transport, parse};
@@ -32,3 +35,4 @@ pub use instance::Session;
 pub use listing::{Catalogue, Definition, Listing};
 pub use server::Server;
 pub use state::{ProcessKey, State, Viewer};
+pub use subscribers::Subscriber;

@@ -23,11 +23,13 @@ use super::registry;
 use super::retry::{self, Discovery};
 use super::slots::{Opened, Slot, Slots};
 use super::state::{ProcessKey, State, Viewer};
+use super::subscribers::Subscriptions;
 use super::tap::Taps;
 use super::turns::{Turn, Turns};
 use crate::policy::{Caller, Contract, Rules};
 use crate::relay::{Call, CallMetrics, Client, HeldCall, Outcome};
 use colibri_protocol::{Askable, Code, Failure, Feature, Features, Method, Version};
+use colibri_wire::Json;
 
 /// How long a burst of changes to a server's tools may go on before it is looked at.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -52,7 +54,7 @@ pub struct Server {
     pub metrics: Arc<CallMetrics>,
     /// Who watches what it and the daemon say to each other.
     pub taps: Arc<Taps>,
-    context: Arc<Context>,
+    pub(super) context: Arc<Context>,
     /// What it offers.
     pub(crate) offer: Arc<Offer>,
     /// SHA-256 of its entry as it is written now, which may be otherwise than when the entry was first read.
@@ -69,6 +71,8 @@ pub struct Server {
     turns: Arc<Turns>,
     /// A process is gone: who waits for a turn looks again.
     freed: Notify,
+    /// Who is subscribed to what of it.
+    pub(super) subscriptions: Arc<Subscriptions>,
 }
 
 impl Server {
@@ -110,6 +114,7 @@ impl Server {
             calls: AtomicU64::new(0),
             turns: Arc::default(),
             freed: Notify::new(),
+            subscriptions: Subscriptions::new(),
             id,
             entry,
             executable,
@@ -343,7 +348,10 @@ impl Server {
         self.freed.notify_waiters();
         self.note_state();
         match &result {
-            Ok(session) => self.read_lists(session.clone()),
+            Ok(session) => {
+                self.read_lists(session.clone());
+                self.resume_telling(key, session);
+            }
             Err(_) => self.context.learned(false),
         }
         let opened = result.map_err(|not_started| match not_started {
@@ -376,6 +384,12 @@ impl Server {
                 features = session.definitions.to_read();
             }
         });
+    }
+
+    /// Whether it is in the registry no more.
+    pub(super) fn is_over(&self) -> bool {
+        let inner = self.inner();
+        inner.retired || inner.ended.is_some()
     }
 
     /// No further calls; its processes end after those in flight.
@@ -478,6 +492,9 @@ impl Server {
 
     /// Sends a call to a process for its caller, started if need be. A call of which no byte was sent is tried again.
     pub fn call(self: &Arc<Self>, call: Box<Call>) {
+        if let Some(Method::ResourcesSubscribe | Method::ResourcesUnsubscribe) = call.method {
+            return self.subscription(call);
+        }
         let key = self.key(&call.client.caller, call.client.session.owner());
         if call.parts.declares && self.takes_turns(key, &call) {
             return self.call_in_turn(key, call);
@@ -634,6 +651,14 @@ impl Keeper for Supervision {
         });
     }
 
+    fn updated(&self, frame: &Bytes, params: Json<'_>, uri: &str) {
+        self.server.updated(self.key, frame, params, uri);
+    }
+
+    fn unheard(&self, session: &Arc<Session>) {
+        self.server.listen_again(self.key, session);
+    }
+
     fn ended(&self, session: &Arc<Session>, crash: Option<Crash>) {
         let mut inner = self.server.inner();
         if matches!(inner.slots.get(&self.key), Some(Slot::Ready(current)) if Arc::ptr_eq(current, session)) {
@@ -649,6 +674,9 @@ impl Keeper for Supervision {
         self.server.note_state();
         debug!(server = &*self.server.id, process = session.number, "process gone");
         self.server.context.process_gone();
+        if !self.server.is_over() {
+            self.server.tell_again(self.key);
+        }
     }
 
     fn lost(&self, mut call: Box<Call>, failure: Failure) {

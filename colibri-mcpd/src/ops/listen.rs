@@ -1,0 +1,104 @@
+//! `subscriptions/listen`: what a modern client is told without asking.
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use crate::catalog::Wanted;
+use crate::daemon::Daemon;
+use crate::relay::validate::validate;
+use crate::relay::{Call, Chain, Client, HeldCall, Target};
+use crate::servers::{Server, Subscriber};
+use colibri_protocol::Feature;
+use colibri_protocol::subscription::{Filter, acknowledged};
+use colibri_protocol::uri;
+use colibri_wire::Id;
+
+/// A resource that a client wants to be told of.
+struct Asked {
+    /// The URI by which the client knows it.
+    shown: String,
+    server: Arc<Server>,
+    /// The server's own URI of it.
+    own: String,
+}
+
+/// Begins to tell a client what it wants to hear, once it knows what of it is honoured: every list, and the resources of
+/// servers that it may read and whose server takes the subscription.
+pub(super) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, mut call: Box<Call>, id: &Id, filter: &Filter) {
+    let asked = resources(daemon, chain, &mut call, filter);
+    let (client, text) = (call.client.clone(), Box::<str>::from(call.id_text()));
+    let lists = Filter {
+        uris: Vec::new(),
+        ..filter.clone()
+    };
+    if asked.is_empty() {
+        client.outbox.push(&acknowledged(&text, &lists));
+        client.listens(id.clone(), text, lists, Vec::new());
+        return daemon.connections.hold(&client, &HeldCall::hold(chain, call));
+    }
+    daemon.connections.hold(&client, &HeldCall::hold(chain, call));
+    tokio::spawn(subscribe(client, id.clone(), text, lists, asked));
+}
+
+async fn subscribe(client: Arc<Client>, id: Id, text: Box<str>, mut honoured: Filter, asked: Vec<Asked>) {
+    let mut waiting = JoinSet::new();
+    for Asked { shown, server, own } in asked {
+        let subscriber = Subscriber::listening(&client, &text, (&shown, shown != own));
+        let key = server.key(&client.caller, client.session.owner());
+        waiting.spawn(async move {
+            let lasting = server.subscribe(key, &own, subscriber.clone()).await.ok()?;
+            Some((shown, subscriber, lasting))
+        });
+    }
+    let subscribed: Vec<_> = waiting.join_all().await.into_iter().flatten().collect();
+    let (mut subscribers, mut lasting) = (Vec::new(), Vec::new());
+    for (shown, subscriber, lasts) in subscribed {
+        honoured.uris.push(shown);
+        subscribers.push(subscriber);
+        lasting.push(lasts);
+    }
+    honoured.uris.sort_unstable();
+    client.outbox.push(&acknowledged(&text, &honoured));
+    client.listens(id.clone(), text, honoured, lasting);
+    if client.is_cancelled(&id) {
+        return client.end_subscription(&id);
+    }
+    subscribers.iter().for_each(|subscriber| subscriber.open());
+}
+
+/// The resources of a filter that the client may read, and that some server has.
+fn resources(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: &mut Box<Call>, filter: &Filter) -> Vec<Asked> {
+    let rights = chain.rules.rights(&call.client);
+    let servers = daemon.host.servers();
+    let listening = call.target.clone();
+    let mut asked: Vec<Asked> = Vec::new();
+    for shown in &filter.uris {
+        let wanted = Wanted::Uri(Feature::Resource, shown.clone());
+        let Ok(target) = daemon.host.find(wanted, &rights, call.version) else {
+            continue;
+        };
+        call.target = target;
+        let is_allowed = validate(&chain.rules, &rights, call).is_ok();
+        let Some(server) = servers.get(call.target.describe().server).filter(|_| is_allowed) else {
+            continue;
+        };
+        let own = own_uri(&*call.target, shown);
+        if asked.iter().all(|other| other.shown != *shown) {
+            asked.push(Asked {
+                shown: shown.clone(),
+                server: server.clone(),
+                own,
+            });
+        }
+    }
+    call.target = listening;
+    asked
+}
+
+/// The server's own URI of a resource. One of a server that was never seen stands in the URI that the client knows.
+fn own_uri(target: &dyn Target, shown: &str) -> String {
+    let renamed = target.rename().map(str::to_owned);
+    let written = || uri::original(shown).map(|(_, own)| own.into_owned());
+    renamed.or_else(written).unwrap_or_else(|| shown.to_owned())
+}

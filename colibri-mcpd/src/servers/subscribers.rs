@@ -1,0 +1,265 @@
+//! Who is told of updates of the resources of one server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::state::ProcessKey;
+use crate::peer::Outbox;
+use crate::relay::{Client, Lasting};
+use colibri_protocol::subscription::{URI_LIMIT, updated};
+use colibri_wire::Edits;
+
+/// How often a subscriber is told of one resource in this time as the server says it; what comes after is told once, when
+/// the time is over: what counts is that it was updated.
+const PACE: (u32, Duration) = (16, Duration::from_millis(100));
+/// The most parts of a URI that are looked at to find what it is a part of.
+const MAX_PARENTS: usize = 64;
+/// A server whose processes tell of updates.
+pub(super) trait Teller: Send + Sync {
+    /// Less is wanted of the process that gets these calls.
+    fn wants_less(self: Arc<Self>, key: ProcessKey);
+}
+
+/// One who is told of updates of one resource.
+pub struct Subscriber {
+    /// Who subscribed. Its subscriptions end with it.
+    pub(super) client: Arc<Client>,
+    outbox: Arc<Outbox>,
+    /// The id of the `subscriptions/listen`, as it is written; none of a legacy client.
+    pub(super) subscription: Option<Box<str>>,
+    /// The URI by which the client knows it.
+    shown: String,
+    /// Whether that is not the server's own.
+    pub(super) is_prefixed: bool,
+    told: Mutex<Told>,
+}
+
+struct Told {
+    /// Nothing may be told before the subscription was acknowledged.
+    open: bool,
+    since: Instant,
+    count: u32,
+    /// Something is to be told yet.
+    owed: bool,
+}
+
+impl Subscriber {
+    /// One who is told at once.
+    pub(super) fn of_session(client: Arc<Client>, shown: (&str, bool)) -> Arc<Subscriber> {
+        let outbox = client.session.stream().unwrap_or_else(|| client.outbox.clone());
+        Subscriber::new((client, outbox), None, shown, true)
+    }
+
+    /// One who listens, and is told nothing before [`Subscriber::open`].
+    pub fn listening(client: &Arc<Client>, subscription: &str, shown: (&str, bool)) -> Arc<Subscriber> {
+        let to = (client.clone(), client.outbox.clone());
+        Subscriber::new(to, Some(subscription.into()), shown, false)
+    }
+
+    fn new(
+        (client, outbox): (Arc<Client>, Arc<Outbox>),
+        subscription: Option<Box<str>>,
+        (shown, is_prefixed): (&str, bool),
+        open: bool,
+    ) -> Arc<Subscriber> {
+        Arc::new(Subscriber {
+            client,
+            outbox,
+            subscription,
+            shown: shown.to_owned(),
+            is_prefixed,
+            told: Mutex::new(Told {
+                open,
+                since: Instant::now(),
+                count: 0,
+                owed: false,
+            }),
+        })
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The subscription was acknowledged.
+    pub fn open(&self) {
+        let mut told = self.told();
+        told.open = true;
+        if std::mem::take(&mut told.owed) {
+            self.say();
+        }
+    }
+
+    fn say(&self) {
+        self.outbox.push(&updated(&self.shown, self.subscription.as_deref()));
+    }
+
+    /// Tells of an update in the server's own words, with these edits.
+    pub(super) fn tell(self: &Arc<Self>, words: Option<(&Bytes, &Edits)>) {
+        let mut told = self.told();
+        if !told.open {
+            told.owed = true;
+            return;
+        }
+        let (most, time) = PACE;
+        if told.since.elapsed() >= time {
+            (told.since, told.count) = (Instant::now(), 0);
+        }
+        told.count = told.count.saturating_add(1);
+        if told.count <= most {
+            match words {
+                Some((frame, edits)) => drop(self.outbox.push_edited(frame, edits)),
+                None => self.say(),
+            }
+            return;
+        }
+        if !std::mem::replace(&mut told.owed, true) {
+            let (subscriber, until) = (Arc::downgrade(self), told.since + time);
+            tokio::spawn(async move {
+                tokio::time::sleep_until(until).await;
+                if let Some(subscriber) = subscriber.upgrade() {
+                    subscriber.told().owed = false;
+                    subscriber.say();
+                }
+            });
+        }
+    }
+}
+
+/// Whoever is subscribed to something of one server.
+pub(super) struct Subscriptions {
+    /// The server, as the registry has it now.
+    server: Mutex<Option<Weak<dyn Teller>>>,
+    wanted: Mutex<BTreeMap<ProcessKey, Wanted>>,
+}
+
+/// What is wanted of one process, whichever it is.
+#[derive(Default)]
+struct Wanted {
+    uris: BTreeMap<Box<str>, Vec<Arc<Subscriber>>>,
+    /// Held while a process is brought in line with that.
+    changing: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Subscriptions {
+    pub(super) fn new() -> Arc<Subscriptions> {
+        Arc::new(Subscriptions {
+            server: Mutex::new(None),
+            wanted: Mutex::default(),
+        })
+    }
+
+    fn wanted(&self) -> MutexGuard<'_, BTreeMap<ProcessKey, Wanted>> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn server(&self) -> MutexGuard<'_, Option<Weak<dyn Teller>>> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This is the server now: the processes that something is wanted of.
+    pub(super) fn belong_to(&self, server: Weak<dyn Teller>) -> Vec<ProcessKey> {
+        *self.server() = Some(server);
+        self.wanted().keys().copied().collect()
+    }
+
+    /// Subscribes somebody, for as long as it is kept.
+    pub(super) fn subscribe(self: &Arc<Self>, key: ProcessKey, uri: &str, subscriber: Arc<Subscriber>) -> Lasting {
+        self.add(key, uri, &subscriber);
+        Box::new(Subscription {
+            subscriptions: self.clone(),
+            key,
+            uri: uri.into(),
+            subscriber,
+        })
+    }
+
+    /// What is held while the process of these calls is brought in line.
+    pub(super) fn changing(&self, key: ProcessKey) -> Arc<tokio::sync::Mutex<()>> {
+        self.wanted().entry(key).or_default().changing.clone()
+    }
+
+    /// Nobody brings it in line any more.
+    pub(super) fn changed(&self, key: ProcessKey, changing: Arc<tokio::sync::Mutex<()>>) {
+        let mut wanted = self.wanted();
+        drop(changing);
+        let is_over = |of: &Wanted| of.uris.is_empty() && Arc::strong_count(&of.changing) == 1;
+        if wanted.get(&key).is_some_and(is_over) {
+            wanted.remove(&key);
+        }
+    }
+
+    /// Whoever is subscribed to something of it.
+    pub(super) fn all(&self, key: ProcessKey) -> Vec<Arc<Subscriber>> {
+        let wanted = self.wanted();
+        let subscribers = wanted.get(&key).into_iter().flat_map(|of| of.uris.values().flatten());
+        subscribers.cloned().collect()
+    }
+
+    fn add(&self, key: ProcessKey, uri: &str, subscriber: &Arc<Subscriber>) {
+        let mut wanted = self.wanted();
+        let uris = &mut wanted.entry(key).or_default().uris;
+        uris.entry(uri.into()).or_default().push(subscriber.clone());
+    }
+
+    fn remove(&self, key: ProcessKey, uri: &str, subscriber: &Arc<Subscriber>) {
+        let mut wanted = self.wanted();
+        let Some(of) = wanted.get_mut(&key) else { return };
+        if let Some(subscribers) = of.uris.get_mut(uri) {
+            subscribers.retain(|other| !Arc::ptr_eq(other, subscriber));
+            if subscribers.is_empty() {
+                of.uris.remove(uri);
+            }
+        }
+        // Who brings its process in line holds it.
+        if of.uris.is_empty() && Arc::strong_count(&of.changing) == 1 {
+            wanted.remove(&key);
+        }
+    }
+
+    pub(super) fn uris(&self, key: ProcessKey) -> BTreeSet<Box<str>> {
+        let wanted = self.wanted();
+        wanted
+            .get(&key)
+            .map(|of| of.uris.keys().cloned().collect())
+            .unwrap_or_default()
+    }
+
+    /// Who is to be told that this was updated: it, or what it is a part of.
+    pub(super) fn concerned(&self, key: ProcessKey, updated: &str) -> Vec<Arc<Subscriber>> {
+        let wanted = self.wanted();
+        let Some(of) = wanted.get(&key).filter(|_| updated.len() <= URI_LIMIT) else {
+            return Vec::new();
+        };
+        let ends = updated.match_indices(['/', '?', '#']).take(MAX_PARENTS);
+        let parents = ends.flat_map(|(at, end)| {
+            let inclusive = (end == "/").then_some(&updated[..=at]);
+            [Some(&updated[..at]), inclusive]
+        });
+        let names: BTreeSet<&str> = parents.flatten().chain([updated]).collect();
+        let found = names.into_iter().filter_map(|name| of.uris.get(name));
+        found.flatten().cloned().collect()
+    }
+}
+
+/// A subscription of one client, for as long as it is kept.
+struct Subscription {
+    subscriptions: Arc<Subscriptions>,
+    key: ProcessKey,
+    uri: Box<str>,
+    subscriber: Arc<Subscriber>,
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.subscriptions.remove(self.key, &self.uri, &self.subscriber);
+        let server = self.subscriptions.server().as_ref().and_then(Weak::upgrade);
+        if let Some(server) = server {
+            server.wants_less(self.key);
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What a process was asked to tell without being asked.
+
+use std::collections::BTreeSet;
+
+use tokio::sync::oneshot;
+
+use colibri_protocol::RpcError;
+use colibri_protocol::subscription::Filter;
+use colibri_wire::Json;
+
+/// What a process was asked to tell.
+#[derive(Default)]
+pub(super) struct Watching {
+    /// The resources that it is subscribed to.
+    pub(super) uris: BTreeSet<Box<str>>,
+    /// The `subscriptions/listen` of a modern one.
+    pub(super) listening: Option<(u64, Filter)>,
+    pub(super) acknowledged: Option<oneshot::Sender<Result<Filter, RpcError>>>,
+}
+
+impl Watching {
+    /// The server answers the `subscriptions/listen` with this number, which is over with that. `false`: it is none.
+    pub(super) fn is_over(&mut self, number: u64, error: Option<Json<'_>>) -> bool {
+        if self.listening.as_ref().is_none_or(|(of, _)| *of != number) {
+            return false;
+        }
+        self.listening = None;
+        self.uris.clear();
+        if let (Some(waiting), Some(error)) = (self.acknowledged.take(), error) {
+            let _ = waiting.send(Err(as_error(error)));
+        }
+        true
+    }
+}
+
+/// A server's error as it is answered to a client.
+pub(super) fn as_error(error: Json<'_>) -> RpcError {
+    let code = error.get("code").and_then(|code| code.text().parse().ok());
+    let message = error.get("message").and_then(|message| message.as_str());
+    RpcError::new(code.unwrap_or(-32603), message.unwrap_or_default().into_owned())
+}
