@@ -154,8 +154,8 @@ def servers(install, work):
         ]),
         "witness-old": Server("legacy", [node, str(work / "witness-legacy.mjs")], WITNESS),
         "witness-new": Server("modern", [node, str(work / "witness-modern.mjs")], WITNESS),
-        "own-old": Server("legacy", [fixture, "legacy"], OWN),
-        "own-new": Server("modern", [fixture, "modern"], OWN),
+        "old": Server("legacy", [fixture, "legacy"], OWN),
+        "new": Server("modern", [fixture, "modern"], OWN),
         # A daemon of their own: their many resources are pages of ours.
         "paged-old": Server("legacy", [fixture, "legacy", "--page", "300", "--many", "1100"],
                             [LISTS["tools"], step("list", "pages", kind="resources")]),

@@ -6,6 +6,7 @@ works directly works through Colibri. Starts private daemons that host the serve
 same steps, and writes the matrix to target/interop/matrix.md. Exit status 0: so it is, and nothing is left.
 """
 
+import argparse
 import concurrent.futures
 import contextlib
 import http.server
@@ -70,9 +71,14 @@ def run_client(work, slug, command, what):
 
 
 class Run:
-    def __init__(self, install, work, page):
+    def __init__(self, install, work, page, wanted):
         self.install, self.work, self.page = install, work, page
-        self.servers, self.clients = plan.servers(install, work), plan.clients(install)
+
+        def chosen(what, table):
+            return {name: entry for name, entry in table.items() if re.search(getattr(wanted, what), name)}
+
+        self.servers = chosen("servers", plan.servers(install, work))
+        self.clients = chosen("clients", plan.clients(install))
         self.matrix, self.reference = judge.Matrix(), {}
 
     def steps(self, number, servers, leg):
@@ -83,9 +89,9 @@ class Run:
             steps += plan.steps_for(server, self.servers[server].steps, names, leg == "through")
         return steps
 
-    def direct(self, number, name, server):
+    def direct(self, number, client, server):
         """A client's report on a server that it starts itself."""
-        _, command, more = self.clients[name]
+        _, command, more = client
         what = self.servers[server]
         env = {"PATH": os.environ["PATH"], "HOME": str(self.work)} | what.env
         if "MEMORY_FILE_PATH" in env:
@@ -96,8 +102,11 @@ class Run:
 
     def take_references(self, pool):
         """What the steps bring where they certainly work: the newest TypeScript client in the server's own era."""
-        names = {era: f"TypeScript client 2.4.0, {era}" for era in ("legacy", "modern")}
-        runs = {server: pool.submit(self.direct, 90, names[what.era], server) for server, what in self.servers.items()}
+        clients = plan.clients(self.install)
+        runs = {
+            server: pool.submit(self.direct, 90, clients[f"TypeScript client 2.4.0, {what.era}"], server)
+            for server, what in self.servers.items()
+        }
         for server, run in runs.items():
             report = run.result()
             wrong = report.get("failed") or {k: v for k, v in report["steps"].items() if "failed" in v}
@@ -132,7 +141,7 @@ class Run:
         runs = {}
         for number, name in enumerate(self.clients):
             for server in self.servers:
-                runs[number, name, server] = pool.submit(self.direct, number, name, server)
+                runs[number, name, server] = pool.submit(self.direct, number, self.clients[name], server)
         for (number, name, server), run in runs.items():
             self.judge(name, "direct", [server], self.steps(number, [server], "direct"), run.result())
 
@@ -224,6 +233,10 @@ class Run:
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clients", default="", help="a pattern: of the clients, these alone")
+    parser.add_argument("--servers", default="", help="a pattern: of the servers, these alone")
+    wanted = parser.parse_args()
     harness.adopt_orphans()
     install = harness.Install()
     work = harness.work_directory("interop")
@@ -231,20 +244,21 @@ def main():
         shutil.copy(source, work)
     (work / "node_modules").symlink_to(install.modules)
     with web_page() as page, concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        run = Run(install, work, page)
+        run = Run(install, work, page, wanted)
         run.take_references(pool)
         run.all_direct(pool)
         print("direct: done", flush=True)
         if left := harness.leftovers():
             sys.exit(f"a server outlived its client: {left}")
-        groups = [[s for s in run.servers if not s.startswith("paged-")], ["paged-old"], ["paged-new"]]
-        for servers in groups:
+        groups = [[s for s in run.servers if not s.startswith("paged-")],
+                  *([s] for s in run.servers if s.startswith("paged-"))]
+        for servers in filter(None, groups):
             directory = work / f"daemon-{servers[0]}"
             directory.mkdir()
             with harness.Daemon(directory, {server: run.servers[server].entry() for server in servers}) as daemon:
                 run.settle(daemon, servers)
                 run.all_through(pool, daemon, servers)
-                if servers is groups[0]:
+                if servers is groups[0] and re.search(wanted.clients, "Inspector"):
                     run.inspect(pool, daemon, servers)
             print(f"through: {len(servers)} servers done", flush=True)
     problems = run.matrix.problems([re.compile(pattern) for pattern, _ in EXPECTED])
