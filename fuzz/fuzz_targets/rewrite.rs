@@ -5,7 +5,7 @@
 
 use colibri_protocol::lists::{Exposure, definition_edits};
 use colibri_protocol::{
-    Capability, Feature, Method, Session, Shape, Towards, Version, classify, error_edits, params_edits, rename_edit,
+    Askable, Capability, Feature, Method, Session, Shape, Towards, Version, classify, error_edits, params_edits, rename_edit,
     result_edits,
 };
 use colibri_wire::{Edits, Json};
@@ -68,6 +68,7 @@ fuzz_target!(|data: &[u8]| {
                 client: request.version,
                 server,
                 progress_token: request.meta.progress_token.map(|_| 7),
+                may_ask: Askable::NOTHING,
             };
             let name = (options & 1 != 0).then_some("a \"name\"\n");
             let mut edits = params_edits(json, &towards);

@@ -464,3 +464,156 @@ fn a_clients_progress_reaches_the_server_that_asked() {
     assert!(told[0].contains(r#""progressToken":"p \u0061""#), "{told:?}");
     daemon.stop();
 }
+
+/// Has a modern server ask in these rounds; the call's id.
+fn need(client: &mut Client, rounds: &[&str]) -> u64 {
+    let id = client.next_id();
+    client.send(format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"fix__need","arguments":{{"rounds":[{}]}}}}}}"#,
+        rounds.join(",")
+    ));
+    id
+}
+
+const MODERN: &[&str] = &["--speak", "2026-07-28"];
+
+#[test]
+fn what_a_modern_server_asks_goes_to_a_legacy_client_round_after_round() {
+    let place = place(MODERN, json!({}));
+    let daemon = place.start(&[]);
+    let mut client = able(&daemon, LEGACY, everything());
+    let first = format!(
+        r#"{{"a \u0022":{{"method":"elicitation/create","params":{FORM}}},"b":{{"method":"sampling/createMessage","params":{{"messages":[],"maxTokens":1}}}},"c":{{"method":"roots/list"}}}}"#
+    );
+    let second = r#"{"u":{"method":"elicitation/create","params":{"mode":"url","message":"Go","url":"https://h/"}}}"#;
+    let call = need(&mut client, &[&first, second, "{}"]);
+    let asked: Vec<Value> = (0..3)
+        .map(|_| {
+            let line = String::from_utf8(client.read().unwrap()).unwrap();
+            serde_json::from_str(&line.replace("1e400", "1")).unwrap()
+        })
+        .collect();
+    assert_eq!(asked[0]["params"]["message"], "[fix] Who?");
+    assert_eq!(asked[1]["params"]["systemPrompt"], "[fix]");
+    assert_eq!(asked[2]["params"]["_meta"]["org.colibri/server"], "fix");
+    // In any order.
+    give(&mut client, &asked[2], r#"{"roots":[],"z":1e400}"#);
+    give(
+        &mut client,
+        &asked[0],
+        r#"{"action":"accept","content":{"n":"\u0041"}}"#,
+    );
+    give(
+        &mut client,
+        &asked[1],
+        r#"{"role":"assistant","model":"m","content":{"type":"text","text":"t"}}"#,
+    );
+    let url = client.message();
+    assert_eq!(url["params"]["message"], "[fix] Go");
+    assert_eq!(url["params"]["elicitationId"], format!("colibri-{}", url["id"]));
+    let retry = place.received("fix", "\"requestState\":\"1\"").pop().unwrap();
+    for answer in [
+        r#""a \u0022":{"action":"accept","content":{"n":"\u0041"}}"#,
+        r#""b":{"role":"assistant","model":"m","content":{"type":"text","text":"t"}}"#,
+        r#""c":{"roots":[],"z":1e400}"#,
+    ] {
+        assert!(retry.contains(answer), "{retry}");
+    }
+    give(&mut client, &url, r#"{"action":"accept"}"#);
+    // The third round asks for nothing but another try.
+    let answer = client.answer(call);
+    assert_eq!(text_of(&answer["result"]), "{}", "{answer}");
+    assert!(
+        place.received("fix", "\"requestState\":\"2\"")[0].contains(r#""inputResponses":{"u":{"action":"accept"}}"#)
+    );
+    // What the server was told that it may ask for is what the client can be asked.
+    let told: Value = serde_json::from_str(&place.received("fix", "tools/call")[0].replace("1e400", "1")).unwrap();
+    let mut declared = everything();
+    declared["roots"] = json!({});
+    assert_eq!(
+        told["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"],
+        declared
+    );
+    let events: Vec<Value> = place
+        .records()
+        .into_iter()
+        .filter(|record| record.rec["event"] == "asked" || record.rec["event"] == "answered")
+        .map(|record| record.rec["details"]["outcome"].clone())
+        .collect();
+    assert_eq!(events.len(), 8, "{events:?}");
+    assert_eq!(events[..3], [Value::Null, Value::Null, Value::Null]);
+    daemon.stop();
+}
+
+#[test]
+fn a_modern_server_that_cannot_ask_is_refused_with_a_reason() {
+    let form = format!(r#"{{"a":{{"method":"elicitation/create","params":{FORM}}}}}"#);
+    let roots = r#"{"a":{"method":"roots/list"}}"#;
+    for (more, capabilities, rounds, code, why) in [
+        (json!({}), json!({}), vec![&*form], "ASK_FAILED", "did not declare"),
+        (
+            json!({ "may_ask": ["roots"] }),
+            everything(),
+            vec![&*form],
+            "POLICY_DENIED",
+            "may_ask",
+        ),
+        (
+            json!({}),
+            everything(),
+            vec![r#"{"a":{"method":"tools/list"}}"#],
+            "SERVER_ANSWER_INVALID",
+            "input_required",
+        ),
+        (
+            json!({}),
+            everything(),
+            vec![r#"[]"#],
+            "SERVER_ANSWER_INVALID",
+            "input_required",
+        ),
+        (json!({}), everything(), vec!["{}"; 11], "ASK_FAILED", "10 times"),
+    ] {
+        let place = place(MODERN, more.clone());
+        let daemon = place.start(&[]);
+        let mut client = able(&daemon, LEGACY, capabilities);
+        let call = need(&mut client, &rounds);
+        let answer = client.answer(call);
+        assert_eq!(code_of(&answer), Some(code), "{more} {answer}");
+        assert!(answer.to_string().contains(why), "{answer}");
+        assert!(client.others.is_empty(), "{:?}", client.others);
+        daemon.stop();
+    }
+    // The client says no with an error, something odd, or nothing at all until it goes.
+    let place = place(MODERN, json!({}));
+    let daemon = place.start(&[]);
+    for reply in [
+        r#""error":{"code":-1,"message":"no"}"#,
+        r#""result":7"#,
+        r#""result":{"roots":7}"#,
+    ] {
+        let mut client = able(&daemon, LEGACY, everything());
+        let both = r#"{"a":{"method":"roots/list"},"b":{"method":"roots/list"}}"#;
+        let call = need(&mut client, &[both]);
+        let (asked, other) = (client.message(), client.message());
+        client.send(format!(r#"{{"jsonrpc":"2.0","id":{},{reply}}}"#, asked["id"]));
+        let answer = client.answer(call);
+        assert_eq!(code_of(&answer), Some("ASK_FAILED"), "{reply} {answer}");
+        let told = client.notification("notifications/cancelled");
+        assert_eq!(told["params"]["requestId"], other["id"]);
+    }
+    let mut client = able(&daemon, LEGACY, everything());
+    let call = need(&mut client, &[roots]);
+    let asked = client.message();
+    client.notify("notifications/cancelled", json!({ "requestId": call }));
+    let told = client.notification("notifications/cancelled");
+    assert_eq!(told["params"]["requestId"], asked["id"]);
+    need(&mut client, &[roots]);
+    client.message();
+    drop(client);
+    wait_for("the call to end", || {
+        let cancelled = |record: &colibri_tests::Record| record.rec["error_code"] == "CANCELLED";
+        (place.records().into_iter().filter(cancelled).count() == 2).then_some(())
+    });
+    daemon.stop();
+}

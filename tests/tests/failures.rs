@@ -152,7 +152,16 @@ fn bring_about(code: &str) -> Shown {
         }
         "NOT_SUPPORTED_YET" => {
             let place = place(&["--speak", MODERN], json!({}));
-            let asks = r#"{"jsonrpc":"2.0","id":@ID@,"result":{"resultType":"input_required","inputRequests":{}}}"#;
+            let daemon = place.start(&[]);
+            let mut client = daemon.quiet(LEGACY);
+            client.ask(
+                "tools/call",
+                json!({ "name": "fix__echo", "arguments": {}, "task": {} }),
+            )
+        }
+        "ASK_FAILED" => {
+            let place = place(&["--speak", MODERN], json!({ "may_ask": ["roots"] }));
+            let asks = r#"{"jsonrpc":"2.0","id":@ID@,"result":{"resultType":"input_required","inputRequests":{"a":{"method":"roots/list"}}}}"#;
             place.frame("asks", asks.as_bytes());
             called(&place, &[], "frame", json!({ "case": "asks" }))
         }

@@ -67,6 +67,17 @@ pub enum Unanswered {
     Unreadable(String),
 }
 
+impl Unanswered {
+    /// The word for it in a record.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Unanswered::TimedOut(_) => "timed out",
+            Unanswered::Unreadable(_) => "unreadable",
+            Unanswered::Gone | Unanswered::Busy => "gone",
+        }
+    }
+}
+
 impl fmt::Display for Unanswered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -83,6 +83,8 @@ pub struct Resumed {
     pub inner: Vec<u8>,
     /// `inputResponses` as JSON, where they do not stand in the request itself.
     pub responses: Option<Box<str>>,
+    /// How often the server asked a client that does not make its retries itself.
+    pub rounds: u32,
 }
 
 impl Resumed {
@@ -289,6 +291,7 @@ impl RequestStates {
                 record,
                 inner: inner.to_vec(),
                 responses: None,
+                rounds: 0,
             })
         }
     }
@@ -358,6 +361,7 @@ mod tests {
             record: 12,
             inner: b"\"s\"".to_vec(),
             responses: None,
+            rounds: 0,
         };
         assert_eq!(states.unseal(&state, &CALL, now()), Ok(resumed));
         for (bound, at, expected) in [

@@ -17,7 +17,7 @@ use super::instance::{MAX_UNREAD, Pending, Session, State};
 use super::open_asks::{NotTaken, Over, failed};
 use super::tap::Direction;
 use crate::relay::record::Asked as Record;
-use crate::relay::{Asking, Client, PATIENCE, Response, Unanswered};
+use crate::relay::{Asking, Client, PATIENCE, Response};
 use colibri_protocol::error::INVALID_REQUEST;
 use colibri_protocol::{self as protocol, Answer, Ask, Askable, RpcError, Said, upstream};
 use colibri_wire::{Edits, Id, Json};
@@ -263,14 +263,7 @@ impl Session {
         };
         let (outcome, answered) = match &answer {
             Ok(Ok(response)) => self.read_answer(ask, response, &id),
-            Ok(Err(why)) => {
-                let word = match why {
-                    Unanswered::TimedOut(_) => "timed out",
-                    Unanswered::Unreadable(_) => "unreadable",
-                    Unanswered::Gone | Unanswered::Busy => "gone",
-                };
-                (word, Err(failed(why.to_string())))
-            }
+            Ok(Err(why)) => (why.word(), Err(failed(why.to_string()))),
             Err(Some(Over::TakenBack)) => {
                 asking.because("the server does not want it any more");
                 ("taken back", Err(failed(String::new())))

@@ -4,12 +4,12 @@
 
 use crate::relay::{Arguments, Call};
 use colibri_protocol::input::{RetryWith, retry_edits};
-use colibri_protocol::{self as protocol, Towards, Version};
+use colibri_protocol::{self as protocol, Askable, Towards, Version};
 use colibri_wire::{Edits, Json};
 
 /// The edits of a call that goes to a server of `version` under our `number`, which is its id and its progress token.
-/// `name` is the server's own name or URI of what is asked for, where the client may have used another.
-pub(super) fn request(call: &Call, number: u64, version: Version, name: Option<&str>) -> Edits {
+/// The server may ask the client for no more than `may_ask`. `name` is the server's own name or URI of what is asked for, where the client may have used another.
+pub(super) fn request(call: &Call, number: u64, version: Version, name: Option<&str>, may_ask: Askable) -> Edits {
     let mut edits = Edits::new();
     protocol::id_edit(&mut edits, call.parts.id.clone(), number);
     if call.version.is_modern() == version.is_modern() {
@@ -24,12 +24,16 @@ pub(super) fn request(call: &Call, number: u64, version: Version, name: Option<&
             client: call.version,
             server: version,
             progress_token: Some(number),
+            may_ask: call.askable().both(may_ask),
         };
         edits.append_at(params.start, protocol::params_edits(object, &towards));
     } else if version.is_modern() && call.parts.params.is_none() {
         edits.insert(
             call.parts.id.end,
-            format!(",\"params\":{}", protocol::required_params(version)),
+            format!(
+                ",\"params\":{}",
+                protocol::required_params(version, call.askable().both(may_ask))
+            ),
         );
     }
     if let (Some(name), Some(at)) = (name, &call.parts.name) {

@@ -57,7 +57,7 @@ impl Session {
             return Ok(());
         }
         let name = call.target.rename();
-        let edits = forward::request(&call, number, state.version, name);
+        let edits = forward::request(&call, number, state.version, name, self.may_ask.what);
         let now = Instant::now();
         // The lock is held while the frame is queued: a cancellation that finds the call pending comes after it.
         let whole = || edits.apply(&call.frame).into();
@@ -71,7 +71,9 @@ impl Session {
             return Err(call);
         }
         let deadline = now + self.limits.call;
-        let total = now + self.limits.total;
+        // The time of a call that is made again, for what its server asked, began with its first time.
+        let again = call.resumes.as_ref().is_some_and(|resumed| resumed.rounds > 0);
+        let total = if again { call.entered } else { now } + self.limits.total;
         state.pending.put(number, Pending::Call { call, deadline, total });
         Ok(())
     }
@@ -239,6 +241,14 @@ impl Session {
                     && version.is_modern()
                     && let Ok(result) = outcome
                 {
+                    if !call.version.is_modern()
+                        && let Some(keeper) = keeper
+                    {
+                        if let Err((call, failure)) = self.bridge(call, result, keeper) {
+                            finished.push((call, Outcome::Failed(failure)));
+                        }
+                        return;
+                    }
                     match self.asked_back(&call, result) {
                         Ok(edits) => inspected.edits.append_at(0, edits),
                         Err(failure) => {
@@ -307,9 +317,6 @@ impl Session {
     /// # Errors
     /// Why the client does not get it.
     fn asked_back(&self, call: &Call, result: Json<'_>) -> Result<Edits, Failure> {
-        if !call.version.is_modern() {
-            return Ok(Edits::new());
-        }
         let required = input::read_input_required(result)?;
         if !call.method.is_some_and(Method::may_ask_back) {
             let message = "the server asks back where a server must not (input_required)";

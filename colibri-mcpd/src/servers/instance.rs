@@ -70,6 +70,9 @@ pub trait Keeper: Send + Sync {
     /// A call was answered: the server works.
     fn answered(&self);
 
+    /// A call is to be sent again: what the server asked for was answered.
+    fn again(&self, call: Box<Call>);
+
     /// A call was lost with the process; whether it had an effect is not known.
     fn lost(&self, call: Box<Call>, failure: Failure);
 }

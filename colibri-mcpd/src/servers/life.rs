@@ -400,6 +400,8 @@ mod tests {
 
         fn answered(&self) {}
 
+        fn again(&self, _: Box<Call>) {}
+
         fn lost(&self, _: Box<Call>, _: Failure) {}
     }
 

@@ -1,6 +1,7 @@
 //! External servers: what the registry says of them, their processes, and what these say.
 
 mod asks;
+mod bridged;
 mod context;
 mod entry;
 mod forward;

@@ -679,6 +679,10 @@ impl Keeper for Supervision {
         }
     }
 
+    fn again(&self, call: Box<Call>) {
+        self.server.call(call);
+    }
+
     fn lost(&self, mut call: Box<Call>, failure: Failure) {
         let context = &self.server.context;
         let again = call.target.is_idempotent() && call.attempt < self.server.entry.attempts;

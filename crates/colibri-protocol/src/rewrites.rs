@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use super::answer::{NAME, TTL_MS, VERSION};
+use super::askable::Askable;
 use super::error::{
     Code, Failure, HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION,
     URL_ELICITATION_REQUIRED,
@@ -88,6 +89,8 @@ pub struct Towards {
     pub server: Version,
     /// The daemon's own progress token; a request without one gets none.
     pub progress_token: Option<u64>,
+    /// What the server may ask a legacy client for. A modern one says that itself.
+    pub may_ask: Askable,
 }
 
 /// The edits to the `params` of a client's request on its way to a server.
@@ -101,7 +104,7 @@ pub fn params_edits(params: Json<'_>, towards: &Towards) -> Edits {
     let to_modern = towards.server.is_modern() && !towards.client.is_modern();
     let to_legacy = !towards.server.is_modern() && towards.client.is_modern();
     let required = if to_modern {
-        modern_meta(towards.server)
+        modern_meta(towards.server, towards.may_ask)
     } else {
         String::new()
     };
@@ -137,19 +140,19 @@ pub fn params_edits(params: Json<'_>, towards: &Towards) -> Edits {
 }
 
 /// The `params` of a request without any to a server of this modern version, which wants `_meta` in each.
-pub fn required_params(server: Version) -> String {
-    format!("{{\"_meta\":{{{}}}}}", modern_meta(server))
+pub fn required_params(server: Version, may_ask: Askable) -> String {
+    format!("{{\"_meta\":{{{}}}}}", modern_meta(server, may_ask))
 }
 
-/// The members that `_meta` of every request to a server of this modern version has. No capability is declared: what
-/// the person behind a legacy client can be asked comes with bridging.
-pub(crate) fn modern_meta(version: Version) -> String {
+/// The members that `_meta` of every request to a server of this modern version has.
+pub(crate) fn modern_meta(version: Version, may_ask: Askable) -> String {
     format!(
         "\"{META_PROTOCOL_VERSION}\":{},\"{META_CLIENT_INFO}\":{{\"name\":{},\"version\":{}}},\
-         \"{META_CLIENT_CAPABILITIES}\":{{}}",
+         \"{META_CLIENT_CAPABILITIES}\":{}",
         string(version.as_str()),
         string(NAME),
-        string(VERSION)
+        string(VERSION),
+        may_ask.declaration(version)
     )
 }
 
@@ -485,10 +488,6 @@ fn without_structured(result: Json<'_>, content: &str) -> Edits {
 fn refuse_unless_complete(kind: Json<'_>, client: Version) -> Result<(), Failure> {
     if kind.is_string("complete") {
         Ok(())
-    } else if kind.is_string("input_required") {
-        let message =
-            format!("the server asks back before it answers, and a client of MCP {client} cannot be asked yet");
-        Err(Failure::new(Code::NotSupportedYet, message))
     } else {
         let message = format!("the server's result is of a type that MCP {client} does not have");
         Err(Failure::new(Code::ServerAnswerInvalid, message))
@@ -690,6 +689,7 @@ mod tests {
                 client: version,
                 server: version,
                 progress_token: Some(3),
+                may_ask: Askable::NOTHING,
             };
             assert!(params_edits(json(params), &towards).is_empty());
         }
@@ -914,22 +914,18 @@ mod tests {
     }
 
     #[test]
-    fn input_required_is_refused_for_legacy_clients() {
+    fn results_that_are_not_complete_are_refused_for_legacy_clients() {
         for client in &Version::ALL[..4] {
-            for (text, code) in [
-                (
-                    r#"{"resultType":"input_required","inputRequests":{}}"#,
-                    Code::NotSupportedYet,
-                ),
-                (
-                    r#"{"resultType":"complete","resultType":"input_required"}"#,
-                    Code::NotSupportedYet,
-                ),
-                (r#"{"resultType":"task","taskId":"x"}"#, Code::ServerAnswerInvalid),
-                (r#"{"resultType":null}"#, Code::ServerAnswerInvalid),
+            for text in [
+                // What asks for input is asked before it comes here.
+                r#"{"resultType":"input_required","inputRequests":{}}"#,
+                r#"{"resultType":"complete","resultType":"input_required"}"#,
+                r#"{"resultType":"task","taskId":"x"}"#,
+                r#"{"resultType":null}"#,
             ] {
                 for method in [Method::ToolsCall, Method::PromptsGet] {
-                    assert_eq!(refused(method, V2026_07_28, *client, text), code, "{text}");
+                    let code = refused(method, V2026_07_28, *client, text);
+                    assert_eq!(code, Code::ServerAnswerInvalid, "{text}");
                 }
             }
             let complete = r#"{"resultType":"complete","content":[]}"#;
@@ -992,6 +988,7 @@ mod tests {
             client,
             server,
             progress_token: Some(42),
+            may_ask: Askable::named(["elicitation"]),
         }
     }
 
@@ -1090,7 +1087,8 @@ mod tests {
                 let mut value: Value = serde_json::from_str(&edited).unwrap();
                 let meta = value["_meta"].as_object_mut().unwrap();
                 assert_eq!(meta.remove(META_PROTOCOL_VERSION), Some(json!("2026-07-28")));
-                assert_eq!(meta.remove(META_CLIENT_CAPABILITIES), Some(json!({})));
+                let may_ask = json!({"elicitation": {"form": {}, "url": {}}});
+                assert_eq!(meta.remove(META_CLIENT_CAPABILITIES), Some(may_ask));
                 assert_eq!(
                     meta.remove(META_CLIENT_INFO),
                     Some(json!({"name": NAME, "version": VERSION}))
@@ -1111,13 +1109,13 @@ mod tests {
         }
         assert_eq!(
             apply("{}", &params_edits(json("{}"), &towards(V2025_11_25, V2026_07_28))),
-            required_params(V2026_07_28)
+            required_params(V2026_07_28, Askable::named(["elicitation"]))
         );
     }
 
     #[test]
     fn a_request_without_params_gets_those_that_a_modern_server_wants() {
-        let params = required_params(V2026_07_28);
+        let params = required_params(V2026_07_28, Askable::NOTHING);
         let (session, params) = (super::super::Session::Fresh, Some(json(&params)));
         let read = super::super::request::classify(session, &[], "files/watch", params).unwrap();
         assert_eq!((read.version, read.method), (V2026_07_28, None));
@@ -1127,7 +1125,7 @@ mod tests {
     fn modern_meta_is_taken_out_for_legacy_servers() {
         let text = format!(
             r#"{{"name":"own name","_meta":{{"traceparent":"t",{},"io.modelcontextprotocol/logLevel":"info","progressToken":1}}}}"#,
-            modern_meta(V2026_07_28)
+            modern_meta(V2026_07_28, Askable::NOTHING)
         );
         for server in &Version::ALL[..4] {
             let edits = params_edits(json(&text), &towards(V2026_07_28, *server));
@@ -1187,7 +1185,7 @@ mod tests {
             let (method, server, client) = (Method::ALL[method], Version::ALL[server], Version::ALL[client]);
             let padded = format!("   {text} ");
             let read = Json::parse(padded.as_bytes()).unwrap();
-            let towards = Towards { client, server, progress_token: Some(1) };
+            let towards = Towards { client, server, progress_token: Some(1), may_ask: Askable::NOTHING };
             let all = [
                 result_edits(&shape(method, server, client), read).ok(),
                 errors(server, client, read).ok(),

@@ -112,7 +112,7 @@ pub fn answer_server(id: &str, method: &str, server: Version) -> Vec<u8> {
 
 fn request(id: u64, method: &str, server: Version, members: &str) -> Vec<u8> {
     let meta = if server.is_modern() {
-        format!("\"_meta\":{{{}}}", modern_meta(server))
+        format!("\"_meta\":{{{}}}", modern_meta(server, Askable::NOTHING))
     } else {
         String::new()
     };

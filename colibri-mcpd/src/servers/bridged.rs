@@ -1,0 +1,216 @@
+//! A modern server asks a legacy client: what its answer asks for becomes requests to the client, and the client's
+//! answers another call of the server, as often as it asks (2026-07-28, basic/patterns/mrtr).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::instance::{Keeper, Session};
+use crate::relay::record::Asked;
+use crate::relay::request_state::{Kind, Resumed};
+use crate::relay::{Asking, Call, HeldCall, Outcome, PATIENCE, Response, Unanswered};
+use colibri_protocol::input::{self, InputRequired};
+use colibri_protocol::{self as protocol, Ask, Code, Failure, Method, Version};
+use colibri_wire::{Edits, Json};
+
+/// How often a server may ask before it answers.
+const MAX_ROUNDS: u32 = 10;
+
+/// One thing that the client is asked.
+struct Question {
+    /// The server's key of it, as it was written.
+    key: String,
+    ask: Ask,
+    record: Asked,
+    is_over: bool,
+}
+
+impl Session {
+    /// Asks the client of a call what the server's answer asks for, and calls the server again with what was answered.
+    ///
+    /// # Errors
+    /// The call, and why the client cannot be asked.
+    pub(super) fn bridge(
+        self: &Arc<Self>,
+        call: Box<Call>,
+        result: Json<'_>,
+        keeper: &Arc<dyn Keeper>,
+    ) -> Result<(), (Box<Call>, Failure)> {
+        let asked =
+            input::read_input_required(result).and_then(|required| Ok((self.ask_legacy(&call, &required)?, required)));
+        let (asked, required) = match asked {
+            Ok(asked) => asked,
+            Err(failure) => return Err((call, failure.of_server(&*self.server))),
+        };
+        let state = required.state.map(|state| state.text().to_owned()).unwrap_or_default();
+        let until = call.entered + self.limits.total;
+        let held = HeldCall::hold(&self.chain, call);
+        let (session, keeper) = (self.clone(), keeper.clone());
+        tokio::spawn(async move {
+            let responses = session.answers(asked, &held, until).await;
+            let Some(mut call) = held.take() else { return };
+            let responses = match responses {
+                Ok(responses) => responses,
+                Err(failure) => {
+                    let outcome = Outcome::Failed(failure.of_server(&*session.server));
+                    return session.chain.finish(vec![(call, outcome)]);
+                }
+            };
+            if !call.client.unsent(&call.id) {
+                return session.chain.finish(vec![(call, Outcome::Cancelled)]);
+            }
+            let rounds = call.resumes.as_ref().map_or(0, |resumed| resumed.rounds) + 1;
+            call.resumes = Some(Box::new(Resumed {
+                kind: Kind::Server,
+                record: call.number,
+                inner: state.into_bytes(),
+                responses: Some(responses.into()),
+                rounds,
+            }));
+            keeper.again(call);
+        });
+        Ok(())
+    }
+
+    /// Asks the client of a call everything at once.
+    fn ask_legacy(
+        self: &Arc<Self>,
+        call: &Call,
+        required: &InputRequired<'_>,
+    ) -> Result<Vec<(Question, Asking)>, Failure> {
+        if !call.method.is_some_and(Method::may_ask_back) {
+            let message = "the server asks back where a server must not (input_required)";
+            return Err(self.failure(Code::ServerAnswerInvalid, message));
+        }
+        if call
+            .resumes
+            .as_ref()
+            .is_some_and(|resumed| resumed.rounds >= MAX_ROUNDS)
+        {
+            let message = format!("the server asked back {MAX_ROUNDS} times, and again");
+            return Err(self.failure(Code::AskFailed, message));
+        }
+        let can = call.askable();
+        let mut asked = Vec::new();
+        for request in &required.requests {
+            if !self.may_ask.what.can(request.ask) {
+                let message = format!("the server may not ask for {}", request.ask.method());
+                let rule = format!("may_ask of the entry of {}", self.server);
+                return Err(self.failure(Code::PolicyDenied, message).by_rule(rule));
+            }
+            let asking = Asking::begin(&call.client).map_err(|why| self.failure(Code::AskFailed, why.to_string()))?;
+            let wording = protocol::Wording {
+                server: &self.server,
+                client: call.version,
+                can,
+                number: asking.number(),
+                is_exposed: self.may_ask.is_exposed,
+            };
+            let params = request.params.map_or("{}", |params| params.text());
+            let object = Json::part(params.as_bytes(), 0..params.len());
+            let object = object.ok_or_else(|| self.failure(Code::ServerAnswerInvalid, "a request without a value"))?;
+            let edits = wording
+                .edits(request.ask, object)
+                .map_err(|error| self.failure(Code::AskFailed, error.message))?;
+            let message = format!(
+                "{{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"{}\",\"params\":{}}}",
+                asking.number(),
+                request.ask.method(),
+                String::from_utf8_lossy(&edits.apply(params.as_bytes()))
+            );
+            let record = Asked {
+                server: self.server.clone(),
+                method: request.ask.method(),
+                client: call.client.clone(),
+                call: call.number,
+                request: asking.number(),
+            };
+            let question = Question {
+                key: request.key.text().to_owned(),
+                ask: request.ask,
+                record,
+                is_over: false,
+            };
+            asked.push((question, asking, Bytes::from(message), params));
+        }
+        for (question, _, _, params) in &asked {
+            question.record.begins(&self.chain.recorder, params.as_bytes())?;
+        }
+        let mut sent = Vec::new();
+        for (question, mut asking, message, _) in asked {
+            let is_sent = asking.send(&message, &Edits::new(), None);
+            is_sent.map_err(|why| self.failure(Code::AskFailed, why.to_string()))?;
+            sent.push((question, asking));
+        }
+        Ok(sent)
+    }
+
+    /// Waits until everything is answered: `inputResponses`.
+    async fn answers(
+        &self,
+        asked: Vec<(Question, Asking)>,
+        held: &HeldCall,
+        until: Instant,
+    ) -> Result<String, Failure> {
+        let mut waiting = JoinSet::new();
+        let mut questions = Vec::new();
+        for (index, (question, mut asking)) in asked.into_iter().enumerate() {
+            waiting.spawn(async move { (index, asking.answer(PATIENCE, until).await) });
+            questions.push(question);
+        }
+        let mut answers: Vec<String> = Vec::new();
+        let outcome = loop {
+            let next = tokio::select! {
+                biased;
+                () = held.over() => break Err(self.failure(Code::AskFailed, "the call is over")),
+                next = waiting.join_next() => next,
+            };
+            let Some(Ok((index, answer))) = next else {
+                break Ok(());
+            };
+            let question = &mut questions[index];
+            match self.response(question, answer) {
+                Ok(answer) => answers.push(answer),
+                Err(failure) => break Err(failure),
+            }
+        };
+        // What is not answered is taken back from the client.
+        drop(waiting);
+        for question in questions.iter().filter(|question| !question.is_over) {
+            // The call ends with a failure anyway.
+            let _ = question.record.ends(&self.chain.recorder, "call over", None);
+        }
+        outcome.map(|()| format!("{{{}}}", answers.join(",")))
+    }
+
+    /// The member of `inputResponses` that a client's answer becomes.
+    fn response(&self, question: &mut Question, answer: Result<Response, Unanswered>) -> Result<String, Failure> {
+        question.is_over = true;
+        let method = question.ask.method();
+        let failed = |why: String| self.failure(Code::AskFailed, format!("{method}: {why}"));
+        let read = match &answer {
+            Err(why) => Err((why.word(), failed(why.to_string()))),
+            Ok(response) => match &response.outcome {
+                Err(_) => Err(("error", failed("the client answered with an error".to_owned()))),
+                Ok(span) => match Json::part(&response.frame, span.clone()) {
+                    None => Err(("unreadable", failed("the client's answer holds no value".to_owned()))),
+                    Some(result) => match protocol::read_response(question.ask, result, Version::LATEST) {
+                        Ok((said, _)) => Ok((said.name(), result.text())),
+                        Err(why) => Err(("unreadable", failed(why))),
+                    },
+                },
+            },
+        };
+        let (outcome, bytes) = match &read {
+            Ok((outcome, text)) => (*outcome, Some(text.as_bytes())),
+            Err((outcome, _)) => (*outcome, None),
+        };
+        question.record.ends(&self.chain.recorder, outcome, bytes)?;
+        match read {
+            Ok((_, text)) => Ok(format!("{}:{text}", question.key)),
+            Err((_, failure)) => Err(failure),
+        }
+    }
+}
