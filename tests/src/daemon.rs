@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Era};
+use crate::http::Http;
 use crate::{copy_program, processes_with, program, wait_for};
 
 /// Where a daemon lives. It outlasts the daemon, so that another can be started on the same state.
@@ -354,6 +355,14 @@ impl Daemon<'_> {
     /// If it is refused.
     pub fn connect(&self) -> Client {
         Client::over(UnixStream::connect(self.place.socket()).expect("connecting"))
+    }
+
+    /// A connection that speaks HTTP.
+    ///
+    /// # Panics
+    /// If it is refused.
+    pub fn http(&self) -> Http {
+        Http::over(UnixStream::connect(self.place.socket()).expect("connecting"))
     }
 
     /// A legacy client, initialized in this version.

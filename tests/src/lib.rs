@@ -7,6 +7,7 @@
 mod bridge;
 mod client;
 mod daemon;
+pub mod http;
 #[cfg(target_os = "linux")]
 pub mod installed;
 mod processes;

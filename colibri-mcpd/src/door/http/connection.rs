@@ -12,7 +12,7 @@ use hyper::{Request, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::front::Front;
 use super::head::MAX_HEAD;
@@ -33,6 +33,7 @@ const MAX_LINGERING: usize = 64 * 1024 * 1024;
 enum Event {
     ToldToGo(&'static str),
     Over(hyper::Result<()>),
+    Refused,
     LookAgain,
 }
 
@@ -57,7 +58,7 @@ async fn drive(front: Arc<Front>, visitor: &Arc<Visitor>, stream: &Arc<UnixStrea
         async move {
             let busy = Busy(turn.clone());
             let response = front.answer(&visitor, &turn, request).await;
-            Ok::<_, Infallible>(response.map(|reply| reply.ends(busy)))
+            Ok::<_, Infallible>(response.map(|reply| reply.written(busy)))
         }
     });
     let mut builder = http1::Builder::new();
@@ -76,6 +77,9 @@ async fn drive(front: Arc<Front>, visitor: &Arc<Visitor>, stream: &Arc<UnixStrea
             if let Poll::Ready(done) = connection.as_mut().poll(context) {
                 return Poll::Ready(Event::Over(done));
             }
+            if turn.is_refused() {
+                return Poll::Ready(Event::Refused);
+            }
             if going.is_some() || turn.is_watched() {
                 let nap = nap.get_or_insert_with(|| Box::pin(sleep(LOOK_AGAIN)));
                 return nap.as_mut().poll(context).map(|()| Event::LookAgain);
@@ -90,8 +94,9 @@ async fn drive(front: Arc<Front>, visitor: &Arc<Visitor>, stream: &Arc<UnixStrea
             Event::Over(Ok(())) => return going.map_or("it closed the connection", |(why, _)| why),
             Event::Over(Err(error)) => {
                 debug!(connection = visitor.client.connection, "HTTP failed: {error}");
-                return "it did not go on with a request, or sent what is none";
+                return "HTTP failed";
             }
+            Event::Refused => return "it sent what is no request",
             Event::LookAgain => {
                 nap = None;
                 if let Some((why, _)) = going.filter(|(_, since)| since.elapsed() > FLUSH) {
@@ -101,6 +106,11 @@ async fn drive(front: Arc<Front>, visitor: &Arc<Visitor>, stream: &Arc<UnixStrea
                     return "it is gone";
                 }
                 if turn.is_cut_off() {
+                    let (connection, uid) = (visitor.client.connection, visitor.client.caller.uid);
+                    warn!(
+                        connection,
+                        uid, "client does not read its answer over HTTP, and is let go"
+                    );
                     return "it does not read its answer";
                 }
                 if turn.begun().is_some_and(|since| since.elapsed() > HEAD) {

@@ -100,6 +100,15 @@ impl Source for Alone {
     }
 }
 
+/// The last reader of a request's stream: it is forgotten with it.
+struct Last(Arc<HttpSession>, Reader);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        self.0.forget(self.1.stream());
+    }
+}
+
 impl Post<'_> {
     /// Answers it.
     pub(super) async fn answer(&self, body: Bytes) -> Response<Reply> {
@@ -327,16 +336,17 @@ impl Post<'_> {
             )),
             // It was cancelled, and gets no answer.
             (Ok(None), Asking::InSession(session, reader)) => {
-                session.forget(reader.stream());
+                drop(Last(session, reader));
                 Reply::empty(StatusCode::ACCEPTED)
             }
             (Ok(None), Asking::Alone(_)) => Reply::empty(StatusCode::ACCEPTED),
-            (Ok(Some(taken)), Asking::Alone(_)) if is_alone(&taken) => {
-                Reply::message(status(client.error(), malformed), taken)
+            (Ok(Some(taken)), Asking::Alone(alone)) if is_alone(&taken) => {
+                Reply::message(status(client.error(), malformed), taken, alone)
             }
             (Ok(Some(taken)), Asking::InSession(session, reader)) if is_alone(&taken) => {
-                session.forget(reader.stream());
-                self.begin(&session, Reply::message(legacy_status(client.error()), taken))
+                let status = legacy_status(client.error());
+                let response = Reply::message(status, taken, Last(session.clone(), reader));
+                self.begin(&session, response)
             }
             (first, Asking::Alone(alone)) => {
                 let taken = first.ok().flatten().map(|taken| events(taken, |_| {}));

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -23,10 +23,13 @@ const QUIET: Duration = Duration::from_secs(15);
 /// Pieces of an event from this size on are handed over by reference.
 const BY_REFERENCE: usize = 8 * 1024;
 
-/// A piece of a body. It counts as queued for its client until it is written.
+/// A piece of a body, until it is written.
 pub(super) struct Piece {
     bytes: Bytes,
+    /// It counts as queued for its client.
     _charge: Option<Arc<Charge>>,
+    /// Its response is not over.
+    _open: Arc<Open>,
 }
 
 impl Buf for Piece {
@@ -44,7 +47,7 @@ impl Buf for Piece {
 }
 
 /// What events come from.
-pub(super) trait Source: Send + Unpin {
+pub(super) trait Source: Send {
     /// The next events, each in its pieces; none when the stream is over.
     fn poll_events(&mut self, context: &mut Context<'_>) -> Poll<Option<Events>>;
 
@@ -66,16 +69,38 @@ impl Events {
         self.charge = self.charge.or(others.charge);
         self
     }
+
+    fn pieces(self) -> impl Iterator<Item = (Bytes, Option<Arc<Charge>>)> {
+        let charge = self.charge;
+        self.events
+            .into_iter()
+            .flatten()
+            .map(move |bytes| (bytes, charge.clone()))
+    }
 }
 
-/// The body of a response.
+/// What a response says.
 pub(super) struct Reply {
-    pieces: VecDeque<Piece>,
-    left: u64,
+    pieces: VecDeque<(Bytes, Option<Arc<Charge>>)>,
     source: Option<Box<dyn Source>>,
+    /// What is kept until it is written.
+    holds: Option<Box<dyn Send>>,
+}
+
+/// A response that is not over. It is when everything is written: hyper lets go of a body before that.
+struct Open {
+    source: Mutex<Option<Box<dyn Source>>>,
+    _holds: Mutex<Option<Box<dyn Send>>>,
+    _busy: Busy,
+}
+
+/// A response as hyper writes it.
+pub(super) struct Written {
+    pieces: VecDeque<(Bytes, Option<Arc<Charge>>)>,
+    left: u64,
+    is_stream: bool,
     quiet: Option<Pin<Box<Sleep>>>,
-    /// Its end is the end of the response.
-    _busy: Option<Busy>,
+    open: Arc<Open>,
 }
 
 /// A stream was not read, and is cut off.
@@ -93,14 +118,9 @@ impl std::error::Error for CutOff {}
 impl Reply {
     fn of(bytes: Vec<u8>) -> Reply {
         Reply {
-            left: bytes.len() as u64,
-            pieces: VecDeque::from([Piece {
-                bytes: bytes.into(),
-                _charge: None,
-            }]),
+            pieces: VecDeque::from([(bytes.into(), None)]),
             source: None,
-            quiet: None,
-            _busy: None,
+            holds: None,
         }
     }
 
@@ -121,45 +141,30 @@ impl Reply {
         Reply::own(refusal.status, refusal.to_body())
     }
 
-    /// A response whose body is the one message that was taken.
-    pub(super) fn message(status: StatusCode, taken: Taken) -> Response<Reply> {
+    /// A response whose body is the one message that was taken; `holds` is kept until it is written.
+    pub(super) fn message(status: StatusCode, taken: Taken, holds: impl Send + 'static) -> Response<Reply> {
         let charge = Arc::new(taken.charge);
         let mut pieces = taken.pieces;
         if let Some(last) = pieces.last_mut() {
             // Its line end.
             last.truncate(last.len() - 1);
         }
-        let left = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let piece = |bytes| Piece {
-            bytes,
-            _charge: Some(charge.clone()),
-        };
-        let pieces = pieces
-            .into_iter()
-            .filter(|piece| !piece.is_empty())
-            .map(piece)
-            .collect();
+        let pieces = pieces.into_iter().map(|piece| (piece, Some(charge.clone())));
         let reply = Reply {
-            pieces,
-            left,
+            pieces: pieces.collect(),
             source: None,
-            quiet: None,
-            _busy: None,
+            holds: Some(Box::new(holds)),
         };
         json(status, reply)
     }
 
     /// A response whose body is a stream of events, beginning with these.
     pub(super) fn stream(first: Events, source: impl Source + 'static) -> Response<Reply> {
-        let mut reply = Reply {
-            pieces: VecDeque::new(),
-            left: 0,
+        let mut response = Response::new(Reply {
+            pieces: first.pieces().collect(),
             source: Some(Box::new(source)),
-            quiet: None,
-            _busy: None,
-        };
-        reply.take(first);
-        let mut response = Response::new(reply);
+            holds: None,
+        });
         let fields = response.headers_mut();
         fields.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
         fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -167,18 +172,18 @@ impl Reply {
         response
     }
 
-    /// The same, with which the response is over.
-    pub(super) fn ends(mut self, busy: Busy) -> Reply {
-        self._busy = Some(busy);
-        self
-    }
-
-    fn take(&mut self, events: Events) {
-        for bytes in events.events.into_iter().flatten() {
-            self.pieces.push_back(Piece {
-                bytes,
-                _charge: events.charge.clone(),
-            });
+    /// What hyper writes; the turn is over with it.
+    pub(super) fn written(self, busy: Busy) -> Written {
+        Written {
+            left: self.pieces.iter().map(|(bytes, _)| bytes.len() as u64).sum(),
+            pieces: self.pieces,
+            is_stream: self.source.is_some(),
+            quiet: None,
+            open: Arc::new(Open {
+                source: Mutex::new(self.source),
+                _holds: Mutex::new(self.holds),
+                _busy: busy,
+            }),
         }
     }
 }
@@ -191,50 +196,60 @@ fn json(status: StatusCode, reply: Reply) -> Response<Reply> {
     response
 }
 
-impl Body for Reply {
+impl Written {
+    fn poll_events(&self, context: &mut Context<'_>) -> Poll<Option<Result<Events, CutOff>>> {
+        let mut source = self.open.source.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(source) = &mut *source else {
+            return Poll::Ready(None);
+        };
+        let events = ready!(source.poll_events(context));
+        Poll::Ready(match events {
+            Some(events) => Some(Ok(events)),
+            None => source.is_cut_off().then_some(Err(CutOff)),
+        })
+    }
+}
+
+impl Body for Written {
     type Data = Piece;
     type Error = CutOff;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, CutOff>>> {
         loop {
-            if let Some(piece) = self.pieces.pop_front() {
-                self.left = self.left.saturating_sub(piece.remaining() as u64);
-                return Poll::Ready(Some(Ok(Frame::data(piece))));
+            if let Some((bytes, charge)) = self.pieces.pop_front() {
+                self.left = self.left.saturating_sub(bytes.len() as u64);
+                return Poll::Ready(Some(Ok(Frame::data(Piece {
+                    bytes,
+                    _charge: charge,
+                    _open: self.open.clone(),
+                }))));
             }
-            let Some(source) = &mut self.source else {
-                return Poll::Ready(None);
-            };
-            match source.poll_events(context) {
-                Poll::Ready(Some(events)) => {
+            match self.poll_events(context) {
+                Poll::Ready(Some(Ok(events))) => {
                     self.quiet = None;
-                    self.take(events);
+                    self.pieces.extend(events.pieces());
                 }
-                Poll::Ready(None) => {
-                    let cut_off = source.is_cut_off();
-                    self.source = None;
-                    return Poll::Ready(cut_off.then_some(Err(CutOff)));
-                }
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
+                Poll::Ready(None) => return Poll::Ready(None),
                 Poll::Pending => {
                     let quiet = self.quiet.get_or_insert_with(|| Box::pin(sleep(QUIET)));
                     ready!(quiet.as_mut().poll(context));
                     self.quiet = None;
-                    self.pieces.push_back(Piece {
-                        bytes: Bytes::from_static(b":\n\n"),
-                        _charge: None,
-                    });
+                    self.pieces.push_back((Bytes::from_static(b":\n\n"), None));
                 }
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.source.is_none() && self.left == 0
+        !self.is_stream && self.left == 0
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self.source {
-            Some(_) => SizeHint::default(),
-            None => SizeHint::with_exact(self.left),
+        if self.is_stream {
+            SizeHint::default()
+        } else {
+            SizeHint::with_exact(self.left)
         }
     }
 }

@@ -74,6 +74,11 @@ impl Turn {
         self.state().refusal.take()
     }
 
+    /// Whether what came is no request.
+    pub(super) fn is_refused(&self) -> bool {
+        self.state().refusal.is_some()
+    }
+
     /// The response comes from here.
     pub(super) fn answers_from(&self, source: &Arc<Outbox>) {
         self.state().source = Some(source.clone());
@@ -127,14 +132,14 @@ impl Wire {
     }
 
     /// Hands over what may be; `false`: nothing.
-    fn hand_over(&mut self, into: &mut ReadBufCursor<'_>) -> io::Result<bool> {
+    fn hand_over(&mut self, into: &mut ReadBufCursor<'_>) -> bool {
         if matches!(self.place, Place::Within(0)) {
             self.place = Place::Head(0);
         }
         if let Place::Head(searched) = self.place
-            && !self.read_head(searched)?
+            && !self.read_head(searched)
         {
-            return Ok(false);
+            return false;
         }
         let most = match self.place {
             Place::Within(left) => usize::try_from(left).unwrap_or(usize::MAX),
@@ -149,14 +154,14 @@ impl Wire {
         if self.buffer.is_empty() && self.buffer.capacity() > KEPT {
             self.buffer = BytesMut::new();
         }
-        Ok(length > 0)
+        length > 0
     }
 
     /// Looks at the head of the next request, if it is its turn and all of it is there.
-    fn read_head(&mut self, searched: usize) -> io::Result<bool> {
+    fn read_head(&mut self, searched: usize) -> bool {
         let mut state = self.turn.state();
         if state.busy || self.buffer.is_empty() {
-            return Ok(false);
+            return false;
         }
         // Empty lines before a request are passed over (RFC 9112, section 2.2).
         while searched == 0 && self.buffer.starts_with(b"\r\n") {
@@ -171,14 +176,22 @@ impl Wire {
                         Length::Known(body) => Place::Within(end as u64 + body),
                         Length::Chunked => Place::Chunks,
                     };
-                    return Ok(true);
+                    return true;
                 }
                 Err(refusal) => refusal,
             },
+            // One that begins like no request does not become one.
+            None if self
+                .buffer
+                .first()
+                .is_some_and(|first| !first.is_ascii_alphabetic() && *first != b'\r') =>
+            {
+                Refusal::new(StatusCode::BAD_REQUEST, "what comes after a request is no other one")
+            }
             None if self.buffer.len() <= MAX_HEAD => {
                 state.begun = (!self.buffer.is_empty()).then(|| state.begun.unwrap_or_else(Instant::now));
                 self.place = Place::Head(self.buffer.len());
-                return Ok(false);
+                return false;
             }
             _ => Refusal::new(
                 StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -186,7 +199,7 @@ impl Wire {
             ),
         };
         state.refusal = Some(refusal);
-        Err(io::ErrorKind::InvalidData.into())
+        false
     }
 }
 
@@ -197,11 +210,15 @@ impl Read for Wire {
         mut into: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         loop {
-            if self.hand_over(&mut into)? {
+            if self.hand_over(&mut into) {
                 return Poll::Ready(Ok(()));
             }
             let waits = {
                 let mut state = self.turn.state();
+                if state.refusal.is_some() {
+                    // Whoever drives the connection looks for that next.
+                    return Poll::Pending;
+                }
                 let waits = state.busy && matches!(self.place, Place::Head(_));
                 if waits {
                     state.reader = Some(context.waker().clone());
