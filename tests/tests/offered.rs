@@ -194,6 +194,17 @@ fn everything_that_a_server_has_is_had_through_the_daemon_in_every_pair_of_eras(
             assert_eq!(named.count(), 3, "{server} {method} {own}");
         }
     }
+    let server = daemon.server("old");
+    assert_eq!(
+        (
+            &server["tools"],
+            &server["prompts"],
+            &server["resources"],
+            &server["templates"]
+        ),
+        (&json!(1), &json!(2), &json!(2), &json!(1)),
+        "{server}"
+    );
     daemon.stop();
     // Records say which method of which server, by the server's own name or URI.
     let trail = place.trail();

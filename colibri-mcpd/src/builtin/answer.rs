@@ -133,6 +133,7 @@ pub(super) fn status(view: View) -> Result<ToolOutcome, Failure> {
             total: servers.len() as u64,
             by_state: ServerState::ALL.map(|state| (state, count(state))).into(),
             tools_blocked: servers.iter().map(|server| server.tools_blocked).sum(),
+            others_blocked: servers.iter().map(|server| server.others_blocked).sum(),
             instructions_blocked: servers.iter().filter(|server| server.instructions_blocked).count() as u64,
         },
     };
@@ -194,8 +195,9 @@ fn server_lines(servers: &[ServerFacts]) -> String {
             line.push_str(&format!(" ({})", brief(reason, MAX_SUMMARY_TEXT)));
         }
         line.push_str(&format!(
-            ", {}, {}",
+            ", {}{}, {}",
             counted(server.tools, "tool"),
+            server.others(),
             counted(server.processes.len() as u64, "process"),
         ));
         if let Some(jail) = &server.jail {
@@ -211,13 +213,21 @@ fn server_lines(servers: &[ServerFacts]) -> String {
 
 /// What of a server is blocked by its pins, if anything is.
 fn blocked(server: &ServerFacts) -> Option<String> {
-    let what = match (server.tools_blocked, server.instructions_blocked) {
+    let what = match (
+        server.tools_blocked + server.others_blocked,
+        server.instructions_blocked,
+    ) {
         (0, false) => return None,
         (0, true) => "its instructions are".to_owned(),
-        (tools, instructions) => {
+        (count, instructions) => {
             let more = if instructions { " and its instructions" } else { "" };
-            let are = if tools == 1 && !instructions { "is" } else { "are" };
-            format!("{}{more} {are}", counted(tools, "tool"))
+            let are = if count == 1 && !instructions { "is" } else { "are" };
+            let noun = if server.others_blocked == 0 {
+                "tool"
+            } else {
+                "definition"
+            };
+            format!("{}{more} {are}", counted(count, noun))
         }
     };
     Some(format!(

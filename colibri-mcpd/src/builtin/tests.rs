@@ -19,7 +19,11 @@ fn view(open: bool, mode: CostMode) -> View {
         since: 1_795_000_000_000,
         isolation: ServerIsolation::User,
         tools: 2,
+        prompts: 1,
+        resources: 0,
+        templates: 0,
         tools_blocked: 1,
+        others_blocked: 0,
         instructions_blocked: false,
         processes: vec![ServerProcess {
             pid: Some(77),
@@ -266,7 +270,7 @@ fn a_server_cannot_forge_lines_of_a_summary() {
     assert!(!text.lines().any(|line| line.starts_with("Gates")), "{text}");
     assert!(
         text.contains(
-            "github: ready, 2 tools, 1 process, jail ephemeral, network none, 1 tool is blocked, not as approved: \
+            "github: ready, 2 tools, 1 prompt, 1 process, jail ephemeral, network none, 1 tool is blocked, not as approved: \
              colibri-mcp pin diff github"
         ),
         "{text}"

@@ -192,6 +192,8 @@ fn server_facts(server: &Server, viewer: Viewer, all: &Processes) -> ServerFacts
         Transport::Stdio(command) => command.jail.as_ref(),
         Transport::Http { .. } => None,
     };
+    let count = |feature| catalogue.of(feature).len() as u64;
+    let blocked = |feature| judgement.blocked(feature).count() as u64;
     ServerFacts {
         id: server.id.to_string(),
         transport: match (&server.entry.transport, jail) {
@@ -203,8 +205,15 @@ fn server_facts(server: &Server, viewer: Viewer, all: &Processes) -> ServerFacts
         reason,
         since: milliseconds(since),
         isolation: server.isolation,
-        tools: catalogue.of(Feature::Tool).len() as u64,
-        tools_blocked: judgement.blocked(Feature::Tool).count() as u64,
+        tools: count(Feature::Tool),
+        prompts: count(Feature::Prompt),
+        resources: count(Feature::Resource),
+        templates: count(Feature::Template),
+        tools_blocked: blocked(Feature::Tool),
+        others_blocked: [Feature::Prompt, Feature::Resource, Feature::Template]
+            .map(blocked)
+            .iter()
+            .sum(),
         instructions_blocked: !judgement.instructions.is_approved(),
         processes: server
             .sessions()

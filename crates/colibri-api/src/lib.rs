@@ -24,7 +24,7 @@ pub use overview::{CallCounts, Overview, OverviewServer, TrailFacts, TrailRow};
 pub use priv_mode::{HELPER, PrivMode};
 pub use servers::{
     ServerFacts, ServerIsolation, ServerJail, ServerProcess, ServerState, ServerTool, ServerTools, ServerTransport,
-    Servers, UnseenServer,
+    Servers, UnseenServer, others,
 };
 pub use status::{DaemonFacts, OpenGates, RegistryFacts, ServerCounts, Snapshot, Status};
 pub use tap::{Direction, OverviewAsked, StreamEnded, TapAsked, TapClient, TapDropped, TapFrame, Tapping};

@@ -60,9 +60,21 @@ pub struct OverviewServer {
     /// How many tools it has, as last seen.
     #[serde(default)]
     pub tools: u64,
-    /// How many of them are not as approved.
+    /// How many prompts it has, as last seen.
+    #[serde(default)]
+    pub prompts: u64,
+    /// How many resources it lists, as last seen.
+    #[serde(default)]
+    pub resources: u64,
+    /// How many templates of resources it lists, as last seen.
+    #[serde(default)]
+    pub templates: u64,
+    /// How many of its tools are not as approved.
     #[serde(default)]
     pub blocked: u64,
+    /// How many of the others are not.
+    #[serde(default)]
+    pub others_blocked: u64,
     /// Whether its instructions are not as approved.
     #[serde(default)]
     pub instructions_blocked: bool,

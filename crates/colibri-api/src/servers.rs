@@ -1,5 +1,6 @@
 //! Hosted servers, as `colibri_external_mcp_servers`, `colibri_snapshot` and `colibri_external_mcp_list_tools` tell them.
 
+use colibri_text::counted;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -107,9 +108,21 @@ pub struct ServerFacts {
     /// How many tools it has, as last seen.
     #[serde(default)]
     pub tools: u64,
+    /// How many prompts it has, as last seen.
+    #[serde(default)]
+    pub prompts: u64,
+    /// How many resources it lists, as last seen.
+    #[serde(default)]
+    pub resources: u64,
+    /// How many templates of resources it lists, as last seen.
+    #[serde(default)]
+    pub templates: u64,
     /// Tools that are not offered: their definitions are not as approved.
     #[serde(default)]
     pub tools_blocked: u64,
+    /// Prompts, resources and templates that are not offered: their definitions are not as approved.
+    #[serde(default)]
+    pub others_blocked: u64,
     /// Its instructions are not as approved.
     #[serde(default)]
     pub instructions_blocked: bool,
@@ -118,6 +131,21 @@ pub struct ServerFacts {
     pub processes: Vec<ServerProcess>,
     /// Its jail.
     pub jail: Option<ServerJail>,
+}
+
+impl ServerFacts {
+    /// What it has beyond tools, counted: nothing, or such as `, 1 prompt, 3 resources`.
+    pub fn others(&self) -> String {
+        others(self.prompts, self.resources, self.templates)
+    }
+}
+
+/// So many prompts, resources and templates, after something else: nothing, or such as `, 1 prompt, 3 resources`.
+pub fn others(prompts: u64, resources: u64, templates: u64) -> String {
+    let all = [(prompts, "prompt"), (resources, "resource"), (templates, "template")];
+    let some = all.into_iter().filter(|(count, _)| *count > 0);
+    some.map(|(count, noun)| format!(", {}", counted(count, noun)))
+        .collect()
 }
 
 /// The answer of `colibri_external_mcp_servers`.

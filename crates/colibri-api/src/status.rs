@@ -81,6 +81,9 @@ pub struct ServerCounts {
     /// Tools that are not offered: their definitions are not as approved.
     #[serde(default)]
     pub tools_blocked: u64,
+    /// Prompts, resources and templates that are not offered: their definitions are not as approved.
+    #[serde(default)]
+    pub others_blocked: u64,
     /// Servers whose instructions are not as approved.
     #[serde(default)]
     pub instructions_blocked: u64,

@@ -36,17 +36,23 @@ fn show(answer: &Servers) -> String {
             (None, ServerTransport::Url) => "url".to_owned(),
         };
         let state = format!("{} {}", server.state, since(server.since));
-        let mut tools = server.tools.to_string();
+        let mut tools = format!("{}{}", server.tools, server.others());
         let mut tools_style = Style::Plain;
-        if server.tools_blocked > 0 {
-            tools.push_str(&format!(", {} blocked", server.tools_blocked));
+        let blocked = server.tools_blocked + server.others_blocked;
+        if blocked > 0 {
+            tools.push_str(&format!(", {blocked} blocked"));
             tools_style = Style::Bad;
         }
-        if server.tools_blocked > 0 || server.instructions_blocked {
-            let what = match (server.tools_blocked, server.instructions_blocked) {
+        if blocked > 0 || server.instructions_blocked {
+            let of = if server.others_blocked == 0 {
+                "tools"
+            } else {
+                "definitions"
+            };
+            let what = match (blocked, server.instructions_blocked) {
                 (0, _) => "its instructions".to_owned(),
-                (tools, true) => format!("{tools} of its tools and its instructions"),
-                (tools, false) => format!("{tools} of its tools"),
+                (count, true) => format!("{count} of its {of} and its instructions"),
+                (count, false) => format!("{count} of its {of}"),
             };
             let id = visible(&server.id);
             reasons.push_str(&format!(

@@ -68,10 +68,15 @@ fn show(status: &Status) -> String {
         let waiting = format!("{}: colibri-mcp approvals", daemon.approvals_waiting);
         table.row(&[("calls that wait", Style::Odd), (&waiting, Style::Odd)]);
     }
-    if status.servers.tools_blocked + status.servers.instructions_blocked > 0 {
+    let counts = &status.servers;
+    if counts.tools_blocked + counts.others_blocked + counts.instructions_blocked > 0 {
+        let others = match counts.others_blocked {
+            0 => String::new(),
+            count => format!(", prompts and resources {count}"),
+        };
         let blocked = format!(
-            "tools {}, instructions {}: colibri-mcp pin list --waiting",
-            status.servers.tools_blocked, status.servers.instructions_blocked
+            "tools {}{others}, instructions {}: colibri-mcp pin list --waiting",
+            counts.tools_blocked, counts.instructions_blocked
         );
         table.row(&[("blocked by pins", Style::Bad), (&blocked, Style::Bad)]);
     }

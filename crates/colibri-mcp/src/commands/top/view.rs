@@ -8,7 +8,7 @@ use ratatui::text::Span;
 use super::drawn::{Drawn, indented, text};
 use super::model::{Latency, Line, Model, Sort};
 use crate::terminal::{counted, details, duration, mark};
-use colibri_api::{ServerState, TrailRow};
+use colibri_api::{ServerState, TrailRow, others};
 
 /// The most approvals that are drawn where there is little space.
 const FEW_APPROVALS: usize = 4;
@@ -290,14 +290,18 @@ fn servers(model: &Model, view: &mut View, width: u16) -> Servers {
         let drawn = Drawn::new(format!("{mark} {}", text(&server.id)), style);
         let drawn = drawn.and(state_at, state, view.of_state(server.state));
         servers.lines.push(columns(numbers_of(line), style, drawn));
-        if server.blocked > 0 || server.instructions_blocked {
+        if server.blocked + server.others_blocked > 0 || server.instructions_blocked {
             let instructions = if server.instructions_blocked {
                 " and its instructions"
             } else {
                 ""
             };
             let (id, blocked) = (text(&server.id), server.blocked);
-            let said = format!("    not as approved: tools {blocked}{instructions}; colibri-mcp pin diff {id}");
+            let others = match server.others_blocked {
+                0 => String::new(),
+                count => format!(", prompts and resources {count}"),
+            };
+            let said = format!("    not as approved: tools {blocked}{others}{instructions}; colibri-mcp pin diff {id}");
             servers.lines.push(Drawn::new(said, Style::new()));
         }
         if let Some(reason) = server.reason.as_deref().filter(|reason| !reason.is_empty()) {
@@ -385,10 +389,11 @@ fn detail(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
             if let Some(state) = server.state {
                 let since = now.time.saturating_sub(server.since) / 1000;
                 said.push_str(&format!(
-                    "{} for {}, {}; ",
+                    "{} for {}, {}{}; ",
                     state.name(),
                     duration(since),
-                    counted(server.tools, "tool")
+                    counted(server.tools, "tool"),
+                    others(server.prompts, server.resources, server.templates)
                 ));
             }
             let errors: Vec<_> = server
