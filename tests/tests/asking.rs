@@ -617,3 +617,82 @@ fn a_modern_server_that_cannot_ask_is_refused_with_a_reason() {
     });
     daemon.stop();
 }
+
+#[test]
+fn confirm_asks_the_person_through_a_legacy_client_while_an_operator_may_decide() {
+    let place = place(&[], json!({ "tools": { "confirm": ["count"] } }));
+    // The operator is the same user as the caller here, which the file has to allow.
+    let uid = nix::unistd::geteuid().to_string();
+    let rights =
+        json!({ "gates": ["external-call"], "servers": { "*": ["*"] }, "operator": true, "self_approve": true });
+    place.clients(&json!({ "users": { uid: rights } }).to_string());
+    let daemon = place.start(&[]);
+    let decide = |what: &str| {
+        let shown = place.colibri_mcp(&["approvals"]).output().unwrap();
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        let is_id = |word: &&str| word.len() == 8 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let id = shown
+            .split_whitespace()
+            .find(is_id)
+            .unwrap_or_else(|| panic!("{shown}"));
+        let decided = place.colibri_mcp(&[what, id]).output().unwrap();
+        assert!(decided.status.success(), "{decided:?}");
+    };
+    let effects = || {
+        let record = place.record("fix");
+        record.into_iter().filter(|(_, kind, _)| kind == "effect").count()
+    };
+    let mut client = able(&daemon, "2025-06-18", json!({ "elicitation": {} }));
+    let arguments = json!({ "path": "/etc", "password": "s3cret" });
+    for (reply, allowed) in [
+        (r#""result":{"action":"accept","content":{}}"#, Some(true)),
+        (r#""result":{"action":"decline"}"#, Some(false)),
+        (r#""result":{"action":"cancel"}"#, Some(false)),
+        // What cannot be read decides nothing: the operator does.
+        (r#""result":{"action":"yes"}"#, None),
+        (r#""error":{"code":-1,"message":"no"}"#, None),
+    ] {
+        let before = effects();
+        let call = client.request_tool("fix__count", arguments.clone());
+        let asked = client.message();
+        let message = asked["params"]["message"].as_str().unwrap();
+        assert!(
+            message.starts_with("[fix] ") && message.contains("count") && message.contains("/etc"),
+            "{message}"
+        );
+        assert!(!message.contains("s3cret"), "{message}");
+        client.send(format!(r#"{{"jsonrpc":"2.0","id":{},{reply}}}"#, asked["id"]));
+        if allowed.is_none() {
+            decide("approve");
+        }
+        let answer = client.answer(call);
+        let is_allowed = allowed.unwrap_or(true);
+        assert_eq!(
+            code_of(&answer),
+            (!is_allowed).then_some("APPROVAL_DENIED"),
+            "{reply} {answer}"
+        );
+        assert_eq!(effects() - before, usize::from(is_allowed), "{reply}");
+    }
+    // The operator is first.
+    for (what, code) in [("approve", None), ("deny", Some("APPROVAL_DENIED"))] {
+        let call = client.request_tool("fix__count", arguments.clone());
+        let asked = client.message();
+        decide(what);
+        assert_eq!(code_of(&client.answer(call)), code);
+        let told = client.notification("notifications/cancelled");
+        assert_eq!(told["params"]["requestId"], asked["id"]);
+        give(&mut client, &asked, r#"{"action":"accept"}"#);
+    }
+    // Nobody is asked twice, and who goes is asked no more.
+    let shown = place.colibri_mcp(&["approvals"]).output().unwrap();
+    assert!(!String::from_utf8_lossy(&shown.stdout).contains("count"), "{shown:?}");
+    let before = effects();
+    let call = client.request_tool("fix__count", arguments.clone());
+    let asked = client.message();
+    client.notify("notifications/cancelled", json!({ "requestId": call }));
+    let told = client.notification("notifications/cancelled");
+    assert_eq!(told["params"]["requestId"], asked["id"]);
+    assert_eq!(effects(), before);
+    daemon.stop();
+}

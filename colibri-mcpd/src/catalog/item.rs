@@ -267,7 +267,16 @@ fn is_task_only(definition: &[u8]) -> bool {
     support.is_some_and(|support| support.is_string("required"))
 }
 
-/// Holds a call until a person has decided about it.
+fn refused_by_person(server: &str, rule: &str) -> Failure {
+    Failure::new(
+        Code::ApprovalDenied,
+        "the person who was asked by the client refused this call",
+    )
+    .of_server(server)
+    .by_rule(rule)
+}
+
+/// Holds a call until a person has decided about it: the one behind the client, where that can be asked, or an operator.
 pub(super) fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Box<Call>, rule: String) {
     let described = call.target.describe();
     let arguments = server.redact(&summary(call.arguments()));
@@ -279,7 +288,7 @@ pub(super) fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Box<Call>, rul
         described.server,
         described.operation,
         &rule,
-        arguments,
+        arguments.clone(),
     );
     let waiting = match asked {
         Ok(waiting) => waiting,
@@ -295,15 +304,26 @@ pub(super) fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Box<Call>, rul
     if let Some(token) = token.and_then(|span| str::from_utf8(call.frame.get(span)?).ok()) {
         call.client.outbox.push(waiting.notice(token).as_bytes());
     }
+    let mut person = chain.ask_person(&call, &arguments);
     let held = HeldCall::hold(chain, call);
     let chain = chain.clone();
     tokio::spawn(async move {
-        let decision = tokio::select! {
-            decision = waiting.decision() => decision,
-            () = held.over() => return,
+        let said = async {
+            match &mut person {
+                Some(person) => person.allows().await,
+                None => std::future::pending().await,
+            }
         };
+        // Whoever decides first decides.
+        let against = tokio::select! {
+            biased;
+            () = held.over() => return,
+            decision = waiting.decision() => decision.failure(&server.id, &rule),
+            allowed = said => (!allowed).then(|| refused_by_person(&server.id, &rule)),
+        };
+        drop(person);
         let Some(mut call) = held.take() else { return };
-        match decision.failure(&server.id, &rule) {
+        match against {
             Some(failure) => chain.finish(vec![(call, Outcome::Failed(failure))]),
             None if call.client.unsent(&call.id) => {
                 call.confirmed = true;

@@ -3,11 +3,17 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use tokio::time::Instant;
+
+use super::asked::{PATIENCE, Unanswered};
+use super::asking::Asking;
 use super::call::{Call, Chain, Outcome, Waits};
 use super::client::Client;
+use super::record::Asked;
 use super::request_state::Kind;
 use super::tickets::{Over, TICKET, TooMany, WAIT};
-use colibri_protocol::{Answer, Ask, Code, Failure, input};
+use colibri_protocol::{Answer, Ask, Code, Failure, Said, Version, input, read_response};
+use colibri_wire::{Edits, Json};
 
 /// The key of our question among those that a client is asked.
 const KEY: &str = "confirm";
@@ -127,4 +133,89 @@ impl Waits for Allowed {
 fn go(chain: &Arc<Chain>, mut call: Box<Call>) {
     call.confirmed = true;
     call.target.clone().send(chain, call);
+}
+
+/// The person behind a legacy client, who is asked whether a call may be made while an operator may decide too.
+pub struct AskedPerson {
+    chain: Arc<Chain>,
+    asking: Asking,
+    record: Asked,
+    is_over: bool,
+}
+
+impl Chain {
+    /// Asks the person behind a legacy client whether a call may be made. `None`: it cannot be asked.
+    pub fn ask_person(self: &Arc<Self>, call: &Call, arguments: &str) -> Option<AskedPerson> {
+        if call.version.is_modern() || !call.askable().can(Ask::Form) {
+            return None;
+        }
+        let described = call.target.describe();
+        let mut asking = Asking::begin(&call.client).ok()?;
+        let params = input::confirmation(described.server, described.operation, arguments);
+        let record = Asked {
+            server: described.server.into(),
+            method: Ask::Form.method(),
+            client: call.client.clone(),
+            call: call.number,
+            request: asking.number(),
+        };
+        record.begins(&self.recorder, params.as_bytes()).ok()?;
+        let message = format!(
+            "{{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"{}\",\"params\":{params}}}",
+            asking.number(),
+            Ask::Form.method()
+        );
+        let is_sent = asking.send(&message.into(), &Edits::new(), None);
+        let mut asked = AskedPerson {
+            chain: self.clone(),
+            asking,
+            record,
+            is_over: false,
+        };
+        if is_sent.is_err() {
+            asked.ends("gone", None);
+            return None;
+        }
+        Some(asked)
+    }
+}
+
+impl AskedPerson {
+    /// Waits for what the person says, for ever if that is nothing that can be read: an operator may still decide.
+    pub async fn allows(&mut self) -> bool {
+        let until = Instant::now() + PATIENCE;
+        let answer = self.asking.answer(PATIENCE, until).await;
+        let said = match &answer {
+            Ok(response) => response
+                .outcome
+                .as_ref()
+                .ok()
+                .and_then(|span| Json::part(&response.frame, span.clone()))
+                .and_then(|result| Some((read_response(Ask::Form, result, Version::LATEST).ok()?.0, result.text()))),
+            Err(_) => None,
+        };
+        let is_recorded = match said {
+            Some((said, text)) => self.ends(said.name(), Some(text.as_bytes())),
+            None => self.ends(answer.as_ref().err().map_or("unreadable", Unanswered::word), None),
+        };
+        match said {
+            Some((said, _)) if is_recorded || said != Said::Accept => said == Said::Accept,
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// Records how it ended.
+    fn ends(&mut self, outcome: &str, answer: Option<&[u8]>) -> bool {
+        self.is_over = true;
+        self.record.ends(&self.chain.recorder, outcome, answer).is_ok()
+    }
+}
+
+impl Drop for AskedPerson {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.asking.because("it is decided, or the call is over");
+            self.ends("call over", None);
+        }
+    }
 }
