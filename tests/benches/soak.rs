@@ -94,20 +94,20 @@ fn main() {
     let (seconds, clients, servers) = (number(0, 20), number(1, 1000), number(2, 20));
     let place = Place::new();
     write_registry(&place, servers);
-    let daemon = place.start(&["--log-level", "error"]);
+    let daemon = place.start(&["--log-level", "warn", "--max-clients", &(4 * clients).to_string()]);
     let soak = Arc::new(Soak {
         socket: place.socket(),
         servers,
         counts: Counts::default(),
         over: AtomicBool::new(false),
     });
-    // A first round of all clients: what is kept for good, is kept from here on.
-    run_clients(&soak, clients, Duration::from_secs(seconds.clamp(5, 30)));
-    let before = settled(&daemon, &place, &soak);
     let trouble = {
         let (soak, mark) = (Arc::clone(&soak), place.directory().display().to_string());
         thread::spawn(move || make_trouble(&soak, &mark))
     };
+    // A first round of all clients: what is kept for good, is kept from here on.
+    run_clients(&soak, clients, Duration::from_secs(seconds.clamp(5, 30)));
+    let before = settled(&daemon, &soak);
     let reloads = Duration::from_secs(2);
     let deadline = Instant::now() + Duration::from_secs(seconds);
     thread::scope(|scope| {
@@ -125,12 +125,16 @@ fn main() {
     trouble.join().unwrap();
     write_registry(&place, servers);
     daemon.signal(Signal::SIGHUP);
-    let after = settled(&daemon, &place, &soak);
+    let after = settled(&daemon, &soak);
     report(&soak.counts, seconds, clients, servers, before, after);
+    let log = daemon.log();
     // Fails if a process, the socket or a file is left.
     daemon.stop();
     let wrong = soak.counts.wrong.lock().unwrap();
-    assert!(wrong.is_empty(), "broken promises: {wrong:#?}");
+    assert!(
+        wrong.is_empty(),
+        "broken promises: {wrong:#?}\nthe daemon's log:\n{log}"
+    );
     assert!(after.0 as f64 <= before.0 as f64 * MAY_GROW, "memory has grown");
     assert!(after.1 <= before.1 + 3 * servers, "descriptors have grown");
 }
@@ -183,7 +187,7 @@ fn write_registry(place: &Place, servers: u64) {
 }
 
 /// Memory and descriptors when no client is left: the least that is seen within some seconds.
-fn settled(daemon: &Daemon<'_>, place: &Place, soak: &Soak) -> (u64, u64) {
+fn settled(daemon: &Daemon<'_>, soak: &Soak) -> (u64, u64) {
     let descriptors = || {
         std::fs::read_dir(Path::new("/proc").join(daemon.pid().to_string()).join("fd")).map_or(0, Iterator::count)
             as u64
@@ -194,7 +198,6 @@ fn settled(daemon: &Daemon<'_>, place: &Place, soak: &Soak) -> (u64, u64) {
     while descriptors() > few && Instant::now() < limit {
         thread::sleep(Duration::from_millis(200));
     }
-    let _ = place;
     (daemon.resident().unwrap_or_default(), descriptors())
 }
 
@@ -427,9 +430,9 @@ fn speak_http(soak: &Soak, random: &mut Random) {
                     .fetch_add(told.len() as u64, Ordering::Relaxed);
                 match answers.as_slice() {
                     [answer] if answer["id"] == id => soak.counts.answer(answer),
-                    _ => soak
+                    answers => soak
                         .counts
-                        .wrong(format!("HTTP: {} answers to one request", answers.len())),
+                        .wrong(format!("HTTP: not one answer to one request: {answers:?}")),
                 }
             }
         }
