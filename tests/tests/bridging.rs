@@ -170,14 +170,76 @@ fn a_retry_is_recorded_as_continuing_its_call() {
 }
 
 #[test]
-fn a_modern_server_asks_no_more_than_its_client_declared() {
+fn a_modern_server_asks_no_more_than_its_client_declared_and_its_entry_allows() {
     let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &["--speak", MODERN, "--tool", "ask"], json!({})) }));
+    // Whoever shares the process: what is asked in answer to a call is about that call.
+    let shared = json!({ "isolation": "shared" });
+    place.registry(&json!({ "fix": place.fixture("fix", &["--speak", MODERN, "--tool", "ask"], shared) }));
     let daemon = place.start(&[]);
     let mut client = daemon.modern();
     let answer = call(&mut client, "fix__ask", &json!({}), &json!({}), None);
-    assert_eq!(code_of(&answer), Some("SERVER_ANSWER_INVALID"), "{answer}");
+    assert_eq!(code_of(&answer), Some("ASK_FAILED"), "{answer}");
     assert!(text_of(&answer["result"]).contains("elicitation/create"), "{answer}");
+    let sampling = asks("sampling/createMessage", json!({ "messages": [], "maxTokens": 1 }), 1);
+    let answer = call(&mut client, "fix__ask", &sampling, &json!({ "sampling": {} }), None);
+    assert_eq!(code_of(&answer), Some("POLICY_DENIED"), "{answer}");
+    assert!(
+        text_of(&answer["result"]).contains("sampling/createMessage"),
+        "{answer}"
+    );
+    let answer = call(&mut client, "fix__ask", &json!({}), &elicitation(), None);
+    assert!(is_input_required(&answer), "{answer}");
+    let retry = Some((&answer, accept("x")));
+    call(&mut client, "fix__ask", &json!({}), &elicitation(), retry);
+    daemon.stop();
+    let events = |event: &str| {
+        place
+            .records()
+            .iter()
+            .filter(|record| record.rec["event"] == event)
+            .count()
+    };
+    assert_eq!((events("asked"), events("answered")), (1, 1));
+}
+
+#[test]
+fn urls_that_a_legacy_server_wants_visited_first_are_asked_for() {
+    let place = Place::new();
+    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.modern();
+    let error = |elicitations: Value| {
+        let data = json!({ "elicitations": elicitations });
+        let error = json!({ "code": -32042, "message": "m", "data": data });
+        format!(r#"{{"jsonrpc":"2.0","id":@ID@,"error":{error}}}"#)
+    };
+    let url = |which: &str| json!({ "mode": "url", "elicitationId": which, "url": format!("https://{which}/"), "message": "go" });
+    place.frame("visit", error(json!([url("a"), url("b")])).as_bytes());
+    let arguments = json!({ "case": "visit" });
+    let can = json!({ "elicitation": { "url": {} } });
+    let asked = call(&mut client, "fix__frame", &arguments, &can, None);
+    assert!(is_input_required(&asked), "{asked}");
+    let requests = &asked["result"]["inputRequests"];
+    assert_eq!(requests["1"]["params"]["url"], "https://a/", "{asked}");
+    assert_eq!(requests["2"]["params"]["message"], "[fix] go", "{asked}");
+    // The call is made again, and answered.
+    place.frame(
+        "visit",
+        br#"{"jsonrpc":"2.0","id":@ID@,"result":{"content":[{"type":"text","text":"seen"}]}}"#,
+    );
+    let both = json!({ "1": { "action": "accept" }, "2": { "action": "accept" } });
+    let answer = call(&mut client, "fix__frame", &arguments, &can, Some((&asked, both)));
+    assert_eq!(text_of(&answer["result"]), "seen", "{answer}");
+    assert!(place.received("fix", "inputResponses").is_empty());
+
+    place.frame("visit", error(json!([url("a")])).as_bytes());
+    let answer = call(&mut client, "fix__frame", &arguments, &elicitation(), None);
+    assert_eq!(code_of(&answer), Some("ASK_FAILED"), "{answer}");
+    for none in [json!([]), json!(7), json!([7]), Value::from_iter(vec![url("a"); 65])] {
+        place.frame("visit", error(none).as_bytes());
+        let answer = call(&mut client, "fix__frame", &arguments, &can, None);
+        assert_eq!(code_of(&answer), Some("SERVER_ANSWER_INVALID"), "{answer}");
+    }
 }
 
 /// How often the fixture's `count` had its effect.

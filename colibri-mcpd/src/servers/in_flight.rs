@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -12,11 +12,10 @@ use super::forward;
 use super::hold::EXPIRED;
 use super::instance::{Answered, End, Keeper, MAX_UNREAD, Pending, Session};
 use super::tap::Direction;
-use crate::relay::request_state::{self, Kind};
 use crate::relay::{Call, Cancel, Outcome, Relayed};
 use colibri_protocol::extensions;
 use colibri_protocol::tasks::{self, Task};
-use colibri_protocol::{self as protocol, Code, Failure, Method, input, upstream};
+use colibri_protocol::{self as protocol, Answer, Code, Failure, Method, upstream};
 use colibri_wire::{Edits, Json};
 
 impl Session {
@@ -27,6 +26,10 @@ impl Session {
     /// The call, if the process takes none any more.
     pub fn send(self: &Arc<Self>, call: Box<Call>) -> Result<(), Box<Call>> {
         let is_about_task = call.method.is_some_and(Method::is_about_task);
+        if let Err(failure) = self.record_responses(&call) {
+            self.chain.finish(vec![(call, Outcome::Failed(failure))]);
+            return Ok(());
+        }
         let mut state = self.state();
         if state.draining && !is_about_task || state.ending.is_some() {
             return Err(call);
@@ -237,6 +240,18 @@ impl Session {
                         Err(failure) => return finished.push((call, Outcome::Failed(failure))),
                     }
                 }
+                if let Err(error) = outcome
+                    && let Some(asked) = self.url_required(&call, error)
+                {
+                    let outcome = match asked {
+                        Ok(result) => Outcome::Own {
+                            answer: Answer::Result(result),
+                            failed: false,
+                        },
+                        Err(failure) => Outcome::Failed(failure),
+                    };
+                    return finished.push((call, outcome));
+                }
                 if inspected.asks
                     && version.is_modern()
                     && let Ok(result) = outcome
@@ -309,40 +324,6 @@ impl Session {
                 Err(self.failure(Code::LimitUser, why))
             }
         }
-    }
-
-    /// A modern server asks for input before it answers. The edits with which a modern client gets that: what the server
-    /// wants to be told again is sealed for the retry.
-    ///
-    /// # Errors
-    /// Why the client does not get it.
-    fn asked_back(&self, call: &Call, result: Json<'_>) -> Result<Edits, Failure> {
-        let required = input::read_input_required(result)?;
-        if !call.method.is_some_and(Method::may_ask_back) {
-            let message = "the server asks back where a server must not (input_required)";
-            return Err(self.failure(Code::ServerAnswerInvalid, message));
-        }
-        let askable = call.askable();
-        if let Some(request) = required.requests.iter().find(|request| !askable.can(request.ask)) {
-            let message = format!(
-                "the server asks for {}, which the client did not declare it can be asked for: {}",
-                request.ask.method(),
-                request.ask.required()
-            );
-            return Err(self.failure(Code::ServerAnswerInvalid, message));
-        }
-        let inner = required.state.map(|state| state.text()).unwrap_or_default().as_bytes();
-        let until = SystemTime::now() + request_state::TTL;
-        let state = if call.confirmed {
-            // What a person allowed is one call, and not one for each time that its retry is sent.
-            let ticket = self.chain.confirmed(call);
-            let ticket = ticket.map_err(|why| self.failure(Code::LimitUser, why.to_string()))?;
-            self.chain
-                .seal(Kind::Confirmed, call, &[&ticket, inner].concat(), until)
-        } else {
-            self.chain.seal(Kind::Server, call, inner, until)
-        };
-        Ok(input::wrapped_state_edits(result, &state))
     }
 
     /// Answers a call whose answer cannot be relayed.

@@ -424,6 +424,7 @@ mod tests {
             tasks: Arc::default(),
             may_ask: MayAsk {
                 what: Askable::NOTHING,
+                in_answer: Askable::NOTHING,
                 one_client: false,
                 is_exposed: true,
             },

@@ -1,5 +1,6 @@
 //! External servers: what the registry says of them, their processes, and what these say.
 
+mod asked_back;
 mod asks;
 mod bridged;
 mod context;

@@ -21,6 +21,8 @@ const MAX_URL_ID: usize = 256;
 pub(super) struct MayAsk {
     /// What its entry allows, and it was told. Nothing for a process that several users share.
     pub what: Askable,
+    /// What its entry allows, and it asks for in answer to a call: that says whose it is.
+    pub in_answer: Askable,
     /// The process is one client's alone.
     pub one_client: bool,
     /// URIs stand behind the server's prefix.

@@ -283,6 +283,7 @@ impl Server {
                     ProcessKey::All => Askable::NOTHING,
                     _ => self.may_ask(),
                 },
+                in_answer: self.may_ask(),
                 one_client: key.connection().is_some(),
                 is_exposed: self.entry.prefix,
             },

@@ -1,0 +1,164 @@
+//! Answers that ask for something: what a modern client is told of them, and what of its retry is recorded.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::instance::Session;
+use crate::relay::Call;
+use crate::relay::record::Asked as Record;
+use crate::relay::request_state::{self, Kind};
+use colibri_protocol::error::URL_ELICITATION_REQUIRED;
+use colibri_protocol::input::{self, Question, REQUESTS_LIMIT};
+use colibri_protocol::{self as protocol, Ask, Code, Failure, Method};
+use colibri_wire::{Edits, Json};
+
+impl Session {
+    /// A modern server asks for input before it answers. The edits with which a modern client gets that: what the server
+    /// wants to be told again is sealed for the retry.
+    ///
+    /// # Errors
+    /// Why the client does not get it.
+    pub(super) fn asked_back(&self, call: &Call, result: Json<'_>) -> Result<Edits, Failure> {
+        let required = input::read_input_required(result)?;
+        if !call.method.is_some_and(Method::may_ask_back) {
+            let message = "the server asks back where a server must not (input_required)";
+            return Err(self.failure(Code::ServerAnswerInvalid, message));
+        }
+        for request in &required.requests {
+            self.may_be_asked(call, request.ask)?;
+        }
+        for request in &required.requests {
+            let params = request.params.map(|params| params.text()).unwrap_or_default();
+            let record = self.record_of_question(call, request.ask.method());
+            record.begins(&self.chain.recorder, params.as_bytes())?;
+        }
+        let inner = required.state.map(|state| state.text()).unwrap_or_default().as_bytes();
+        let until = SystemTime::now() + request_state::TTL;
+        let state = if call.confirmed {
+            // What a person allowed is one call, and not one for each time that its retry is sent.
+            let ticket = self.chain.confirmed(call);
+            let ticket = ticket.map_err(|why| self.failure(Code::LimitUser, why.to_string()))?;
+            self.chain
+                .seal(Kind::Confirmed, call, &[&ticket, inner].concat(), until)
+        } else {
+            self.chain.seal(Kind::Server, call, inner, until)
+        };
+        Ok(input::wrapped_state_edits(result, &state))
+    }
+
+    /// A legacy server wants the person to visit URLs before the call is made again (2025-11-25, client/elicitation,
+    /// "URL Elicitation Required Error"): what a modern client is answered. `None`: it answered otherwise.
+    pub(super) fn url_required(&self, call: &Call, error: Json<'_>) -> Option<Result<Vec<u8>, Failure>> {
+        let is_required = error.get("code")?.text() == URL_ELICITATION_REQUIRED.to_string();
+        let is_asked = call.version.is_modern() && call.method.is_some_and(Method::may_ask_back);
+        (is_required && is_asked).then(|| self.ask_for_urls(call, error))
+    }
+
+    fn ask_for_urls(&self, call: &Call, error: Json<'_>) -> Result<Vec<u8>, Failure> {
+        self.may_be_asked(call, Ask::Url)?;
+        let wording = protocol::Wording {
+            server: &self.server,
+            client: call.version,
+            can: call.askable(),
+            number: 0,
+            is_exposed: self.may_ask.is_exposed,
+        };
+        let invalid = |why: String| {
+            let message = format!("the server's error {URL_ELICITATION_REQUIRED} cannot be passed on: {why}");
+            self.failure(Code::ServerAnswerInvalid, message)
+        };
+        let elicitations = error.get("data").and_then(|data| data.get("elicitations"));
+        let mut worded = Vec::new();
+        for elicitation in elicitations.iter().flat_map(|all| all.elements()) {
+            if worded.len() >= REQUESTS_LIMIT {
+                return Err(invalid(format!("it names over {REQUESTS_LIMIT} URLs")));
+            }
+            let own = elicitation.detached();
+            let edits = wording.edits(Ask::Url, own).map_err(|error| invalid(error.message))?;
+            let params = String::from_utf8_lossy(&edits.apply(own.text().as_bytes())).into_owned();
+            worded.push(((worded.len() + 1).to_string(), own.text(), params));
+        }
+        if worded.is_empty() {
+            return Err(invalid("it names no URL".to_owned()));
+        }
+        for (_, own, _) in &worded {
+            let record = self.record_of_question(call, Ask::Url.method());
+            record.begins(&self.chain.recorder, own.as_bytes())?;
+        }
+        let questions: Vec<_> = worded
+            .iter()
+            .map(|(key, _, params)| Question {
+                key,
+                method: Ask::Url.method(),
+                params: Some(params),
+            })
+            .collect();
+        let until = SystemTime::now() + request_state::TTL;
+        let state = self.chain.seal(Kind::Again, call, b"", until);
+        Ok(input::input_required_result(
+            call.version,
+            &self.server,
+            &questions,
+            &state,
+        ))
+    }
+
+    /// Whether the client of a call may and can be asked for this.
+    ///
+    /// # Errors
+    /// Why not.
+    fn may_be_asked(&self, call: &Call, ask: Ask) -> Result<(), Failure> {
+        if !self.may_ask.in_answer.can(ask) {
+            let message = format!("the server may not ask for {}", ask.method());
+            let rule = format!("may_ask of the entry of {}", self.server);
+            return Err(self.failure(Code::PolicyDenied, message).by_rule(rule));
+        }
+        if !call.askable().can(ask) {
+            let message = format!(
+                "the server asks for {}, which the client did not declare it can be asked for: {}",
+                ask.method(),
+                ask.required()
+            );
+            return Err(self.failure(Code::AskFailed, message));
+        }
+        Ok(())
+    }
+
+    /// Records what the retry of a call says to its server, before it goes there.
+    ///
+    /// # Errors
+    /// It may not go there.
+    pub(super) fn record_responses(&self, call: &Call) -> Result<(), Failure> {
+        let Some(resumed) = call.resumes.as_ref().filter(|_| call.version.is_modern()) else {
+            return Ok(());
+        };
+        if resumed.kind == Kind::Held || resumed.kind == Kind::Confirm {
+            return Ok(());
+        }
+        let params = call.parts.params.clone();
+        let params = params.and_then(|params| Json::part(&call.frame, params));
+        let responses = params.and_then(|params| params.get("inputResponses"));
+        for response in responses.into_iter().flat_map(|responses| responses.members()) {
+            let action = response.value.get("action").and_then(|action| action.as_str());
+            let (method, outcome) = match action.as_deref() {
+                Some(action @ ("accept" | "decline" | "cancel")) => (Ask::Form, action),
+                Some(_) => (Ask::Form, "unreadable"),
+                None if response.value.get("roots").is_some() => (Ask::Roots, "answer"),
+                None => (Ask::Sampling, "answer"),
+            };
+            let record = self.record_of_question(call, method.method());
+            record.ends(&self.chain.recorder, outcome, Some(response.value.text().as_bytes()))?;
+        }
+        Ok(())
+    }
+
+    fn record_of_question(&self, call: &Call, method: &'static str) -> Record {
+        Record {
+            server: Arc::clone(&self.server),
+            method,
+            client: call.client.clone(),
+            call: call.number,
+            request: 0,
+        }
+    }
+}
