@@ -454,6 +454,43 @@ fn a_server_that_was_never_seen_is_started_for_its_prompts_and_resources() {
     }
 }
 
+#[test]
+fn a_person_lists_reads_and_gets_them_by_commands() {
+    let place = Place::new();
+    let mut says = everything();
+    says["resources/read file:///a.txt"]["contents"][0]["text"] = json!("first\u{1b}[2J\nsecond");
+    place.registry(&json!({ "fs": place.library("fs", LEGACY, json!({}), &says) }));
+    let daemon = place.start(&[]);
+    let run = |args: &[&str]| {
+        let output = place.colibri_mcp(args).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    for args in [&["resources"][..], &["resources", "list"]] {
+        let (code, listed, _) = run(args);
+        assert_eq!(code, Some(0));
+        for uri in ["fs+file:///a.txt", "ui://fs/show/page.html", "fs+file:///{path}"] {
+            assert!(listed.contains(uri), "{listed}");
+        }
+    }
+    let (code, read, _) = run(&["resources", "read", "fs+file:///a.txt"]);
+    assert_eq!((code, &*read), (Some(0), "first\\u{1b}[2J\nsecond\n"));
+    let (code, _, why) = run(&["resources", "read", "fs+file:///none"]);
+    assert!(code == Some(65) && why.contains("none"), "{code:?} {why}");
+    let (_, listed, _) = run(&["prompts"]);
+    assert!(listed.contains("fs__greet") && listed.contains("[who]"), "{listed}");
+    let (code, got, _) = run(&["prompts", "get", "fs__greet", "who=you"]);
+    assert_eq!(code, Some(0));
+    assert!(got.contains("hello") && got.contains("fs+file:///a.txt"), "{got}");
+    let sent = received(&place, "fs", "prompts/get");
+    assert_eq!(sent[0]["params"]["arguments"], json!({ "who": "you" }));
+    let (_, raw, _) = run(&["--json", "resources", "list"]);
+    let raw: Value = serde_json::from_str(&raw).unwrap();
+    assert_eq!(raw["resources"][0]["size"], 5, "{raw}");
+    assert_eq!(names(&raw["resourceTemplates"], "uriTemplate"), ["fs+file:///{path}"]);
+    drop(daemon);
+}
+
 /// What a client at the door of `fs` sees and does.
 fn at_the_door_of_fs(mut ask: impl FnMut(&str, Value) -> Value) {
     let mut list = |method: &str, member: &str, key: &str| names(&ask(method, json!({}))["result"][member], key);

@@ -9,6 +9,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod metrics;
 pub(crate) mod missing;
+pub(crate) mod offered;
 pub(crate) mod pin;
 pub(crate) mod servers;
 pub(crate) mod signals;
@@ -40,6 +41,10 @@ pub(crate) enum Command {
     Tools(tools::Arguments),
     /// Calls a tool
     Call(call::Arguments),
+    /// Lists servers' prompts, or gets one
+    Prompts(offered::Prompts),
+    /// Lists servers' resources, or reads one
+    Resources(offered::Resources),
     /// Lists the tasks
     Tasks(tasks::Arguments),
     /// Shows all that an assistant is told of the daemon in one call
@@ -103,6 +108,8 @@ impl Command {
             Command::Servers => servers::run(context)?,
             Command::Tools(arguments) => tools::run(&arguments, context)?,
             Command::Call(arguments) => call::run(&arguments, context)?,
+            Command::Prompts(arguments) => offered::prompts(&arguments, context)?,
+            Command::Resources(arguments) => offered::resources(&arguments, context)?,
             Command::Tasks(arguments) => tasks::run(&arguments, context)?,
             Command::Snapshot => snapshot::run(context)?,
             Command::Trail(arguments) => return trail::run(&arguments, context),

@@ -1,4 +1,6 @@
-//! The tools that there are: all that clients see, or those of one server.
+//! The tools that there are: all that clients see, or those of one server; and lists of all kinds, page by page.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
@@ -44,42 +46,44 @@ impl Tool {
     }
 }
 
-/// The tools that clients see, all pages of them; with `own`, only Colibri's own.
+/// The tools that clients see; with `own`, only Colibri's own.
 pub(crate) fn exposed(connection: &mut Connection, own: bool) -> Result<(Vec<Tool>, Box<RawValue>), RequestError> {
-    #[derive(Deserialize)]
-    struct Page<'a> {
-        #[serde(borrow)]
-        tools: Vec<&'a RawValue>,
-        #[serde(rename = "nextCursor")]
-        next_cursor: Option<String>,
+    let (mut tools, mut kept) = (Vec::new(), Vec::new());
+    for text in all(connection, LIST, "tools")? {
+        let tool: Tool = read(LIST, &text)?;
+        if !own || tool.name.starts_with("colibri_") {
+            tools.push(tool);
+            kept.push(text);
+        }
     }
-    let mut raw: Vec<Box<RawValue>> = Vec::new();
+    let all = to_raw_value(&Listed { tools: &kept }).map_err(|error| unreadable(LIST, error))?;
+    Ok((tools, all))
+}
+
+/// All entries of a list, which stand under `member` of its pages.
+pub(crate) fn all(connection: &mut Connection, method: &str, member: &str) -> Result<Vec<Box<RawValue>>, RequestError> {
+    let mut entries: Vec<Box<RawValue>> = Vec::new();
     let mut cursor: Option<String> = None;
     for _ in 0..MAX_PAGES {
         let params = match &cursor {
             Some(cursor) => json!({ "cursor": cursor }),
             None => json!({}),
         };
-        let result = connection.request(LIST, &params)?;
-        let page: Page<'_> = read(LIST, &result)?;
-        raw.extend(page.tools.into_iter().map(ToOwned::to_owned));
-        if page.next_cursor.is_none() || page.next_cursor == cursor {
-            let mut tools = Vec::new();
-            let mut kept = Vec::new();
-            for text in raw {
-                let tool: Tool = read(LIST, &text)?;
-                if !own || tool.name.starts_with("colibri_") {
-                    tools.push(tool);
-                    kept.push(text);
-                }
-            }
-            let all = to_raw_value(&Listed { tools: &kept }).map_err(|error| unreadable(LIST, error))?;
-            return Ok((tools, all));
+        let result = connection.request(method, &params)?;
+        let page: BTreeMap<String, &RawValue> = read(method, &result)?;
+        let listed = page
+            .get(member)
+            .ok_or_else(|| unreadable(method, format!("it has no {member}")))?;
+        entries.extend(read::<Vec<Box<RawValue>>>(method, listed)?);
+        let next = page.get("nextCursor").map(|next| read::<Option<String>>(method, next));
+        let next = next.transpose()?.flatten();
+        if next.is_none() || next == cursor {
+            return Ok(entries);
         }
-        cursor = page.next_cursor;
+        cursor = next;
     }
     Err(unreadable(
-        LIST,
+        method,
         format!("the list does not end within {MAX_PAGES} pages"),
     ))
 }
@@ -103,7 +107,7 @@ pub(crate) fn of_server(connection: &mut Connection, server: &str) -> Result<(Ve
 }
 
 /// The first sentence or paragraph of a description, at most [`MAX_SUMMARY`].
-fn summary(description: &str) -> String {
+pub(crate) fn summary(description: &str) -> String {
     let first = description.trim_start().split(['\n', '\r']).next().unwrap_or_default();
     let sentence = first.find(". ").map_or(first, |end| &first[..=end]);
     match sentence.char_indices().nth(MAX_SUMMARY) {
