@@ -69,6 +69,7 @@ fuzz_target!(|data: &[u8]| {
                 server,
                 progress_token: request.meta.progress_token.map(|_| 7),
                 may_ask: Askable::NOTHING,
+                log_level: None,
             };
             let name = (options & 1 != 0).then_some("a \"name\"\n");
             let mut edits = params_edits(json, &towards);

@@ -436,3 +436,110 @@ fn a_flood_of_updates_costs_nobody_anything() {
         }
     }
 }
+
+/// What a client is told of log messages while it has one of this level written for it.
+fn logged(client: &mut Client, level: &str, meta: Value) -> usize {
+    let arguments = json!({ "method": "message", "params": { "level": level, "data": { "n": 1 }, "x": [1] } });
+    let params = json!({ "name": "fix__tell", "arguments": arguments, "_meta": meta });
+    let before = client.others.len();
+    let id = client.request("tools/call", params);
+    let answer = client.answer(id);
+    assert_eq!(text_of(&answer["result"]), "told");
+    // They come before the answer, as the server wrote them.
+    let new: Vec<Value> = client.others.drain(before..).collect();
+    let told = new
+        .iter()
+        .filter(|message| message["method"] == "notifications/message");
+    for message in told.clone() {
+        assert_eq!(
+            message["params"],
+            json!({ "level": level, "data": { "n": 1 }, "x": [1] })
+        );
+    }
+    told.count()
+}
+
+#[test]
+fn log_messages_go_to_those_whose_call_they_are_about_and_who_want_them() {
+    const WANTED: &str = "io.modelcontextprotocol/logLevel";
+    for version in [LEGACY, MODERN] {
+        let place = place(&["--speak", version, "--logs"], json!({}));
+        let daemon = place.start(&[]);
+        let mut plain = daemon.legacy(LEGACY);
+        plain.tools();
+        // Who never said what it wants gets what the server sends.
+        assert_eq!(logged(&mut plain, "debug", json!({})), 1);
+        let mut grave = daemon.legacy("2024-11-05");
+        let answer = grave.ask("logging/setLevel", json!({ "level": "warning" }));
+        assert_eq!(answer["result"], json!({}), "{answer}");
+        assert_eq!(
+            grave.ask("logging/setLevel", json!({ "level": "loud" }))["error"]["code"],
+            -32602
+        );
+        assert_eq!(logged(&mut grave, "info", json!({})), 0, "{version}");
+        assert_eq!(logged(&mut grave, "warning", json!({})), 1, "{version}");
+        assert_eq!(logged(&mut grave, "emergency", json!({})), 1, "{version}");
+        let mut modern = daemon.modern();
+        assert_eq!(
+            modern.ask("logging/setLevel", json!({ "level": "info" }))["error"]["code"],
+            -32601
+        );
+        assert_eq!(logged(&mut modern, "error", json!({})), 0, "{version}");
+        assert_eq!(
+            logged(&mut modern, "error", json!({ WANTED: "notice" })),
+            1,
+            "{version}"
+        );
+        assert_eq!(logged(&mut modern, "info", json!({ WANTED: "notice" })), 0, "{version}");
+        // Nobody without a call there was told anything.
+        for client in [&mut plain, &mut grave] {
+            let told = told_so_far(client);
+            assert!(!methods(&told).contains(&"notifications/message"), "{told:?}");
+        }
+        if version == LEGACY {
+            assert_eq!(recorded(&place, "fix", "level"), ["\"warning\"", "\"notice\""]);
+            drop(modern);
+            wait_for("the level of those who are left", || {
+                (recorded(&place, "fix", "level").last()? == "\"warning\"").then_some(())
+            });
+        } else {
+            let lines = recorded(&place, "fix", "line");
+            let said = |level: &str| {
+                lines
+                    .iter()
+                    .filter(|line| line.contains(&format!("logLevel\":\"{level}")))
+                    .count()
+            };
+            assert_eq!((said("warning"), said("notice")), (3, 2));
+        }
+    }
+}
+
+#[test]
+fn log_messages_of_a_process_of_several_users_are_for_our_log_alone() {
+    let place = place(&["--logs"], json!({ "isolation": "shared" }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    client.tools();
+    assert_eq!(logged(&mut client, "emergency", json!({})), 0);
+}
+
+#[test]
+fn a_flood_of_log_messages_is_cut_and_the_answer_comes() {
+    let place = place(&["--logs"], json!({}));
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    client.tools();
+    let padding = "x".repeat(1000);
+    let arguments = json!({ "method": "message", "params": { "level": "info", "data": padding }, "times": 100_000 });
+    // It does not read meanwhile; another one is served as ever.
+    let id = client.request_tool("fix__tell", arguments);
+    let mut other = daemon.legacy(LEGACY);
+    for _ in 0..20 {
+        other.call("fix__pid", json!({}));
+    }
+    let answer = client.answer(id);
+    assert_eq!(text_of(&answer["result"]), "told");
+    assert!(client.others.len() > 100, "{}", client.others.len());
+    assert_ne!(client.call("fix__pid", json!({}))["isError"], true);
+}

@@ -27,8 +27,10 @@ pub use table::Table;
 
 use crate::policy::{Pins, Shares};
 use crate::relay::Client;
+use crate::relay::ClientSession;
 use crate::servers::secrets::Redactor;
 use crate::servers::{Context, Entry, Parts, Server, Transport, registry};
+use colibri_protocol::logging::Level;
 
 /// Warnings about names that are logged: servers can invent names without end.
 const MAX_WARNINGS: u64 = 500;
@@ -238,6 +240,13 @@ impl Host {
         let mut all: Vec<_> = self.servers.load().values().cloned().collect();
         all.extend(self.leaving().iter().filter_map(Weak::upgrade));
         all
+    }
+
+    /// A client wants log messages of another level from now on.
+    pub fn relevel(&self, session: &ClientSession, level: Level) {
+        for server in self.all() {
+            server.relevel(session, level);
+        }
     }
 
     /// A connection is gone.

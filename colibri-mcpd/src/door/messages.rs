@@ -236,6 +236,7 @@ impl Messages {
                 let declared = request.meta.client_capabilities;
                 parts.declares = declared.is_some_and(|declared| declared.text() != "{}");
                 parts.progress_token = request.meta.progress_token.map(|token| token.span());
+                parts.log_level = request.meta.log_level;
                 let target = self
                     .target((&request, &name), params, &key, &mut parts)
                     .and_then(|target| {
@@ -379,6 +380,15 @@ impl Messages {
                 method.as_str(),
                 Answer::Result(protocol::empty_result(version)),
             )),
+            Method::LoggingSetLevel => {
+                let level = protocol::logging::read_set_level(params)?;
+                self.client.session.set_log_level(level);
+                self.daemon.host.relevel(&self.client.session, level);
+                Ok(Own::answer(
+                    method.as_str(),
+                    Answer::Result(protocol::empty_result(version)),
+                ))
+            }
             Method::SubscriptionsListen => {
                 let listen = protocol::subscription::Filter::read(params)?;
                 Ok(Own::listen(self.daemon.clone(), id.clone(), listen))
@@ -417,11 +427,12 @@ fn read_trace(meta: Json<'_>) -> Option<Box<Trace>> {
 }
 
 /// What the daemon offers as a server.
-const OFFERED: [protocol::Capability; 4] = [
+const OFFERED: [protocol::Capability; 5] = [
     protocol::Capability::Tools,
     protocol::Capability::Prompts,
     protocol::Capability::Resources,
     protocol::Capability::Completions,
+    protocol::Capability::Logging,
 ];
 
 /// The messages of a batch, and how many of them are answered.

@@ -17,6 +17,7 @@ use super::rules::Rules;
 use super::tickets::{Over, Tickets};
 use crate::peer::{Budget, Shared};
 use crate::policy::{Approvals, Gate};
+use colibri_protocol::logging::Level;
 use colibri_protocol::request::META_CLIENT_CAPABILITIES;
 use colibri_protocol::{Answer as OwnAnswer, Askable, Failure, Feature, Method, Mirrored, Version};
 use colibri_trail::Digest;
@@ -88,6 +89,8 @@ pub struct Parts {
     pub arguments: Arguments,
     /// Whether a tool call is to become a task, whose result is asked for later.
     pub task: bool,
+    /// The log messages that a modern request wants.
+    pub log_level: Option<Level>,
     /// Whether its client, a modern one, declares capabilities in it.
     pub declares: bool,
 }
@@ -150,6 +153,21 @@ impl Call {
     pub fn response(&self, key: &str) -> Option<Json<'_>> {
         let params = Json::part(&self.frame, self.parts.params.clone()?)?;
         params.get("inputResponses")?.get(key)
+    }
+
+    /// The least level of the log messages that its client wants of it; `None`: it did not say.
+    pub fn log_level(&self) -> Option<Level> {
+        match self.version.is_modern() {
+            true => self.parts.log_level,
+            false => self.client.session.log_level(),
+        }
+    }
+
+    /// Whether its client wants a log message of this level. A modern one that does not say so wants none, a legacy one
+    /// any that the server sends (2026-07-28 and 2025-11-25, server/utilities/logging).
+    pub fn wants_log(&self, level: Level) -> bool {
+        let is_legacy = !self.version.is_modern();
+        self.log_level().map_or(is_legacy, |least| level >= least)
     }
 
     /// The arguments of a tool call as the client wrote them.

@@ -7,6 +7,7 @@ use super::asked::Asked;
 use super::lasting::Lasting;
 use crate::peer::Outbox;
 use crate::policy::Rights;
+use colibri_protocol::logging::Level;
 use colibri_protocol::{Askable, Session as Agreed, Version};
 
 /// What a client agreed on and can do: for as long as its connection lives, where it writes lines; over HTTP for a legacy
@@ -20,6 +21,8 @@ pub struct ClientSession {
     /// What it is asked.
     pub asked: Asked,
     view: OnceLock<View>,
+    /// The log messages that a legacy client wants.
+    log_level: Mutex<Option<Level>>,
     /// Where it is told what nobody asked for, if not where its requests are answered.
     stream: OnceLock<Arc<Outbox>>,
     /// What a legacy client subscribed to, by the URIs that it knows. `None`: it is gone.
@@ -42,6 +45,7 @@ impl ClientSession {
             agreed: OnceLock::new(),
             asked: Asked::default(),
             view: OnceLock::new(),
+            log_level: Mutex::default(),
             stream: OnceLock::new(),
             subscriptions: Mutex::new(Some(BTreeMap::new())),
         }
@@ -88,6 +92,16 @@ impl ClientSession {
                 narrowed
             }
         }
+    }
+
+    /// It wants log messages of this level and above.
+    pub fn set_log_level(&self, level: Level) {
+        *self.log_level.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
+    }
+
+    /// The least level of the log messages that it wants, if it said so.
+    pub fn log_level(&self) -> Option<Level> {
+        *self.log_level.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From now on it is told there what nobody asked for.

@@ -25,6 +25,7 @@ pub(super) fn request(call: &Call, number: u64, version: Version, name: Option<&
             server: version,
             progress_token: Some(number),
             may_ask: call.askable().both(may_ask),
+            log_level: call.log_level(),
         };
         edits.append_at(params.start, protocol::params_edits(object, &towards));
     } else if version.is_modern() && call.parts.params.is_none() {

@@ -59,6 +59,7 @@ impl Session {
             self.chain.finish(vec![(call, Outcome::Cancelled)]);
             return Ok(());
         }
+        self.level_for(&mut state, &call);
         let name = call.target.rename();
         let edits = forward::request(&call, number, state.version, name, self.may_ask.what);
         let now = Instant::now();

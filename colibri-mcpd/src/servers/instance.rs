@@ -21,6 +21,7 @@ use super::watching::Watching;
 use crate::confine::Process;
 use crate::peer::{Outbox, Slab};
 use crate::relay::{Call, CallMetrics, Chain};
+use colibri_protocol::logging::Level;
 use colibri_protocol::upstream::Capabilities;
 use colibri_protocol::{Code, Failure, Features, Version};
 use colibri_wire::Json;
@@ -60,6 +61,9 @@ pub trait Keeper: Send + Sync {
 
     /// The server says that a resource was updated, by this URI of its own.
     fn updated(&self, frame: &Bytes, params: Json<'_>, uri: &str);
+
+    /// The server wrote a log message of this level.
+    fn logged(&self, session: &Arc<Session>, frame: &Bytes, level: Level);
 
     /// The server ended what it tells without being asked.
     fn unheard(&self, session: &Arc<Session>);

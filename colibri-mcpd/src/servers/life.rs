@@ -313,7 +313,8 @@ impl Session {
                         }
                         keeper.lists_changed(self, changed);
                     }
-                    Some(Notification::Message(_)) => {
+                    Some(Notification::Message(level)) => {
+                        keeper.logged(self, &frame, level);
                         let text = params.map(|params| params.text()).unwrap_or_default();
                         debug!(
                             server = &*self.server,
@@ -365,6 +366,7 @@ mod tests {
     use crate::peer::{Budget, Outbox};
     use crate::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates};
     use crate::relay::{CallMetrics, Chain, Recorder, Rules};
+    use colibri_protocol::logging::Level;
     use colibri_protocol::{Askable, Failure, Version};
 
     struct Forever;
@@ -393,6 +395,8 @@ mod tests {
         fn lists_changed(&self, _: &Arc<Session>, _: Features) {}
 
         fn updated(&self, _: &Bytes, _: Json<'_>, _: &str) {}
+
+        fn logged(&self, _: &Arc<Session>, _: &Bytes, _: Level) {}
 
         fn unheard(&self, _: &Arc<Session>) {}
 

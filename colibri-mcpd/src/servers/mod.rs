@@ -15,6 +15,7 @@ mod judged;
 mod launch;
 mod life;
 mod listing;
+mod logging;
 mod offer;
 mod open_asks;
 pub mod registry;

@@ -28,6 +28,7 @@ use super::tap::Taps;
 use super::turns::{Turn, Turns};
 use crate::policy::{Caller, Contract, Rules};
 use crate::relay::{Call, CallMetrics, Client, HeldCall, Outcome};
+use colibri_protocol::logging::Level;
 use colibri_protocol::{Askable, Code, Failure, Feature, Features, Method, Version};
 use colibri_wire::Json;
 
@@ -412,6 +413,7 @@ impl Server {
 
     /// A connection is gone: a process that was its alone ends.
     pub fn disconnected(&self, connection: u64) {
+        self.forget_level(connection);
         if self.isolation != Isolation::Client {
             return;
         }
@@ -654,6 +656,13 @@ impl Keeper for Supervision {
 
     fn updated(&self, frame: &Bytes, params: Json<'_>, uri: &str) {
         self.server.updated(self.key, frame, params, uri);
+    }
+
+    fn logged(&self, session: &Arc<Session>, frame: &Bytes, level: Level) {
+        // Of a process of several users nobody knows whose calls it writes about.
+        if self.key.uid().is_some() {
+            session.log_message(frame, level);
+        }
     }
 
     fn unheard(&self, session: &Arc<Session>) {

@@ -1,10 +1,11 @@
 //! What a process was asked to tell without being asked.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::sync::oneshot;
 
 use colibri_protocol::RpcError;
+use colibri_protocol::logging::Level;
 use colibri_protocol::subscription::Filter;
 use colibri_wire::Json;
 
@@ -16,6 +17,10 @@ pub(super) struct Watching {
     /// The `subscriptions/listen` of a modern one.
     pub(super) listening: Option<(u64, Filter)>,
     pub(super) acknowledged: Option<oneshot::Sender<Result<Filter, RpcError>>>,
+    /// The level of log messages that each client's session wants.
+    pub(super) levels: BTreeMap<u64, Level>,
+    /// The one that a legacy server was told last.
+    pub(super) level: Option<Level>,
 }
 
 impl Watching {

@@ -14,6 +14,7 @@ use super::error::{
     URL_ELICITATION_REQUIRED,
 };
 use super::links::{self, Links, may_hold_links};
+use super::logging::Level;
 use super::method::Method;
 use super::request::{
     META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL, META_PROGRESS_TOKEN, META_PROTOCOL_VERSION,
@@ -91,6 +92,8 @@ pub struct Towards {
     pub progress_token: Option<u64>,
     /// What the server may ask a legacy client for. A modern one says that itself.
     pub may_ask: Askable,
+    /// The log messages that a legacy client said it wants.
+    pub log_level: Option<Level>,
 }
 
 /// The edits to the `params` of a client's request on its way to a server.
@@ -104,7 +107,11 @@ pub fn params_edits(params: Json<'_>, towards: &Towards) -> Edits {
     let to_modern = towards.server.is_modern() && !towards.client.is_modern();
     let to_legacy = !towards.server.is_modern() && towards.client.is_modern();
     let required = if to_modern {
-        modern_meta(towards.server, towards.may_ask)
+        let mut meta = modern_meta(towards.server, towards.may_ask);
+        if let Some(level) = towards.log_level {
+            meta.push_str(&format!(",\"{META_LOG_LEVEL}\":\"{}\"", level.as_str()));
+        }
+        meta
     } else {
         String::new()
     };
@@ -690,6 +697,7 @@ mod tests {
                 server: version,
                 progress_token: Some(3),
                 may_ask: Askable::NOTHING,
+                log_level: None,
             };
             assert!(params_edits(json(params), &towards).is_empty());
         }
@@ -989,6 +997,7 @@ mod tests {
             server,
             progress_token: Some(42),
             may_ask: Askable::named(["elicitation"]),
+            log_level: None,
         }
     }
 
@@ -1064,6 +1073,37 @@ mod tests {
             apply(text, &cancelled_edits(json(text), 9)),
             r#"{"reason":"x","requestId":9}"#
         );
+    }
+
+    #[test]
+    fn the_log_level_of_a_legacy_client_is_told_to_modern_servers() {
+        let level = Level::read(json("\"warning\""));
+        for (params, client, expected) in [
+            (r#"{"name":"x","_meta":{"t":1}}"#, V2025_11_25, Some(json!("warning"))),
+            (
+                r#"{"_meta":{"io.modelcontextprotocol/logLevel":"debug"}}"#,
+                V2024_11_05,
+                Some(json!("warning")),
+            ),
+            ("{}", V2025_06_18, Some(json!("warning"))),
+        ] {
+            let towards = Towards {
+                log_level: level,
+                ..towards(client, V2026_07_28)
+            };
+            let edited = apply(params, &params_edits(json(params), &towards));
+            let value: Value = serde_json::from_str(&edited).unwrap();
+            assert_eq!(value["_meta"].get(META_LOG_LEVEL), expected.as_ref(), "{edited}");
+            assert_eq!(edited.matches(META_LOG_LEVEL).count(), 1);
+        }
+        // To a legacy server it is said by logging/setLevel.
+        let towards = Towards {
+            log_level: level,
+            ..towards(V2026_07_28, V2025_11_25)
+        };
+        let params = r#"{"_meta":{"io.modelcontextprotocol/logLevel":"debug"}}"#;
+        let edited = apply(params, &params_edits(json(params), &towards));
+        assert!(!edited.contains(META_LOG_LEVEL), "{edited}");
     }
 
     #[test]
@@ -1185,7 +1225,7 @@ mod tests {
             let (method, server, client) = (Method::ALL[method], Version::ALL[server], Version::ALL[client]);
             let padded = format!("   {text} ");
             let read = Json::parse(padded.as_bytes()).unwrap();
-            let towards = Towards { client, server, progress_token: Some(1), may_ask: Askable::NOTHING };
+            let towards = Towards { client, server, progress_token: Some(1), may_ask: Askable::NOTHING, log_level: None };
             let all = [
                 result_edits(&shape(method, server, client), read).ok(),
                 errors(server, client, read).ok(),

@@ -236,6 +236,7 @@ impl Sessions {
         let outbox = Outbox::of_client(self.daemon.limits.frame + self.daemon.limits.ahead, &self.daemon.budget);
         let client = Client::new(number, caller, outbox, self.daemon.limits.in_flight);
         let client = Arc::new(client.sharing(self.daemon.host.shares().of(caller.uid)));
+        client.session.told_on(client.outbox.clone());
         narrow.apply(&client);
         if let Some(only) = only {
             client.session.show_only(only);

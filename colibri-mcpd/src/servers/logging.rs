@@ -1,0 +1,99 @@
+//! Log messages of servers: who gets them, and how grave they have to be.
+//!
+//! A legacy server has one level for all its messages, so it is the least that a client of the process wants; what a
+//! client does not want of that it does not get. Nothing in a message says whose call it is about: it goes to those who
+//! have a call in flight there, which are one user's in a process that is one user's alone.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::instance::{Pending, Session, State};
+use super::server::Server;
+use crate::relay::{Call, Client, ClientSession};
+use colibri_protocol::logging::Level;
+use colibri_protocol::upstream;
+
+/// Bytes queued for a client over which it gets no log messages: it must not be let go for what a server says.
+const MAX_QUEUED: usize = 1 << 20;
+
+impl Session {
+    /// Has a legacy server send what this call's client wants, before the call.
+    pub(super) fn level_for(&self, state: &mut State, call: &Call) {
+        if let Some(level) = call.log_level() {
+            state.watching.levels.insert(call.client.session.number, level);
+            self.set_level(state);
+        }
+    }
+
+    /// Tells a legacy server the least level that is wanted of it, if it is another one.
+    fn set_level(&self, state: &mut State) {
+        let least = state.watching.levels.values().min().copied();
+        let (Some(level), true) = (least, state.says.can.logging && !state.version.is_modern()) else {
+            return;
+        };
+        if state.watching.level == Some(level) {
+            return;
+        }
+        if let Some(number) = state.pending.reserve() {
+            self.push(&upstream::set_level(number, level));
+            state.pending.give_back(number);
+            state.watching.level = Some(level);
+        }
+    }
+
+    /// A client that was heard of here wants another level.
+    fn relevel(&self, session: &ClientSession, level: Level) {
+        let mut state = self.state();
+        let asks = |pending: &Pending| match pending {
+            Pending::Call { call, .. } => call.client.session.number == session.number,
+            Pending::Held(_) | Pending::Internal { .. } => false,
+        };
+        let is_here = state.watching.levels.contains_key(&session.number);
+        if is_here || state.pending.iter().any(|(_, pending)| asks(pending)) {
+            state.watching.levels.insert(session.number, level);
+            self.set_level(&mut state);
+        }
+    }
+
+    /// A client is gone.
+    fn forget_level(&self, session: u64) {
+        let mut state = self.state();
+        if state.watching.levels.remove(&session).is_some() {
+            self.set_level(&mut state);
+        }
+    }
+
+    /// Passes a log message on to those who have a call in flight here and want it.
+    pub(super) fn log_message(&self, frame: &Bytes, level: Level) {
+        let state = self.state();
+        let mut told: Vec<&Arc<Client>> = Vec::new();
+        for (_, pending) in state.pending.iter() {
+            let Pending::Call { call, .. } = pending else { continue };
+            let client = &call.client;
+            if call.wants_log(level)
+                && client.outbox.queued() < MAX_QUEUED
+                && told.iter().all(|other| other.connection != client.connection)
+            {
+                client.outbox.push(frame);
+                told.push(client);
+            }
+        }
+    }
+}
+
+impl Server {
+    /// A client wants log messages of another level from now on.
+    pub fn relevel(&self, session: &ClientSession, level: Level) {
+        for (_, process) in self.sessions() {
+            process.relevel(session, level);
+        }
+    }
+
+    /// A client is gone: nothing is sent for its sake.
+    pub(super) fn forget_level(&self, session: u64) {
+        for (_, process) in self.sessions() {
+            process.forget_level(session);
+        }
+    }
+}
