@@ -1,6 +1,6 @@
 //! What a client can be asked, as it says itself, and what a server is told that it may ask.
 
-use super::input::Ask;
+use super::ask::Ask;
 use super::version::Version;
 use colibri_wire::Json;
 

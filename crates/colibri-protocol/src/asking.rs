@@ -2,9 +2,10 @@
 //! named to the person, and what the client's version cannot parse is changed or refused. `docs/rewrites.md` has a row
 //! for each edit.
 
+use super::ask::Ask;
 use super::askable::Askable;
 use super::error::{INVALID_PARAMS, METHOD_NOT_FOUND, RpcError};
-use super::input::{Ask, META_SERVER};
+use super::input::META_SERVER;
 use super::links::Links;
 use super::request::{META_PROGRESS_TOKEN, is_id};
 use super::rewrites::{CONVERTED_LIMIT, Change, block_as_text, claims_ours, rewrite};

@@ -17,6 +17,7 @@
 //! - [`uri`]: how a server's URIs stand behind its prefix.
 
 pub mod answer;
+mod ask;
 mod askable;
 mod asking;
 pub mod error;
@@ -38,11 +39,11 @@ pub mod uri;
 pub mod version;
 
 pub use answer::{Answer, Capability, Presented, discover_result, empty_result, initialize_result};
+pub use ask::Ask;
 pub use askable::Askable;
 pub use asking::{Said, Wording, read_response};
 pub use error::{Code, Failure};
 pub use feature::{Feature, Features};
-pub use input::Ask;
 pub use method::Method;
 pub use mirrored::{Mirrored, compare_request};
 pub use request::{Notification, Request, Session, classify, read_initialize, read_notification};

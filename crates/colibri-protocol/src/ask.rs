@@ -1,0 +1,134 @@
+//! The kinds of things that a server may ask of the person's side, and what a client declares to be asked for them.
+
+use super::version::Version;
+use colibri_wire::Json;
+
+/// A kind of thing that a server may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Ask {
+    /// `elicitation/create` with a form, since 2025-06-18.
+    Form,
+    /// `elicitation/create` that sends the person to a URL, since 2025-11-25.
+    Url,
+    /// `sampling/createMessage`
+    Sampling,
+    /// `sampling/createMessage` with `tools`, since 2025-11-25.
+    SamplingTools,
+    /// `roots/list`
+    Roots,
+}
+
+impl Ask {
+    /// All of them.
+    pub const ALL: [Ask; 5] = [Ask::Form, Ask::Url, Ask::Sampling, Ask::SamplingTools, Ask::Roots];
+
+    /// What a request asks for; `None`: nothing that a client can be asked.
+    pub fn read(method: &str, params: Option<Json<'_>>) -> Option<Ask> {
+        let member = |key| params.and_then(|params: Json<'_>| params.get(key));
+        match method {
+            "elicitation/create" => match member("mode") {
+                None => Some(Ask::Form),
+                Some(mode) if mode.is_string("form") => Some(Ask::Form),
+                Some(mode) if mode.is_string("url") => Some(Ask::Url),
+                Some(_) => None,
+            },
+            "sampling/createMessage" if member("tools").is_some() || member("toolChoice").is_some() => {
+                Some(Ask::SamplingTools)
+            }
+            "sampling/createMessage" => Some(Ask::Sampling),
+            "roots/list" => Some(Ask::Roots),
+            _ => None,
+        }
+    }
+
+    /// The first version that has it.
+    pub fn since(self) -> Version {
+        match self {
+            Ask::Form => Version::V2025_06_18,
+            Ask::Url | Ask::SamplingTools => Version::V2025_11_25,
+            Ask::Sampling | Ask::Roots => Version::V2024_11_05,
+        }
+    }
+
+    /// Its method.
+    pub fn method(self) -> &'static str {
+        match self {
+            Ask::Form | Ask::Url => "elicitation/create",
+            Ask::Sampling | Ask::SamplingTools => "sampling/createMessage",
+            Ask::Roots => "roots/list",
+        }
+    }
+
+    /// The word for it in `ClientCapabilities`, and in `may_ask` of a server's entry.
+    pub fn capability(self) -> &'static str {
+        match self {
+            Ask::Form | Ask::Url => "elicitation",
+            Ask::Sampling | Ask::SamplingTools => "sampling",
+            Ask::Roots => "roots",
+        }
+    }
+
+    /// What a client has to declare to be asked for it: `ClientCapabilities`.
+    pub fn required(self) -> &'static str {
+        match self {
+            Ask::Form => r#"{"elicitation":{"form":{}}}"#,
+            Ask::Url => r#"{"elicitation":{"url":{}}}"#,
+            Ask::Sampling => r#"{"sampling":{}}"#,
+            Ask::SamplingTools => r#"{"sampling":{"tools":{}}}"#,
+            Ask::Roots => r#"{"roots":{}}"#,
+        }
+    }
+
+    /// Whether a client that declared these `ClientCapabilities` can be asked for it. `elicitation` without a mode means
+    /// forms (2025-11-25 and 2026-07-28, client/elicitation, "Capabilities").
+    pub fn is_declared(self, capabilities: Json<'_>) -> bool {
+        let Some(declared) = capabilities.get(self.capability()).filter(Json::is_object) else {
+            return false;
+        };
+        let has = |key: &str| declared.get(key).is_some_and(|mode| mode.is_object());
+        match self {
+            Ask::Form => has("form") || !has("url"),
+            Ask::Url => has("url"),
+            Ask::SamplingTools => has("tools"),
+            Ask::Sampling | Ask::Roots => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str) -> Json<'_> {
+        Json::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn what_is_asked_for_is_one_of_mcps_kinds() {
+        for (method, params, expected) in [
+            ("elicitation/create", r#"{"message":"m"}"#, Some(Ask::Form)),
+            ("elicitation/create", r#"{"mode":"form"}"#, Some(Ask::Form)),
+            ("elicitation/create", r#"{"mode":"url"}"#, Some(Ask::Url)),
+            ("elicitation/create", r#"{"mode":"other"}"#, None),
+            ("elicitation/create", r#"{"mode":7}"#, None),
+            ("sampling/createMessage", r#"{"messages":[]}"#, Some(Ask::Sampling)),
+            ("sampling/createMessage", r#"{"tools":[]}"#, Some(Ask::SamplingTools)),
+            ("roots/list", "{}", Some(Ask::Roots)),
+            ("tools/call", "{}", None),
+            ("", "{}", None),
+        ] {
+            assert_eq!(Ask::read(method, Some(json(params))), expected, "{method} {params}");
+        }
+        assert_eq!(Ask::read("roots/list", None), Some(Ask::Roots));
+        for ask in Ask::ALL {
+            assert!(ask.is_declared(json(ask.required())), "{ask:?}");
+            assert!(!ask.is_declared(json("{}")), "{ask:?}");
+            let nothing = format!("{{\"{}\":null}}", ask.capability());
+            assert!(!ask.is_declared(json(&nothing)), "{ask:?}");
+        }
+        assert!(Ask::Form.is_declared(json(r#"{"elicitation":{}}"#)));
+        assert!(!Ask::Url.is_declared(json(r#"{"elicitation":{}}"#)));
+        assert!(!Ask::Form.is_declared(json(r#"{"elicitation":{"url":{}}}"#)));
+        assert!(!Ask::SamplingTools.is_declared(json(r#"{"sampling":{}}"#)));
+    }
+}
