@@ -696,3 +696,34 @@ fn confirm_asks_the_person_through_a_legacy_client_while_an_operator_may_decide(
     assert_eq!(effects(), before);
     daemon.stop();
 }
+
+#[test]
+fn what_a_modern_server_may_not_ask_reaches_no_modern_client_either() {
+    let place = place(MODERN, json!({ "may_ask": ["roots"] }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.modern();
+    for (requests, code) in [
+        (
+            format!(r#"{{"a":{{"method":"elicitation/create","params":{FORM}}}}}"#),
+            Some("POLICY_DENIED"),
+        ),
+        (r#"{"a":{"method":"roots/list"}}"#.to_owned(), None),
+    ] {
+        let id = client.next_id();
+        let capabilities = r#"{"elicitation":{},"roots":{}}"#;
+        let meta = colibri_tests::modern_meta().replace(
+            "clientCapabilities\":{}",
+            &format!("clientCapabilities\":{capabilities}"),
+        );
+        client.send(format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"fix__need","arguments":{{"rounds":[{requests}]}},"_meta":{{{meta}}}}}}}"#
+        ));
+        let answer = client.answer(id);
+        assert_eq!(code_of(&answer), code, "{answer}");
+        let is_asked = answer["result"]["resultType"] == "input_required";
+        assert_eq!(is_asked, code.is_none(), "{answer}");
+    }
+    let asked = |record: &colibri_tests::Record| record.rec["event"] == "asked";
+    assert_eq!(place.records().into_iter().filter(asked).count(), 1);
+    daemon.stop();
+}

@@ -60,7 +60,10 @@ fn a_modern_servers_question_and_its_retry_pass() {
     assert!(is_input_required(&first), "{first}");
     let asked = &first["result"]["inputRequests"]["k"];
     assert_eq!(asked["method"], "elicitation/create", "{first}");
-    assert_eq!(asked["params"], arguments["params"], "{first}");
+    let mut named = arguments["params"].clone();
+    named["message"] = json!("[fix] who?");
+    named["_meta"] = json!({ "org.colibri/server": "fix" });
+    assert_eq!(asked["params"], named, "{first}");
     // What the server wants to be told again is not for the client to read.
     let state = first["result"]["requestState"].as_str().unwrap();
     assert!(!state.contains("round"), "{state}");

@@ -43,7 +43,27 @@ impl Session {
         } else {
             self.chain.seal(Kind::Server, call, inner, until)
         };
-        Ok(input::wrapped_state_edits(result, &state))
+        let wording = self.wording_of_answer(call);
+        let mut edits = input::wrapped_state_edits(result, &state);
+        for request in &required.requests {
+            if let Some(params) = request.params {
+                let named = wording.edits(request.ask, params.detached());
+                let named = named.map_err(|error| self.failure(Code::ServerAnswerInvalid, error.message))?;
+                edits.append_at(params.span().start, named);
+            }
+        }
+        Ok(edits)
+    }
+
+    /// How the server is named to the person behind a modern client, in an answer.
+    fn wording_of_answer(&self, call: &Call) -> protocol::Wording<'_> {
+        protocol::Wording {
+            server: &self.server,
+            client: call.version,
+            can: call.askable(),
+            number: 0,
+            is_exposed: self.may_ask.is_exposed,
+        }
     }
 
     /// A legacy server wants the person to visit URLs before the call is made again (2025-11-25, client/elicitation,
@@ -56,13 +76,7 @@ impl Session {
 
     fn ask_for_urls(&self, call: &Call, error: Json<'_>) -> Result<Vec<u8>, Failure> {
         self.may_be_asked(call, Ask::Url)?;
-        let wording = protocol::Wording {
-            server: &self.server,
-            client: call.version,
-            can: call.askable(),
-            number: 0,
-            is_exposed: self.may_ask.is_exposed,
-        };
+        let wording = self.wording_of_answer(call);
         let invalid = |why: String| {
             let message = format!("the server's error {URL_ELICITATION_REQUIRED} cannot be passed on: {why}");
             self.failure(Code::ServerAnswerInvalid, message)
@@ -107,7 +121,7 @@ impl Session {
     ///
     /// # Errors
     /// Why not.
-    fn may_be_asked(&self, call: &Call, ask: Ask) -> Result<(), Failure> {
+    pub(super) fn may_be_asked(&self, call: &Call, ask: Ask) -> Result<(), Failure> {
         if !self.may_ask.in_answer.can(ask) {
             let message = format!("the server may not ask for {}", ask.method());
             let rule = format!("may_ask of the entry of {}", self.server);

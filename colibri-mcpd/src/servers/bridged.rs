@@ -95,11 +95,7 @@ impl Session {
         let can = call.askable();
         let mut asked = Vec::new();
         for request in &required.requests {
-            if !self.may_ask.what.can(request.ask) {
-                let message = format!("the server may not ask for {}", request.ask.method());
-                let rule = format!("may_ask of the entry of {}", self.server);
-                return Err(self.failure(Code::PolicyDenied, message).by_rule(rule));
-            }
+            self.may_be_asked(call, request.ask)?;
             let asking = Asking::begin(&call.client).map_err(|why| self.failure(Code::AskFailed, why.to_string()))?;
             let wording = protocol::Wording {
                 server: &self.server,

@@ -61,7 +61,7 @@ impl Session {
         }
         self.level_for(&mut state, &call);
         let name = call.target.rename();
-        let edits = forward::request(&call, number, state.version, name, self.may_ask.what);
+        let edits = forward::request(&call, number, state.version, name, self.may_ask.in_answer);
         let now = Instant::now();
         // The lock is held while the frame is queued: a cancellation that finds the call pending comes after it.
         let whole = || edits.apply(&call.frame).into();

@@ -164,7 +164,8 @@ impl Wording<'_> {
             if claims_ours(&member.key) {
                 Change::Remove
             } else if member.key.is_string(META_PROGRESS_TOKEN) {
-                if is_id(&member.value) {
+                // A modern client tells progress to nobody.
+                if is_id(&member.value) && !self.client.is_modern() {
                     Change::Replace(self.number.to_string())
                 } else {
                     Change::Remove
