@@ -4,8 +4,10 @@
 //! does nothing but copy bytes, the daemon's socket, daemon and bridge, and the daemon without its trail. Goals are those
 //! of the design; where one is missed, the table says so. Absolute figures depend on the machine and on what else it
 //! does; the ratios are what counts. Last come clients that do their worst, and what another one sees of it (`neighbours`
-//! as an argument measures that alone).
+//! as an argument measures that alone, `http` only many connections by lines and by HTTP).
 
+#[path = "support/crowd.rs"]
+mod crowd;
 #[path = "support/neighbour.rs"]
 mod neighbour;
 mod support;
@@ -16,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crowd::Framing;
 use support::{Daemon, connect, registry};
 
 const SMALL: usize = 64;
@@ -51,8 +54,10 @@ fn main() {
     match arguments.get(1).map(String::as_str) {
         Some("relay") => do_nothing_relay(Path::new(&arguments[2])),
         Some("neighbours") => neighbours(),
+        Some("http") => framings(),
         _ => {
             compare();
+            framings();
             neighbours();
         }
     }
@@ -276,6 +281,33 @@ fn compare() {
             pooled,
             per_call,
         },
+    );
+}
+
+/// Many connections with one call each, by lines and by HTTP in turn.
+fn framings() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    std::fs::write(directory.path().join("registry.json"), registry()).expect("registry");
+    let daemon = Daemon::start(
+        directory.path(),
+        "http",
+        &[env!("CARGO_BIN_EXE_colibri-mcpd").to_owned()],
+    );
+    let mut rounds: Vec<[f64; 2]> = (0..ROUNDS)
+        .map(|_| [Framing::Lines, Framing::Http].map(|framing| crowd::rate(&daemon.socket, framing, SPAN)))
+        .collect();
+    rounds.sort_by(|a, b| (a[1] / a[0]).total_cmp(&(b[1] / b[0])));
+    let [lines, http] = rounds[ROUNDS / 2];
+    println!(
+        "\n{} connections with one call each: {lines:.0}/s by lines, {http:.0}/s by HTTP",
+        crowd::CONNECTIONS
+    );
+    goal(
+        "calls/s through HTTP, of as many line connections",
+        http / lines,
+        0.5,
+        "x",
+        true,
     );
 }
 
