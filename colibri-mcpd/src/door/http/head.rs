@@ -5,7 +5,7 @@ use super::refusal::Refusal;
 use hyper::StatusCode;
 
 /// The most bytes of a head.
-pub(super) const MAX_HEAD: usize = 32 * 1024;
+pub const MAX_HEAD: usize = 32 * 1024;
 /// The most header fields of a head.
 const MAX_FIELDS: usize = 100;
 
@@ -35,7 +35,7 @@ pub enum Length {
 }
 
 /// Where the head ends, if all of it is there: the place after its empty line.
-pub(super) fn end(bytes: &[u8], searched: usize) -> Option<usize> {
+pub fn end(bytes: &[u8], searched: usize) -> Option<usize> {
     // The end of one line and the empty line may have come in two reads.
     let from = searched.saturating_sub(3);
     memchr::memmem::find(&bytes[from..], b"\r\n\r\n").map(|at| from + at + 4)
