@@ -195,6 +195,14 @@ impl Target for Item {
             return Err(failure);
         }
         if self.feature != Feature::Tool {
+            if let Some(contract) = self
+                .server
+                .contract
+                .as_ref()
+                .filter(|_| call.method == Some(Method::PromptsGet))
+            {
+                contract.check_prompt(&self.server.id, &self.own, call.arguments())?;
+            }
             return not_completed(call, &self.server);
         }
         let check = match self.check.get() {

@@ -537,6 +537,43 @@ mod tests {
             "bob":   { "gates": ["external-call"], "servers": { "docs": ["search"] } } } }"#;
 
     #[test]
+    fn tools_prompts_and_resources_are_granted_together_or_each_by_itself() {
+        let clients = parse(
+            r#"{"others":{"gates":["external-call"],
+                "servers":{"docs":["get*"],"git":{"prompts":["*"],"resources":["file:///pub/*"]}},
+                "deny":{"git":["secret*"],"docs":{"resources":["get-x"]}}}}"#,
+        )
+        .unwrap();
+        let anybody = rights(&clients, 4242);
+        for (server, feature, name, may) in [
+            ("docs", Feature::Tool, "get_x", true),
+            ("docs", Feature::Prompt, "get_x", true),
+            ("docs", Feature::Resource, "get://x", true),
+            ("docs", Feature::Resource, "get-x", false),
+            ("docs", Feature::Resource, "file:///a", false),
+            ("git", Feature::Tool, "log", false),
+            ("git", Feature::Prompt, "review", true),
+            ("git", Feature::Prompt, "secret", false),
+            ("git", Feature::Resource, "file:///pub/a", true),
+            ("git", Feature::Template, "file:///pub/{a}", true),
+            ("git", Feature::Resource, "file:///a", false),
+        ] {
+            assert_eq!(anybody.may(server, feature, name).is_ok(), may, "{server} {name}");
+            assert_eq!(anybody.sees(server, feature, name), may, "{server} {name}");
+        }
+        for wrong in [
+            r#"{}"#,
+            r#"{"tools":[]}"#,
+            r#"{"prompt":["x"]}"#,
+            r#"{"prompts":[""]}"#,
+            r#""*""#,
+        ] {
+            let text = format!(r#"{{"others":{{"servers":{{"git":{wrong}}}}}}}"#);
+            assert!(parse(&text).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn two_users_one_with_everything_one_with_a_single_tool() {
         let clients = parse(TWO_USERS).unwrap();
         let alice = rights(&clients, 1001);

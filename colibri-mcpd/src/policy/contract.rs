@@ -22,6 +22,8 @@ pub struct Contract {
     file: String,
     tools: BTreeMap<String, Term>,
     others: Term,
+    /// `None`: the contract says nothing of prompts.
+    prompts: Option<BTreeMap<String, Term>>,
 }
 
 #[derive(Debug)]
@@ -51,7 +53,7 @@ impl Contract {
     /// The first thing that is wrong, with its place; schemas that cannot be applied within bounds among it.
     pub fn parse(bytes: &[u8], file: &str) -> Result<Contract, colibri_json::Error> {
         let document = Document::parse(bytes, file)?;
-        let root = document.root().object(&["about", "tools", "others"])?;
+        let root = document.root().object(&["about", "tools", "others", "prompts"])?;
         root.read("about", Cursor::string)?;
         let others = match root.get("others") {
             None => Term::Deny {
@@ -59,14 +61,11 @@ impl Contract {
             },
             Some(others) => term(others)?,
         };
-        let mut tools = BTreeMap::new();
-        for member in root.need("tools")?.members()? {
-            tools.insert(member.key.to_owned(), term(&member.value)?);
-        }
         Ok(Contract {
             file: file.to_owned(),
-            tools,
+            tools: terms(root.need("tools")?)?,
             others,
+            prompts: root.read("prompts", terms)?,
         })
     }
 
@@ -79,46 +78,73 @@ impl Contract {
             Some(term) => (term, format!("{}: tools.{}", self.file, visible(tool))),
             None => (&self.others, format!("{}: others", self.file)),
         };
-        let denied = |why: String, advice: &str| {
-            Err(Failure::new(Code::ContractDenied, why)
-                .of_server(server)
-                .by_rule(place.clone())
-                .advising(advice))
+        apply(server, term, place, arguments)
+    }
+
+    /// Whether the contract lets a prompt, by its server's own name for it, be had with these arguments, which are JSON
+    /// text that was validated. Where it says something of prompts, that is a closed list as well.
+    ///
+    /// # Errors
+    /// As [`Contract::check`].
+    pub fn check_prompt(&self, server: &str, prompt: &str, arguments: &[u8]) -> Result<(), Failure> {
+        let Some(prompts) = &self.prompts else { return Ok(()) };
+        let place = format!("{}: prompts.{}", self.file, visible(prompt));
+        let unnamed = Term::Deny {
+            reason: "the contract does not name this prompt".to_owned(),
         };
-        let exact = match arguments {
-            Ok(exact) => exact,
-            Err(inexact) => {
-                return denied(
-                    format!("the contract of this server cannot be checked: the arguments have {inexact}"),
-                    "write the arguments so that every reader reads the same, then call again",
-                );
-            }
-        };
-        if let Some(at) = exact.ambiguous() {
+        let term = prompts.get(prompt).unwrap_or(&unnamed);
+        apply(server, term, place, Exact::read(arguments).as_ref())
+    }
+}
+
+/// Whether a term lets a call pass; `place` is where it stands.
+fn apply(server: &str, term: &Term, place: String, arguments: Result<&Exact, &Inexact>) -> Result<(), Failure> {
+    let denied = |why: String, advice: &str| {
+        Err(Failure::new(Code::ContractDenied, why)
+            .of_server(server)
+            .by_rule(place.clone())
+            .advising(advice))
+    };
+    let exact = match arguments {
+        Ok(exact) => exact,
+        Err(inexact) => {
             return denied(
-                format!("the arguments have two keys at {at} that some readers take for one"),
-                "give each argument once, then call again",
+                format!("the contract of this server cannot be checked: the arguments have {inexact}"),
+                "write the arguments so that every reader reads the same, then call again",
             );
         }
-        match term {
-            Term::Allow => Ok(()),
-            Term::Deny { reason } => denied(
-                reason.clone(),
-                &format!("do not repeat the call; the contract does not allow it ({place})"),
-            ),
-            Term::When { schema, reason } => match schema.check(exact) {
-                Fit::Fits => Ok(()),
-                Fit::Unfit(why) => denied(
-                    format!("{reason} ({why})"),
-                    &format!("stay within the contract ({place}): correct the arguments as the message says"),
-                ),
-                Fit::TooCostly => denied(
-                    format!("{reason} (the arguments are too large or too deep to be checked)"),
-                    "call with less",
-                ),
-            },
-        }
+    };
+    if let Some(at) = exact.ambiguous() {
+        return denied(
+            format!("the arguments have two keys at {at} that some readers take for one"),
+            "give each argument once, then call again",
+        );
     }
+    match term {
+        Term::Allow => Ok(()),
+        Term::Deny { reason } => denied(
+            reason.clone(),
+            &format!("do not repeat the call; the contract does not allow it ({place})"),
+        ),
+        Term::When { schema, reason } => match schema.check(exact) {
+            Fit::Fits => Ok(()),
+            Fit::Unfit(why) => denied(
+                format!("{reason} ({why})"),
+                &format!("stay within the contract ({place}): correct the arguments as the message says"),
+            ),
+            Fit::TooCostly => denied(
+                format!("{reason} (the arguments are too large or too deep to be checked)"),
+                "call with less",
+            ),
+        },
+    }
+}
+
+fn terms(cursor: &Cursor<'_>) -> Result<BTreeMap<String, Term>, colibri_json::Error> {
+    let members = cursor.members()?.into_iter();
+    members
+        .map(|member| Ok((member.key.to_owned(), term(&member.value)?)))
+        .collect()
 }
 
 fn term(cursor: &Cursor<'_>) -> Result<Term, colibri_json::Error> {
@@ -190,6 +216,30 @@ mod tests {
     fn call(contract: &Contract, tool: &str, arguments: &str) -> Result<(), Failure> {
         let read = Exact::read(arguments.as_bytes());
         contract.check("s", tool, read.as_ref())
+    }
+
+    #[test]
+    fn a_contract_that_speaks_of_prompts_is_a_closed_list_of_them_too() {
+        let silent = contract(r#"{"tools":{}}"#);
+        assert!(silent.check_prompt("s", "any", b"{}").is_ok());
+        let contract = contract(
+            r#"{"tools":{},"prompts":{"free":{"allow":"it only reads"},
+              "review":{"when":{"properties":{"file":{"pattern":"^src/"}}},"reason":"sources alone"}}}"#,
+        );
+        let check = |prompt: &str, arguments: &str| contract.check_prompt("s", prompt, arguments.as_bytes());
+        assert!(check("free", r#"{"a":"b"}"#).is_ok() && check("review", r#"{"file":"src/a"}"#).is_ok());
+        for (prompt, arguments, place) in [
+            ("review", r#"{"file":"/etc/passwd"}"#, "c.json: prompts.review"),
+            ("review", r#"{"other":"x"}"#, "c.json: prompts.review"),
+            ("review", r#"{"file":"src/a","file":"/etc"}"#, "c.json: prompts.review"),
+            ("unnamed", "{}", "c.json: prompts.unnamed"),
+        ] {
+            let failure = check(prompt, arguments).unwrap_err();
+            assert_eq!(
+                (failure.code, failure.rule.as_deref()),
+                (Code::ContractDenied, Some(place))
+            );
+        }
     }
 
     #[test]

@@ -309,6 +309,23 @@ mod tests {
     }
 
     #[test]
+    fn prompts_and_resources_have_rules_without_those_on_effects() {
+        let entry =
+            with(r#""prompts":{"deny":["x"]},"resources":{"allow":["file:///*"],"confirm":["*.key"]}"#).unwrap();
+        assert_eq!(entry.prompts.deny, [Pattern::new("x")]);
+        assert_eq!(entry.resources.allow, [Pattern::new("file:///*")]);
+        assert_eq!(entry.resources.confirm, [Pattern::new("*.key")]);
+        for wrong in [
+            r#""prompts":{"idempotent":["x"]}"#,
+            r#""resources":{"confirm_destructive":true}"#,
+            r#""resources":{"allow":[]}"#,
+            r#""prompts":["x"]"#,
+        ] {
+            assert!(with(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn reads_what_the_example_of_the_design_says_beyond_commands_and_jails() {
         let text = r#"{ "servers": {
           "github": {
