@@ -727,3 +727,48 @@ fn what_a_modern_server_may_not_ask_reaches_no_modern_client_either() {
     assert_eq!(place.records().into_iter().filter(asked).count(), 1);
     daemon.stop();
 }
+
+#[test]
+fn over_http_a_request_comes_on_the_stream_of_its_call_and_is_answered_by_another_post() {
+    let place = place(&[], json!({ "isolation": "client" }));
+    let daemon = place.start(&[]);
+    let (mut one, mut other) = (daemon.http(), daemon.http());
+    let session = one.open(LEGACY);
+    let lines = json!({ "lines": [request("1", "roots/list", "{}")], "wait": 1 });
+    for round in 1..=2 {
+        one.call_in(&session, round, "fix__say", lines.clone());
+        assert!(one.response().is_stream());
+        let asked = std::iter::from_fn(|| one.event()).find(|event| event.message["method"] == "roots/list");
+        let asked = asked.expect("a request").message;
+        let answer = |what: &str| {
+            format!(
+                r#"{{"jsonrpc":"2.0","id":{},"result":{{"roots":[{what}]}}}}"#,
+                asked["id"]
+            )
+        };
+        // Another session's answer is a stray, whatever it says.
+        let stranger = other.open(LEGACY);
+        other.in_session(&stranger, &answer("7"));
+        assert_eq!(other.response().status, 202);
+        if round == 1 {
+            other.in_session(&session, &answer(""));
+            assert_eq!(other.response().status, 202);
+            let events = one.events();
+            assert!(events[0].message.to_string().contains("roots"), "{events:?}");
+        } else {
+            // The session's end ends what it is asked.
+            other.send(&colibri_tests::http::request(
+                "DELETE",
+                &[("Mcp-Session-Id", &session)],
+                "",
+            ));
+            other.response();
+            wait_for("the server to be told or ended", || {
+                let ended = place.record("fix").into_iter().any(|(_, kind, _)| kind == "eof");
+                ended.then_some(())
+            });
+        }
+    }
+    assert!(place.received("fix", "[7]").is_empty());
+    daemon.stop();
+}

@@ -174,6 +174,8 @@ impl HttpSession {
             inner.ended = true;
             std::mem::take(&mut inner.streams)
         };
+        // What it is asked it answers no more.
+        self.shared.asked.end();
         for stream in streams.values().chain([&self.own]) {
             stream.end();
         }
