@@ -588,3 +588,43 @@ fn a_fifth_call_that_may_be_asked_about_waits_its_turn_and_says_so() {
     assert!(is_input_required(&answer), "{answer}");
     assert_eq!(called(&place), 4);
 }
+
+#[test]
+fn a_held_call_of_a_client_over_http_outlives_its_connection() {
+    let place = Place::new();
+    place.registry(&json!({ "fix": place.fixture("fix", &["--tool", "ask"], json!({})) }));
+    let daemon = place.start(&[]);
+    let arguments = asks("elicitation/create", form(), 1);
+    let post = |retry: Option<(&Value, Value)>| {
+        let mut meta: Value = serde_json::from_str(&format!("{{{}}}", modern_meta())).unwrap();
+        meta["io.modelcontextprotocol/clientCapabilities"] = elicitation();
+        let mut params = json!({ "name": "fix__ask", "arguments": arguments, "_meta": meta });
+        if let Some((asked, responses)) = retry {
+            params["requestState"] = asked["result"]["requestState"].clone();
+            params["inputResponses"] = responses;
+        }
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        let fields = [
+            ("MCP-Protocol-Version", MODERN),
+            ("Mcp-Method", "tools/call"),
+            ("Mcp-Name", "fix__ask"),
+        ];
+        let mut http = daemon.http();
+        http.post(&fields, &body.to_string());
+        let response = http.response();
+        assert_eq!(response.status, 200, "{}", String::from_utf8_lossy(&response.body));
+        response.json()
+    };
+    let asked = post(None);
+    assert!(is_input_required(&asked), "{asked}");
+    // Nobody of the user is connected any more, and one who was goes.
+    drop(daemon.legacy("2025-06-18"));
+    wait_for("the end of all connections", || {
+        daemon.log().contains("client gone").then_some(())
+    });
+    let answer = post(Some((&asked, json!({ "1": { "action": "accept" } }))));
+    assert!(text_of(&answer["result"]).contains("accept"), "{answer}");
+    assert!(place.received("fix", "notifications/cancelled").is_empty());
+    let answer = post(Some((&asked, json!({ "1": { "action": "accept" } }))));
+    assert!(refused(&answer).1.contains("used already"), "{answer}");
+}
