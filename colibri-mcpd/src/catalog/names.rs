@@ -413,6 +413,44 @@ mod tests {
             prop_assert_eq!(table.iter().count() + table.collisions().len(), all);
         }
 
+        /// Tools, prompts, resources and templates, of servers with a prefix and without: what is shown stands for one
+        /// thing of one server, and leads back to it.
+        #[test]
+        fn what_is_exposed_stands_for_one_thing_of_one_server(
+            lists in prop::collection::btree_map(
+                "[a-c]{1,2}",
+                (any::<bool>(), prop::collection::btree_set("(ui://|UI://|[a-cA-C]{1,2}([+]|__|/)){0,2}[a-c+/_]{0,3}|\\PC{0,3}", 0..6)),
+                0..5,
+            ),
+        ) {
+            let lists: Vec<(String, bool, Vec<String>)> =
+                lists.into_iter().map(|(id, (prefix, names))| (id, prefix, names.into_iter().collect())).collect();
+            let offers: Vec<Offer<'_>> =
+                lists.iter().map(|(server, prefix, names)| Offer { server, prefix: *prefix, names }).collect();
+            let prefixed = |id: &str| lists.iter().any(|(server, prefix, _)| server == id && *prefix);
+            for feature in Feature::ALL {
+                let table = Names::build(feature, &[], &offers);
+                let targets: BTreeSet<&Target> = table.iter().map(|(_, target)| target).collect();
+                prop_assert_eq!(targets.len(), table.iter().count(), "two names for one thing");
+                let is_uri = matches!(feature, Feature::Resource | Feature::Template);
+                for (exposed, target) in table.iter() {
+                    prop_assert_eq!(table.exposed(&target.server, &target.name), Some(exposed));
+                    // Whose it is by the form of the name alone, whatever the table says.
+                    let read = match is_uri {
+                        true => uri::original(exposed).map(|(id, own)| (id.to_owned(), own.into_owned())),
+                        false => exposed.split_once("__").map(|(id, own)| (id.to_owned(), own.to_owned())),
+                    };
+                    let read = read.filter(|(id, _)| prefixed(id));
+                    prop_assert_eq!(read.as_ref().map(|(id, _)| id), prefixed(&target.server).then_some(&target.server));
+                    if let Some((_, own)) = read.filter(|_| is_uri) {
+                        prop_assert_eq!(own, target.name.clone(), "a URI leads back without a table");
+                    }
+                }
+                let all: usize = lists.iter().map(|(_, _, names)| names.len()).sum();
+                prop_assert_eq!(table.iter().count() + table.collisions().len(), all, "none is lost without a word");
+            }
+        }
+
         #[test]
         fn the_order_of_servers_does_not_matter(
             mut lists in prop::collection::vec(("[ab][a-b]?", any::<bool>(), prop::collection::vec("[ab_]{0,3}", 0..4)), 0..5),
