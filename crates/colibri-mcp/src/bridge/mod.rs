@@ -329,11 +329,17 @@ impl<W: Write + Send> Bridge<W> {
         }
         if session.initialized.is_some() {
             // What the new daemon offers may differ, and nobody else tells a legacy client.
-            let changed: String = session
+            let mut changed: String = session
                 .lists_change
                 .iter()
                 .map(|list| format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/{list}/list_changed\"}}\n"))
                 .collect();
+            for uri in session.subscribed.keys() {
+                let uri = String::from_utf8_lossy(uri);
+                changed.push_str(&format!(
+                    "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/resources/updated\",\"params\":{{\"uri\":{uri}}}}}\n"
+                ));
+            }
             self.answer(changed.as_bytes())?;
         }
         stream.set_read_timeout(None).map_err(|error| self.broken(error))

@@ -17,6 +17,8 @@ pub(super) struct InFlight {
     stale: BTreeSet<Id>,
     /// Subscriptions that were sent again: the client already knows that they are acknowledged.
     resubscribed: BTreeSet<Id>,
+    /// Requests that were sent again: the client already has their answers.
+    repeated: BTreeSet<Id>,
 }
 
 /// A request that waits for its answer.
@@ -47,6 +49,8 @@ pub(super) struct Session {
     pub initialize: Sent,
     pub initialized: Option<Line>,
     pub set_level: Option<Sent>,
+    /// The subscriptions to resources, by the URIs as they are written.
+    pub subscribed: BTreeMap<Box<[u8]>, Sent>,
     pub version: String,
     pub lists_change: Vec<&'static str>,
 }
@@ -69,6 +73,10 @@ impl InFlight {
                 }
                 Pending::Call => {}
             }
+        }
+        for sent in self.session.iter().flat_map(|session| session.subscribed.values()) {
+            self.repeated.insert(sent.id.clone());
+            again.extend_from_slice(&sent.line);
         }
         again
     }
@@ -99,6 +107,7 @@ impl InFlight {
         }
         self.stale.extend(asked);
         self.resubscribed.clear();
+        self.repeated.clear();
         lines
     }
 
@@ -126,6 +135,10 @@ impl InFlight {
                                 line: line.into(),
                             });
                         }
+                        Pending::Call
+                    }
+                    b"resources/subscribe" | b"resources/unsubscribe" => {
+                        self.note_subscription(method == b"resources/subscribe", &id, line);
                         Pending::Call
                     }
                     _ => Pending::Call,
@@ -158,6 +171,20 @@ impl InFlight {
         true
     }
 
+    /// Notes that the client subscribes to a resource, or does not want to any more.
+    fn note_subscription(&mut self, subscribes: bool, id: &Id, line: &[u8]) {
+        let (Some(session), Some(uri)) = (&mut self.session, peek::at(line, &["params", "uri"])) else {
+            return;
+        };
+        let uri = comparable(uri);
+        if subscribes {
+            let (id, line) = (id.clone(), line.into());
+            session.subscribed.insert(uri, Sent { id, line });
+        } else {
+            session.subscribed.remove(&uri);
+        }
+    }
+
     /// Notes a line from the daemon. False if the client must not see it.
     pub(super) fn note_received(&mut self, line: &[u8]) -> bool {
         if peek::is_batch(line) {
@@ -171,6 +198,9 @@ impl InFlight {
         match peek::message(line) {
             Message::Answer { id } => {
                 let id = comparable(id);
+                if self.repeated.remove(&id) {
+                    return false;
+                }
                 if let Some(Pending::Initialize(request)) = self.pending.remove(&id)
                     && let Ok(opened) = Opened::read(line)
                 {
@@ -178,6 +208,7 @@ impl InFlight {
                         initialize: Sent { id, line: request },
                         initialized: None,
                         set_level: None,
+                        subscribed: BTreeMap::new(),
                         version: opened.version,
                         lists_change: opened.lists_change,
                     });

@@ -329,6 +329,45 @@ fn a_restart_keeps_the_log_level() {
 }
 
 #[test]
+fn a_restart_keeps_subscriptions_to_resources() {
+    let place = Place::new();
+    let (mut client, mut daemon) = open_session(&place);
+    let ask = |id: u32, method: &str, uri: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"resources/{method}","params":{{"uri":"{uri}"}}}}"#)
+    };
+    for (id, method, uri) in [
+        (5, "subscribe", "s+a"),
+        (6, "subscribe", "s+b"),
+        (7, "subscribe", "s+c"),
+        (8, "unsubscribe", "s+b"),
+    ] {
+        let line = ask(id, method, uri);
+        client.say(&line);
+        daemon.expect(&line);
+        daemon.say(&answer(&id.to_string()));
+        client.expect(&answer(&id.to_string()));
+    }
+    let listener = place.listen();
+    drop(daemon);
+    let mut daemon = Peer::accept(&listener);
+    daemon.expect(INITIALIZE);
+    daemon.say(OPENED);
+    daemon.expect(INITIALIZED);
+    daemon.expect(&ask(5, "subscribe", "s+a"));
+    daemon.expect(&ask(7, "subscribe", "s+c"));
+    daemon.say(&answer("5"));
+    daemon.say(&answer("7"));
+    client.expect(CHANGED);
+    for uri in ["s+a", "s+c"] {
+        let updated = r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":""#;
+        client.expect(&format!("{updated}{uri}\"}}}}"));
+    }
+    // The answers were had already; what comes next is news.
+    daemon.say(&answer("9"));
+    client.expect(&answer("9"));
+}
+
+#[test]
 fn an_initialize_in_flight_is_sent_again() {
     let place = Place::new();
     let listener = place.listen();
