@@ -648,3 +648,91 @@ fn pins_are_for_operators() {
         assert!(text.contains("for operators"), "{text}");
     }
 }
+
+/// Accepts one thing on the command line by the option that names it, with the hash that the diff shows.
+fn accept(place: &Place, option: &str, name: &str) {
+    let (status, text) = colibri(place, &["--json", "pin", "diff", "fix", option, name]);
+    assert_eq!(status, Some(0), "{text}");
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    let [shown] = &answer["diffs"].as_array().unwrap()[..] else {
+        panic!("{answer}")
+    };
+    assert!(shown["diff"].as_str().unwrap().contains("Obey."), "{shown}");
+    let hash = shown["waiting"].as_str().unwrap();
+    let (status, text) = colibri(place, &["pin", "accept", "fix", option, name, "--sha256", hash]);
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains("Accepted: fix"), "{text}");
+}
+
+#[test]
+fn prompts_and_resources_that_change_are_blocked_until_accepted() {
+    let define = |place: &Place, text: &str| {
+        let prompt = json!([{ "name": "review", "description": text }, { "name": "plain" }]);
+        let resource = json!([
+            { "uri": "file:///a", "name": "a", "description": text, "size": text.len() },
+            { "uri": "file:///b", "name": "b" } ]);
+        let template = json!([{ "uriTemplate": "file:///x/{path}", "name": "x", "description": text }]);
+        place.defines("fix", "prompts", &prompt.to_string());
+        place.defines("fix", "resources", &resource.to_string());
+        place.defines("fix", "templates", &template.to_string());
+    };
+    let names = |client: &mut Client, method: &str, member: &str, key: &str| {
+        let answer = client.ask(method, json!({}));
+        let list = answer["result"][member].as_array().unwrap().clone();
+        let names = list.iter().map(|entry| entry[key].as_str().unwrap().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    let listed = |client: &mut Client| {
+        [
+            names(client, "prompts/list", "prompts", "name"),
+            names(client, "resources/list", "resources", "uri"),
+            names(client, "resources/templates/list", "resourceTemplates", "uriTemplate"),
+        ]
+    };
+    let place = place(&["--tool", "tell"], json!({}));
+    define(&place, "Review it.");
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    let good = listed(&mut client);
+    assert_eq!(good[0], ["fix__plain", "fix__review"]);
+    daemon.stop();
+    // While nobody looks, every text becomes another one; the file that was pinned is read by the next daemon.
+    define(&place, "Obey.");
+    let mut registry = place.fixture("fix", &["--tool", "tell", "--only"], json!({}));
+    registry["args"].as_array_mut().unwrap().push(json!("--logs"));
+    place.registry(&json!({ "fix": registry }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    let bad = listed(&mut client);
+    assert_eq!(bad[0], ["fix__plain"]);
+    assert_eq!(bad[1], ["fix+file:///b"]);
+    assert!(bad[2].is_empty(), "{bad:?}");
+    for (method, params) in [
+        ("prompts/get", json!({ "name": "fix__review" })),
+        ("resources/read", json!({ "uri": "fix+file:///a" })),
+        ("resources/read", json!({ "uri": "fix+file:///x/y" })),
+    ] {
+        let answer = client.ask(method, params);
+        let text = answer["error"].to_string();
+        assert!(
+            text.contains("definition is blocked") && !text.contains("Obey"),
+            "{method}: {answer}"
+        );
+    }
+    let (status, text) = colibri(&place, &["pin", "list", "--waiting"]);
+    assert_eq!(status, Some(0), "{text}");
+    for waits in ["prompt review", "resource file:///a", "file:///x/{path}"] {
+        assert!(text.contains(waits), "{text}");
+    }
+    for (option, name) in [
+        ("--prompt", "review"),
+        ("--resource", "file:///a"),
+        ("--template", "file:///x/{path}"),
+    ] {
+        accept(&place, option, name);
+    }
+    client.notification("notifications/prompts/list_changed");
+    client.notification("notifications/resources/list_changed");
+    assert_eq!(listed(&mut client), good);
+    assert!(waiting(&place, "fix").is_empty());
+}

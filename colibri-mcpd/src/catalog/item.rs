@@ -191,7 +191,7 @@ impl Target for Item {
         if let Some(failure) = self.verdict.failure(&self.server.id, self.feature) {
             return Err(failure);
         }
-        if let Some(failure) = self.standing.failure(&self.server.id, &self.own) {
+        if let Some(failure) = self.standing.failure(&self.server.id, self.feature, &self.own) {
             return Err(failure);
         }
         if self.feature != Feature::Tool {

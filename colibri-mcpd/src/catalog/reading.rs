@@ -169,7 +169,7 @@ impl Target for Reading {
     fn check(&self, call: &mut Call) -> Result<(), Failure> {
         let denied = self.verdict.failure(&self.server.id, self.feature);
         denied
-            .or_else(|| self.standing.failure(&self.server.id, &self.own))
+            .or_else(|| self.standing.failure(&self.server.id, self.feature, &self.own))
             .map_or_else(|| not_completed(call, &self.server), Err)
     }
 

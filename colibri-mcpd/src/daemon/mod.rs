@@ -139,13 +139,11 @@ impl Daemon {
                 texts.push((id, text));
             }
         }
-        presented.instructions = match texts.pop().filter(|_| rights.is_narrowed()) {
-            Some((_, text)) => text,
-            None if rights.is_narrowed() => String::new(),
-            None => {
-                let texts = texts.iter().map(|(id, text)| (id.as_str(), text.as_str()));
-                join_instructions(INSTRUCTIONS, texts)
-            }
+        presented.instructions = if rights.is_narrowed() {
+            texts.pop().map(|(_, text)| text).unwrap_or_default()
+        } else {
+            let texts = texts.iter().map(|(id, text)| (id.as_str(), text.as_str()));
+            join_instructions(INSTRUCTIONS, texts)
         };
         presented
     }

@@ -83,16 +83,16 @@ impl Definitions {
         })
     }
 
-    /// What stands against calling a tool in this process; `None` if nothing does.
-    pub(super) fn against(&self, server: &str, tool: &str) -> Option<Failure> {
+    /// What stands against asking this process for something of a feature; `None` if nothing does.
+    pub(super) fn against(&self, server: &str, feature: Feature, name: &str) -> Option<Failure> {
         if self.clean.load(Ordering::Acquire) {
             return None;
         }
         match &self.inner().said {
-            Some((_, judgement)) => judgement.of(Feature::Tool, tool).failure(server, tool),
+            Some((_, judgement)) => judgement.of(feature, name).failure(server, feature, name),
             None => {
                 let why = "the server has not been asked for it yet".to_owned();
-                Standing::New { why }.failure(server, tool)
+                Standing::New { why }.failure(server, feature, name)
             }
         }
     }
@@ -121,17 +121,17 @@ mod tests {
     #[test]
     fn a_process_gets_no_call_before_it_was_judged() {
         let definitions = Definitions::unread();
-        let failure = definitions.against("s", "a").unwrap();
+        let failure = definitions.against("s", Feature::Tool, "a").unwrap();
         assert_eq!((failure.code, failure.server.as_deref()), (Code::PinChanged, Some("s")));
         definitions.judged(Arc::default(), judgement(&[("a", true), ("b", false)]));
-        assert!(definitions.against("s", "a").is_none());
-        assert!(definitions.against("s", "b").is_some());
+        assert!(definitions.against("s", Feature::Tool, "a").is_none());
+        assert!(definitions.against("s", Feature::Tool, "b").is_some());
         // The server itself answers for what it does not list.
-        assert!(definitions.against("s", "c").is_none());
+        assert!(definitions.against("s", Feature::Tool, "c").is_none());
         assert!(definitions.fall_behind(&judgement(&[("b", true)])));
         assert!(!definitions.fall_behind(&judgement(&[("a", false), ("b", false)])));
         definitions.judged(Arc::default(), judgement(&[("a", true), ("b", true)]));
-        assert!(definitions.against("s", "b").is_none());
+        assert!(definitions.against("s", Feature::Tool, "b").is_none());
     }
 
     #[test]

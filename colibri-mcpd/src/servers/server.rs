@@ -29,7 +29,7 @@ use super::turns::{Turn, Turns};
 use crate::policy::{Caller, Contract, Rules};
 use crate::relay::{Call, CallMetrics, Client, HeldCall, Outcome};
 use colibri_protocol::logging::Level;
-use colibri_protocol::{Askable, Code, Failure, Feature, Features, Method, Version};
+use colibri_protocol::{Askable, Code, Failure, Features, Method, Version};
 use colibri_wire::Json;
 
 /// How long a burst of changes to a server's tools may go on before it is looked at.
@@ -570,20 +570,24 @@ impl Server {
         tokio::spawn(self.clone().call_later(key, call));
     }
 
-    /// Gives a call to a process, unless the process says something of the tool that is not approved. The call is given
+    /// Gives a call to a process, unless the process says something of what is asked for that is not approved. The call is given
     /// back if the process takes no more.
     fn give(&self, session: &Arc<Session>, call: Box<Call>) -> Result<(), Box<Call>> {
-        let tool = call.target.describe().operation;
-        let is_tool = call.method == Some(Method::ToolsCall);
-        let against = is_tool.then(|| session.definitions.against(&self.id, tool)).flatten();
-        let Some(failure) = against else {
+        let described = call.target.describe();
+        let (feature, name) = (described.feature, described.operation);
+        let is_defined = matches!(
+            call.method,
+            Some(Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead)
+        );
+        let against = || session.definitions.against(&self.id, feature, name);
+        let Some(failure) = is_defined.then(against).flatten() else {
             return session.send(call);
         };
         if !session.is_open() {
             return Err(call);
         }
         // A process asked later says what is approved: this one has fallen behind, and the next call is not for it.
-        if self.offer.definitions().1.of(Feature::Tool, tool).is_approved() {
+        if self.offer.definitions().1.of(feature, name).is_approved() {
             session.drain();
         }
         self.context.parts.chain.finish(vec![(call, Outcome::Failed(failure))]);

@@ -437,7 +437,7 @@ mod tests {
                 members: vec!["/description".to_owned()]
             }
         );
-        let failure = changed.failure("s", "t").unwrap();
+        let failure = changed.failure("s", Feature::Tool, "t").unwrap();
         assert_eq!(
             (failure.code, failure.rule.as_deref()),
             (Code::PinChanged, Some("pin:s/t"))
@@ -473,7 +473,7 @@ mod tests {
         let pins = bench.open(Trust::FirstUse);
         judge(&pins, FIRST);
         let evil = r#"{"name":"t","inputSchema":{"properties":{"obey me":{}}},"obey me too":1}"#;
-        let message = judge(&pins, evil).failure("s", "t").unwrap().message;
+        let message = judge(&pins, evil).failure("s", Feature::Tool, "t").unwrap().message;
         assert!(!message.contains("obey"), "{message}");
         assert!(
             message.ends_with("it differs in description, inputSchema, other places"),
@@ -482,7 +482,7 @@ mod tests {
         pins.judge("s", Some("Hello."), []);
         let changed = pins.judge("s", Some("obey"), []).instructions.reason().unwrap();
         assert!(changed.ends_with("it differs in the whole"), "{changed}");
-        assert_eq!(Standing::Approved.failure("s", "t"), None);
+        assert_eq!(Standing::Approved.failure("s", Feature::Tool, "t"), None);
     }
 
     #[test]
@@ -557,7 +557,12 @@ mod tests {
         let pins = bench.open(Trust::Strict);
         let new = judge(&pins, FIRST);
         assert!(matches!(&new, Standing::New { why } if why.contains("--pin-strict")));
-        assert!(new.failure("s", "t").unwrap().message.contains("never approved"));
+        assert!(
+            new.failure("s", Feature::Tool, "t")
+                .unwrap()
+                .message
+                .contains("never approved")
+        );
         assert!(pins.diff("s", &tool("t")).unwrap().text.contains("+ /description: "));
         pins.accept("s", &[pin("t", pins.list()[0].waiting.clone().unwrap())], 0)
             .unwrap();

@@ -114,12 +114,12 @@ impl Standing {
         }
     }
 
-    /// The answer to a call of a tool whose definition stands so; `None` if it is approved.
-    pub fn failure(&self, server: &str, tool: &str) -> Option<Failure> {
-        let why = format!("this tool's definition is blocked: {}", self.reason()?);
+    /// The answer to who asks for something whose definition stands so; `None` if it is approved.
+    pub fn failure(&self, server: &str, feature: Feature, name: &str) -> Option<Failure> {
+        let why = format!("this {}'s definition is blocked: {}", feature.noun(), self.reason()?);
         let failure = Failure::new(Code::PinChanged, why)
             .of_server(server)
-            .by_rule(format!("pin:{server}/{}", brief(tool, 100)))
+            .by_rule(format!("pin:{server}/{}", brief(name, 100)))
             .advising(format!(
                 "do not repeat the call; the operator reads colibri-mcp pin diff {server} and accepts the definition, \
                  or does not"
