@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
+use hyper::http::uri::Authority;
 
 use crate::policy::shares;
 use colibri_api::{PrivMode, paths};
@@ -31,7 +32,8 @@ pub struct Flags {
     #[arg(long, value_name = "PATH", env = "COLIBRI_MCP_SKILLS", value_delimiter = ':')]
     skills: Vec<PathBuf>,
     /// Answer to this host name over HTTP, beside localhost; may be given more than once
-    #[arg(long, value_name = "HOST", env = "COLIBRI_MCP_HTTP_HOST", value_delimiter = ',')]
+    #[arg(long, value_name = "HOST", env = "COLIBRI_MCP_HTTP_HOST", hide_env = true, value_delimiter = ',',
+          value_parser = http_host)]
     http_host: Vec<String>,
     /// Open the write gate: tasks and cost mode may be changed [env: COLIBRI_MCP_WRITE=1]
     #[arg(long)]
@@ -101,6 +103,13 @@ pub struct Flags {
     /// Check as this user, for root: away from root's terminal, with root's ids given up
     #[arg(long = "as", value_name = "USER", requires = "check")]
     pub as_user: Option<String>,
+}
+
+/// Reads a host name, as a `Host` header has it before the port.
+fn http_host(text: &str) -> Result<String, String> {
+    let is_host = text.parse().is_ok_and(|authority: Authority| authority.host() == text);
+    let name = is_host.then(|| text.to_owned());
+    name.ok_or_else(|| "it is no host name: leave out the scheme, the port and the path".to_owned())
 }
 
 /// What the daemon runs with.

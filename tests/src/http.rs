@@ -107,7 +107,9 @@ impl Http {
         fields.extend(name.as_deref().map(|name| ("Mcp-Name", name)));
         fields.extend(more);
         for (key, value) in meta().as_object().into_iter().flatten() {
-            params["_meta"][key] = value.clone();
+            if params["_meta"][key].is_null() {
+                params["_meta"][key] = value.clone();
+            }
         }
         let body = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
         self.post(&fields, &body.to_string())

@@ -262,6 +262,13 @@ fn head_and_body_have_to_say_the_same() {
     // What was refused went nowhere, and is recorded.
     assert_eq!(place.received("fix", "\"echo\"").len(), 3);
     daemon.stop();
+    let refused = place
+        .trail()
+        .iter()
+        .filter(|record| record["error_code"] == "-32020")
+        .count();
+    assert!(refused > 10, "{refused} records of mismatches");
+    place.assert_trail_is_sound();
 }
 
 #[test]
@@ -590,6 +597,80 @@ fn a_server_of_a_client_is_a_sessions_own_and_a_modern_requests_is_its_users() {
     });
     assert_eq!(pid(&mut one, None), of_user);
     daemon.stop();
+}
+
+// ---- what servers ask ----
+
+/// A place whose fixture `fix` speaks this version and asks.
+fn asking_place(version: &str) -> Place {
+    let place = Place::new();
+    let fixture = place.fixture("fix", &["--speak", version, "--tool", "ask"], json!({}));
+    place.registry(&json!({ "fix": fixture }));
+    place
+}
+
+#[test]
+fn what_a_server_asks_comes_in_its_calls_stream_and_is_answered_by_any_post() {
+    for version in [LEGACY, MODERN] {
+        let place = asking_place(version);
+        let daemon = place.start(&[]);
+        let (mut client, mut other) = (daemon.http(), daemon.http());
+        let (session, stranger) = (client.open(LEGACY), other.open(LEGACY));
+        client.call_in(&session, 1, "fix__ask", json!({}));
+        assert!(client.response().is_stream());
+        let asked = std::iter::from_fn(|| client.event())
+            .find(|event| !event.message.is_null())
+            .unwrap()
+            .message;
+        assert_eq!(asked["method"], "elicitation/create", "{asked}");
+        let answer = json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "action": "accept", "content": {} } });
+        // Another session's answer is none.
+        other.in_session(&stranger, &answer.to_string());
+        assert_eq!(other.response().status, 202);
+        other.in_session(&session, &answer.to_string());
+        assert_eq!(other.response().status, 202);
+        let last = client.events();
+        let said = text_of(&messages(&last).last().unwrap()["result"]).to_owned();
+        assert!(said.contains("accept"), "{said}");
+        daemon.stop();
+    }
+}
+
+#[test]
+fn what_a_server_asks_a_modern_client_is_answered_by_a_retry_on_any_connection() {
+    for version in [LEGACY, MODERN] {
+        let place = asking_place(version);
+        let daemon = place.start(&[]);
+        let capabilities = json!({ "io.modelcontextprotocol/clientCapabilities": { "elicitation": {} } });
+        let mut params = call("ask", json!({}));
+        params["_meta"] = capabilities;
+        let mut client = daemon.http();
+        let first = client.asked(json!(1), "tools/call", params.clone());
+        assert_eq!(
+            (first.status, first.field("content-type")),
+            (200, Some("application/json"))
+        );
+        let first = first.json()["result"].clone();
+        assert_eq!(first["resultType"], "input_required", "{first}");
+        // Nothing but the retry or its expiry ends it.
+        drop(client);
+        std::thread::sleep(Duration::from_millis(300));
+        let asked = first["inputRequests"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .next()
+            .unwrap()
+            .clone();
+        params["requestState"] = first["requestState"].clone();
+        params["inputResponses"] = json!({ asked: { "action": "accept", "content": {} } });
+        let second = daemon.http().asked(json!(9), "tools/call", params).json();
+        assert!(text_of(&second["result"]).contains("accept"), "{second}");
+        // Without the capability there is nobody to be asked.
+        let refused = daemon.http().asked(json!(1), "tools/call", call("ask", json!({})));
+        assert_ne!(refused.json()["result"]["resultType"], "input_required");
+        daemon.stop();
+    }
 }
 
 // ---- rules ----
