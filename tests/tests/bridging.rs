@@ -618,13 +618,15 @@ fn a_held_call_of_a_client_over_http_outlives_its_connection() {
     let asked = post(None);
     assert!(is_input_required(&asked), "{asked}");
     // Nobody of the user is connected any more, and one who was goes.
-    drop(daemon.legacy("2025-06-18"));
-    wait_for("the end of all connections", || {
-        daemon.log().contains("client gone").then_some(())
-    });
+    let mut passing = daemon.legacy("2025-06-18");
+    passing.request_tool("fix__never", json!({}));
+    passing.call("fix__echo", json!({}));
+    drop(passing);
+    let cancelled = || place.received("fix", "notifications/cancelled").len();
+    wait_for("the end of all connections", || (cancelled() == 1).then_some(()));
     let answer = post(Some((&asked, json!({ "1": { "action": "accept" } }))));
     assert!(text_of(&answer["result"]).contains("accept"), "{answer}");
-    assert!(place.received("fix", "notifications/cancelled").is_empty());
+    assert_eq!(cancelled(), 1);
     let answer = post(Some((&asked, json!({ "1": { "action": "accept" } }))));
     assert!(refused(&answer).1.contains("used already"), "{answer}");
 }
