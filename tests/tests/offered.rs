@@ -5,7 +5,7 @@
 
 use std::fs;
 
-use colibri_tests::{Bridge, Client, Daemon, LEGACY, MODERN, Place, code_of};
+use colibri_tests::{Bridge, Client, Daemon, LEGACY, MODERN, Place, code_of, wait_for};
 use serde_json::{Value, json};
 
 /// What the server of this name was sent that contains `text`.
@@ -452,6 +452,48 @@ fn a_server_that_was_never_seen_is_started_for_its_prompts_and_resources() {
         let answer = daemon.legacy(LEGACY).ask(method, params.clone());
         assert!(answer["error"].is_null(), "{method} {params}: {answer}");
     }
+}
+
+#[test]
+fn a_resource_that_needs_a_person_waits_for_one_and_a_contract_narrows_prompts() {
+    let place = Place::new();
+    let contract = json!({ "tools": {}, "prompts": { "greet": { "reason": "only people called bob",
+        "when": { "properties": { "who": { "const": "bob" } } } } } });
+    let path = place.path("contract.json");
+    fs::write(&path, contract.to_string()).unwrap();
+    fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let rules = json!({ "resources": { "confirm": ["file:///a*"] }, "contract": path });
+    place.registry(&json!({ "fs": place.library("fs", LEGACY, rules, &everything()) }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.quiet("2025-06-18");
+    let id = client.request("resources/read", json!({ "uri": "fs+file:///a.txt" }));
+    let mut operator = daemon.modern();
+    let waiting = wait_for("the question", || {
+        let waiting = operator.ask("colibri/approvals", json!({}));
+        let first = waiting["result"]["approvals"][0].clone();
+        first.is_object().then_some(first)
+    });
+    assert_eq!(
+        (&waiting["server"], &waiting["tool"]),
+        (&json!("fs"), &json!("file:///a.txt")),
+        "{waiting}"
+    );
+    assert_eq!(received(&place, "fs", "resources/read"), Vec::<Value>::new());
+    let denied = operator.ask("colibri/deny", json!({ "id": waiting["id"] }));
+    assert!(denied["error"].is_null(), "{denied}");
+    let answer = client.answer(id);
+    assert_eq!(code_of(&answer), Some("APPROVAL_DENIED"), "{answer}");
+    let read = client.ask("resources/read", json!({ "uri": "fs+file:///b.txt" }));
+    assert!(read["error"].is_null(), "{read}");
+    let mut got = |who: &str| {
+        let answer = client.ask(
+            "prompts/get",
+            json!({ "name": "fs__greet", "arguments": { "who": who } }),
+        );
+        code_of(&answer).map(str::to_owned)
+    };
+    assert_eq!(got("bob"), None);
+    assert_eq!(got("eve").as_deref(), Some("CONTRACT_DENIED"));
 }
 
 #[test]
