@@ -425,6 +425,19 @@ fn the_end_of_an_elicitation_by_url_is_told_to_the_client_that_was_asked() {
     assert_eq!(asked["params"]["elicitationId"], "e1");
     give(&mut client, &asked, r#"{"action":"accept"}"#);
     client.answer(call);
+    // So is that of one that an error wants.
+    let error = r#"{"jsonrpc":"2.0","id":@ID@,"error":{"code":-32042,"message":"open it","data":{"elicitations":[{"mode":"url","message":"m","url":"https://h/","elicitationId":"e3"}]}}}"#;
+    place.frame("urls", error.as_bytes());
+    let call = client.request_tool("fix__frame", json!({ "case": "urls" }));
+    let answer = client.answer(call);
+    assert_eq!(
+        answer["error"]["data"]["elicitations"][0]["message"], "[fix] m",
+        "{answer}"
+    );
+    let done = r#"{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":{"elicitationId":"e3"}}"#;
+    let call = ask(&mut other, &[done.to_owned()], 0);
+    other.answer(call);
+    assert_eq!(client.read().unwrap(), done.as_bytes());
     let complete =
         r#"{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":{"elicitationId":"e1","x":1e400}}"#;
     let unknown = complete.replace("e1\"", "e2\"");

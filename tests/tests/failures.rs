@@ -349,7 +349,7 @@ fn sent(daemon: &Daemon<'_>, number: i64) -> Option<Value> {
 fn relayed(number: i64, server_is_modern: bool, client_is_modern: bool) -> Result<i64, &'static str> {
     match (number, server_is_modern, client_is_modern) {
         (-32002, _, true) => Ok(-32602),
-        (-32042, _, true) => Err("NOT_SUPPORTED_YET"),
+        (-32042, _, true) => Err("ASK_FAILED"),
         (-32020 | -32022, true, _) => Err("SERVER_ANSWER_INVALID"),
         (-32022..=-32020, false, true) => Ok(-32603),
         _ => Ok(number),

@@ -91,9 +91,6 @@ fn shape_relayed(call: &Call, relayed: &Relayed) -> Result<Answer, Failure> {
                 let result = part(&relayed.frame, span)?;
                 edits.append_at(span.start, protocol::result_edits(&shape, result)?);
             }
-            if let Some(own) = &relayed.edits {
-                edits.append_at(0, (**own).clone());
-            }
             let failed = call.method == Some(Method::ToolsCall) && relayed.says_error;
             (span, !failed, failed.then_some(Cow::Borrowed("TOOL_ERROR")))
         }
@@ -106,6 +103,9 @@ fn shape_relayed(call: &Call, relayed: &Relayed) -> Result<Answer, Failure> {
             (span, false, Some(Cow::Owned(code.unwrap_or_default())))
         }
     };
+    if let Some(own) = &relayed.edits {
+        edits.append_at(0, (**own).clone());
+    }
     Ok(Answer {
         message: Message::Edited(relayed.frame.clone(), edits, span.clone()),
         success,

@@ -74,6 +74,29 @@ impl Session {
         (is_required && is_asked).then(|| self.ask_for_urls(call, error))
     }
 
+    /// A server wants the person behind a legacy client to visit URLs before the call is made again: the edits that name
+    /// it to the person. Where a visit is over the client is told.
+    ///
+    /// # Errors
+    /// The server may not ask for that.
+    pub(super) fn urls_named(&self, call: &Call, error: Json<'_>) -> Result<Edits, Failure> {
+        let is_required = error
+            .get("code")
+            .is_some_and(|code| code.text() == URL_ELICITATION_REQUIRED.to_string());
+        if !is_required || call.version.is_modern() {
+            return Ok(Edits::new());
+        }
+        self.may_ask_for(Ask::Url)?;
+        for elicitation in protocol::elicitations(error) {
+            let record = self.record_of_question(call, Ask::Url.method());
+            record.begins(&self.chain.recorder, elicitation.text().as_bytes())?;
+            if let Some(id) = elicitation.get("elicitationId").and_then(|id| id.as_str()) {
+                self.state().asks.note_url(&id, &call.client);
+            }
+        }
+        Ok(self.wording_of_answer(call).url_error_edits(error))
+    }
+
     fn ask_for_urls(&self, call: &Call, error: Json<'_>) -> Result<Vec<u8>, Failure> {
         self.may_be_asked(call, Ask::Url)?;
         let wording = self.wording_of_answer(call);
@@ -117,16 +140,21 @@ impl Session {
         ))
     }
 
+    fn may_ask_for(&self, ask: Ask) -> Result<(), Failure> {
+        if self.may_ask.in_answer.can(ask) {
+            return Ok(());
+        }
+        let message = format!("the server may not ask for {}", ask.method());
+        let rule = format!("may_ask of the entry of {}", self.server);
+        Err(self.failure(Code::PolicyDenied, message).by_rule(rule))
+    }
+
     /// Whether the client of a call may and can be asked for this.
     ///
     /// # Errors
     /// Why not.
     pub(super) fn may_be_asked(&self, call: &Call, ask: Ask) -> Result<(), Failure> {
-        if !self.may_ask.in_answer.can(ask) {
-            let message = format!("the server may not ask for {}", ask.method());
-            let rule = format!("may_ask of the entry of {}", self.server);
-            return Err(self.failure(Code::PolicyDenied, message).by_rule(rule));
-        }
+        self.may_ask_for(ask)?;
         if !call.askable().can(ask) {
             let message = format!(
                 "the server asks for {}, which the client did not declare it can be asked for: {}",

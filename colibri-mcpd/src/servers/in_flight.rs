@@ -253,6 +253,12 @@ impl Session {
                     };
                     return finished.push((call, outcome));
                 }
+                if let Err(error) = outcome {
+                    match self.urls_named(&call, error) {
+                        Ok(edits) => inspected.edits.append_at(0, edits),
+                        Err(failure) => return finished.push((call, Outcome::Failed(failure))),
+                    }
+                }
                 if inspected.asks
                     && version.is_modern()
                     && let Ok(result) = outcome

@@ -5,7 +5,7 @@
 use super::ask::Ask;
 use super::askable::Askable;
 use super::error::{INVALID_PARAMS, METHOD_NOT_FOUND, RpcError};
-use super::input::META_SERVER;
+use super::input::{META_SERVER, REQUESTS_LIMIT};
 use super::links::Links;
 use super::request::{META_PROGRESS_TOKEN, is_id};
 use super::rewrites::{CONVERTED_LIMIT, Change, block_as_text, claims_ours, rewrite};
@@ -126,6 +126,19 @@ impl Wording<'_> {
             Some(error) => Err(error),
             None => Ok(edits),
         }
+    }
+
+    /// The edits to a server's error -32042 for a legacy client: who wants the person to open URLs is named in each
+    /// `message`. What is no elicitation stays as it is.
+    pub fn url_error_edits(&self, error: Json<'_>) -> Edits {
+        let mut edits = Edits::new();
+        for elicitation in elicitations(error) {
+            let messages = elicitation.members().filter(|member| member.key.is_string("message"));
+            for at in messages.filter_map(|member| member.value.after("")) {
+                edits.insert(at, self.name());
+            }
+        }
+        edits
     }
 
     /// What to answer a server that asks for what this client cannot be asked (2025-11-25, client/elicitation and
@@ -293,6 +306,16 @@ impl Wording<'_> {
             self.client
         ))
     }
+}
+
+/// The elicitations that an error -32042 names, as many as there may be (2025-11-25, client/elicitation, "URL Elicitation
+/// Required Error").
+pub fn elicitations(error: Json<'_>) -> impl Iterator<Item = Json<'_>> {
+    let named = error.get("data").and_then(|data| data.get("elicitations"));
+    named
+        .into_iter()
+        .flat_map(|named| named.elements())
+        .take(REQUESTS_LIMIT)
 }
 
 fn invalid(what: &str) -> RpcError {
@@ -618,6 +641,25 @@ mod tests {
         assert!(legacy.contains(r#""elicitationId":"colibri-7""#), "{legacy}");
         let modern = asked(&able(V2026_07_28), Ask::Url, params).unwrap();
         assert!(!modern.contains("elicitationId"), "{modern}");
+    }
+
+    #[test]
+    fn an_error_that_wants_urls_opened_names_its_server() {
+        let text = r#"{"code":-32042,"message":"m","data":{"elicitations":[{"message":"\u0041","url":"u"},7,{"message":1}],"x":1e400}}"#;
+        let edits = able(V2025_11_25).url_error_edits(json(text));
+        let named = text.replace(r#""\u0041""#, r#""[fs] \u0041""#);
+        assert_eq!(String::from_utf8(edits.apply(text.as_bytes())).unwrap(), named);
+        for other in ["{}", "null", r#"{"data":{"elicitations":{}}}"#, r#"{"data":[]}"#] {
+            assert!(able(V2025_11_25).url_error_edits(json(other)).is_empty(), "{other}");
+        }
+        let many = format!(
+            r#"{{"data":{{"elicitations":[{}{{}}]}}}}"#,
+            r#"{"message":"m"},"#.repeat(1000)
+        );
+        assert_eq!(
+            able(V2025_11_25).url_error_edits(json(&many)).iter().count(),
+            REQUESTS_LIMIT
+        );
     }
 
     #[test]

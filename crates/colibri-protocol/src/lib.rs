@@ -41,7 +41,7 @@ pub mod version;
 pub use answer::{Answer, Capability, Presented, discover_result, empty_result, initialize_result};
 pub use ask::Ask;
 pub use askable::Askable;
-pub use asking::{Said, Wording, read_response};
+pub use asking::{Said, Wording, elicitations, read_response};
 pub use error::{Code, Failure};
 pub use feature::{Feature, Features};
 pub use method::Method;
