@@ -785,4 +785,74 @@ mod tests {
         drop((lines, quiet));
         assert_eq!(budget.queued(), 0);
     }
+
+    /// What is taken at once, if anything is.
+    fn take(outbox: &Arc<Outbox>) -> Poll<Option<Taken>> {
+        outbox.poll_taken(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn what_is_taken_comes_in_order_and_counts_until_it_is_gone() {
+        let (outbox, budget) = outbox(1 << 20);
+        let big = Bytes::from(vec![b'x'; 3 * BY_REFERENCE]);
+        assert!(take(&outbox).is_pending());
+        outbox.push(b"first");
+        outbox.push_edited(&big, &Edits::new());
+        outbox.push(b"last");
+        let queued = outbox.queued();
+        let Poll::Ready(Some(taken)) = take(&outbox) else {
+            panic!("nothing taken");
+        };
+        assert_eq!(taken.frames, 3);
+        assert_eq!(taken.pieces.concat(), [b"first\n", &big[..], b"\nlast\n"].concat());
+        assert!(
+            taken.pieces.iter().any(|piece| piece.as_ptr() == big.as_ptr()),
+            "by reference"
+        );
+        assert!(take(&outbox).is_pending() && !outbox.is_over());
+        assert_eq!((outbox.queued(), budget.queued()), (queued, queued));
+        outbox.close();
+        assert!(outbox.is_over() && matches!(take(&outbox), Poll::Ready(None)));
+        drop(taken);
+        assert_eq!((outbox.queued(), budget.queued()), (0, 0));
+    }
+
+    #[test]
+    fn what_was_taken_from_a_queue_that_is_discarded_is_given_back_once() {
+        let (outbox, budget) = outbox(1 << 20);
+        outbox.push(b"first");
+        let taken = take(&outbox);
+        outbox.push(b"second");
+        outbox.discard();
+        assert_eq!(budget.queued(), 0);
+        assert!(matches!(take(&outbox), Poll::Ready(None)));
+        drop(taken);
+        assert_eq!((outbox.queued(), budget.queued()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn who_takes_is_woken_by_the_next_frame_and_by_the_end() {
+        let (outbox, _) = outbox(1 << 20);
+        let taker = tokio::spawn({
+            let outbox = outbox.clone();
+            async move {
+                let mut frames = 0;
+                while let Some(taken) = poll_fn(|context| outbox.poll_taken(context)).await {
+                    frames += taken.frames;
+                }
+                frames
+            }
+        });
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+            outbox.push(b"one");
+            together(|| {
+                outbox.push(b"two");
+                outbox.push(b"three");
+            });
+        }
+        tokio::task::yield_now().await;
+        outbox.close();
+        assert_eq!(taker.await.unwrap(), 30);
+    }
 }

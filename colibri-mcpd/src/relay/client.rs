@@ -490,6 +490,21 @@ mod tests {
     }
 
     #[test]
+    fn one_that_is_there_for_its_calls_alone_ends_with_the_last_of_them() {
+        let client = client(9);
+        client.admit(&id("1")).unwrap();
+        client.admit(&id("2")).unwrap();
+        client.end_with_its_calls();
+        client.land(&id("1"), |_| drop(client.outbox.push(b"1")));
+        assert!(client.outbox.push(b"progress"), "another is in flight");
+        client.land(&id("2"), |_| drop(client.outbox.push(b"2")));
+        assert!(!client.outbox.push(b"late"));
+        let idle = super::tests::client(9);
+        idle.end_with_its_calls();
+        assert!(!idle.outbox.push(b"late"));
+    }
+
+    #[test]
     fn a_call_that_is_given_up_still_gets_its_answer() {
         let client = client(9);
         let told = Arc::new(Told(Mutex::default()));

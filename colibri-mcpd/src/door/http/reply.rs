@@ -286,3 +286,32 @@ pub(super) fn events(taken: Taken, mut head: impl FnMut(&mut BytesMut)) -> Event
         charge: Some(Arc::new(taken.charge)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::{Budget, Outbox};
+
+    #[test]
+    fn each_frame_is_an_event_and_a_large_one_is_not_copied() {
+        let outbox = Outbox::new(1 << 20, Arc::new(Budget::default()));
+        let big = Bytes::from(vec![b'x'; 3 * BY_REFERENCE]);
+        outbox.push(b"{}");
+        outbox.push_edited(&big, &colibri_wire::Edits::new());
+        outbox.push(b"[]");
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let Poll::Ready(Some(taken)) = outbox.poll_taken(&mut context) else {
+            panic!("nothing taken");
+        };
+        let mut number = 0;
+        let made = events(taken, |head| {
+            number += 1;
+            head.extend_from_slice(format!("id: {number}\n").as_bytes());
+        });
+        let texts: Vec<Vec<u8>> = made.events.iter().map(|pieces| pieces.concat()).collect();
+        assert_eq!(texts[0], b"id: 1\nevent: message\ndata: {}\n\n");
+        assert_eq!(texts[1], [b"id: 2\nevent: message\ndata: ", &big[..], b"\n\n"].concat());
+        assert_eq!(texts[2], b"id: 3\nevent: message\ndata: []\n\n");
+        assert!(made.events[1].iter().any(|piece| piece.as_ptr() == big.as_ptr()));
+    }
+}
