@@ -87,7 +87,7 @@ def leftovers(spared=(), patience_s=5):
 class Daemon:
     """A private colibri-mcpd that hosts `servers` (id → registry entry), as a context manager."""
 
-    def __init__(self, directory, servers):
+    def __init__(self, directory, servers, *flags):
         # The path of a socket may be no longer than 104 bytes, and the repository may lie anywhere.
         self.runtime = pathlib.Path(tempfile.mkdtemp(prefix="colibri-"))
         self.socket = self.runtime / "colibri.sock"
@@ -101,6 +101,7 @@ class Daemon:
             *("--external-config", registry),
             *("--state-dir", self.runtime / "state"),
             "--external-call",
+            *flags,
             *(["--allow-root"] if os.geteuid() == 0 else []),
         ]
 
