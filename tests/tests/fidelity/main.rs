@@ -194,6 +194,12 @@ fn requests_arrive_byte_for_byte() {
         let place = place(version, prefix);
         let daemon = place.start(&["--log-level", "warn"]);
         let mut client = client(&daemon, version);
+        if version == MODERN {
+            // The daemon's own there, which it takes from nobody who was not given it.
+            for (_, template) in &mut all {
+                *template = with(template, r#","requestState":"s""#, "");
+            }
+        }
         for (n, (_, template)) in all.iter().enumerate() {
             let line = with(template, "@META@", &meta(version, &format!("\"\\u0074oken {n}\"")));
             let line = with(&line, "@NAME@", &format!("\"{}\"", exposed(prefix, "count")));

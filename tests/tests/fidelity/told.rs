@@ -1,7 +1,10 @@
 //! What servers say unasked: notifications about a call, and requests to the client's side with their answers.
 
-use colibri_tests::{MODERN, wait_for};
-use serde_json::Value;
+use std::collections::BTreeMap;
+
+use colibri_tests::{Client, Daemon, LEGACY, MODERN, wait_for};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use crate::{client, difference, exposed, meta, place, ways, with};
 
@@ -37,6 +40,86 @@ fn progress_comes_byte_for_byte() {
                 }
                 assert_eq!(client.message()["id"], 1, "an answer behind it");
             }
+        }
+    }
+    assert!(
+        spoiled.is_empty(),
+        "{} are spoiled: {:#?}",
+        spoiled.len(),
+        &spoiled[..spoiled.len().min(8)]
+    );
+}
+
+/// A client that can be asked everything.
+fn asked(daemon: &Daemon<'_>) -> Client {
+    let mut client = daemon.connect();
+    let capabilities = json!({ "elicitation": { "form": {}, "url": {} }, "sampling": {}, "roots": {} });
+    let info = json!({ "name": "e2e", "version": "1" });
+    let params = json!({ "protocolVersion": LEGACY, "capabilities": capabilities, "clientInfo": info });
+    client.ask("initialize", params);
+    client.notify("notifications/initialized", json!({}));
+    client
+}
+
+/// Requests of a legacy server to a legacy client, and the client's answers: ids alone are the daemon's own, and an
+/// elicitation names the server before its message.
+#[test]
+fn what_a_server_asks_and_what_is_answered_passes_byte_for_byte() {
+    let requests = [
+        r#"{"jsonrpc":"2.0","id":"\u0061sk","method":"sampling/createMessage","params":{"messages":[{"role":"user","content":{"type":"text","text":"\ud800 \u0000"}}],"maxTokens":1e2,"x":[18446744073709551616],"_meta":{"a/b":1e400}}}"#,
+        r#" {"params": { } ,"method":"roots\/list", "id" : 12345678901234567890123 ,"jsonrpc":"2.0","x":1.00} "#,
+    ];
+    let answers = [
+        r#"{"jsonrpc":"2.0","id":@ID@,"result":{"role":"assistant","content":{"type":"text","text":"\udfff\u2028"},"model":"m","x":1e400}}"#,
+        r#" { "result" : {"roots":[{"uri":"file:///\u0061","x":[1.00]}],"_meta":{"a/b":18446744073709551616}}, "id" : @ID@ ,"jsonrpc":"2.0"} "#,
+    ];
+    // What names the server to the person.
+    let named = [
+        (r#""params":{"#, r#""params":{"systemPrompt":"[fix]","#),
+        (r#"{ }"#, r#"{"_meta":{"org.colibri/server":"fix"} }"#),
+    ];
+    let (place, mut spoiled) = (place(LEGACY, true), Vec::new());
+    for (n, frame) in requests.iter().enumerate() {
+        place.frame(&n.to_string(), frame.as_bytes());
+    }
+    let daemon = place.start(&["--log-level", "warn"]);
+    let mut client = asked(&daemon);
+    client.call("fix__pid", json!({}));
+    for (n, (request, answer)) in requests.iter().zip(answers).enumerate() {
+        let call = client.request_tool("fix__ask_raw", json!({ "case": n.to_string() }));
+        let (got, own) = loop {
+            let line = client.read().expect("a request");
+            // Read loosely: no Rust string holds what is in it.
+            let members: BTreeMap<String, &RawValue> = serde_json::from_slice(&line).unwrap();
+            let id = members.get("id").map(|id| id.get().to_owned());
+            assert_ne!(id.as_deref(), Some(&*call.to_string()), "answered before it was asked");
+            if let Some(id) = id {
+                break (line, id);
+            }
+        };
+        // Its id is the daemon's own, in place of the server's.
+        let ids = ["\"\\u0061sk\"", "12345678901234567890123"];
+        let wanted = with(request.as_bytes(), ids[n], &own);
+        let wanted = with(&wanted, named[n].0, named[n].1);
+        let wanted = with(
+            &wanted,
+            r#""_meta":{"a/b""#,
+            r#""_meta":{"org.colibri/server":"fix","a/b""#,
+        );
+        if got != wanted {
+            spoiled.push(format!("request {n}: {}", difference(&wanted, &got)));
+        }
+        client.send(answer.replace("@ID@", &own));
+        assert_eq!(client.answer(call)["result"]["content"][0]["text"], "asked");
+        let arrived = wait_for("the answer", || {
+            place.received("fix", ["assistant", "roots\":["][n]).pop()
+        });
+        let wanted = answer.replace("@ID@", ids[n]);
+        if arrived != wanted {
+            spoiled.push(format!(
+                "answer {n}: {}",
+                difference(wanted.as_bytes(), arrived.as_bytes())
+            ));
         }
     }
     assert!(
