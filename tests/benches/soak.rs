@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +17,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use colibri_tests::{Daemon, LEGACY, MODERN, Place, modern_meta, processes_with, program};
+use colibri_tests::http::Http;
+use colibri_tests::{Daemon, LEGACY, Place, modern_meta, processes_with, program};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -385,32 +386,14 @@ fn speak_lines(soak: &Soak, random: &mut Random, modern: bool) {
 
 /// Some modern requests over HTTP, one after the other on a connection.
 fn speak_http(soak: &Soak, random: &mut Random) {
-    let Some(mut stream) = connect(soak) else {
+    let Some(stream) = connect(soak) else {
         return soak.counts.wrong("a connection was refused");
     };
-    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut client = Http::over(stream);
     for id in 1..2 + random.below(6) {
         let (method, params) = request(soak, random);
-        let name = params["name"]
-            .as_str()
-            .or(params["uri"].as_str())
-            .unwrap_or_default()
-            .to_owned();
-        let held = name.ends_with("test_hold");
-        let params = with_meta(params, true, id);
-        let body = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string();
-        let named = if name.is_empty() {
-            String::new()
-        } else {
-            format!("Mcp-Name: {name}\r\n")
-        };
-        let head = format!(
-            "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-             Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: {MODERN}\r\nMcp-Method: {method}\r\n\
-             {named}Content-Length: {}\r\n\r\n",
-            body.len()
-        );
-        if stream.write_all(format!("{head}{body}").as_bytes()).is_err() {
+        let held = params["name"].as_str().is_some_and(|name| name.ends_with("test_hold"));
+        if !client.ask(json!(id), method, with_meta(params, true, id)) {
             return soak.counts.wrong("HTTP: the daemon closed a connection");
         }
         soak.counts.add(|counts| &counts.requests);
@@ -419,69 +402,25 @@ fn speak_http(soak: &Soak, random: &mut Random) {
             soak.counts.add(|counts| &counts.broken_off);
             return;
         }
-        match read_response(&mut reader) {
-            Err(error) => return soak.counts.wrong(format!("HTTP: no answer: {error}")),
-            Ok(messages) => {
-                let (told, answers): (Vec<_>, Vec<_>) = messages
-                    .into_iter()
-                    .partition(|message| message.get("method").is_some());
-                soak.counts
-                    .notifications
-                    .fetch_add(told.len() as u64, Ordering::Relaxed);
-                match answers.as_slice() {
-                    [answer] if answer["id"] == id => soak.counts.answer(answer),
-                    answers => soak
-                        .counts
-                        .wrong(format!("HTTP: not one answer to one request: {answers:?}")),
-                }
-            }
+        let Some(response) = client.try_response() else {
+            return soak.counts.wrong("HTTP: no answer");
+        };
+        let messages = if response.is_stream() {
+            client.events().into_iter().map(|event| event.message).collect()
+        } else {
+            vec![response.json()]
+        };
+        let (told, answers): (Vec<_>, Vec<_>) = messages
+            .into_iter()
+            .partition(|message| message.get("method").is_some());
+        soak.counts
+            .notifications
+            .fetch_add(told.len() as u64, Ordering::Relaxed);
+        match answers.as_slice() {
+            [answer] if answer["id"] == id => soak.counts.answer(answer),
+            answers => soak
+                .counts
+                .wrong(format!("HTTP: not one answer to one request: {answers:?}")),
         }
     }
-}
-
-/// The messages of one HTTP response: its body, or the events of its stream.
-fn read_response(reader: &mut BufReader<UnixStream>) -> std::io::Result<Vec<Value>> {
-    let invalid = |what: &str| std::io::Error::other(what.to_owned());
-    let (mut length, mut chunked, mut first) = (None, false, true);
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line)? == 0 {
-            return Err(invalid("closed before the response"));
-        }
-        let line = line.trim_end().to_ascii_lowercase();
-        if line.is_empty() {
-            break;
-        }
-        if first && !line.starts_with("http/1.1 ") {
-            return Err(invalid("no HTTP response"));
-        }
-        first = false;
-        if let Some(value) = line.strip_prefix("content-length:") {
-            length = value.trim().parse().ok();
-        }
-        chunked |= line.starts_with("transfer-encoding:") && line.contains("chunked");
-    }
-    let mut body = Vec::new();
-    if chunked {
-        loop {
-            let mut size = String::new();
-            reader.read_line(&mut size)?;
-            let size = usize::from_str_radix(size.trim(), 16).map_err(|_| invalid("a chunk without a size"))?;
-            let start = body.len();
-            body.resize(start + size + 2, 0);
-            reader.read_exact(&mut body[start..])?;
-            body.truncate(start + size);
-            if size == 0 {
-                break;
-            }
-        }
-    } else {
-        body.resize(length.ok_or_else(|| invalid("neither a length nor chunks"))?, 0);
-        reader.read_exact(&mut body)?;
-    }
-    let text = String::from_utf8(body).map_err(|_| invalid("not UTF-8"))?;
-    let lines = text
-        .lines()
-        .map(|line| line.strip_prefix("data:").unwrap_or(line).trim());
-    Ok(lines.filter_map(|line| serde_json::from_str(line).ok()).collect())
 }

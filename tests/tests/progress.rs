@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use colibri_tests::http::Http;
 use colibri_tests::{Client, Daemon, LEGACY, Place, program, wait_for};
 use serde_json::{Value, json};
 
@@ -69,6 +70,38 @@ fn of_ten_thousand_notifications_none_is_lost_late_or_out_of_order() {
                     .find(|message| message["method"] == "notifications/progress");
                 assert!(late.is_none(), "{server}: {late:?}");
             }
+        }
+    }
+}
+
+#[test]
+fn over_http_too_none_is_lost_late_or_out_of_order() {
+    let place = Place::new();
+    for server in ["legacy", "modern"] {
+        let entry = json!({ "command": program("conformance-fixture"), "args": [server], "prefix": false });
+        place.registry(&json!({ "fixture": entry }));
+        let daemon = place.start(&[]);
+        let mut clients: Vec<Http> = (0..CALLS).map(|_| daemon.http()).collect();
+        for client in &mut clients {
+            // The same token in all: a stream is one request's.
+            let params = json!({
+                "name": "test_tool_with_progress",
+                "arguments": { "steps": STEPS },
+                "_meta": { "progressToken": "the same" },
+            });
+            assert!(client.ask(json!(1), "tools/call", params));
+        }
+        for client in &mut clients {
+            let response = client.response();
+            assert!(response.is_stream(), "{response:?}");
+            let messages: Vec<Value> = client.events().into_iter().map(|event| event.message).collect();
+            let (answer, told) = messages.split_last().expect("an answer");
+            assert!(answer["result"]["content"].is_array(), "{server}: {answer}");
+            let values: Vec<_> = told
+                .iter()
+                .map(|message| message["params"]["progress"].as_u64())
+                .collect();
+            assert_eq!(values, (1..=STEPS).map(Some).collect::<Vec<_>>(), "{server}");
         }
     }
 }
@@ -150,4 +183,27 @@ fn nothing_stays_in_flight_when_a_client_goes() {
             (daemon.server("fix")["processes"][0]["in_flight"] == 0).then_some(())
         });
     }
+}
+
+#[test]
+fn nothing_stays_in_flight_when_a_modern_stream_is_closed() {
+    const HELD: usize = 50;
+    let place = Place::new();
+    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({ "prefix": false })) }));
+    let daemon = place.start(&[]);
+    let mut clients: Vec<Http> = (0..HELD).map(|_| daemon.http()).collect();
+    for client in &mut clients {
+        assert!(client.ask(json!(1), "tools/call", json!({ "name": "never", "arguments": {} })));
+    }
+    wait_for("the calls to reach the server", || {
+        (received(&place, "never").0.len() == HELD).then_some(())
+    });
+    drop(clients);
+    wait_for("each call to be cancelled", || {
+        let (calls, cancelled) = received(&place, "never");
+        (calls == cancelled).then_some(())
+    });
+    wait_for("nothing to be in flight", || {
+        (daemon.server("fix")["processes"][0]["in_flight"] == 0).then_some(())
+    });
 }
