@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use colibri_tests::{Client, MODERN, Place, code_of, modern_meta, text_of, wait_for};
+use colibri_tests::{Bridge, Client, MODERN, Place, code_of, modern_meta, text_of, wait_for};
 use serde_json::{Value, json};
 
 /// A retry of a call, or its first try: the whole answer. The client says that it can be asked for `can`.
@@ -629,4 +629,98 @@ fn a_held_call_of_a_client_over_http_outlives_its_connection() {
     assert_eq!(cancelled(), 1);
     let answer = post(Some((&asked, json!({ "1": { "action": "accept" } }))));
     assert!(refused(&answer).1.contains("used already"), "{answer}");
+}
+
+#[test]
+fn a_server_that_asks_ten_thousand_times_is_refused_but_for_a_few() {
+    let place = Place::new();
+    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.modern();
+    let ask = |id: u64| json!({ "jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": form() });
+    let lines: Vec<_> = (0..10_000).map(|id| ask(id).to_string()).collect();
+    place.frame("flood", lines.join("\n").as_bytes());
+    let arguments = json!({ "case": "flood" });
+    let asked = call(&mut client, "fix__frame", &arguments, &elicitation(), None);
+    assert!(is_input_required(&asked), "{asked}");
+    wait_for("the refusals", || {
+        (place.received("fix", "\"error\"").len() == 10_000 - 64).then_some(())
+    });
+    // What was taken is asked for with the next retry, all at once.
+    let answers = |asked: &Value| {
+        let keys = asked["result"]["inputRequests"].as_object().unwrap().keys();
+        Value::Object(keys.map(|key| (key.clone(), json!({ "action": "accept" }))).collect())
+    };
+    let first = answers(&asked);
+    assert!(!first.as_object().unwrap().is_empty());
+    let rest = call(
+        &mut client,
+        "fix__frame",
+        &arguments,
+        &elicitation(),
+        Some((&asked, first.clone())),
+    );
+    let number = 64 - first.as_object().unwrap().len();
+    assert_eq!(
+        rest["result"]["inputRequests"].as_object().unwrap().len(),
+        number,
+        "{rest}"
+    );
+    begin(
+        &mut client,
+        "fix__frame",
+        &arguments,
+        &elicitation(),
+        Some((&rest, answers(&rest))),
+    );
+    wait_for("the answers", || {
+        (place.received("fix", "\"accept\"").len() == 64).then_some(())
+    });
+    daemon.stop();
+    let events = |event: &str| {
+        place
+            .records()
+            .iter()
+            .filter(|record| record.rec["event"] == event)
+            .count()
+    };
+    assert_eq!((events("asked"), events("answered")), (64, 64));
+}
+
+#[test]
+#[cfg_attr(not(root), ignore = "needs root")]
+fn nobody_goes_on_with_another_users_call() {
+    let place = Place::new();
+    place.registry(&json!({ "fix": place.fixture("fix", &["--tool", "ask"], json!({})) }));
+    place.open_to_group();
+    let daemon = place.start(&[]);
+    let (mut client, mut other) = (daemon.modern(), Bridge::start(place.stranger(&[])));
+    let arguments = asks("elicitation/create", form(), 1);
+    let asked = call(&mut client, "fix__ask", &arguments, &elicitation(), None);
+    assert!(is_input_required(&asked), "{asked}");
+    let says = json!({ "1": { "action": "accept" } });
+    let stolen = call(
+        &mut other,
+        "fix__ask",
+        &arguments,
+        &elicitation(),
+        Some((&asked, says.clone())),
+    );
+    assert_eq!(refused(&stolen).0, -32602, "{stolen}");
+    assert!(refused(&stolen).1.contains("another user"), "{stolen}");
+    // Whoever goes ends only what is theirs.
+    let theirs = call(&mut other, "fix__ask", &arguments, &elicitation(), None);
+    assert!(is_input_required(&theirs), "{theirs}");
+    other.end();
+    wait_for("the end of theirs", || {
+        (place.received("fix", "notifications/cancelled").len() == 1).then_some(())
+    });
+    let answer = call(
+        &mut client,
+        "fix__ask",
+        &arguments,
+        &elicitation(),
+        Some((&asked, says)),
+    );
+    assert!(text_of(&answer["result"]).contains("accept"), "{answer}");
 }

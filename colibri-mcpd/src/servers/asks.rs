@@ -166,6 +166,7 @@ impl Session {
             Json::parse(text.as_bytes()).map_err(|error| failed(error.to_string()))?,
         )?;
         let params = String::from_utf8_lossy(&edits.apply(text.as_bytes())).into_owned();
+        self.may_hold(whom.number, &whom.client)?;
         let record = self.record_of(ask, &whom, whom.number);
         record
             .begins(&self.chain.recorder, text.as_bytes())
@@ -176,7 +177,12 @@ impl Session {
             params: params.into(),
             record,
         };
-        self.hold(whom.number, asked)
+        self.hold(whom.number, asked).inspect_err(|_| {
+            // What could not be recorded then goes nowhere either.
+            let _ = self
+                .record_of(ask, &whom, whom.number)
+                .ends(&self.chain.recorder, "not asked", None);
+        })
     }
 
     /// How a request is worded for who is asked, under this number.

@@ -54,16 +54,25 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Something more is asked about it.
+    /// Whether something more can be asked about it.
     ///
     /// # Errors
     /// What to answer the server: too much is asked already.
-    pub(super) fn ask(&mut self, asked: Asked) -> Result<(), RpcError> {
+    pub(super) fn has_room(&self) -> Result<(), RpcError> {
         if self.asked.len() >= REQUESTS_LIMIT {
             return Err(failed(format!(
                 "{REQUESTS_LIMIT} requests about this call wait for an answer already"
             )));
         }
+        Ok(())
+    }
+
+    /// Something more is asked about it.
+    ///
+    /// # Errors
+    /// What to answer the server: too much is asked already.
+    pub(super) fn ask(&mut self, asked: Asked) -> Result<(), RpcError> {
+        self.has_room()?;
         self.count += 1;
         self.asked.push((self.count.to_string(), asked));
         Ok(())

@@ -14,8 +14,8 @@ use super::held::{Asked, Held, Ticket};
 use super::instance::{Pending, Session};
 use super::open_asks::failed;
 use crate::relay::request_state::{Kind as State, Refused};
-use crate::relay::tickets::{Over, TICKET, WAIT};
-use crate::relay::{Call, Chain, Outcome, Waits, refused};
+use crate::relay::tickets::{MAX_OF_ONE, Over, TICKET, TooMany, WAIT};
+use crate::relay::{Call, Chain, Client, Outcome, Waits, refused};
 use colibri_protocol::{self as protocol, Answer, Code, Failure, RpcError, Said, upstream};
 use colibri_wire::{Envelope, Json, Kind};
 
@@ -70,6 +70,20 @@ impl Session {
             session: Arc::downgrade(self),
             ticket: ticket.clone(),
         })
+    }
+
+    /// Whether there is room to hold a call of a client for something that is asked about it.
+    ///
+    /// # Errors
+    /// What to answer the server: there is none.
+    pub(super) fn may_hold(&self, number: u64, client: &Client) -> Result<(), RpcError> {
+        if let Some(Pending::Held(held)) = self.state().pending.get_mut(number) {
+            return held.has_room();
+        }
+        match self.chain.tickets.of(client.caller.uid) {
+            MAX_OF_ONE.. => Err(failed(TooMany.to_string())),
+            _ => Ok(()),
+        }
     }
 
     /// Asks the modern client of a call for something, in answer to the call, which is held until the retry.
