@@ -7,8 +7,8 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
-use colibri_wire::salvage::Salvage;
 use colibri_mcpd::peer::{Frame, FrameReader};
+use colibri_wire::salvage::Salvage;
 use libfuzzer_sys::fuzz_target;
 use tokio::io::{AsyncRead, ReadBuf};
 

@@ -3,8 +3,8 @@
 #![no_main]
 
 use colibri_jail_helper::policy::Policy;
-use colibri_registry::{Registry, is_server_id};
 use colibri_json::Document;
+use colibri_registry::{Registry, is_server_id};
 use libfuzzer_sys::fuzz_target;
 use serde_json::value::RawValue;
 
