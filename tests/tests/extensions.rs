@@ -227,3 +227,56 @@ fn notifications_of_unknown_extensions_pass_between_peers_that_declare_them() {
     let id = call(&mut client, json!({}));
     assert_eq!(client.message()["id"], id);
 }
+
+#[test]
+fn what_becomes_of_a_task_is_told_to_who_listens() {
+    let place = place(json!({}));
+    let daemon = place.start(&[]);
+    let mut client = modern(&daemon);
+    let id = begin(&mut client)["result"]["taskId"].as_str().unwrap().to_owned();
+    let listen = |client: &mut Client, declared: Value| {
+        let filter = json!({ "taskIds": [id, "own-1", "0123456789abcdef0123456789abcdef"] });
+        let listen = client.request(
+            "subscriptions/listen",
+            json!({ "_meta": declared, "notifications": filter }),
+        );
+        let acknowledged = client.notification("notifications/subscriptions/acknowledged");
+        (listen, acknowledged["params"]["notifications"].clone())
+    };
+    // Who does not declare the extension hears nothing.
+    let (_, honoured) = listen(&mut client, json!({}));
+    assert_eq!(honoured, json!({}));
+    let (subscription, honoured) = listen(&mut client, declared());
+    assert_eq!(honoured, json!({ "taskIds": [id] }));
+    let asked = place.received("fix", "taskIds").pop().unwrap();
+    assert!(
+        asked.contains(r#""taskIds":["own-1"]"#) && asked.contains(EXTENSION),
+        "{asked}"
+    );
+    let params = json!({ "taskId": "own-1", "status": "completed", "result": { "content": [] } });
+    client.call("fix__tell", json!({ "method": "tasks", "params": params }));
+    let told = client.notification("notifications/tasks");
+    let meta = json!({ "io.modelcontextprotocol/subscriptionId": subscription });
+    assert_eq!(
+        told["params"],
+        json!({ "_meta": meta, "taskId": id, "status": "completed", "result": { "content": [] } })
+    );
+    // Of a task that was never told to this user nothing is told either.
+    client.call(
+        "fix__tell",
+        json!({ "method": "tasks", "params": { "taskId": "own-2", "status": "working" } }),
+    );
+    client.notify("notifications/cancelled", json!({ "requestId": subscription }));
+    let cancelled = wait_for("the end of it", || {
+        place.received("fix", "notifications/cancelled").pop()
+    });
+    assert!(cancelled.contains("nobody listens"), "{cancelled}");
+    assert!(
+        client
+            .others
+            .iter()
+            .all(|other| other["method"] != "notifications/tasks"),
+        "{:?}",
+        client.others
+    );
+}

@@ -21,6 +21,13 @@ struct HostTask {
 }
 
 impl Host {
+    /// The process that has a user's task, and its server's own id of it.
+    pub fn open_task(&self, uid: u32, id: &str) -> Option<(Arc<Session>, String)> {
+        let found = self.context.tasks().find(uid, id)?;
+        let process = found.process.filter(|process| !process.has_ended())?;
+        Some((process, found.own.into()))
+    }
+
     /// Who answers a user's request about a task.
     ///
     /// # Errors

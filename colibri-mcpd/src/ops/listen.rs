@@ -1,5 +1,6 @@
 //! `subscriptions/listen`: what a modern client is told without asking.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
@@ -8,11 +9,12 @@ use crate::catalog::Wanted;
 use crate::daemon::Daemon;
 use crate::relay::validate::validate;
 use crate::relay::{Call, Chain, Client, HeldCall, Target};
-use crate::servers::{Server, Subscriber};
+use crate::servers::{Server, Session, Subscriber};
 use colibri_protocol::Feature;
 use colibri_protocol::subscription::{Filter, acknowledged};
+use colibri_protocol::tasks::is_declared;
 use colibri_protocol::uri;
-use colibri_wire::Id;
+use colibri_wire::{Id, Json};
 
 /// A resource that a client wants to be told of.
 struct Asked {
@@ -27,21 +29,29 @@ struct Asked {
 /// servers that it may read and whose server takes the subscription.
 pub(super) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, mut call: Box<Call>, id: &Id, filter: &Filter) {
     let asked = resources(daemon, chain, &mut call, filter);
+    let tasks = tasks(daemon, &call, filter);
     let (client, text) = (call.client.clone(), Box::<str>::from(call.id_text()));
     let lists = Filter {
         uris: Vec::new(),
+        tasks_told: Vec::new(),
         ..filter.clone()
     };
-    if asked.is_empty() {
+    if asked.is_empty() && tasks.is_empty() {
         client.outbox.push(&acknowledged(&text, &lists));
         client.listens(id.clone(), text, lists, Vec::new());
         return daemon.connections.hold(&client, &HeldCall::hold(chain, call));
     }
     daemon.connections.hold(&client, &HeldCall::hold(chain, call));
-    tokio::spawn(subscribe(client, id.clone(), text, lists, asked));
+    tokio::spawn(subscribe(client, id.clone(), text, lists, (asked, tasks)));
 }
 
-async fn subscribe(client: Arc<Client>, id: Id, text: Box<str>, mut honoured: Filter, asked: Vec<Asked>) {
+async fn subscribe(
+    client: Arc<Client>,
+    id: Id,
+    text: Box<str>,
+    mut honoured: Filter,
+    (asked, tasks): (Vec<Asked>, Vec<Tasks>),
+) {
     let mut waiting = JoinSet::new();
     for Asked { shown, server, own } in asked {
         let subscriber = Subscriber::listening(&client, &text, (&shown, shown != own));
@@ -51,6 +61,19 @@ async fn subscribe(client: Arc<Client>, id: Id, text: Box<str>, mut honoured: Fi
             Some((shown, subscriber, lasting))
         });
     }
+    let mut listening = JoinSet::new();
+    for Tasks { process, ids } in tasks {
+        let (client, text) = (client.clone(), text.clone());
+        listening.spawn(async move {
+            let own = ids.keys().cloned().collect();
+            let (honoured, lasting) = process.listen_to_tasks(&client, &text, own).await?;
+            let shown = honoured
+                .iter()
+                .filter_map(|own| ids.get(own).cloned())
+                .collect::<Vec<_>>();
+            Some((shown, lasting))
+        });
+    }
     let subscribed: Vec<_> = waiting.join_all().await.into_iter().flatten().collect();
     let (mut subscribers, mut lasting) = (Vec::new(), Vec::new());
     for (shown, subscriber, lasts) in subscribed {
@@ -58,6 +81,11 @@ async fn subscribe(client: Arc<Client>, id: Id, text: Box<str>, mut honoured: Fi
         subscribers.push(subscriber);
         lasting.push(lasts);
     }
+    for (shown, lasts) in listening.join_all().await.into_iter().flatten() {
+        honoured.tasks_told.extend(shown);
+        lasting.push(lasts);
+    }
+    honoured.tasks_told.sort_unstable();
     honoured.uris.sort_unstable();
     client.outbox.push(&acknowledged(&text, &honoured));
     client.listens(id.clone(), text, honoured, lasting);
@@ -67,6 +95,30 @@ async fn subscribe(client: Arc<Client>, id: Id, text: Box<str>, mut honoured: Fi
     subscribers.iter().for_each(|subscriber| subscriber.open());
 }
 
+/// Tasks that one process has.
+struct Tasks {
+    process: Arc<Session>,
+    /// The ids by which the client knows them, by the server's own.
+    ids: BTreeMap<String, String>,
+}
+
+/// The tasks of a filter that are the client's, by the processes that have them. Who does not declare the extension has
+/// none.
+fn tasks(daemon: &Daemon, call: &Call, filter: &Filter) -> Vec<Tasks> {
+    let params = call.parts.params.clone().and_then(|at| Json::part(&call.frame, at));
+    let mut tasks: BTreeMap<u64, Tasks> = BTreeMap::new();
+    for shown in filter.tasks_told.iter().filter(|_| is_declared(params)) {
+        if let Some((process, own)) = daemon.host.open_task(call.client.caller.uid, shown) {
+            let of = tasks.entry(process.number).or_insert_with(|| Tasks {
+                process,
+                ids: BTreeMap::new(),
+            });
+            of.ids.insert(own, shown.clone());
+        }
+    }
+    tasks.into_values().collect()
+}
+
 /// The resources of a filter that the client may read, and that some server has.
 fn resources(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: &mut Box<Call>, filter: &Filter) -> Vec<Asked> {
     let rights = chain.rules.rights(&call.client);
@@ -74,7 +126,10 @@ fn resources(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: &mut Box<Call>, fil
     let listening = call.target.clone();
     let mut asked: Vec<Asked> = Vec::new();
     for shown in &filter.uris {
-        let wanted = Wanted::Uri(Feature::Resource, shown.clone());
+        let wanted = match call.client.session.only() {
+            Some(only) => Wanted::Own(Feature::Resource, only.clone(), shown.clone()),
+            None => Wanted::Uri(Feature::Resource, shown.clone()),
+        };
         let Ok(target) = daemon.host.find(wanted, &rights, call.version) else {
             continue;
         };

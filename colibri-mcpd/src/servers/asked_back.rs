@@ -8,7 +8,7 @@ use crate::relay::Call;
 use crate::relay::record::Asked as Record;
 use crate::relay::request_state::{self, Kind};
 use colibri_protocol::error::URL_ELICITATION_REQUIRED;
-use colibri_protocol::input::{self, Question, REQUESTS_LIMIT};
+use colibri_protocol::input::{self, InputRequest, Question, REQUESTS_LIMIT};
 use colibri_protocol::{self as protocol, Ask, Code, Failure, Method};
 use colibri_wire::{Edits, Json};
 
@@ -24,14 +24,7 @@ impl Session {
             let message = "the server asks back where a server must not (input_required)";
             return Err(self.failure(Code::ServerAnswerInvalid, message));
         }
-        for request in &required.requests {
-            self.may_be_asked(call, request.ask)?;
-        }
-        for request in &required.requests {
-            let params = request.params.map(|params| params.text()).unwrap_or_default();
-            let record = self.record_of_question(call, request.ask.method());
-            record.begins(&self.chain.recorder, params.as_bytes())?;
-        }
+        let questions = self.questions(call, &required.requests)?;
         let inner = required.state.map(|state| state.text()).unwrap_or_default().as_bytes();
         let until = SystemTime::now() + request_state::TTL;
         let state = if call.confirmed {
@@ -43,9 +36,26 @@ impl Session {
         } else {
             self.chain.seal(Kind::Server, call, inner, until)
         };
-        let wording = self.wording_of_answer(call);
         let mut edits = input::wrapped_state_edits(result, &state);
-        for request in &required.requests {
+        edits.append_at(0, questions);
+        Ok(edits)
+    }
+
+    /// What a modern server asks for in an answer, of a call or of a task: allowed, recorded, and named to the person.
+    ///
+    /// # Errors
+    /// Why the client does not get it.
+    pub(super) fn questions(&self, call: &Call, requests: &[InputRequest<'_>]) -> Result<Edits, Failure> {
+        for request in requests {
+            self.may_be_asked(call, request.ask)?;
+        }
+        for request in requests {
+            let params = request.params.map(|params| params.text()).unwrap_or_default();
+            let record = self.record_of_question(call, request.ask.method());
+            record.begins(&self.chain.recorder, params.as_bytes())?;
+        }
+        let (wording, mut edits) = (self.wording_of_answer(call), Edits::new());
+        for request in requests {
             if let Some(params) = request.params {
                 let named = wording.edits(request.ask, params.detached());
                 let named = named.map_err(|error| self.failure(Code::ServerAnswerInvalid, error.message))?;

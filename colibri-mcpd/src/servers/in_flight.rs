@@ -14,6 +14,7 @@ use super::instance::{Answered, End, Keeper, MAX_UNREAD, Pending, Session};
 use super::tap::Direction;
 use crate::relay::{Call, Cancel, Outcome, Relayed};
 use colibri_protocol::extensions;
+use colibri_protocol::input::read_input_requests;
 use colibri_protocol::tasks::{self, Task};
 use colibri_protocol::{self as protocol, Answer, Code, Failure, Method, upstream};
 use colibri_wire::{Edits, Json};
@@ -324,7 +325,14 @@ impl Session {
             .tasks
             .seen(process, call.client.caller.uid, call.target.describe().operation, &task)
         {
-            Ok(ours) => Ok(task.edits(&ours)),
+            Ok(ours) => {
+                let mut edits = task.edits(&ours);
+                if let Some(requests) = result.get("inputRequests") {
+                    let requests = read_input_requests(requests)?;
+                    edits.append_at(0, self.questions(call, &requests)?);
+                }
+                Ok(edits)
+            }
             Err(most) => {
                 self.ask_without_answer(|number| upstream::cancel_task(number, &task.id));
                 let why = format!("{most} tasks of this user are open, which is the most; this one was cancelled");

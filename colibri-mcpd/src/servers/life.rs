@@ -328,7 +328,16 @@ impl Session {
                             keeper.updated(&frame, params, &uri);
                         }
                     }
-                    Some(Notification::Acknowledged(number, honoured)) => self.acknowledged(number, honoured),
+                    Some(Notification::Acknowledged(number, honoured)) => {
+                        if !self.tasks_acknowledged(number, &honoured) {
+                            self.acknowledged(number, honoured);
+                        }
+                    }
+                    Some(Notification::Task(number)) => {
+                        if let Some(params) = params {
+                            self.task_told(number, &frame, params);
+                        }
+                    }
                     None if self.notify_of_extension(&frame) => {}
                     None => debug!(
                         server = &*self.server,

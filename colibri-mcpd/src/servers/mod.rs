@@ -28,6 +28,7 @@ mod stderr;
 mod subscribers;
 mod subscriptions;
 pub mod tap;
+mod task_listens;
 mod tasks;
 mod turns;
 mod watching;

@@ -43,6 +43,7 @@ impl Session {
             prompts: can.prompts.tells_changes,
             resources: can.resources.tells_changes,
             uris: Vec::new(),
+            tasks_told: Vec::new(),
         }
     }
 

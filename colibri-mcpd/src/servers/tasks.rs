@@ -89,7 +89,7 @@ impl<P> Default for Tasks<P> {
 }
 
 impl<P> Tasks<P> {
-    fn known(&self) -> MutexGuard<'_, Known<P>> {
+    fn lock(&self) -> MutexGuard<'_, Known<P>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -107,7 +107,7 @@ impl<P> Tasks<P> {
     ) -> Result<Box<str>, usize> {
         let life = task.ttl_ms.map_or(MAX_LIFE, Duration::from_millis).min(MAX_LIFE);
         let until = Instant::now() + life;
-        let mut known = self.known();
+        let mut known = self.lock();
         let key = (number, uid, Box::from(&*task.id));
         if let Some(ours) = known.ours.get(&key).cloned() {
             if let Some(seen) = known.tasks.get_mut(&ours) {
@@ -142,9 +142,19 @@ impl<P> Tasks<P> {
         Ok(ours)
     }
 
+    /// Our id of a task that a process tells a user of, if the user knows it.
+    pub(super) fn known(&self, process: u64, uid: u32, task: &tasks::Task<'_>) -> Option<Box<str>> {
+        let mut known = self.lock();
+        let ours = known.ours.get(&(process, uid, Box::from(&*task.id))).cloned()?;
+        if let Some(seen) = known.tasks.get_mut(&ours) {
+            seen.is_over |= task.is_over;
+        }
+        Some(ours)
+    }
+
     /// The task with this id of ours, if it is this user's.
     pub fn find(&self, uid: u32, ours: &str) -> Option<Found<P>> {
-        let known = self.known();
+        let known = self.lock();
         let task = known.tasks.get(ours).filter(|task| task.uid == uid)?;
         Some(Found {
             server: task.server.clone(),
@@ -159,7 +169,7 @@ impl<P> Tasks<P> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let known = self.known();
+        let known = self.lock();
         let open = known
             .tasks
             .values()

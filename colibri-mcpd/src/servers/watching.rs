@@ -1,9 +1,11 @@
 //! What a process was asked to tell without being asked.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use crate::peer::Outbox;
 use colibri_protocol::RpcError;
 use colibri_protocol::logging::Level;
 use colibri_protocol::subscription::Filter;
@@ -21,11 +23,26 @@ pub(super) struct Watching {
     pub(super) levels: BTreeMap<u64, Level>,
     /// The one that a legacy server was told last.
     pub(super) level: Option<Level>,
+    /// The `subscriptions/listen` about tasks, each for a client.
+    pub(super) tasks: BTreeMap<u64, TaskListener>,
+}
+
+/// A client that listens to what becomes of tasks.
+pub(super) struct TaskListener {
+    pub(super) uid: u32,
+    pub(super) outbox: Arc<Outbox>,
+    /// The id of its `subscriptions/listen`, as it is written.
+    pub(super) subscription: Box<str>,
+    /// Told what the server honours, by its own ids.
+    pub(super) acknowledged: Option<oneshot::Sender<Vec<String>>>,
 }
 
 impl Watching {
     /// The server answers the `subscriptions/listen` with this number, which is over with that. `false`: it is none.
     pub(super) fn is_over(&mut self, number: u64, error: Option<Json<'_>>) -> bool {
+        if self.tasks.remove(&number).is_some() {
+            return true;
+        }
         if self.listening.as_ref().is_none_or(|(of, _)| *of != number) {
             return false;
         }

@@ -87,7 +87,12 @@ impl<'s> Links<'s> {
         if member.key.is_string("_meta") {
             return self.meta(edits, member.value);
         }
-        if method == Some(Method::ResourcesRead) && member.key.is_string("contents") {
+        if method == Some(Method::TasksGet) && member.key.is_string("result") {
+            // What the call came to that became the task.
+            for within in member.value.members() {
+                self.result_member(edits, Some(Method::ToolsCall), &within);
+            }
+        } else if method == Some(Method::ResourcesRead) && member.key.is_string("contents") {
             member.value.elements().for_each(|content| self.uris(edits, content));
         } else {
             each_block(method, member, &mut |block| self.block(edits, block, 0));

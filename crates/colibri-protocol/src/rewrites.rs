@@ -153,13 +153,17 @@ pub fn required_params(server: Version, may_ask: Askable) -> String {
 
 /// The members that `_meta` of every request to a server of this modern version has.
 pub(crate) fn modern_meta(version: Version, may_ask: Askable) -> String {
+    meta_declaring(version, &may_ask.declaration(version))
+}
+
+/// The same with these `ClientCapabilities`.
+pub(crate) fn meta_declaring(version: Version, capabilities: &str) -> String {
     format!(
         "\"{META_PROTOCOL_VERSION}\":{},\"{META_CLIENT_INFO}\":{{\"name\":{},\"version\":{}}},\
-         \"{META_CLIENT_CAPABILITIES}\":{}",
+         \"{META_CLIENT_CAPABILITIES}\":{capabilities}",
         string(version.as_str()),
         string(NAME),
-        string(VERSION),
-        may_ask.declaration(version)
+        string(VERSION)
     )
 }
 

@@ -26,6 +26,8 @@ pub struct Filter {
     pub resources: bool,
     /// Updates of these resources.
     pub uris: Vec<String>,
+    /// What becomes of these tasks (see [`super::tasks`]).
+    pub tasks_told: Vec<String>,
 }
 
 impl Filter {
@@ -43,17 +45,20 @@ impl Filter {
             Some(value) => value.as_bool().ok_or_else(|| must_be(key, "true or false")),
             None => Ok(false),
         };
-        let uris = match filter.get("resourceSubscriptions") {
+        let list = |key: &str| match filter.get(key) {
             Some(list) if list.kind() == Kind::Array => strings(list),
             Some(_) => None,
             None => Some(Vec::new()),
         };
-        let uris = uris.ok_or_else(|| must_be("resourceSubscriptions", "an array of at most 1,000 URIs of 8 KiB"))?;
+        let uris = list("resourceSubscriptions")
+            .ok_or_else(|| must_be("resourceSubscriptions", "an array of at most 1,000 URIs of 8 KiB"))?;
+        let tasks_told = list("taskIds").ok_or_else(|| must_be("taskIds", "an array of at most 1,000 ids of 8 KiB"))?;
         Ok(Filter {
             tools: wants("toolsListChanged")?,
             prompts: wants("promptsListChanged")?,
             resources: wants("resourcesListChanged")?,
             uris,
+            tasks_told,
         })
     }
 
@@ -83,9 +88,11 @@ impl Filter {
                 members.push(format!("\"{key}\":true"));
             }
         }
-        if !self.uris.is_empty() {
-            let uris: Vec<String> = self.uris.iter().map(|uri| string(uri)).collect();
-            members.push(format!("\"resourceSubscriptions\":[{}]", uris.join(",")));
+        for (list, key) in [(&self.uris, "resourceSubscriptions"), (&self.tasks_told, "taskIds")] {
+            if !list.is_empty() {
+                let list: Vec<String> = list.iter().map(|one| string(one)).collect();
+                members.push(format!("\"{key}\":[{}]", list.join(",")));
+            }
         }
         format!("{{{}}}", members.join(","))
     }

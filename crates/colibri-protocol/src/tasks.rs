@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use super::RpcError;
+use super::answer::META_SUBSCRIPTION_ID;
 use super::request::META_CLIENT_CAPABILITIES;
 use colibri_wire::json::Kind;
 use colibri_wire::{Edits, Json};
@@ -70,6 +71,17 @@ impl<'a> Task<'a> {
     }
 }
 
+/// The edits to the `params` of a server's `notifications/tasks`: our id of the task, and the client's subscription as its
+/// id was written.
+pub fn told_edits(params: Json<'_>, task: &Task<'_>, ours: &str, subscription: &str) -> Edits {
+    let mut edits = task.edits(ours);
+    let id = params.get("_meta").and_then(|meta| meta.get(META_SUBSCRIPTION_ID));
+    if let Some(id) = id {
+        edits.replace(id.span(), subscription.to_owned());
+    }
+    edits
+}
+
 /// The answer to a request about a task from a client that does not declare the extension.
 pub fn undeclared() -> RpcError {
     let required = format!("{{\"extensions\":{{\"{EXTENSION}\":{{}}}}}}");
@@ -119,6 +131,17 @@ mod tests {
             let task = Task::read(json(&text)).unwrap();
             assert_eq!((task.is_over, task.ttl_ms), (is_over, None), "{status}");
         }
+    }
+
+    #[test]
+    fn what_is_told_of_a_task_names_the_clients_subscription() {
+        let text = r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":7,"x":1},"taskId":"a","status":"working"}"#;
+        let task = Task::read(json(text)).unwrap();
+        let edited = told_edits(json(text), &task, "ours", "\"s\"").apply(text.as_bytes());
+        assert_eq!(
+            String::from_utf8(edited).unwrap(),
+            r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":"s","x":1},"taskId":"ours","status":"working"}"#
+        );
     }
 
     #[test]

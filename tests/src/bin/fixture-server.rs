@@ -381,7 +381,7 @@ impl Fixture {
                 self.state().listener = Some(id.to_owned());
                 let filter = params.get("notifications").map_or("{}", |filter| filter.get());
                 let mut filter: Value = serde_json::from_str(filter).unwrap_or_default();
-                if let Some(uris) = filter["resourceSubscriptions"].as_array_mut() {
+                if let Some(uris) = filter.get_mut("resourceSubscriptions").and_then(Value::as_array_mut) {
                     uris.retain(|uri| !uri.as_str().unwrap_or_default().ends_with('!'));
                 }
                 self.record("listen", filter.to_string().as_bytes());

@@ -6,13 +6,13 @@
 mod says;
 mod walk;
 
-use super::answer::{NAME, TITLE, VERSION};
+use super::answer::{META_SUBSCRIPTION_ID, NAME, TITLE, VERSION};
 use super::askable::Askable;
 use super::error::{METHOD_NOT_FOUND, RpcError};
 use super::feature::Feature;
 use super::logging::Level;
 use super::method::Method;
-use super::rewrites::modern_meta;
+use super::rewrites::{meta_declaring, modern_meta};
 use super::subscription::{Filter, read_acknowledged};
 use super::version::Version;
 use super::{Answer, prefix};
@@ -77,12 +77,28 @@ pub fn set_level(id: u64, level: Level) -> Vec<u8> {
 
 /// `tasks/cancel` for a task of a modern server's that nobody can ask for.
 pub fn cancel_task(id: u64, task: &str) -> Vec<u8> {
-    request(
+    about_tasks(id, "tasks/cancel", &format!("\"taskId\":{}", string(task)))
+}
+
+/// `subscriptions/listen` for what becomes of tasks, by the server's own ids.
+pub fn listen_to_tasks(id: u64, tasks: Vec<String>) -> Vec<u8> {
+    let filter = Filter {
+        tasks_told: tasks,
+        ..Filter::default()
+    };
+    about_tasks(
         id,
-        "tasks/cancel",
-        Version::LATEST,
-        &format!("\"taskId\":{}", string(task)),
+        "subscriptions/listen",
+        &format!("\"notifications\":{}", filter.to_json()),
     )
+}
+
+/// A request of the tasks extension, which each of them has to declare.
+fn about_tasks(id: u64, method: &str, members: &str) -> Vec<u8> {
+    let declared = format!("{{\"extensions\":{{\"{}\":{{}}}}}}", super::tasks::EXTENSION);
+    let meta = meta_declaring(Version::LATEST, &declared);
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{{{members},\"_meta\":{{{meta}}}}}}}")
+        .into_bytes()
 }
 
 /// `notifications/cancelled` for a request of the daemon's. `initialize` must never be cancelled.
@@ -137,6 +153,8 @@ pub enum Notification<'a> {
     ListChanged(Feature),
     /// A resource was updated: the value of `uri`.
     ResourceUpdated(Json<'a>),
+    /// What became of a task, for the daemon's `subscriptions/listen` with this number.
+    Task(u64),
     /// What it honours of the daemon's `subscriptions/listen` with this number.
     Acknowledged(u64, Filter),
     /// A log message, and how grave it is.
@@ -155,6 +173,11 @@ pub fn read_notification<'a>(method: &str, params: Option<Json<'a>>) -> Option<N
         "notifications/tools/list_changed" => Some(Notification::ListChanged(Feature::Tool)),
         "notifications/prompts/list_changed" => Some(Notification::ListChanged(Feature::Prompt)),
         "notifications/resources/list_changed" => Some(Notification::ListChanged(Feature::Resource)),
+        "notifications/tasks" => {
+            let params = params.filter(|params| params.ambiguous(&["_meta"]).is_none())?;
+            let number = params.get("_meta")?.get(META_SUBSCRIPTION_ID)?.as_u64()?;
+            Some(Notification::Task(number))
+        }
         "notifications/resources/updated" => {
             let params = params.filter(|params| params.ambiguous(&["uri", "_meta"]).is_none())?;
             Some(Notification::ResourceUpdated(
