@@ -96,12 +96,13 @@ fn a_task_is_asked_for_updated_and_cancelled_under_an_id_of_ours() {
     told(
         &place,
         "completed",
-        r#","result":{"content":[],"_meta":{"org.colibri/error":{"code":"GATE_CLOSED"},"y":1}}"#,
+        r#","result":{"content":[{"type":"resource_link","uri":"file:///a","name":"a"}],"_meta":{"org.colibri/error":{"code":"GATE_CLOSED"},"y":1}}"#,
     );
     let got = about(&mut client, "tasks/get", &id);
+    let link = json!({ "type": "resource_link", "uri": "fix+file:///a", "name": "a" });
     assert_eq!(
         got["result"]["result"],
-        json!({ "content": [], "_meta": { "y": 1 } }),
+        json!({ "content": [link], "_meta": { "y": 1 } }),
         "{got}"
     );
     let update = json!({ "_meta": declared(), "taskId": id, "inputResponses": { "taskId": { "action": "accept" } } });
@@ -279,4 +280,27 @@ fn what_becomes_of_a_task_is_told_to_who_listens() {
         "{:?}",
         client.others
     );
+}
+
+#[test]
+fn what_a_task_asks_for_is_named_and_goes_to_who_can_be_asked() {
+    let place = place(json!({}));
+    let daemon = place.start(&[]);
+    let mut client = modern(&daemon);
+    let id = begin(&mut client)["result"]["taskId"].as_str().unwrap().to_owned();
+    let schema = r#"{"type":"object","properties":{}}"#;
+    let asks = format!(
+        r#","inputRequests":{{"k":{{"method":"elicitation/create","params":{{"message":"Name?","requestedSchema":{schema}}}}}}}"#
+    );
+    told(&place, "input_required", &asks);
+    // This client cannot be asked.
+    let refused = about(&mut client, "tasks/get", &id);
+    assert_eq!(code_of(&refused), Some("ASK_FAILED"), "{refused}");
+    let capabilities = json!({ "extensions": { EXTENSION: {} }, "elicitation": {} });
+    let meta = json!({ "io.modelcontextprotocol/clientCapabilities": capabilities });
+    let got = client.ask("tasks/get", json!({ "_meta": meta, "taskId": id }));
+    let asked = &got["result"]["inputRequests"]["k"]["params"];
+    let message = asked["message"].as_str().unwrap();
+    assert!(message.contains("fix") && message.ends_with("Name?"), "{got}");
+    assert_eq!(asked["requestedSchema"]["type"], "object");
 }

@@ -215,6 +215,7 @@ mod tests {
                 prompts,
                 resources,
                 uris,
+                ..Filter::default()
             })
         };
         for (text, expected) in [
