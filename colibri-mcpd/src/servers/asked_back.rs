@@ -72,7 +72,7 @@ impl Session {
             client: call.version,
             can: call.askable(),
             number: 0,
-            is_exposed: self.may_ask.is_exposed,
+            is_exposed: self.may_ask.is_exposed && call.client.session.only().is_none(),
         }
     }
 

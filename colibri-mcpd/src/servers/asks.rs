@@ -192,7 +192,7 @@ impl Session {
             client: whom.version,
             can: whom.can,
             number,
-            is_exposed: self.may_ask.is_exposed,
+            is_exposed: self.may_ask.is_exposed && whom.client.session.only().is_none(),
         }
     }
 

@@ -102,7 +102,7 @@ impl Session {
                 client: call.version,
                 can,
                 number: asking.number(),
-                is_exposed: self.may_ask.is_exposed,
+                is_exposed: self.may_ask.is_exposed && call.client.session.only().is_none(),
             };
             let params = request.params.map_or("{}", |params| params.text());
             let object = Json::part(params.as_bytes(), 0..params.len());

@@ -1,4 +1,4 @@
-//! The URIs in what a server answers and asks, made the ones that clients read back from it: in blocks that link to a
+//! The URIs in what a server answers, made the ones that clients read back from it: in blocks that link to a
 //! resource or hold one, in what was read, in `_meta` that names an app's page, in errors.
 //!
 //! Only these places are looked at; a URI in a text is the server's words. Each edit is an insertion ([`uri::expose`]).
@@ -24,23 +24,6 @@ static NEEDLES: LazyLock<[Finder<'static>; 2]> = LazyLock::new(|| [Finder::new("
 /// Whether a result may hold a URI that is to be changed: most hold none, and need not be looked into.
 pub fn may_hold_links(result: &[u8]) -> bool {
     NEEDLES.iter().any(|needle| needle.find(result).is_some())
-}
-
-/// The edits to the `params` of a request that a server makes, such as a sampling message with resources in it.
-///
-/// # Errors
-/// It holds too many URIs.
-pub fn request_edits(params: Json<'_>, server: &str) -> Result<Edits, Failure> {
-    let (mut edits, mut links) = (Edits::new(), Links::of(server));
-    for member in params.members() {
-        if member.key.is_string("messages") {
-            links.messages(&mut edits, member.value);
-        } else if member.key.is_string("_meta") {
-            links.meta(&mut edits, member.value);
-        }
-    }
-    links.bounded()?;
-    Ok(edits)
 }
 
 /// The URIs of one message of one server, which shows them behind its prefix.
@@ -120,13 +103,6 @@ impl<'s> Links<'s> {
                     .elements()
                     .for_each(|block| self.block(edits, block, depth + 1));
             }
-        }
-    }
-
-    /// Messages of a prompt, or of a sampling request.
-    fn messages(&mut self, edits: &mut Edits, messages: Json<'_>) {
-        for message in messages.elements() {
-            each_content(message, &mut |block| self.block(edits, block, 0));
         }
     }
 
@@ -321,13 +297,10 @@ mod tests {
     }
 
     #[test]
-    fn links_in_what_a_server_asks_read_back_from_it() {
-        let text = r#"{"messages":[{"content":[{"type":"tool_result","content":[{"type":"resource_link","uri":"a:"}]},{"type":"resource","resource":{"uri":"b:"}}]}],"uri":"x"}"#;
-        let edits = request_edits(Json::parse(text.as_bytes()).unwrap(), "fs").unwrap();
-        assert_eq!(
-            String::from_utf8(edits.apply(text.as_bytes())).unwrap(),
-            text.replace("\"a:", "\"fs+a:").replace("\"b:", "\"fs+b:")
-        );
+    fn links_inside_tasks_read_back_too() {
+        let text = r#"{"resultType":"complete","status":"completed","result":{"content":[{"type":"resource_link","uri":"a:"}],"result":{"content":[{"type":"resource_link","uri":"x"}]}}}"#;
+        let expected = text.replace("\"a:", "\"fs+a:");
+        assert_eq!(shown(Method::TasksGet, V2026_07_28, V2026_07_28, text), expected);
     }
 
     #[test]
