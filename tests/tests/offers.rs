@@ -408,6 +408,22 @@ fn a_process_that_comes_after_another_is_subscribed_again() {
 }
 
 #[test]
+fn a_server_that_hangs_up_is_asked_again() {
+    let place = place(&["--speak", MODERN], json!({}));
+    let daemon = place.start(&[]);
+    let (mut client, _) = subscribed(&daemon, Era::Legacy, "fix+file:///a");
+    let before = recorded(&place, "fix", "listen").len();
+    client.call("fix__hang_up", json!({}));
+    wait_for("another subscription", || {
+        (recorded(&place, "fix", "listen").len() > before).then_some(())
+    });
+    assert!(listens_for(&place, "file:///a"));
+    tell(&mut client, "resources/updated", json!({ "uri": "file:///a" }));
+    let told = client.notification("notifications/resources/updated");
+    assert_eq!(told["params"]["uri"], "fix+file:///a");
+}
+
+#[test]
 fn a_flood_of_updates_costs_nobody_anything() {
     for version in [LEGACY, MODERN] {
         let place = place(&["--speak", version], json!({}));

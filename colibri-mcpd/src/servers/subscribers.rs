@@ -35,6 +35,8 @@ pub struct Subscriber {
     shown: String,
     /// Whether that is not the server's own.
     pub(super) is_prefixed: bool,
+    /// Bytes that it has of the daemon's budget.
+    held: usize,
     told: Mutex<Told>,
 }
 
@@ -48,23 +50,26 @@ struct Told {
 }
 
 impl Subscriber {
-    /// One who is told at once.
-    pub(super) fn of_session(client: Arc<Client>, shown: (&str, bool)) -> Arc<Subscriber> {
+    /// One who is told at once. `None`: the daemon has no room for another.
+    pub(super) fn of_session(client: Arc<Client>, shown: (&str, bool)) -> Option<Arc<Subscriber>> {
         let outbox = client.session.stream().unwrap_or_else(|| client.outbox.clone());
-        Subscriber::new((client, outbox), None, shown, true)
+        // The URI stands here, with the session, and with the process.
+        let held = 3 * shown.0.len() + size_of::<Subscriber>();
+        let has_room = outbox.hold(held);
+        has_room.then(|| Subscriber::new((client, outbox), None, shown, (true, held)))
     }
 
-    /// One who listens, and is told nothing before [`Subscriber::open`].
+    /// One who listens, and is told nothing before [`Subscriber::open`]. Its request is in the budget.
     pub fn listening(client: &Arc<Client>, subscription: &str, shown: (&str, bool)) -> Arc<Subscriber> {
         let to = (client.clone(), client.outbox.clone());
-        Subscriber::new(to, Some(subscription.into()), shown, false)
+        Subscriber::new(to, Some(subscription.into()), shown, (false, 0))
     }
 
     fn new(
         (client, outbox): (Arc<Client>, Arc<Outbox>),
         subscription: Option<Box<str>>,
         (shown, is_prefixed): (&str, bool),
-        open: bool,
+        (open, held): (bool, usize),
     ) -> Arc<Subscriber> {
         Arc::new(Subscriber {
             client,
@@ -72,6 +77,7 @@ impl Subscriber {
             subscription,
             shown: shown.to_owned(),
             is_prefixed,
+            held,
             told: Mutex::new(Told {
                 open,
                 since: Instant::now(),
@@ -127,6 +133,12 @@ impl Subscriber {
                 }
             });
         }
+    }
+}
+
+impl Drop for Subscriber {
+    fn drop(&mut self) {
+        self.outbox.let_go(self.held);
     }
 }
 
@@ -261,5 +273,93 @@ impl Drop for Subscription {
         if let Some(server) = server {
             server.wants_less(self.key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::Budget;
+    use crate::policy::Caller;
+
+    fn client() -> Arc<Client> {
+        let caller = Caller {
+            uid: 1,
+            gid: 1,
+            pid: None,
+        };
+        let outbox = Outbox::new(1 << 20, Arc::new(Budget::default()));
+        Arc::new(Client::new(1, caller, outbox, 9))
+    }
+
+    struct Lost(Mutex<Vec<ProcessKey>>);
+
+    impl Teller for Lost {
+        fn wants_less(self: Arc<Self>, key: ProcessKey) {
+            self.0.lock().unwrap().push(key);
+        }
+    }
+
+    #[test]
+    fn who_is_subscribed_is_told_of_it_and_of_its_parts_until_it_leaves() {
+        let (subscriptions, key) = (Subscriptions::new(), ProcessKey::Uid(1));
+        let lost = Arc::new(Lost(Mutex::default()));
+        let server: Weak<Lost> = Arc::downgrade(&lost);
+        assert!(subscriptions.belong_to(server).is_empty());
+        let client = client();
+        let subscribe = |uri: &str| {
+            let subscriber = Subscriber::listening(&client, "1", (uri, false));
+            subscriptions.subscribe(key, uri, subscriber)
+        };
+        let (first, second, other) = (subscribe("f:/a"), subscribe("f:/a"), subscribe("f:/b/"));
+        let concerned = |uri: &str| subscriptions.concerned(key, uri).len();
+        for (uri, count) in [
+            ("f:/a", 2),
+            ("f:/a/x/y", 2),
+            ("f:/a?x", 2),
+            ("f:/a#x", 2),
+            ("f:/ab", 0),
+            ("f:/b", 0),
+            ("f:/b/c", 1),
+            ("", 0),
+        ] {
+            assert_eq!(concerned(uri), count, "{uri}");
+        }
+        assert_eq!(concerned(&"/".repeat(URI_LIMIT + 1)), 0);
+        assert_eq!(subscriptions.concerned(ProcessKey::Uid(2), "f:/a").len(), 0);
+        assert_eq!(subscriptions.uris(key).len(), 2);
+        drop(first);
+        assert_eq!(concerned("f:/a"), 1);
+        drop((second, other));
+        assert_eq!((concerned("f:/a"), subscriptions.uris(key).len()), (0, 0));
+        assert_eq!(*lost.0.lock().unwrap(), [key; 3]);
+        assert!(subscriptions.wanted().is_empty(), "nothing is kept of who is gone");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_is_told_now_and_then_and_at_last() {
+        let client = client();
+        let subscriber = Subscriber::of_session(client.clone(), ("f:a", false)).unwrap();
+        let before = client.outbox.queued();
+        for _ in 0..1_000 {
+            subscriber.tell(None);
+        }
+        let one = updated("f:a", None).len() + 1;
+        assert_eq!(client.outbox.queued() - before, PACE.0 as usize * one);
+        tokio::time::sleep(2 * PACE.1).await;
+        assert_eq!(client.outbox.queued() - before, (PACE.0 as usize + 1) * one);
+        subscriber.tell(None);
+        assert_eq!(client.outbox.queued() - before, (PACE.0 as usize + 2) * one);
+    }
+
+    #[test]
+    fn who_listens_is_told_nothing_before_it_was_acknowledged() {
+        let client = client();
+        let subscriber = Subscriber::listening(&client, "\"s\"", ("f:a", false));
+        subscriber.tell(None);
+        subscriber.tell(None);
+        assert_eq!(client.outbox.queued(), 0);
+        subscriber.open();
+        assert_eq!(client.outbox.queued(), updated("f:a", Some("\"s\"")).len() + 1);
     }
 }

@@ -300,11 +300,13 @@ impl Server {
         }
         let own = call.target.rename().map_or_else(|| shown.clone(), str::to_owned);
         let key = self.key(&call.client.caller, session.owner());
-        let client = call.client.clone();
+        let Some(subscriber) = Subscriber::of_session(call.client.clone(), (&shown, shown != own)) else {
+            let failure = Failure::new(Code::DaemonBusy, "the daemon has no room for another subscription");
+            return chain.finish(vec![(call, Outcome::Failed(failure))]);
+        };
         let held = HeldCall::hold(&chain, call);
         let server = self.clone();
         tokio::spawn(async move {
-            let subscriber = Subscriber::of_session(client, (&shown, shown != own));
             let subscribed = server.subscribe(key, &own, subscriber).await;
             let Some(call) = held.take() else {
                 return debug!(server = &*server.id, "a subscription was cancelled before it was there");

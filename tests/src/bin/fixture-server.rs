@@ -55,6 +55,7 @@ const TOOLS: &[&str] = &[
     "fork_away",
     "frame",
     "garbage",
+    "hang_up",
     "huge",
     "never",
     "pid",
@@ -733,6 +734,14 @@ impl Fixture {
                     self.notify(&method, &params.to_string());
                 }
                 self.text(id, "told");
+            }
+            // Ends the `subscriptions/listen` that it was asked for, as a server does that ends it by itself.
+            "hang_up" => {
+                if let Some(listener) = self.state().listener.take() {
+                    let meta = format!("{{\"io.modelcontextprotocol/subscriptionId\":{listener}}}");
+                    self.result(&listener, &format!("{{\"resultType\":\"complete\",\"_meta\":{meta}}}"));
+                }
+                self.text(id, "hung up");
             }
             "change_tools" => {
                 let tools = arguments
