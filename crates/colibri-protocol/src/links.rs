@@ -84,6 +84,9 @@ impl<'s> Links<'s> {
 
     /// A content block. Readers differ in which of several members of one name they take, so each counts.
     pub(crate) fn block(&mut self, edits: &mut Edits, block: Json<'_>, depth: usize) {
+        if self.changed > LINKS_LIMIT {
+            return;
+        }
         let is = |kind: &str| {
             let mut types = block.members().filter(|member| member.key.is_string("type"));
             types.any(|member| member.value.is_string(kind))
