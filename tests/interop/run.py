@@ -123,7 +123,7 @@ class Run:
             row = (name, version, server)
             if "failed" in report:
                 # Directly: no version in common, as a rule. Through the daemon that may not be.
-                verdict = ("absent" if leg == "direct" else "lost", report["failed"])
+                verdict = ("absent" if leg == "direct" else "lost", judge.reason(report["failed"]))
             elif report["protocol"] != version and leg == "through":
                 verdict = ("lost", f"agreed on {report['protocol']}")
             else:
@@ -145,13 +145,14 @@ class Run:
         for (number, name, server), run in runs.items():
             self.judge(name, "direct", [server], self.steps(number, [server], "direct"), run.result())
 
-    def all_through(self, pool, daemon, servers):
+    def all_through(self, alone, daemon, servers):
         bridge = daemon.bridge()
         runs = {}
         for number, (name, (_, command, more)) in enumerate(self.clients.items()):
             steps = self.steps(number, servers, "through")
             what = {**more, "command": bridge[0], "args": bridge[1:], "steps": steps}
-            runs[name] = steps, pool.submit(run_client, self.work, f"through {servers[0]} {name}", command, what)
+            # One after the other: what a legacy server says unasked, it says to all of a user's clients that it works for.
+            runs[name] = steps, alone.submit(run_client, self.work, f"through {servers[0]} {name}", command, what)
         for name, (steps, run) in runs.items():
             report = run.result()
             if report.get("errors"):
@@ -243,7 +244,8 @@ def main():
     for source in [*(harness.HERE / "clients").glob("*.mjs"), *(harness.HERE / "servers").glob("*.mjs")]:
         shutil.copy(source, work)
     (work / "node_modules").symlink_to(install.modules)
-    with web_page() as page, concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+    with web_page() as page, concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool, \
+            concurrent.futures.ThreadPoolExecutor(1) as alone:
         run = Run(install, work, page, wanted)
         run.take_references(pool)
         run.all_direct(pool)
@@ -257,7 +259,7 @@ def main():
             directory.mkdir()
             with harness.Daemon(directory, {server: run.servers[server].entry() for server in servers}) as daemon:
                 run.settle(daemon, servers)
-                run.all_through(pool, daemon, servers)
+                run.all_through(alone, daemon, servers)
                 if servers is groups[0] and re.search(wanted.clients, "Inspector"):
                     run.inspect(pool, daemon, servers)
             print(f"through: {len(servers)} servers done", flush=True)

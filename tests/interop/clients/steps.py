@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import re
 import sys
 import time
 
@@ -177,7 +178,10 @@ class Steps:
 
 
 def code_of(error):
-    return getattr(getattr(error, "error", None), "code", None)
+    code = getattr(getattr(error, "error", None), "code", None)
+    # The first SDK says it in words alone.
+    said = re.match(r"code=(-?\d+) ", str(error))
+    return int(said[1]) if code is None and said else code
 
 
 def read_plan():
