@@ -755,8 +755,9 @@ impl Life {
             }
             _ => {}
         }
-        let is_legacy = self.profile.version != MODERN;
-        if is_legacy && shape != Shape::Broken && self.profile.isolation != "shared" && self.rng.chance(20) {
+        // Where there may be few processes, none waits for a person: in a calm world everybody's turn comes.
+        let may_ask = self.profile.version != MODERN && self.profile.limit.is_none();
+        if may_ask && shape != Shape::Broken && self.profile.isolation != "shared" && self.rng.chance(20) {
             return self.plan_in(wait, Step::Ask(id, shape));
         }
         self.plan_in(wait, Step::Answer(id, shape));
