@@ -3,6 +3,7 @@
 mod asked_back;
 mod asks;
 mod bridged;
+mod calls;
 mod context;
 mod entry;
 mod forward;
