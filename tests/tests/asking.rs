@@ -785,3 +785,31 @@ fn over_http_a_request_comes_on_the_stream_of_its_call_and_is_answered_by_anothe
     assert!(place.received("fix", "[7]").is_empty());
     daemon.stop();
 }
+
+#[test]
+#[cfg_attr(not(root), ignore = "needs root, to be somebody else")]
+fn two_users_of_one_server_are_never_asked_about_each_others_calls() {
+    let place = place(&[], json!({}));
+    place.open_to_group();
+    let daemon = place.start(&[]);
+    let mut client = able(&daemon, LEGACY, everything());
+    // A call of the one who can be asked is in flight all the time.
+    let waiting = client.request_tool("fix__wait", json!({ "until": "done" }));
+    wait_for("the call", || place.received("fix", "\"wait\"").pop());
+    let arguments = json!({ "lines": [request("1", "elicitation/create", FORM), request("2", "roots/list", "{}")],
+        "wait": 2 });
+    let stranger = place
+        .stranger(&["call", "fix", "say", "--args", &arguments.to_string()])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&stranger.stdout);
+    // Their process is another one, and nobody of theirs can be asked.
+    assert_eq!(said.matches("\"error\"").count(), 2, "{said} {stranger:?}");
+    client.ask("ping", json!({}));
+    assert!(client.others.is_empty(), "{:?}", client.others);
+    place.release("done");
+    client.answer(waiting);
+    let asked = |record: &colibri_tests::Record| record.rec["event"] == "asked";
+    assert!(!place.records().iter().any(asked));
+    daemon.stop();
+}

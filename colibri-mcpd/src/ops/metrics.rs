@@ -142,6 +142,13 @@ impl Snapshot {
                 .encode_family(&[("server", &*server.id)])?
                 .encode_counter::<NoLabelSet, _, u64>(&server.calls.strays, None)?;
         }
+        let help = "Requests of servers that went to clients: elicitation, sampling, roots.";
+        let mut family = encoder.encode_descriptor("colibri_asked", help, None, MetricType::Counter)?;
+        for server in servers {
+            family
+                .encode_family(&[("server", &*server.id)])?
+                .encode_counter::<NoLabelSet, _, u64>(&server.calls.asked, None)?;
+        }
         let help = "Time from a call's arrival to its answer.";
         let mut family =
             encoder.encode_descriptor("colibri_call_duration_seconds", help, None, MetricType::Histogram)?;

@@ -81,6 +81,7 @@ fn counted(counted: &Counted) -> CallCounts {
             .map(|(code, count)| (code.to_string(), *count))
             .collect(),
         strays: counted.strays,
+        asked: counted.asked,
     }
 }
 

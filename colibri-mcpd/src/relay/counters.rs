@@ -45,6 +45,7 @@ pub struct CallMetrics {
     nanoseconds: AtomicU64,
     errors: [AtomicU64; CODES],
     strays: AtomicU64,
+    asked: AtomicU64,
 }
 
 impl Default for CallMetrics {
@@ -54,6 +55,7 @@ impl Default for CallMetrics {
             nanoseconds: AtomicU64::new(0),
             errors: [const { AtomicU64::new(0) }; CODES],
             strays: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
         }
     }
 }
@@ -69,6 +71,8 @@ pub struct Counted {
     pub errors: Vec<(&'static str, u64)>,
     /// Answers that nobody waited for: late, a second time, or to nothing that was asked.
     pub strays: u64,
+    /// Requests of the server that went to clients.
+    pub asked: u64,
 }
 
 impl Counted {
@@ -96,6 +100,11 @@ impl CallMetrics {
         self.strays.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts a request of the server that goes to a client.
+    pub fn count_asked(&self) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// What was counted until now. Calls that finish meanwhile may be in one number and not in another.
     pub fn counted(&self) -> Counted {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -108,6 +117,7 @@ impl CallMetrics {
                 .filter(|(_, count)| *count > 0)
                 .collect(),
             strays: read(&self.strays),
+            asked: read(&self.asked),
         }
     }
 }
@@ -122,7 +132,9 @@ mod tests {
         for nanoseconds in [0, 100_000, 100_001, 60_000_000_000, 60_000_000_001] {
             metrics.count(None, Duration::from_nanos(nanoseconds));
         }
+        metrics.count_asked();
         let counted = metrics.counted();
+        assert_eq!((counted.asked, counted.strays), (1, 0));
         let filled: Vec<_> = counted.buckets.iter().filter(|(_, count)| *count > 0).collect();
         assert_eq!(filled, [&(0.0001, 2), &(0.00025, 1), &(60.0, 1), &(f64::INFINITY, 1)]);
         assert_eq!((counted.calls(), counted.errors.len()), (5, 0));

@@ -52,7 +52,7 @@ impl Session {
         for request in requests {
             let params = request.params.map(|params| params.text()).unwrap_or_default();
             let record = self.record_of_question(call, request.ask.method());
-            record.begins(&self.chain.recorder, params.as_bytes())?;
+            self.begin_record(&record, params.as_bytes())?;
         }
         let (wording, mut edits) = (self.wording_of_answer(call), Edits::new());
         for request in requests {
@@ -99,7 +99,7 @@ impl Session {
         self.may_ask_for(Ask::Url)?;
         for elicitation in protocol::elicitations(error) {
             let record = self.record_of_question(call, Ask::Url.method());
-            record.begins(&self.chain.recorder, elicitation.text().as_bytes())?;
+            self.begin_record(&record, elicitation.text().as_bytes())?;
             if let Some(id) = elicitation.get("elicitationId").and_then(|id| id.as_str()) {
                 self.state().asks.note_url(&id, &call.client);
             }
@@ -130,7 +130,7 @@ impl Session {
         }
         for (_, own, _) in &worded {
             let record = self.record_of_question(call, Ask::Url.method());
-            record.begins(&self.chain.recorder, own.as_bytes())?;
+            self.begin_record(&record, own.as_bytes())?;
         }
         let questions: Vec<_> = worded
             .iter()

@@ -19,7 +19,7 @@ use super::tap::Direction;
 use crate::relay::record::Asked as Record;
 use crate::relay::{Asking, Client, PATIENCE, Response};
 use colibri_protocol::error::INVALID_REQUEST;
-use colibri_protocol::{self as protocol, Answer, Ask, Askable, RpcError, Said, upstream};
+use colibri_protocol::{self as protocol, Answer, Ask, Askable, Failure, RpcError, Said, upstream};
 use colibri_wire::{Edits, Id, Json};
 
 /// Who is asked.
@@ -168,8 +168,7 @@ impl Session {
         let params = String::from_utf8_lossy(&edits.apply(text.as_bytes())).into_owned();
         self.may_hold(whom.number, &whom.client)?;
         let record = self.record_of(ask, &whom, whom.number);
-        record
-            .begins(&self.chain.recorder, text.as_bytes())
+        self.begin_record(&record, text.as_bytes())
             .map_err(|failure| failed(failure.message))?;
         let asked = Asked {
             id: id.text().into(),
@@ -230,8 +229,7 @@ impl Session {
             }
         }
         let asked_for = params.map_or("", |params| params.text());
-        self.record_of(ask, whom, number)
-            .begins(&self.chain.recorder, asked_for.as_bytes())
+        self.begin_record(&self.record_of(ask, whom, number), asked_for.as_bytes())
             .map_err(|failure| failed(failure.message))?;
         let progress = token.map(|token| {
             let (session, token): (_, Box<str>) = (Arc::downgrade(self), token.text().into());
@@ -251,6 +249,16 @@ impl Session {
             .send(frame, &edits, progress)
             .map_err(|why| failed(why.to_string()))?;
         Ok(asking)
+    }
+
+    /// Records and counts that a client is asked, before it is.
+    ///
+    /// # Errors
+    /// It may not be.
+    pub(super) fn begin_record(&self, record: &Record, params: &[u8]) -> Result<(), Failure> {
+        record.begins(&self.chain.recorder, params)?;
+        self.metrics.count_asked();
+        Ok(())
     }
 
     /// Waits until a request is answered or over, and tells the server.

@@ -132,7 +132,7 @@ impl Session {
             asked.push((question, asking, Bytes::from(message), params));
         }
         for (question, _, _, params) in &asked {
-            question.record.begins(&self.chain.recorder, params.as_bytes())?;
+            self.begin_record(&question.record, params.as_bytes())?;
         }
         let mut sent = Vec::new();
         for (question, mut asking, message, _) in asked {

@@ -106,6 +106,9 @@ pub struct CallCounts {
     /// Answers that nobody waited for: late, a second time, or to nothing that was asked.
     #[serde(default)]
     pub strays: u64,
+    /// Requests of the server that went to clients.
+    #[serde(default)]
+    pub asked: u64,
 }
 
 /// The trail in an overview.

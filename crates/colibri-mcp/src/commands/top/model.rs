@@ -177,6 +177,7 @@ fn since(now: &CallCounts, before: &CallCounts) -> CallCounts {
             .collect(),
         errors: Vec::new(),
         strays: now.strays.saturating_sub(before.strays),
+        asked: now.asked.saturating_sub(before.asked),
     }
 }
 
