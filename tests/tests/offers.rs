@@ -532,6 +532,26 @@ fn log_messages_go_to_those_whose_call_they_are_about_and_who_want_them() {
 }
 
 #[test]
+fn log_messages_of_no_call_go_to_those_who_said_that_they_want_them() {
+    let place = place(&["--logs"], json!({}));
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    client.tools();
+    let (mut other, mut silent) = (daemon.legacy(LEGACY), daemon.legacy(LEGACY));
+    client.ask("logging/setLevel", json!({ "level": "info" }));
+    other.ask("logging/setLevel", json!({ "level": "error" }));
+    for caller in [&mut other, &mut silent] {
+        caller.call("fix__pid", json!({}));
+    }
+    let params = json!({ "level": "warning", "data": 1 });
+    client.call("fix__tell_later", json!({ "params": params }));
+    assert_eq!(client.notification("notifications/message")["params"], params);
+    for caller in [&mut other, &mut silent] {
+        assert!(!methods(&told_so_far(caller)).contains(&"notifications/message"));
+    }
+}
+
+#[test]
 fn log_messages_of_a_process_of_several_users_are_for_our_log_alone() {
     let place = place(&["--logs"], json!({ "isolation": "shared" }));
     let daemon = place.start(&[]);

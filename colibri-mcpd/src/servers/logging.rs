@@ -21,14 +21,17 @@ impl Session {
     /// Has a legacy server send what this call's client wants, before the call.
     pub(super) fn level_for(&self, state: &mut State, call: &Call) {
         if let Some(level) = call.log_level() {
-            state.watching.levels.insert(call.client.session.number, level);
+            let session = &call.client.session;
+            let stream = || session.stream().unwrap_or_else(|| call.client.outbox.clone());
+            let stream = (!call.version.is_modern()).then(stream);
+            state.watching.levels.insert(session.number, (level, stream));
             self.set_level(state);
         }
     }
 
     /// Tells a legacy server the least level that is wanted of it, if it is another one.
     fn set_level(&self, state: &mut State) {
-        let least = state.watching.levels.values().min().copied();
+        let least = state.watching.levels.values().map(|(level, _)| *level).min();
         let (Some(level), true) = (least, state.says.can.logging && !state.version.is_modern()) else {
             return;
         };
@@ -45,13 +48,19 @@ impl Session {
     /// A client that was heard of here wants another level.
     fn relevel(&self, session: &ClientSession, level: Level) {
         let mut state = self.state();
-        let asks = |pending: &Pending| match pending {
-            Pending::Call { call, .. } => call.client.session.number == session.number,
-            Pending::Held(_) | Pending::Internal { .. } => false,
-        };
-        let is_here = state.watching.levels.contains_key(&session.number);
-        if is_here || state.pending.iter().any(|(_, pending)| asks(pending)) {
-            state.watching.levels.insert(session.number, level);
+        let stream = state.pending.iter().find_map(|(_, pending)| match pending {
+            Pending::Call { call, .. } if call.client.session.number == session.number => {
+                Some(session.stream().unwrap_or_else(|| call.client.outbox.clone()))
+            }
+            _ => None,
+        });
+        let known = state
+            .watching
+            .levels
+            .get(&session.number)
+            .map(|(_, stream)| stream.clone());
+        if let Some(stream) = known.or_else(|| stream.map(Some)) {
+            state.watching.levels.insert(session.number, (level, stream));
             self.set_level(&mut state);
         }
     }
@@ -64,7 +73,8 @@ impl Session {
         }
     }
 
-    /// Passes a log message on to those who have a call in flight here and want it.
+    /// Passes a log message on to those who have a call in flight here and want it. One that comes while nobody has goes to
+    /// the legacy clients that asked something here before and said that they want it.
     pub(super) fn log_message(&self, frame: &Bytes, level: Level) {
         let state = self.state();
         let mut told: Vec<&Arc<Client>> = Vec::new();
@@ -77,6 +87,14 @@ impl Session {
             {
                 client.outbox.push(frame);
                 told.push(client);
+            }
+        }
+        if state.pending.is_empty() {
+            for (least, stream) in state.watching.levels.values() {
+                let stream = stream.as_ref().filter(|stream| stream.queued() < MAX_QUEUED);
+                if let Some(stream) = stream.filter(|_| level >= *least) {
+                    stream.push(frame);
+                }
             }
         }
     }

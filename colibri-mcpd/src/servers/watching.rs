@@ -19,8 +19,8 @@ pub(super) struct Watching {
     /// The `subscriptions/listen` of a modern one.
     pub(super) listening: Option<(u64, Filter)>,
     pub(super) acknowledged: Option<oneshot::Sender<Result<Filter, RpcError>>>,
-    /// The level of log messages that each client's session wants.
-    pub(super) levels: BTreeMap<u64, Level>,
+    /// The level of log messages that each client's session wants, and where a legacy one gets those of no call.
+    pub(super) levels: BTreeMap<u64, (Level, Option<Arc<Outbox>>)>,
     /// The one that a legacy server was told last.
     pub(super) level: Option<Level>,
     /// The `subscriptions/listen` about tasks, each for a client.

@@ -63,6 +63,7 @@ const TOOLS: &[&str] = &[
     "stderr",
     "step",
     "tell",
+    "tell_later",
     "unknown_id",
     "wait",
 ];
@@ -734,6 +735,12 @@ impl Fixture {
                     self.notify(&method, &params.to_string());
                 }
                 self.text(id, "told");
+            }
+            // Says something after it has answered.
+            "tell_later" => {
+                self.text(id, "later");
+                std::thread::sleep(Duration::from_millis(300));
+                self.notify("message", arguments.get("params").map_or("{}", |params| params.get()));
             }
             // Ends the `subscriptions/listen` that it was asked for, as a server does that ends it by itself.
             "hang_up" => {
