@@ -19,8 +19,8 @@ use super::head::{self, Length, MAX_HEAD};
 use super::refusal::Refusal;
 use crate::peer::Outbox;
 
-/// The most bytes that are read at once.
-const READ: usize = 16 * 1024;
+/// How much is read at once of a long body.
+const READ: usize = 64 * 1024;
 /// A buffer of at most so many bytes is kept for the next request.
 const KEPT: usize = 4 * 1024;
 
@@ -237,7 +237,9 @@ impl Read for Wire {
                 return Poll::Pending;
             }
             ready!(self.stream.poll_read_ready(context))?;
-            self.buffer.reserve(READ.min(KEPT));
+            let much =
+                matches!(self.place, Place::Chunks) || matches!(self.place, Place::Within(left) if left > KEPT as u64);
+            self.buffer.reserve(if much { READ } else { KEPT });
             let Wire { stream, buffer, .. } = &mut *self;
             match stream.try_read_buf(buffer) {
                 Ok(0) => self.ended = true,
