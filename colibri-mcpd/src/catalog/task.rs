@@ -41,7 +41,7 @@ impl Host {
         let server = self.servers().get(&*found.server).cloned();
         let process = found.process.filter(|process| !process.has_ended());
         let (Some(process), Some(server)) = (process, server) else {
-            return Err(RpcError::invalid_params(&format!(
+            return Err(RpcError::invalid_params(format!(
                 "the task is lost: the process of {} that had it has ended; call {} again",
                 found.server, found.tool
             )));
