@@ -156,7 +156,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         },
         metrics: CallMetrics::default(),
         approvals: Approvals::new(DEFAULT_EXPIRY),
-        states: colibri_mcpd::relay::request_state::RequestStates::of_this_process().unwrap(),
+        states: colibri_mcpd::relay::request_state::RequestStates::of_this_process()?,
         tickets: Default::default(),
     });
     let budget = Arc::new(Budget::new(1 << 30));

@@ -4,7 +4,7 @@
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use colibri_tests::http::{Event, Http, meta, request};
 use colibri_tests::{Daemon, LEGACY, MODERN, Place, copy_program, program, text_of, wait_for};

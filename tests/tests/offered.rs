@@ -46,7 +46,7 @@ fn everything() -> Value {
     })
 }
 
-fn clients<'d>(daemon: &'d Daemon<'_>) -> [(Client, &'static str); 3] {
+fn clients(daemon: &Daemon<'_>) -> [(Client, &'static str); 3] {
     [
         (daemon.legacy("2025-06-18"), "2025-06-18"),
         (daemon.legacy(LEGACY), LEGACY),

@@ -495,9 +495,9 @@ mod tests {
         client.admit(&id("1")).unwrap();
         client.admit(&id("2")).unwrap();
         client.end_with_its_calls();
-        client.land(&id("1"), |_| drop(client.outbox.push(b"1")));
+        client.land(&id("1"), |_| assert!(client.outbox.push(b"1")));
         assert!(client.outbox.push(b"progress"), "another is in flight");
-        client.land(&id("2"), |_| drop(client.outbox.push(b"2")));
+        client.land(&id("2"), |_| assert!(client.outbox.push(b"2")));
         assert!(!client.outbox.push(b"late"));
         let idle = super::tests::client(9);
         idle.end_with_its_calls();

@@ -211,7 +211,7 @@ impl Asked {
     pub fn begins(&self, recorder: &Recorder, params: &[u8]) -> Result<(), Failure> {
         let digest = hex(&Digest::of(params).sha256);
         let more = [
-            ("sha256", Detail::Text(&*digest)),
+            ("sha256", Detail::Text(&digest)),
             ("length", Detail::Number(params.len() as u64)),
         ];
         self.event(recorder, "asked", &more)

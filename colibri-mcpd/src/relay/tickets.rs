@@ -114,8 +114,13 @@ impl<W: Over + ?Sized> Tickets<W> {
     }
 
     fn end(&self, why: &'static str, ends: impl Fn(&Waiting<W>) -> bool) {
-        let ended: Vec<_> = self.waiting().extract_if(.., |_, waits| ends(waits)).collect();
-        for (_, waits) in ended {
+        let ended: Vec<_> = {
+            let mut waiting = self.waiting();
+            let over = waiting.iter().filter(|(_, waits)| ends(waits));
+            let over: Vec<_> = over.map(|(ticket, _)| *ticket).collect();
+            over.iter().filter_map(|ticket| waiting.remove(ticket)).collect()
+        };
+        for waits in ended {
             waits.what.over(why);
         }
     }

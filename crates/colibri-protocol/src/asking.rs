@@ -541,7 +541,7 @@ mod tests {
         let form = |property: &str| {
             format!(r#"{{{META},"message":"m","requestedSchema":{{"type":"object","properties":{{"p":{property}}}}}}}"#)
         };
-        let shown = form.clone();
+        let shown = form;
         for (property, old) in [
             (r#"{"type":"string","format":"email","default":"a"}"#, None),
             (r#"{"type":"number","minimum":0}"#, None),

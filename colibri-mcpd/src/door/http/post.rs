@@ -123,7 +123,7 @@ impl Post<'_> {
         };
         match asked {
             Ok((asking, malformed)) => self.wait(asking, malformed).await,
-            Err(response) => response,
+            Err(response) => *response,
         }
     }
 
@@ -139,27 +139,27 @@ impl Post<'_> {
     }
 
     /// The session of what cannot be without one.
-    fn needed_session(&self) -> Result<Arc<HttpSession>, Response<Reply>> {
-        let session = self.session().map_err(|refusal| Reply::refusal(&refusal))?;
-        session.ok_or_else(|| Reply::refusal(&no_session()))
+    fn needed_session(&self) -> Result<Arc<HttpSession>, Box<Response<Reply>>> {
+        let session = self.session().map_err(|refusal| Box::new(Reply::refusal(&refusal)))?;
+        session.ok_or_else(|| Box::new(Reply::refusal(&no_session())))
     }
 
     /// One message: a call that is on its way, and whether it was refused for what it is; else the response.
-    fn message(&self, frame: Bytes) -> Result<(Asking, bool), Response<Reply>> {
+    fn message(&self, frame: Bytes) -> Result<(Asking, bool), Box<Response<Reply>>> {
         let mut tape = Tape::default();
         let envelope = match Envelope::read(&frame, &mut tape) {
             Ok(envelope) => envelope,
-            Err(refusal) => return Err(unreadable(refusal)),
+            Err(refusal) => return Err(Box::new(unreadable(refusal))),
         };
         let Kind::Request { id, method, params } = envelope.kind else {
-            return Err(self.notified(&frame, envelope));
+            return Err(Box::new(self.notified(&frame, envelope)));
         };
         let name = method.as_str().unwrap_or_default();
         let asking = if self.is_modern() {
             self.alone()
         } else {
             match self.session() {
-                Err(refusal) => return Err(failed(refusal, id.text())),
+                Err(refusal) => return Err(Box::new(failed(refusal, id.text()))),
                 Ok(Some(session)) => in_session(session),
                 Ok(None) if name == "initialize" => {
                     let narrow = Narrow::read(self.headers);
@@ -167,7 +167,8 @@ impl Post<'_> {
                         Some(session) => in_session(session),
                         None => {
                             let why = "the system has no randomness for the id of a session";
-                            return Err(failed(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why), id.text()));
+                            let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
+                            return Err(Box::new(failed(refusal, id.text())));
                         }
                     }
                 }
@@ -268,7 +269,7 @@ impl Post<'_> {
                 self.take_notified(&session, frame, &envelope, &mut Vec::new());
                 Reply::empty(StatusCode::ACCEPTED)
             }
-            Err(response) => response,
+            Err(response) => *response,
         }
     }
 
@@ -285,12 +286,12 @@ impl Post<'_> {
     }
 
     /// A batch, of a session that agreed on the one version that has them.
-    fn batch(&self, frame: Bytes) -> Result<(Asking, bool), Response<Reply>> {
+    fn batch(&self, frame: Bytes) -> Result<(Asking, bool), Box<Response<Reply>>> {
         let refuse = |error| {
-            Reply::refusal(&Refusal {
+            Box::new(Reply::refusal(&Refusal {
                 status: StatusCode::BAD_REQUEST,
                 error,
-            })
+            }))
         };
         let session = self.needed_session()?;
         if !session.shared.agreed().takes_batches() {
