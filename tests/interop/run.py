@@ -212,12 +212,12 @@ class Run:
             return {{"call": "result", "read": "read", "prompt": "prompt"}[step["do"]]: result, "asked": []}
 
         runs = []
-        for era, version in (("legacy", "2025-11-25"), ("modern", "2026-07-28")):
+        for number, (era, version) in enumerate((("legacy", "2025-11-25"), ("modern", "2026-07-28")), 80):
             for server in servers:
                 for leg in ("direct", "through"):
                     if leg == "direct" and era != self.servers[server].era:
                         continue
-                    steps = self.steps(80, [server], leg)
+                    steps = self.steps(number, [server], leg)
                     wanted = {}
                     for step in steps:
                         # One step a feature: a process each takes its time.

@@ -56,6 +56,7 @@ fn unexpected_files(place: &Place) -> BTreeSet<String> {
             "/frames",
             "/files-in-force",
             "/pins.json",
+            "/request-state.key",
             ".definitions",
         ]
         .iter()
