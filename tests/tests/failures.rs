@@ -461,7 +461,7 @@ fn the_breaker_opens_is_half_open_and_closes() {
             .iter()
             .filter(|answer| text_of(&answer["result"]) == "counted")
             .count();
-        assert!(counted == 0 || counted > 1, "{answers:?}");
+        // The pause may end between any two of them.
         (counted > 0).then_some(ids)
     });
     assert_eq!(ids.len(), 20);

@@ -465,13 +465,16 @@ fn one_with_strange_hellos() {
         r#"{"hello":1}"#,
         r#"["colibri"]"#,
         r#"{"colibri":1"#,
-        "colibri",
         r#"{"colibri":1,"jsonrpc":"2.0"}"#,
     ] {
         let mut client = daemon.connect();
         client.send(line);
         assert!(client.message()["error"].is_object(), "{line}");
     }
+    // A letter begins HTTP.
+    let mut client = daemon.connect();
+    client.send("colibri");
+    assert!(client.read().unwrap().starts_with(b"HTTP/1.1 4"));
     // A hello that comes late closes and opens nothing, and is no message.
     let mut client = daemon.legacy(LEGACY);
     client.send(r#"{"colibri":1,"narrow":["external"]}"#);
