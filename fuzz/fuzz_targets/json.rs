@@ -60,7 +60,7 @@ fn same(frame: &[u8], json: Json<'_>, value: &Value) {
                 });
                 let key = twice.expect("one key is there twice");
                 // The keys that are looked for are the protocol's: ASCII.
-                if key.is_ascii() {
+                if key.is_ascii() && !key.is_empty() {
                     assert_eq!(json.ambiguous(&[&key]), Some(&*key));
                 }
             }

@@ -287,7 +287,9 @@ fn updates_go_to_exactly_those_who_are_subscribed() {
             for (client, id) in [&mut legacy, &mut modern] {
                 let told = client.notification("notifications/resources/updated");
                 assert_eq!(told["params"]["uri"], shown, "{told}");
-                assert_eq!(told["params"]["x"], 1, "{told}");
+                // In our own words where it came just before the subscription was open.
+                let x = told["params"].get("x");
+                assert!(x.is_none_or(|x| *x == 1), "{told}");
                 assert_eq!(told["params"]["_meta"][ID], *id, "{told}");
             }
         }

@@ -3,6 +3,8 @@
 //! Whoever sent it waits for an answer under that id, so the id is looked for byte by byte, with no memory for the
 //! rest.
 
+use super::json::{Json, Kind};
+
 /// The longest id that is salvaged, in bytes as written.
 const MAX_ID: usize = 256;
 
@@ -115,7 +117,7 @@ impl Salvage {
 
 /// Whether a token is a JSON string or number.
 fn is_id(token: &str) -> bool {
-    serde_json::from_str::<serde_json::Value>(token).is_ok_and(|value| value.is_string() || value.is_number())
+    Json::parse(token.as_bytes()).is_ok_and(|id| matches!(id.kind(), Kind::String | Kind::Number))
 }
 
 #[cfg(test)]
@@ -133,6 +135,7 @@ mod tests {
             (r#"{"id":{"id":1}}"#, None),
             (r#"{"params":{"id":8}}"#, None),
             (r#"{"id":1,"id":2}"#, Some("1")),
+            (r#"{"id":5e400}"#, Some("5e400")),
             (r#"{"id":12"#, None),
             ("", None),
         ] {
