@@ -241,7 +241,8 @@ impl Subscriptions {
             .unwrap_or_default()
     }
 
-    /// Who is to be told that this was updated: it, or what it is a part of.
+    /// Who is to be told that this was updated: it, or what it is a part of (2025-11-25, schema.ts,
+    /// `ResourceUpdatedNotification`: "This might be a sub-resource of the one that the client actually subscribed to").
     pub(super) fn concerned(&self, key: ProcessKey, updated: &str) -> Vec<Arc<Subscriber>> {
         let wanted = self.wanted();
         let Some(of) = wanted.get(&key).filter(|_| updated.len() <= URI_LIMIT) else {
@@ -297,6 +298,26 @@ mod tests {
     impl Teller for Lost {
         fn wants_less(self: Arc<Self>, key: ProcessKey) {
             self.0.lock().unwrap().push(key);
+        }
+    }
+
+    #[test]
+    fn an_update_concerns_a_resource_and_what_it_is_part_of() {
+        for (subscribed, updated, concerned) in [
+            ("file:///a", "file:///a", true),
+            ("file:///a", "file:///a/b", true),
+            ("file:///a/", "file:///a/b", true),
+            ("file:///a", "file:///a#x", true),
+            ("file:///a", "file:///a?x", true),
+            ("file:///a", "file:///ab", false),
+            ("file:///a/b", "file:///a", false),
+            ("", "file:///a", false),
+        ] {
+            let (subscriptions, key) = (Subscriptions::new(), ProcessKey::Uid(1));
+            let subscriber = Subscriber::listening(&client(), "1", (subscribed, false));
+            let _subscription = subscriptions.subscribe(key, subscribed, subscriber);
+            let found = subscriptions.concerned(key, updated).len();
+            assert_eq!(found == 1, concerned, "{subscribed} {updated}");
         }
     }
 

@@ -186,14 +186,6 @@ pub fn updated_edits(params: Json<'_>, prefix: Option<&str>, subscription: Optio
     edits
 }
 
-/// Whether an update of `updated` is one for who subscribed to `subscribed`: it, or a part of it (2025-11-25, schema.ts,
-/// `ResourceUpdatedNotification`: "This might be a sub-resource of the one that the client actually subscribed to").
-pub fn concerns(subscribed: &str, updated: &str) -> bool {
-    updated.strip_prefix(subscribed).is_some_and(|rest| {
-        rest.is_empty() || subscribed.ends_with('/') || matches!(rest.as_bytes()[0], b'/' | b'?' | b'#')
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -329,21 +321,5 @@ mod tests {
             updated("fs+a", Some("9")),
             format!(r#"{{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{{"uri":"fs+a","_meta":{{"{id}":9}}}}}}"#).into_bytes()
         );
-    }
-
-    #[test]
-    fn an_update_concerns_a_resource_and_what_it_is_part_of() {
-        for (subscribed, updated, concerned) in [
-            ("file:///a", "file:///a", true),
-            ("file:///a", "file:///a/b", true),
-            ("file:///a/", "file:///a/b", true),
-            ("file:///a", "file:///a#x", true),
-            ("file:///a", "file:///a?x", true),
-            ("file:///a", "file:///ab", false),
-            ("file:///a/b", "file:///a", false),
-            ("", "file:///a", false),
-        ] {
-            assert_eq!(concerns(subscribed, updated), concerned, "{subscribed} {updated}");
-        }
     }
 }
