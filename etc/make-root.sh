@@ -14,7 +14,8 @@ usage: make-root.sh [-b base.txz] [-k package]... [-n npm-package | -p pypi-pack
   -k package        install this package as well; may be given more than once
   -n npm-package    install Node.js and this server from npm, into /usr/local/mcp of the root
   -p pypi-package   install Python and this server from PyPI, into /usr/local/mcp of the root
-  root              absolute path; must not exist yet, or be empty. /usr/local/colibri/roots/NAME is a good place
+  root              absolute path; must not exist yet, or be empty; a good place is
+                    /usr/local/libexec/colibri/roots/NAME
 USAGE
 	exit 64
 }

@@ -1,11 +1,14 @@
 # A stub of FreeBSD's bsd.port.mk: as much of it as lets the port's own recipe run on Linux, into a staging directory.
 #
-# Given on the command line: WRKSRC, the checkout; STAGEDIR; BINARIES, a directory with the built programs.
+# Given on the command line: WRKSRC, the checkout; STAGEDIR; WRKDIR, for files that are made from files/*.in; BINARIES, a
+# directory with the built programs; COMPLETER, a colibri-mcp that runs here, if those do not; WITHOUT, options that are
+# off.
 
 .include "${.CURDIR}/Makefile.crates"
 
 PREFIX?=	/usr/local
-ETCDIR?=	${PREFIX}/etc
+ETCDIR?=	${PREFIX}/etc/${PORTNAME}
+FILESDIR=	${.CURDIR}/files
 
 MKDIR=		mkdir -p
 MV=		mv
@@ -25,7 +28,21 @@ INSTALL_SCRIPT=	install -m 0555
 .error ${IGNORE}
 .endif
 
-stage: do-install post-install post-install-DOCS-on
+stage: apply-slist do-install post-install
+.for option in ${OPTIONS_DEFINE}
+.  if empty(WITHOUT:M${option})
+stage: post-install-${option}-on
+.  endif
+.endfor
+stage: install-rc-script
+
+# files/NAME.in becomes NAME, with what stands between %% replaced.
+apply-slist:
+	@${MKDIR} ${WRKDIR}
+.for file in ${SUB_FILES} ${USE_RC_SUBR}
+	sed -e 's|%%PREFIX%%|${PREFIX}|g' -e 's|%%ETCDIR%%|${ETCDIR}|g' ${FILESDIR}/${file}.in >${WRKDIR}/${file}
+	! grep '%%' ${WRKDIR}/${file}
+.endfor
 
 # cargo install --path: the programs of each package, into bin.
 do-install:
@@ -38,4 +55,11 @@ do-install:
 	[ ! -e ${WRKSRC}/${path}/src/main.rs ] || ${INSTALL_PROGRAM} ${BINARIES}/${path:T} ${STAGEDIR}${PREFIX}/bin/
 .endfor
 
-.PHONY: stage do-install post-install post-install-DOCS-on
+# USE_RC_SUBR: installed and listed by the framework.
+install-rc-script:
+	@${MKDIR} ${STAGEDIR}${PREFIX}/etc/rc.d
+.for file in ${USE_RC_SUBR}
+	${INSTALL_SCRIPT} ${WRKDIR}/${file} ${STAGEDIR}${PREFIX}/etc/rc.d/
+.endfor
+
+.PHONY: stage apply-slist do-install post-install install-rc-script ${OPTIONS_DEFINE:S/^/post-install-/:S/$/-on/}

@@ -76,6 +76,10 @@ def main():
     policy = pathlib.Path("colibri-jail-helper/src/policy.rs").read_text()
     found = re.search(r"root\.object\(&\[(.*?)\]\)", policy, re.S).group(1)
     problems += missing_keys("jail-policy.json.5", re.findall(r'"([a-z_]+)"', found))
+    for page, file in (("clients.json.5", "clients"), ("colibri-contract.5", "contract")):
+        text = pathlib.Path(f"colibri-mcpd/src/policy/{file}.rs").read_text()
+        found = re.findall(r"(?:KEYS: &\[&str\] = &|\.object\(&)\[(.*?)\]", text)
+        problems += missing_keys(page, re.findall(r'"([a-z_]+)"', " ".join(found)))
     print("\n".join(problems))
     sys.exit(1 if problems else 0)
 

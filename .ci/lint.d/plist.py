@@ -6,7 +6,10 @@ import stat
 import sys
 
 PREFIX = "/usr/local"
-SUBSTITUTIONS = {"EXAMPLESDIR": "share/examples/colibri", "DOCSDIR": "share/doc/colibri"}
+SUBSTITUTIONS = {"ETCDIR": "etc/colibri"}
+
+# What the framework lists by itself: USE_RC_SUBR, PORTDOCS, PORTEXAMPLES.
+BY_THE_FRAMEWORK = ["etc/rc.d/colibri_mcp", "share/doc/colibri", "share/examples/colibri"]
 
 # What security rests on: owner, group, mode. Changing a line here is changing the design.
 DEMANDED = {
@@ -16,8 +19,8 @@ DEMANDED = {
     "etc/colibri": ("root", "wheel", "755"),
     "etc/colibri/secrets": ("root", "wheel", "700"),
     "etc/colibri/daemon-secrets": ("root", "colibri", "750"),
-    "colibri": ("root", "wheel", "755"),
-    "colibri/roots": ("root", "wheel", "755"),
+    "libexec/colibri": ("root", "wheel", "755"),
+    "libexec/colibri/roots": ("root", "wheel", "755"),
     "/var/db/colibri": ("colibri", "colibri", "750"),
 }
 
@@ -61,7 +64,7 @@ def main():
         staged_mode = stat.S_IMODE(place.stat().st_mode)
         if staged_mode & 0o7022:
             problems.append(f"{path}: staged with mode {staged_mode:o}; special bits come from pkg-plist alone")
-        program = path.split("/")[0] in ("bin", "sbin", "libexec") or path.startswith(("etc/rc.d/", "etc/periodic/"))
+        program = path.split("/")[0] in ("bin", "sbin", "libexec") or path.startswith("etc/periodic/")
         if bool(staged_mode & 0o111) != (program or path.endswith(".sh")):
             problems.append(f"{path}: staged with mode {staged_mode:o}")
 
@@ -69,13 +72,16 @@ def main():
         if seen.get(path) != demanded:
             problems.append(f"{path}: pkg-plist says {seen.get(path)}, the design {demanded}")
     for path in stage.rglob("*"):
-        documentation = top / SUBSTITUTIONS["DOCSDIR"]
-        if documentation in (path, *path.parents):
+        if any(top / name in (path, *path.parents) for name in BY_THE_FRAMEWORK):
             continue
         if path.is_file() and path not in listed:
             problems.append(f"/{path.relative_to(stage)}: staged and not listed")
         if path.is_dir() and not any(path.iterdir()) and path not in directories:
             problems.append(f"/{path.relative_to(stage)}: an empty directory that is not listed")
+
+    for name in BY_THE_FRAMEWORK:
+        if not (top / name).exists() or (top / name).is_dir() and not any((top / name).iterdir()):
+            problems.append(f"{name}: not staged, or empty")
 
     for name, wanted in (("UIDs", users), ("GIDs", groups)):
         lines = [line.split(":") for line in pathlib.Path("port", name).read_text().splitlines()]

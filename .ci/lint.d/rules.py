@@ -14,7 +14,8 @@ ORDER = [
     "USES", "USE_RC_SUBR", None,
     "CARGO_FEATURES", "CARGO_INSTALL_PATH", "CARGO_TEST", None,
     "USERS", "GROUPS", None,
-    "DOCSDIR", "EXAMPLESDIR", "PORTDOCS", None,
+    "SUB_FILES", "SUB_LIST", None,
+    "DOCSDIR", "ETCDIR", "EXAMPLESDIR", "PORTDOCS", "PORTEXAMPLES", None,
     "OPTIONS_DEFINE", "OPTIONS_DEFAULT",
 ]  # fmt: skip
 
@@ -65,7 +66,7 @@ def makefile():
 
 
 def rc_script(path):
-    name = path.name
+    name = path.name.removesuffix(".in")
     text = path.read_text()
     if not os.access(path, os.X_OK):
         problems.append(f"{path}: not executable")
@@ -108,8 +109,24 @@ def rc_script(path):
             problems.append(f"{path}:{number}: longer than 120 characters")
 
 
+def files():
+    """Each of files/ is made by the port, by a name that stands in its Makefile, and names no path of one prefix."""
+    text = pathlib.Path("port/Makefile").read_text()
+    named = {}
+    for variable in ("USE_RC_SUBR", "SUB_FILES"):
+        named[variable] = set(re.search(rf"^{variable}=\t+(.*)$", text, re.M).group(1).split())
+    there = {path.name for path in pathlib.Path("port/files").iterdir()}
+    wanted = {f"{name}.in" for names in named.values() for name in names}
+    problems.extend(f"port/files/{name}: not in USE_RC_SUBR or SUB_FILES, or not there" for name in there ^ wanted)
+    for name in there & wanted:
+        for number, line in enumerate(pathlib.Path("port/files", name).read_text().splitlines(), 1):
+            if "/usr/local" in line:
+                problems.append(f"port/files/{name}:{number}: %%PREFIX%% or %%ETCDIR%%, not /usr/local")
+    for name in named["USE_RC_SUBR"]:
+        rc_script(pathlib.Path("port/files", f"{name}.in"))
+
+
 makefile()
-for script in sorted(pathlib.Path("rc.d").iterdir()):
-    rc_script(script)
+files()
 print("\n".join(problems))
 sys.exit(1 if problems else 0)

@@ -192,7 +192,7 @@ mod tests {
         ] {
             assert!(!is_plain_path(bad), "{bad:?}");
         }
-        for good in ["/a", "/usr/local/colibri/roots/mcp0", "/a/..b", "/a b"] {
+        for good in ["/a", "/usr/local/libexec/colibri/roots/mcp0", "/a/..b", "/a b"] {
             assert!(is_plain_path(good), "{good:?}");
         }
         assert!(is_at_or_below("/a/b", "/a"));

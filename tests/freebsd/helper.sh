@@ -218,7 +218,7 @@ acl_is_there() {
 section_13_service() {
 echo "# the service that does not stay up"
 pw groupshow mcpusers >/dev/null 2>&1 || pw groupadd mcpusers
-install -m 555 "$tree/rc.d/colibri_mcp" "$script"
+install_service
 cat >"$rc_conf" <<-CONF
 	colibri_mcp_enable=YES
 	colibri_mcp_external_call=YES

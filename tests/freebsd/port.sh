@@ -5,7 +5,7 @@
 # usage: port.sh STAGE [BASE.TXZ]
 #
 # STAGE is what the port's recipe stages; on Linux, over the stub that .ci/lint uses:
-#   bmake -r -C port -m .ci/lint.d WRKSRC=$PWD STAGEDIR=STAGE BINARIES=DIRECTORY -s stage
+#   bmake -r -C port -m .ci/lint.d WRKSRC=$PWD STAGEDIR=STAGE WRKDIR=WORK BINARIES=DIRECTORY COMPLETER=CLIENT -s stage
 # BASE.TXZ is the base system of this release, for make-root.sh; without it the steps that need a root are skipped.
 # Needs root, the base system alone, and a host without Colibri MCP. It leaves the user alice, the logs, and the archive
 # of the trail in /var/db/colibri-trail. Output is TAP 13, each check with what it saw.
@@ -22,8 +22,7 @@ base=${2:-}
 [ -x "$stage/usr/local/sbin/colibri-mcpd" ] || { echo "Bail out! nothing is staged in $stage"; exit 1; }
 
 tree=$(cd "$(dirname "$0")/../.." && pwd)
-examples=/usr/local/share/examples/colibri
-root=/usr/local/colibri/roots/demo
+root=/usr/local/libexec/colibri/roots/demo
 helper=/usr/local/libexec/colibri-jail-helper
 work=$(mktemp -d /var/tmp/colibri-port.XXXXXX)
 trap 'rm -rf "$work"' EXIT
@@ -32,7 +31,7 @@ trap 'rm -rf "$work"' EXIT
 
 # plist: KIND PATH OWNER GROUP MODE of each line of pkg-plist, a dash where it says nothing.
 plist() {
-	sed -e 's|%%EXAMPLESDIR%%|share/examples/colibri|' -e 's|%%DOCSDIR%%|share/doc/colibri|' "$tree/port/pkg-plist" |
+	{ echo etc/rc.d/colibri_mcp; sed 's|%%ETCDIR%%|etc/colibri|' "$tree/port/pkg-plist"; } |
 		awk '{
 			kind = "file"; owner = "root"; group = "wheel"; mode = "-"; path = $NF
 			if (NF == 2) {
@@ -63,8 +62,10 @@ install_package() {
 			;;
 		esac
 	done
-	mkdir -p /usr/local/share/doc
-	cp -R "$stage/usr/local/share/doc/colibri" /usr/local/share/doc/
+	for dir in doc examples; do
+		mkdir -p /usr/local/share/$dir
+		cp -R "$stage/usr/local/share/$dir/colibri" /usr/local/share/$dir/
+	done
 }
 
 # What is there, in the form of plist, to be compared with it.
@@ -88,11 +89,10 @@ deinstall_package() {
 		file) rm -f "$path" ;;
 		esac
 	done
-	rm -rf /usr/local/share/doc/colibri
+	rm -rf /usr/local/share/doc/colibri /usr/local/share/examples/colibri
 	plist | while read -r kind path _; do
 		[ "$kind" != dir ] || rmdir "$path" 2>/dev/null
 	done
-	rmdir "$examples/contracts" "$examples" 2>/dev/null
 }
 
 alice() {
@@ -140,7 +140,7 @@ if [ -z "$base" ]; then
 	skip "getting started 2 to 4" "no base.txz was named"
 else
 	echo "# getting started 2: a root"
-	out=$(sh "$examples/make-root.sh" -b "$base" "$root" 2>&1)
+	out=$(sh /usr/local/libexec/colibri/make-root.sh -b "$base" "$root" 2>&1)
 	report $? "make-root.sh -b base.txz $root" "$out"
 	is "dev and tmp of the root" "root 755 root 1777" \
 		"$(for point in dev tmp; do echo "$(stat -f %Su "$root/$point") $(printf %o $((0$(stat -f %p "$root/$point") & 07777)))"; done | tr '\n' ' ' | sed 's/ $//')"
@@ -224,7 +224,8 @@ is "the state is left" "colibri colibri 750" "$(stat -f '%Su %Sg %Lp' /var/db/co
 echo "# what the message at removal says"
 out=$( (rm -r /var/db/colibri /usr/local/etc/colibri
 	pw userdel colibri; pw groupdel mcpusers
-	[ ! -e /usr/local/colibri ] || { chflags -R noschg /usr/local/colibri && rm -r /usr/local/colibri; }) 2>&1)
+	[ ! -e /usr/local/libexec/colibri ] ||
+		{ chflags -R noschg /usr/local/libexec/colibri && rm -r /usr/local/libexec/colibri; }) 2>&1)
 is "it works as written" "" "$out"
 is "nothing of the name is left" "" "$(find /usr/local /var/db -iname '*colibri*' ! -name colibri-trail 2>/dev/null | tr '\n' ' ')$(pw usershow colibri 2>/dev/null)"
 sysrc -x colibri_mcp_enable colibri_mcp_external_call >/dev/null 2>&1

@@ -47,6 +47,13 @@ duid=7872
 . "$tree/tests/freebsd/tap.sh"
 . "$tree/tests/freebsd/helper.sh"
 
+# The rc script, as the port makes it.
+install_service() {
+	sed -e 's|%%PREFIX%%|/usr/local|' -e 's|%%ETCDIR%%|/usr/local/etc/colibri|' \
+		"$tree/port/files/colibri_mcp.in" >"$script"
+	chmod 555 "$script"
+}
+
 counter=0
 next_session=
 new_session() {
@@ -405,7 +412,7 @@ hosted=$(host_entry "exec $client demo-server --notes /tmp")
 live_image() {
 echo "# live image: /usr/local read-only and nosuid, state on tmpfs, mdo mode"
 before=$(host_state)
-install -m 555 "$tree/rc.d/colibri_mcp" "$script"
+install_service
 registry "$served" "$hosted"
 mount -u -o ro,nosuid /usr/local
 is "/usr/local is a read-only nosuid file system" "ro,nosuid" "$(mount -p | awk '$2 == "/usr/local" {print $4}')"
@@ -1161,7 +1168,7 @@ is "doctor --json: no fact is bad" 0 "$(echo "$out" | grep -c '"outcome": "bad"'
 section_service() {
 echo "# the service"
 pw groupshow mcpusers >/dev/null 2>&1 || pw groupadd mcpusers
-install -m 555 "$tree/rc.d/colibri_mcp" "$script"
+install_service
 cat >"$rc_conf" <<-CONF
 	colibri_mcp_enable=YES
 	colibri_mcp_external_call=YES

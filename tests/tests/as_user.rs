@@ -133,8 +133,8 @@ fn the_configuration_is_checked_as_the_daemons_user() {
 #[test]
 fn nothing_that_is_installed_goes_through_su() {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let mut files: Vec<PathBuf> = vec![top.join("rc.d/colibri_mcp"), top.join("port/pkg-deinstall")];
-    for directory in ["etc", "etc/periodic/daily", "docs/man", "docs/guide"] {
+    let mut files: Vec<PathBuf> = vec![top.join("port/pkg-deinstall")];
+    for directory in ["etc", "port/files", "docs/man", "docs/guide"] {
         let entries = fs::read_dir(top.join(directory)).unwrap();
         files.extend(entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()));
     }

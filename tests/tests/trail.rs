@@ -931,7 +931,7 @@ fn a_killed_daemon_leaves_a_trail_that_verifies_and_goes_on() {
 
 // What root does with it once a day.
 
-const SCRIPT: &str = include_str!("../../etc/periodic/daily/490.colibri-trail");
+const SCRIPT: &str = include_str!("../../port/files/490.colibri-trail.in");
 const CLIENT: &str = "/usr/local/bin/colibri-mcp";
 const DAEMON: &str = "/usr/local/sbin/colibri-mcpd";
 const SYSLOG: &str = "/dev/log";
@@ -1010,7 +1010,7 @@ fn the_daily_script_verifies_archives_and_says_what_is_wrong() {
     let auth_log = place.path("auth.log");
     let _installed = Installed::new(auth_log.clone());
     let script = place.path("490.colibri-trail");
-    fs::write(&script, SCRIPT).unwrap();
+    fs::write(&script, SCRIPT.replace("%%PREFIX%%", "/usr/local")).unwrap();
     // The tools of FreeBSD that Linux has not.
     let (tools, flagged) = (place.path("tools"), place.path("flagged"));
     fs::create_dir(&tools).unwrap();

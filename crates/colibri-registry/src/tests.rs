@@ -56,7 +56,7 @@ fn reads_the_example_of_the_design() {
       "github": {
         "command": "/usr/local/bin/github-mcp-server", "args": ["stdio"],
         "env": { "LOG": "warn", "GITHUB_TOKEN": { "secret": "github" } },
-        "jail": { "path": "/usr/local/colibri/roots/mcp0", "user": "mcp0", "ip4": ["192.0.2.7"] },
+        "jail": { "path": "/usr/local/libexec/colibri/roots/mcp0", "user": "mcp0", "ip4": ["192.0.2.7"] },
         "isolation": "user", "idle_timeout_s": 300, "timeout_ms": 30000,
         "tools": { "allow": ["*"], "deny": ["delete_*"], "confirm": ["create_*"] } },
       "build": { "command": "/usr/local/bin/build-mcp", "jail": { "name": "build0" } },
@@ -70,7 +70,10 @@ fn reads_the_example_of_the_design() {
     assert_eq!(command.args, ["stdio"]);
     assert_eq!(command.env["LOG"], Value::Plain("warn".into()));
     assert_eq!(command.env["GITHUB_TOKEN"], Value::Secret("github".into()));
-    assert_eq!(jail.path.as_deref(), Some(Path::new("/usr/local/colibri/roots/mcp0")));
+    assert_eq!(
+        jail.path.as_deref(),
+        Some(Path::new("/usr/local/libexec/colibri/roots/mcp0"))
+    );
     assert_eq!(jail.ip4, Network::Addresses(vec!["192.0.2.7".parse().unwrap()]));
     assert_eq!(jail.ip6, Network::Disable);
     let build = registry.servers["build"].jail().unwrap();
