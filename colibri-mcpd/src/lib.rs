@@ -1,6 +1,6 @@
 //! Colibri MCP: the daemon's library.
 //!
-//! Ground floor first; a module uses only what stands left of it: `peer` → `policy`, `store`, `confine`
+//! Ground floor first; a module uses only what stands left of it: `peer`, `outbound` → `policy`, `store`, `confine`
 //! → `relay` → `servers`, `builtin` → `catalog` → `daemon` → `ops` → `door` → `run`.
 
 pub mod builtin;
@@ -11,6 +11,7 @@ pub mod daemon;
 pub mod door;
 mod log;
 mod ops;
+pub mod outbound;
 pub mod peer;
 pub mod policy;
 pub mod relay;

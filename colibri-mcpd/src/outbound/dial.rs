@@ -1,0 +1,194 @@
+//! Connections: names resolved, addresses held against the rules, through a proxy where there is one, TLS on top.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use hyper::Uri;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::BoxFuture;
+use super::address::{Allowed, Class, may_connect};
+use super::error::Error;
+use super::origin::Origin;
+use super::tls;
+use colibri_text::brief;
+
+/// How long a connection may take in all: name, addresses, proxy, TLS.
+const IN_ALL: Duration = Duration::from_secs(15);
+/// How long one address may take of it.
+const ONE_ADDRESS: Duration = Duration::from_secs(5);
+/// The most addresses of a name that are tried.
+const MAX_ADDRESSES: usize = 8;
+/// The most bytes of a proxy's answer.
+const MAX_PROXY_HEAD: usize = 8 * 1024;
+
+/// What an entry says of the connections that its server may be reached by.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Rules {
+    /// The addresses beyond public ones that may be connected to.
+    pub allowed: Vec<Allowed>,
+    /// A file of certificate authorities (PEM) that are believed besides the system's.
+    pub authorities: Option<PathBuf>,
+    /// The proxy (`http://host:port`) that is asked for every connection. `None`: none, whatever the environment says.
+    /// It resolves names itself: then the rules hold for addresses that URLs are written with alone.
+    pub proxy: Option<Uri>,
+}
+
+/// What bytes go through.
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// Makes connections. The client is generic over it, so that tests run it over in-memory pipes.
+pub trait Dial: Send + Sync {
+    /// A connection to an origin, with TLS where it is `https`.
+    fn dial<'a>(&'a self, origin: &'a Origin) -> BoxFuture<'a, Result<Box<dyn Io>, Error>>;
+}
+
+/// The [`Dial`] that makes real connections.
+pub struct Dialer {
+    rules: Rules,
+    tls: OnceLock<Arc<ClientConfig>>,
+}
+
+impl Dialer {
+    /// One that keeps to these rules.
+    pub fn new(rules: Rules) -> Dialer {
+        Dialer {
+            rules,
+            tls: OnceLock::new(),
+        }
+    }
+
+    async fn connect(&self, origin: &Origin) -> Result<Box<dyn Io>, Error> {
+        let stream = match &self.rules.proxy {
+            None => self.reach(&origin.host, origin.port, &self.rules.allowed).await?,
+            Some(proxy) => self.through(proxy, origin).await?,
+        };
+        if !origin.is_secure {
+            return Ok(Box::new(stream));
+        }
+        let config = match self.tls.get() {
+            Some(config) => config.clone(),
+            None => {
+                let config = tls::config(self.rules.authorities.as_deref())?;
+                self.tls.get_or_init(|| config).clone()
+            }
+        };
+        let failed = |why: String| Error::Connect {
+            host: origin.host.clone(),
+            why,
+        };
+        let name = ServerName::try_from(origin.host.clone()).map_err(|error| failed(error.to_string()))?;
+        match TlsConnector::from(config).connect(name, stream).await {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(error) => Err(failed(format!("TLS: {error}"))),
+        }
+    }
+
+    /// A connection to a host, at an address that the rules allow: it is the address that is looked at which is connected
+    /// to, so another answer to the same question gains nothing.
+    async fn reach(&self, host: &str, port: u16, allowed: &[Allowed]) -> Result<TcpStream, Error> {
+        let failed = |why: String| Error::Connect {
+            host: host.to_owned(),
+            why,
+        };
+        let addresses = resolve(host, port).await.map_err(failed)?;
+        let mut last = None;
+        for address in addresses.into_iter().take(MAX_ADDRESSES) {
+            let ip = address.ip();
+            if !may_connect(ip, allowed) {
+                let class = Class::of(ip);
+                // What is said of an allowed address, if there is one, is more use.
+                last.get_or_insert(Error::Address {
+                    host: host.to_owned(),
+                    address: ip,
+                    class,
+                });
+                continue;
+            }
+            last = Some(failed(match timeout(ONE_ADDRESS, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => {
+                    let _ = stream.set_nodelay(true);
+                    return Ok(stream);
+                }
+                Ok(Err(error)) => format!("{address}: {error}"),
+                Err(_) => format!("{address}: no answer within {} s", ONE_ADDRESS.as_secs()),
+            }));
+        }
+        Err(last.unwrap_or_else(|| failed("the name has no address".to_owned())))
+    }
+
+    /// A connection through the proxy (RFC 9110 §9.3.6), for `http` too: what goes through it is then the same.
+    async fn through(&self, proxy: &Uri, origin: &Origin) -> Result<TcpStream, Error> {
+        if let Ok(address) = origin.host.parse::<IpAddr>()
+            && !may_connect(address, &self.rules.allowed)
+        {
+            return Err(Error::Address {
+                host: origin.host.clone(),
+                address,
+                class: Class::of(address),
+            });
+        }
+        let at = Origin::of(proxy)?;
+        // The operator names the proxy, wherever it stands.
+        let anywhere = [Allowed::parse("0.0.0.0/0"), Allowed::parse("::/0")];
+        let anywhere: Vec<Allowed> = anywhere.into_iter().flatten().collect();
+        let mut stream = self.reach(&at.host, at.port, &anywhere).await?;
+        let authority = origin.authority();
+        let failed = |why: String| Error::Connect {
+            host: origin.host.clone(),
+            why: format!("the proxy {at}: {why}"),
+        };
+        let head = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
+        stream
+            .write_all(head.as_bytes())
+            .await
+            .map_err(|error| failed(error.to_string()))?;
+        let mut answer = Vec::new();
+        // By the byte: what follows the head is the server's.
+        while !answer.ends_with(b"\r\n\r\n") {
+            if answer.len() >= MAX_PROXY_HEAD {
+                return Err(failed(format!("its answer is over {MAX_PROXY_HEAD} bytes")));
+            }
+            answer.push(stream.read_u8().await.map_err(|error| failed(error.to_string()))?);
+        }
+        let line = String::from_utf8_lossy(&answer);
+        let line = line.lines().next().unwrap_or_default();
+        match line.split(' ').nth(1) {
+            Some(status) if status.len() == 3 && status.starts_with('2') && line.starts_with("HTTP/1.") => Ok(stream),
+            _ => Err(failed(format!("it answered {}", brief(line, 100)))),
+        }
+    }
+}
+
+impl Dial for Dialer {
+    fn dial<'a>(&'a self, origin: &'a Origin) -> BoxFuture<'a, Result<Box<dyn Io>, Error>> {
+        Box::pin(async move {
+            let late = |_| Error::Connect {
+                host: origin.host.clone(),
+                why: format!("no connection within {} s", IN_ALL.as_secs()),
+            };
+            timeout(IN_ALL, self.connect(origin))
+                .await
+                .unwrap_or_else(|elapsed| Err(late(elapsed)))
+        })
+    }
+}
+
+async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    match host.parse::<IpAddr>() {
+        Ok(address) => Ok(vec![SocketAddr::new(address, port)]),
+        Err(_) => match lookup_host((host, port)).await {
+            Ok(addresses) => Ok(addresses.collect()),
+            Err(error) => Err(error.to_string()),
+        },
+    }
+}

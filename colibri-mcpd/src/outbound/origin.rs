@@ -1,0 +1,177 @@
+//! Where a URL leads: scheme, host and port (RFC 6454), and references relative to one.
+
+use std::fmt;
+
+use hyper::Uri;
+
+use super::error::Error;
+
+/// Scheme, host and port of a URL.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// `https` rather than `http`.
+    pub is_secure: bool,
+    /// In lower case, an IPv6 address without its brackets.
+    pub host: String,
+    /// The port, that of the scheme where none is written.
+    pub port: u16,
+}
+
+impl Origin {
+    /// The origin of an absolute URL.
+    ///
+    /// # Errors
+    /// No `http` or `https`, no host, a user in it.
+    pub fn of(url: &Uri) -> Result<Origin, Error> {
+        let refuse = |why: &str| Err(Error::Url(format!("the URL {} {why}", without_query(url))));
+        let is_secure = match url.scheme_str() {
+            Some("https") => true,
+            Some("http") => false,
+            _ => return refuse("is neither https nor http"),
+        };
+        let Some(authority) = url.authority() else {
+            return refuse("has no host");
+        };
+        if authority.as_str().contains('@') {
+            return refuse("holds a user or password");
+        }
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let port = match authority.port() {
+            Some(port) => Some(port.as_u16()),
+            // A colon without a number, or with one that is none.
+            None if authority.as_str().len() > authority.host().len() => None,
+            None => Some(if is_secure { 443 } else { 80 }),
+        };
+        match port {
+            _ if host.is_empty() => refuse("has no host"),
+            Some(port) if port != 0 => Ok(Origin {
+                is_secure,
+                host: host.to_ascii_lowercase(),
+                port,
+            }),
+            _ => refuse("has no port that can be used"),
+        }
+    }
+
+    /// Host and port, as a request names them.
+    pub fn authority(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.is_secure { "https" } else { "http" };
+        let standard = if self.is_secure { 443 } else { 80 };
+        let bracketed = self.host.contains(':');
+        let (open, close) = if bracketed { ("[", "]") } else { ("", "") };
+        write!(f, "{scheme}://{open}{}{close}", self.host)?;
+        match self.port == standard {
+            true => Ok(()),
+            false => write!(f, ":{}", self.port),
+        }
+    }
+}
+
+/// A URL as errors show it: a query may hold what is nobody's business.
+pub(super) fn without_query(url: &Uri) -> String {
+    let text = url.to_string();
+    text.split(['?', '#']).next().unwrap_or_default().to_owned()
+}
+
+/// What a reference means at a URL (RFC 3986 §5.2, without `..`, which no server needs to write).
+///
+/// # Errors
+/// It is no URL reference.
+pub fn resolve_reference(base: &Uri, reference: &str) -> Result<Uri, Error> {
+    let wrong = || {
+        let shown = colibri_text::brief(reference.split(['?', '#']).next().unwrap_or_default(), 200);
+        Error::Url(format!(
+            "{} names a URL that cannot be used: {shown}",
+            without_query(base)
+        ))
+    };
+    let reference = reference.split('#').next().unwrap_or_default();
+    let scheme = base.scheme_str().unwrap_or("http");
+    let authority = base.authority().map(|authority| authority.as_str()).unwrap_or_default();
+    let path = base.path();
+    let first = reference.split(['/', '?']).next().unwrap_or_default();
+    let whole = if first.contains(':') {
+        reference.to_owned()
+    } else if reference.starts_with("//") {
+        format!("{scheme}:{reference}")
+    } else if reference.starts_with('/') {
+        format!("{scheme}://{authority}{reference}")
+    } else if reference.starts_with('?') {
+        format!("{scheme}://{authority}{path}{reference}")
+    } else if reference.is_empty() {
+        return Ok(base.clone());
+    } else {
+        let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
+        format!("{scheme}://{authority}{directory}/{reference}")
+    };
+    let relative = whole.split(['?']).next().unwrap_or_default();
+    if relative.split('/').any(|part| part == "..") {
+        return Err(wrong());
+    }
+    whole.parse().map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(url: &str) -> Result<String, String> {
+        let uri = url.parse().map_err(|_| "unread".to_owned())?;
+        Origin::of(&uri)
+            .map(|origin| format!("{origin} {}", origin.authority()))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_origin_is_scheme_host_and_port() {
+        assert_eq!(
+            origin("https://Example.ORG/a?b").unwrap(),
+            "https://example.org example.org:443"
+        );
+        assert_eq!(origin("http://h:8080").unwrap(), "http://h:8080 h:8080");
+        assert_eq!(origin("http://[::1]:8080/x").unwrap(), "http://[::1]:8080 [::1]:8080");
+        assert_eq!(origin("http://[::1]/x").unwrap(), "http://[::1] [::1]:80");
+        for wrong in [
+            "ftp://h/",
+            "/x",
+            "http://u:p@h/",
+            "http://h:0/",
+            "http://h:99999/",
+            "http://h:/",
+        ] {
+            assert!(origin(wrong).is_err(), "{wrong}");
+        }
+        let error = origin("ftp://h/x?token=secret").unwrap_err();
+        assert!(!error.contains("secret"), "{error}");
+    }
+
+    #[test]
+    fn references_are_read_where_they_stand() {
+        let base: Uri = "https://h.example/a/b?c=1".parse().unwrap();
+        for (reference, whole) in [
+            ("https://other.example/x", "https://other.example/x"),
+            ("//other.example/x", "https://other.example/x"),
+            ("/x?y=1", "https://h.example/x?y=1"),
+            ("x", "https://h.example/a/x"),
+            ("?d", "https://h.example/a/b?d"),
+            ("", "https://h.example/a/b?c=1"),
+            ("/x?u=http://h/..#f", "https://h.example/x?u=http://h/.."),
+        ] {
+            assert_eq!(
+                resolve_reference(&base, reference).unwrap().to_string(),
+                whole,
+                "{reference}"
+            );
+        }
+        assert!(resolve_reference(&base, "../x").is_err() && resolve_reference(&base, "/a b").is_err());
+    }
+}
