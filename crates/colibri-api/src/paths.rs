@@ -1,24 +1,80 @@
-//! Where FreeBSD keeps things; elsewhere the user's XDG directories.
+//! Where FreeBSD keeps what belongs to the service, and where a user keeps what is the user's own: the XDG directories.
+//!
+//! The user's are those of who runs this program, as the user database has it: never of `HOME`, and never relative to
+//! the current directory, which may be somebody else's project.
 
 use std::path::{Path, PathBuf};
 
-fn home(variable: &str, fallback: &str) -> PathBuf {
-    let set = std::env::var_os(variable)
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute());
-    set.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(fallback))
+use nix::unistd::{Uid, User};
+
+/// The socket of the service.
+pub const SERVICE_SOCKET: &str = "/var/run/colibri/colibri.sock";
+
+/// What is there where the service is installed, whether it runs or not.
+const SERVICE: &[&str] = if cfg!(target_os = "freebsd") {
+    &[colibri_registry::PATH, "/usr/local/etc/rc.d/colibri_mcp"]
+} else {
+    &[
+        "/etc/systemd/system/colibri-mcpd.service",
+        "/lib/systemd/system/colibri-mcpd.service",
+        "/usr/lib/systemd/system/colibri-mcpd.service",
+    ]
+};
+
+/// The file that shows that the service is installed on this machine, if it is.
+pub fn service() -> Option<&'static str> {
+    SERVICE.iter().copied().find(|path| Path::new(path).exists())
 }
 
-fn configuration(file: &str) -> PathBuf {
-    if cfg!(target_os = "freebsd") {
-        Path::new(colibri_registry::PATH).with_file_name(file)
-    } else {
-        home("XDG_CONFIG_HOME", ".config").join("colibri").join(file)
+/// What belongs to one user: of the daemon that runs for this user alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Private {
+    /// The registry.
+    pub registry: PathBuf,
+    /// The client policy.
+    pub clients: PathBuf,
+    /// Skills.
+    pub skills: PathBuf,
+    /// Store and trail, pins and log.
+    pub state_dir: PathBuf,
+    /// The entries that the user agreed to.
+    pub consent: PathBuf,
+    /// The socket: beside the rest, and not under `XDG_RUNTIME_DIR`, which an agent keeps from what it starts.
+    pub socket: PathBuf,
+    /// What is installed for servers, a directory for each.
+    pub servers: PathBuf,
+}
+
+/// The paths of the user who runs this program.
+pub fn private() -> Private {
+    private_of(&home(), |variable| std::env::var_os(variable).map(PathBuf::from))
+}
+
+fn private_of(home: &Path, variable: impl Fn(&str) -> Option<PathBuf>) -> Private {
+    // XDG Base Directory Specification: a relative path is invalid, and ignored.
+    let set = |name| variable(name).filter(|path| path.is_absolute());
+    let of = |name, fallback| set(name).unwrap_or_else(|| home.join(fallback)).join("colibri");
+    let configuration = of("XDG_CONFIG_HOME", ".config");
+    let state_dir = of("XDG_STATE_HOME", ".local/state");
+    Private {
+        registry: configuration.join("external-mcp.json"),
+        clients: configuration.join("clients.json"),
+        skills: configuration.join("skills"),
+        consent: state_dir.join("consent.json"),
+        socket: state_dir.join("colibri.sock"),
+        servers: of("XDG_DATA_HOME", ".local/share").join("servers"),
+        state_dir,
     }
 }
 
-/// The daemon's socket, as flag, environment and platform have it.
-pub fn socket(flag: Option<PathBuf>) -> PathBuf {
+/// The home directory of who runs this program, as getpwuid(3) has it; without one, a directory that is not there.
+pub fn home() -> PathBuf {
+    let user = User::from_uid(Uid::effective()).ok().flatten();
+    user.map_or_else(|| PathBuf::from("/nonexistent"), |user| user.dir)
+}
+
+/// The socket that a flag or the environment names.
+pub fn named_socket(flag: Option<PathBuf>) -> Option<PathBuf> {
     let from = |name| {
         std::env::var_os(name)
             .filter(|value| !value.is_empty())
@@ -26,38 +82,75 @@ pub fn socket(flag: Option<PathBuf>) -> PathBuf {
     };
     flag.or_else(|| from("COLIBRI_MCP_SOCKET"))
         .or_else(|| from("COLIBRI_DAEMON_SOCKET"))
-        .unwrap_or_else(|| {
-            if cfg!(target_os = "freebsd") {
-                PathBuf::from("/var/run/colibri/colibri.sock")
-            } else {
-                home("XDG_RUNTIME_DIR", ".cache").join("colibri/colibri.sock")
-            }
-        })
+}
+
+/// FreeBSD's own path, or the user's.
+fn of_the_system(freebsd: &str, elsewhere: impl FnOnce(Private) -> PathBuf) -> PathBuf {
+    if cfg!(target_os = "freebsd") {
+        PathBuf::from(freebsd)
+    } else {
+        elsewhere(private())
+    }
+}
+
+/// The daemon's socket, as flag, environment and platform have it.
+pub fn socket(flag: Option<PathBuf>) -> PathBuf {
+    named_socket(flag).unwrap_or_else(|| of_the_system(SERVICE_SOCKET, |private| private.socket))
 }
 
 /// The registry.
 pub fn registry() -> PathBuf {
-    configuration("external-mcp.json")
+    of_the_system(colibri_registry::PATH, |private| private.registry)
 }
 
 /// The client policy.
 pub fn clients() -> PathBuf {
-    configuration("clients.json")
+    of_the_system("/usr/local/etc/colibri/clients.json", |private| private.clients)
 }
 
 /// Store and trail.
 pub fn state_dir() -> PathBuf {
-    if cfg!(target_os = "freebsd") {
-        PathBuf::from("/var/db/colibri")
-    } else {
-        home("XDG_STATE_HOME", ".local/state").join("colibri")
-    }
+    of_the_system("/var/db/colibri", |private| private.state_dir)
 }
 
 /// The directories of skills: one, if it is there.
 pub fn skills() -> Vec<PathBuf> {
-    Some(configuration("skills"))
+    Some(of_the_system("/usr/local/etc/colibri/skills", |private| private.skills))
         .filter(|path| path.exists())
         .into_iter()
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_users_paths_are_those_of_xdg_or_of_the_home_directory() {
+        let paths = private_of(Path::new("/home/u"), |_| None);
+        assert_eq!(paths.registry, Path::new("/home/u/.config/colibri/external-mcp.json"));
+        assert_eq!(paths.consent, Path::new("/home/u/.local/state/colibri/consent.json"));
+        assert_eq!(paths.socket, Path::new("/home/u/.local/state/colibri/colibri.sock"));
+        assert_eq!(paths.servers, Path::new("/home/u/.local/share/colibri/servers"));
+        let paths = private_of(Path::new("/home/u"), |name| Some(PathBuf::from(format!("/x/{name}"))));
+        assert_eq!(
+            paths.registry,
+            Path::new("/x/XDG_CONFIG_HOME/colibri/external-mcp.json")
+        );
+        assert_eq!(paths.socket, Path::new("/x/XDG_STATE_HOME/colibri/colibri.sock"));
+        assert_eq!(paths.state_dir, Path::new("/x/XDG_STATE_HOME/colibri"));
+        assert_eq!(paths.servers, Path::new("/x/XDG_DATA_HOME/colibri/servers"));
+    }
+
+    #[test]
+    fn a_relative_directory_is_none() {
+        let relative = private_of(Path::new("/home/u"), |_| Some(PathBuf::from("project")));
+        assert_eq!(relative, private_of(Path::new("/home/u"), |_| None));
+    }
+
+    #[test]
+    fn the_home_directory_is_that_of_the_user_database() {
+        let user = User::from_uid(Uid::effective()).unwrap().unwrap();
+        assert_eq!(home(), user.dir);
+    }
 }

@@ -45,6 +45,9 @@ pub(crate) enum Failure {
     /// What was named is not there, or is not what it should be.
     #[error("{0}")]
     Data(String),
+    /// The person does not want a file written, or cannot be asked.
+    #[error("{0}")]
+    Declined(String),
     /// An SSH key asked for more than it may.
     #[error("{0}")]
     Refused(String),
@@ -68,7 +71,9 @@ impl Failure {
     /// The exit status.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Failure::ToolError | Failure::Request(RequestError::Tool(_) | RequestError::InputRequired) => 1,
+            Failure::ToolError
+            | Failure::Declined(_)
+            | Failure::Request(RequestError::Tool(_) | RequestError::InputRequired) => 1,
             Failure::Usage(_) => Self::USAGE,
             Failure::Request(RequestError::Refused { .. }) | Failure::Data(_) => 65,
             Failure::File { source, .. } | Failure::Proof(ProofError::Io(source)) => match source.kind() {

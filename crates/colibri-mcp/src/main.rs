@@ -3,6 +3,7 @@
 mod bridge;
 mod commands;
 mod connection;
+mod edit;
 mod failure;
 mod lines;
 mod records;

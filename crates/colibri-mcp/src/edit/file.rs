@@ -1,0 +1,347 @@
+//! A person's file: read, compared, backed up, replaced whole.
+
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use nix::unistd::Uid;
+use similar::TextDiff;
+
+use super::{Fault, Kind, Value};
+use crate::failure::Failure;
+use crate::terminal;
+use colibri_text::visible_lines;
+
+/// Files and directories that are made are the person's alone: keys may come to stand in them.
+const FILE_MODE: u32 = 0o600;
+const DIRECTORY_MODE: u32 = 0o700;
+/// What follows a file's name in that of what is kept of it, before the time.
+const BACKUP: &str = ".colibri-backup-";
+/// No settings file is longer.
+const MAX_BYTES: u64 = 64 * 1024 * 1024;
+
+/// A file of the person who runs this program, as it was read.
+#[derive(Debug)]
+pub(crate) struct Owned {
+    /// As it was named.
+    path: PathBuf,
+    /// Where it really is: behind symbolic links.
+    real: PathBuf,
+    /// `None`: it is not there yet.
+    text: Option<String>,
+}
+
+impl Owned {
+    /// Reads the file, or notes that there is none.
+    ///
+    /// # Errors
+    /// It cannot be read, is not a regular file of UTF-8, or belongs to somebody else.
+    pub(crate) fn read(path: &Path) -> Result<Owned, Failure> {
+        let path = std::path::absolute(path).map_err(|source| failed(path, source))?;
+        let real = real_path(&path)?;
+        let text = match File::open(&real) {
+            Ok(file) => Some(read_owned(&path, file)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(source) => return Err(failed(&path, source)),
+        };
+        Ok(Owned { path, real, text })
+    }
+
+    /// Whether it is there.
+    pub(crate) fn exists(&self) -> bool {
+        self.text.is_some()
+    }
+
+    /// What it says; nothing, if it is not there.
+    pub(crate) fn text(&self) -> &str {
+        self.text.as_deref().unwrap_or_default()
+    }
+
+    /// What is wrong with its text, as a failure that names file, line and column.
+    pub(crate) fn fault(&self, fault: Fault) -> Failure {
+        let Fault { line, column, why } = fault;
+        let path = self.path.display();
+        Failure::Data(match line {
+            0 => format!("{path}: {why}; nothing was written"),
+            _ => format!("{path}:{line}:{column}: {why}; nothing was written"),
+        })
+    }
+
+    /// The change that makes it say `text`.
+    pub(crate) fn changed_to(self, text: String) -> Change {
+        Change {
+            file: self,
+            after: Some(text),
+        }
+    }
+
+    /// The change that takes out what is at the end of `keys`. Where a kept file differs from this one in nothing else,
+    /// it says again what that says; where nothing is left, it is gone.
+    ///
+    /// # Errors
+    /// It is not of this kind.
+    pub(crate) fn without(self, kind: Kind, keys: &[&str]) -> Result<Change, Failure> {
+        let rest = kind.remove(self.text(), keys).map_err(|fault| self.fault(fault))?;
+        // Setting and removing takes the layout of both to the same.
+        let laid_out = |text: &str| {
+            let set = kind.set(text, keys, &Value::Bool(true));
+            set.and_then(|text| kind.remove(&text, keys)).ok()
+        };
+        let same = laid_out(self.text());
+        let is_old = |old: &String| kind.get(old, keys) == Ok(None) && laid_out(old) == same;
+        let kept = self.kept().into_iter();
+        let old = kept.filter_map(|kept| fs::read_to_string(kept).ok()).find(is_old);
+        let after = old.or((!matches!(rest.trim(), "" | "{}")).then_some(rest));
+        Ok(Change { file: self, after })
+    }
+
+    /// What was kept of it, newest first.
+    fn kept(&self) -> Vec<PathBuf> {
+        let begins = beside(&self.real, BACKUP).into_os_string().into_encoded_bytes();
+        let entries = self.real.parent().and_then(|directory| fs::read_dir(directory).ok());
+        let paths = entries.into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut kept: Vec<PathBuf> = paths
+            .filter(|path| path.as_os_str().as_encoded_bytes().starts_with(&begins))
+            .collect();
+        kept.sort();
+        kept.reverse();
+        kept
+    }
+}
+
+/// Where a file really is. What is behind a symbolic link is replaced there, and the link stays.
+fn real_path(path: &Path) -> Result<PathBuf, Failure> {
+    match path.canonicalize() {
+        Ok(real) => Ok(real),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_symlink() => Err(Failure::Data(format!(
+            "{} is a symbolic link to nothing: make the file, or take the link away",
+            path.display()
+        ))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(path.to_owned()),
+        Err(source) => Err(failed(path, source)),
+    }
+}
+
+fn read_owned(path: &Path, mut file: File) -> Result<String, Failure> {
+    let about = file.metadata().map_err(|source| failed(path, source))?;
+    let refuse = |why: &str| Err(Failure::Data(format!("{} {why}; nothing was written", path.display())));
+    if !about.is_file() {
+        return refuse("is not a regular file");
+    }
+    if about.uid() != Uid::effective().as_raw() {
+        return refuse("belongs to another user");
+    }
+    if about.len() > MAX_BYTES {
+        return refuse("is over 64 MiB");
+    }
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(&mut file, &mut bytes).map_err(|source| failed(path, source))?;
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(text),
+        Err(_) => refuse("is not UTF-8"),
+    }
+}
+
+fn failed(path: &Path, source: io::Error) -> Failure {
+    Failure::File {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// A change to a file that has not been made yet.
+#[derive(Debug)]
+pub(crate) struct Change {
+    file: Owned,
+    /// `None`: the file is to go.
+    after: Option<String>,
+}
+
+impl Change {
+    /// Whether the file is already as it is to be.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.file.text == self.after
+    }
+
+    /// What changes, as diff(1) -u shows it.
+    pub(crate) fn diff(&self) -> String {
+        let path = self.file.path.display().to_string();
+        let name = |is_there: bool| if is_there { path.as_str() } else { "/dev/null" };
+        let after = self.after.as_deref().unwrap_or_default();
+        let diff = TextDiff::from_lines(self.file.text(), after);
+        let mut unified = diff.unified_diff();
+        unified.context_radius(2);
+        unified.header(name(self.file.exists()), name(self.after.is_some()));
+        visible_lines(&unified.to_string()).into_owned()
+    }
+
+    /// Shows the change, asks unless `yes`, and makes it. What was kept of the old file, if there was one.
+    ///
+    /// # Errors
+    /// The person does not want it, or cannot be asked; or it cannot be written, and then nothing was.
+    pub(crate) fn carry_out(&self, yes: bool) -> Result<Option<PathBuf>, Failure> {
+        if self.is_empty() {
+            return Ok(None);
+        }
+        terminal::print(self.diff().trim_end())?;
+        agree("Write this?", yes)?;
+        self.write()
+    }
+
+    /// Makes the change, in one step for whoever reads the file. What was kept of the old file, if there was one.
+    ///
+    /// # Errors
+    /// It cannot be written, and nothing was.
+    pub(crate) fn write(&self) -> Result<Option<PathBuf>, Failure> {
+        if self.is_empty() {
+            return Ok(None);
+        }
+        let Owned { path, real, text } = &self.file;
+        let at = |source| failed(path, source);
+        if Owned::read(path)?.text != *text {
+            return Err(Failure::Data(format!(
+                "{} was changed meanwhile by another program; nothing was written: try again",
+                path.display()
+            )));
+        }
+        let about = match text {
+            Some(_) => Some(real.metadata().map_err(at)?),
+            None => None,
+        };
+        let kept = match (text, &about) {
+            (Some(text), Some(about)) => Some(keep(real, text, about).map_err(at)?),
+            _ => None,
+        };
+        match &self.after {
+            None => fs::remove_file(real).map_err(at)?,
+            Some(after) => {
+                if let Some(directory) = real.parent() {
+                    let mut make = fs::DirBuilder::new();
+                    make.recursive(true)
+                        .mode(DIRECTORY_MODE)
+                        .create(directory)
+                        .map_err(at)?;
+                }
+                let new = beside(real, &format!(".colibri-{}", std::process::id()));
+                let replaced = create(&new, after, about.as_ref()).and_then(|()| fs::rename(&new, real));
+                if let Err(source) = replaced {
+                    // It may not have come to be.
+                    let _ = fs::remove_file(&new);
+                    return Err(at(source));
+                }
+            }
+        }
+        // What was renamed is there for every reader; only a power failure now could still undo it.
+        let _ = real
+            .parent()
+            .map(|directory| File::open(directory).and_then(|open| open.sync_all()));
+        Ok(kept)
+    }
+}
+
+/// Asks a person. Without a terminal nobody can be asked.
+///
+/// # Errors
+/// The answer is no.
+pub(crate) fn agree(question: &str, yes: bool) -> Result<(), Failure> {
+    if yes {
+        return Ok(());
+    }
+    if !io::stdin().is_terminal() {
+        return Err(Failure::Declined(
+            "nothing was written: there is no terminal to ask at; --yes writes without asking".to_owned(),
+        ));
+    }
+    eprint!("{question} [y/N] ");
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    if matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes") {
+        Ok(())
+    } else {
+        Err(Failure::Declined("nothing was written".to_owned()))
+    }
+}
+
+/// Keeps what a file says beside it.
+fn keep(real: &Path, text: &str, about: &Metadata) -> io::Result<PathBuf> {
+    let seconds = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs();
+    let suffix = format!("{BACKUP}{}", stamp(seconds));
+    let mut kept = beside(real, &suffix);
+    let mut more = 0;
+    loop {
+        match create(&kept, text, Some(about)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                more += 1;
+                kept = beside(real, &format!("{suffix}-{more}"));
+            }
+            made => return made.map(|()| kept),
+        }
+    }
+}
+
+/// A path with something after its name.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Makes a file, with mode and owner as another has them, and sees that it is on the disk.
+fn create(path: &Path, text: &str, like: Option<&Metadata>) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(FILE_MODE)
+        .open(path)?;
+    file.write_all(text.as_bytes())?;
+    if let Some(like) = like {
+        let own = file.metadata()?;
+        if (own.uid(), own.gid()) != (like.uid(), like.gid()) {
+            fchown(&file, Some(like.uid()), Some(like.gid()))?;
+        }
+        file.set_permissions(Permissions::from_mode(like.mode() & 0o7777))?;
+    }
+    file.sync_all()
+}
+
+/// Seconds since 1970 as YYYYMMDDHHMMSS, UTC.
+fn stamp(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days; days since 1 March of year 0.
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 {
+        from_march + 3
+    } else {
+        from_march - 9
+    };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hours, minutes, seconds) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}{month:02}{day:02}{hours:02}{minutes:02}{seconds:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::stamp;
+
+    #[test]
+    fn the_time_in_a_backups_name_is_that_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "19700101000000"),
+            (951_827_696, "20000229123456"),
+            (1_798_761_599, "20261231235959"),
+            (4_107_542_400, "21000301000000"),
+        ] {
+            assert_eq!(stamp(seconds), text);
+        }
+    }
+}

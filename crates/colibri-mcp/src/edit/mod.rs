@@ -1,0 +1,97 @@
+//! Files that a person owns, changed in place: settings of editors, the registry. What is not to be changed stays as it
+//! was, byte for byte: comments, order, indentation.
+//!
+//! A change is made in three steps: read ([`Owned::read`]), change the text ([`Kind::set`], [`Kind::remove`]), show it,
+//! ask and write ([`Change::carry_out`]).
+
+mod file;
+mod json;
+mod toml;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use file::{Change, Owned};
+/// A value to write, whose members keep their order. `jsonc_parser::json!` makes them.
+pub(crate) use jsonc_parser::cst::CstInputValue as Value;
+
+/// What a file is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// JSON, with comments and trailing commas where there are some.
+    Json,
+    /// TOML.
+    Toml,
+}
+
+/// Where a text is not what it should be, and why: line and column count from 1; 0 where the whole is meant.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    line: usize,
+    column: usize,
+    why: String,
+}
+
+impl Fault {
+    fn of_the_whole(why: impl Into<String>) -> Fault {
+        Fault {
+            line: 0,
+            column: 0,
+            why: why.into(),
+        }
+    }
+}
+
+impl Kind {
+    /// The value at the end of `keys`, if there is one.
+    ///
+    /// # Errors
+    /// The text is not of this kind.
+    pub(crate) fn get(self, text: &str, keys: &[&str]) -> Result<Option<serde_json::Value>, Fault> {
+        match self {
+            Kind::Json => json::get(text, keys),
+            Kind::Toml => toml::get(text, keys),
+        }
+    }
+
+    /// The text with `value` at the end of `keys`; what is missing on the way there is made. A value that is there
+    /// already stays as it is written.
+    ///
+    /// # Errors
+    /// The text is not of this kind, or something on the way is not an object.
+    pub(crate) fn set(self, text: &str, keys: &[&str], value: &Value) -> Result<String, Fault> {
+        if self.get(text, keys)?.as_ref() == Some(&plain(value)) {
+            return Ok(text.to_owned());
+        }
+        match self {
+            Kind::Json => json::set(text, keys, value),
+            Kind::Toml => toml::set(text, keys, value),
+        }
+    }
+
+    /// The text without what is at the end of `keys`, and without the objects on the way that are empty then.
+    ///
+    /// # Errors
+    /// The text is not of this kind.
+    pub(crate) fn remove(self, text: &str, keys: &[&str]) -> Result<String, Fault> {
+        if self.get(text, keys)?.is_none() {
+            return Ok(text.to_owned());
+        }
+        match self {
+            Kind::Json => json::remove(text, keys),
+            Kind::Toml => toml::remove(text, keys),
+        }
+    }
+}
+
+/// The value, as programs compare it.
+fn plain(value: &Value) -> serde_json::Value {
+    match value {
+        Value::Null => serde_json::Value::Null,
+        Value::Bool(value) => (*value).into(),
+        Value::Number(digits) => serde_json::from_str(digits).unwrap_or_default(),
+        Value::String(text) => text.as_str().into(),
+        Value::Array(values) => values.iter().map(plain).collect(),
+        Value::Object(members) => members.iter().map(|(key, value)| (key.clone(), plain(value))).collect(),
+    }
+}
