@@ -2,8 +2,11 @@
 //!
 //! `cargo bench -p colibri-mcpd --bench cost [instructions] [syscalls]` needs valgrind and strace, and does not depend on
 //! what else the machine does. Each figure is (count of 2N calls - count of N calls) / N, the median of five, for a text
-//! of 64 bytes, with one worker thread, so that what arrives together does not depend on which thread is quicker.
+//! of 64 bytes, with one worker thread, so that what arrives together does not depend on which thread is quicker. Besides,
+//! what a call costs on one of 64 connections with one call each, by lines and as a POST.
 
+#[path = "support/crowd.rs"]
+mod crowd;
 mod support;
 
 use std::io::{BufRead, BufReader};
@@ -14,6 +17,7 @@ use std::sync::Arc;
 use clap::Parser;
 use colibri_mcpd::relay::Recorder;
 use colibri_trail::{Head, Limits, Options, Trail, Witness};
+use crowd::{CONNECTIONS, Crowd, Framing};
 use support::{Daemon, Session, registry};
 
 /// What is counted as an allocation.
@@ -72,38 +76,60 @@ impl Witness for Nobody {
 }
 
 struct Setting {
-    in_flight: usize,
+    from: From,
     trail: bool,
     calls: usize,
+}
+
+/// Who calls.
+#[derive(Clone, Copy)]
+enum From {
+    /// One connection that writes lines, with so many calls in flight.
+    One(usize),
+    /// Many, with one call each.
+    Crowd(Framing),
 }
 
 impl Setting {
     fn name(&self) -> String {
         let trail = if self.trail { "trail on" } else { "trail off" };
-        format!("{} in flight, {trail}", self.in_flight)
+        match self.from {
+            From::One(in_flight) => format!("{in_flight} in flight, {trail}"),
+            From::Crowd(framing) => format!("{CONNECTIONS} connections, {framing:?}, {trail}"),
+        }
     }
 }
 
-const SETTINGS: [Setting; 4] = [
+const SETTINGS: [Setting; 6] = [
     Setting {
-        in_flight: 256,
+        from: From::One(256),
         trail: false,
         calls: 5120,
     },
     Setting {
-        in_flight: 256,
+        from: From::One(256),
         trail: true,
         calls: 5120,
     },
     Setting {
-        in_flight: 1,
+        from: From::One(1),
         trail: false,
         calls: 1000,
     },
     Setting {
-        in_flight: 1,
+        from: From::One(1),
         trail: true,
         calls: 1000,
+    },
+    Setting {
+        from: From::Crowd(Framing::Lines),
+        trail: false,
+        calls: 2560,
+    },
+    Setting {
+        from: From::Crowd(Framing::Http),
+        trail: false,
+        calls: 2560,
     },
 ];
 
@@ -147,15 +173,37 @@ fn start(directory: &Path, setting: &Setting, before: &[String]) -> Daemon {
     Daemon::start(directory, "counted", &command)
 }
 
-/// Makes calls, this many in flight.
-fn run(session: &mut Session, setting: &Setting, calls: usize) {
-    let (mut sent, mut answered) = (0, 0);
-    while answered < calls {
-        let next = (answered + setting.in_flight).min(calls);
-        let lines: String = (sent..next).map(|id| call(id as u64)).collect();
-        sent = next;
-        session.send(lines.as_bytes());
-        answered += session.read_lines(1);
+/// Who makes the calls of a setting.
+enum Caller {
+    One(Session, usize),
+    Crowd(Crowd),
+}
+
+impl Caller {
+    fn of(setting: &Setting, daemon: &Daemon) -> Caller {
+        match setting.from {
+            From::One(in_flight) => Caller::One(Session::open(&daemon.socket), in_flight),
+            From::Crowd(framing) => Caller::Crowd(Crowd::open(&daemon.socket, framing)),
+        }
+    }
+
+    /// Makes so many calls.
+    fn run(&mut self, calls: usize) {
+        let (session, in_flight) = match self {
+            Caller::One(session, in_flight) => (session, *in_flight),
+            Caller::Crowd(crowd) => {
+                crowd.run(|made| made < calls);
+                return;
+            }
+        };
+        let (mut sent, mut answered) = (0, 0);
+        while answered < calls {
+            let next = (answered + in_flight).min(calls);
+            let lines: String = (sent..next).map(|id| call(id as u64)).collect();
+            sent = next;
+            session.send(lines.as_bytes());
+            answered += session.read_lines(1);
+        }
     }
 }
 
@@ -170,10 +218,10 @@ fn callgrind(setting: &Setting, times: usize) -> (f64, f64) {
         format!("--callgrind-out-file={}", out.display()),
     ];
     let daemon = start(directory.path(), setting, &valgrind);
-    let mut session = Session::open(&daemon.socket);
-    run(&mut session, setting, 512);
-    run(&mut session, setting, times * setting.calls);
-    drop(session);
+    let mut caller = Caller::of(setting, &daemon);
+    caller.run(512);
+    caller.run(times * setting.calls);
+    drop(caller);
     drop(daemon);
     if let Ok(keep) = std::env::var("COLIBRI_COST_KEEP") {
         std::fs::copy(
@@ -219,8 +267,8 @@ fn allocations(text: &str) -> f64 {
 fn syscalls(setting: &Setting, runs: usize) -> Vec<f64> {
     let directory = tempfile::tempdir().expect("temporary directory");
     let daemon = start(directory.path(), setting, &[]);
-    let mut session = Session::open(&daemon.socket);
-    run(&mut session, setting, 512);
+    let mut caller = Caller::of(setting, &daemon);
+    caller.run(512);
     let mut traced = |calls: usize| {
         let out = directory.path().join("strace");
         let mut strace = Command::new("strace")
@@ -234,7 +282,7 @@ fn syscalls(setting: &Setting, runs: usize) -> Vec<f64> {
         said.find(|line| line.as_ref().is_ok_and(|line| line.contains("attached")))
             .expect("attached")
             .expect("read");
-        run(&mut session, setting, calls);
+        caller.run(calls);
         let _ = Command::new("kill").args(["-INT", &strace.id().to_string()]).status();
         let _ = strace.wait();
         let text = std::fs::read_to_string(&out).expect("what strace counted");

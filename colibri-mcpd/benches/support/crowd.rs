@@ -45,60 +45,91 @@ impl Framing {
         }
     }
 
-    /// Whether these bytes are a whole answer.
+    /// Whether these bytes are a whole answer, with what was said in it.
     fn is_whole(self, bytes: &[u8]) -> bool {
-        match self {
-            Framing::Lines => bytes.ends_with(b"\n"),
-            Framing::Http => {
-                let text = String::from_utf8_lossy(bytes);
-                let Some((head, body)) = text.split_once("\r\n\r\n") else {
-                    return false;
-                };
-                assert!(head.starts_with("HTTP/1.1 200 "), "{text}");
+        let text = std::str::from_utf8(bytes).expect("text");
+        let answer = match self {
+            Framing::Lines => text.ends_with('\n').then_some(text),
+            Framing::Http => text.split_once("\r\n\r\n").and_then(|(head, body)| {
                 let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-                length.is_some_and(|length| body.len() == length.parse::<usize>().expect("a length"))
-            }
-        }
+                length
+                    .is_some_and(|length| body.len().to_string() == length)
+                    .then_some(body)
+            }),
+        };
+        assert!(answer.is_none_or(|answer| answer.contains("xxx\"}]")), "{text}");
+        answer.is_some()
     }
 }
 
-/// Calls a second of all connections together.
-pub(crate) fn rate(socket: &Path, framing: Framing, span: Duration) -> f64 {
-    let call = framing.call();
-    let mut crowd: Vec<(UnixStream, Vec<u8>)> = (0..CONNECTIONS)
-        .map(|_| {
+/// Connections with one call each.
+pub(crate) struct Crowd {
+    framing: Framing,
+    call: String,
+    connections: Vec<(UnixStream, Vec<u8>)>,
+}
+
+impl Crowd {
+    pub(crate) fn open(socket: &Path, framing: Framing) -> Crowd {
+        let connections = (0..CONNECTIONS).map(|_| {
             let mut stream = connect(socket);
             if framing == Framing::Lines {
                 stream.write_all(INITIALIZE.as_bytes()).expect("write");
                 let mut answer = [0; 4096];
                 assert!(stream.read(&mut answer).expect("read") > 0);
             }
-            stream.write_all(call.as_bytes()).expect("write");
             (stream, Vec::new())
-        })
-        .collect();
-    let (start, mut answered, mut buffer) = (Instant::now(), 0_usize, vec![0; 64 * 1024]);
-    while start.elapsed() < span {
-        let mut looks: Vec<_> = crowd
-            .iter()
-            .map(|(stream, _)| PollFd::new(stream.as_fd(), PollFlags::POLLIN))
-            .collect();
-        poll(&mut looks, PollTimeout::from(10_000_u16)).expect("poll");
-        let ready: Vec<usize> = (0..looks.len())
-            .filter(|index| looks[*index].any().unwrap_or(false))
-            .collect();
-        assert!(!ready.is_empty(), "no answer within 10 s");
-        for index in ready {
-            let (stream, got) = &mut crowd[index];
-            let read = stream.read(&mut buffer).expect("read");
-            assert!(read > 0, "a connection ended");
-            got.extend_from_slice(&buffer[..read]);
-            if framing.is_whole(got) {
-                got.clear();
-                answered += 1;
-                stream.write_all(call.as_bytes()).expect("write");
-            }
+        });
+        Crowd {
+            framing,
+            call: framing.call(),
+            connections: connections.collect(),
         }
     }
+
+    /// Has every connection call again as soon as it is answered, while `goes_on` of the calls that were made so far; then
+    /// waits for the answers. How many there were.
+    pub(crate) fn run(&mut self, goes_on: impl Fn(usize) -> bool) -> usize {
+        let (mut buffer, mut waiting) = (vec![0; 64 * 1024], CONNECTIONS);
+        let mut made = CONNECTIONS;
+        for (stream, _) in &mut self.connections {
+            stream.write_all(self.call.as_bytes()).expect("write");
+        }
+        while waiting > 0 {
+            let mut looks: Vec<_> = (self.connections.iter())
+                .map(|(stream, _)| PollFd::new(stream.as_fd(), PollFlags::POLLIN))
+                .collect();
+            poll(&mut looks, PollTimeout::from(30_000_u16)).expect("poll");
+            let ready: Vec<usize> = (0..looks.len())
+                .filter(|index| looks[*index].any().unwrap_or(false))
+                .collect();
+            assert!(!ready.is_empty(), "no answer within 30 s");
+            for index in ready {
+                let (stream, got) = &mut self.connections[index];
+                let read = stream.read(&mut buffer).expect("read");
+                assert!(read > 0, "a connection ended");
+                got.extend_from_slice(&buffer[..read]);
+                if !self.framing.is_whole(got) {
+                    continue;
+                }
+                got.clear();
+                if goes_on(made) {
+                    made += 1;
+                    stream.write_all(self.call.as_bytes()).expect("write");
+                } else {
+                    waiting -= 1;
+                }
+            }
+        }
+        made
+    }
+}
+
+/// Calls a second of all connections together.
+pub(crate) fn rate(socket: &Path, framing: Framing, span: Duration) -> f64 {
+    let mut crowd = Crowd::open(socket, framing);
+    crowd.run(|made| made < 2 * CONNECTIONS);
+    let start = Instant::now();
+    let answered = crowd.run(|_| start.elapsed() < span);
     answered as f64 / start.elapsed().as_secs_f64()
 }

@@ -1,6 +1,9 @@
 //! What the benchmarks of whole processes share: a server that does as little as it can, and daemons to measure.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+#[path = "echo.rs"]
+mod echo;
+
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
@@ -9,13 +12,14 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use colibri_mcpd::confine::keeper;
 use colibri_mcpd::relay::Recorder;
+use echo::{ECHO, echo_server};
 
 /// Does what this process was started for, if it is not to measure.
 pub(crate) fn played_a_part(arguments: &[String]) -> bool {
     match arguments.get(1).map(String::as_str) {
-        Some("echo-server") => echo_server(Manner::Plain),
-        Some("wide-server") => echo_server(Manner::Wide),
-        Some("shouting-server") => echo_server(Manner::Shouting),
+        Some("echo-server") => echo_server(ECHO, || ()),
+        Some("wide-server") => echo_server(&wide_tools(), || ()),
+        Some("shouting-server") => echo_server(ECHO, shout),
         Some("daemon-without-trail") => daemon_without_trail(&arguments[2..]),
         Some(first) if first == keeper::ARGUMENT => {
             let code = keeper::main(std::env::args_os().skip(2));
@@ -27,66 +31,16 @@ pub(crate) fn played_a_part(arguments: &[String]) -> bool {
     true
 }
 
-/// What a server does beside answering.
-#[derive(Clone, Copy, PartialEq)]
-enum Manner {
-    Plain,
-    /// Its list has 4 MB.
-    Wide,
-    /// It writes a million lines to stderr at each call.
-    Shouting,
+/// A list of 4 MB.
+fn wide_tools() -> String {
+    let text = "x".repeat(500_000);
+    let wide = (0..8).map(|index| {
+        format!(",{{\"name\":\"wide{index}\",\"description\":\"{text}\",\"inputSchema\":{{\"type\":\"object\"}}}}")
+    });
+    ECHO.to_owned() + &wide.collect::<String>()
 }
 
-/// An MCP server that answers each call with its text, and does as little else as it can.
-fn echo_server(manner: Manner) {
-    let mut input = BufReader::with_capacity(256 * 1024, io::stdin().lock());
-    let mut output = io::stdout().lock();
-    let (mut line, mut answers) = (Vec::new(), Vec::new());
-    while input.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-        let text = std::str::from_utf8(&line).unwrap_or_default();
-        let id = between(text, "\"id\":", ",").unwrap_or("null");
-        let result = if text.contains("\"method\":\"initialize\"") {
-            Some(r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"e","version":"1"}}"#.to_owned())
-        } else if text.contains("\"method\":\"tools/list\"") {
-            Some(tools(manner))
-        } else {
-            if manner == Manner::Shouting && text.contains("tools/call") {
-                shout();
-            }
-            between(text, "\"text\":\"", "\"")
-                .map(|said| format!("{{\"content\":[{{\"type\":\"text\",\"text\":\"{said}\"}}]}}"))
-        };
-        match result {
-            Some(result) => answers
-                .extend_from_slice(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n").as_bytes()),
-            None if text.contains("\"id\":") => answers.extend_from_slice(
-                format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{{\"code\":-32601,\"message\":\"no\"}}}}\n")
-                    .as_bytes(),
-            ),
-            None => {}
-        }
-        line.clear();
-        if !input.buffer().contains(&b'\n') {
-            if output.write_all(&answers).and_then(|()| output.flush()).is_err() {
-                return;
-            }
-            answers.clear();
-        }
-    }
-}
-
-fn tools(manner: Manner) -> String {
-    let schema = r#""inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}"#;
-    let mut tools = format!("{{\"tools\":[{{\"name\":\"echo\",{schema}}}");
-    if manner == Manner::Wide {
-        for index in 0..8 {
-            let text = "x".repeat(500_000);
-            tools += &format!(",{{\"name\":\"wide{index}\",\"description\":\"{text}\",{schema}}}");
-        }
-    }
-    tools + "]}"
-}
-
+/// Writes a million lines to stderr.
 fn shout() {
     let mut stderr = io::BufWriter::new(io::stderr().lock());
     for line in 0..1_000_000 {
@@ -95,12 +49,6 @@ fn shout() {
             return;
         }
     }
-}
-
-fn between<'t>(text: &'t str, before: &str, after: &str) -> Option<&'t str> {
-    let start = text.find(before)? + before.len();
-    let rest = &text[start..];
-    Some(&rest[..rest.find(after)?])
 }
 
 /// The daemon as it is, but with nowhere to record: shows what the trail costs.
