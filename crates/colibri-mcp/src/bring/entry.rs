@@ -1,0 +1,279 @@
+//! An entry of an editor's file. All editors have much the same keys; what each calls them, and how it writes gaps, is
+//! its [`Dialect`].
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::proposal::{Field, Process, Program, Proposal, Remote, Runs, Want};
+use super::runner;
+use super::secret::name_says_secret;
+use super::template::{Piece, Template};
+
+/// What an editor calls things.
+#[derive(Clone, Copy)]
+pub(super) struct Dialect {
+    /// Keys of an address, with whether each is one of HTTP+SSE unless `type` says otherwise.
+    pub urls: &'static [(&'static str, bool)],
+    /// Key of the environment.
+    pub env: &'static str,
+    /// Key of the headers.
+    pub headers: &'static str,
+    /// Names of tools that alone are offered, and that are not.
+    pub tools: (&'static str, &'static str),
+    /// A time limit of calls, and its milliseconds.
+    pub timeout: Option<(&'static str, u64)>,
+    /// What stands for text that is known only where the file is used.
+    pub gaps: fn(&str) -> Template,
+    /// Keys that say nothing of how the server runs.
+    pub silent: &'static [&'static str],
+}
+
+/// Keys that every editor may write and that change nothing here.
+const SILENT: &[&str] = &[
+    "type",
+    "transport",
+    "name",
+    "description",
+    "disabled",
+    "enabled",
+    "isActive",
+    "alwaysAllow",
+    "autoApprove",
+];
+
+/// Text without gaps.
+pub(super) fn no_gaps(text: &str) -> Template {
+    Template::from(text)
+}
+
+/// `${env:NAME}`, `${NAME}`, `${NAME:-default}`, `${userHome}`, `${input:id}`: what Claude Code, Cursor, Windsurf and VS
+/// Code write, and nobody writes by chance.
+pub(super) fn dollar_gaps(text: &str) -> Template {
+    Template::read(text, "${", '}', |name| {
+        let (key, default) = match name.split_once(":-") {
+            Some((key, default)) => (key, Some(default.to_owned())),
+            None => (name, None),
+        };
+        let key = key
+            .strip_prefix("env:")
+            .or_else(|| key.strip_prefix("input:"))
+            .unwrap_or(key);
+        if key.starts_with("file:") {
+            return Some(gap(key, default));
+        }
+        match key {
+            "pathSeparator" | "/" => return Some(Piece::Text("/".to_owned())),
+            "userHome" => return Some(gap("HOME", None)),
+            _ => {}
+        }
+        let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+        (!key.is_empty() && key.chars().all(legal)).then(|| gap(key, default))
+    })
+}
+
+/// A gap.
+pub(super) fn gap(key: &str, default: Option<String>) -> Piece {
+    let key = key.to_owned();
+    Piece::Gap { key, default }
+}
+
+/// The members of an object at `path`, below the members of objects.
+pub(super) fn at<'v>(value: &'v Value, path: &[&str]) -> Option<&'v Map<String, Value>> {
+    path.iter().try_fold(value, |value, key| value.get(key))?.as_object()
+}
+
+/// Proposals of all entries below a key.
+pub(super) fn servers(entries: &Map<String, Value>, dialect: &Dialect) -> Vec<Proposal> {
+    entries
+        .iter()
+        .map(|(name, entry)| server(name, entry, dialect))
+        .collect()
+}
+
+/// The proposal of an entry.
+pub(super) fn server(name: &str, entry: &Value, dialect: &Dialect) -> Proposal {
+    let Some(keys) = entry.as_object() else {
+        return Proposal::new(name, Err("its entry is not an object".to_owned()));
+    };
+    let mut proposal = Proposal::new(name, runs(keys, dialect));
+    proposal.disabled =
+        keys.get("disabled") == Some(&Value::Bool(true)) || keys.get("enabled") == Some(&Value::Bool(false));
+    proposal.tools = (words(keys.get(dialect.tools.0)), words(keys.get(dialect.tools.1)));
+    proposal.timeout_ms = dialect.timeout.and_then(|(key, unit)| {
+        let limit = keys.get(key).and_then(Value::as_f64).filter(|limit| *limit >= 0.001)?;
+        Some(((limit * unit as f64) as u64).clamp(1, 86_400_000))
+    });
+    proposal.notes = notes(keys, dialect);
+    ask_for_gaps(&mut proposal);
+    proposal
+}
+
+/// Every gap that nobody has described is one that must be filled, a secret by its name.
+pub(super) fn ask_for_gaps(proposal: &mut Proposal) {
+    let Ok(runs) = &proposal.runs else { return };
+    let keys: Vec<String> = runs.keys().into_iter().map(str::to_owned).collect();
+    for key in keys {
+        let secret = name_says_secret(&key);
+        proposal.wants.entry(key).or_insert_with(|| Want {
+            secret,
+            required: true,
+            ..Want::default()
+        });
+    }
+}
+
+fn notes(keys: &Map<String, Value>, dialect: &Dialect) -> Vec<String> {
+    let known = [
+        "command",
+        "args",
+        "cwd",
+        dialect.env,
+        dialect.headers,
+        dialect.tools.0,
+        dialect.tools.1,
+    ];
+    let known = |key: &str| {
+        known.contains(&key)
+            || SILENT.contains(&key)
+            || dialect.silent.contains(&key)
+            || dialect.urls.iter().any(|(url, _)| *url == key)
+            || dialect.timeout.is_some_and(|(timeout, _)| timeout == key)
+    };
+    let unknown: Vec<String> = keys
+        .keys()
+        .filter(|key| !known(key))
+        .map(|key| colibri_text::brief(key, 40).to_string())
+        .collect();
+    match unknown.as_slice() {
+        [] => Vec::new(),
+        _ => vec![format!(
+            "left out, since an entry has nothing like it: {}",
+            unknown.join(", ")
+        )],
+    }
+}
+
+fn runs(keys: &Map<String, Value>, dialect: &Dialect) -> Result<Runs, String> {
+    let url = dialect.urls.iter().find_map(|(key, sse)| Some((keys.get(*key)?, *sse)));
+    match (keys.get("command"), url) {
+        (Some(_), Some(_)) => Err("it has both a command and an address".to_owned()),
+        (None, None) => Err("it has neither a command nor an address".to_owned()),
+        (Some(command), None) => process(command, keys, dialect),
+        (None, Some((url, sse))) => {
+            let sse = match keys
+                .get("type")
+                .or_else(|| keys.get("transport"))
+                .and_then(Value::as_str)
+            {
+                Some("sse") => true,
+                Some(_) => false,
+                None => sse,
+            };
+            let url = url.as_str().ok_or("its address is not a string")?;
+            if keys.get("headersHelper").is_some() {
+                return Err(
+                    "a program makes its headers anew for each request (headersHelper): not supported".to_owned(),
+                );
+            }
+            Ok(Runs::Remote(Remote {
+                url: (dialect.gaps)(url),
+                headers: fields(keys.get(dialect.headers), dialect)?,
+                sse,
+            }))
+        }
+    }
+}
+
+fn process(command: &Value, keys: &Map<String, Value>, dialect: &Dialect) -> Result<Runs, String> {
+    // OpenCode has all words in one list, others the program alone.
+    let mut words: Vec<Template> = match command {
+        Value::String(command) => vec![(dialect.gaps)(command)],
+        Value::Array(_) => texts(Some(command), dialect)?,
+        _ => return Err("its command is not a string".to_owned()),
+    };
+    words.extend(texts(keys.get("args"), dialect)?);
+    let mut words = words.into_iter();
+    let command = words.next().filter(|command| command.plain() != Some(""));
+    let command = command.ok_or("its command is empty")?;
+    let cwd = match keys.get("cwd") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(cwd)) => Some((dialect.gaps)(cwd)),
+        Some(_) => return Err("its cwd is not a string".to_owned()),
+    };
+    let env = fields(keys.get(dialect.env), dialect)?;
+    if keys.get("envFile").is_some() {
+        return Err("it reads its environment from a file (envFile): name its variables with --env".to_owned());
+    }
+    process_of(command, words.collect(), env, cwd)
+}
+
+/// A process by the words of its command line: what a runner would fetch becomes a package.
+pub(super) fn process_of(
+    command: Template,
+    args: Vec<Template>,
+    env: BTreeMap<String, Field>,
+    cwd: Option<Template>,
+) -> Result<Runs, String> {
+    let (program, args) = match runner::package(&command, &args)? {
+        Some((package, args)) => (Program::Package(package), args),
+        None => (Program::Command(command), args),
+    };
+    Ok(Runs::Process(Box::new(Process {
+        program,
+        args,
+        env,
+        cwd,
+    })))
+}
+
+fn texts(list: Option<&Value>, dialect: &Dialect) -> Result<Vec<Template>, String> {
+    let list = match list {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(list)) => list,
+        Some(_) => return Err("its arguments are not a list".to_owned()),
+    };
+    let text = |item: &Value| scalar(item).map(|text| (dialect.gaps)(&text));
+    list.iter()
+        .map(|item| text(item).ok_or_else(|| "one of its arguments is not a string".to_owned()))
+        .collect()
+}
+
+fn words(list: Option<&Value>) -> Vec<String> {
+    let list = list.and_then(Value::as_array).into_iter().flatten();
+    list.filter_map(|item| item.as_str().map(str::to_owned)).collect()
+}
+
+fn fields(object: Option<&Value>, dialect: &Dialect) -> Result<BTreeMap<String, Field>, String> {
+    let members = match object {
+        None | Some(Value::Null) => return Ok(BTreeMap::new()),
+        Some(Value::Object(members)) => members,
+        Some(_) => return Err("its environment or headers are not an object".to_owned()),
+    };
+    let mut fields = BTreeMap::new();
+    for (name, value) in members {
+        // What editors write for a variable that is not to be set.
+        if value.is_null() {
+            continue;
+        }
+        let text =
+            scalar(value).ok_or_else(|| format!("the value of {} is not a string", colibri_text::brief(name, 40)))?;
+        let field = Field {
+            text: (dialect.gaps)(&text),
+            secret: false,
+            optional: false,
+        };
+        fields.insert(name.clone(), field);
+    }
+    Ok(fields)
+}
+
+/// A string, or what people write without quotes.
+pub(super) fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(value) => Some(value.to_string()),
+        _ => None,
+    }
+}

@@ -1,0 +1,365 @@
+//! An MCPB bundle: a zip file with a `manifest.json`, of which 0.3 and 0.4 are read.
+//!
+//! The manifest is that of <https://github.com/modelcontextprotocol/mcpb>, MANIFEST.md.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::archive::Archive;
+use super::entry::{gap, scalar};
+use super::proposal::{Field, Process, Program, Proposal, Runs, Want};
+use super::runner::requirement;
+use super::source::{json, toml};
+use super::template::{Piece, Template};
+
+/// What stands for the directory that the bundle is unpacked to.
+const DIRECTORY: &str = "__dirname";
+
+/// A bundle whose manifest was read.
+pub struct Bundle<'b> {
+    /// Its files.
+    pub archive: Archive<'b>,
+    /// Its server.
+    pub proposal: Proposal,
+}
+
+/// Reads a bundle; `platform` is what manifests call this system: `linux`, `darwin`, `freebsd`.
+///
+/// # Errors
+/// It is no zip file in which nothing is odd, or it has no manifest that can be read. A server that cannot become an entry
+/// is a proposal that says why.
+pub fn bundle<'b>(bytes: &'b [u8], platform: &str) -> Result<Bundle<'b>, String> {
+    let mut archive = Archive::open(bytes)?;
+    let text = archive.read("manifest.json")?;
+    let text = String::from_utf8(text).map_err(|_| "manifest.json is not UTF-8")?;
+    let manifest = json(&text).map_err(|why| format!("manifest.json: {why}"))?;
+    let version = manifest
+        .get("manifest_version")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    if !matches!(version, "0.3" | "0.4") {
+        let shown = colibri_text::brief(version, 20);
+        return Err(format!(
+            "manifest.json: the version {shown:?} is not known here: 0.3 and 0.4 are"
+        ));
+    }
+    let name = text_of(&manifest, "name");
+    if name.is_empty() {
+        return Err("manifest.json: the name is missing".to_owned());
+    }
+    let wants = wants(&manifest);
+    let runs = runs(&manifest, &wants, &mut archive, platform);
+    let mut proposal = Proposal::new(name, runs);
+    proposal.wants = wants;
+    Ok(Bundle { archive, proposal })
+}
+
+fn text_of<'v>(value: &'v Value, key: &str) -> &'v str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn wants(manifest: &Value) -> BTreeMap<String, Want> {
+    let options = manifest
+        .get("user_config")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
+    let want = |(key, option): (&String, &Value)| {
+        let describes = ["description", "title"].map(|key| text_of(option, key));
+        let description = describes.into_iter().find(|text| !text.is_empty()).unwrap_or_default();
+        let default = option.get("default").and_then(|default| match default {
+            Value::Array(items) => items.first().and_then(scalar),
+            default => scalar(default),
+        });
+        let want = Want {
+            secret: option.get("sensitive") == Some(&Value::Bool(true)),
+            required: option.get("required") == Some(&Value::Bool(true)),
+            description: description.to_owned(),
+            default,
+            choices: Vec::new(),
+        };
+        (key.clone(), want)
+    };
+    options.map(want).collect()
+}
+
+fn runs(
+    manifest: &Value,
+    wants: &BTreeMap<String, Want>,
+    archive: &mut Archive<'_>,
+    platform: &str,
+) -> Result<Runs, String> {
+    let platforms = manifest.pointer("/compatibility/platforms").and_then(Value::as_array);
+    let server = manifest
+        .get("server")
+        .filter(|server| server.is_object())
+        .ok_or("its manifest names no server")?;
+    let kind = text_of(server, "type");
+    let entry = text_of(server, "entry_point");
+    // Scripts run wherever their interpreter does; a program only where it was built for.
+    let here = platforms.is_none_or(|list| list.iter().any(|one| one.as_str() == Some(platform)));
+    if kind == "binary" && (!here || platform == "freebsd") {
+        return Err(format!("its program is not for {platform}"));
+    }
+    if !matches!(kind, "node" | "python" | "binary" | "uv") {
+        return Err(format!(
+            "a server of the type {:?} is not known here",
+            colibri_text::brief(kind, 20)
+        ));
+    }
+    if !archive.has(entry.strip_prefix("./").unwrap_or(entry)) {
+        return Err(format!(
+            "its entry point {:?} is not in it",
+            colibri_text::brief(entry, 80)
+        ));
+    }
+    let entry = entry.strip_prefix("./").unwrap_or(entry);
+    let config = server.get("mcp_config").cloned().unwrap_or(Value::Null);
+    let own = config.pointer(&format!("/platform_overrides/{platform}"));
+    let of = |key: &str| own.and_then(|own| own.get(key)).or_else(|| config.get(key));
+    let template = |text: &str| template(text, wants);
+    let args: Vec<Template> = match of("args") {
+        None => Vec::new(),
+        Some(list) => {
+            let list = list.as_array().ok_or("mcp_config: args is not a list")?;
+            let word = |word: &Value| {
+                scalar(word)
+                    .map(|word| template(&word))
+                    .ok_or("mcp_config: an argument is not a string")
+            };
+            list.iter().map(word).collect::<Result<_, _>>()?
+        }
+    };
+    let mut env = BTreeMap::new();
+    for (name, value) in of("env").and_then(Value::as_object).into_iter().flatten() {
+        let text = scalar(value).ok_or("mcp_config: a value of env is not a string")?;
+        let text = template(&text);
+        let optional = text.keys().any(|key| {
+            wants
+                .get(key)
+                .is_some_and(|want| !want.required && want.default.is_none())
+        });
+        let secret = false;
+        env.insert(name.clone(), Field { text, secret, optional });
+    }
+    let inside = |path: &str| Template(vec![gap(DIRECTORY, None), Piece::Text(format!("/{path}"))]);
+    let command = of("command").and_then(Value::as_str).unwrap_or_default();
+    let (command, args, requirements) = match kind {
+        "node" => interpreter("node", &["node", "nodejs", ""], command, args, inside(entry))?,
+        "python" => interpreter("python3", &["python", "python3", ""], command, args, inside(entry))?,
+        "uv" => {
+            let requirements = requirements(archive)?;
+            let args = [vec![inside(entry)], after_entry(args, entry)].concat();
+            (Template::from("python3"), args, requirements)
+        }
+        _ => {
+            let command = match command {
+                "" => inside(entry),
+                command => template(command),
+            };
+            if command.0.first() != Some(&gap(DIRECTORY, None)) {
+                return Err("its program is not in it".to_owned());
+            }
+            (command, args, Vec::new())
+        }
+    };
+    let program = Program::Bundled {
+        command,
+        requirements,
+        venv: kind == "uv",
+    };
+    let cwd = None;
+    Ok(Runs::Process(Box::new(Process {
+        program,
+        args,
+        env,
+        cwd,
+    })))
+}
+
+/// A script by its interpreter. Nothing else may stand there: what `npx` or `uv` would fetch is not in the bundle.
+fn interpreter(
+    program: &str,
+    known: &[&str],
+    command: &str,
+    args: Vec<Template>,
+    script: Template,
+) -> Result<(Template, Vec<Template>, Vec<String>), String> {
+    if !known.contains(&command) {
+        let shown = colibri_text::brief(command, 40);
+        return Err(format!(
+            "its command is {shown:?}, not the interpreter of its type: what that would fetch is not in it"
+        ));
+    }
+    let args = if args.is_empty() { vec![script] } else { args };
+    Ok((Template::from(program), args, Vec::new()))
+}
+
+/// What `uv run … SCRIPT ARGS` passes to the script.
+fn after_entry(args: Vec<Template>, entry: &str) -> Vec<Template> {
+    let ends = |arg: &Template| match arg.0.last() {
+        Some(Piece::Text(text)) => text.trim_start_matches("./").ends_with(entry),
+        _ => false,
+    };
+    match args.iter().position(ends) {
+        Some(at) => args[at + 1..].to_vec(),
+        None => Vec::new(),
+    }
+}
+
+/// The dependencies of the bundle's `pyproject.toml` (PEP 621).
+fn requirements(archive: &mut Archive<'_>) -> Result<Vec<String>, String> {
+    let text = archive.read("pyproject.toml")?;
+    let text = String::from_utf8(text).map_err(|_| "pyproject.toml is not UTF-8")?;
+    let project = toml(&text).map_err(|why| format!("pyproject.toml: {why}"))?;
+    let list = project.pointer("/project/dependencies").and_then(Value::as_array);
+    let mut found = Vec::new();
+    for item in list.into_iter().flatten() {
+        let text = item.as_str().ok_or("pyproject.toml: a dependency is not a string")?;
+        let bare = text.split(';').next().unwrap_or_default();
+        if text.contains('@') || text.contains(char::is_control) {
+            return Err("pyproject.toml: a dependency is not one of PyPI".to_owned());
+        }
+        requirement(bare.trim()).map_err(|why| format!("pyproject.toml: {why}"))?;
+        found.push(text.to_owned());
+    }
+    Ok(found)
+}
+
+fn template(text: &str, wants: &BTreeMap<String, Want>) -> Template {
+    Template::read(text, "${", '}', |name| match name {
+        DIRECTORY | "HOME" => Some(gap(name, None)),
+        "DESKTOP" | "DOCUMENTS" | "DOWNLOADS" => Some(gap(name, None)),
+        "pathSeparator" | "/" => Some(Piece::Text("/".to_owned())),
+        _ => {
+            let key = name.strip_prefix("user_config.")?;
+            wants.get(key).map(|want| gap(key, want.default.clone()))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::archive::tests::zip_of;
+    use super::*;
+    use serde_json::json;
+
+    fn of(manifest: &Value, more: &[(&str, &[u8])]) -> Result<Proposal, String> {
+        let manifest = manifest.to_string();
+        let mut files = vec![
+            ("manifest.json", manifest.as_bytes()),
+            ("server/index.js", b"//"),
+            ("run", b"#!"),
+        ];
+        files.extend(more);
+        let bytes = zip_of(&files);
+        bundle(&bytes, "linux").map(|bundle| bundle.proposal)
+    }
+
+    fn node(more: Value) -> Value {
+        let mut manifest = json!({ "manifest_version": "0.3", "name": "notes", "version": "1.0.0",
+            "server": { "type": "node", "entry_point": "server/index.js", "mcp_config": {
+                "command": "node", "args": ["${__dirname}/server/index.js", "${user_config.dirs}", "--x=${user_config.x}"],
+                "env": { "KEY": "${user_config.key}", "OPT": "${user_config.opt}" },
+                "platform_overrides": { "linux": { "env": { "KEY": "${user_config.key}", "L": "1" } } } } },
+            "user_config": {
+                "dirs": { "type": "directory", "multiple": true, "required": true, "title": "Dirs" },
+                "x": { "type": "number", "default": 3 },
+                "key": { "type": "string", "sensitive": true, "required": true },
+                "opt": { "type": "string" } } });
+        manifest
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        manifest
+    }
+
+    fn server(server: Value) -> Value {
+        node(json!({ "server": server }))
+    }
+
+    fn process(proposal: &Proposal) -> &Process {
+        match proposal.runs.as_ref().unwrap() {
+            Runs::Process(process) => process,
+            Runs::Remote(_) => panic!("no process"),
+        }
+    }
+
+    #[test]
+    fn a_bundle_of_node() {
+        let proposal = of(&node(json!({})), &[]).unwrap();
+        assert_eq!(proposal.missing(&Default::default()), ["dirs", "key"]);
+        assert!(proposal.wants["key"].secret);
+        let process = process(&proposal);
+        let answers = [("dirs", vec!["/a", "/b"]), ("__dirname", vec!["/p"])];
+        let answers = answers
+            .map(|(key, values)| (key.to_owned(), values.into_iter().map(str::to_owned).collect()))
+            .into();
+        let words: Vec<String> = process
+            .args
+            .iter()
+            .flat_map(|arg| arg.fill_all(&answers).unwrap())
+            .collect();
+        assert_eq!(words, ["/p/server/index.js", "/a", "/b", "--x=3"]);
+        assert_eq!(process.env.keys().collect::<Vec<_>>(), ["KEY", "L"]);
+    }
+
+    #[test]
+    fn the_other_types() {
+        let binary = json!({ "type": "binary", "entry_point": "run", "mcp_config": { "command": "${__dirname}/run" } });
+        assert!(of(&server(binary.clone()), &[]).unwrap().runs.is_ok());
+        let elsewhere = node(json!({ "server": binary, "compatibility": { "platforms": ["win32"] } }));
+        assert!(of(&elsewhere, &[]).unwrap().runs.unwrap_err().contains("not for linux"));
+        let uv = node(
+            json!({ "manifest_version": "0.4", "server": { "type": "uv", "entry_point": "main.py",
+            "mcp_config": { "command": "uv", "args": ["run", "--directory", "${__dirname}", "main.py", "-v"] } } }),
+        );
+        let project: &[u8] = b"[project]\nname = \"x\"\ndependencies = [\"mcp>=1.2\", \"httpx[http2]\"]\n";
+        let proposal = of(&uv, &[("main.py", b""), ("pyproject.toml", project)]).unwrap();
+        match &process(&proposal).program {
+            Program::Bundled { requirements, venv, .. } => {
+                assert_eq!(requirements, &["mcp>=1.2", "httpx[http2]"]);
+                assert!(venv);
+            }
+            _ => panic!("not bundled"),
+        }
+        assert_eq!(process(&proposal).args.len(), 2);
+        let python = json!({ "type": "python", "entry_point": "run", "mcp_config": { "command": "python",
+            "args": ["${__dirname}/run"], "env": { "PYTHONPATH": "${__dirname}/lib" } } });
+        let proposal = of(&server(python), &[]).unwrap();
+        assert!(
+            matches!(&process(&proposal).program, Program::Bundled { command, .. } if command.plain() == Some("python3"))
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (manifest, why) in [
+            (node(json!({ "manifest_version": "0.1" })), "0.1"),
+            (node(json!({ "name": "" })), "name"),
+        ] {
+            assert!(of(&manifest, &[]).unwrap_err().contains(why));
+        }
+        for (more, why) in [
+            (json!({ "type": "node", "entry_point": "gone.js" }), "not in it"),
+            (json!({ "type": "java", "entry_point": "run" }), "not known"),
+            (
+                json!({ "type": "node", "entry_point": "run", "mcp_config": { "command": "npx", "args": ["x"] } }),
+                "npx",
+            ),
+            (
+                json!({ "type": "binary", "entry_point": "run", "mcp_config": { "command": "/bin/sh" } }),
+                "not in it",
+            ),
+            (json!({ "type": "uv", "entry_point": "run" }), "pyproject.toml"),
+        ] {
+            let said = of(&server(more.clone()), &[]).unwrap().runs.unwrap_err();
+            assert!(said.contains(why), "{more}: {said}");
+        }
+        let uv = server(json!({ "type": "uv", "entry_point": "run" }));
+        let project: &[u8] = b"[project]\ndependencies = [\"x @ https://host/x.whl\"]\n";
+        assert!(of(&uv, &[("pyproject.toml", project)]).unwrap().runs.is_err());
+        assert!(bundle(&zip_of(&[("x", b"")]), "linux").is_err());
+    }
+}

@@ -1,0 +1,32 @@
+//! Servers as people have them: a command line, an editor's file, `mcp-bridge.toml`, a registry's `server.json`, an MCPB
+//! bundle. A file a source; each makes [`Proposal`]s, and none runs, fetches or writes anything.
+//!
+//! One odd server never hinders others: what cannot become an entry is a proposal that says why. Only a file that cannot be
+//! read at all is an error.
+
+mod archive;
+mod bridge_toml;
+mod codex;
+mod command_line;
+mod editors;
+mod entry;
+mod mcpb;
+mod names;
+mod opencode;
+mod proposal;
+mod runner;
+mod secret;
+mod server_json;
+mod source;
+mod template;
+mod vscode;
+mod zed;
+
+pub use archive::Archive;
+pub use command_line::{command, url};
+pub use mcpb::{Bundle, bundle};
+pub use names::{Mapped, map_names};
+pub use proposal::{Field, Package, Process, Program, Proposal, Registry, Remote, Runs, Want};
+pub use secret::{looks_secret, name_says_secret, shown_url};
+pub use source::{Source, read};
+pub use template::{Answers, Piece, Template};

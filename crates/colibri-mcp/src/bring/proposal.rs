@@ -1,0 +1,173 @@
+//! A server as a source has it, before it is one of ours.
+
+use std::collections::BTreeMap;
+
+use super::template::{Answers, Template};
+
+/// One server of a source.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Proposal {
+    /// Its name, as the source has it.
+    pub name: String,
+    /// How it is reached; or why it cannot become an entry.
+    pub runs: Result<Runs, String>,
+    /// What its templates ask for, by key.
+    pub wants: BTreeMap<String, Want>,
+    /// What the source says and an entry does not have, a sentence each.
+    pub notes: Vec<String>,
+    /// Names of tools that alone may be called, and that may not.
+    pub tools: (Vec<String>, Vec<String>),
+    /// `timeout_ms` of the entry.
+    pub timeout_ms: Option<u64>,
+    /// Whether the source has it turned off.
+    pub disabled: bool,
+}
+
+impl Proposal {
+    /// A server of which nothing more is said than how it is reached.
+    pub fn new(name: impl Into<String>, runs: Result<Runs, String>) -> Proposal {
+        Proposal {
+            name: name.into(),
+            runs,
+            wants: BTreeMap::new(),
+            notes: Vec::new(),
+            tools: (Vec::new(), Vec::new()),
+            timeout_ms: None,
+            disabled: false,
+        }
+    }
+
+    /// What is asked for, must be there and has neither an answer nor a default.
+    pub fn missing(&self, answers: &Answers) -> Vec<&str> {
+        let Ok(runs) = &self.runs else {
+            return Vec::new();
+        };
+        let needed = runs.keys();
+        self.wants
+            .iter()
+            .filter(|(key, want)| want.required && needed.contains(key.as_str()))
+            .filter(|(key, want)| !answers.contains_key(*key) && want.default.is_none())
+            .map(|(key, _)| key.as_str())
+            .collect()
+    }
+}
+
+/// How a server is reached.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Runs {
+    /// A process with stdio pipes.
+    Process(Box<Process>),
+    /// An address.
+    Remote(Remote),
+}
+
+impl Runs {
+    /// The keys that its templates ask for.
+    pub fn keys(&self) -> std::collections::BTreeSet<&str> {
+        let (texts, fields): (Vec<&Template>, _) = match self {
+            Runs::Process(process) => {
+                let program = match &process.program {
+                    Program::Command(command) => Some(command),
+                    Program::Package(_) | Program::Bundled { .. } => None,
+                };
+                let texts = program.into_iter().chain(&process.args).chain(&process.cwd);
+                (texts.collect(), &process.env)
+            }
+            Runs::Remote(remote) => (vec![&remote.url], &remote.headers),
+        };
+        let fields = fields.values().map(|field| &field.text);
+        texts.into_iter().chain(fields).flat_map(Template::keys).collect()
+    }
+}
+
+/// A server that is a process.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Process {
+    /// What is executed.
+    pub program: Program,
+    /// Its arguments.
+    pub args: Vec<Template>,
+    /// Its environment.
+    pub env: BTreeMap<String, Field>,
+    /// Its working directory.
+    pub cwd: Option<Template>,
+}
+
+/// What is executed.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Program {
+    /// A program of this machine, by path or by name.
+    Command(Template),
+    /// A program of a package that is installed first.
+    Package(Package),
+    /// A program of the bundle that is unpacked first.
+    Bundled {
+        /// `node`, `python3`, or a path with `${__dirname}`.
+        command: Template,
+        /// Packages of PyPI that are installed for it.
+        requirements: Vec<String>,
+        /// Whether it runs in an environment with these packages, however few.
+        venv: bool,
+    },
+}
+
+/// A package and the program in it that is run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Package {
+    /// Where it is published.
+    pub registry: Registry,
+    /// Its name there, with extras if it has some: `@scope/name`, `name[extra]`.
+    pub name: String,
+    /// The version, a range or a tag; `None`: the newest.
+    pub version: Option<String>,
+    /// The program; `None`: the one of its name.
+    pub program: Option<String>,
+    /// Further packages that are installed beside it, as the runner was told.
+    pub with: Vec<String>,
+}
+
+/// Where packages are published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Registry {
+    /// registry.npmjs.org, or what npm(1) is configured for.
+    Npm,
+    /// pypi.org, or what pip(1) is configured for.
+    Pypi,
+}
+
+/// A server behind an address.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Remote {
+    /// The address.
+    pub url: Template,
+    /// Headers of each request.
+    pub headers: BTreeMap<String, Field>,
+    /// Whether it speaks HTTP+SSE of 2024-11-05.
+    pub sse: bool,
+}
+
+/// A value of the environment, or of a header.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Field {
+    /// The value.
+    pub text: Template,
+    /// Whether the source calls it a secret.
+    pub secret: bool,
+    /// Whether it is left out when what it asks for has no answer.
+    pub optional: bool,
+}
+
+/// What a template asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Want {
+    /// Whether it is a secret.
+    pub secret: bool,
+    /// Whether the server cannot be without it.
+    pub required: bool,
+    /// What it is, as the source says.
+    pub description: String,
+    /// What it is if nobody says otherwise.
+    pub default: Option<String>,
+    /// What it may be; empty: anything.
+    pub choices: Vec<String>,
+}

@@ -1,0 +1,305 @@
+//! Whose file it is, and what it says.
+
+use std::path::{Path, PathBuf};
+
+use jsonc_parser::ParseOptions;
+use jsonc_parser::cst::CstRootNode;
+use serde_json::{Map, Value};
+
+use super::editors::{self, CLAUDE_DESKTOP, CURSOR, GEMINI, WINDSURF, mcp_servers};
+use super::proposal::Proposal;
+use super::{bridge_toml, codex, opencode, server_json, vscode, zed};
+
+/// The most bytes of a file: Claude Code's grows with its history.
+const MAX_BYTES: usize = 32 << 20;
+
+/// How deep a TOML file may be nested when it becomes JSON.
+const MAX_DEPTH: usize = 64;
+
+/// Whose file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// `claude_desktop_config.json`
+    ClaudeDesktop,
+    /// `~/.claude.json`, `.mcp.json`
+    ClaudeCode,
+    /// `~/.cursor/mcp.json`
+    Cursor,
+    /// `~/.codeium/windsurf/mcp_config.json`
+    Windsurf,
+    /// Zed's `settings.json`
+    Zed,
+    /// VS Code's `mcp.json`
+    VsCode,
+    /// `~/.codex/config.toml`
+    Codex,
+    /// `~/.gemini/settings.json`
+    GeminiCli,
+    /// `opencode.json`
+    OpenCode,
+    /// `mcp-bridge.toml`
+    McpBridge,
+    /// A registry's `server.json`
+    ServerJson,
+}
+
+impl Source {
+    /// All of them.
+    pub const ALL: [Source; 11] = [
+        Source::ClaudeDesktop,
+        Source::ClaudeCode,
+        Source::Cursor,
+        Source::Windsurf,
+        Source::Zed,
+        Source::VsCode,
+        Source::Codex,
+        Source::GeminiCli,
+        Source::OpenCode,
+        Source::McpBridge,
+        Source::ServerJson,
+    ];
+
+    /// As people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::ClaudeDesktop => "claude-desktop",
+            Source::ClaudeCode => "claude-code",
+            Source::Cursor => "cursor",
+            Source::Windsurf => "windsurf",
+            Source::Zed => "zed",
+            Source::VsCode => "vscode",
+            Source::Codex => "codex",
+            Source::GeminiCli => "gemini-cli",
+            Source::OpenCode => "opencode",
+            Source::McpBridge => "mcp-bridge",
+            Source::ServerJson => "server.json",
+        }
+    }
+
+    /// Where its file may be: for a user with this home and this directory of settings (`$XDG_CONFIG_HOME`).
+    pub fn files(self, home: &Path, config: &Path) -> Vec<PathBuf> {
+        match self {
+            Source::ClaudeDesktop => vec![
+                config.join("Claude/claude_desktop_config.json"),
+                home.join("Library/Application Support/Claude/claude_desktop_config.json"),
+            ],
+            Source::ClaudeCode => vec![home.join(".claude.json")],
+            Source::Cursor => vec![home.join(".cursor/mcp.json")],
+            Source::Windsurf => vec![home.join(".codeium/windsurf/mcp_config.json")],
+            Source::Zed => vec![config.join("zed/settings.json")],
+            Source::VsCode => vec![
+                config.join("Code/User/mcp.json"),
+                config.join("Code - OSS/User/mcp.json"),
+                config.join("VSCodium/User/mcp.json"),
+                home.join("Library/Application Support/Code/User/mcp.json"),
+            ],
+            Source::Codex => vec![home.join(".codex/config.toml")],
+            Source::GeminiCli => vec![home.join(".gemini/settings.json")],
+            Source::OpenCode => vec![
+                config.join("opencode/opencode.json"),
+                config.join("opencode/opencode.jsonc"),
+            ],
+            Source::McpBridge => vec![home.join(".chibi/mcp-bridge.toml")],
+            Source::ServerJson => Vec::new(),
+        }
+    }
+
+    /// Whose file this is, by its name and by what it says.
+    fn of(path: &Path, file: &Value) -> Option<Source> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let is_toml = path.extension().is_some_and(|extension| extension == "toml");
+        let below = |directory: &str| path.components().any(|part| part.as_os_str() == directory);
+        let has = |key: &str| file.get(key).is_some_and(Value::is_object);
+        let lists = |key: &str| file.get(key).is_some_and(Value::is_array);
+        if is_toml {
+            return match (has("mcp_servers"), &*name) {
+                (true, _) | (_, "config.toml") => Some(Source::Codex),
+                (false, _) => Some(Source::McpBridge),
+            };
+        }
+        if lists("packages") || lists("remotes") {
+            return Some(Source::ServerJson);
+        }
+        if has("context_servers") {
+            return Some(Source::Zed);
+        }
+        if has("mcpServers") {
+            return Some(match &*name {
+                "claude_desktop_config.json" => Source::ClaudeDesktop,
+                "mcp_config.json" => Source::Windsurf,
+                "settings.json" => Source::GeminiCli,
+                _ if below(".gemini") => Source::GeminiCli,
+                _ if below(".cursor") => Source::Cursor,
+                _ => Source::ClaudeCode,
+            });
+        }
+        if has("servers") || file.pointer("/mcp/servers").is_some_and(Value::is_object) {
+            return Some(Source::VsCode);
+        }
+        has("mcp").then_some(Source::OpenCode)
+    }
+}
+
+/// What a file says of servers: each stands for itself. `source`: whose it is; `None`: it is found out. `path` tells
+/// that, and what is a TOML file.
+///
+/// # Errors
+/// The file cannot be read as what it is to be, or it is nobody's that is known here.
+pub fn read(source: Option<Source>, path: &Path, text: &str) -> Result<(Source, Vec<Proposal>), String> {
+    if text.len() > MAX_BYTES {
+        return Err("it has more than 32 MiB".to_owned());
+    }
+    let is_toml = match source {
+        Some(source) => matches!(source, Source::Codex | Source::McpBridge),
+        None => path.extension().is_some_and(|extension| extension == "toml"),
+    };
+    let file = if is_toml { toml(text)? } else { json(text)? };
+    if !file.is_object() {
+        return Err("it holds no object".to_owned());
+    }
+    let source = source.or_else(|| Source::of(path, &file)).ok_or(
+        "it has no servers in any form that is known here (mcpServers, context_servers, servers, mcp, mcp_servers, packages)",
+    )?;
+    let found = match source {
+        Source::ClaudeDesktop => mcp_servers(&file, &CLAUDE_DESKTOP),
+        Source::ClaudeCode => editors::claude_code(&file),
+        Source::Cursor => mcp_servers(&file, &CURSOR),
+        Source::Windsurf => mcp_servers(&file, &WINDSURF),
+        Source::GeminiCli => mcp_servers(&file, &GEMINI),
+        Source::Zed => zed::read(&file),
+        Source::VsCode => vscode::read(&file),
+        Source::Codex => codex::read(&file),
+        Source::OpenCode => opencode::read(&file),
+        Source::McpBridge => bridge_toml::read(&file),
+        Source::ServerJson => server_json::read(&file),
+    };
+    Ok((source, found))
+}
+
+/// JSON as editors read it: with comments and trailing commas.
+pub(super) fn json(text: &str) -> Result<Value, String> {
+    let options = ParseOptions {
+        allow_loose_object_property_names: false,
+        allow_missing_commas: false,
+        allow_single_quoted_strings: false,
+        allow_hexadecimal_numbers: false,
+        allow_unary_plus_numbers: false,
+        ..ParseOptions::default()
+    };
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    match CstRootNode::parse(text, &options) {
+        Ok(root) => Ok(root.to_serde_value().unwrap_or_default()),
+        Err(error) => Err(format!(
+            "line {}, column {}: {}",
+            error.line_display(),
+            error.column_display(),
+            error.kind()
+        )),
+    }
+}
+
+/// TOML as JSON: what of it is a date is text.
+pub(super) fn toml(text: &str) -> Result<Value, String> {
+    let document: toml_edit::DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
+        let place = error.span().map(|span| {
+            let before = text.get(..span.start).unwrap_or(text);
+            let line = before.matches('\n').count() + 1;
+            let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+            format!("line {line}, column {column}: ")
+        });
+        format!("{}{}", place.unwrap_or_default(), error.message())
+    })?;
+    table(document.as_table(), MAX_DEPTH).ok_or_else(|| "nested deeper than 64 levels".to_owned())
+}
+
+fn table(table: &dyn toml_edit::TableLike, depth: usize) -> Option<Value> {
+    let mut members = Map::new();
+    for (key, item) in table.iter() {
+        members.insert(key.to_owned(), of_item(item, depth.checked_sub(1)?)?);
+    }
+    Some(Value::Object(members))
+}
+
+fn of_item(item: &toml_edit::Item, depth: usize) -> Option<Value> {
+    if let Some(one) = item.as_table_like() {
+        return table(one, depth);
+    }
+    if let Some(tables) = item.as_array_of_tables() {
+        let depth = depth.checked_sub(1)?;
+        return tables
+            .iter()
+            .map(|one| table(one, depth))
+            .collect::<Option<_>>()
+            .map(Value::Array);
+    }
+    item.as_value()
+        .map_or(Some(Value::Null), |value| of_value(value, depth))
+}
+
+fn of_value(value: &toml_edit::Value, depth: usize) -> Option<Value> {
+    use toml_edit::Value as Toml;
+    Some(match value {
+        Toml::String(text) => Value::String(text.value().clone()),
+        Toml::Integer(number) => Value::from(*number.value()),
+        Toml::Float(number) => Value::from(*number.value()),
+        Toml::Boolean(value) => Value::Bool(*value.value()),
+        Toml::Datetime(time) => Value::String(time.value().to_string()),
+        Toml::Array(items) => {
+            let depth = depth.checked_sub(1)?;
+            let items = items.iter().map(|item| of_value(item, depth));
+            Value::Array(items.collect::<Option<_>>()?)
+        }
+        Toml::InlineTable(one) => return table(one, depth),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(path: &str, text: &str) -> Source {
+        read(None, Path::new(path), text).unwrap().0
+    }
+
+    #[test]
+    fn a_file_tells_whose_it_is() {
+        let shared = r#"{"mcpServers":{}}"#;
+        for (path, text, source) in [
+            ("/x/claude_desktop_config.json", shared, Source::ClaudeDesktop),
+            ("/h/.claude.json", shared, Source::ClaudeCode),
+            ("/p/.mcp.json", shared, Source::ClaudeCode),
+            ("/h/.cursor/mcp.json", shared, Source::Cursor),
+            ("/h/mcp_config.json", shared, Source::Windsurf),
+            ("/h/.gemini/settings.json", shared, Source::GeminiCli),
+            ("/h/zed/settings.json", "{\"context_servers\":{},}//", Source::Zed),
+            ("/h/mcp.json", "{\"servers\":{}}", Source::VsCode),
+            ("/h/settings.json", "{\"mcp\":{\"servers\":{}}}", Source::VsCode),
+            ("/h/opencode.json", "{\"mcp\":{}}", Source::OpenCode),
+            ("/h/config.toml", "[mcp_servers.x]", Source::Codex),
+            ("/h/mcp-bridge.toml", "", Source::McpBridge),
+            (
+                "/h/server.json",
+                "{\"name\":\"a/b\",\"packages\":[]}",
+                Source::ServerJson,
+            ),
+        ] {
+            assert_eq!(of(path, text), source, "{path}");
+        }
+        assert!(Source::ALL.iter().all(|source| !source.name().is_empty()));
+    }
+
+    #[test]
+    fn what_cannot_be_read_says_where() {
+        let error = |path: &str, text: &str| read(None, Path::new(path), text).unwrap_err();
+        assert!(
+            error("x.json", "{\n \"a\" 1}").contains("line 2"),
+            "{}",
+            error("x.json", "{\n \"a\" 1}")
+        );
+        assert!(error("x.toml", "a = 1\nb = ").contains("line 2"));
+        assert!(error("x.json", "{}").contains("no servers"));
+        assert!(error("x.json", "[]").contains("no object"));
+        assert!(error("x.json", &"[".repeat(100_000)).len() < 200);
+        assert!(error("x.toml", &format!("a = {}", "[".repeat(100_000))).len() < 200);
+    }
+}
