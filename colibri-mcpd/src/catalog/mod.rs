@@ -3,7 +3,7 @@
 mod changes;
 mod item;
 mod method;
-mod names;
+pub mod names;
 mod reading;
 mod sought;
 mod table;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use colibri_protocol::{Feature, uri};
 
 /// The most characters of an exposed name.
-pub(super) const MAX_LENGTH: usize = 46;
+pub const MAX_LENGTH: usize = 46;
 
 /// Hexadecimal digits of the hash.
 const HASH: usize = 8;
@@ -23,7 +23,7 @@ const OWN_PREFIX: &str = "colibri_";
 
 /// What one server offers.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Offer<'a> {
+pub struct Offer<'a> {
     /// The server's id.
     pub server: &'a str,
     /// Whether its names are prefixed; `false`: shown as they are, without limits.
@@ -84,7 +84,7 @@ impl Taken {
 
 /// The table of exposed names.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Names {
+pub struct Names {
     targets: BTreeMap<String, Target>,
     exposed: BTreeMap<Target, String>,
     collisions: Vec<Taken>,
@@ -97,7 +97,7 @@ impl Names {
     /// with a prefix by id, servers without by id; within a server, names that stand as they are before names with a
     /// hash, and then the server's order. A server without a prefix gets no name that begins like Colibri's own or like
     /// another server's.
-    pub(super) fn build(feature: Feature, own: &[&str], offers: &[Offer<'_>]) -> Self {
+    pub fn build(feature: Feature, own: &[&str], offers: &[Offer<'_>]) -> Self {
         let mut table = Self::default();
         let mut order: Vec<&Offer<'_>> = offers.iter().collect();
         order.sort_by_key(|offer| (!offer.prefix, offer.server));
@@ -140,7 +140,7 @@ impl Names {
     }
 
     /// How a server's own name is exposed; `None`: it is not, or is not known.
-    pub(super) fn exposed(&self, server: &str, name: &str) -> Option<&str> {
+    pub fn exposed(&self, server: &str, name: &str) -> Option<&str> {
         let target = Target {
             server: server.to_owned(),
             name: name.to_owned(),
@@ -149,7 +149,7 @@ impl Names {
     }
 
     /// The names that are not exposed.
-    pub(super) fn collisions(&self) -> &[Taken] {
+    pub fn collisions(&self) -> &[Taken] {
         &self.collisions
     }
 }
