@@ -25,9 +25,25 @@ struct Asked {
     own: String,
 }
 
-/// Begins to tell a client what it wants to hear, once it knows what of it is honoured: every list, and the resources of
-/// servers that it may read and whose server takes the subscription.
-pub(super) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, mut call: Box<Call>, id: &Id, filter: &Filter) {
+/// Begins to tell a client what it wants to hear. Whose a URI is that names no server is known when all were seen.
+pub(super) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, id: &Id, filter: &Filter) {
+    let awaited = match filter.uris.iter().any(|uri| uri::original(uri).is_none()) {
+        true => daemon.discover(&call),
+        false => Vec::new(),
+    };
+    if awaited.is_empty() {
+        return begin(daemon, chain, call, id, filter);
+    }
+    let (daemon, chain, id, filter) = (daemon.clone(), chain.clone(), id.clone(), filter.clone());
+    tokio::spawn(async move {
+        daemon.host.discovered(awaited).await;
+        begin(&daemon, &chain, call, &id, &filter);
+    });
+}
+
+/// Tells it what is honoured, and holds the call: every list, and the resources of servers that it may read and whose
+/// server takes the subscription.
+fn begin(daemon: &Arc<Daemon>, chain: &Arc<Chain>, mut call: Box<Call>, id: &Id, filter: &Filter) {
     let asked = resources(daemon, chain, &mut call, filter);
     let tasks = tasks(daemon, &call, filter);
     let (client, text) = (call.client.clone(), Box::<str>::from(call.id_text()));
@@ -39,7 +55,11 @@ pub(super) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, mut call: Box<Call
     if asked.is_empty() && tasks.is_empty() {
         client.outbox.push(&acknowledged(&text, &lists));
         client.listens(id.clone(), text, lists, Vec::new());
-        return daemon.connections.hold(&client, &HeldCall::hold(chain, call));
+        daemon.connections.hold(&client, &HeldCall::hold(chain, call));
+        if client.is_cancelled(id) {
+            client.end_subscription(id);
+        }
+        return;
     }
     daemon.connections.hold(&client, &HeldCall::hold(chain, call));
     tokio::spawn(subscribe(client, id.clone(), text, lists, (asked, tasks)));
