@@ -51,7 +51,9 @@ impl Response {
 pub struct Event {
     /// Its id, if it has one.
     pub id: Option<String>,
-    /// Its message; null for one without.
+    /// What it says, as it stands there.
+    pub data: String,
+    /// The same as a message; null for one without, and for what no `Value` holds.
     pub message: Value,
 }
 
@@ -60,7 +62,7 @@ pub struct Http {
     stream: UnixStream,
     reader: BufReader<UnixStream>,
     /// What came of a stream and is no whole event.
-    partial: String,
+    partial: Vec<u8>,
 }
 
 impl Http {
@@ -74,7 +76,7 @@ impl Http {
         Http {
             reader: BufReader::new(stream.try_clone().expect("a second handle")),
             stream,
-            partial: String::new(),
+            partial: Vec::new(),
         }
     }
 
@@ -208,21 +210,41 @@ impl Http {
         })
     }
 
-    /// The next event of a stream; none at its end.
+    /// The next event of a stream, as the standard reads one; none at its end.
     pub fn event(&mut self) -> Option<Event> {
+        let (mut id, mut data) = (None, None::<String>);
         loop {
-            if let Some((event, rest)) = self.partial.split_once("\n\n") {
-                let (event, rest) = (event.to_owned(), rest.to_owned());
-                self.partial = rest;
-                let field = |name: &str| {
-                    let line = event.lines().find_map(|line| line.strip_prefix(name));
-                    line.map(|value| value.trim().to_owned())
-                };
-                let Some(data) = field("data:") else { continue };
-                return Some(Event {
-                    id: field("id:"),
-                    message: serde_json::from_str(&data).unwrap_or(Value::Null),
-                });
+            let line = self.stream_line()?;
+            if line.is_empty() {
+                let Some(data) = data.take() else { continue };
+                let message = serde_json::from_str(&data).unwrap_or(Value::Null);
+                return Some(Event { id, data, message });
+            }
+            let (field, value) = line.split_once(':').unwrap_or((&line, ""));
+            let value = value.strip_prefix(' ').unwrap_or(value);
+            match (field, &mut data) {
+                ("id", _) => id = Some(value.to_owned()),
+                ("data", Some(data)) => *data += &format!("\n{value}"),
+                ("data", None) => data = Some(value.to_owned()),
+                _ => {}
+            }
+        }
+    }
+
+    /// The next line of a stream: a line feed ends it, a carriage return, or both.
+    fn stream_line(&mut self) -> Option<String> {
+        loop {
+            let end = self.partial.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
+            let ends = end.map(|end| (self.partial[end], self.partial.get(end + 1)));
+            let length = match ends {
+                None | Some((b'\r', None)) => None,
+                Some((b'\r', Some(b'\n'))) => Some(2),
+                Some(_) => Some(1),
+            };
+            if let (Some(end), Some(length)) = (end, length) {
+                let rest = self.partial.split_off(end + length);
+                let line = std::mem::replace(&mut self.partial, rest);
+                return String::from_utf8(line[..end].to_vec()).ok();
             }
             let size = usize::from_str_radix(&self.line()?, 16).ok()?;
             let mut chunk = vec![0; size];
@@ -231,7 +253,7 @@ impl Http {
             if size == 0 {
                 return None;
             }
-            self.partial.push_str(&String::from_utf8_lossy(&chunk));
+            self.partial.extend_from_slice(&chunk);
         }
     }
 

@@ -16,7 +16,8 @@
 //! unless its URI ends with `!`. With `--logs` it declares logging.
 //!
 //! With `--offer-all` it has a prompt `frame`, a template `frame:{case}` and completions too, which answer with what is
-//! in a file, as the tool of that name does.
+//! in a file, as the tool of that name does. A request with `fixture/tells` in its `_meta` is told progress before its
+//! answer.
 //!
 //! Everything that happens to it goes to `DIR/NAME.record`, a line each: process id, kind (`start`, `line`, `eof`,
 //! `effect`, …), the bytes as received. With `--trail` a line of kind `trail` stands before each `line`: the newest
@@ -346,6 +347,10 @@ impl Fixture {
         let instructions = self
             .file("instructions")
             .unwrap_or_else(|| format!("This is {}.", self.name));
+        let meta = members(params.get("_meta").copied());
+        if let (true, Some(token)) = (meta.contains_key("fixture/tells"), meta.get("progressToken")) {
+            self.notify("progress", &format!("{{\"progressToken\":{token},\"progress\":0}}"));
+        }
         match (method, self.is_modern()) {
             ("initialize", false) => {
                 let result = json!({ "protocolVersion": self.version, "capabilities": capabilities,
@@ -567,16 +572,22 @@ impl Fixture {
                 self.text(id, &json!(environment).to_string());
             }
             "frame" => self.frame(id, &text("case")),
-            // A message of its own before the answer; what it asks with it, is answered first.
+            // A message of its own before the answer, or after it; what it asks with it, is answered first.
             "tell_raw" | "ask_raw" => {
                 let meta = members(params.get("_meta").copied());
                 let token = meta.get("progressToken").map_or("0", |token| token.get());
                 let frame = replaced(&self.read_frame(&text("case")), b"@TOKEN@", token.as_bytes());
+                let listener = self.state().listener.clone().unwrap_or_default();
+                let frame = replaced(&frame, b"@LISTENER@", listener.as_bytes());
+                let after = arguments.get("after").is_some_and(|after| after.get() == "true");
+                if after {
+                    self.text(id, "told");
+                }
                 if name == "ask_raw" {
                     self.state().asking = Some(id.to_owned());
                 }
                 self.write(&[frame, b"\n".to_vec()].concat());
-                if name == "tell_raw" {
+                if name == "tell_raw" && !after {
                     self.text(id, "told");
                 }
             }

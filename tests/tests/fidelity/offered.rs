@@ -1,9 +1,10 @@
 //! What servers offer beyond tools: prompts, resources and completions, both ways.
 
-use colibri_tests::{MODERN, wait_for};
+use colibri_tests::wait_for;
 use serde_json::Value;
 
-use crate::{cases, client, difference, exposed, id, meta, place, ways, with};
+use crate::peers::{Peer, ways};
+use crate::{assert_whole, cases, difference, exposed, id, meta, place, spaced, with};
 
 /// A method, the params that name what is meant, with `@WHAT@` for the name as the client or the server writes it, and
 /// what has a case of the fixture's answer in it.
@@ -49,57 +50,54 @@ fn seen(frame: &[u8], method: &str, prefix: bool) -> Vec<u8> {
 #[test]
 fn answers_come_back_byte_for_byte() {
     let mut spoiled = Vec::new();
-    for (version, prefix) in ways() {
-        let place = place(version, prefix);
+    for way in ways() {
+        let place = place(way.version, way.prefix);
         let own = cases("offered.txt");
         let common = cases("results.txt");
         for (n, (_, frame)) in own.iter().chain(&common).enumerate() {
             place.frame(&n.to_string(), &seen(frame, "", false));
         }
         let daemon = place.start(&["--log-level", "warn"]);
-        let mut client = client(&daemon, version);
+        let mut peer = Peer::new(&daemon, way);
         for (method, params) in METHODS {
             for (n, (name, frame)) in own.iter().chain(&common).enumerate() {
                 // Of a modern server's contents it is said how long they are good: `offered.txt` says so itself.
-                if method == "resources/read" && version == MODERN && n >= own.len() {
+                if method == "resources/read" && way.is_modern() && n >= own.len() {
                     continue;
                 }
-                let params = params
-                    .replace("@WHAT@", &what(method, &n.to_string(), prefix))
-                    .replace("@CASE@", &n.to_string());
-                client.send(format!(
+                let what = what(method, &n.to_string(), way.prefix);
+                let params = params.replace("@WHAT@", &what).replace("@CASE@", &n.to_string());
+                let line = format!(
                     r#"{{"jsonrpc":"2.0","id":{},"method":"{method}","params":{{{params}{}}}}}"#,
                     id(n),
-                    meta(version, "1")
-                ));
-                let got = client.read().expect("an answer");
-                let wanted = with(&seen(frame, method, prefix), "@ID@", &id(n));
+                    meta(way, "1")
+                );
+                let got = peer.ask(line.as_bytes(), method, what.trim_matches('"'));
+                let mut wanted = with(&seen(frame, method, way.prefix), "@ID@", &id(n));
+                if peer.is_event() {
+                    wanted = spaced(&wanted);
+                }
                 if got != wanted {
                     let difference = difference(&wanted, &got);
-                    spoiled.push(format!("{version}, prefix {prefix}: {method}: {name} {difference}"));
+                    spoiled.push(format!("{way}: {method}: {name} {difference}"));
                 }
             }
         }
     }
-    assert!(
-        spoiled.is_empty(),
-        "{} are spoiled: {:#?}",
-        spoiled.len(),
-        &spoiled[..spoiled.len().min(8)]
-    );
+    assert_whole(&spoiled);
 }
 
 #[test]
 fn requests_arrive_byte_for_byte() {
     let mut spoiled = Vec::new();
-    for (version, prefix) in ways() {
-        let place = place(version, prefix);
+    for way in ways() {
+        let place = place(way.version, way.prefix);
         place.frame(
             "arrived",
             br#"{"jsonrpc":"2.0","id":@ID@,"result":{"ttlMs":1,"cacheScope":"private"}}"#,
         );
         let daemon = place.start(&["--log-level", "warn"]);
-        let mut client = client(&daemon, version);
+        let mut peer = Peer::new(&daemon, way);
         for (method, params) in METHODS {
             // Everything that JSON allows around what is ours.
             let template = format!(
@@ -107,14 +105,14 @@ fn requests_arrive_byte_for_byte() {
                 method.replace('/', "\\/")
             );
             let template = template.replace("@CASE@", "arrived").into_bytes();
-            let line = with(&template, "@META@", &meta(version, "\"\\u0074oken\""));
-            let line = with(&line, "@WHAT@", &what(method, "arrived", prefix));
-            client.send(with(&line, "@ID@", "\"\\u0061\""));
-            let answer: Value = serde_json::from_slice(&client.read().expect("an answer")).unwrap();
-            assert!(answer["result"].is_object(), "{version}: {method}: {answer}");
+            let named = what(method, "arrived", way.prefix);
+            let line = with(&template, "@META@", &meta(way, "\"\\u0074oken\""));
+            let line = with(&with(&line, "@WHAT@", &named), "@ID@", "\"\\u0061\"");
+            let answer: Value = serde_json::from_slice(&peer.ask(&line, method, named.trim_matches('"'))).unwrap();
+            assert!(answer["result"].is_object(), "{way}: {method}: {answer}");
             let escaped = method.replace('/', "\\/");
             let got = wait_for("the request", || place.received("fix", &escaped).pop()).into_bytes();
-            let holes = with(&template, "@META@", &meta(version, "@ID@"));
+            let holes = with(&template, "@META@", &meta(way, "@ID@"));
             let holes = with(&holes, "@WHAT@", &what(method, "arrived", false).replace("fix__", ""));
             let first = holes.windows(4).position(|window| window == b"@ID@").unwrap();
             let number = got.iter().skip(first).take_while(|byte| byte.is_ascii_digit());
@@ -122,14 +120,9 @@ fn requests_arrive_byte_for_byte() {
             let wanted = with(&with(&holes, "@ID@", &digits), "@ID@", &digits);
             if digits.is_empty() || got != wanted {
                 let difference = difference(&wanted, &got);
-                spoiled.push(format!("{version}, prefix {prefix}: {method}: {difference}"));
+                spoiled.push(format!("{way}: {method}: {difference}"));
             }
         }
     }
-    assert!(
-        spoiled.is_empty(),
-        "{} are spoiled: {:#?}",
-        spoiled.len(),
-        &spoiled[..spoiled.len().min(8)]
-    );
+    assert_whole(&spoiled);
 }

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::checks::{Narrow, text};
 use super::refusal::Refusal;
-use super::reply::{Events, Reply, Source, events};
+use super::reply::{Events, Reply, Source, events, spaced};
 use super::session::{HttpSession, Sessions};
 use super::stream::Reader;
 use super::wire::Turn;
@@ -469,8 +469,7 @@ fn one_line(body: Bytes) -> Bytes {
     if memchr::memchr2(b'\n', b'\r', &body).is_none() || Json::parse(&body).is_err() {
         return body;
     }
-    let space = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
-    body.iter().map(space).collect::<Vec<u8>>().into()
+    spaced(&body)
 }
 
 #[cfg(test)]

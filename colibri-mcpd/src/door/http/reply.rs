@@ -254,6 +254,12 @@ impl Body for Written {
     }
 }
 
+/// JSON with spaces for ends of lines, which stand between tokens alone.
+pub(super) fn spaced(json: &[u8]) -> Bytes {
+    let space = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
+    json.iter().map(space).collect::<Vec<u8>>().into()
+}
+
 /// What was taken as events, each of which begins with what `head` writes.
 pub(super) fn events(taken: Taken, mut head: impl FnMut(&mut BytesMut)) -> Events {
     let mut events = VecDeque::with_capacity(taken.frames);
@@ -266,6 +272,11 @@ pub(super) fn events(taken: Taken, mut head: impl FnMut(&mut BytesMut)) -> Event
             }
             let end = memchr::memchr(b'\n', &rest);
             let part = rest.split_to(end.unwrap_or(rest.len()));
+            // There it would end a line of the event.
+            let part = match memchr::memchr(b'\r', &part) {
+                Some(_) => spaced(&part),
+                None => part,
+            };
             if part.len() >= BY_REFERENCE {
                 event.push(tail.split().freeze());
                 event.push(part);
@@ -299,6 +310,7 @@ mod tests {
         outbox.push(b"{}");
         outbox.push_edited(&big, &colibri_wire::Edits::new());
         outbox.push(b"[]");
+        outbox.push(b"{\"a\":\r1,\r\r\"b\":2}\r");
         let mut context = Context::from_waker(std::task::Waker::noop());
         let Poll::Ready(Some(taken)) = outbox.poll_taken(&mut context) else {
             panic!("nothing taken");
@@ -312,6 +324,8 @@ mod tests {
         assert_eq!(texts[0], b"id: 1\nevent: message\ndata: {}\n\n");
         assert_eq!(texts[1], [b"id: 2\nevent: message\ndata: ", &big[..], b"\n\n"].concat());
         assert_eq!(texts[2], b"id: 3\nevent: message\ndata: []\n\n");
+        let without_ends = b"id: 4\nevent: message\ndata: {\"a\": 1,  \"b\":2} \n\n";
+        assert_eq!(texts[3], without_ends, "a carriage return ends a line of a stream");
         assert!(made.events[1].iter().any(|piece| piece.as_ptr() == big.as_ptr()));
     }
 }
