@@ -1,99 +1,64 @@
 #!/bin/sh
-# Walks through the manual's first steps with what the port stages, on a host that has none of it: installs by pkg-plist
-# as pkg(8) would, starts the service with the samples alone, builds a root, serves from it, and deinstalls.
+# Walks through the life of the package on a host that has none of it: pkg-create(8) of the predecessor and of this one,
+# installation, the manual's first steps, upgrade, deinstallation, all by pkg(8) itself.
 #
-# usage: port.sh STAGE [BASE.TXZ]
+# usage: package.sh OLD NEW [BASE.TXZ]
 #
-# STAGE is what the port's recipe stages; on Linux, over the stub that .ci/lint uses:
-#   bmake -r -C port -m .ci/lint.d WRKSRC=$PWD STAGEDIR=STAGE WRKDIR=WORK BINARIES=DIRECTORY COMPLETER=CLIENT -s stage
-# BASE.TXZ is the base system of this release, for make-root.sh; without it the steps that need a root are skipped.
-# Needs root, the base system alone, and a host without Colibri MCP. It leaves the user alice, the logs, and the archive
+# OLD and NEW are what tests/freebsd/stage makes, of two versions. BASE.TXZ is the base system of this release, for
+# make-root.sh; without it the steps that need a root are skipped. PKG in the environment is the pkg(8) to use.
+# Needs root, the base system, pkg, and a host without Colibri MCP. It leaves the user alice, the logs, and the archive
 # of the trail in /var/db/colibri-trail. Output is TAP 13, each check with what it saw.
 
 set -u
 umask 022
 export PATH=/sbin:/bin:/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin
 
-stage=${1:?usage: port.sh STAGE [BASE.TXZ]}
-base=${2:-}
+old=${1:?usage: package.sh OLD NEW [BASE.TXZ]}
+new=${2:?usage: package.sh OLD NEW [BASE.TXZ]}
+base=${3:-}
+pkg=${PKG:-pkg}
 [ "$(id -u)" = 0 ] || { echo "Bail out! needs root"; exit 1; }
 [ "$(uname -s)" = FreeBSD ] || { echo "Bail out! needs FreeBSD"; exit 1; }
 [ ! -e /usr/local/etc/colibri ] || { echo "Bail out! /usr/local/etc/colibri is there"; exit 1; }
-[ -x "$stage/usr/local/sbin/colibri-mcpd" ] || { echo "Bail out! nothing is staged in $stage"; exit 1; }
+for dir in "$old" "$new"; do
+	[ -r "$dir/meta/+MANIFEST" ] || { echo "Bail out! nothing is staged in $dir"; exit 1; }
+done
 
 tree=$(cd "$(dirname "$0")/../.." && pwd)
 root=/usr/local/libexec/colibri/roots/demo
 helper=/usr/local/libexec/colibri-jail-helper
-work=$(mktemp -d /var/tmp/colibri-port.XXXXXX)
+work=$(mktemp -d /var/tmp/colibri-package.XXXXXX)
 trap 'rm -rf "$work"' EXIT
 
 . "$tree/tests/freebsd/tap.sh"
 
-# plist: KIND PATH OWNER GROUP MODE of each line of pkg-plist, a dash where it says nothing.
-plist() {
-	{ echo etc/rc.d/colibri_mcp; sed 's|%%ETCDIR%%|etc/colibri|' "$tree/port/pkg-plist"; } |
-		awk '{
-			kind = "file"; owner = "root"; group = "wheel"; mode = "-"; path = $NF
-			if (NF == 2) {
-				keyword = $1
-				if (match(keyword, /\(.*\)/)) {
-					split(substr(keyword, RSTART + 1, RLENGTH - 2), part, ",")
-					owner = part[1]; group = part[2]; if (part[3] != "") mode = part[3]
-					keyword = substr(keyword, 1, RSTART - 1)
-				}
-				if (keyword != "@") kind = substr(keyword, 2)
-			}
-			if (path !~ /^\//) path = "/usr/local/" path
-			print kind, path, owner, group, mode
-		}'
+version_of() {
+	sed -n 's/^version: "\(.*\)"/\1/p' "$1/meta/+MANIFEST"
 }
 
-# What pkg(8) does with the lines of pkg-plist: directories, files, samples.
-install_package() {
-	plist | while read -r kind path owner group mode; do
-		case "$path" in */man/*.gz) gzip -k "$stage${path%.gz}" ;; esac
-		[ "$mode" != - ] || mode=$(stat -f %Lp "$stage$path")
-		case "$kind" in
-		dir) install -d -o "$owner" -g "$group" -m "$mode" "$path" ;;
-		file | sample)
-			mkdir -p "$(dirname "$path")"
-			install -o "$owner" -g "$group" -m "$mode" "$stage$path" "$path"
-			[ "$kind" = file ] || [ -e "${path%.sample}" ] || cp -p "$path" "${path%.sample}"
-			;;
-		esac
-	done
-	for dir in doc examples; do
-		mkdir -p /usr/local/share/$dir
-		cp -R "$stage/usr/local/share/$dir/colibri" /usr/local/share/$dir/
-	done
+# create STAGED: its package, in a repository of its own.
+create() {
+	"$pkg" -o "PLIST_KEYWORDS_DIR=$(realpath "$1")/Keywords" create -m "$1/meta" -p "$1/plist" -r "$1/stage" \
+		-o "$work/repository" 2>&1
 }
 
-# What is there, in the form of plist, to be compared with it.
-installed() {
-	plist | while read -r kind path owner group mode; do
-		[ "$mode" != - ] && mode=$(stat -f %OLp "$path") && mode=$(printf %o $((0$(stat -f %p "$path") & 07777)))
-		echo "$kind $path $(stat -f '%Su %Sg' "$path") $mode"
+# What security rests on: owner, group, mode.
+owners() {
+	for path in etc/colibri etc/colibri/daemon-secrets etc/colibri/secrets etc/colibri/external-mcp.json \
+		etc/colibri/jail-policy.json libexec/colibri-jail-helper libexec/colibri/roots; do
+		mode=$(printf %o $((0$(stat -f %p "/usr/local/$path") & 07777)))
+		echo "$path $(stat -f '%Su %Sg' "/usr/local/$path") $mode"
 	done
+	stat -f '%N %Su %Sg %Lp' /var/db/colibri
 }
-
-# As pkg(8) deinstalls: files; samples' copies that nobody changed; directories that are empty then.
-deinstall_package() {
-	sh "$tree/port/pkg-deinstall" colibri-mcp DEINSTALL
-	echo "pkg-deinstall: $?"
-	plist | while read -r kind path _; do
-		case "$kind" in
-		sample)
-			! cmp -s "$path" "${path%.sample}" || rm -f "${path%.sample}"
-			rm -f "$path"
-			;;
-		file) rm -f "$path" ;;
-		esac
-	done
-	rm -rf /usr/local/share/doc/colibri /usr/local/share/examples/colibri
-	plist | while read -r kind path _; do
-		[ "$kind" != dir ] || rmdir "$path" 2>/dev/null
-	done
-}
+demanded="etc/colibri root wheel 755
+etc/colibri/daemon-secrets root colibri 750
+etc/colibri/secrets root wheel 700
+etc/colibri/external-mcp.json root colibri 640
+etc/colibri/jail-policy.json root wheel 600
+libexec/colibri-jail-helper root colibri 4550
+libexec/colibri/roots root wheel 755
+/var/db/colibri colibri colibri 750"
 
 alice() {
 	su -l alice -c "$*" 2>&1
@@ -102,25 +67,55 @@ alice() {
 echo "TAP version 13"
 echo "# $(uname -srm) $(uname -K) $(uname -U)"
 
-echo "# install"
-while IFS=: read -r name _ gid _; do
-	pw groupshow "$name" >/dev/null 2>&1 || pw groupadd "$name" -g "$gid"
-done <"$tree/port/GIDs"
-while IFS=: read -r name _ uid gid _ _ _ comment home shell; do
-	pw usershow "$name" >/dev/null 2>&1 || pw useradd "$name" -u "$uid" -g "$gid" -c "$comment" -d "$home" -s "$shell"
-done <"$tree/port/UIDs"
+echo "# packages"
 pw usershow alice >/dev/null 2>&1 || pw useradd alice -m
-report $? "users as in port/UIDs and port/GIDs" "$(id colibri; pw groupshow mcpusers)"
-install_package
-is "owners and modes are those of pkg-plist" "$(plist)" "$(installed)"
-is "the samples' copies have them too" "root colibri 640 root wheel 600" \
-	"$(stat -f '%Su %Sg %Lp' /usr/local/etc/colibri/external-mcp.json /usr/local/etc/colibri/jail-policy.json | tr '\n' ' ' | sed 's/ $//')"
+before=$(version_of "$old")
+after=$(version_of "$new")
+mkdir "$work/repository" "$work/repos"
+for dir in "$old" "$new"; do
+	out=$(create "$dir")
+	report $? "pkg create $(version_of "$dir")" "$out"
+done
+out=$("$pkg" info -R -F "$work/repository/colibri-mcp-$after.pkg" 2>&1)
+report $? "pkg reads it" "$(echo "$out" | grep -E '^(name|version|abi|flatsize|users|groups|licenses)')"
+
+echo "# the predecessor, as it is used"
+out=$("$pkg" add "$work/repository/colibri-mcp-$before.pkg" 2>&1)
+report $? "pkg add colibri-mcp-$before" "$out"
+has "users are those of port/UIDs" "uid=748(colibri) gid=748(colibri)" "$(id colibri 2>&1)"
+out=$(sysrc colibri_mcp_enable=YES 2>&1 && service colibri_mcp start 2>&1)
+report $? "service colibri_mcp start, with the samples alone" "$out"
+cat >/usr/local/etc/colibri/jail-policy.json <<-END
+	{ "caller": "colibri", "servers": [], "users": {} }
+	END
+daemon_before=$(pgrep -x colibri-mcpd)
+
+echo "# upgrade"
+out=$("$pkg" repo "$work/repository" 2>&1)
+report $? "pkg repo" "$out"
+echo "here: { url: \"file://$work/repository\", enabled: yes }" >"$work/repos/here.conf"
+out=$("$pkg" -o "REPOS_DIR=$work/repos" upgrade -y 2>&1)
+report $? "pkg upgrade" "$out"
+has "it says what to do" "service colibri_mcp restart" "$out"
+is "this version is installed" "$after" "$("$pkg" query %v colibri-mcp)"
+out=$("$pkg" check -s colibri-mcp 2>&1)
+report $? "pkg check -s" "$out"
+is "the service was not touched" "$daemon_before" "$(pgrep -x colibri-mcpd)"
+is "nor the changed policy" '{ "caller": "colibri", "servers": [], "users": {} }' \
+	"$(cat /usr/local/etc/colibri/jail-policy.json)"
+is "owners and modes are those of the design" "$demanded" "$(owners)"
+is "of the predecessor's files none is left" "" \
+	"$("$pkg" query -F "$work/repository/colibri-mcp-$before.pkg" %Fp | while read -r path; do
+		[ ! -e "$path" ] || "$pkg" which -q "$path" >/dev/null || echo "$path"
+	done)"
+out=$(service colibri_mcp restart 2>&1)
+report $? "service colibri_mcp restart" "$out"
+out=$("$pkg" -o "REPOS_DIR=$work/repos" upgrade -y 2>&1)
+has "nothing is left to upgrade" "up to date" "$out"
 
 echo "# getting started 1: start it, read-only"
-out=$(pw groupmod mcpusers -m alice 2>&1 && sysrc colibri_mcp_enable=YES 2>&1)
-report $? "pw groupmod mcpusers -m alice; sysrc colibri_mcp_enable=YES" "$out"
-out=$(service colibri_mcp start 2>&1)
-report $? "service colibri_mcp start, with the samples alone" "$out"
+out=$(pw groupmod mcpusers -m alice 2>&1)
+report $? "pw groupmod mcpusers -m alice" "$out"
 out=$(alice colibri-mcp status)
 report $? "alice: colibri-mcp status" "$out"
 is "both gates are closed" "write closed external-call closed" \
@@ -212,12 +207,13 @@ has "it verifies against heads in the log" "promise *witnessed" "$out"
 rm -f /etc/periodic.conf.port
 
 echo "# deinstall"
-out=$(deinstall_package 2>&1)
-has "pkg-deinstall" "pkg-deinstall: 0" "$out"
+out=$("$pkg" delete -y colibri-mcp 2>&1)
+report $? "pkg delete" "$out"
+has "it says what remains" "State (/var/db/colibri), configuration and the users remain" "$out"
 is "no daemon is left" "" "$(pgrep -lf colibri-mcpd)"
 is "no jail, dying ones included, and no mount is left" "" "$(jls -d name)$(mount -p | grep colibri)"
 is "of the files, changed configuration alone is left" \
-	"$([ -z "$base" ] || printf '%s ' /usr/local/etc/colibri/external-mcp.json /usr/local/etc/colibri/jail-policy.json)" \
+	"$([ -z "$base" ] || printf '%s ' /usr/local/etc/colibri/external-mcp.json)/usr/local/etc/colibri/jail-policy.json " \
 	"$(find /usr/local -type f ! -path "$root/*" | grep -i colibri | sort | tr '\n' ' ')"
 is "the state is left" "colibri colibri 750" "$(stat -f '%Su %Sg %Lp' /var/db/colibri)"
 
