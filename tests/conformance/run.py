@@ -134,7 +134,8 @@ def main():
             directory = work / f"daemon-{server}"
             directory.mkdir()
             entry = {"command": fixture, "args": [server], "prefix": False, "may_ask": harness.ASKS}
-            # The suite leaves calls that wait for an answer behind, each of which keeps a legacy process.
+            # The suite leaves more calls that wait for an answer behind than a person has forms before them; each keeps a
+            # legacy process for as long as a call may take.
             flags = ["--max-processes-per-user", "32"]
             daemon = stack.enter_context(harness.Daemon(directory, {"fixture": entry}, *flags))
             for era in REVISIONS:

@@ -393,6 +393,115 @@ fn who_is_asked_is_whose_call_it_is() {
     daemon.stop();
 }
 
+/// A form whose message is this.
+fn form_of(message: &str) -> String {
+    let params = json!({ "message": message, "requestedSchema": { "type": "object", "properties": {} } });
+    request(&json!(message).to_string(), "elicitation/create", &params.to_string())
+}
+
+/// Has the server ask a client, and the client answer; who was asked.
+fn is_asked(client: &mut Client, message: &str) {
+    let call = ask(client, &[form_of(message)], 1);
+    let asked = client.message();
+    assert_eq!(asked["params"]["message"], format!("[fix] {message}"), "{asked}");
+    give(client, &asked, r#"{"action":"decline"}"#);
+    assert_eq!(got(&client.answer(call))[0]["result"]["action"], "decline");
+}
+
+#[test]
+fn three_legacy_clients_at_once_are_each_asked_about_their_own_calls_alone() {
+    let place = place(&[], json!({}));
+    let daemon = place.start(&[]);
+    let mut clients: Vec<Client> = (0..3).map(|_| able(&daemon, LEGACY, everything())).collect();
+    is_asked(&mut clients[0], "first");
+    for round in 0..50 {
+        let message = |number: usize, which: char| format!("{number}{which}{round}");
+        let calls: Vec<[u64; 2]> = clients
+            .iter_mut()
+            .enumerate()
+            .map(|(number, client)| ['a', 'b'].map(|which| ask(client, &[form_of(&message(number, which))], 1)))
+            .collect();
+        for (number, client) in clients.iter_mut().enumerate() {
+            for _ in 0..2 {
+                let asked = client.message();
+                let text = asked["params"]["message"].as_str().unwrap();
+                assert!(
+                    text.starts_with(&format!("[fix] {number}")) && text.ends_with(&round.to_string()),
+                    "{asked}"
+                );
+                give(client, &asked, r#"{"action":"decline"}"#);
+            }
+        }
+        for (client, calls) in clients.iter_mut().zip(calls) {
+            for call in calls {
+                assert_eq!(got(&client.answer(call))[0]["result"]["action"], "decline");
+            }
+        }
+    }
+    assert!(clients.iter().all(|client| client.others.is_empty()));
+    assert_eq!(place.started("fix").len(), 4, "a probe and a process for each");
+    daemon.stop();
+}
+
+#[test]
+fn a_question_that_could_be_two_clients_reaches_neither_and_later_ones_their_own() {
+    let place = place(&[], json!({}));
+    let mut daemon = place.start(&[]);
+    let (mut one, mut other) = (able(&daemon, LEGACY, everything()), able(&daemon, LEGACY, everything()));
+    let waiting = one.request_tool("fix__wait", json!({ "until": "first" }));
+    wait_for("the call", || place.received("fix", "\"wait\"").pop());
+    let call = ask(&mut other, &[form_of("x")], 1);
+    let error = got(&other.answer(call))[0]["error"].clone();
+    assert_eq!(error["code"], 207, "{error}");
+    assert!(
+        error["message"].as_str().unwrap().contains("which of several calls"),
+        "{error}"
+    );
+    place.release("first");
+    one.answer(waiting);
+    assert!(one.others.is_empty() && other.others.is_empty());
+    for until in ["second", "third"] {
+        let waiting = one.request_tool("fix__wait", json!({ "until": until }));
+        wait_for("the call", || place.received("fix", until).pop());
+        is_asked(&mut other, "own");
+        // A client that cannot be asked is in nobody's way, and nobody is asked for it.
+        let mut unable = daemon.quiet(LEGACY);
+        let call = ask(&mut unable, &[form_of("y")], 1);
+        assert_eq!(got(&unable.answer(call))[0]["error"]["code"], -32601);
+        place.release(until);
+        one.answer(waiting);
+        assert!(one.others.is_empty() && other.others.is_empty());
+        // It is remembered.
+        drop((one, other));
+        daemon.stop();
+        daemon = place.start(&[]);
+        (one, other) = (able(&daemon, LEGACY, everything()), able(&daemon, LEGACY, everything()));
+    }
+    daemon.stop();
+}
+
+#[test]
+fn what_a_server_still_asks_about_a_call_that_is_over_reaches_nobody_else() {
+    let place = place(&[], json!({}));
+    let daemon = place.start(&[]);
+    let (mut one, mut other) = (able(&daemon, LEGACY, everything()), able(&daemon, LEGACY, everything()));
+    let pid = |client: &mut Client| text_of(&client.call("fix__pid", json!({}))).to_owned();
+    is_asked(&mut one, "first");
+    let first = pid(&mut one);
+    assert_eq!(pid(&mut other), first);
+    // It goes on all the same.
+    let call = ask(&mut one, &[form_of("x")], 2);
+    one.message();
+    one.notify("notifications/cancelled", json!({ "requestId": call }));
+    one.notification("notifications/cancelled");
+    // Who cancelled it has the process still.
+    assert_eq!(pid(&mut one), first);
+    let second = pid(&mut other);
+    assert_ne!(second, first);
+    assert_eq!(pid(&mut one), second);
+    daemon.stop();
+}
+
 #[test]
 fn changed_roots_reach_the_servers_of_the_client_which_ask_for_them_again() {
     for isolation in ["user", "client"] {

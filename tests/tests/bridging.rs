@@ -493,9 +493,14 @@ fn a_held_call_is_lost_with_its_process_and_its_retry_says_so() {
     let arguments = asks("elicitation/create", form(), 1);
     let asked = call(&mut client, "fix__ask", &arguments, &elicitation(), None);
     assert!(is_input_required(&asked), "{asked}");
-    // A call that nobody can be asked about goes to the same process.
-    let died = client.ask("tools/call", json!({ "name": "fix__exit", "arguments": {} }));
-    assert_eq!(code_of(&died), Some("SERVER_DIED"), "{died}");
+    let called = place.record("fix").into_iter();
+    let mut called = called.filter(|(_, _, line)| String::from_utf8_lossy(line).contains("tools/call"));
+    let pid = called.next().unwrap().0;
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(pid as i32),
+        nix::sys::signal::Signal::SIGKILL,
+    )
+    .unwrap();
     let retry = Some((&asked, json!({ "1": { "action": "accept" } })));
     let answer = call(&mut client, "fix__ask", &arguments, &elicitation(), retry);
     assert_eq!(code_of(&answer), Some("SERVER_DIED"), "{answer}");
@@ -555,38 +560,84 @@ fn who_holds_many_calls_gets_so_many_and_the_server_is_told_why_no_more() {
     assert_eq!(held, 16);
 }
 
+/// What the fixture's `ask` is called with to ask for a form; each call another one.
+fn numbered(number: u64) -> Value {
+    let mut arguments = asks("elicitation/create", form(), 1);
+    arguments["number"] = json!(number);
+    arguments
+}
+
 #[test]
-fn a_fifth_call_that_may_be_asked_about_waits_its_turn_and_says_so() {
+fn a_call_beside_as_many_held_ones_as_there_may_be_is_not_waited_for() {
     let place = Place::new();
-    let quick = json!({ "start_timeout_ms": 5000 });
+    place.registry(&json!({ "fix": place.fixture("fix", &["--tool", "ask"], json!({})) }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.modern();
+    client.tools();
+    let held: Vec<_> = (0..4)
+        .map(|number| call(&mut client, "fix__ask", &numbered(number), &elicitation(), None))
+        .collect();
+    assert!(held.iter().all(is_input_required), "{held:?}");
+    assert_eq!(called(&place), 4);
+    // There is no process left in which it would be clear that a question is about this call.
+    let late = call(&mut client, "fix__ask", &numbered(4), &elicitation(), None);
+    let text = text_of(&late["result"]);
+    assert!(
+        text.starts_with("refused: ") && text.contains("--max-processes-per-user"),
+        "{late}"
+    );
+    // Calls about which nothing is asked need none.
+    for can in [elicitation(), json!({})] {
+        let echoed = call(&mut client, "fix__echo", &json!({ "a": 1 }), &can, None);
+        assert_eq!(text_of(&echoed["result"]), r#"{"a":1}"#);
+    }
+    // A process comes when another call is over.
+    let retry = Some((&held[1], json!({ "1": { "action": "accept" } })));
+    let answer = call(&mut client, "fix__ask", &numbered(1), &elicitation(), retry);
+    assert!(text_of(&answer["result"]).contains("accept"), "{answer}");
+    let answer = call(&mut client, "fix__ask", &numbered(5), &elicitation(), None);
+    assert!(is_input_required(&answer), "{answer}");
+    assert_eq!(called(&place), 4);
+}
+
+#[test]
+fn a_call_that_was_held_for_its_time_gives_its_process_to_another() {
+    let place = Place::new();
+    let quick = json!({ "timeout_ms": 2000 });
     place.registry(&json!({ "fix": place.fixture("fix", &["--tool", "ask"], quick) }));
     let daemon = place.start(&[]);
     let mut client = daemon.modern();
     client.tools();
-    let arguments = |number: u64| {
-        let mut arguments = asks("elicitation/create", form(), 1);
-        arguments["number"] = json!(number);
-        arguments
+    let hold = |client: &mut Client, number| {
+        let asked = call(client, "fix__ask", &numbered(number), &elicitation(), None);
+        assert!(is_input_required(&asked), "{asked}");
+        asked
     };
-    let held: Vec<_> = (0..4)
-        .map(|number| call(&mut client, "fix__ask", &arguments(number), &elicitation(), None))
-        .collect();
-    assert!(held.iter().all(is_input_required), "{held:?}");
-    assert_eq!(called(&place), 4);
-    let late = call(&mut client, "fix__ask", &arguments(4), &elicitation(), None);
-    assert_eq!(code_of(&late), Some("LIMIT_USER"), "{late}");
-    assert!(refused(&late).1.contains("--max-processes-per-user"), "{late}");
-    // What can not be asked about does not wait.
-    let echoed = client.call("fix__echo", json!({ "a": 1 }));
-    assert_eq!(text_of(&echoed), r#"{"a":1}"#);
-    // A turn comes when another call is over.
-    let waits = begin(&mut client, "fix__ask", &arguments(5), &elicitation(), None);
-    let retry = Some((&held[1], json!({ "1": { "action": "accept" } })));
-    let answer = call(&mut client, "fix__ask", &arguments(1), &elicitation(), retry);
-    assert!(text_of(&answer["result"]).contains("accept"), "{answer}");
-    let answer = client.answer(waits);
-    assert!(is_input_required(&answer), "{answer}");
-    assert_eq!(called(&place), 4);
+    let held: Vec<_> = (0..4).map(|number| hold(&mut client, number)).collect();
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+    let more: Vec<_> = (4..6).map(|number| hold(&mut client, number)).collect();
+    let retry = |client: &mut Client, number: u64, asked: &Value| {
+        let accepted = json!({ "1": { "action": "accept" } });
+        call(
+            client,
+            "fix__ask",
+            &numbered(number),
+            &elicitation(),
+            Some((asked, accepted)),
+        )
+    };
+    for number in 0..2 {
+        let answer = retry(&mut client, number, &held[number as usize]);
+        assert_eq!(code_of(&answer), Some("ASK_FAILED"), "{answer}");
+        assert!(text_of(&answer["result"]).contains("given up"), "{answer}");
+    }
+    // The others are where they were.
+    for (number, asked) in [(2, &held[2]), (3, &held[3]), (4, &more[0]), (5, &more[1])] {
+        let answer = retry(&mut client, number, asked);
+        assert!(text_of(&answer["result"]).contains("accept"), "{number} {answer}");
+    }
+    let told = place.received("fix", "notifications/cancelled");
+    assert_eq!(told.len(), 2, "{told:?}");
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! What a server asks of the person's side: whether it may, whom it is about, and how that ends.
 //!
 //! A legacy server's request names no call. It is about a call of a client that is in flight in the same process and can
-//! be asked, the latest of them; a process serves one user's calls, so it is never about another user's. Where no such
-//! call is in flight there is nobody to ask, but for a process that is one client's alone, and for roots, which no person
-//! has to be bothered for: those go to the client that used the process last.
+//! be asked; where several clients are, or several calls of a modern one, it could be about either and nobody is asked. A
+//! process serves one user's calls, so it is never about another user's. Where no such call is in flight there is nobody
+//! to ask, but for a process that is one client's alone, and for roots, which no person has to be bothered for: those go
+//! to the client that used the process last.
 
 use std::sync::Arc;
 
@@ -13,9 +14,10 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::held::Asked;
-use super::instance::{MAX_UNREAD, Pending, Session, State};
+use super::instance::{Keeper, MAX_UNREAD, Pending, Session, State};
 use super::open_asks::{NotTaken, Over, failed};
 use super::tap::Direction;
+use super::turns::Whose;
 use crate::relay::record::Asked as Record;
 use crate::relay::{Asking, Client, PATIENCE, Response};
 use colibri_protocol::error::INVALID_REQUEST;
@@ -36,9 +38,28 @@ struct Whom {
     is_held: bool,
 }
 
+impl Whom {
+    fn whose(&self) -> Whose {
+        match self.version.is_modern() {
+            true => Whose::Call,
+            false => Whose::Client(self.client.session.number),
+        }
+    }
+}
+
+/// What a server is told where a wrong one could be asked.
+const AMBIGUOUS: &str = "nothing says which of several calls in flight this is about, so nobody is asked. Calls get \
+                         processes of their own from now on, as many as --max-processes-per-user allows: those that wait for \
+                         a person have to be answered first";
+
 impl Session {
     /// Takes a request of the server's, which is not answered yet.
-    pub(super) fn asks_for(self: &Arc<Self>, frame: &Bytes, id: Json<'_>, method: &str, params: Option<Json<'_>>) {
+    pub(super) fn asks_for(
+        self: &Arc<Self>,
+        frame: &Bytes,
+        (id, method, params): (Json<'_>, &str, Option<Json<'_>>),
+        keeper: &Arc<dyn Keeper>,
+    ) {
         let version = self.version();
         let ask = Ask::read(method, params).filter(|ask| !version.is_modern() && self.may_ask.what.can(*ask));
         let Some(ask) = ask else {
@@ -51,6 +72,8 @@ impl Session {
             }
             return self.push(&upstream::answer_server(id.text(), method, version));
         };
+        // Before anybody is: who calls meanwhile has a process of its own.
+        keeper.asks();
         if let Err(error) = self.ask_person(frame, (id, ask, params)) {
             self.complain(&format!("asked for {method}, and was refused: {}", error.message));
             self.push(&Answer::Error(error).to_message(Some(id.text())));
@@ -128,7 +151,15 @@ impl Session {
         });
         // A call that is held is asked about already: if others are in flight, it is one of these.
         let rank = |whom: &Whom| (!whom.is_held, whom.can.can(ask), whom.call.map(|(_, entered)| entered));
-        if let Some(whom) = calls.max_by_key(rank) {
+        let mut calls: Vec<Whom> = calls.collect();
+        calls.sort_by_key(rank);
+        if let Some(whom) = calls.pop() {
+            let whose = whom.whose();
+            let left = || state.left.values().filter(|left| **left != Whose::Nobody);
+            let is_others = |other: &Whom| other.can.can(ask) && !other.whose().is_as(whose);
+            if whom.can.can(ask) && (calls.iter().any(is_others) || left().any(|left| !left.is_as(whose))) {
+                return Err(failed(AMBIGUOUS.to_owned()));
+            }
             return Ok(whom);
         }
         let last = (self.may_ask.one_client || ask == Ask::Roots).then(|| state.asks.last());

@@ -6,8 +6,8 @@ use super::instance::Session;
 use super::retry;
 use super::server::Server;
 use super::state::ProcessKey;
-use super::turns::Turn;
-use crate::relay::{Call, HeldCall, Outcome};
+use super::turns::Whose;
+use crate::relay::{Call, Outcome};
 use colibri_protocol::{Askable, Code, Failure, Method, Version};
 
 impl Server {
@@ -17,10 +17,11 @@ impl Server {
             return self.subscription(call);
         }
         let key = self.key(&call.client.caller, call.client.session.owner());
-        if call.parts.declares && self.takes_turns(key, &call) {
-            return self.call_in_turn(key, call);
+        let is_asked = call.parts.declares || self.offer.asks();
+        match is_asked.then(|| self.takes_turns(key, &call)).flatten() {
+            Some(whose) => self.call_in_turn(key, whose, call),
+            None => self.call_at(key, call),
         }
-        self.call_at(key, call);
     }
 
     /// What its entry lets it ask for.
@@ -28,52 +29,69 @@ impl Server {
         Askable::named(self.entry.may_ask.iter().map(String::as_str))
     }
 
-    /// Whether such a call is alone of its kind in a process: nothing else says which call a legacy server's request is
-    /// about, and a modern client is asked in answer to that call.
-    fn takes_turns(&self, key: ProcessKey, call: &Call) -> bool {
-        let is_shared = matches!(key, ProcessKey::Uid(_) | ProcessKey::Connection(..));
+    /// Whether it matters who else has calls in the process of a call: nothing else says which call a legacy server's
+    /// request is about, and a modern client is asked in answer to that call. It does for those of modern clients always,
+    /// for others once the server was seen to ask.
+    fn takes_turns(&self, key: ProcessKey, call: &Call) -> Option<Whose> {
         let is_modern = || {
             let version = self.version.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             version.is_some_and(Version::is_modern)
         };
-        is_shared && self.may_ask().both(call.askable()) != Askable::NOTHING && !is_modern()
-    }
-
-    /// Sends a call to a process in which no other is that its server may ask about, once there is one.
-    fn call_in_turn(self: &Arc<Self>, key: ProcessKey, call: Box<Call>) {
-        let most = self.context.shares().limits().processes_per_user;
-        let waits = match self.turns.take(key, most) {
-            Ok(turn) => return self.call_at_turn(turn, call),
-            Err(waits) => waits,
+        let whose = Whose::of(call, self.may_ask());
+        let matters = match (key, whose) {
+            (ProcessKey::Uid(_) | ProcessKey::Connection(..), Whose::Call) => true,
+            (ProcessKey::Uid(_), _) | (ProcessKey::Connection(..), Whose::Nobody) => self.offer.asks(),
+            _ => false,
         };
-        let (server, chain) = (self.clone(), self.context.parts.chain.clone());
-        let held = HeldCall::hold(&chain, call);
-        tokio::spawn(async move {
-            let turn = tokio::select! {
-                turn = tokio::time::timeout(server.limits.start, waits) => turn,
-                () = held.over() => return,
-            };
-            let Some(call) = held.take() else { return };
-            let outcome = match turn {
-                Ok(Ok(turn)) if call.client.unsent(&call.id) => return server.call_at_turn(turn, call),
-                Ok(Ok(_)) => Outcome::Cancelled,
-                Ok(Err(_)) | Err(_) => {
-                    let message = format!(
-                        "its turn did not come within the start limit: {most} calls of this user are in flight that {} may \
-                         ask about, each in a process of its own (--max-processes-per-user)",
-                        server.id
-                    );
-                    Outcome::Failed(Failure::new(Code::LimitUser, message).of_server(&*server.id))
-                }
-            };
-            chain.finish(vec![(call, outcome)]);
-        });
+        (matters && !is_modern()).then_some(whose)
     }
 
-    fn call_at_turn(self: &Arc<Self>, turn: Turn, mut call: Box<Call>) {
+    /// Sends a call to a process in which it does not matter which call its server asks about. If all are others' it goes
+    /// to one that is for all of these: there nobody is asked if it matters.
+    fn call_in_turn(self: &Arc<Self>, key: ProcessKey, whose: Whose, mut call: Box<Call>) {
+        let most = self.context.shares().limits().processes_per_user.max(1);
+        let take = || self.turns.take(key, most - 1, whose);
+        let turn = take().or_else(|| {
+            self.give_up_oldest(key);
+            take()
+        });
+        let Some(turn) = turn else {
+            return self.call_at(key.beside(most - 1), call);
+        };
         let key = turn.key;
+        if let Some(session) = self.ready(key).filter(|session| session.has_left(whose)) {
+            // What the server still asks about a call that is over would be taken to be about this one.
+            session.drain();
+        }
         call.place = Some(Box::new(turn));
         self.call_at(key, call);
+    }
+
+    /// Gives up the call that is held longest in the processes beside this one, if it had its time: another call needs a
+    /// process.
+    fn give_up_oldest(&self, first: ProcessKey) {
+        let sessions = self.sessions().into_iter().filter(|(key, _)| key.is_beside(first));
+        let held = sessions.filter_map(|(_, session)| {
+            let (since, ticket) = session.oldest_held()?;
+            Some((since, ticket, session))
+        });
+        let patience = self.limits.call;
+        let oldest = held.min_by_key(|(since, ..)| *since);
+        let Some((_, ticket, session)) = oldest.filter(|(since, ..)| since.elapsed() >= patience) else {
+            return;
+        };
+        let message = format!(
+            "the call was given up: it was not answered for {} ms (timeout_ms), and another call needed its process \
+             (--max-processes-per-user); call again",
+            patience.as_millis()
+        );
+        let failure = Failure::new(Code::AskFailed, message).of_server(&*self.id);
+        session.give_up(
+            &ticket,
+            "nobody answered, and another call needs the process",
+            Some(&failure),
+        );
+        session.drain();
     }
 
     /// Sends a call to this process, started if need be.

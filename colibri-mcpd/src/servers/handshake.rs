@@ -138,6 +138,7 @@ fn introduced(session: &Session, lists: [Arc<Listing>; Feature::COUNT]) -> Catal
     let said = session.says();
     Catalogue {
         seen: true,
+        asks: false,
         version: Some(session.version()),
         lists,
         instructions: said.instructions,

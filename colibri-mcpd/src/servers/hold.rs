@@ -34,7 +34,7 @@ struct Retry {
 impl Over for Retry {
     fn over(&self, why: &'static str) {
         if let Some(session) = self.session.upgrade() {
-            session.give_up(&self.ticket, why);
+            session.give_up(&self.ticket, why, None);
         }
     }
 }
@@ -168,7 +168,7 @@ impl Session {
         held.id = None;
         if !retry.client.sent(&retry.id, self.clone(), of.number) {
             drop(state);
-            self.give_up(of, "its retry was cancelled");
+            self.give_up(of, "its retry was cancelled", None);
             return self.chain.finish(vec![(retry, Outcome::Cancelled)]);
         }
         held.can = retry.askable();
@@ -225,7 +225,7 @@ impl Session {
         let id = match self.chain.ticket(&retry.client, self.retry(ticket)) {
             Ok(id) => id,
             Err(why) => {
-                self.give_up(ticket, "the client cannot be asked again");
+                self.give_up(ticket, "the client cannot be asked again", None);
                 let failure = self.failure(Code::LimitUser, why.to_string());
                 return self.chain.finish(vec![(retry, Outcome::Failed(failure))]);
             }
@@ -280,19 +280,29 @@ impl Session {
         self.chain.finish(finished);
     }
 
-    /// Nobody will retry a call: the server is told.
-    fn give_up(&self, of: &Ticket, why: &str) {
+    /// Since when the call is held that is held longest, and what its retry finds.
+    pub(super) fn oldest_held(&self) -> Option<(Instant, Arc<Ticket>)> {
+        let state = self.state();
+        let held = state.pending.iter().filter_map(|(_, pending)| match pending {
+            Pending::Held(held) if held.id.is_some() => Some((held.until - WAIT, held.ticket.clone())),
+            _ => None,
+        });
+        held.min_by_key(|(since, _)| *since)
+    }
+
+    /// A held call is not waited for any more: the server is told. `lost`: what its retry is answered with.
+    pub(super) fn give_up(&self, of: &Ticket, why: &str, lost: Option<&Failure>) {
         let mut state = self.state();
         let is_its = |pending: &&mut Pending| matches!(pending, Pending::Held(held) if std::ptr::eq(&*held.ticket, of));
         if state.pending.get_mut(of.number).filter(is_its).is_none() {
             return;
         }
-        let pending = state.pending.remove(of.number);
+        let pending = self.leave(&mut state, of.number);
         self.push(&upstream::cancelled(of.number, why));
         self.rest(&mut state);
         drop(state);
         if let Some(Pending::Held(held)) = pending {
-            self.end_held(*held, why, None);
+            self.end_held(*held, why, lost);
         }
         self.attention.notify_one();
     }

@@ -10,14 +10,18 @@ use tokio::time::Instant;
 
 use super::forward;
 use super::hold::EXPIRED;
-use super::instance::{Answered, End, Keeper, MAX_UNREAD, Pending, Session};
+use super::instance::{Answered, End, Keeper, MAX_UNREAD, Pending, Session, State};
 use super::tap::Direction;
+use super::turns::Whose;
 use crate::relay::{Call, Cancel, Outcome, Relayed};
 use colibri_protocol::extensions;
 use colibri_protocol::input::read_input_requests;
 use colibri_protocol::tasks::{self, Task};
 use colibri_protocol::{self as protocol, Answer, Code, Failure, Method, upstream};
 use colibri_wire::{Edits, Json};
+
+/// The most calls that are over and unanswered that are remembered of a process; of more, the latest.
+const MAX_LEFT: usize = 1024;
 
 impl Session {
     /// Sends a call. It is given back if the process takes no more. What is about a task that it has it takes as long as
@@ -132,6 +136,26 @@ impl Session {
         }
     }
 
+    /// Takes out a call whose answer is not waited for any more: its server may still be at it.
+    pub(super) fn leave(&self, state: &mut State, number: u64) -> Option<Pending> {
+        let pending = state.pending.remove(number)?;
+        let whose = match &pending {
+            Pending::Call { call, .. } => Whose::of(call, self.may_ask.what),
+            Pending::Held(_) => Whose::Call,
+            Pending::Internal { .. } => return Some(pending),
+        };
+        state.left.insert(number, whose);
+        if state.left.len() > MAX_LEFT {
+            state.left.pop_first();
+        }
+        Some(pending)
+    }
+
+    /// Whether the server may still be at a call that is over, about which somebody else would be asked.
+    pub(super) fn has_left(&self, whose: Whose) -> bool {
+        self.state().left.values().any(|left| !left.is_as(whose))
+    }
+
     /// Answers the calls whose time is up.
     pub(super) fn expire(self: &Arc<Self>) {
         let now = Instant::now();
@@ -147,7 +171,7 @@ impl Session {
             return;
         }
         for number in late {
-            match state.pending.remove(number) {
+            match self.leave(&mut state, number) {
                 Some(Pending::Call { call, total, .. }) => {
                     let (code, limit, name) = if total <= now {
                         (Code::TimeoutTotal, self.limits.total, "total_timeout_ms")
@@ -221,6 +245,7 @@ impl Session {
             }
             // The answer to a call that was cancelled or timed out may well come late; only ids never given are odd.
             let given = state.pending.was_given(number);
+            state.left.remove(&number);
             drop(state);
             self.metrics.count_stray();
             if !given {
@@ -421,7 +446,7 @@ fn spans(outcome: Result<Json<'_>, Json<'_>>) -> Result<Range<usize>, Range<usiz
 impl Cancel for Session {
     fn cancel(&self, number: u64, notification: Option<(&Bytes, Range<usize>)>) {
         let mut state = self.state();
-        let Some(pending) = state.pending.remove(number) else {
+        let Some(pending) = self.leave(&mut state, number) else {
             return;
         };
         match notification {

@@ -1,5 +1,6 @@
 //! One running server process: what is known of it, and what it is told.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
@@ -17,6 +18,7 @@ use super::secrets::Secrets;
 use super::stderr::{Allowance, FirstWords};
 use super::tap::{Asker, Direction, Seen, Taps};
 use super::tasks::Tasks;
+use super::turns::Whose;
 use super::watching::Watching;
 use crate::confine::Process;
 use crate::peer::{Outbox, Slab};
@@ -64,6 +66,9 @@ pub trait Keeper: Send + Sync {
 
     /// The server wrote a log message of this level.
     fn logged(&self, session: &Arc<Session>, frame: &Bytes, level: Level);
+
+    /// The server asks for something that it may ask people for.
+    fn asks(&self);
 
     /// The server ended what it tells without being asked.
     fn unheard(&self, session: &Arc<Session>);
@@ -148,6 +153,8 @@ pub struct Session {
 pub(super) struct State {
     pub(super) version: Version,
     pub(super) pending: Slab<Pending>,
+    /// Who would be asked about calls that are over here and that it did not answer, by their numbers.
+    pub(super) left: BTreeMap<u64, Whose>,
     /// No further calls; the process ends when none is in flight.
     pub(super) draining: bool,
     /// No further calls, and none is waited for: why.
@@ -232,6 +239,7 @@ impl Session {
             state: Mutex::new(State {
                 version,
                 pending: Slab::default(),
+                left: BTreeMap::new(),
                 draining: false,
                 ending: None,
                 idle_since: Instant::now(),

@@ -348,7 +348,7 @@ impl Session {
             }
             Kind::Request { id, method, params } => {
                 let method = method.as_str().unwrap_or_default();
-                self.asks_for(&frame, id, &method, params);
+                self.asks_for(&frame, (id, &method, params), keeper);
             }
         }
     }
@@ -406,6 +406,8 @@ mod tests {
         fn updated(&self, _: &Bytes, _: Json<'_>, _: &str) {}
 
         fn logged(&self, _: &Arc<Session>, _: &Bytes, _: Level) {}
+
+        fn asks(&self) {}
 
         fn unheard(&self, _: &Arc<Session>) {}
 

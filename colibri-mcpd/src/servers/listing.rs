@@ -14,6 +14,8 @@ use colibri_wire::Json;
 pub struct Catalogue {
     /// Whether it was ever asked.
     pub seen: bool,
+    /// Whether it was known to ask people for something when this was kept.
+    pub asks: bool,
     /// The version that it speaks.
     pub version: Option<Version>,
     /// Its lists, by [`Feature::index`].
@@ -81,6 +83,7 @@ impl Catalogue {
                     (feature.noun().to_owned(), definitions.collect())
                 })
                 .collect(),
+            asks: self.asks,
             seen_at: 0,
         };
         store.put_catalogue(
@@ -134,6 +137,7 @@ impl Catalogue {
                     list(Feature::Resource)?,
                     list(Feature::Template)?,
                 ],
+                asks: entry.asks,
                 version: Some(Version::parse(&entry.protocol_version)?),
                 instructions: entry.instructions.and_then(|text| String::from_utf8(text).ok()),
                 capabilities: entry.capabilities.map(Bytes::from),
@@ -169,6 +173,7 @@ mod tests {
         };
         let said = Catalogue {
             seen: true,
+            asks: true,
             version: Some(Version::V2025_11_25),
             lists: [
                 list(&[("b", r#"{"name":"b","inputSchema":{}}"#), ("a", r#"{"name":"a"}"#)]),

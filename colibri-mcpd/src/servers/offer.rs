@@ -37,6 +37,8 @@ pub(crate) struct Offer {
     judging: Arc<tokio::sync::Mutex<()>>,
     /// Whether it is in the table of tools.
     in_table: AtomicBool,
+    /// Whether the server was seen to ask people for something.
+    asks: AtomicBool,
     retired: AtomicBool,
 }
 
@@ -62,6 +64,7 @@ impl Offer {
         if let Some(blocked) = newly_blocked((&Catalogue::default(), &Judgement::NOTHING), (&known, &judgement)) {
             note_blocked(context, server, blocked);
         }
+        let asks = known.asks;
         Arc::new(Offer {
             server: server.clone(),
             executable: executable.to_owned(),
@@ -74,6 +77,7 @@ impl Offer {
             }),
             judging: Arc::default(),
             in_table: AtomicBool::new(false),
+            asks: AtomicBool::new(asks),
             retired: AtomicBool::new(false),
         })
     }
@@ -103,6 +107,22 @@ impl Offer {
         self.in_table.store(true, Ordering::Release);
     }
 
+    /// Whether the server was seen to ask people for something, by a process of this entry and executable.
+    pub(super) fn asks(&self) -> bool {
+        self.asks.load(Ordering::Acquire)
+    }
+
+    /// The server asks people for something: that is known of it from now on.
+    pub(super) fn seen_to_ask(&self) {
+        if !self.asks.swap(true, Ordering::AcqRel) {
+            info!(
+                server = &*self.server,
+                "it asks people for something: clients share none of its processes at once"
+            );
+            self.keep();
+        }
+    }
+
     /// The server is gone from the registry: what its processes say counts no more.
     pub(super) fn retire(&self) {
         self.retired.store(true, Ordering::Release);
@@ -118,7 +138,11 @@ impl Offer {
 
     fn remember(&self, said: &Arc<Catalogue>) {
         let digest = self.digest.load_full();
-        self.context.remember(&self.server, &digest, &self.executable, said);
+        let said = Arc::new(Catalogue {
+            asks: self.asks(),
+            ..(**said).clone()
+        });
+        self.context.remember(&self.server, &digest, &self.executable, &said);
     }
 
     /// Takes over what one of the server's processes says of its tools. It is judged first: nobody is shown what is not
@@ -149,6 +173,10 @@ impl Offer {
             return;
         }
         let known = self.catalogue();
+        let said = Catalogue {
+            asks: known.asks,
+            ..said
+        };
         let said = if *known == said { known } else { Arc::new(said) };
         let judgement = Arc::new(self.context.judge(&self.server, &said));
         session.definitions.judged(said.clone(), judgement.clone());

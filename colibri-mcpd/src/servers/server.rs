@@ -525,6 +525,10 @@ impl Keeper for Supervision {
         }
     }
 
+    fn asks(&self) {
+        self.server.offer.seen_to_ask();
+    }
+
     fn unheard(&self, session: &Arc<Session>) {
         self.server.listen_again(self.key, session);
     }

@@ -48,6 +48,16 @@ impl ProcessKey {
         }
     }
 
+    /// Whether it is for the same calls as this one, which is the first of them.
+    pub fn is_beside(self, first: ProcessKey) -> bool {
+        let of = match self {
+            ProcessKey::Beside(uid, None, _) => ProcessKey::Uid(uid),
+            ProcessKey::Beside(uid, Some(connection), _) => ProcessKey::Connection(uid, connection),
+            key => key,
+        };
+        of == first
+    }
+
     /// Of the processes for the same calls, the one of this number; the first is number 0.
     pub fn beside(self, number: usize) -> ProcessKey {
         match self {

@@ -1,92 +1,85 @@
-//! Whose turn it is in a process that may ask: a legacy server's request names no call, so only one call of those whose
-//! client can be asked is in flight in a process, and the next gets a process of its own, as long as there may be more.
+//! Who has a process to itself of a server that may ask: a legacy server's request names no call, so calls are in one
+//! process only if it does not matter which of them it is about. The next gets a process beside it, as long as there may
+//! be more; the last of them is shared by all that find none.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::oneshot;
-
 use super::state::ProcessKey;
+use crate::relay::Call;
+use colibri_protocol::Askable;
+
+/// Who is asked about a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// Nobody can be.
+    Nobody,
+    /// The legacy client of this session, whichever of its calls it is about.
+    Client(u64),
+    /// A modern client, in answer to this one call.
+    Call,
+}
+
+impl Whose {
+    /// Of a call to a server that may ask for this.
+    pub(super) fn of(call: &Call, may_ask: Askable) -> Whose {
+        if may_ask.both(call.askable()) == Askable::NOTHING {
+            Whose::Nobody
+        } else if call.version.is_modern() {
+            Whose::Call
+        } else {
+            Whose::Client(call.client.session.number)
+        }
+    }
+
+    /// Whether the same is asked about another call, whichever of both a request is about.
+    pub(super) fn is_as(self, other: Whose) -> bool {
+        self == other && self != Whose::Call
+    }
+}
 
 /// The turns of one server.
 #[derive(Default)]
 pub(super) struct Turns {
-    inner: Mutex<Inner>,
-}
-
-#[derive(Default)]
-struct Inner {
-    taken: BTreeSet<ProcessKey>,
-    /// Who waits, by the first of the processes that would do, in the order in which they came.
-    waiting: BTreeMap<ProcessKey, VecDeque<oneshot::Sender<Turn>>>,
+    /// Whose calls are in which process, and how many.
+    taken: Mutex<BTreeMap<ProcessKey, (Whose, usize)>>,
 }
 
 /// A call's turn. Dropping it is the end of it.
 pub(super) struct Turn {
     /// The process.
     pub key: ProcessKey,
-    first: ProcessKey,
     turns: Arc<Turns>,
 }
 
 impl Turns {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn taken(&self) -> MutexGuard<'_, BTreeMap<ProcessKey, (Whose, usize)>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A turn in this process, or in one of those beside it that make `most` with it.
-    ///
-    /// # Errors
-    /// It comes when another is over.
-    pub(super) fn take(self: &Arc<Self>, first: ProcessKey, most: usize) -> Result<Turn, oneshot::Receiver<Turn>> {
-        let mut inner = self.inner();
-        let free = (0..most.max(1))
-            .map(|number| first.beside(number))
-            .find(|key| !inner.taken.contains(key));
-        match free {
-            Some(key) => {
-                inner.taken.insert(key);
-                Ok(self.turn(key, first))
-            }
-            None => {
-                let (sender, receiver) = oneshot::channel();
-                inner.waiting.entry(first).or_default().push_back(sender);
-                Err(receiver)
-            }
-        }
-    }
-
-    fn turn(self: &Arc<Self>, key: ProcessKey, first: ProcessKey) -> Turn {
-        Turn {
+    /// A turn in this process, or in one of those beside it that make `most` with it. `None`: others have them all.
+    pub(super) fn take(self: &Arc<Self>, first: ProcessKey, most: usize, whose: Whose) -> Option<Turn> {
+        let mut taken = self.taken();
+        let is_as = |(key, (of, _)): &(&ProcessKey, &(Whose, usize))| key.is_beside(first) && of.is_as(whose);
+        let mut keys = (0..most).map(|number| first.beside(number));
+        let mut free = || keys.find(|key| !taken.contains_key(key));
+        let key = taken.iter().find(is_as).map(|(key, _)| *key).or_else(&mut free)?;
+        taken.entry(key).or_insert((whose, 0)).1 += 1;
+        Some(Turn {
             key,
-            first,
             turns: self.clone(),
-        }
-    }
-
-    /// The next one in this process.
-    fn next(&self, inner: &mut Inner, first: ProcessKey) -> Option<oneshot::Sender<Turn>> {
-        let waiting = inner.waiting.get_mut(&first)?;
-        // Who does not wait any more has no turn.
-        let next = std::iter::from_fn(|| waiting.pop_front()).find(|sender| !sender.is_closed());
-        if waiting.is_empty() {
-            inner.waiting.remove(&first);
-        }
-        next
+        })
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut inner = self.turns.inner();
-        let next = self.turns.next(&mut inner, self.first);
-        if next.is_none() {
-            inner.taken.remove(&self.key);
-        }
-        drop(inner);
-        if let Some(next) = next {
-            // One that just gave up drops it, and it goes to the next.
-            let _ = next.send(self.turns.turn(self.key, self.first));
+        let mut taken = self.turns.taken();
+        if let Some((_, count)) = taken.get_mut(&self.key) {
+            *count -= 1;
+            if *count == 0 {
+                taken.remove(&self.key);
+            }
         }
     }
 }
@@ -98,46 +91,50 @@ mod tests {
     const FIRST: ProcessKey = ProcessKey::Uid(1);
 
     #[test]
-    fn there_is_one_call_in_a_process_and_then_a_second_process() {
+    fn there_is_one_call_of_a_modern_client_in_a_process_and_then_a_second_process() {
         let turns: Arc<Turns> = Arc::default();
-        let all: Vec<_> = (0..4).map(|_| turns.take(FIRST, 4).ok().unwrap()).collect();
+        let take = |key| turns.take(key, 4, Whose::Call);
+        let mut all: Vec<_> = (0..4).map(|_| take(FIRST).unwrap()).collect();
         let keys: Vec<_> = all.iter().map(|turn| turn.key).collect();
         assert_eq!(keys[0], FIRST);
-        assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), 4);
+        assert!((0..4).all(|number| keys[number] == FIRST.beside(number)), "{keys:?}");
         assert!(keys.iter().all(|key| key.uid() == Some(1)));
         // Others have theirs.
-        assert!(turns.take(ProcessKey::Uid(2), 1).is_ok());
-        assert!(turns.take(ProcessKey::Connection(1, 7), 1).is_ok());
-        assert!(turns.take(FIRST, 4).is_err());
+        assert!(take(ProcessKey::Uid(2)).is_some());
+        assert!(take(ProcessKey::Connection(1, 7)).is_some());
+        assert!(take(FIRST).is_none());
+        drop(all.remove(2));
+        assert_eq!(take(FIRST).unwrap().key, keys[2]);
         drop(all);
-        assert_eq!(turns.take(FIRST, 4).ok().unwrap().key, FIRST);
-        assert!(turns.inner().taken.is_empty());
+        assert_eq!(take(FIRST).unwrap().key, FIRST);
+        assert!(turns.taken().is_empty());
+        // Any number.
+        assert_eq!(turns.take(FIRST, usize::MAX, Whose::Nobody).unwrap().key, FIRST);
     }
 
     #[test]
-    fn who_came_first_has_the_next_turn() {
+    fn calls_of_which_the_same_client_is_asked_are_together() {
         let turns: Arc<Turns> = Arc::default();
-        let has = turns.take(FIRST, 1).ok().unwrap();
-        let mut waiting: Vec<_> = (0..3).map(|_| turns.take(FIRST, 1).err().unwrap()).collect();
-        drop(waiting.remove(0));
-        drop(has);
-        let first = waiting[0].try_recv().unwrap();
-        assert!(waiting[1].try_recv().is_err());
+        let take = |whose| turns.take(FIRST, 3, whose);
+        let (one, other) = (Whose::Client(1), Whose::Client(2));
+        let first = take(one).unwrap();
+        let second = take(other).unwrap();
+        let nobodys = take(Whose::Nobody).unwrap();
+        assert_eq!(
+            [first.key, second.key, nobodys.key],
+            [FIRST, FIRST.beside(1), FIRST.beside(2)]
+        );
+        let more: Vec<_> = (0..100)
+            .flat_map(|_| [take(one).unwrap(), take(other).unwrap(), take(Whose::Nobody).unwrap()])
+            .collect();
+        assert!(
+            more.chunks(3)
+                .all(|three| three[0].key == first.key && three[1].key == second.key && three[2].key == nobodys.key)
+        );
+        assert!(take(Whose::Client(3)).is_none() && take(Whose::Call).is_none());
         drop(first);
-        assert_eq!(waiting[1].try_recv().unwrap().key, FIRST);
-        let inner = turns.inner();
-        assert!(inner.taken.is_empty() && inner.waiting.is_empty());
-    }
-
-    #[test]
-    fn a_turn_that_nobody_takes_goes_to_the_next() {
-        let turns: Arc<Turns> = Arc::default();
-        let has = turns.take(FIRST, 1).ok().unwrap();
-        let gone = turns.take(FIRST, 1).err().unwrap();
-        let mut next = turns.take(FIRST, 1).err().unwrap();
-        drop(has);
-        // It was given its turn, and went without looking.
-        drop(gone);
-        assert_eq!(next.try_recv().unwrap().key, FIRST);
+        assert!(take(Whose::Client(3)).is_none());
+        drop(more);
+        assert_eq!(take(Whose::Client(3)).unwrap().key, FIRST);
     }
 }

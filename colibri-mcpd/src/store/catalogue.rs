@@ -30,6 +30,8 @@ pub struct CatalogueEntry {
     pub instructions: Option<Vec<u8>>,
     /// Raw JSON of each entry of its lists, in the server's order, by what is listed.
     pub lists: BTreeMap<String, Vec<Vec<u8>>>,
+    /// Whether the server was seen to ask people for something.
+    pub asks: bool,
     /// When it was learned, in milliseconds since the epoch; set by [`Store::put_catalogue`].
     pub seen_at: i64,
 }
@@ -45,7 +47,7 @@ impl Store {
             let transaction = connection.transaction()?;
             let entry = transaction
                 .prepare_cached(
-                    "SELECT protocol_version, capabilities, server_info, instructions, seen_at FROM catalogue
+                    "SELECT protocol_version, capabilities, server_info, instructions, seen_at, asks FROM catalogue
                      WHERE server = ?1 AND digest = ?2 AND executable = ?3",
                 )?
                 .query_row([key.server, key.digest, key.executable], |row| {
@@ -56,6 +58,7 @@ impl Store {
                         instructions: row.get(3)?,
                         lists: BTreeMap::new(),
                         seen_at: row.get(4)?,
+                        asks: row.get(5)?,
                     })
                 })
                 .optional()?;
@@ -85,7 +88,7 @@ impl Store {
             transaction
                 .prepare_cached(
                     "INSERT INTO catalogue VALUES (:server, :digest, :executable, :version, :capabilities,
-                         :server_info, :instructions, :seen_at)",
+                         :server_info, :instructions, :seen_at, :asks)",
                 )?
                 .execute(named_params! {
                     ":server": key.server,
@@ -96,6 +99,7 @@ impl Store {
                     ":server_info": entry.server_info,
                     ":instructions": entry.instructions,
                     ":seen_at": now_ms(),
+                    ":asks": entry.asks,
                 })?;
             {
                 let mut insert = transaction.prepare_cached(
@@ -138,6 +142,7 @@ mod tests {
                 ),
                 ("resource".to_owned(), vec![br#"{"uri":"file:///a"}"#.to_vec()]),
             ]),
+            asks: true,
             seen_at: 0,
         }
     }

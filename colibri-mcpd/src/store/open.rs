@@ -70,6 +70,7 @@ const MIGRATIONS: &[&str] = &[
         UNIQUE (server, feature, position)
     ) STRICT;
 ",
+    "ALTER TABLE catalogue ADD COLUMN asks INTEGER NOT NULL DEFAULT 0;",
 ];
 
 /// Makes the state directory and the file where they are missing, and refuses those that others could have prepared.
