@@ -12,6 +12,7 @@ pub mod http;
 pub mod installed;
 mod processes;
 mod programs;
+pub mod remote;
 mod trail;
 
 pub use bridge::Bridge;

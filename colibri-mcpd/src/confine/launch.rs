@@ -96,6 +96,8 @@ pub enum Exit {
     SupervisorKilled(i32),
     /// The system would not say.
     Unknown,
+    /// It runs elsewhere, and its connection is gone.
+    Disconnected,
 }
 
 impl fmt::Display for Exit {
@@ -105,6 +107,7 @@ impl fmt::Display for Exit {
             Self::Status(status) => write!(f, "exit status {status}"),
             Self::SupervisorKilled(signal) => write!(f, "its supervisor was killed by signal {signal}"),
             Self::Unknown => f.write_str("unknown exit status"),
+            Self::Disconnected => f.write_str("its connection is gone"),
         }
     }
 }

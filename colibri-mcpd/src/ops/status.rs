@@ -13,7 +13,7 @@ use crate::confine::Processes;
 use crate::daemon::Daemon;
 use crate::policy::{GateState, LookAlike, Rights};
 use crate::relay::{COLIBRI, Client, Recorder};
-use crate::servers::{Server, Transport, Viewer};
+use crate::servers::{Catalogue, Server, Transport, Viewer};
 use colibri_api::{
     CostMode, DaemonFacts, OpenGates, RegistryFacts, ServerFacts, ServerJail, ServerProcess, ServerTransport,
     UnseenServer,
@@ -188,6 +188,7 @@ pub(super) fn milliseconds(time: SystemTime) -> u64 {
 fn server_facts(server: &Server, viewer: Viewer, all: &Processes) -> ServerFacts {
     let (state, reason, since) = server.state(viewer);
     let (catalogue, judgement) = server.offer.definitions();
+    let reason = reason.or_else(|| left_out(&catalogue));
     let jail = match &server.entry.transport {
         Transport::Stdio(command) => command.jail.as_ref(),
         Transport::Http { .. } => None,
@@ -219,12 +220,15 @@ fn server_facts(server: &Server, viewer: Viewer, all: &Processes) -> ServerFacts
             .sessions()
             .into_iter()
             .map(|(key, session)| ServerProcess {
-                pid: Some(session.pid),
+                pid: Some(session.pid).filter(|pid| *pid != 0),
                 uid: key.uid(),
                 in_flight: session.in_flight() as u64,
                 version: Some(session.version().as_str().to_owned()),
                 started: milliseconds(session.started),
-                count: all.count(session.pid, jail.is_some()).map(|count| count as u64),
+                count: match server.entry.transport {
+                    Transport::Http { .. } => None,
+                    Transport::Stdio(_) => all.count(session.pid, jail.is_some()).map(|count| count as u64),
+                },
                 jail: jail.zip(session.instance.as_deref()).map(|(jail, instance)| {
                     let own = || format!("{MARK_PREFIX}{instance}");
                     jail.name.clone().unwrap_or_else(own)
@@ -235,6 +239,12 @@ fn server_facts(server: &Server, viewer: Viewer, all: &Processes) -> ServerFacts
             .collect(),
         jail: jail.map(jail_facts),
     }
+}
+
+/// What of a server's tools is not offered although it runs, and why.
+fn left_out(catalogue: &Catalogue) -> Option<String> {
+    let left_out = &catalogue.lists[Feature::Tool.index()].left_out;
+    (!left_out.is_empty()).then(|| format!("tools that are not offered: {}", left_out.join("; ")))
 }
 
 fn jail_facts(jail: &Jail) -> ServerJail {

@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hyper::Uri;
+
 use colibri_json::{Cursor, Error, Object};
 use colibri_registry::value::{one_of, path, size, unique};
 use colibri_registry::{Command, Registry, Value, secret_or_text};
 
+use crate::outbound::{self, Allowed, Origin, Transport as Spoken};
 use crate::policy::ToolRules;
 pub use colibri_api::ServerIsolation as Isolation;
 
@@ -56,12 +59,16 @@ pub struct Entry {
 pub enum Transport {
     /// A process with stdio pipes.
     Stdio(Box<Command>),
-    /// Streamable HTTP.
+    /// HTTP.
     Http {
         /// `http://` or `https://`.
         url: String,
         /// Request headers, by name.
         headers: BTreeMap<String, Value>,
+        /// How it is spoken to.
+        spoken: Spoken,
+        /// What its connections keep to.
+        rules: outbound::Rules,
     },
 }
 
@@ -81,10 +88,14 @@ pub struct TimeLimits {
 /// A day: no call, start or idle time is meant to be longer.
 const MAX_TIMEOUT_MS: u64 = 86_400_000;
 
+/// The keys that go with a url alone.
+const URL_KEYS: [&str; 4] = ["headers", "allow_addresses", "ca", "proxy"];
+
 /// Headers that belong to HTTP or to the MCP transport: an entry that set them would break the connection, or speak in
 /// the daemon's place.
 const RESERVED_HEADERS: &[&str] = &[
     "accept",
+    "accept-encoding",
     "connection",
     "content-length",
     "content-type",
@@ -190,17 +201,21 @@ fn entry(keys: &Object<'_>, base: colibri_registry::Entry) -> Result<Entry, Erro
 
 fn transport(keys: &Object<'_>, command: Option<Box<Command>>) -> Result<Transport, Error> {
     let http = command.is_none();
+    let mut spoken = Spoken::Streamable;
     // Editors write `type` beside what already says it. One that disagrees is a mistake in one of the two.
     if let Some(kind) = keys.get("type") {
         let says_http = match kind.text()? {
             "stdio" => false,
             "http" | "streamable-http" | "streamableHttp" => true,
-            "sse" => return Err(kind.error("the HTTP+SSE transport of 2024-11-05 is not supported; use http")),
-            _ => return Err(kind.error("must be stdio or http")),
+            "sse" => {
+                spoken = Spoken::Events;
+                true
+            }
+            _ => return Err(kind.error("must be stdio, http or sse")),
         };
         if says_http != http {
             let message = if http {
-                "the entry has a url: must be http"
+                "the entry has a url: must be http or sse"
             } else {
                 "the entry has a command: must be stdio"
             };
@@ -208,15 +223,38 @@ fn transport(keys: &Object<'_>, command: Option<Box<Command>>) -> Result<Transpo
         }
     }
     if let Some(command) = command {
-        return match keys.get("headers") {
-            Some(headers) => Err(headers.error("headers goes with url, which this entry does not have")),
+        return match URL_KEYS.iter().find_map(|key| Some((key, keys.get(key)?))) {
+            Some((key, value)) => Err(value.error(format!("{key} goes with url, which this entry does not have"))),
             None => Ok(Transport::Stdio(command)),
         };
     }
     Ok(Transport::Http {
         url: url(keys.need("url")?)?,
         headers: keys.read("headers", headers)?.unwrap_or_default(),
+        spoken,
+        rules: outbound::Rules {
+            allowed: keys
+                .read("allow_addresses", |list| unique(list, allowed))?
+                .unwrap_or_default(),
+            authorities: keys.read("ca", path)?,
+            proxy: keys.read("proxy", proxy)?,
+        },
     })
+}
+
+fn allowed(cursor: &Cursor<'_>) -> Result<Allowed, Error> {
+    let message = "must be loopback, private, link-local, an address, or a network like 10.1.0.0/16";
+    Allowed::parse(cursor.text()?).ok_or_else(|| cursor.error(message))
+}
+
+fn proxy(cursor: &Cursor<'_>) -> Result<Uri, Error> {
+    let message = "must be http://HOST:PORT, the proxy's own address, without a user";
+    let uri: Uri = url(cursor)?.parse().map_err(|_| cursor.error(message))?;
+    let is_plain = Origin::of(&uri).is_ok_and(|origin| !origin.is_secure) && matches!(uri.path(), "" | "/");
+    match is_plain && uri.query().is_none() {
+        true => Ok(uri),
+        false => Err(cursor.error(message)),
+    }
 }
 
 fn headers(cursor: &Cursor<'_>) -> Result<BTreeMap<String, Value>, Error> {
@@ -274,7 +312,10 @@ fn url(cursor: &Cursor<'_>) -> Result<String, Error> {
     if authority.is_empty() || authority.starts_with(':') {
         return Err(cursor.error("the host is missing"));
     }
-    Ok(url.to_owned())
+    match url.parse().map(|url: Uri| Origin::of(&url).is_ok()) {
+        Ok(true) => Ok(url.to_owned()),
+        _ => Err(cursor.error("is no URL that can be connected to")),
+    }
 }
 
 #[cfg(test)]
@@ -344,12 +385,68 @@ mod tests {
     }
 
     #[test]
-    fn the_old_transport_of_an_editors_file_blocks_its_entry_alone() {
-        let text = r#"{"mcpServers":{"good":{"command":"/bin/x"},"bad":{"url":"https://x.example/sse","type":"sse"}}}"#;
-        let registry = read(text).unwrap();
-        assert_eq!(registry.servers.keys().collect::<Vec<_>>(), ["good"]);
-        let error = &registry.refused["bad"];
-        assert!(error.message.contains("use http"), "{error}");
+    fn one_odd_server_with_a_url_blocks_itself_alone() {
+        for (odd, why) in [
+            (r#"{"url":"https://x.example/","typ":"sse"}"#, "type"),
+            (r#"{"url":"https://x.example/","type":"ws"}"#, "sse"),
+            (r#"{"url":"gopher://x.example/"}"#, "https://"),
+            (r#"{"url":7}"#, "string"),
+            (r#"{"url":"https://x.example/","allow_addresses":["lan"]}"#, "loopback"),
+            (r#"{"url":"https://x.example/","timeout_ms":0}"#, "1"),
+        ] {
+            let registry = read(&format!(
+                r#"{{"servers":{{"good":{{"command":"/bin/x"}},"bad":{odd}}}}}"#
+            ))
+            .unwrap();
+            assert_eq!(registry.servers.keys().collect::<Vec<_>>(), ["good"], "{odd}");
+            let error = &registry.refused["bad"];
+            assert!(error.message.contains(why), "{odd}: {error}");
+        }
+        // Where a jail may be meant a mistake refuses the file.
+        for unsure in [
+            r#"{"url":"https://x.example/","jail":{"path":"/r"}}"#,
+            r#"{"url":"x","command":"/x"}"#,
+        ] {
+            assert!(
+                read(&format!(r#"{{"servers":{{"bad":{unsure}}}}}"#)).is_err(),
+                "{unsure}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_the_connections_of_an_entry_keep_to() {
+        let entry = one(
+            r#"{"url":"https://x.example/sse","type":"sse","allow_addresses":["loopback","10.0.0.0/8"],
+            "ca":"/etc/ca.pem","proxy":"http://proxy.example:3128"}"#,
+        );
+        let Transport::Http { spoken, rules, .. } = entry.unwrap().transport else {
+            panic!()
+        };
+        assert_eq!((spoken, rules.allowed.len()), (Spoken::Events, 2));
+        assert_eq!(rules.authorities, Some(PathBuf::from("/etc/ca.pem")));
+        assert_eq!(rules.proxy.unwrap().to_string(), "http://proxy.example:3128/");
+        for wrong in [
+            r#""allow_addresses":["loopback","loopback"]"#,
+            r#""allow_addresses":"loopback""#,
+            r#""ca":"ca.pem""#,
+            r#""proxy":"https://p""#,
+            r#""proxy":"http://u:p@p:1""#,
+            r#""proxy":"http://p:1/x""#,
+        ] {
+            assert!(
+                one(&format!(r#"{{"url":"https://x.example/",{wrong}}}"#)).is_err(),
+                "{wrong}"
+            );
+        }
+        for key in [
+            r#""allow_addresses":["private"]"#,
+            r#""ca":"/x""#,
+            r#""proxy":"http://p:1""#,
+        ] {
+            let error = with(key).unwrap_err();
+            assert!(error.to_string().contains("goes with url"), "{error}");
+        }
     }
 
     #[test]
@@ -373,7 +470,6 @@ mod tests {
             r#"{"command":"/x","type":"http"}"#,
             r#"{"command":"/x","type":"STDIO"}"#,
             r#"{"url":"http://h","type":"stdio"}"#,
-            r#"{"url":"http://h","type":"sse"}"#,
             r#"{"url":"http://h","args":[]}"#,
             r#"{"url":"http://h","env":{}}"#,
             r#"{"url":"http://h","cwd":"/x"}"#,

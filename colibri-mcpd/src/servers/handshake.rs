@@ -6,13 +6,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use tracing::{debug, info, warn};
 
+use super::entry::Transport;
 use super::instance::{PeerInfo, Session};
 use super::launch::{Launch, NotStarted, Opening};
 use super::listing::{Catalogue, Definition, Listing};
+use crate::outbound::Transport as Spoken;
 use colibri_protocol::error::METHOD_NOT_FOUND;
-use colibri_protocol::upstream::{self, Probe, ServerSays, Walk};
-use colibri_protocol::{Code, Failure, Feature, Features, Version};
-use colibri_text::visible;
+use colibri_protocol::upstream::{self, Page, Probe, ServerSays, Walk};
+use colibri_protocol::{Code, Failure, Feature, Features, Mirrored, Version};
+use colibri_text::{brief, visible};
 use colibri_wire::Json;
 use tokio::time::timeout;
 
@@ -20,6 +22,8 @@ use tokio::time::timeout;
 const PROBE: Duration = Duration::from_secs(5);
 /// How long a start waits for the lists of what is no tool.
 const OTHERS: Duration = Duration::from_secs(2);
+/// The most that are named of what a server lists and cannot be offered.
+const MAX_LEFT_OUT: usize = 10;
 
 /// Starts a process of a server, opens it in the era that it speaks, and asks it what it offers. `known` is what its server
 /// was known to offer.
@@ -48,6 +52,18 @@ async fn open(launch: &Launch) -> Result<Opening, NotStarted> {
             }
         }
     }
+    if matches!(
+        &launch.entry.transport,
+        Transport::Http {
+            spoken: Spoken::Events,
+            ..
+        }
+    ) {
+        // It is a transport of the legacy era.
+        let opening = launch.process(Version::LATEST_LEGACY).await?;
+        greet(launch, &opening.session, Version::LATEST_LEGACY).await?;
+        return Ok(opening);
+    }
     // The era is found out on a process of its own: a legacy server may exit on the probe, and a process is locked to
     // the era of its first message.
     let opening = launch.process(Version::LATEST).await?;
@@ -65,6 +81,13 @@ async fn open(launch: &Launch) -> Result<Opening, NotStarted> {
                 }
                 Probe::Legacy => true,
             }
+        }
+        // Nothing reached a server behind a URL, or it wants to know who asks: another era would be no use.
+        Err(failure)
+            if opening.session.is_remote
+                && matches!(failure.code, Code::IntegrationUnavailable | Code::ServerUnstartable) =>
+        {
+            return Err(failure.clone().into());
         }
         Err(failure) => {
             debug!(server = &*launch.server, "no answer to the probe: {}", failure.message);
@@ -224,7 +247,10 @@ async fn walk(session: &Session, feature: Feature, limit: Duration) -> Result<Li
             }
             Ok(None) | Err(None) => return Err(broken(session, &format!("{method}: an empty answer"))),
         };
-        let page = walk.read(result).map_err(|error| broken(session, &error.to_string()))?;
+        let mut page = walk.read(result).map_err(|error| broken(session, &error.to_string()))?;
+        if feature == Feature::Tool && session.is_remote && version.is_modern() {
+            leave_out_what_mirrors_wrongly(&mut page);
+        }
         if page.left_out > 0 {
             let (reasons, noun) = (page.reasons.join("; "), feature.noun());
             warn!(
@@ -233,6 +259,8 @@ async fn walk(session: &Session, feature: Feature, limit: Duration) -> Result<Li
                 "{noun}s that cannot be offered: {reasons}"
             );
         }
+        list.left_out.extend(page.reasons.iter().map(|why| session.redact(why)));
+        list.left_out.truncate(MAX_LEFT_OUT);
         list.definitions.extend(page.entries.iter().map(|entry| Definition {
             name: entry.name.clone().into_owned(),
             raw: Bytes::copy_from_slice(entry.definition.text().as_bytes()),
@@ -246,6 +274,21 @@ async fn walk(session: &Session, feature: Feature, limit: Duration) -> Result<Li
             None => return Ok(list),
         }
     }
+}
+
+/// Tools that tell an HTTP client to mirror what it may not are not offered (2026-07-28, server/tools, `x-mcp-header`).
+fn leave_out_what_mirrors_wrongly(page: &mut Page<'_>) {
+    page.entries
+        .retain(|entry| match Mirrored::check_tool(entry.definition) {
+            Ok(()) => true,
+            Err(why) => {
+                page.left_out += 1;
+                if page.reasons.len() < MAX_LEFT_OUT {
+                    page.reasons.push(format!("{}: {why}", brief(&entry.name, 100)));
+                }
+                false
+            }
+        });
 }
 
 fn is_not_found(error: Json<'_>) -> bool {

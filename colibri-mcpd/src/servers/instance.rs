@@ -49,7 +49,7 @@ pub struct Limits {
 }
 
 /// How a process ended that nobody wanted to end.
-pub struct Crash {
+pub(super) struct Crash {
     /// Why, as far as it is known.
     pub reason: String,
     /// What it wrote on its standard error: for those alone who may see what became of their calls.
@@ -57,7 +57,7 @@ pub struct Crash {
 }
 
 /// What a session tells the one who keeps it.
-pub trait Keeper: Send + Sync {
+pub(super) trait Keeper: Send + Sync {
     /// The server says that its lists of these changed.
     fn lists_changed(&self, session: &Arc<Session>, changed: Features);
 
@@ -81,6 +81,10 @@ pub trait Keeper: Send + Sync {
 
     /// A call is to be sent again: what the server asked for was answered.
     fn again(&self, call: Box<Call>);
+
+    /// A call was not taken by the server: nothing of it was sent, or it was refused unprocessed. `after`: how long the
+    /// server is to be left alone.
+    fn unsent(&self, call: Box<Call>, failure: Failure, after: Option<Duration>);
 
     /// A call was lost with the process; whether it had an effect is not known.
     fn lost(&self, call: Box<Call>, failure: Failure);
@@ -117,6 +121,8 @@ pub(super) struct Owner {
     pub tasks: Arc<Tasks<Session>>,
     /// Whom it may ask.
     pub may_ask: MayAsk,
+    /// It is behind a URL.
+    pub is_remote: bool,
 }
 
 /// One running server process.
@@ -148,6 +154,7 @@ pub struct Session {
     pub(super) attention: Notify,
     pub(super) chain: Arc<Chain>,
     pub(super) may_ask: MayAsk,
+    pub(super) is_remote: bool,
 }
 
 pub(super) struct State {
@@ -255,6 +262,7 @@ impl Session {
             attention: Notify::new(),
             chain,
             may_ask: of.may_ask,
+            is_remote: of.is_remote,
         })
     }
 

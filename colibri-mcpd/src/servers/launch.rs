@@ -1,5 +1,6 @@
 //! Starting a server's process: what is started, whose turn it is, and what ends if it comes to nothing.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -11,12 +12,15 @@ use super::context::Context;
 use super::entry::{Entry, Transport};
 use super::instance::{self, Keeper, Limits, Session};
 use super::open_asks::MayAsk;
+use super::remote::{self, Faults, Reached};
 use super::stderr::Allowance;
 use super::tap::Taps;
 use crate::confine::{JailConfig, LaunchSpec, SpawnError, Spawned};
+use crate::outbound::{Rules, Transport as Spoken};
 use crate::peer::Outbox;
 use crate::relay::{CallMetrics, Client};
 use colibri_protocol::{Code, Failure, Version};
+use colibri_registry::{Command, Value};
 
 /// Between two tries of who waits its turn, unless a process ends meanwhile.
 const BETWEEN_TRIES: Duration = Duration::from_millis(500);
@@ -156,7 +160,15 @@ impl Launch {
     /// # Errors
     /// Why there is none.
     pub(super) async fn process(&self, version: Version) -> Result<Opening, NotStarted> {
-        let spawned = self.spawned().await?;
+        let (spawned, faults) = match &self.entry.transport {
+            Transport::Http {
+                url,
+                headers,
+                spoken,
+                rules,
+            } => self.connected(url, headers, *spoken, rules)?,
+            Transport::Stdio(command) => (self.spawned(command).await?, None),
+        };
         let outbox = Outbox::new(instance::MAX_UNREAD, self.context.parts.budget.clone());
         let of = instance::Owner {
             server: self.server.clone(),
@@ -167,6 +179,7 @@ impl Launch {
             metrics: self.metrics.clone(),
             tasks: self.context.tasks().clone(),
             may_ask: self.may_ask,
+            is_remote: faults.is_some(),
         };
         let number = self.context.next_process();
         let chain = self.context.parts.chain.clone();
@@ -176,16 +189,16 @@ impl Launch {
         tokio::spawn(
             session
                 .clone()
-                .run(spawned, self.context.parts.max_frame, self.keeper.clone()),
+                .run(spawned, faults, self.context.parts.max_frame, self.keeper.clone()),
         );
         Ok(Opening { session, kept: false })
     }
 
     /// Has a process started. What is over a limit waits its turn: behind those who wait already, and one asks for all.
-    async fn spawned(&self) -> Result<Spawned, NotStarted> {
+    async fn spawned(&self, command: &Command) -> Result<Spawned, NotStarted> {
         let waits_for = |why: Option<String>| *lock(&self.waits_for) = why;
         if self.queue.waiting.load(Ordering::Acquire) == 0 {
-            match self.context.parts.spawner.spawn(self.launch_spec()?).await {
+            match self.context.parts.spawner.spawn(self.launch_spec(command)?).await {
                 Err(error) if error.is_limit() => waits_for(Some(error.to_string())),
                 other => return other.map_err(|error| self.not_started(&error)),
             }
@@ -195,7 +208,7 @@ impl Launch {
         let _waiting = Waiting::new(&self.queue);
         let _turn = self.queue.turn.lock().await;
         loop {
-            match self.context.parts.spawner.spawn(self.launch_spec()?).await {
+            match self.context.parts.spawner.spawn(self.launch_spec(command)?).await {
                 Err(error) if error.is_limit() => waits_for(Some(error.to_string())),
                 other => {
                     waits_for(None);
@@ -221,12 +234,32 @@ impl Launch {
         }
     }
 
-    /// What is started.
-    fn launch_spec(&self) -> Result<LaunchSpec, Failure> {
-        let refuse = |why: &str| Err(Failure::new(Code::ServerUnstartable, why).of_server(&*self.server));
-        let Transport::Stdio(command) = &self.entry.transport else {
-            return refuse("servers behind a url are not supported yet");
+    fn unstartable(&self, why: String) -> Failure {
+        Failure::new(Code::ServerUnstartable, why).of_server(&*self.server)
+    }
+
+    /// Begins a session with a server behind a URL.
+    fn connected(
+        &self,
+        url: &str,
+        headers: &BTreeMap<String, Value>,
+        spoken: Spoken,
+        rules: &Rules,
+    ) -> Result<(Spawned, Faults), Failure> {
+        let headers = self.context.parts.secrets.resolve(headers);
+        let reached = Reached {
+            url,
+            headers: headers.map_err(|error| self.unstartable(error.to_string()))?,
+            spoken,
+            rules,
+            max_frame: self.context.parts.max_frame,
+            silence: self.limits.total,
         };
+        remote::connect(reached).map_err(|why| self.unstartable(why))
+    }
+
+    /// What is started.
+    fn launch_spec(&self, command: &Command) -> Result<LaunchSpec, Failure> {
         if command.jail.is_some() {
             return Ok(LaunchSpec::Jailed(JailConfig {
                 server: self.server.to_string(),
@@ -235,7 +268,7 @@ impl Launch {
         }
         let environment = match self.context.parts.secrets.resolve(&command.env) {
             Ok(environment) => environment,
-            Err(error) => return refuse(&error.to_string()),
+            Err(error) => return Err(self.unstartable(error.to_string())),
         };
         Ok(LaunchSpec::Host {
             server: self.server.to_string(),

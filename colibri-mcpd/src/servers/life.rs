@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::AsyncRead;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info};
 
 use super::instance::{Crash, End, Keeper, Session};
+use super::remote::Faults;
 use super::stderr::Stderr;
 use super::tap::Direction;
 use crate::confine::Spawned;
+use crate::outbound::Fault;
 use crate::peer::{Frame, FrameReader, aside, together};
 use crate::relay::{Call, Outcome};
 use colibri_protocol::upstream::{self, Notification};
@@ -26,7 +29,13 @@ const FLUSH: Duration = Duration::from_secs(1);
 impl Session {
     /// Reads the server until it ends, and ends it when its time has come. Whatever happens, every call in flight is
     /// answered, the process is gone when this returns, and `keeper` is told.
-    pub async fn run(self: Arc<Self>, spawned: Spawned, max_frame: usize, keeper: Arc<dyn Keeper>) {
+    pub(super) async fn run(
+        self: Arc<Self>,
+        spawned: Spawned,
+        mut faults: Faults,
+        max_frame: usize,
+        keeper: Arc<dyn Keeper>,
+    ) {
         let Spawned {
             stdin,
             stdout,
@@ -81,6 +90,8 @@ impl Session {
                     Ok(false) => break None,
                     Err(error) => break Some(End::Broken(format!("reading its standard output failed: {error}"))),
                 },
+                // After what was read: progress comes before the end of its call.
+                fault = next_fault(&mut faults) => self.fault(fault, &keeper),
             }
             if let Some(end) = self.ending() {
                 break Some(end);
@@ -97,6 +108,9 @@ impl Session {
             })
             .await;
             self.read(&mut reader, &keeper, &mut tape);
+        }
+        while let Some(Ok(fault)) = faults.as_mut().map(mpsc::UnboundedReceiver::try_recv) {
+            self.fault(fault, &keeper);
         }
         // Closing the input is the order to end; one that does not read it must not keep it open.
         self.outbox.close();
@@ -354,6 +368,17 @@ impl Session {
     }
 }
 
+async fn next_fault(faults: &mut Faults) -> Fault {
+    match faults {
+        Some(told) => match told.recv().await {
+            Some(fault) => fault,
+            // The session with the server is over, which its output says too.
+            None => std::future::pending().await,
+        },
+        None => std::future::pending().await,
+    }
+}
+
 /// Reads and forgets, so that a server is not held up while it ends.
 async fn swallow<R: AsyncRead + Unpin>(reader: &mut FrameReader<R>) {
     while reader.fill().await.unwrap_or(false) {
@@ -417,6 +442,8 @@ mod tests {
 
         fn again(&self, _: Box<Call>) {}
 
+        fn unsent(&self, _: Box<Call>, _: Failure, _: Option<Duration>) {}
+
         fn lost(&self, _: Box<Call>, _: Failure) {}
     }
 
@@ -443,6 +470,7 @@ mod tests {
                 one_client: false,
                 is_exposed: true,
             },
+            is_remote: false,
         };
         let chain = Arc::new(Chain {
             recorder: Recorder::Off,

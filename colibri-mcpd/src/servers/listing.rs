@@ -35,6 +35,8 @@ pub struct Listing {
     pub definitions: Vec<Definition>,
     /// How long it may be kept, in milliseconds.
     pub ttl_ms: Option<u64>,
+    /// The first of what it held that cannot be offered, each with the reason. Not kept in the store: it is read again.
+    pub left_out: Vec<String>,
 }
 
 /// A tool, a prompt, a resource or a template as its server defines it.
@@ -126,7 +128,7 @@ impl Catalogue {
                 let definitions = definitions.collect::<Option<_>>()?;
                 Some(Arc::new(Listing {
                     definitions,
-                    ttl_ms: None,
+                    ..Listing::default()
                 }))
             };
             Some(Catalogue {
@@ -169,6 +171,7 @@ mod tests {
             Arc::new(Listing {
                 definitions: definitions.collect(),
                 ttl_ms: None,
+                left_out: Vec::new(),
             })
         };
         let said = Catalogue {

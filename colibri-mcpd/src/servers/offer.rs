@@ -323,6 +323,7 @@ mod tests {
         let tools = Listing {
             definitions: definitions.collect(),
             ttl_ms: None,
+            left_out: Vec::new(),
         };
         Catalogue {
             lists: [Arc::new(tools), Arc::default(), Arc::default(), Arc::default()],

@@ -125,7 +125,8 @@ fn refusal(entry: &Entry, path: &Path, rules: Rules) -> Option<String> {
         ));
     }
     let why = match &entry.transport {
-        Transport::Http { .. } => "servers with a url are not supported yet",
+        // It runs nothing on this host.
+        Transport::Http { .. } => return None,
         Transport::Stdio(command) if command.jail.is_some() => {
             return (path != Path::new(FIXED_PATH)).then(|| {
                 format!(
@@ -202,10 +203,7 @@ mod tests {
         let directory = Directory::new();
         let loaded = directory.read(THREE);
         assert_eq!(loaded.servers["host"].refusal, None);
-        assert_eq!(
-            loaded.servers["web"].refusal,
-            Some("servers with a url are not supported yet".to_owned())
-        );
+        assert_eq!(loaded.servers["web"].refusal, None);
         let refusal = loaded.servers["jailed"].refusal.clone().unwrap();
         assert!(
             refusal.contains("/usr/local/etc/colibri/external-mcp.json"),

@@ -27,7 +27,7 @@ use super::subscribers::Subscriptions;
 use super::tap::Taps;
 use super::turns::Turns;
 use crate::policy::{Caller, Contract, Rules};
-use crate::relay::{Call, CallMetrics, Client, Outcome};
+use crate::relay::{Call, CallMetrics, Client, HeldCall, Outcome};
 use colibri_protocol::logging::Level;
 use colibri_protocol::{Askable, Code, Failure, Features, Version};
 use colibri_wire::Json;
@@ -555,6 +555,36 @@ impl Keeper for Supervision {
 
     fn again(&self, call: Box<Call>) {
         self.server.call(call);
+    }
+
+    fn unsent(&self, mut call: Box<Call>, failure: Failure, after: Option<Duration>) {
+        let (server, key) = (self.server.clone(), self.key);
+        let chain = server.context.parts.chain.clone();
+        let wait = after.unwrap_or_else(|| retry::wait_after(call.attempt, server.context.next_retry()));
+        let left = (call.entered + server.limits.call).saturating_duration_since(Instant::now());
+        if call.attempt >= server.entry.attempts || wait >= left {
+            let failure = match after.filter(|after| !after.is_zero()) {
+                Some(after) => failure.advising(format!("call it again in {} s", after.as_secs().max(1))),
+                None => failure,
+            };
+            return chain.finish(vec![(call, Outcome::Failed(failure))]);
+        }
+        if !call.client.unsent(&call.id) {
+            return chain.finish(vec![(call, Outcome::Cancelled)]);
+        }
+        chain.retry(&mut call, &failure);
+        let held = HeldCall::hold(&chain, call);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = held.over() => return,
+            }
+            let Some(call) = held.take() else { return };
+            match call.client.unsent(&call.id) {
+                true => server.call_later(key, call).await,
+                false => chain.finish(vec![(call, Outcome::Cancelled)]),
+            }
+        });
     }
 
     fn lost(&self, mut call: Box<Call>, failure: Failure) {

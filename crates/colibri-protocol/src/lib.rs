@@ -45,7 +45,7 @@ pub use asking::{Said, Wording, elicitations, read_response};
 pub use error::{Code, Failure};
 pub use feature::{Feature, Features};
 pub use method::Method;
-pub use mirrored::{Mirrored, compare_request};
+pub use mirrored::{Mirrored, compare_request, declared_version, request_fields};
 pub use request::{Notification, Request, Session, classify, read_initialize, read_notification};
 pub use rewrites::{
     Inspected, Shape, Towards, cancelled_edits, error_edits, id_edit, inspect_result, params_edits, progress_edits,

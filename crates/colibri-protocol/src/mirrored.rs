@@ -2,6 +2,7 @@
 //! basic/transports/streamable-http, "Request Metadata"). Both have to say the same.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -24,22 +25,47 @@ pub fn compare_request<'h>(
     params: Option<Json<'_>>,
     field: impl Fn(&str) -> Option<&'h [u8]>,
 ) -> Result<(), RpcError> {
-    let declared = params.and_then(|params| params.get("_meta")?.get(META_PROTOCOL_VERSION)?.as_str());
+    let declared = declared_version(params);
     // What the body lacks is no mismatch: it is refused for that.
     if let Some(declared) = declared {
         compare_text("mcp-protocol-version", &declared, field("mcp-protocol-version"), false)?;
     }
     compare_text("mcp-method", method, field("mcp-method"), false)?;
-    let named = match method {
-        "tools/call" | "prompts/get" => "name",
-        "resources/read" => "uri",
-        "tasks/get" | "tasks/update" | "tasks/cancel" => "taskId",
-        _ => return Ok(()),
-    };
-    match params.and_then(|params| params.get(named)?.as_str()) {
+    match named(method, params) {
         Some(name) => compare_text("mcp-name", &name, field("mcp-name"), true),
         None => Ok(()),
     }
+}
+
+/// What a request names, as `Mcp-Name` has it.
+fn named<'a>(method: &str, params: Option<Json<'a>>) -> Option<Cow<'a, str>> {
+    let key = match method {
+        "tools/call" | "prompts/get" => "name",
+        "resources/read" => "uri",
+        "tasks/get" | "tasks/update" | "tasks/cancel" => "taskId",
+        _ => return None,
+    };
+    params?.get(key)?.as_str()
+}
+
+/// The version that a request declares, which makes it a modern one.
+pub fn declared_version<'a>(params: Option<Json<'a>>) -> Option<Cow<'a, str>> {
+    params?.get("_meta")?.get(META_PROTOCOL_VERSION)?.as_str()
+}
+
+/// What a modern request says in header fields, by their names in lower case. `arguments` are those of the tool that it
+/// calls.
+pub fn request_fields(method: &str, params: Option<Json<'_>>, arguments: &[Mirrored]) -> Vec<(String, String)> {
+    let mut fields = vec![("mcp-method".to_owned(), encode(method))];
+    if let Some(version) = declared_version(params) {
+        fields.push(("mcp-protocol-version".to_owned(), encode(&version)));
+    }
+    if let Some(name) = named(method, params) {
+        fields.push(("mcp-name".to_owned(), encode(&name)));
+    }
+    let given = params.and_then(|params| params.get("arguments"));
+    fields.extend(arguments.iter().filter_map(|mirrored| mirrored.field(given)));
+    fields
 }
 
 /// An argument of a tool that is mirrored in a header field.
@@ -62,6 +88,29 @@ impl Mirrored {
         found
     }
 
+    /// Whether what a tool's definition mirrors is as the specification has it (2026-07-28, server/tools, `x-mcp-header`).
+    ///
+    /// # Errors
+    /// What is wrong: such a tool is not to be offered.
+    pub fn check_tool(definition: Json<'_>) -> Result<(), String> {
+        match definition.get("inputSchema") {
+            Some(schema) => check(schema, true, 0, &mut BTreeSet::new()),
+            None => Ok(()),
+        }
+    }
+
+    fn argument<'a>(&self, arguments: Option<Json<'a>>) -> Option<Json<'a>> {
+        let argument = self.path.iter().try_fold(arguments, |value, key| Some(value?.get(key)));
+        argument.flatten().filter(|value| value.kind() != Kind::Null)
+    }
+
+    /// The field that says this argument, if there is one.
+    fn field(&self, arguments: Option<Json<'_>>) -> Option<(String, String)> {
+        let argument = self.argument(arguments)?;
+        let text = argument.as_str().unwrap_or(Cow::Borrowed(argument.text()));
+        Some((self.field.clone(), encode(&text)))
+    }
+
     /// Compares the argument with its field. One that is not there, or null, has none.
     ///
     /// # Errors
@@ -71,8 +120,7 @@ impl Mirrored {
         arguments: Option<Json<'_>>,
         field: impl Fn(&str) -> Option<&'h [u8]>,
     ) -> Result<(), RpcError> {
-        let argument = self.path.iter().try_fold(arguments, |value, key| Some(value?.get(key)));
-        let argument = argument.flatten().filter(|value| value.kind() != Kind::Null);
+        let argument = self.argument(arguments);
         let said = field(&self.field);
         let Some(argument) = argument else {
             return match said {
@@ -113,6 +161,97 @@ fn gather(schema: Json<'_>, path: &mut Vec<String>, found: &mut Vec<Mirrored>) {
         }
         gather(member.value, path, found);
         path.pop();
+    }
+}
+
+/// Keywords of JSON Schema whose value is a schema or a list of schemas, and those whose value has schemas by name.
+const SCHEMAS: [&str; 17] = [
+    "items",
+    "prefixItems",
+    "additionalItems",
+    "unevaluatedItems",
+    "contains",
+    "additionalProperties",
+    "unevaluatedProperties",
+    "propertyNames",
+    "contentSchema",
+    "oneOf",
+    "anyOf",
+    "allOf",
+    "not",
+    "if",
+    "then",
+    "else",
+    "dependencies",
+];
+const SCHEMAS_BY_NAME: [&str; 5] = [
+    "properties",
+    "patternProperties",
+    "$defs",
+    "definitions",
+    "dependentSchemas",
+];
+
+/// Checks the annotations of a schema and of all below it; `reached` says that only `properties` lead to it.
+fn check(schema: Json<'_>, reached: bool, depth: usize, seen: &mut BTreeSet<String>) -> Result<(), String> {
+    if depth > MAX_DEPTH {
+        return Ok(());
+    }
+    for member in schema.members() {
+        let Some(key) = member.key.as_str() else { continue };
+        let below = |value: Json<'_>, reached, seen: &mut BTreeSet<String>| check(value, reached, depth + 1, seen);
+        if key == "x-mcp-header" {
+            check_annotation(schema, member.value, reached && depth > 0, seen)?;
+        } else if SCHEMAS_BY_NAME.contains(&&*key) {
+            for member in member.value.members() {
+                below(member.value, reached && key == "properties", seen)?;
+            }
+        } else if SCHEMAS.contains(&&*key) {
+            below(member.value, false, seen)?;
+            for element in member.value.elements() {
+                below(element, false, seen)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_annotation(
+    schema: Json<'_>,
+    name: Json<'_>,
+    reached: bool,
+    seen: &mut BTreeSet<String>,
+) -> Result<(), String> {
+    let shown = brief(name.text(), 100);
+    let wrong = |what: &str| Err(format!("its x-mcp-header {shown} {what}"));
+    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    let Some(name) = name.as_str() else {
+        return wrong("is no string");
+    };
+    if name.is_empty() || !name.bytes().all(token) {
+        return wrong("is no name of a header");
+    }
+    if !reached {
+        return wrong("stands where no chain of properties leads");
+    }
+    let kind = schema.get("type").and_then(|kind| kind.as_str());
+    if !matches!(kind.as_deref(), Some("string" | "integer" | "boolean")) {
+        return wrong("is at a property that is no string, integer or boolean");
+    }
+    if !seen.insert(name.to_ascii_lowercase()) {
+        return wrong("stands twice (case does not count)");
+    }
+    Ok(())
+}
+
+/// A value as a header field may have it.
+fn encode(value: &str) -> String {
+    let plain = value.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
+    let padded = value.starts_with([' ', '\t']) || value.ends_with([' ', '\t']);
+    let like_encoded = value.starts_with("=?base64?") && value.ends_with("?=");
+    match plain && !padded && !like_encoded {
+        true => value.to_owned(),
+        false => format!("=?base64?{}?=", STANDARD.encode(value)),
     }
 }
 
@@ -339,5 +478,92 @@ mod tests {
             assert_eq!(check(which, arguments, said), good, "{arguments} {said:?}");
         }
         assert!(Mirrored::of_tool(json("{}")).is_empty());
+    }
+
+    #[test]
+    fn what_a_request_says_in_fields_is_what_is_compared() {
+        let tool = json(
+            r#"{"inputSchema":{"properties":{"region":{"type":"string","x-mcp-header":"Region"},
+            "deep":{"type":"object","properties":{"n":{"type":"integer","x-mcp-header":"N"}}},
+            "off":{"type":"boolean","x-mcp-header":"Off"},"no":{"type":"string","x-mcp-header":"No"}}}}"#,
+        );
+        assert_eq!(Mirrored::check_tool(tool), Ok(()));
+        let mirrored = Mirrored::of_tool(tool);
+        for (region, field) in [
+            ("us-west1", "us-west1"),
+            ("Hello, 世界", "=?base64?SGVsbG8sIOS4lueVjA==?="),
+            (" padded ", "=?base64?IHBhZGRlZCA=?="),
+            ("line1\\nline2", "=?base64?bGluZTEKbGluZTI=?="),
+            ("=?base64?literal?=", "=?base64?PT9iYXNlNjQ/bGl0ZXJhbD89?="),
+        ] {
+            let params = format!(
+                r#"{{"name":"t","arguments":{{"region":"{region}","deep":{{"n":42}},"off":false,"no":null}},{META}}}"#
+            );
+            let fields = request_fields("tools/call", Some(json(&params)), &mirrored);
+            let get = |name: &str| {
+                fields
+                    .iter()
+                    .find(|(field, _)| field == name)
+                    .map(|(_, value)| value.as_str())
+            };
+            assert_eq!(get("mcp-param-region"), Some(field));
+            assert_eq!((get("mcp-param-n"), get("mcp-param-off")), (Some("42"), Some("false")));
+            assert_eq!((get("mcp-name"), get("mcp-param-no")), (Some("t"), None));
+            let field = |name: &str| get(name).map(str::as_bytes);
+            assert_eq!(compare_request("tools/call", Some(json(&params)), field), Ok(()));
+            for mirrored in &mirrored {
+                assert_eq!(mirrored.compare(json(&params).get("arguments"), field), Ok(()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_tool_that_mirrors_what_it_may_not_is_refused() {
+        let at = |schema: &str| Mirrored::check_tool(json(&format!(r#"{{"inputSchema":{schema}}}"#)));
+        let property = |annotated: &str| at(&format!(r#"{{"properties":{{"a":{{{annotated}}}}}}}"#));
+        assert_eq!(property(r#""type":"string","x-mcp-header":"A-b_1""#), Ok(()));
+        // The name of a property, a value and an example are no annotations.
+        assert_eq!(
+            at(r#"{"properties":{"x-mcp-header":{"type":"string"}},"default":{"x-mcp-header":""}}"#),
+            Ok(())
+        );
+        for (annotated, why) in [
+            (r#""type":"string","x-mcp-header":"""#, "no name of a header"),
+            (r#""type":"string","x-mcp-header":"a b""#, "no name of a header"),
+            (r#""type":"string","x-mcp-header":"a\r\nb""#, "no name of a header"),
+            (r#""type":"string","x-mcp-header":"ä""#, "no name of a header"),
+            (r#""type":"string","x-mcp-header":7"#, "no string"),
+            (r#""type":"number","x-mcp-header":"A""#, "no string, integer or boolean"),
+            (r#""type":"object","x-mcp-header":"A""#, "no string, integer or boolean"),
+            (
+                r#""type":["string","null"],"x-mcp-header":"A""#,
+                "no string, integer or boolean",
+            ),
+            (r#""x-mcp-header":"A""#, "no string, integer or boolean"),
+            (
+                r#""type":"array","items":{"type":"string","x-mcp-header":"A"}"#,
+                "no chain",
+            ),
+            (
+                r#""anyOf":[{"properties":{"b":{"type":"string","x-mcp-header":"A"}}}]"#,
+                "no chain",
+            ),
+        ] {
+            assert!(property(annotated).unwrap_err().contains(why), "{annotated}");
+        }
+        for (schema, why) in [
+            (r#"{"type":"string","x-mcp-header":"A"}"#, "no chain"),
+            (r#"{"$defs":{"d":{"type":"string","x-mcp-header":"A"}}}"#, "no chain"),
+            (
+                r#"{"if":{"properties":{"b":{"type":"string","x-mcp-header":"A"}}}}"#,
+                "no chain",
+            ),
+            (
+                r#"{"properties":{"a":{"type":"string","x-mcp-header":"A"},"b":{"type":"string","x-mcp-header":"a"}}}"#,
+                "twice",
+            ),
+        ] {
+            assert!(at(schema).unwrap_err().contains(why), "{schema}");
+        }
     }
 }

@@ -71,6 +71,9 @@ pub const ENTRY_KEYS: &[&str] = &[
     "url",
     "headers",
     "type",
+    "allow_addresses",
+    "ca",
+    "proxy",
     "jail",
     "isolation",
     "idle_timeout_s",
@@ -109,7 +112,7 @@ impl<E> Registry<E> {
     /// The first thing that is wrong, with its place: whatever [`Document::parse`] refuses, an unknown key, a
     /// value of the wrong kind or out of range, an id in both `servers` and `mcpServers`, a key that does not go with
     /// another. One bad entry refuses the whole file, since a mistake may be in what was to be its jail; but one
-    /// without a jail, as it is pasted from an editor, is refused alone.
+    /// without a jail, as it is pasted from an editor, is refused alone, and so is one with a url.
     pub fn parse_with(
         bytes: &[u8],
         file: &str,
@@ -132,7 +135,7 @@ impl<E> Registry<E> {
                 };
                 match read {
                     Ok(entry) => drop(registry.servers.insert(id, entry)),
-                    Err(error) if is_from_an_editor(&id, &member.value) => {
+                    Err(error) if is_refused_alone(&id, &member.value) => {
                         registry.refused.insert(id, error);
                     }
                     Err(error) => return Err(error),
@@ -143,15 +146,20 @@ impl<E> Registry<E> {
     }
 }
 
-/// Whether an entry, whatever else is wrong with it, has what editors' files have and we cannot use: an id with
-/// underscores, a command that is looked for in PATH, the transport of 2024-11-05. It surely asks for no jail.
-fn is_from_an_editor(id: &str, entry: &Cursor<'_>) -> bool {
+/// Whether an entry, whatever else is wrong with it, surely asks for no jail: it has a url and nothing that runs here, or
+/// what editors' files have and we cannot use, an id with underscores or a command that is looked for in PATH.
+fn is_refused_alone(id: &str, entry: &Cursor<'_>) -> bool {
+    if let Ok(members) = entry.members() {
+        let has = |key: &str| members.iter().any(|member| member.key == key);
+        if has("url") && !has("command") && !has("jail") {
+            return true;
+        }
+    }
     let Ok(keys) = entry.object(ENTRY_KEYS) else {
         return false;
     };
-    let says = |key: &str, what: fn(&str) -> bool| keys.get(key).is_some_and(|value| value.text().is_ok_and(what));
-    let is_odd =
-        id.contains('_') || says("command", |text| !text.starts_with('/')) || says("type", |text| text == "sse");
+    let is_looked_for = |command: &Cursor<'_>| command.text().is_ok_and(|text| !text.starts_with('/'));
+    let is_odd = id.contains('_') || keys.get("command").is_some_and(is_looked_for);
     is_odd && keys.get("jail").is_none() && is_server_id(&id.replace('_', "-"))
 }
 

@@ -1,0 +1,237 @@
+//! An MCP endpoint: what is sent to it, and what its answers mean whatever the transport.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::{Method, Request, StatusCode, Uri};
+use tokio::sync::mpsc;
+use tracing::debug;
+
+use super::authorizer::{Authorizer, Challenge};
+use super::client::{Client, Limits, Response};
+use super::error::Error;
+use super::fault::{Failed, Fault, FaultKind};
+use super::lines::as_line;
+use colibri_text::brief;
+
+/// How often a request is sent that was refused for who asks.
+const MAX_CHALLENGES: u32 = 3;
+/// How often one is that met the end of a kept connection, before a byte of it was sent.
+const MAX_UNSENT: u32 = 3;
+/// The most bytes that are read of an answer that says why there is none.
+const MAX_REFUSAL: usize = 64 * 1024;
+/// The most bytes of it that are told.
+const MAX_TOLD: usize = 300;
+
+/// What a stream of events is called.
+pub(super) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+
+/// How an endpoint is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// Streamable HTTP, of the version that server and client agree on.
+    Streamable,
+    /// HTTP+SSE of 2024-11-05.
+    Events,
+}
+
+/// An MCP endpoint, and how it is reached.
+pub struct Endpoint {
+    /// Its URL.
+    pub url: Uri,
+    /// How it is spoken to.
+    pub transport: Transport,
+    /// Header fields of every request; secrets are marked as sensitive.
+    pub headers: HeaderMap,
+    /// What it is reached through.
+    pub client: Client,
+    /// Who asks, where the headers do not say it.
+    pub authorizer: Arc<dyn Authorizer>,
+    /// The most bytes of a message.
+    pub max_message: usize,
+    /// How long an answer, or the next part of one, is waited for.
+    pub silence: Duration,
+}
+
+/// An endpoint, and who hears what it says.
+pub(super) struct Port {
+    pub(super) endpoint: Endpoint,
+    pub(super) out: mpsc::Sender<Bytes>,
+    pub(super) faults: mpsc::UnboundedSender<Fault>,
+}
+
+impl Port {
+    /// Sends a request with these header fields besides the endpoint's own, and returns with the head of its answer.
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        url: &Uri,
+        fields: &HeaderMap,
+        body: Bytes,
+    ) -> Result<Response, Failed> {
+        let endpoint = &self.endpoint;
+        let (mut unsent, mut challenges) = (0, 0);
+        loop {
+            let denied = |why| Failed::new(FaultKind::Denied, why);
+            let authorization = endpoint.authorizer.authorization().await.map_err(denied)?;
+            let mut request = Request::new(body.clone());
+            *request.method_mut() = method.clone();
+            *request.uri_mut() = url.clone();
+            let headers = request.headers_mut();
+            headers.clone_from(&endpoint.headers);
+            headers.extend(fields.iter().map(|(name, value)| (name.clone(), value.clone())));
+            if let Some(authorization) = &authorization {
+                headers.insert(AUTHORIZATION, authorization.clone());
+            }
+            let mut response = match endpoint.client.request(request, Limits::all(endpoint.silence)).await {
+                Err(Error::Unsent { .. }) if unsent < MAX_UNSENT => {
+                    unsent += 1;
+                    continue;
+                }
+                answered => answered?,
+            };
+            if !matches!(response.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+                return Ok(response);
+            }
+            let challenge = Challenge {
+                status: response.status,
+                fields: response.headers.get_all(WWW_AUTHENTICATE).iter().cloned().collect(),
+                refused: authorization,
+            };
+            let said = first_of(&mut response).await;
+            let status = response.status.as_u16();
+            let again = endpoint.authorizer.challenged(challenge).await;
+            let why = match again {
+                Ok(()) => {
+                    challenges += 1;
+                    if challenges < MAX_CHALLENGES {
+                        continue;
+                    }
+                    format!("it goes on to refuse who asks ({status})")
+                }
+                Err(why) => why,
+            };
+            return Err(denied(with(why, &said)));
+        }
+    }
+
+    /// Queues a message for who reads.
+    pub(super) async fn deliver(&self, message: Bytes) {
+        match as_line(message) {
+            // Nobody reads any more: this session is being ended.
+            Some(line) => drop(self.out.send(line).await),
+            None => debug!(url = %self.endpoint.url.path(), "a message that is no JSON was passed over"),
+        }
+    }
+
+    /// Tells that a request comes to nothing.
+    pub(super) fn tell(&self, id: Option<u64>, failed: Failed) {
+        let Failed { kind, message } = failed;
+        let _ = self.faults.send(Fault { id, kind, message });
+    }
+}
+
+/// What kind of body an answer has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Body {
+    Json,
+    Events,
+    Other,
+}
+
+pub(super) fn body_of(response: &Response) -> Body {
+    let kind = response.header(CONTENT_TYPE.as_str()).unwrap_or_default();
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    match essence.to_ascii_lowercase().as_str() {
+        "application/json" => Body::Json,
+        "text/event-stream" => Body::Events,
+        _ => Body::Other,
+    }
+}
+
+/// What an answer of failure means, of which this was read.
+pub(super) fn refused(response: &Response, said: &[u8]) -> Failed {
+    let status = response.status;
+    let kind = match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => FaultKind::Busy(retry_after(response)),
+        status => FaultKind::Status {
+            is_servers: status.is_server_error(),
+        },
+    };
+    let reason = status.canonical_reason().unwrap_or("no known status");
+    Failed::new(kind, with(format!("it answered {} ({reason})", status.as_u16()), said))
+}
+
+/// The beginning of a body that is not relayed.
+pub(super) async fn first_of(response: &mut Response) -> Bytes {
+    response.whole(MAX_REFUSAL).await.unwrap_or_default()
+}
+
+fn with(why: String, said: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&said[..said.len().min(4 * MAX_TOLD)]);
+    match text.trim() {
+        "" => why,
+        text => format!("{why}: {}", brief(text, MAX_TOLD)),
+    }
+}
+
+/// How long the server wants to be left alone: seconds, or a time (RFC 9110 §10.2.3).
+fn retry_after(response: &Response) -> Option<Duration> {
+    let value = response.header(RETRY_AFTER.as_str())?.trim();
+    if let Ok(seconds) = value.parse::<u32>() {
+        return Some(Duration::from_secs(seconds.into()));
+    }
+    let until = http_date(value)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    Some(until.saturating_sub(now))
+}
+
+/// A date as HTTP writes it today (`Sun, 06 Nov 1994 08:49:37 GMT`), since the epoch.
+fn http_date(text: &str) -> Option<Duration> {
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    let mut parts = text.strip_suffix(" GMT")?.split_once(", ")?.1.split(' ');
+    let mut number = || parts.next()?.parse::<u64>().ok();
+    let day = number()?;
+    let month = parts.next()?;
+    let month = MONTHS.iter().position(|name| *name == month)? as u64 + 1;
+    let year: u64 = parts.next()?.parse().ok()?;
+    let mut time = parts.next()?.split(':').map(|part| part.parse::<u64>().ok());
+    let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
+    if !(1970..10_000).contains(&year) || !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    // Days since the epoch: years begin in March, so that a leap day is their last.
+    let (year, month) = if month < 3 {
+        (year - 1, month + 9)
+    } else {
+        (year, month - 3)
+    };
+    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468;
+    Some(Duration::from_secs(((days * 24 + hour) * 60 + minute) * 60 + second))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_read() {
+        let seconds = |text| http_date(text).map(|since| since.as_secs());
+        assert_eq!(seconds("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
+        assert_eq!(seconds("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
+        assert_eq!(seconds("Tue, 29 Feb 2028 12:00:00 GMT"), Some(1_835_438_400));
+        for wrong in [
+            "",
+            "now",
+            "Sun, 06 Nov 1994",
+            "Sun, 99 Nov 1994 08:49:37 GMT",
+            "Sun, 06 X 1994 08:49:37 GMT",
+        ] {
+            assert_eq!(seconds(wrong), None, "{wrong}");
+        }
+    }
+}

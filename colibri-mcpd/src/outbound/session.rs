@@ -1,0 +1,506 @@
+//! A session with an MCP endpoint, which is read and written like a process: one message a line in both directions.
+//!
+//! What is written is sent with a POST for each message; what comes back, as JSON or as events, is read. Bytes pass as they
+//! are, but for line ends between tokens. A request whose answer cannot be relayed is told as a [`Fault`].
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, StatusCode};
+use tokio::io::{DuplexStream, duplex};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+use tracing::debug;
+
+use super::client::Response;
+use super::endpoint::{Body, EVENTS, Endpoint, Port, Transport, body_of, first_of, refused};
+use super::events;
+use super::fault::{Failed, Fault, FaultKind};
+use super::lines::{Lines, lines};
+use super::sse::Parser;
+use crate::peer::{Frame, FrameReader};
+use colibri_protocol::{Mirrored, declared_version, request_fields};
+use colibri_wire::{Envelope, Json, envelope::Kind};
+
+/// Bytes of messages that were written and not yet sent.
+const UNSENT: usize = 64 * 1024;
+/// How long the end of a session is told to the server, and a notification that others follow.
+const TOLD: Duration = Duration::from_secs(5);
+/// How long a legacy request lives on that was cancelled: its answer may be on its way.
+const AFTER_CANCEL: Duration = Duration::from_secs(2);
+/// How long an event stream may go on after its answer, for the connection to be kept.
+const AFTER_ANSWER: Duration = Duration::from_millis(500);
+/// The wait before a stream is resumed of which the server does not say it, and the longest.
+const RESUME: Duration = Duration::from_secs(1);
+const MAX_RESUME: Duration = Duration::from_secs(60);
+/// How often in a row a stream is resumed that brings nothing.
+const MAX_RESUMED: u32 = 5;
+
+const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+const EITHER: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// The two ends of a session.
+pub struct Link {
+    /// What is written here is sent. Closing it ends the session.
+    pub input: DuplexStream,
+    /// What the server says.
+    pub output: Lines,
+    /// What became of requests that are not answered.
+    pub faults: mpsc::UnboundedReceiver<Fault>,
+    /// The session, to wait for.
+    pub ended: JoinHandle<()>,
+}
+
+/// A session with an endpoint. Nothing is sent before something is written, but for the stream of [`Transport::Events`].
+pub fn connect(endpoint: Endpoint) -> Link {
+    let (input, written) = duplex(UNSENT);
+    let (out, output) = lines();
+    let (faults, told) = mpsc::unbounded_channel();
+    let transport = endpoint.transport;
+    let most = endpoint.max_message.saturating_mul(2);
+    let port = Port { endpoint, out, faults };
+    let reader = FrameReader::new(written, most);
+    let ended = tokio::spawn(async move {
+        match transport {
+            Transport::Streamable => run(Arc::new(Session::new(port)), reader).await,
+            Transport::Events => events::run(port, reader).await,
+        }
+    });
+    Link {
+        input,
+        output,
+        faults: told,
+        ended,
+    }
+}
+
+struct Session {
+    port: Port,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The first request declared its version.
+    is_modern: bool,
+    /// What the server called the session, in the legacy era.
+    id: Option<HeaderValue>,
+    /// The version that the server chose there.
+    version: Option<HeaderValue>,
+    /// What calls of tools repeat in header fields, as the tools were last listed.
+    mirrored: BTreeMap<String, Arc<[Mirrored]>>,
+    /// Requests that are not answered.
+    pending: BTreeMap<u64, AbortHandle>,
+}
+
+/// What a request is, as far as it matters here.
+struct Asked {
+    id: u64,
+    method: String,
+}
+
+/// Sends what is written until its end.
+async fn run(session: Arc<Session>, mut reader: FrameReader<DuplexStream>) {
+    let mut tasks = JoinSet::new();
+    while reader.fill().await.unwrap_or(false) {
+        while let Some(frame) = reader.pop() {
+            if let Frame::Line(line) = frame {
+                session.written(line, &mut tasks).await;
+            }
+        }
+        while tasks.try_join_next().is_some() {}
+    }
+    tasks.shutdown().await;
+    let fields = session.fields(None, HeaderMap::new());
+    if session.state().id.is_some() {
+        let bye = session
+            .port
+            .send(Method::DELETE, &session.port.endpoint.url, &fields, Bytes::new());
+        let _ = timeout(TOLD, bye).await;
+    }
+}
+
+impl Session {
+    fn new(port: Port) -> Session {
+        Session {
+            port,
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A message was written.
+    async fn written(self: &Arc<Self>, line: Bytes, tasks: &mut JoinSet<()>) {
+        let Ok(envelope) = Envelope::parse(&line) else {
+            debug!("a line that is no message was not sent");
+            return;
+        };
+        match envelope.kind {
+            Kind::Request { id, method, params } => {
+                let Some(id) = id.as_u64() else { return };
+                let asked = Asked {
+                    id,
+                    method: method.as_str().unwrap_or_default().into_owned(),
+                };
+                let mut fields = HeaderMap::new();
+                let is_modern = declared_version(params).is_some();
+                if is_modern {
+                    for (name, value) in request_fields(&asked.method, params, &self.mirrored(&asked.method, params)) {
+                        if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(&value)) {
+                            fields.insert(name, value);
+                        }
+                    }
+                }
+                let session = self.clone();
+                let line = line.clone();
+                // It is noted before it can end.
+                let mut state = self.state();
+                state.is_modern = is_modern;
+                let task = tasks.spawn(async move { session.request(asked, line, fields).await });
+                state.pending.insert(id, task);
+            }
+            Kind::Notification { method, params } => {
+                let method = method.as_str().unwrap_or_default();
+                if method == "notifications/cancelled" {
+                    let id = params.and_then(|params| params.get("requestId")?.as_u64());
+                    return self.cancelled(id, line.clone(), tasks);
+                }
+                if self.state().is_modern {
+                    return;
+                }
+                let session = self.clone();
+                if method == "notifications/initialized" {
+                    // What follows may need it.
+                    let _ = timeout(TOLD, session.tell(line.clone())).await;
+                    tasks.spawn(async move { session.listen().await });
+                } else {
+                    let line = line.clone();
+                    tasks.spawn(async move { session.tell(line).await });
+                }
+            }
+            // A modern server asks for nothing but in its answers.
+            Kind::Answer { .. } if self.state().is_modern => {}
+            Kind::Answer { .. } => {
+                let (session, line) = (self.clone(), line.clone());
+                tasks.spawn(async move { session.tell(line).await });
+            }
+        }
+    }
+
+    /// What a call of a tool mirrors.
+    fn mirrored(&self, method: &str, params: Option<Json<'_>>) -> Arc<[Mirrored]> {
+        let name = match method {
+            "tools/call" => params.and_then(|params| params.get("name")?.as_str()),
+            _ => None,
+        };
+        let state = self.state();
+        let of = name.and_then(|name| state.mirrored.get(&*name));
+        of.cloned().unwrap_or_default()
+    }
+
+    /// A request is not wanted any more. Modern servers see that from the end of its stream, others are told.
+    fn cancelled(self: &Arc<Self>, id: Option<u64>, line: Bytes, tasks: &mut JoinSet<()>) {
+        let mut state = self.state();
+        let task = id.and_then(|id| state.pending.remove(&id));
+        if state.is_modern {
+            return task.into_iter().for_each(|task| task.abort());
+        }
+        drop(state);
+        let session = self.clone();
+        tasks.spawn(async move {
+            session.tell(line).await;
+            sleep(AFTER_CANCEL).await;
+            task.into_iter().for_each(|task| task.abort());
+        });
+    }
+
+    /// The header fields of a request: what it says of itself, and what the session is.
+    fn fields(&self, accept: Option<HeaderValue>, mut fields: HeaderMap) -> HeaderMap {
+        let state = self.state();
+        if let Some(accept) = accept {
+            fields.insert(ACCEPT, accept);
+        }
+        if let Some(id) = &state.id {
+            fields.insert(SESSION_ID, id.clone());
+        }
+        if let Some(version) = &state.version {
+            fields.insert(PROTOCOL_VERSION, version.clone());
+        }
+        fields
+    }
+
+    async fn post(&self, line: Bytes, fields: HeaderMap) -> Result<Response, Failed> {
+        let mut fields = self.fields(Some(EITHER), fields);
+        fields.insert(CONTENT_TYPE, JSON);
+        let in_session = fields.contains_key(SESSION_ID);
+        let url = &self.port.endpoint.url;
+        let response = self.port.send(Method::POST, url, &fields, line).await?;
+        match response.status {
+            StatusCode::NOT_FOUND if in_session => Err(forgotten()),
+            _ => Ok(response),
+        }
+    }
+
+    /// Sends what wants no answer.
+    async fn tell(&self, line: Bytes) {
+        match self.post(line, HeaderMap::new()).await {
+            Ok(mut response) => drop(response.whole(UNSENT).await),
+            Err(failed) if failed.kind == FaultKind::Forgotten => self.port.tell(None, failed),
+            Err(failed) => debug!("a notification or answer was not sent: {}", failed.message),
+        }
+    }
+
+    /// Sends a request and relays what comes of it.
+    async fn request(self: Arc<Self>, asked: Asked, line: Bytes, fields: HeaderMap) {
+        let id = asked.id;
+        let outcome = self.asked(asked, line, fields).await;
+        self.state().pending.remove(&id);
+        match outcome {
+            Ok(Some(mut rest)) => {
+                let _ = timeout(AFTER_ANSWER, async { while let Ok(Some(_)) = rest.chunk().await {} }).await;
+            }
+            Ok(None) => {}
+            Err(failed) => self.port.tell(Some(id), failed),
+        }
+    }
+
+    /// Sends a request until its answer was relayed; then there may be a rest of its stream.
+    async fn asked(&self, asked: Asked, line: Bytes, fields: HeaderMap) -> Result<Option<Response>, Failed> {
+        let mut response = self.post(line, fields).await?;
+        let status = response.status;
+        if status.is_success() && asked.method == "initialize" {
+            self.state().id = response.headers.get(SESSION_ID).cloned();
+        }
+        match (status.is_success(), body_of(&response)) {
+            (true, Body::Json) => {
+                let body = response.whole(self.port.endpoint.max_message).await?;
+                self.answer(&asked, body).await?;
+                Ok(None)
+            }
+            (true, Body::Events) => self.stream(&asked, response).await.map(Some),
+            (true, Body::Other) => {
+                let status = status.as_u16();
+                let why = format!("it answered a request with {status}, and with neither JSON nor events");
+                Err(Failed::new(FaultKind::Invalid, why))
+            }
+            (false, kind) => {
+                let said = first_of(&mut response).await;
+                let failed = refused(&response, &said);
+                // A modern server gives its JSON-RPC errors a status of HTTP.
+                let is_relayed = kind == Body::Json && matches!(failed.kind, FaultKind::Status { .. });
+                match is_relayed && is_error(&said) {
+                    true => self.answer(&asked, said).await.map(|()| None),
+                    false => Err(failed),
+                }
+            }
+        }
+    }
+
+    /// Relays a body that is to be the answer.
+    async fn answer(&self, asked: &Asked, body: Bytes) -> Result<(), Failed> {
+        if answers(&body, asked.id) {
+            self.learn(asked, &body);
+            self.port.deliver(body).await;
+            return Ok(());
+        }
+        let invalid = || {
+            Failed::new(
+                FaultKind::Invalid,
+                "it answered with JSON that is no answer to the request",
+            )
+        };
+        let root = Json::parse(&body).map_err(|_| invalid())?;
+        match Envelope::of(root).map(|envelope| envelope.kind) {
+            // It could not read the id, or has none to refuse a request with.
+            Ok(Kind::Answer {
+                id: None,
+                outcome: Err(error),
+            }) => {
+                let line = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{}}}"#, asked.id, error.text());
+                self.port.deliver(line.into()).await;
+                Ok(())
+            }
+            _ => Err(invalid()),
+        }
+    }
+
+    /// Relays the events of a request's stream until its answer has come.
+    async fn stream(&self, asked: &Asked, mut response: Response) -> Result<Response, Failed> {
+        let mut parser = Parser::new(self.port.endpoint.max_message);
+        let mut resumed = 0;
+        loop {
+            let end = self.relay(&mut response, &mut parser, Some(asked)).await;
+            let failed = match end {
+                Ok(Relayed { answered: true, .. }) => return Ok(response),
+                Ok(relayed) => {
+                    if relayed.events > 0 {
+                        resumed = 0;
+                    }
+                    Failed::new(FaultKind::Lost, "its event stream ended without the answer")
+                }
+                Err(failed) if failed.kind == FaultKind::Lost => failed,
+                Err(failed) => return Err(failed),
+            };
+            let can = !self.state().is_modern && parser.last_id().is_some() && resumed < MAX_RESUMED;
+            if !can {
+                return Err(failed);
+            }
+            resumed += 1;
+            sleep(parser.retry().unwrap_or(RESUME).min(MAX_RESUME)).await;
+            response = match self.open_stream(&parser).await {
+                Ok(Some(response)) => response,
+                Ok(None) => return Err(failed),
+                Err(again) if again.kind == FaultKind::Forgotten => return Err(failed),
+                Err(_) => continue,
+            };
+            parser.resume();
+        }
+    }
+
+    /// Opens the stream of what the server says without being asked, or the one that ended after the last event.
+    /// `None`: there is none.
+    async fn open_stream(&self, parser: &Parser) -> Result<Option<Response>, Failed> {
+        let mut fields = self.fields(Some(EVENTS), HeaderMap::new());
+        if let Some(last) = parser.last_id().and_then(|id| HeaderValue::from_str(id).ok()) {
+            fields.insert(LAST_EVENT_ID, last);
+        }
+        let in_session = fields.contains_key(SESSION_ID);
+        let url = &self.port.endpoint.url;
+        let response = self.port.send(Method::GET, url, &fields, Bytes::new()).await?;
+        match response.status {
+            StatusCode::NOT_FOUND if in_session => Err(forgotten()),
+            status if status.is_success() && body_of(&response) == Body::Events => Ok(Some(response)),
+            status if status.is_server_error() => Err(refused(&response, &[])),
+            _ => Ok(None),
+        }
+    }
+
+    /// Hears what a legacy server says without being asked, if it says anything, as long as the session lasts.
+    async fn listen(&self) {
+        let mut parser = Parser::new(self.port.endpoint.max_message);
+        let mut pause = RESUME;
+        loop {
+            match self.open_stream(&parser).await {
+                Ok(Some(mut response)) => {
+                    parser.resume();
+                    if matches!(self.relay(&mut response, &mut parser, None).await, Ok(relayed) if relayed.events > 0) {
+                        pause = RESUME;
+                    }
+                }
+                Ok(None) => return,
+                Err(failed) if failed.kind == FaultKind::Forgotten => return self.port.tell(None, failed),
+                Err(failed) if matches!(failed.kind, FaultKind::Denied | FaultKind::Impossible) => return,
+                Err(_) => {}
+            }
+            sleep(parser.retry().unwrap_or(pause).min(MAX_RESUME)).await;
+            pause = (pause * 2).min(MAX_RESUME);
+        }
+    }
+
+    /// Relays events until the stream ends, or the answer has come that is waited for.
+    async fn relay(
+        &self,
+        response: &mut Response,
+        parser: &mut Parser,
+        asked: Option<&Asked>,
+    ) -> Result<Relayed, Failed> {
+        let mut relayed = Relayed::default();
+        let mut events = VecDeque::new();
+        while let Some(part) = response.chunk().await? {
+            let read = parser.feed(&part, &mut events);
+            while let Some(event) = events.pop_front() {
+                relayed.events += 1;
+                if event.data.is_empty() || !matches!(event.name.as_str(), "" | "message") {
+                    continue;
+                }
+                let message = Bytes::from(event.data);
+                if let Some(asked) = asked.filter(|asked| answers(&message, asked.id)) {
+                    relayed.answered = true;
+                    self.learn(asked, &message);
+                }
+                self.port.deliver(message).await;
+            }
+            if relayed.answered {
+                break;
+            }
+            read.map_err(|_| {
+                let most = self.port.endpoint.max_message;
+                Failed::new(
+                    FaultKind::TooLong,
+                    format!("it sent an event over the limit of {most} bytes"),
+                )
+            })?;
+        }
+        Ok(relayed)
+    }
+
+    /// Notes what of an answer the session goes by.
+    fn learn(&self, asked: &Asked, message: &Bytes) {
+        if !matches!(asked.method.as_str(), "initialize" | "tools/list") {
+            return;
+        }
+        let Some(result) = Json::parse(message).ok().and_then(|root| root.get("result")) else {
+            return;
+        };
+        let mut state = self.state();
+        if asked.method == "initialize" {
+            let version = result.get("protocolVersion").and_then(|version| version.as_str());
+            state.version = version.and_then(|version| HeaderValue::from_str(&version).ok());
+        } else if state.is_modern
+            && let Some(tools) = result.get("tools")
+        {
+            for tool in tools.elements() {
+                if let Some(name) = tool.get("name").and_then(|name| name.as_str()) {
+                    let mirrored = Mirrored::of_tool(tool);
+                    match mirrored.is_empty() {
+                        true => drop(state.mirrored.remove(&*name)),
+                        false => drop(state.mirrored.insert(name.into_owned(), mirrored.into())),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What came over a stream.
+#[derive(Default)]
+struct Relayed {
+    events: usize,
+    answered: bool,
+}
+
+fn forgotten() -> Failed {
+    Failed::new(FaultKind::Forgotten, "the server forgot the session (404)")
+}
+
+/// Whether a message, or one of a batch, answers the request with this id.
+fn answers(message: &[u8], id: u64) -> bool {
+    let is_it = |root: Json<'_>| match Envelope::of(root).map(|envelope| envelope.kind) {
+        Ok(Kind::Answer { id: Some(of), .. }) => of.as_u64() == Some(id),
+        _ => false,
+    };
+    match Json::parse(message) {
+        Ok(root) if message.first() == Some(&b'[') => root.elements().any(is_it),
+        Ok(root) => is_it(root),
+        Err(_) => false,
+    }
+}
+
+/// Whether a body is a JSON-RPC error.
+fn is_error(body: &[u8]) -> bool {
+    let Ok(root) = Json::parse(body) else { return false };
+    matches!(
+        Envelope::of(root).map(|envelope| envelope.kind),
+        Ok(Kind::Answer { outcome: Err(_), .. })
+    )
+}

@@ -1,0 +1,89 @@
+//! A server behind a URL, given to a session as a process is: its streams, and what ends them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::Uri;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::confine::{BoxFuture, Exit, Process, Spawned};
+use crate::outbound::{self, Anonymous, Client, Endpoint, Fault, Rules};
+
+/// Told what became of requests that have no answer. Of a process none is told.
+pub(super) type Faults = Option<mpsc::UnboundedReceiver<Fault>>;
+
+/// How a server is reached.
+pub(super) struct Reached<'a> {
+    pub url: &'a str,
+    pub headers: BTreeMap<String, SecretString>,
+    pub spoken: outbound::Transport,
+    pub rules: &'a Rules,
+    /// The most bytes of a message.
+    pub max_frame: usize,
+    /// How long it may say nothing to a request.
+    pub silence: Duration,
+}
+
+/// A session with a server behind a URL.
+///
+/// # Errors
+/// A header that cannot be sent.
+pub(super) fn connect(reached: Reached<'_>) -> Result<(Spawned, Faults), String> {
+    let url: Uri = reached.url.parse().map_err(|_| "its url cannot be used".to_owned())?;
+    let mut headers = HeaderMap::new();
+    for (name, value) in &reached.headers {
+        let name: HeaderName = name
+            .parse()
+            .map_err(|_| format!("the header {name} has no legal name"))?;
+        let mut value = HeaderValue::from_str(value.expose_secret().trim_end_matches(['\r', '\n']))
+            .map_err(|_| format!("the value of the header {name} cannot be sent: it is to be printable ASCII"))?;
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+    let link = outbound::connect(Endpoint {
+        url,
+        transport: reached.spoken,
+        headers,
+        client: Client::new(reached.rules.clone()),
+        authorizer: Arc::new(Anonymous),
+        max_message: reached.max_frame,
+        silence: reached.silence,
+    });
+    let spawned = Spawned {
+        stdin: Box::new(link.input),
+        stdout: Box::new(link.output),
+        stderr: Box::new(tokio::io::empty()),
+        process: Box::new(Remote(link.ended)),
+    };
+    Ok((spawned, Some(link.faults)))
+}
+
+/// What runs elsewhere.
+struct Remote(JoinHandle<()>);
+
+impl Process for Remote {
+    fn pid(&self) -> u32 {
+        0
+    }
+
+    fn jid(&self) -> Option<u32> {
+        None
+    }
+
+    fn instance(&self) -> Option<&str> {
+        None
+    }
+
+    fn wait(&mut self) -> BoxFuture<'_, Exit> {
+        Box::pin(async {
+            if !self.0.is_finished() {
+                let _ = (&mut self.0).await;
+            }
+            Exit::Disconnected
+        })
+    }
+}
