@@ -4,7 +4,6 @@ use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -123,13 +122,4 @@ impl Crowd {
         }
         made
     }
-}
-
-/// Calls a second of all connections together.
-pub(crate) fn rate(socket: &Path, framing: Framing, span: Duration) -> f64 {
-    let mut crowd = Crowd::open(socket, framing);
-    crowd.run(|made| made < 2 * CONNECTIONS);
-    let start = Instant::now();
-    let answered = crowd.run(|_| start.elapsed() < span);
-    answered as f64 / start.elapsed().as_secs_f64()
 }
