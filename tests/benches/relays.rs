@@ -80,6 +80,14 @@ fn said_by(program: &str, arguments: &[&str]) -> String {
     )
 }
 
+fn build_programs(workspace: &Path) {
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--release", "--locked", "--bins"]);
+    build.args(["--package", "colibri-mcpd", "--package", "colibri-mcp"]);
+    let built = build.current_dir(workspace).status().unwrap();
+    assert!(built.success(), "the programs do not build");
+}
+
 /// Where the relays are installed.
 struct Install {
     root: PathBuf,
@@ -87,16 +95,13 @@ struct Install {
 }
 
 impl Install {
-    /// Builds the programs of this tree, and installs the relays.
+    /// Installs the relays, and builds the programs of this tree, unless `COLIBRI_TEST_PROGRAMS` names a directory that has
+    /// them.
     fn of_this_tree() -> Install {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--release", "--locked", "--bins"]);
-        build.args(["--package", "colibri-mcpd", "--package", "colibri-mcp"]);
-        assert!(
-            build.current_dir(workspace).status().unwrap().success(),
-            "the programs do not build"
-        );
+        if std::env::var_os("COLIBRI_TEST_PROGRAMS").is_none() {
+            build_programs(workspace);
+        }
         let installed = Command::new(workspace.join("tests/interop/install.sh"))
             .output()
             .unwrap();
