@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
@@ -74,7 +74,8 @@ pub struct Connection {
     client: Arc<Client>,
     kind: Kind,
     speaks_http: AtomicBool,
-    told_to_go: watch::Sender<Option<&'static str>>,
+    told_to_go: OnceLock<&'static str>,
+    told: Notify,
     initialized: AtomicBool,
     held: Mutex<Vec<Weak<HeldCall>>>,
 }
@@ -82,10 +83,12 @@ pub struct Connection {
 impl Connection {
     /// Waits until the daemon wants the client to go, and tells why.
     pub async fn told_to_go(&self) -> &'static str {
-        let mut told = self.told_to_go.subscribe();
-        match told.wait_for(Option::is_some).await {
-            Ok(why) => why.unwrap_or_default(),
-            Err(_) => ENDING,
+        loop {
+            let told = self.told.notified();
+            if let Some(why) = self.told_to_go.get() {
+                return why;
+            }
+            told.await;
         }
     }
 
@@ -100,7 +103,9 @@ impl Connection {
     }
 
     fn tell_to_go(&self, why: &'static str) {
-        self.told_to_go.send_replace(Some(why));
+        // What was said first holds.
+        let _ = self.told_to_go.set(why);
+        self.told.notify_waiters();
     }
 
     fn take_held(&self) -> Vec<Box<Call>> {
@@ -162,7 +167,8 @@ impl Connections {
             client: client.clone(),
             kind,
             speaks_http: AtomicBool::new(false),
-            told_to_go: watch::Sender::new(None),
+            told_to_go: OnceLock::new(),
+            told: Notify::new(),
             initialized: AtomicBool::new(false),
             held: Mutex::default(),
         });
@@ -175,8 +181,13 @@ impl Connections {
         connection
     }
 
+    /// A client is gone.
+    pub fn leave(&self, client: &Client) {
+        self.open().remove(&client.connection);
+    }
+
     /// A client is gone. Tells whether it was the last of its user.
-    pub fn leave(&self, client: &Client) -> bool {
+    pub fn leave_last(&self, client: &Client) -> bool {
         let mut open = self.open();
         open.remove(&client.connection);
         let uid = client.caller.uid;

@@ -108,7 +108,7 @@ impl Daemon {
 
     /// A client is gone.
     pub fn leave(&self, client: &Client) {
-        if self.connections.leave(client) {
+        if self.connections.leave_last(client) {
             self.chain.tickets.disconnected(client.caller.uid);
         }
         if client.session.number == client.connection {

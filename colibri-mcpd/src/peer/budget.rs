@@ -51,7 +51,13 @@ impl Budget {
     /// From now on this one is cut off if it holds most when the budget is used up.
     pub(super) fn enter(&self, client: Weak<dyn Holder>) {
         let mut clients = self.clients();
-        clients.retain(|client| client.strong_count() > 0);
+        // Those that are gone are looked for when the list is full, and then there is room for as many again: who comes
+        // for one request does not look at everybody.
+        if clients.len() == clients.capacity() {
+            clients.retain(|client| client.strong_count() > 0);
+            let there = clients.len();
+            clients.reserve(there.max(16));
+        }
         clients.push(client);
     }
 
@@ -118,5 +124,42 @@ impl Shared {
     /// The bytes.
     pub fn bytes(&self) -> &Bytes {
         &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Nothing;
+
+    impl Holder for Nothing {
+        fn held(&self) -> usize {
+            0
+        }
+
+        fn cut_off(&self) {}
+    }
+
+    #[test]
+    fn those_that_are_gone_are_forgotten() {
+        let budget = Budget::default();
+        let enter = || {
+            let client: Arc<dyn Holder> = Arc::new(Nothing);
+            budget.enter(Arc::downgrade(&client));
+            client
+        };
+        let stay: Vec<_> = (0..100).map(|_| enter()).collect();
+        for _ in 0..10_000 {
+            enter();
+        }
+        let there = budget
+            .clients()
+            .iter()
+            .filter(|client| client.strong_count() > 0)
+            .count();
+        assert_eq!(there, stay.len());
+        assert!(budget.clients().len() <= 4 * stay.len(), "{}", budget.clients().len());
     }
 }

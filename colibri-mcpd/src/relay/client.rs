@@ -347,6 +347,12 @@ impl Client {
         self.flights().contains_key(id)
     }
 
+    /// Calls in flight, and whether one of them has this id.
+    pub fn in_flight_with(&self, id: &Id) -> (usize, bool) {
+        let flights = self.flights();
+        (flights.len(), flights.contains_key(id))
+    }
+
     /// Calls in flight.
     pub fn in_flight(&self) -> usize {
         self.flights().len()

@@ -110,12 +110,15 @@ impl HttpSession {
     /// # Errors
     /// What is against it.
     pub(super) fn admit(&self, id: &Id) -> Result<(), Limit> {
-        let streams = self.streams();
-        if streams.iter().any(|stream| stream.client.is_in_flight(id)) {
-            return Err(Limit::SameId);
-        }
         let limit = self.daemon.limits.in_flight;
-        let in_flight: usize = streams.iter().map(|stream| stream.client.in_flight()).sum();
+        let mut in_flight = 0;
+        for stream in self.inner().streams.values() {
+            let (calls, same_id) = stream.client.in_flight_with(id);
+            if same_id {
+                return Err(Limit::SameId);
+            }
+            in_flight += calls;
+        }
         if in_flight >= limit {
             Err(Limit::InFlight(limit))
         } else {

@@ -12,6 +12,7 @@ use hyper::StatusCode;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{Shutdown, shutdown};
+use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
@@ -241,7 +242,16 @@ impl Read for Wire {
                 matches!(self.place, Place::Chunks) || matches!(self.place, Place::Within(left) if left > KEPT as u64);
             self.buffer.reserve(if much { READ } else { KEPT });
             let Wire { stream, buffer, .. } = &mut *self;
-            match stream.try_read_buf(buffer) {
+            // What fills less than there is room for is all that there is, and need not be asked for once more.
+            let (mut came, room) = (None, buffer.capacity() - buffer.len());
+            let read = stream.try_io(Interest::READABLE, || match stream.try_read_buf(buffer)? {
+                read if (1..room).contains(&read) => {
+                    came = Some(read);
+                    Err(io::ErrorKind::WouldBlock.into())
+                }
+                read => Ok(read),
+            });
+            match came.map_or(read, Ok) {
                 Ok(0) => self.ended = true,
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
