@@ -19,6 +19,7 @@ use crate::{copy_program, processes_with, program, wait_for};
 /// Where a daemon lives. It outlasts the daemon, so that another can be started on the same state.
 pub struct Place {
     directory: tempfile::TempDir,
+    daemon: Option<PathBuf>,
 }
 
 impl Place {
@@ -31,10 +32,19 @@ impl Place {
         let directory = tempfile::Builder::new().prefix("colibri-e2e-").tempdir();
         let place = Place {
             directory: directory.expect("a temporary directory"),
+            daemon: None,
         };
         fs::create_dir(place.path("frames")).expect("a directory for frames");
         place.registry(&json!({}));
         place
+    }
+
+    /// The same, with this program as its daemon: one that runs the daemon's library.
+    pub fn with_daemon(daemon: PathBuf) -> Place {
+        Place {
+            daemon: Some(daemon),
+            ..Place::new()
+        }
     }
 
     /// A path in the directory.
@@ -184,7 +194,8 @@ impl Place {
 
     /// The same on another socket.
     pub fn command_at(&self, socket: &Path, flags: &[&str]) -> Command {
-        let mut command = Command::new(program("colibri-mcpd"));
+        let daemon = self.daemon.clone().unwrap_or_else(|| program("colibri-mcpd"));
+        let mut command = Command::new(daemon);
         command
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")

@@ -2,16 +2,23 @@
 //! clients go in the middle of a call, the registry changes and is read again. Every accepted request has to be answered
 //! once, nothing may grow, and nothing may be left.
 //!
+//! Growth is counted in objects that are alive, before and after, each time with no client and no server: one that is
+//! kept of each request, each killed process or each reload is seen. So the daemon is the library within this program,
+//! whose allocator counts. Resident memory is told beside it: that is the system's allocator's too.
+//!
 //! `cargo bench -p colibri-tests --bench soak -- [SECONDS [CLIENTS [SERVERS]]]`; by default 20 seconds, 1,000 clients and 20
 //! servers. It prints a report, and fails if a promise was broken.
 // A measurement: what fails ends it.
 #![allow(clippy::unwrap_used)]
 
+mod sys;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -27,8 +34,17 @@ use serde_json::{Value, json};
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Calls of a client that are in flight together.
 const TOGETHER: u64 = 8;
-/// What memory may grow by between the first round and the last: what allocators keep.
-const MAY_GROW: f64 = 1.3;
+/// Between two reloads.
+const RELOADS: Duration = Duration::from_millis(500);
+/// How long nothing more may go before all has gone that goes.
+const QUIET: Duration = Duration::from_secs(15);
+/// How many objects more may be alive: buffers of threads that came to be used, a statistic's new row.
+const MAY_GROW: i64 = 32;
+/// The variable with the socket at which the daemon says how much of it is alive.
+const COUNTS: &str = "COLIBRI_SOAK_COUNTS";
+
+#[global_allocator]
+static ALLOCATOR: sys::Counted = sys::Counted;
 
 /// What happened, all clients together.
 #[derive(Default)]
@@ -86,16 +102,33 @@ struct Soak {
     over: AtomicBool,
 }
 
-fn main() {
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    // The daemon, and what it starts as itself.
+    if arguments
+        .get(1)
+        .is_some_and(|first| first == "--socket" || first == "keeper")
+    {
+        if let Some(counts) = std::env::var_os(COUNTS) {
+            tell_counts(Path::new(&counts));
+        }
+        return colibri_mcpd::run::run_cli(arguments);
+    }
     let numbers: Vec<u64> = std::env::args()
         .skip(1)
         .filter_map(|argument| argument.parse().ok())
         .collect();
     let number = |at: usize, usual| numbers.get(at).copied().unwrap_or(usual);
-    let (seconds, clients, servers) = (number(0, 20), number(1, 1000), number(2, 20));
-    let place = Place::new();
-    write_registry(&place, servers);
-    let daemon = place.start(&["--log-level", "warn", "--max-clients", &(4 * clients).to_string()]);
+    soak(number(0, 20), number(1, 1000), number(2, 20));
+    ExitCode::SUCCESS
+}
+
+fn soak(seconds: u64, clients: u64, servers: u64) {
+    let place = Place::with_daemon(std::env::current_exe().unwrap());
+    let counts = place.path("counts.sock").display().to_string();
+    let most = (4 * clients).to_string();
+    let flags = ["--external-call", "--log-level", "warn", "--max-clients", &most];
+    let daemon = place.start_in(&[(COUNTS, &counts)], &flags);
     let soak = Arc::new(Soak {
         socket: place.socket(),
         servers,
@@ -106,28 +139,14 @@ fn main() {
         let (soak, mark) = (Arc::clone(&soak), place.directory().display().to_string());
         thread::spawn(move || make_trouble(&soak, &mark))
     };
-    // A first round of all clients: what is kept for good, is kept from here on.
-    run_clients(&soak, clients, Duration::from_secs(seconds.clamp(5, 30)));
-    let before = settled(&daemon, &soak);
-    let reloads = Duration::from_secs(2);
-    let deadline = Instant::now() + Duration::from_secs(seconds);
-    thread::scope(|scope| {
-        let others = scope.spawn(|| run_clients(&soak, clients, Duration::from_secs(seconds)));
-        while Instant::now() < deadline {
-            thread::sleep(reloads);
-            // One server less, and then again one more.
-            let left_out = soak.counts.reloads.fetch_add(1, Ordering::Relaxed) % 2;
-            write_registry(&place, servers - left_out);
-            daemon.signal(Signal::SIGHUP);
-        }
-        others.join().unwrap();
-    });
+    // All kinds of work once: what is kept for good is kept from here on.
+    work(&soak, &place, &daemon, clients, seconds.clamp(5, 30));
+    let before = settled(&place, &daemon);
+    work(&soak, &place, &daemon, clients, seconds);
+    let after = settled(&place, &daemon);
     soak.over.store(true, Ordering::Relaxed);
     trouble.join().unwrap();
-    write_registry(&place, servers);
-    daemon.signal(Signal::SIGHUP);
-    let after = settled(&daemon, &soak);
-    report(&soak.counts, seconds, clients, servers, before, after);
+    report(&soak.counts, seconds, clients, servers, &before, &after);
     let log = daemon.log();
     // Fails if a process, the socket or a file is left.
     daemon.stop();
@@ -136,11 +155,98 @@ fn main() {
         wrong.is_empty(),
         "broken promises: {wrong:#?}\nthe daemon's log:\n{log}"
     );
-    assert!(after.0 as f64 <= before.0 as f64 * MAY_GROW, "memory has grown");
-    assert!(after.1 <= before.1 + 3 * servers, "descriptors have grown");
+    let more = after.objects - before.objects;
+    assert!(more <= MAY_GROW, "{more} objects more are alive");
+    assert!(after.descriptors <= before.descriptors, "descriptors have grown");
 }
 
-fn report(counts: &Counts, seconds: u64, clients: u64, servers: u64, before: (u64, u64), after: (u64, u64)) {
+/// All clients for this long, while the registry changes: one server less, and then again one more.
+fn work(soak: &Arc<Soak>, place: &Place, daemon: &Daemon<'_>, clients: u64, seconds: u64) {
+    let time = Duration::from_secs(seconds);
+    let deadline = Instant::now() + time;
+    write_registry(place, soak.servers);
+    daemon.signal(Signal::SIGHUP);
+    thread::scope(|scope| {
+        let others = scope.spawn(|| run_clients(soak, clients, time));
+        while Instant::now() < deadline {
+            thread::sleep(RELOADS);
+            let left_out = soak.counts.reloads.fetch_add(1, Ordering::Relaxed) % 2;
+            write_registry(place, soak.servers - left_out);
+            daemon.signal(Signal::SIGHUP);
+        }
+        others.join().unwrap();
+    });
+}
+
+/// Says to everybody who connects how many objects and bytes of this process are alive.
+fn tell_counts(at: &Path) {
+    let listener = UnixListener::bind(at).unwrap();
+    thread::spawn(move || {
+        for mut asked in listener.incoming().flatten() {
+            let (objects, bytes) = sys::alive();
+            let _ = write!(asked, "{objects} {bytes}");
+        }
+    });
+}
+
+/// What the daemon has.
+struct Has {
+    objects: i64,
+    bytes: i64,
+    resident: u64,
+    descriptors: u64,
+}
+
+impl Has {
+    fn now(place: &Place, daemon: &Daemon<'_>) -> Has {
+        let mut counts = String::new();
+        let mut asked = UnixStream::connect(place.path("counts.sock")).unwrap();
+        asked.read_to_string(&mut counts).unwrap();
+        let (objects, bytes) = counts.split_once(' ').unwrap();
+        let descriptors = Path::new("/proc").join(daemon.pid().to_string()).join("fd");
+        Has {
+            objects: objects.parse().unwrap(),
+            bytes: bytes.parse().unwrap(),
+            resident: daemon.resident().unwrap_or_default(),
+            descriptors: std::fs::read_dir(descriptors).map_or(0, Iterator::count) as u64,
+        }
+    }
+}
+
+/// What the daemon has when it has no client and no server: when fewest objects are alive, and none less for a while.
+fn settled(place: &Place, daemon: &Daemon<'_>) -> Has {
+    place.registry(&json!({}));
+    daemon.signal(Signal::SIGHUP);
+    let mark = place.directory().display().to_string();
+    let limit = Instant::now() + PATIENCE;
+    while servers_of(&mark).next().is_some() && Instant::now() < limit {
+        thread::sleep(Duration::from_millis(200));
+    }
+    let mut least = Has::now(place, daemon);
+    let mut since = Instant::now();
+    while since.elapsed() < QUIET && Instant::now() < limit {
+        thread::sleep(Duration::from_millis(200));
+        let now = Has::now(place, daemon);
+        if now.objects < least.objects || now.descriptors < least.descriptors {
+            since = Instant::now();
+        }
+        if now.objects <= least.objects {
+            least = now;
+        }
+    }
+    least
+}
+
+/// The processes of servers whose environment has this mark.
+fn servers_of(mark: &str) -> impl Iterator<Item = i32> {
+    let servers = processes_with("conformance-fixture").into_iter().map(|(pid, _)| pid);
+    servers.filter(move |pid| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        String::from_utf8_lossy(&environment).contains(mark)
+    })
+}
+
+fn report(counts: &Counts, seconds: u64, clients: u64, servers: u64, before: &Has, after: &Has) {
     let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let mut text = format!("soak: {seconds} s, {clients} clients, {servers} servers\n");
     for (name, counter) in [
@@ -156,19 +262,19 @@ fn report(counts: &Counts, seconds: u64, clients: u64, servers: u64, before: (u6
     ] {
         let _ = writeln!(text, "  {name:<32}{:>10}", read(counter));
     }
-    let mebibytes = |bytes: u64| bytes as f64 / (1 << 20) as f64;
-    let _ = writeln!(
-        text,
-        "  {:<32}{:>8.1} MiB, after {:.1} MiB",
-        "resident memory before",
-        mebibytes(before.0),
-        mebibytes(after.0)
-    );
-    let _ = writeln!(
-        text,
-        "  {:<32}{:>10}, after {}",
-        "descriptors before", before.1, after.1
-    );
+    let mebibytes = |bytes: u64| format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64);
+    for (name, before, after) in [
+        ("objects alive", before.objects.to_string(), after.objects.to_string()),
+        ("  bytes of them", before.bytes.to_string(), after.bytes.to_string()),
+        ("resident memory", mebibytes(before.resident), mebibytes(after.resident)),
+        (
+            "descriptors",
+            before.descriptors.to_string(),
+            after.descriptors.to_string(),
+        ),
+    ] {
+        let _ = writeln!(text, "  {name:<32}{before:>10}, after {after}");
+    }
     println!("{text}");
 }
 
@@ -187,34 +293,12 @@ fn write_registry(place: &Place, servers: u64) {
     place.registry(&Value::Object(entries.collect()));
 }
 
-/// Memory and descriptors when no client is left: the least that is seen within some seconds.
-fn settled(daemon: &Daemon<'_>, soak: &Soak) -> (u64, u64) {
-    let descriptors = || {
-        std::fs::read_dir(Path::new("/proc").join(daemon.pid().to_string()).join("fd")).map_or(0, Iterator::count)
-            as u64
-    };
-    let limit = Instant::now() + PATIENCE;
-    // Connections are gone when as few descriptors are left as one and its servers need.
-    let few = 40 + 4 * soak.servers;
-    while descriptors() > few && Instant::now() < limit {
-        thread::sleep(Duration::from_millis(200));
-    }
-    (daemon.resident().unwrap_or_default(), descriptors())
-}
-
 /// Kills a random process of a server now and then.
 fn make_trouble(soak: &Soak, mark: &str) {
     let mut random = Random(0x9e37_79b9);
     while !soak.over.load(Ordering::Relaxed) {
         thread::sleep(Duration::from_millis(50 + random.below(400)));
-        let servers: Vec<i32> = processes_with("conformance-fixture")
-            .into_iter()
-            .map(|(pid, _)| pid)
-            .filter(|pid| {
-                let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-                String::from_utf8_lossy(&environment).contains(mark)
-            })
-            .collect();
+        let servers: Vec<i32> = servers_of(mark).collect();
         if servers.is_empty() {
             continue;
         }
