@@ -94,6 +94,7 @@ fn serve(config: Config) -> Result<(), Failed> {
         let what = what.to_owned();
         move |error: std::io::Error| (EXIT_SYSTEM, format!("{what}: {error}"))
     };
+    harden::keep_little_of_what_is_freed();
     log::start(config.log_level, config.syslog).map_err(system("logging"))?;
     if let Some(excess) = harden::excess_privilege().map_err(system("reading the process's privileges"))? {
         if !config.allow_root {

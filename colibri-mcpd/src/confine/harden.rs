@@ -15,6 +15,11 @@ pub fn harden() -> io::Result<()> {
     orphans::adopt()
 }
 
+/// Has this process's allocator keep little of what is freed. To be called before there is a second thread.
+pub fn keep_little_of_what_is_freed() {
+    sys::keep_little_of_what_is_freed();
+}
+
 /// What privilege this process has that it should not have (root's ids; on Linux, capabilities(7) in any set), and what
 /// to do; `None`: it is as it must be.
 ///

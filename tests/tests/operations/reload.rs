@@ -172,3 +172,37 @@ fn a_policy_or_registry_that_is_gone_is_not_taken_for_none() {
     assert_eq!(listed(&daemon), ["hidden__echo", "seen__echo"]);
     daemon.stop();
 }
+
+/// The arenas of glibc's allocator beside its first: 64 MiB that are mapped where 64 MiB begin, some for use and the rest
+/// set aside.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn arenas(daemon: &Daemon<'_>) -> usize {
+    const ARENA: u64 = 64 << 20;
+    let maps = fs::read_to_string(format!("/proc/{}/maps", daemon.pid())).unwrap();
+    let mut mappings = Vec::new();
+    for line in maps.lines() {
+        let (range, what) = line.split_once(' ').unwrap();
+        let (from, to) = range.split_once('-').unwrap();
+        let address = |text| u64::from_str_radix(text, 16).unwrap();
+        mappings.push((address(from), address(to), what[..4].to_owned()));
+    }
+    let is_arena = |pair: &&[(u64, u64, String)]| {
+        let [(from, middle, used), (next, to, rest)] = pair else {
+            return false;
+        };
+        from % ARENA == 0 && middle == next && to - from == ARENA && used == "rw-p" && rest == "---p"
+    };
+    mappings.windows(2).filter(is_arena).count()
+}
+
+/// Each arena keeps what any thread freed in it.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[test]
+fn no_thread_keeps_an_arena_of_memory_that_others_freed() {
+    let place = place(&[], json!({}));
+    let daemon = place.start(&[]);
+    daemon.assert_serves("fix__count");
+    daemon.reload();
+    daemon.assert_serves("fix__count");
+    assert_eq!(arenas(&daemon), 0);
+}
