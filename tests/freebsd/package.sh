@@ -218,7 +218,7 @@ is "of the files, changed configuration alone is left" \
 is "the state is left" "colibri colibri 750" "$(stat -f '%Su %Sg %Lp' /var/db/colibri)"
 
 echo "# what the message at removal says"
-out=$( (rm -r /var/db/colibri /usr/local/etc/colibri
+out=$( (rm -rf /var/db/colibri /usr/local/etc/colibri
 	pw userdel colibri; pw groupdel mcpusers
 	[ ! -e /usr/local/libexec/colibri ] ||
 		{ chflags -R noschg /usr/local/libexec/colibri && rm -r /usr/local/libexec/colibri; }) 2>&1)
