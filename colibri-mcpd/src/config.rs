@@ -7,12 +7,22 @@ use clap::Parser;
 use hyper::http::uri::Authority;
 
 use crate::policy::shares;
+use colibri_api::paths::Private;
 use colibri_api::{PrivMode, paths};
+
+/// How long a private daemon waits for another client, in seconds.
+const END_IDLE_S: u64 = 600;
 
 /// Serves MCP on a Unix socket: Colibri's own tools and those of the external servers in the registry.
 #[derive(Debug, Parser)]
 #[command(name = "colibri-mcpd", version, max_term_width = 100)]
 pub struct Flags {
+    /// Serve the user who starts it, from the user's own files: of the registry what the user agreed to, and no writing
+    #[arg(long, conflicts_with_all = ["write", "external_call", "socket_group", "syslog"])]
+    private: bool,
+    /// End after this many seconds without a client; with --private 600 if nothing is said
+    #[arg(long, value_name = "SECONDS", env = "COLIBRI_MCP_END_IDLE", value_parser = clap::value_parser!(u64).range(1..))]
+    end_idle: Option<u64>,
     /// Listen on this Unix socket [env: COLIBRI_MCP_SOCKET, then COLIBRI_DAEMON_SOCKET]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -41,6 +51,9 @@ pub struct Flags {
     /// Open the external-call gate: tools of external servers may be called [env: COLIBRI_MCP_EXTERNAL_CALL=1]
     #[arg(long)]
     external_call: bool,
+    /// Have servers that were never seen started with the daemon, so that no list waits for them; --private does, too
+    #[arg(long)]
+    learn: bool,
     /// Refuse to start servers outside a jail [env: COLIBRI_MCP_REQUIRE_JAIL=1]
     #[arg(long)]
     require_jail: bool,
@@ -95,6 +108,7 @@ pub struct Flags {
     #[arg(long, value_name = "LEVEL", env = "COLIBRI_MCP_LOG", default_value = "info")]
     log_level: tracing::Level,
     /// Run although the process has root or, on Linux, a capability: for containers and tests
+    /// [env: COLIBRI_MCP_ALLOW_ROOT=1]
     #[arg(long)]
     allow_root: bool,
     /// Check the configuration and exit: 0 if it is good, 78 if not
@@ -115,6 +129,12 @@ fn http_host(text: &str) -> Result<String, String> {
 /// What the daemon runs with.
 #[derive(Debug, Clone)]
 pub struct Config {
+    /// It is one user's own: the entries that the user agreed to are in this file, and no others are served.
+    pub consent: Option<PathBuf>,
+    /// It ends after this time without a client.
+    pub end_idle: Option<Duration>,
+    /// The log, where it is a file.
+    pub log_file: Option<PathBuf>,
     /// The Unix socket to listen on.
     pub socket: PathBuf,
     /// The group that the socket is to have.
@@ -137,6 +157,8 @@ pub struct Config {
     pub write: bool,
     /// The external-call gate.
     pub external_call: bool,
+    /// Servers that were never seen are started with the daemon.
+    pub learn: bool,
     /// Only jailed servers.
     pub require_jail: bool,
     /// No definition is trusted on first use.
@@ -183,22 +205,33 @@ impl Flags {
     /// # Errors
     /// A variable that is neither 0 nor 1.
     pub fn resolve(self) -> Result<Config, String> {
+        let own = self.private.then(paths::private);
+        let path = |flag: Option<PathBuf>, of_own: fn(&Private) -> &PathBuf, default: fn() -> PathBuf| {
+            flag.unwrap_or_else(|| own.as_ref().map_or_else(default, |own| of_own(own).clone()))
+        };
         Ok(Config {
-            socket: paths::socket(self.socket),
+            end_idle: self
+                .end_idle
+                .or(self.private.then_some(END_IDLE_S))
+                .map(Duration::from_secs),
+            log_file: own.as_ref().map(|own| own.log.clone()),
+            socket: path(self.socket, |own| &own.socket, || paths::socket(None)),
             socket_group: self.socket_group,
             registry_named: self.external_config.is_some(),
-            registry: self.external_config.unwrap_or_else(paths::registry),
+            registry: path(self.external_config, |own| &own.registry, paths::registry),
             clients_named: self.clients.is_some(),
-            clients: self.clients.unwrap_or_else(paths::clients),
-            state_dir: self.state_dir.unwrap_or_else(paths::state_dir),
-            skills: if self.skills.is_empty() {
-                paths::skills()
-            } else {
-                self.skills
+            clients: path(self.clients, |own| &own.clients, paths::clients),
+            state_dir: path(self.state_dir, |own| &own.state_dir, paths::state_dir),
+            skills: match &own {
+                _ if !self.skills.is_empty() => self.skills,
+                Some(own) => vec![own.skills.clone()],
+                None => paths::skills(),
             },
+            consent: own.map(|own| own.consent),
             http_hosts: self.http_host,
-            write: self.write || switch("COLIBRI_MCP_WRITE")?,
-            external_call: self.external_call || switch("COLIBRI_MCP_EXTERNAL_CALL")?,
+            write: !self.private && (self.write || switch("COLIBRI_MCP_WRITE")?),
+            external_call: self.private || self.external_call || switch("COLIBRI_MCP_EXTERNAL_CALL")?,
+            learn: self.private || self.learn,
             require_jail: self.require_jail || switch("COLIBRI_MCP_REQUIRE_JAIL")?,
             pin_strict: self.pin_strict || switch("COLIBRI_MCP_PIN_STRICT")?,
             pins: self.pins,
@@ -218,7 +251,7 @@ impl Flags {
             metrics_socket: self.metrics_socket,
             syslog: self.syslog,
             log_level: self.log_level,
-            allow_root: self.allow_root,
+            allow_root: self.allow_root || switch("COLIBRI_MCP_ALLOW_ROOT")?,
         })
     }
 }

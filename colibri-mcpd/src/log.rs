@@ -1,28 +1,85 @@
 //! Logging: one line an event, to standard error or to syslog.
 
+use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use syslog::{Facility, Formatter3164, Logger, LoggerBackend};
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Sends events of `level` and above to standard error, or to syslogd as `daemon`.
-pub(crate) fn start(level: Level, to_syslog: bool) -> io::Result<()> {
+/// The most bytes of a log that is a file; what is older is in a second one.
+const MAX_FILE: u64 = 1 << 20;
+
+/// Where events go.
+pub(crate) enum To<'a> {
+    /// Standard error.
+    Stderr,
+    /// syslogd, as `daemon`.
+    Syslog,
+    /// A file that stays within bounds.
+    File(&'a Path),
+}
+
+/// Sends events of `level` and above there.
+pub(crate) fn start(level: Level, to: &To<'_>) -> io::Result<()> {
     let builder = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_ansi(false)
         .with_target(false);
-    let set = if to_syslog {
-        reach_syslogd()?;
-        let syslog = Syslog(Arc::new(Syslogd::new(Facility::LOG_DAEMON)));
-        // syslogd notes time and level itself.
-        let subscriber = builder.without_time().with_level(false).with_writer(syslog).finish();
-        tracing::subscriber::set_global_default(subscriber)
-    } else {
-        tracing::subscriber::set_global_default(builder.with_writer(io::stderr).finish())
+    let set = match to {
+        To::Syslog => {
+            reach_syslogd()?;
+            let syslog = Syslog(Arc::new(Syslogd::new(Facility::LOG_DAEMON)));
+            // syslogd notes time and level itself.
+            let subscriber = builder.without_time().with_level(false).with_writer(syslog).finish();
+            tracing::subscriber::set_global_default(subscriber)
+        }
+        To::File(path) => {
+            let file = Mutex::new(Bounded::open(path)?);
+            tracing::subscriber::set_global_default(builder.with_writer(file).finish())
+        }
+        To::Stderr => tracing::subscriber::set_global_default(builder.with_writer(io::stderr).finish()),
     };
     set.map_err(io::Error::other)
+}
+
+/// A file of at most [`MAX_FILE`] bytes. What would be too much begins it anew, and what was in it is kept once.
+struct Bounded {
+    path: PathBuf,
+    file: File,
+    length: u64,
+}
+
+impl Bounded {
+    fn open(path: &Path) -> io::Result<Bounded> {
+        let file = File::options().append(true).create(true).mode(0o600).open(path)?;
+        Ok(Bounded {
+            path: path.to_owned(),
+            length: file.metadata()?.len(),
+            file,
+        })
+    }
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.length > 0 && self.length + bytes.len() as u64 > MAX_FILE {
+            let mut older = self.path.clone().into_os_string();
+            older.push(".old");
+            std::fs::rename(&self.path, older)?;
+            *self = Bounded::open(&self.path)?;
+        }
+        let written = self.file.write(bytes)?;
+        self.length += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 type SyslogLogger = Logger<LoggerBackend, Formatter3164>;
@@ -136,5 +193,26 @@ impl Drop for Record {
         }
         // Nobody is left to tell if standard error fails too.
         let _ = writeln!(io::stderr(), "{line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_is_a_file_stays_within_bounds() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let line = [b'x'; 1000];
+        for _ in 0..2 {
+            let mut log = Bounded::open(&path).unwrap();
+            for _ in 0..1500 {
+                log.write_all(&line).unwrap();
+            }
+        }
+        let sizes = ["log", "log.old"].map(|name| std::fs::metadata(directory.path().join(name)).unwrap().len());
+        assert!(sizes.iter().all(|size| *size <= MAX_FILE), "{sizes:?}");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
     }
 }

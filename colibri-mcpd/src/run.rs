@@ -16,6 +16,7 @@ use tracing::{error, info, warn};
 use crate::catalog::Host;
 use crate::config::{Config, Flags};
 use crate::confine::{SystemSpawner, as_user, check_contract, harden, keeper};
+use crate::daemon::idle;
 use crate::daemon::sources::{self, Files, Sources};
 use crate::daemon::{Daemon, MAX_QUEUED};
 use crate::door::Listener;
@@ -95,7 +96,19 @@ fn serve(config: Config) -> Result<(), Failed> {
         move |error: std::io::Error| (EXIT_SYSTEM, format!("{what}: {error}"))
     };
     harden::keep_little_of_what_is_freed();
-    log::start(config.log_level, config.syslog).map_err(system("logging"))?;
+    if config.consent.is_some() {
+        // It outlives who started it: a terminal that is closed does not end it. A process that leads a session is alone.
+        let _ = nix::unistd::setsid();
+    }
+    let to = match &config.log_file {
+        Some(path) => {
+            make_state_directory(&config.state_dir).map_err(system(&config.state_dir.display().to_string()))?;
+            log::To::File(path)
+        }
+        None if config.syslog => log::To::Syslog,
+        None => log::To::Stderr,
+    };
+    log::start(config.log_level, &to).map_err(system("logging"))?;
     if let Some(excess) = harden::excess_privilege().map_err(system("reading the process's privileges"))? {
         if !config.allow_root {
             return Err((
@@ -229,11 +242,13 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
         .map_err(|error| (EXIT_UNAVAILABLE, error.to_string()))?;
     info!(socket = %config.socket.display(), write = config.write, external_call = config.external_call, "listening");
     let daemon = Daemon::new(config, sources, chain, host, store, budget);
+    daemon.learn();
     let readers = metrics_listener.as_ref().map(|listener| async || listener.next().await);
     tokio::select! {
         () = listener.accept(&daemon) => {}
         () = metrics::serve(readers, &daemon) => {}
         name = signals.wait(&daemon) => info!(signal = name, "told to end"),
+        why = idle::is_over(&daemon.connections, daemon.config.end_idle) => info!(why, "nothing to do any more"),
     }
     drop((listener, metrics_listener));
     daemon.end().await;

@@ -200,6 +200,8 @@ impl Place {
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("HOME", self.directory.path())
+            .env("XDG_CONFIG_HOME", self.path(".config"))
+            .env("XDG_STATE_HOME", self.path(".local/state"))
             .arg("--socket")
             .arg(socket)
             .arg("--external-config")
@@ -223,6 +225,8 @@ impl Place {
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("HOME", self.directory.path())
+            .env("XDG_CONFIG_HOME", self.path(".config"))
+            .env("XDG_STATE_HOME", self.path(".local/state"))
             .arg("--socket")
             .arg(self.socket())
             .args(args);

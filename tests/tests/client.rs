@@ -22,6 +22,8 @@ fn client(home: &Path, arguments: &[&str]) -> Command {
         .args(arguments)
         .env_clear()
         .env("HOME", home)
+        .env("XDG_CONFIG_HOME", home.join(".config"))
+        .env("XDG_STATE_HOME", home.join(".local/state"))
         .env("TMPDIR", home)
         .stdin(Stdio::null());
     command
@@ -145,6 +147,8 @@ impl Daemon {
         let mut process = command
             .env_clear()
             .env("HOME", home)
+            .env("XDG_CONFIG_HOME", home.join(".config"))
+            .env("XDG_STATE_HOME", home.join(".local/state"))
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .stdin(Stdio::null())
             .stderr(Stdio::piped())

@@ -1,6 +1,7 @@
 //! What all connections share: the configuration in force, the servers, the store, and who is connected.
 
 pub mod connections;
+pub mod idle;
 mod lists;
 pub mod sources;
 
@@ -13,8 +14,8 @@ use tracing::{info, warn};
 use crate::builtin::Skills;
 use crate::catalog::Host;
 use crate::config::Config;
-use crate::peer::Budget;
-use crate::policy::Gate;
+use crate::peer::{Budget, Outbox};
+use crate::policy::{Caller, Gate};
 use crate::relay::{Call, Chain, Client, Page};
 use crate::servers::{Server, Viewer};
 use crate::store::Store;
@@ -169,6 +170,23 @@ impl Daemon {
     pub fn discover_ungated(&self, call: &Call) -> Vec<(Instant, Arc<Server>)> {
         let unseen = self.unseen_by(&call.client);
         self.host.discover(&unseen, &call.client)
+    }
+
+    /// Has the servers started that were never seen, so that no list waits for them. Nobody asked: it is the daemon that
+    /// wants to know, and its own user whose processes they are.
+    pub fn learn(&self) {
+        let unseen = self.host.unseen();
+        if !self.config.learn || unseen.is_empty() || !self.chain.rules.gates.load().is_open(Gate::External) {
+            return;
+        }
+        let caller = Caller {
+            uid: nix::unistd::geteuid().as_raw(),
+            gid: nix::unistd::getegid().as_raw(),
+            pid: None,
+        };
+        let outbox = Outbox::of_client(self.limits.frame, &self.budget);
+        let client = Client::new(self.connections.next_number(), caller, outbox, self.limits.in_flight);
+        self.host.discover(&unseen, &Arc::new(client));
     }
 
     /// The list of a feature for a caller.

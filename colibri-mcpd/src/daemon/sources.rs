@@ -10,7 +10,7 @@ use tracing::warn;
 
 use crate::config::Config;
 use crate::policy::file::replace;
-use crate::policy::{Clients, PinError, Pins, Trust};
+use crate::policy::{Clients, Consent, PinError, Pins, Trust};
 use crate::servers::registry::{self, Loaded};
 
 /// The file in the state directory that names, a path a line, the files that were in force.
@@ -66,16 +66,24 @@ impl Sources {
                 &config.clients,
                 config.clients_named.then_some(flag),
             )?;
-            Ok(clients)
+            let alone = config.consent.is_some() && clients.is_absent();
+            Ok(if alone { clients.alone() } else { clients })
         });
         let loaded = Loaded::read(&config.registry, rules).map_err(|error| error.to_string());
-        let loaded = loaded.and_then(|loaded| {
+        let loaded = loaded.and_then(|mut loaded| {
             let flag = "--external-config (COLIBRI_MCP_EXTERNAL_CONFIG)";
             self.check_absent(
                 loaded.is_absent,
                 &config.registry,
                 config.registry_named.then_some(flag),
             )?;
+            if let Some(path) = &config.consent {
+                let consent = Consent::read(path).map_err(|error| error.to_string())?;
+                for (id, server) in &mut loaded.servers {
+                    let refusal = || consent.refusal(id, &server.entry.digest);
+                    server.refusal = server.refusal.take().or_else(refusal);
+                }
+            }
             Ok(loaded)
         });
         match (clients, loaded) {

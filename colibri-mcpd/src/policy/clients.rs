@@ -74,6 +74,8 @@ pub struct Clients {
     rules: Option<Rules>,
     /// What an operator should know although it is no error.
     notes: Vec<String>,
+    /// The daemon's own user is the only one, and approves what waits: nobody else is there.
+    alone: bool,
     accounts: Box<dyn Accounts>,
     kept: Mutex<BTreeMap<(u32, u32), Kept>>,
 }
@@ -169,9 +171,16 @@ impl Clients {
             file,
             rules,
             notes,
+            alone: false,
             accounts,
             kept: Mutex::default(),
         }
+    }
+
+    /// The same for a daemon that serves its own user alone, who approves calls that wait.
+    pub fn alone(mut self) -> Clients {
+        self.alone = true;
+        self
     }
 
     /// Reads the contents of a file; `file` is the name that errors and rules give.
@@ -254,7 +263,7 @@ impl Clients {
         let all = |operator| Rights {
             gates: Gates::new(true, true),
             operator,
-            self_approve: false,
+            self_approve: operator && self.alone,
             file: self.file.clone(),
             unrestricted: true,
             rules: Vec::new(),

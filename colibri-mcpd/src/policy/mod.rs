@@ -7,6 +7,7 @@ mod approvals;
 mod check;
 mod clients;
 mod confusables;
+mod consent;
 mod contract;
 pub mod file;
 mod gates;
@@ -22,6 +23,7 @@ pub use approvals::{Approvals, DEFAULT_EXPIRY, DecideError, Decision, Waiting, s
 pub use check::ToolCheck;
 pub use clients::{Accounts, Clients, Rights, SystemAccounts};
 pub use confusables::{LookAlike, look_alikes, skeleton};
+pub use consent::Consent;
 pub use contract::Contract;
 pub use file::FileError;
 pub use gates::{Caller, CallerGates, Gate, GateState, Gates};

@@ -37,6 +37,8 @@ pub struct Private {
     pub skills: PathBuf,
     /// Store and trail, pins and log.
     pub state_dir: PathBuf,
+    /// What the daemon logs.
+    pub log: PathBuf,
     /// The entries that the user agreed to.
     pub consent: PathBuf,
     /// The socket: beside the rest, and not under `XDG_RUNTIME_DIR`, which an agent keeps from what it starts.
@@ -60,6 +62,7 @@ fn private_of(home: &Path, variable: impl Fn(&str) -> Option<PathBuf>) -> Privat
         registry: configuration.join("external-mcp.json"),
         clients: configuration.join("clients.json"),
         skills: configuration.join("skills"),
+        log: state_dir.join("colibri-mcpd.log"),
         consent: state_dir.join("consent.json"),
         socket: state_dir.join("colibri.sock"),
         servers: of("XDG_DATA_HOME", ".local/share").join("servers"),
@@ -111,6 +114,15 @@ pub fn clients() -> PathBuf {
 /// Store and trail.
 pub fn state_dir() -> PathBuf {
     of_the_system("/var/db/colibri", |private| private.state_dir)
+}
+
+/// Store and trail of the daemon that clients reach when nothing is named: the service's, or the user's own.
+pub fn state_dir_of_clients() -> PathBuf {
+    if service().is_some() {
+        state_dir()
+    } else {
+        private().state_dir
+    }
 }
 
 /// The directories of skills: one, if it is there.

@@ -17,6 +17,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
+use super::private;
+use colibri_api::paths;
+
 use super::lines::{LineBuffer, MAX_LINE, Piece};
 
 /// The protocol version that commands speak.
@@ -52,12 +55,60 @@ pub(crate) struct Unavailable {
     pub source: io::Error,
 }
 
+/// Where the daemon listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Its socket.
+    pub socket: PathBuf,
+    /// It is the user's own, and is started when it does not run.
+    pub private: bool,
+}
+
+impl From<PathBuf> for Place {
+    fn from(socket: PathBuf) -> Place {
+        let private = false;
+        Place { socket, private }
+    }
+}
+
+impl Place {
+    /// What a flag or the environment names; else the service, where it is installed; else the user's own.
+    pub(crate) fn find(flag: Option<PathBuf>) -> Place {
+        match (paths::named_socket(flag), paths::service()) {
+            (Some(named), _) => named.into(),
+            (None, Some(_)) => PathBuf::from(paths::SERVICE_SOCKET).into(),
+            (None, None) => Place {
+                socket: paths::private().socket,
+                private: true,
+            },
+        }
+    }
+
+    /// Connects and says hello.
+    pub(crate) fn dial(&self, hello: &Hello) -> Result<UnixStream, Unavailable> {
+        match dial(&self.socket, hello) {
+            Err(error) if self.private && private::is_absent(&error.source) => {
+                let socket = self.socket.clone();
+                private::start().map_err(|why| Unavailable {
+                    socket,
+                    source: io::Error::other(why),
+                })?;
+                dial(&self.socket, hello)
+            }
+            other => other,
+        }
+    }
+}
+
 /// How the daemon is started on this system.
 pub(crate) const START: &str = if cfg!(target_os = "freebsd") {
     "service colibri_mcp start"
 } else {
     "colibri-mcpd"
 };
+
+/// How the service is started, where it is one that systemd(1) knows.
+const START_UNIT: &str = "systemctl start colibri-mcpd";
 
 impl Unavailable {
     /// Whether the caller may not open the socket.
@@ -78,15 +129,18 @@ impl Unavailable {
             | io::ErrorKind::BrokenPipe
             | io::ErrorKind::UnexpectedEof
             | io::ErrorKind::WouldBlock => {
-                format!("colibri-mcpd is not running: nothing listens on {socket} ({source}). Start it with `{START}`")
+                let is_unit = cfg!(not(target_os = "freebsd")) && self.socket == Path::new(paths::SERVICE_SOCKET);
+                let start = if is_unit { START_UNIT } else { START };
+                format!("colibri-mcpd is not running: nothing listens on {socket} ({source}). Start it with `{start}`")
             }
+            io::ErrorKind::Other => source.to_string(),
             _ => format!("cannot connect to colibri-mcpd on {socket}: {source}. Is `--socket` right?"),
         }
     }
 }
 
 /// Opens the socket and sends the hello line.
-pub(crate) fn dial(socket: &Path, hello: &Hello) -> Result<UnixStream, Unavailable> {
+fn dial(socket: &Path, hello: &Hello) -> Result<UnixStream, Unavailable> {
     let explain = |source| Unavailable {
         socket: socket.to_owned(),
         source,
@@ -220,9 +274,9 @@ impl Canceller {
 
 impl Connection {
     /// Connects and says hello.
-    pub(crate) fn open(socket: &Path, read_only: bool) -> Result<Connection, Unavailable> {
+    pub(crate) fn open(place: &Place, read_only: bool) -> Result<Connection, Unavailable> {
         Ok(Connection {
-            stream: dial(socket, &Hello { read_only, only: None })?,
+            stream: place.dial(&Hello { read_only, only: None })?,
             buffer: LineBuffer::new(MAX_LINE),
             current: Arc::new(AtomicU64::new(0)),
         })
@@ -557,7 +611,7 @@ mod tests {
     #[test]
     fn says_hello_then_requests_with_what_the_protocol_demands() {
         let (_dir, socket, daemon) = daemon(vec![vec![r#"{"jsonrpc":"2.0","id":ID,"result":{"n":1e400}}"#]]);
-        let mut connection = Connection::open(&socket, true).unwrap();
+        let mut connection = Connection::open(&socket.clone().into(), true).unwrap();
         let result = connection.request("tools/list", &json!({})).unwrap();
         assert_eq!(result.get(), r#"{"n":1e400}"#);
         let seen = daemon.join().unwrap();
@@ -579,7 +633,7 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":"ID","result":{"content":[]}}"#,
             r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"t"},{"type":"new","x":1}],"isError":true}}"#,
         ]]);
-        let mut connection = Connection::open(&socket, false).unwrap();
+        let mut connection = Connection::open(&socket.clone().into(), false).unwrap();
         let mut seen = Vec::new();
         let arguments = to_raw_value(&json!({})).unwrap();
         let result = connection
@@ -613,7 +667,7 @@ mod tests {
             vec!["garbage"],
             vec![],
         ]);
-        let mut connection = Connection::open(&socket, false).unwrap();
+        let mut connection = Connection::open(&socket.clone().into(), false).unwrap();
         let mut next = || connection.request("m", &json!({})).unwrap_err();
         assert!(matches!(next(), RequestError::Refused { code: -32602, message } if message == "no such tool"));
         assert!(matches!(next(), RequestError::InputRequired));
@@ -626,7 +680,7 @@ mod tests {
     #[test]
     fn says_how_to_start_the_daemon() {
         let dir = tempfile::tempdir().unwrap();
-        let error = Connection::open(&dir.path().join("none"), false).unwrap_err();
+        let error = Connection::open(&dir.path().join("none").into(), false).unwrap_err();
         assert!(error.to_string().contains("is not running"), "{error}");
         assert!(error.to_string().contains(START), "{error}");
         let denied = Unavailable {

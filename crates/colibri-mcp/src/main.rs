@@ -6,10 +6,11 @@ mod connection;
 mod edit;
 mod failure;
 mod lines;
+mod private;
 mod records;
 mod terminal;
 
-use colibri_api::{DaemonFacts, OpenGates, Status, paths};
+use colibri_api::{DaemonFacts, OpenGates, Status};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,7 +21,7 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 use colibri_text::visible;
 use commands::Command;
 use commands::context::Context;
-use connection::{Connection, Hello};
+use connection::{Connection, Hello, Place};
 use failure::Failure;
 
 /// The Colibri MCP client: a stdio MCP server for your editor, and commands for you.
@@ -84,7 +85,7 @@ Exit status:
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     if let Some((socket, hello)) = plain_bridge(&arguments, |name| std::env::var_os(name).is_some()) {
-        return bridge::run(paths::socket(socket), hello);
+        return bridge::run(Place::find(socket), hello);
     }
     let parsed = command_line()
         .try_get_matches()
@@ -97,7 +98,7 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { Failure::USAGE } else { 0 });
         }
     };
-    let socket = paths::socket(cli.socket.clone());
+    let place = Place::find(cli.socket.clone());
     match cli.command {
         Some(_) if cli.only.is_some() => {
             eprintln!("colibri-mcp: --only is for the bridge, which has no command: leave one of the two out");
@@ -105,7 +106,7 @@ fn main() -> ExitCode {
         }
         Some(command) => {
             let context = Context {
-                socket,
+                place,
                 chosen: cli.socket,
                 read_only: cli.read_only,
                 json: cli.json,
@@ -118,14 +119,14 @@ fn main() -> ExitCode {
                 external_call: cli.external_call && !cli.read_only,
             };
             if wanted.write || wanted.external_call || cli.external_config.is_some() {
-                let socket = socket.clone();
-                std::thread::spawn(move || warn(&socket, &wanted, cli.external_config.as_deref()));
+                let socket = place.socket.clone();
+                std::thread::spawn(move || warn(&socket.into(), &wanted, cli.external_config.as_deref()));
             }
             let hello = Hello {
                 read_only: cli.read_only,
                 only: cli.only,
             };
-            bridge::run(socket, hello)
+            bridge::run(place, hello)
         }
     }
 }
@@ -162,8 +163,8 @@ fn plain_bridge(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> Option
 
 /// Says on stderr what the daemon has otherwise than this client was configured to want: closed gates, another registry.
 /// Silent if the daemon cannot be asked: then the bridge says so.
-fn warn(socket: &Path, wanted: &OpenGates, registry: Option<&Path>) {
-    let Ok(mut connection) = Connection::open(socket, false) else {
+fn warn(place: &Place, wanted: &OpenGates, registry: Option<&Path>) {
+    let Ok(mut connection) = Connection::open(place, false) else {
         return;
     };
     let Ok((status, _)) = connection.own_tool::<Status>("colibri_status", &serde_json::json!({})) else {

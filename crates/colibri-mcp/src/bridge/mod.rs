@@ -22,12 +22,11 @@ use std::net::Shutdown;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::connection::{Hello, Unavailable, dial};
+use crate::connection::{Hello, Place, Unavailable};
 use crate::failure::Failure;
 use crate::lines::{LineBuffer, MAX_LINE, Piece, each_line};
 use colibri_protocol::error::Code;
@@ -71,7 +70,7 @@ pub(crate) enum BridgeError {
 /// A bridge between a client and the daemon.
 #[derive(Debug)]
 pub(crate) struct Bridge<W> {
-    socket: PathBuf,
+    place: Place,
     hello: Hello,
     output: Mutex<W>,
     state: Mutex<State>,
@@ -101,8 +100,8 @@ enum Link {
 }
 
 impl<W: Write + Send> Bridge<W> {
-    /// A bridge to the daemon at `socket`, which writes to `output`.
-    pub(crate) fn new(socket: PathBuf, hello: Hello, output: W) -> Bridge<W> {
+    /// A bridge to the daemon at a place, which writes to `output`.
+    pub(crate) fn new(place: impl Into<Place>, hello: Hello, output: W) -> Bridge<W> {
         let state = State {
             link: Link::Down {
                 since: None,
@@ -114,7 +113,7 @@ impl<W: Write + Send> Bridge<W> {
             in_flight: InFlight::default(),
         };
         Bridge {
-            socket,
+            place: place.into(),
             hello,
             output: Mutex::new(output),
             state: Mutex::new(state),
@@ -285,7 +284,7 @@ impl<W: Write + Send> Bridge<W> {
 
     /// Connects, opens the client's session again if there was one, and lets requests through.
     fn connect(&self, buffer: &mut LineBuffer) -> Result<Arc<UnixStream>, BridgeError> {
-        let stream = dial(&self.socket, &self.hello)?;
+        let stream = self.place.dial(&self.hello)?;
         let session = self.state().in_flight.session();
         if let Some(session) = session {
             self.replay(&stream, buffer, &session)?;
@@ -305,7 +304,7 @@ impl<W: Write + Send> Bridge<W> {
     }
 
     fn broken(&self, source: io::Error) -> BridgeError {
-        let socket = self.socket.clone();
+        let socket = self.place.socket.clone();
         BridgeError::NoDaemon(Unavailable { socket, source })
     }
 
@@ -461,8 +460,8 @@ fn write_except(to: &mut impl Write, piece: &[u8], without: &[Range<usize>]) -> 
 }
 
 /// Bridges this process's stdin and stdout until the client or the daemon ends it; says why where that is a failure.
-pub(crate) fn run(socket: PathBuf, hello: Hello) -> ExitCode {
-    match bridge_stdio(socket, hello) {
+pub(crate) fn run(place: Place, hello: Hello) -> ExitCode {
+    match bridge_stdio(place, hello) {
         // A client that closes stdout is gone: there is nobody to tell.
         Ok(Ended::Well) | Err(BridgeError::Output(_)) => ExitCode::SUCCESS,
         Ok(Ended::WithoutDaemon) => ExitCode::from(Failure::UNAVAILABLE),
@@ -473,11 +472,11 @@ pub(crate) fn run(socket: PathBuf, hello: Hello) -> ExitCode {
     }
 }
 
-fn bridge_stdio(socket: PathBuf, hello: Hello) -> Result<Ended, BridgeError> {
+fn bridge_stdio(place: Place, hello: Hello) -> Result<Ended, BridgeError> {
     // Plain files: the standard library's own handles buffer, and split output at newlines.
     let input = File::from(io::stdin().as_fd().try_clone_to_owned().map_err(BridgeError::Output)?);
     let output = File::from(io::stdout().as_fd().try_clone_to_owned().map_err(BridgeError::Output)?);
-    let bridge = Arc::new(Bridge::new(socket, hello, output));
+    let bridge = Arc::new(Bridge::new(place, hello, output));
     let sender = bridge.clone();
     std::thread::spawn(move || {
         if sender.send(input).is_err() {

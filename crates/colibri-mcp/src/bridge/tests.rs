@@ -3,7 +3,7 @@
 use super::*;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 /// A line with its newline, from a socket.

@@ -1,5 +1,7 @@
 //! `colibri-mcp approvals`, `approve`, `deny` and `reload`: what operators do.
 
+use std::io::{self, IsTerminal};
+
 use serde_json::json;
 
 use super::context::Context;
@@ -68,6 +70,13 @@ fn arguments(arguments: &str, width: usize) -> String {
 
 /// Approves or denies a call.
 pub(crate) fn decide(decide: &Decide, approve: bool, context: &Context) -> Result<(), Failure> {
+    if approve && context.place.private && !io::stdin().is_terminal() {
+        return Err(Failure::Refused(
+            "you alone approve what waits here, so it is done at a terminal: an agent that could do it would need no \
+             approval"
+                .to_owned(),
+        ));
+    }
     let method = if approve { "colibri/approve" } else { "colibri/deny" };
     let asked = DecisionAsked { id: decide.id.clone() };
     let (Decided { decided, .. }, raw) = context.ask(method, &asked)?;

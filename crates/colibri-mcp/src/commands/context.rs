@@ -7,15 +7,15 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Place};
 use crate::failure::Failure;
 use crate::terminal;
 
 /// What every command is given.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
-    /// The daemon's socket.
-    pub socket: PathBuf,
+    /// Where the daemon is.
+    pub place: Place,
     /// The socket that a flag names.
     pub chosen: Option<PathBuf>,
     /// Whether this client keeps both gates closed for itself.
@@ -46,7 +46,7 @@ impl Context {
 
     /// Connects to the daemon.
     pub(crate) fn connect(&self) -> Result<Connection, Failure> {
-        Ok(Connection::open(&self.socket, self.read_only)?)
+        Ok(Connection::open(&self.place, self.read_only)?)
     }
 
     /// Asks one of Colibri's own tools, and prints its structured content: as it came, or as `show` makes it.

@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
             "metrics are text for Prometheus: there is no --json".to_owned(),
         ));
     }
-    let beside = || context.socket.with_file_name("metrics.sock");
+    let beside = || context.place.socket.with_file_name("metrics.sock");
     let socket = arguments.metrics_socket.clone().unwrap_or_else(beside);
     let text = read(&socket).map_err(|source| Failure::Metrics { socket, source })?;
     terminal::print(visible_lines(text.trim_end()).as_ref())

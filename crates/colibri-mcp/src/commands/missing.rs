@@ -170,7 +170,7 @@ mod tests {
             .unwrap()
         };
         let context = |read_only| Context {
-            socket: "/s".into(),
+            place: std::path::PathBuf::from("/s").into(),
             chosen: None,
             read_only,
             json: false,

@@ -36,7 +36,7 @@ pub(crate) fn run(context: &Context) -> Result<ExitCode, Failure> {
                 read_only: context.read_only || read_only,
                 only: None,
             };
-            Ok(bridge::run(context.socket.clone(), hello))
+            Ok(bridge::run(context.place.clone(), hello))
         }
         Allowed::Tools { json, server } => {
             let json = context.json || json;

@@ -156,7 +156,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, 
 }
 
 fn act(arguments: &Arguments, json: bool, out: &mut dyn Write) -> Result<u8, Failure> {
-    let state_dir = arguments.state_dir.clone().unwrap_or_else(paths::state_dir);
+    let state_dir = arguments.state_dir.clone().unwrap_or_else(paths::state_dir_of_clients);
     let dir = directory(&state_dir);
     match &arguments.action {
         Action::Show {

@@ -72,7 +72,7 @@ fn show(stage: &Mutex<Stage>) -> Result<(), Failure> {
     say!("1. A daemon of its own, for this demo");
     let context = lock(stage).start()?;
     let mut connection = wait_for_daemon(stage, &context)?;
-    say!("   It listens on {}", context.socket.display());
+    say!("   It listens on {}", context.place.socket.display());
     say!("   Gates: external-call open, write closed (the default).\n");
 
     match &lock(stage).place {
@@ -356,6 +356,7 @@ impl Stage {
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("HOME", &directory)
+            .env("XDG_CONFIG_HOME", &directory)
             .current_dir(&directory)
             // Its stdin is its lifeline: the daemon ends when this process does, however that ends.
             .stdin(Stdio::piped())
@@ -367,7 +368,7 @@ impl Stage {
             .map_err(machine("cannot start the daemon"))?;
         self.daemon = Some(daemon);
         Ok(Context {
-            socket,
+            place: socket.into(),
             chosen: None,
             read_only: false,
             json: false,

@@ -47,12 +47,12 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, 
         return Err(Failure::NotRoot);
     }
     let host = Host::here(
-        context.socket.clone(),
+        context.place.socket.clone(),
         arguments
             .state_dir
             .clone()
             .or_else(|| of_the_daemon(context))
-            .unwrap_or_else(paths::state_dir),
+            .unwrap_or_else(paths::state_dir_of_clients),
         arguments.priv_mode,
         arguments.root,
     );
@@ -69,6 +69,11 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, 
 
 /// The state directory of the daemon that runs, if it tells: it tells operators.
 fn of_the_daemon(context: &Context) -> Option<PathBuf> {
+    // To look at a daemon is no reason to start one.
+    let context = Context {
+        place: context.place.socket.clone().into(),
+        ..context.clone()
+    };
     let (overview, _): (Overview, _) = context.ask("colibri/overview", &json!({})).ok()?;
     overview.state_dir.map(PathBuf::from)
 }

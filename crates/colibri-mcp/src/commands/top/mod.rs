@@ -6,7 +6,6 @@ mod view;
 
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -20,7 +19,7 @@ use ratatui::crossterm::execute;
 
 use super::context::Context;
 use super::signals::on_signals;
-use crate::connection::{Connection, RequestError, read};
+use crate::connection::{Connection, Place, RequestError, read};
 use crate::failure::Failure;
 use crate::terminal::columns;
 use colibri_api::{Overview, OverviewAsked, StreamEnded};
@@ -77,7 +76,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, 
     })?;
     let (sender, news) = channel();
     let feed = Feed {
-        socket: context.socket.clone(),
+        place: context.place.clone(),
         read_only: context.read_only,
         every: Duration::from_secs(arguments.interval.into()),
     };
@@ -193,7 +192,7 @@ fn pressed(key: KeyEvent, view: &mut View) -> ControlFlow<()> {
 
 /// Listens to the daemon, and connects again when it is gone.
 struct Feed {
-    socket: PathBuf,
+    place: Place,
     read_only: bool,
     every: Duration,
 }
@@ -215,7 +214,7 @@ impl Feed {
 
     /// Until the connection ends, which is a failure, or nobody wants news any more.
     fn listen(&self, news: &Sender<News>) -> Result<(), Failure> {
-        let mut connection = Connection::open(&self.socket, self.read_only)?;
+        let mut connection = Connection::open(&self.place, self.read_only)?;
         let every_ms = u64::try_from(self.every.as_millis()).unwrap_or(u64::MAX);
         let params = OverviewAsked {
             every_ms: Some(every_ms),

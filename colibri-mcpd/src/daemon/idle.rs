@@ -1,0 +1,81 @@
+//! When a daemon that was started for its clients has nothing to do any more.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::connections::Connections;
+
+/// How often it is looked.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Waits until nobody has been connected for `limit`, or the daemon's program was replaced and nobody waits for an answer:
+/// who comes next starts the new one. Without a limit the daemon is a service, and ends when it is told to.
+pub async fn is_over(connections: &Connections, limit: Option<Duration>) -> &'static str {
+    let Some(limit) = limit else {
+        return std::future::pending().await;
+    };
+    let program = Program::find();
+    let mut since = Instant::now();
+    loop {
+        sleep(LOOK.min(limit)).await;
+        let load = connections.load();
+        if load.clients > 0 {
+            since = Instant::now();
+        } else if since.elapsed() >= limit {
+            return "no client";
+        }
+        if load.in_flight == 0 && program.as_ref().is_some_and(Program::was_replaced) {
+            return "its program was replaced";
+        }
+    }
+}
+
+/// The program that runs.
+struct Program {
+    path: PathBuf,
+    identity: Identity,
+}
+
+/// What tells a file from the one that comes in its place.
+type Identity = (u64, u64, i64, i64);
+
+impl Program {
+    fn find() -> Option<Program> {
+        let path = std::env::current_exe().ok()?;
+        let identity = identity(&path)?;
+        Some(Program { path, identity })
+    }
+
+    /// Whether another one is in its place. While there is none at all, it is being replaced.
+    fn was_replaced(&self) -> bool {
+        identity(&self.path).is_some_and(|now| now != self.identity)
+    }
+}
+
+fn identity(path: &std::path::Path) -> Option<Identity> {
+    let about = std::fs::metadata(path).ok()?;
+    Some((about.dev(), about.ino(), about.mtime(), about.mtime_nsec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_gone_is_not_replaced_yet() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("colibri-mcpd");
+        std::fs::write(&path, "1").unwrap();
+        let identity = identity(&path).unwrap();
+        let program = Program { path, identity };
+        assert!(!program.was_replaced());
+        let kept = directory.path().join("old");
+        std::fs::rename(&program.path, kept).unwrap();
+        assert!(!program.was_replaced());
+        std::fs::write(&program.path, "2").unwrap();
+        assert!(program.was_replaced());
+    }
+}

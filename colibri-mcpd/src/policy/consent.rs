@@ -1,0 +1,71 @@
+//! `consent.json`: the entries of the registry that the one user of a private daemon agreed to, each by the SHA-256 of its
+//! bytes. An entry that was changed since is another one.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use colibri_json::{Cursor, Document};
+
+use super::file::{self, FileError};
+
+/// What the user agreed to.
+#[derive(Debug, Default)]
+pub struct Consent {
+    digests: BTreeMap<String, String>,
+}
+
+impl Consent {
+    /// Reads the file at `path`. Without one, the user agreed to nothing.
+    ///
+    /// # Errors
+    /// An unsafe or unreadable file, or wrong contents.
+    pub fn read(path: &Path) -> Result<Consent, FileError> {
+        let Some(found) = file::read(path, colibri_json::MAX_BYTES, false)? else {
+            return Ok(Consent::default());
+        };
+        let name = path.to_string_lossy();
+        let document = Document::parse(&found.content, &name)?;
+        let root = document.root().object(&["servers"])?;
+        let mut digests = BTreeMap::new();
+        for member in root.read("servers", Cursor::members)?.unwrap_or_default() {
+            digests.insert(member.key.to_owned(), member.value.string()?.to_owned());
+        }
+        Ok(Consent { digests })
+    }
+
+    /// Why an entry with this digest is not served; `None`: the user agreed to it.
+    pub fn refusal(&self, server: &str, digest: &str) -> Option<String> {
+        let why = match self.digests.get(server) {
+            Some(agreed) if agreed == digest => return None,
+            Some(_) => "its entry was changed since you agreed to it",
+            None => "you have not agreed to its entry yet",
+        };
+        Some(format!("{why}: look at it, then colibri-mcp enable {server}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn an_entry_is_served_as_it_was_agreed_to() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("consent.json");
+        let none = Consent::read(&path).unwrap();
+        assert!(none.refusal("git", "00").unwrap().contains("colibri-mcp enable git"));
+        std::fs::write(&path, r#"{"servers":{"git":"00"}}"#).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let consent = Consent::read(&path).unwrap();
+        assert_eq!(consent.refusal("git", "00"), None);
+        assert!(consent.refusal("git", "01").unwrap().contains("was changed"));
+        assert!(consent.refusal("other", "00").unwrap().contains("have not agreed"));
+        for bad in [r#"{"servers":{"git":1}}"#, r#"{"server":{}}"#, "[]"] {
+            std::fs::write(&path, bad).unwrap();
+            assert!(Consent::read(&path).is_err(), "{bad}");
+        }
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o622)).unwrap();
+        assert!(Consent::read(&path).unwrap_err().to_string().contains("0622"));
+    }
+}

@@ -1,0 +1,254 @@
+//! The private daemon: where no service is installed, a `colibri-mcpd` of the user's own is started by the first that
+//! needs it, bridge or command, and ends when nobody has for a while.
+//!
+//! Everything about it is found through the user database and the XDG directories, nothing by `PATH` or the current
+//! directory: an editor starts the bridge in whatever project is open.
+
+use std::ffi::OsString;
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use colibri_api::paths::{self, Private};
+use colibri_text::visible;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+
+/// The daemon's program.
+const NAME: &str = "colibri-mcpd";
+/// Where it is looked for when it is not beside this program.
+const USUAL: &[&str] = &["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"];
+/// How long a daemon may take to listen, and how long one waits for another that starts it.
+const LIMIT: Duration = Duration::from_secs(20);
+/// Between two looks whether it listens.
+const PAUSE: Duration = Duration::from_millis(5);
+/// The most of what a daemon says that does not come up.
+const MAX_LINES: usize = 5;
+/// What it gets of the environment: nothing of the editor's, which may hold keys, and nothing that makes it another one.
+const KEPT: &[&str] = &[
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "LOGNAME",
+    "TMPDIR",
+    "TZ",
+    "USER",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_STATE_HOME",
+    "COLIBRI_MCP_ALLOW_ROOT",
+    "COLIBRI_MCP_END_IDLE",
+    "COLIBRI_MCP_LOG",
+];
+
+/// Sees to it that the user's daemon listens.
+///
+/// # Errors
+/// Why it does not, as a sentence that says what to do.
+pub(crate) fn start() -> Result<(), String> {
+    start_at(&paths::private(), &paths::home())
+}
+
+fn start_at(own: &Private, home: &Path) -> Result<(), String> {
+    let bridges = home.join(".chibi/mcp-bridge.toml");
+    if !own.registry.exists() && !bridges.exists() {
+        return Err(format!(
+            "colibri-mcpd is not running, and you have no servers yet that it would be started for: colibri-mcp add \
+             makes {}",
+            own.registry.display()
+        ));
+    }
+    let at = |what: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", what.display());
+    let mut make = DirBuilder::new();
+    make.recursive(true)
+        .mode(0o700)
+        .create(&own.state_dir)
+        .map_err(|error| at(&own.state_dir, &error))?;
+    let lock = own.state_dir.join("start.lock");
+    let _one_at_a_time = locked(&lock)?;
+    if listens(&own.socket) {
+        return Ok(());
+    }
+    let program = program()?;
+    let said = own.state_dir.join("start.errors");
+    let mut options = File::options();
+    let mut errors = options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&said)
+        .map_err(|error| at(&said, &error))?;
+    let stderr = errors.try_clone().map_err(|error| at(&said, &error))?;
+    let mut daemon = Command::new(&program)
+        .arg("--private")
+        .env_clear()
+        .envs(environment(std::env::vars_os()))
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(stderr)
+        .spawn()
+        .map_err(|error| at(&program, &error))?;
+    come_up(&mut daemon, own, &mut errors)?;
+    eprintln!(
+        "colibri-mcp: started a daemon of your own ({NAME}, process {}); it ends 10 minutes after its last client, and \
+         its log is {}",
+        daemon.id(),
+        visible(&own.log.display().to_string())
+    );
+    // A bridge may outlive it, and has to take note of its end.
+    std::thread::spawn(move || daemon.wait());
+    Ok(())
+}
+
+/// Waits until the daemon listens.
+fn come_up(daemon: &mut Child, own: &Private, errors: &mut File) -> Result<(), String> {
+    let until = Instant::now() + LIMIT;
+    while !listens(&own.socket) {
+        let why = match daemon.try_wait() {
+            Ok(Some(status)) => format!("it ended at once, with {status}"),
+            Err(error) => error.to_string(),
+            Ok(None) if Instant::now() < until => {
+                std::thread::sleep(PAUSE);
+                continue;
+            }
+            Ok(None) => {
+                // Nobody else knows of it.
+                let _ = daemon.kill().and_then(|()| daemon.wait());
+                format!(
+                    "it did not listen on {} within {} s",
+                    own.socket.display(),
+                    LIMIT.as_secs()
+                )
+            }
+        };
+        let mut text = String::new();
+        // What cannot be read is not shown.
+        let _ = errors
+            .seek(SeekFrom::Start(0))
+            .and_then(|_| errors.take(8192).read_to_string(&mut text));
+        let lines: String = text.lines().take(MAX_LINES).map(|line| format!("\n  {line}")).collect();
+        return Err(format!(
+            "a daemon of your own could not be started: {why}. Its log is {}{lines}",
+            own.log.display()
+        ));
+    }
+    Ok(())
+}
+
+fn listens(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_ok()
+}
+
+/// Waits for its turn.
+fn locked(path: &Path) -> Result<Flock<File>, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let until = Instant::now() + LIMIT;
+    let mut file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map_err(|error| failed(&error))?;
+    loop {
+        file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(locked) => return Ok(locked),
+            Err((file, Errno::EWOULDBLOCK | Errno::EINTR)) if Instant::now() < until => file,
+            Err((_, Errno::EWOULDBLOCK)) => {
+                return Err(failed(
+                    &"another colibri-mcp has been starting the daemon for 20 s: try again",
+                ));
+            }
+            Err((_, error)) => return Err(failed(&error)),
+        };
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Where the daemon's program is: beside this one, or where packages put it.
+fn program() -> Result<PathBuf, String> {
+    let own = std::env::current_exe().map_err(|error| format!("cannot find out where this program is: {error}"))?;
+    let beside = own.parent().map(Path::to_owned);
+    let places = beside.into_iter().chain(USUAL.iter().map(PathBuf::from));
+    let found = places.map(|place| place.join(NAME)).find(|path| path.is_file());
+    found.ok_or_else(|| {
+        format!(
+            "there is no {NAME} beside {} nor in {}",
+            own.display(),
+            USUAL.join(", ")
+        )
+    })
+}
+
+/// What of an environment the daemon gets.
+fn environment(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
+    let mut kept: Vec<_> = all
+        .filter(|(name, _)| name.to_str().is_some_and(|name| KEPT.contains(&name)))
+        .collect();
+    kept.push(("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into()));
+    kept
+}
+
+/// Whether an error of connect(2) means that nobody listens.
+pub(crate) fn is_absent(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_daemon_gets_nothing_of_an_editors_environment() {
+        let all = [
+            ("PATH", ".:/home/u/project/bin"),
+            ("ANTHROPIC_API_KEY", "secret"),
+            ("LD_PRELOAD", "./x.so"),
+            ("COLIBRI_MCP_EXTERNAL_CONFIG", "./external-mcp.json"),
+            ("COLIBRI_MCP_WRITE", "1"),
+            ("XDG_STATE_HOME", "/home/u/state"),
+        ];
+        let kept = environment(all.iter().map(|(name, value)| (name.into(), value.into())));
+        let kept: Vec<_> = kept
+            .iter()
+            .filter_map(|(name, value)| name.to_str().zip(value.to_str()))
+            .collect();
+        assert_eq!(
+            kept,
+            [
+                ("XDG_STATE_HOME", "/home/u/state"),
+                ("PATH", "/usr/local/bin:/usr/bin:/bin")
+            ]
+        );
+    }
+
+    #[test]
+    fn without_a_registry_nothing_is_started() {
+        let home = tempfile::tempdir().unwrap();
+        let under = |name: &str| home.path().join(name);
+        let own = Private {
+            registry: under("r"),
+            clients: under("c"),
+            skills: under("s"),
+            state_dir: under("state"),
+            log: under("state/log"),
+            consent: under("state/consent"),
+            socket: under("state/socket"),
+            servers: under("servers"),
+        };
+        let said = start_at(&own, home.path()).unwrap_err();
+        assert!(said.contains("colibri-mcp add makes"), "{said}");
+        assert!(std::fs::read_dir(home.path()).unwrap().next().is_none());
+    }
+}

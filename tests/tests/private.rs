@@ -1,0 +1,381 @@
+//! The private daemon: started by who needs it first, for what its user agreed to, and gone when nobody does any more.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use colibri_registry::sha256_hex;
+use colibri_tests::{Bridge, copy_program, is_alive, program, wait_for};
+use nix::pty::openpty;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+/// What says on stderr that a daemon was started, before its process id.
+const STARTED: &str = "started a daemon of your own (colibri-mcpd, process ";
+
+/// A home directory that was empty, with a project in it in which everything is started.
+struct Home {
+    directory: tempfile::TempDir,
+    /// How long a daemon waits for another client, in seconds.
+    end_idle: &'static str,
+    daemons: Mutex<Vec<i32>>,
+}
+
+/// What a command came to.
+#[derive(Debug)]
+struct Ran {
+    status: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Home {
+    fn new(end_idle: &'static str) -> Home {
+        let home = Home {
+            directory: tempfile::Builder::new().prefix("colibri-home-").tempdir().unwrap(),
+            end_idle,
+            daemons: Mutex::default(),
+        };
+        // What a project brings along is never taken for the user's own.
+        let project = home.path("project");
+        fs::create_dir_all(project.join(".chibi")).unwrap();
+        fs::create_dir_all(project.join("colibri")).unwrap();
+        for name in ["external-mcp.json", "colibri/external-mcp.json"] {
+            fs::write(project.join(name), r#"{"servers":{"evil":{"command":"/bin/false"}}}"#).unwrap();
+        }
+        fs::write(project.join(".chibi/mcp-bridge.toml"), "").unwrap();
+        home
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// The registry entry of a fixture server.
+    fn entry(&self, name: &str, more: Value) -> String {
+        let directory = self.directory.path().to_str().unwrap();
+        let mut entry = json!({ "command": program("fixture-server"), "args": ["--dir", directory, "--as", name] });
+        for (key, value) in more.as_object().into_iter().flatten() {
+            entry[key] = value.clone();
+        }
+        entry.to_string()
+    }
+
+    /// Writes the registry.
+    fn registry(&self, entries: &[(&str, &str)]) {
+        let entries: Vec<_> = entries.iter().map(|(id, entry)| format!("\"{id}\": {entry}")).collect();
+        self.own_file(
+            ".config/colibri/external-mcp.json",
+            &format!("{{ \"servers\": {{ {} }} }}", entries.join(",\n")),
+        );
+    }
+
+    /// Notes that the user agrees to these entries.
+    fn agree(&self, entries: &[(&str, &str)]) {
+        let servers: serde_json::Map<_, _> = entries
+            .iter()
+            .map(|(id, entry)| ((*id).to_owned(), json!(sha256_hex(entry.as_bytes()))))
+            .collect();
+        self.own_file(
+            ".local/state/colibri/consent.json",
+            &json!({ "servers": servers }).to_string(),
+        );
+    }
+
+    fn own_file(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+    }
+
+    fn command_of(&self, program: &Path, args: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env_clear()
+            .env("PATH", ".:/usr/local/bin:/usr/bin:/bin")
+            // The user's home is what the user database says: this one is given by the XDG variables.
+            .env("HOME", "/nonexistent")
+            .env("XDG_CONFIG_HOME", self.path(".config"))
+            .env("XDG_STATE_HOME", self.path(".local/state"))
+            .env("XDG_DATA_HOME", self.path(".local/share"))
+            .env("COLIBRI_MCP_END_IDLE", self.end_idle)
+            .env("COLIBRI_MCP_ALLOW_ROOT", "1")
+            .current_dir(self.path("project"))
+            .args(args)
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        self.command_of(&program("colibri-mcp"), args)
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        self.ran(self.command(args))
+    }
+
+    fn ran(&self, mut command: Command) -> Ran {
+        let output = command.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        let ran = Ran {
+            status: output.status.code(),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        };
+        self.daemons
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(daemon_of(&ran.stderr));
+        ran
+    }
+
+    /// Runs a command that is to succeed; what it printed.
+    fn good(&self, args: &[&str]) -> String {
+        let ran = self.run(args);
+        assert_eq!(ran.status, Some(0), "{args:?}: {ran:?}");
+        ran.stdout
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.path(".local/state/colibri/colibri.sock")
+    }
+
+    /// Waits for a daemon that a bridge has started, which says so on a stderr that is a file.
+    fn started(&self, stderr: &Path, which: usize) -> i32 {
+        let pid = wait_for("a daemon", || {
+            let text = fs::read_to_string(stderr).ok()?;
+            text.lines().filter_map(daemon_of).nth(which)
+        });
+        self.daemons.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
+        pid
+    }
+}
+
+/// The process id of the daemon that was started.
+fn daemon_of(stderr: &str) -> Option<i32> {
+    let (_, rest) = stderr.split_once(STARTED)?;
+    rest.split_once(')')?.0.parse().ok()
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let daemons = self.daemons.lock().unwrap_or_else(PoisonError::into_inner);
+        for pid in daemons.iter().copied().filter(|pid| is_alive(*pid)) {
+            // It may end by itself just now.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        }
+        for pid in daemons.iter().copied() {
+            wait_for("the daemon's end", || (!is_alive(pid)).then_some(()));
+        }
+    }
+}
+
+#[test]
+fn without_servers_of_ones_own_nothing_is_started() {
+    let home = Home::new("60");
+    let ran = home.run(&["status"]);
+    assert_eq!(ran.status, Some(69), "{ran:?}");
+    assert!(
+        ran.stderr.contains("is not running") && ran.stderr.contains("colibri-mcp add"),
+        "{ran:?}"
+    );
+    assert!(!home.path(".local").exists());
+    // A socket that is named is somebody else's daemon, which is not started.
+    let entry = home.entry("a", json!({}));
+    home.registry(&[("a", &entry)]);
+    let named = home.path("other.sock");
+    let ran = home.run(&["--socket", named.to_str().unwrap(), "status"]);
+    assert_eq!(ran.status, Some(69), "{ran:?}");
+    let mut command = home.command(&["status"]);
+    command.env("COLIBRI_MCP_SOCKET", &named);
+    assert_eq!(home.ran(command).status, Some(69));
+    assert!(!home.path(".local").exists());
+}
+
+#[test]
+fn what_the_user_agreed_to_is_served_and_nothing_else() {
+    let home = Home::new("60");
+    let (a, b) = (home.entry("a", json!({})), home.entry("b", json!({})));
+    home.registry(&[("a", &a), ("b", &b)]);
+    home.agree(&[("a", &a)]);
+
+    let ran = home.run(&["call", "a", "echo", "word=hello"]);
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    assert!(ran.stdout.contains("hello"), "{ran:?}");
+    assert_eq!(ran.stderr.matches(STARTED).count(), 1, "{ran:?}");
+    let ran = home.run(&["call", "b", "echo"]);
+    assert_eq!(ran.status, Some(1), "{ran:?}");
+    assert!(
+        ran.stdout.contains("not agreed") && ran.stdout.contains("colibri-mcp enable b"),
+        "{ran:?}"
+    );
+    assert_eq!(ran.stderr.matches(STARTED).count(), 0, "{ran:?}");
+    assert!(!home.path("b.record").exists(), "b was started");
+    let ran = home.run(&["call", "colibri", "colibri_create_task", "title=x"]);
+    assert_eq!(ran.status, Some(1), "{ran:?}");
+    assert!((ran.stdout.clone() + &ran.stderr).contains("write gate"), "{ran:?}");
+    let servers = home.good(&["servers"]);
+    assert!(!servers.contains("evil"), "{servers}");
+
+    // What is changed afterwards is another entry, and what is only laid out otherwise elsewhere is not.
+    home.registry(&[("b", &b), ("a", &a)]);
+    home.good(&["reload"]);
+    home.good(&["call", "a", "echo"]);
+    let changed = home.entry("a", json!({ "timeout_ms": 9000 }));
+    home.registry(&[("a", &changed)]);
+    home.good(&["reload"]);
+    let ran = home.run(&["call", "a", "echo"]);
+    assert_eq!(ran.status, Some(1), "{ran:?}");
+    assert!(
+        ran.stdout.contains("changed since") && ran.stdout.contains("colibri-mcp enable a"),
+        "{ran:?}"
+    );
+    home.agree(&[("a", &changed)]);
+    home.good(&["reload"]);
+    home.good(&["call", "a", "echo"]);
+    let verified = home.good(&["trail", "verify"]);
+    assert!(verified.contains("records"), "{verified}");
+}
+
+#[test]
+fn many_that_come_at_once_get_one_daemon() {
+    let home = Home::new("60");
+    let entry = home.entry("a", json!({}));
+    home.registry(&[("a", &entry)]);
+    home.agree(&[("a", &entry)]);
+    let ran: Vec<Ran> = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..8).map(|_| scope.spawn(|| home.run(&["status"]))).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert!(ran.iter().all(|ran| ran.status == Some(0)), "{ran:?}");
+    assert_eq!(
+        ran.iter().filter(|ran| daemon_of(&ran.stderr).is_some()).count(),
+        1,
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn a_server_never_seen_is_learned_without_being_asked_for() {
+    let home = Home::new("60");
+    let entry = home.entry("a", json!({}));
+    home.registry(&[("a", &entry)]);
+    home.agree(&[("a", &entry)]);
+    // Status alone asks no server for anything.
+    home.good(&["status"]);
+    wait_for("its tools", || {
+        let servers: Value = serde_json::from_str(&home.good(&["servers", "--json"])).unwrap();
+        (servers["servers"][0]["tools"].as_u64()? > 0).then_some(())
+    });
+}
+
+#[test]
+fn it_ends_without_clients_and_comes_again() {
+    let home = Home::new("1");
+    let entry = home.entry("a", json!({}));
+    home.registry(&[("a", &entry)]);
+    home.agree(&[("a", &entry)]);
+    let first = daemon_of(&home.run(&["call", "a", "echo"]).stderr).unwrap();
+    wait_for("its end", || (!is_alive(first)).then_some(()));
+    assert!(!home.socket().exists());
+    let ran = home.run(&["call", "a", "echo"]);
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    assert_ne!(daemon_of(&ran.stderr), Some(first));
+}
+
+#[test]
+fn one_that_does_not_come_up_says_why() {
+    let home = Home::new("60");
+    let entry = home.entry("a", json!({}));
+    home.registry(&[("a", &entry)]);
+    let registry = home.path(".config/colibri/external-mcp.json");
+    fs::set_permissions(&registry, Permissions::from_mode(0o666)).unwrap();
+    let ran = home.run(&["status"]);
+    assert_eq!(ran.status, Some(69), "{ran:?}");
+    for part in [
+        "could not be started",
+        "exit status: 78",
+        "group or others",
+        "colibri-mcpd.log",
+    ] {
+        assert!(ran.stderr.contains(part), "{part}: {ran:?}");
+    }
+    fs::set_permissions(&registry, Permissions::from_mode(0o600)).unwrap();
+    home.own_file(".local/state/colibri/consent.json", "{");
+    let ran = home.run(&["status"]);
+    assert!(ran.stderr.contains("consent.json:1"), "{ran:?}");
+    fs::remove_file(home.path(".local/state/colibri/consent.json")).unwrap();
+    // The bridge answers it to the editor, too.
+    fs::set_permissions(&registry, Permissions::from_mode(0o666)).unwrap();
+    let mut bridge = Bridge::start(home.command(&[]));
+    let answer = bridge.ask("tools/list", json!({}));
+    let text = answer["error"]["message"].as_str().unwrap_or_default();
+    assert!(text.contains("could not be started"), "{answer}");
+}
+
+#[test]
+fn a_bridge_outlives_its_daemon_and_an_upgrade_of_it() {
+    let home = Home::new("1");
+    let entry = home.entry("a", json!({}));
+    home.registry(&[("a", &entry)]);
+    home.agree(&[("a", &entry)]);
+    for name in ["colibri-mcp", "colibri-mcpd"] {
+        copy_program(&program(name), &home.path(name));
+    }
+    let said = home.path("stderr");
+    let mut command = home.command_of(&home.path("colibri-mcp"), &[]);
+    command.stderr(fs::File::create(&said).unwrap());
+    let mut bridge = Bridge::start(command);
+    let echoed = |bridge: &mut Bridge, word: &str| {
+        let answer = bridge.call("a__echo", json!({ "word": word }));
+        assert!(answer.to_string().contains(word), "{answer}");
+    };
+    echoed(&mut bridge, "one");
+    let first = home.started(&said, 0);
+    // The other end stays connected, so it is not idle.
+    kill(Pid::from_raw(first), Signal::SIGTERM).unwrap();
+    wait_for("its end", || (!is_alive(first)).then_some(()));
+    echoed(&mut bridge, "two");
+    let second = home.started(&said, 1);
+
+    // A package is upgraded by putting another file in the place of the program.
+    copy_program(&program("colibri-mcpd"), &home.path("new"));
+    fs::rename(home.path("new"), home.path("colibri-mcpd")).unwrap();
+    wait_for("the old program's end", || (!is_alive(second)).then_some(()));
+    echoed(&mut bridge, "three");
+    home.started(&said, 2);
+    assert!(bridge.end().success());
+}
+
+#[test]
+fn the_one_user_approves_at_a_terminal_only() {
+    let home = Home::new("60");
+    let entry = home.entry("a", json!({ "tools": { "confirm": ["*"] } }));
+    home.registry(&[("a", &entry)]);
+    home.agree(&[("a", &entry)]);
+    home.good(&["status"]);
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| home.run(&["call", "a", "echo", "word=hello"]));
+        let id = wait_for("a call that waits", || {
+            let waiting: Value = serde_json::from_str(&home.good(&["approvals", "--json"])).unwrap();
+            Some(waiting["approvals"][0]["id"].as_str()?.to_owned())
+        });
+        let ran = home.run(&["approve", &id]);
+        assert_eq!(ran.status, Some(77), "{ran:?}");
+        assert!(ran.stderr.contains("at a terminal"), "{ran:?}");
+        let terminal = openpty(None, None).unwrap();
+        let mut command = home.command(&["approve", &id]);
+        command.stdin(Stdio::from(terminal.slave.try_clone().unwrap()));
+        let ran = home.ran(command);
+        assert_eq!(ran.status, Some(0), "{ran:?}");
+        let ran = call.join().unwrap();
+        assert_eq!(ran.status, Some(0), "{ran:?}");
+        assert!(ran.stdout.contains("hello"), "{ran:?}");
+    });
+}
