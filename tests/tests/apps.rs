@@ -101,6 +101,40 @@ fn a_client_that_wants_one_server_sees_it_alone() {
     assert!(bridge.end().success());
 }
 
+/// What stands for two things among the names of all servers stands for one at its server's own door.
+#[test]
+fn what_collides_among_all_is_had_at_its_servers_own_door() {
+    let place = Place::new();
+    let bare = |name, tools: &[&str]| {
+        let tools = tools.iter().flat_map(|tool| ["--tool", tool]).collect::<Vec<_>>();
+        place.fixture(name, &[&["--only"], &tools[..]].concat(), json!({ "prefix": false }))
+    };
+    place.registry(&json!({
+        "a": bare("a", &["same", "of_a"]),
+        "b": bare("b", &["same", "c__same", "colibri_status"]),
+        "c": place.fixture("c", &["--only", "--tool", "same"], json!({})),
+    }));
+    let daemon = place.start(&[]);
+    let mut all = seen(&daemon);
+    let tools = all.tools();
+    assert!(!tools.contains(&"b__same".to_owned()), "{tools:?}");
+    assert_eq!(text_of(&all.call("same", json!({}))), "this is same");
+    assert!(place.received("b", "\"same\"").is_empty(), "the name is a's");
+    let status = all.call("colibri_status", json!({}));
+    assert!(status["structuredContent"].is_object(), "{status}");
+    let told = status["structuredContent"].to_string();
+    for blocked in ["same of server b", "c__same of server b", "colibri_status of server b"] {
+        assert!(told.contains(blocked), "{blocked}: {told}");
+    }
+    let mut bridge = Bridge::start(place.colibri_mcp(&["--only", "b"]));
+    assert_eq!(bridge.tools(), ["c__same", "colibri_status", "same"]);
+    for tool in ["same", "c__same", "colibri_status"] {
+        assert_eq!(text_of(&bridge.call(tool, json!({}))), format!("this is {tool}"));
+        assert_eq!(place.received("b", &format!("\"{tool}\"")).len(), 1, "{tool}");
+    }
+    assert!(bridge.end().success());
+}
+
 #[test]
 fn a_server_that_is_not_there_is_named() {
     let place = place();

@@ -21,6 +21,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
 pub use changes::{Changed, Changes};
+pub use item::Item;
 pub use names::Taken;
 pub use sought::Wanted;
 pub use table::Table;

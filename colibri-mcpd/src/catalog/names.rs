@@ -34,11 +34,11 @@ pub struct Offer<'a> {
 
 /// What a server offers, by the server's own name or URI for it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Target {
+struct Target {
     /// The server's id.
-    pub server: String,
+    server: String,
     /// The server's own name.
-    pub name: String,
+    name: String,
 }
 
 /// Whether a name begins so, whatever the case of its letters: who reads it may not mind the case.
@@ -210,12 +210,12 @@ mod tests {
 
     impl Names {
         /// What an exposed name stands for.
-        pub(crate) fn resolve(&self, exposed: &str) -> Option<&Target> {
+        fn resolve(&self, exposed: &str) -> Option<&Target> {
             self.targets.get(exposed)
         }
 
         /// Every exposed name with what it stands for, in the order of the names.
-        pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Target)> {
+        fn iter(&self) -> impl Iterator<Item = (&str, &Target)> {
             self.targets.iter().map(|(exposed, target)| (exposed.as_str(), target))
         }
     }

@@ -132,7 +132,7 @@ impl Host {
                     }
                     Feature::Tool | Feature::Prompt => {
                         let table = self.table();
-                        let item = table.by_origin(*feature, id, own).cloned();
+                        let item = table.by_own_name(*feature, id, own).cloned();
                         item.map_or(Look::Missing(None), |item| Look::Here(item))
                     }
                 }

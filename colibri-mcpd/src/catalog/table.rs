@@ -31,7 +31,16 @@ pub struct Table {
 struct List {
     /// By exposed name or URI, with those that are not offered: their names are taken, and who asks for them is told why.
     exposed: BTreeMap<String, Arc<Item>>,
+    /// By server and its own name or URI; with what would collide there, which its server's own door shows.
     origins: HashMap<(Arc<str>, String), Arc<Item>>,
+}
+
+impl List {
+    /// Whether it stands among what all servers offer.
+    fn shows(&self, item: &Arc<Item>) -> bool {
+        let shown = self.exposed.get(&item.exposed);
+        shown.is_some_and(|shown| Arc::ptr_eq(shown, item))
+    }
 }
 
 /// The most collisions, and the most look-alikes, that are told of: a server can invent them without end.
@@ -82,9 +91,8 @@ impl Table {
             for (server, (catalogue, judgement)) in &definitions {
                 let version = catalogue.version.unwrap_or(Version::LATEST_LEGACY);
                 for Definition { name, raw } in catalogue.of(feature) {
-                    let Some(exposed) = names.exposed(&server.id, name) else {
-                        continue;
-                    };
+                    let found = names.exposed(&server.id, name);
+                    let exposed = found.unwrap_or(name);
                     let standing = judgement.of(feature, name);
                     let origin = (server.id.clone(), name.clone());
                     let kept = old
@@ -95,10 +103,12 @@ impl Table {
                         let exposure = (exposed, version);
                         Arc::new(Item::new(server, (feature, name, raw), exposure, standing.clone()))
                     });
-                    if feature == Feature::Tool {
-                        table.called.entry(name.clone()).or_default().push(item.clone());
+                    if found.is_some() {
+                        if feature == Feature::Tool {
+                            table.called.entry(name.clone()).or_default().push(item.clone());
+                        }
+                        list.exposed.insert(exposed.to_owned(), item.clone());
                     }
-                    list.exposed.insert(exposed.to_owned(), item.clone());
                     list.origins.insert(origin, item);
                 }
             }
@@ -114,13 +124,25 @@ impl Table {
         list.filter(|item| item.standing.is_approved())
     }
 
+    /// What each server offers to who sees it alone, in no order: with what collides among all.
+    pub fn offered_alone(&self, feature: Feature) -> impl Iterator<Item = &Arc<Item>> {
+        let list = self.lists[feature.index()].origins.values();
+        list.filter(|item| item.standing.is_approved())
+    }
+
     /// What has this exposed name or URI.
     pub fn by_name(&self, feature: Feature, exposed: &str) -> Option<&Arc<Item>> {
         self.lists[feature.index()].exposed.get(exposed)
     }
 
-    /// What of a server has this name or URI of its own.
+    /// What of a server has this name or URI of its own, and is offered among what others have.
     pub fn by_origin(&self, feature: Feature, server: &str, own: &str) -> Option<&Arc<Item>> {
+        let list = &self.lists[feature.index()];
+        self.by_own_name(feature, server, own).filter(|item| list.shows(item))
+    }
+
+    /// The same for who sees the server alone.
+    pub fn by_own_name(&self, feature: Feature, server: &str, own: &str) -> Option<&Arc<Item>> {
         let origin = (Arc::from(server), own.to_owned());
         self.lists[feature.index()].origins.get(&origin)
     }
@@ -140,11 +162,13 @@ impl Table {
         let mut changed = Changed::new();
         for feature in Feature::ALL {
             let (old, new): (HashSet<_>, HashSet<_>) = (
-                before.offered(feature).map(Arc::as_ptr).collect(),
-                self.offered(feature).map(Arc::as_ptr).collect(),
+                before.offered_alone(feature).map(Arc::as_ptr).collect(),
+                self.offered_alone(feature).map(Arc::as_ptr).collect(),
             );
-            let gone = before.offered(feature).filter(|item| !new.contains(&Arc::as_ptr(item)));
-            let come = self.offered(feature).filter(|item| !old.contains(&Arc::as_ptr(item)));
+            let before = before.offered_alone(feature);
+            let gone = before.filter(|item| !new.contains(&Arc::as_ptr(item)));
+            let now = self.offered_alone(feature);
+            let come = now.filter(|item| !old.contains(&Arc::as_ptr(item)));
             for item in gone.chain(come) {
                 *changed.entry(item.server.id.clone()).or_default() |= feature.into();
             }

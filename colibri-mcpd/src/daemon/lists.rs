@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use bytes::Bytes;
 
 use crate::builtin;
-use crate::catalog::Table;
+use crate::catalog::{Item, Table};
 use crate::peer::Budget;
 use crate::policy::Rights;
 use crate::relay::Page;
@@ -53,14 +53,14 @@ impl Asked {
             });
         let mut listed: Vec<(String, Bytes)> = own.collect();
         if self.external {
-            let seen = self
-                .table
-                .offered(self.feature)
-                .filter(|item| self.rights.sees(&item.server.id, self.feature, &item.own));
-            listed.extend(seen.map(|item| match self.rights.is_narrowed() {
-                true => (item.own.clone(), item.own_definition(self.version)),
-                false => (item.exposed.clone(), item.definition(self.version, self.uid)),
-            }));
+            let sees = |item: &&Arc<Item>| self.rights.sees(&item.server.id, self.feature, &item.own);
+            if self.rights.is_narrowed() {
+                let seen = self.table.offered_alone(self.feature).filter(sees);
+                listed.extend(seen.map(|item| (item.own.clone(), item.own_definition(self.version))));
+            } else {
+                let seen = self.table.offered(self.feature).filter(sees);
+                listed.extend(seen.map(|item| (item.exposed.clone(), item.definition(self.version, self.uid))));
+            }
         }
         listed.sort_by(|a, b| a.0.cmp(&b.0));
         let lives = self
