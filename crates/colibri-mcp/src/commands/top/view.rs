@@ -396,6 +396,9 @@ fn detail(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
                     others(server.prompts, server.resources, server.templates)
                 ));
             }
+            if server.calls.asked > 0 {
+                said.push_str(&format!("asked {}; ", counted(server.calls.asked, "time")));
+            }
             let errors: Vec<_> = server
                 .calls
                 .errors
@@ -517,7 +520,7 @@ mod tests {
 
     fn overview(servers: usize, approvals: usize) -> Overview {
         let counted = json!({ "finished": 12, "buckets": [[0.001, 10], [0.25, 2], [null, 0]],
-            "errors": [["TOOL_ERROR", 2], ["CANCELLED", 1]] });
+            "errors": [["TOOL_ERROR", 2], ["CANCELLED", 1]], "asked": 4 });
         let mut list = vec![json!({ "id": "colibri", "calls": counted })];
         for number in 0..servers {
             let (state, reason) = match number % 3 {
@@ -669,7 +672,7 @@ mod tests {
             all.contains("> server-0") && all.contains("server-0: ready for"),
             "{all}"
         );
-        assert!(all.contains("TOOL_ERROR 2, CANCELLED 1"), "{all}");
+        assert!(all.contains("; asked 4 times; TOOL_ERROR 2, CANCELLED 1"), "{all}");
         view.choose(isize::MAX);
         view.sort = view.sort.next();
         let all = screen(&model, &mut view, 80, 24).join("\n");
