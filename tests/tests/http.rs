@@ -395,7 +395,13 @@ fn a_session_lives_from_initialize_to_delete() {
         let ping = r#"{"jsonrpc":"2.0","id":4,"method":"ping"}"#;
         client.post(&[("Mcp-Session-Id", &session), ("MCP-Protocol-Version", version)], ping);
         assert_eq!(client.response().status, 200);
-        for wrong in ["1999-01-01", MODERN] {
+        // Another one that we know is no error: a client only should say the one that was agreed on.
+        client.post(
+            &[("Mcp-Session-Id", &session), ("MCP-Protocol-Version", "2025-06-18")],
+            ping,
+        );
+        assert_eq!(client.response().status, 200);
+        for wrong in ["1999-01-01", "2025-11-25x", "", MODERN] {
             client.post(&[("Mcp-Session-Id", &session), ("MCP-Protocol-Version", wrong)], ping);
             assert_eq!(client.response().status, 400, "{wrong}");
         }
@@ -599,6 +605,150 @@ fn a_server_of_a_client_is_a_sessions_own_and_a_modern_requests_is_its_users() {
     daemon.stop();
 }
 
+// ---- what servers say ----
+
+/// A place whose fixture `fix` speaks this version, logs, and has a resource.
+fn telling_place(version: &str) -> Place {
+    let place = Place::new();
+    place.registry(&json!({ "fix": place.fixture("fix", &["--speak", version, "--logs"], json!({})) }));
+    std::fs::write(place.path("fix.resources"), r#"[{"uri":"file:///a","name":"a"}]"#).unwrap();
+    place
+}
+
+fn log(level: &str) -> Value {
+    json!({ "method": "message", "params": { "level": level, "data": level } })
+}
+
+#[test]
+fn each_modern_request_says_how_grave_log_messages_have_to_be() {
+    for version in [LEGACY, MODERN] {
+        let place = telling_place(version);
+        let daemon = place.start(&[]);
+        let mut client = daemon.http();
+        for (wanted, level, comes) in [
+            (None, "emergency", false),
+            (Some("warning"), "info", false),
+            (Some("warning"), "warning", true),
+            (Some("debug"), "debug", true),
+            (None, "error", false),
+        ] {
+            let mut params = call("tell", log(level));
+            if let Some(wanted) = wanted {
+                params["_meta"]["io.modelcontextprotocol/logLevel"] = json!(wanted);
+            }
+            let response = client.asked(json!(1), "tools/call", params);
+            assert_eq!(response.is_stream(), comes, "{version}: {wanted:?} {level}");
+            if comes {
+                let events = client.events();
+                let messages = messages(&events);
+                assert_eq!(messages[0]["params"]["level"], level, "{messages:?}");
+                assert_eq!((messages.len(), &messages[1]["id"]), (2, &json!(1)), "{messages:?}");
+            }
+        }
+        daemon.stop();
+    }
+}
+
+#[test]
+fn a_session_is_told_log_messages_of_its_level_in_the_stream_of_the_call_or_its_own() {
+    for version in [LEGACY, MODERN] {
+        let place = telling_place(version);
+        let daemon = place.start(&[]);
+        let (mut client, mut listener) = (daemon.http(), daemon.http());
+        let session = client.open(LEGACY);
+        assert!(listener.listen(&session, None).is_stream());
+        let level = r#"{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"error"}}"#;
+        client.in_session(&session, level);
+        assert_eq!(client.response().json()["result"], json!({}));
+        client.call_in(&session, 2, "fix__tell", log("critical"));
+        assert!(client.response().is_stream());
+        let events = client.events();
+        let told: Vec<_> = messages(&events)
+            .into_iter()
+            .map(|message| &message["params"]["level"])
+            .collect();
+        assert_eq!(told, [&json!("critical"), &Value::Null]);
+        // What is not grave enough does not come; what comes without a call, in the session's own stream.
+        for level in ["info", "alert"] {
+            let later = json!({ "params": { "level": level, "data": level } });
+            client.call_in(&session, 3, "fix__tell_later", later);
+            let answer = client.response();
+            let answer = match answer.is_stream() {
+                true => messages(&client.events()).last().unwrap()["result"].clone(),
+                false => answer.json()["result"].clone(),
+            };
+            assert_eq!(text_of(&answer), "later");
+        }
+        let mut told = std::iter::from_fn(|| listener.event());
+        let told = told
+            .find(|event| event.message["method"] == "notifications/message")
+            .unwrap();
+        assert_eq!(told.message["params"]["level"], "alert", "{version}: {told:?}");
+        daemon.stop();
+    }
+}
+
+#[test]
+fn updates_come_in_a_sessions_own_stream_and_in_the_stream_that_listens() {
+    for version in [LEGACY, MODERN] {
+        let place = telling_place(version);
+        let daemon = place.start(&[]);
+        let uri = "fix+file:///a";
+        let (mut client, mut own, mut listener) = (daemon.http(), daemon.http(), daemon.http());
+        let session = client.open(LEGACY);
+        assert!(own.listen(&session, None).is_stream());
+        let subscribe = json!({ "jsonrpc": "2.0", "id": 1, "method": "resources/subscribe", "params": { "uri": uri } });
+        client.in_session(&session, &subscribe.to_string());
+        client.response();
+        let wanted = json!({ "notifications": { "resourceSubscriptions": [uri] } });
+        assert!(listener.asked(json!("sub"), "subscriptions/listen", wanted).is_stream());
+        let acknowledged = listener.event().unwrap().message;
+        assert_eq!(
+            acknowledged["params"]["notifications"]["resourceSubscriptions"],
+            json!([uri])
+        );
+        client.call_in(
+            &session,
+            2,
+            "fix__tell",
+            json!({ "method": "resources/updated", "params": { "uri": "file:///a" } }),
+        );
+        client.response();
+        let updated = |http: &mut Http| {
+            let mut events = std::iter::from_fn(|| http.event()).map(|event| event.message);
+            events
+                .find(|message| message["method"] == "notifications/resources/updated")
+                .unwrap()
+        };
+        let (of_session, of_listener) = (updated(&mut own), updated(&mut listener));
+        assert_eq!(of_session["params"]["uri"], uri);
+        assert_eq!(of_listener["params"]["uri"], uri);
+        let subscription =
+            |message: &Value| message["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"].clone();
+        assert_eq!(
+            (subscription(&of_session), subscription(&of_listener)),
+            (Value::Null, json!("sub"))
+        );
+        daemon.stop();
+    }
+}
+
+/// What is over a limit is answered with its error and advice, as everywhere, and that is no error of HTTP.
+#[test]
+fn limits_are_answered_with_their_errors() {
+    let place = place();
+    let daemon = place.start(&["--max-in-flight", "1"]);
+    let (mut one, mut other) = (daemon.http(), daemon.http());
+    let session = one.open(LEGACY);
+    one.call_in(&session, 1, "fix__never", json!({}));
+    wait_for_call(&place, "never");
+    other.call_in(&session, 2, "fix__count", json!({}));
+    let refused = other.response();
+    let code = refused.json()["error"]["data"]["code"].clone();
+    assert_eq!((refused.status, code), (200, json!("LIMIT_IN_FLIGHT")), "{refused:?}");
+    daemon.stop();
+}
+
 // ---- what servers ask ----
 
 /// A place whose fixture `fix` speaks this version and asks.
@@ -613,7 +763,8 @@ fn asking_place(version: &str) -> Place {
 fn what_a_server_asks_comes_in_its_calls_stream_and_is_answered_by_any_post() {
     for version in [LEGACY, MODERN] {
         let place = asking_place(version);
-        let daemon = place.start(&[]);
+        let socket = place.path("metrics.sock");
+        let daemon = place.start(&["--metrics-socket", socket.to_str().unwrap()]);
         let (mut client, mut other) = (daemon.http(), daemon.http());
         let (session, stranger) = (client.open(LEGACY), other.open(LEGACY));
         client.call_in(&session, 1, "fix__ask", json!({}));
@@ -632,6 +783,14 @@ fn what_a_server_asks_comes_in_its_calls_stream_and_is_answered_by_any_post() {
         let last = client.events();
         let said = text_of(&messages(&last).last().unwrap()["result"]).to_owned();
         assert!(said.contains("accept"), "{said}");
+        // It is counted, with the server's others.
+        let metrics = place
+            .colibri_mcp(&["metrics", "--metrics-socket"])
+            .arg(socket)
+            .output()
+            .unwrap();
+        let metrics = String::from_utf8(metrics.stdout).unwrap();
+        assert!(metrics.contains("colibri_asked_total{server=\"fix\"} 1\n"), "{metrics}");
         daemon.stop();
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use colibri_tests::http::Http;
-use colibri_tests::{Client, Daemon, LEGACY, Place, program, wait_for};
+use colibri_tests::{Client, Daemon, LEGACY, MODERN, Place, program, wait_for};
 use serde_json::{Value, json};
 
 /// Calls that are in flight together, and notifications of each.
@@ -124,7 +124,7 @@ fn received(place: &Place, tool: &str) -> (BTreeSet<u64>, BTreeSet<u64>) {
 fn of_a_thousand_cancelled_calls_none_is_answered_and_each_reaches_its_server() {
     const ROUNDS: usize = 10;
     const A_ROUND: usize = 100;
-    for version in [LEGACY, colibri_tests::MODERN] {
+    for version in [LEGACY, MODERN] {
         let place = Place::new();
         place.registry(&json!({ "fix": place.fixture("fix", &["--speak", version], json!({ "prefix": false })) }));
         let daemon = place.start(&[]);
@@ -199,6 +199,154 @@ fn nothing_stays_in_flight_when_a_modern_stream_is_closed() {
         (received(&place, "never").0.len() == HELD).then_some(())
     });
     drop(clients);
+    wait_for("each call to be cancelled", || {
+        let (calls, cancelled) = received(&place, "never");
+        (calls == cancelled).then_some(())
+    });
+    wait_for("nothing to be in flight", || {
+        (daemon.server("fix")["processes"][0]["in_flight"] == 0).then_some(())
+    });
+}
+
+/// Cancels as a client of the version does that speaks HTTP, with as many calls in flight as there are connections. The
+/// server would answer half of them afterwards.
+#[test]
+fn over_http_none_of_a_thousand_cancelled_calls_is_answered_and_each_reaches_its_server() {
+    const ROUNDS: usize = 10;
+    const A_ROUND: usize = 50;
+    let tool = |number: usize| ["never", "wait"][number % 2];
+    let reached = |place: &Place| received(place, "never").0.len() + received(place, "wait").0.len();
+    for (server, legacy) in [(LEGACY, true), (MODERN, false)] {
+        let place = Place::new();
+        place.registry(&json!({ "fix": place.fixture("fix", &["--speak", server], json!({ "prefix": false })) }));
+        let daemon = place.start(&[]);
+        let mut other = daemon.http();
+        let session = legacy.then(|| other.open(LEGACY));
+        for round in 0..ROUNDS {
+            let until = format!("round-{round}");
+            let mut clients: Vec<(u64, Http)> = (0..A_ROUND as u64).map(|id| (id + 10, daemon.http())).collect();
+            for (number, (id, client)) in clients.iter_mut().enumerate() {
+                let arguments = json!({ "until": until });
+                match &session {
+                    Some(session) => assert!(client.call_in(session, *id, tool(number), arguments)),
+                    None => {
+                        let params = json!({ "name": tool(number), "arguments": arguments });
+                        assert!(client.ask(json!(*id), "tools/call", params));
+                    }
+                }
+            }
+            wait_for("the calls to reach the server", || {
+                (reached(&place) == (round + 1) * A_ROUND).then_some(())
+            });
+            let Some(session) = &session else {
+                // Closing the connection is the cancellation, and who closed it reads no answer.
+                drop(clients);
+                wait_for("the cancellations to reach the server", || {
+                    (received(&place, "never").1.len() == (round + 1) * A_ROUND).then_some(())
+                });
+                place.release(&until);
+                continue;
+            };
+            for (id, _) in &clients {
+                let params = json!({ "requestId": id });
+                let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
+                other.in_session(session, &cancel.to_string());
+                assert_eq!(other.response().status, 202, "it was read");
+            }
+            place.release(&until);
+            for (id, mut client) in clients {
+                let response = client.response();
+                match response.is_stream() {
+                    true => assert!(
+                        client.events().iter().all(|event| event.message.is_null()),
+                        "{id} was answered"
+                    ),
+                    false => assert_eq!((response.status, response.body.len()), (202, 0), "{id} was answered"),
+                }
+                // What came late would come before this answer.
+                client.in_session(session, r#"{"jsonrpc":"2.0","id":"after","method":"ping"}"#);
+                assert_eq!(client.response().json()["id"], "after");
+            }
+        }
+        wait_for("each cancellation to reach the server", || {
+            let (mut calls, cancelled) = received(&place, "never");
+            calls.extend(received(&place, "wait").0);
+            (calls.len() == ROUNDS * A_ROUND && calls == cancelled).then_some(())
+        });
+        wait_for("nothing to be in flight", || {
+            (daemon.server("fix")["processes"][0]["in_flight"] == 0).then_some(())
+        });
+    }
+}
+
+/// Streams of legacy clients that break again and again: what was sent is read on, all of it, once.
+#[test]
+fn a_stream_that_breaks_is_read_on_without_loss_and_cancels_nothing() {
+    const ALL: u64 = 600;
+    let place = Place::new();
+    let entry = json!({ "command": program("conformance-fixture"), "args": ["legacy"], "prefix": false });
+    place.registry(&json!({ "fixture": entry }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.http();
+    let session = client.open(LEGACY);
+    let params = json!({
+        "name": "test_tool_with_progress",
+        "arguments": { "steps": ALL },
+        "_meta": { "progressToken": "p" },
+    });
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+    client.in_session(&session, &call.to_string());
+    assert!(client.response().is_stream());
+    let (mut seen, mut last, mut answer) = (Vec::new(), None, Value::Null);
+    while answer.is_null() {
+        // After every hundred events the connection is lost.
+        for _ in 0..100 {
+            let Some(event) = client.event() else { break };
+            last = event.id;
+            if event.message["method"] == "notifications/progress" {
+                seen.extend(event.message["params"]["progress"].as_u64());
+            } else if !event.message.is_null() {
+                answer = event.message;
+            }
+        }
+        drop(client);
+        client = daemon.http();
+        if answer.is_null() {
+            let response = client.listen(&session, last.as_deref());
+            assert!(response.is_stream(), "{last:?}: {response:?}");
+        }
+    }
+    assert_eq!(seen, (1..=ALL).collect::<Vec<_>>());
+    assert!(answer["result"]["content"].is_array(), "{answer}");
+}
+
+/// The end of a session cancels what its broken streams did not.
+#[test]
+fn nothing_stays_in_flight_when_a_session_ends() {
+    const HELD: usize = 50;
+    let place = Place::new();
+    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({ "prefix": false })) }));
+    let daemon = place.start(&[]);
+    let mut other = daemon.http();
+    let session = other.open(LEGACY);
+    let mut clients: Vec<Http> = (0..HELD).map(|_| daemon.http()).collect();
+    for (id, client) in (1..).zip(&mut clients) {
+        assert!(client.call_in(&session, id, "never", json!({})));
+    }
+    wait_for("the calls to reach the server", || {
+        (received(&place, "never").0.len() == HELD).then_some(())
+    });
+    drop(clients);
+    // They go on, and are found by their ids.
+    other.call_in(&session, 1, "count", json!({}));
+    assert_eq!(other.response().error(), Some(-32600), "it is still in flight");
+    assert!(received(&place, "never").1.is_empty(), "a broken stream cancelled");
+    other.send(&colibri_tests::http::request(
+        "DELETE",
+        &[("Mcp-Session-Id", &session)],
+        "",
+    ));
+    assert_eq!(other.response().status, 204);
     wait_for("each call to be cancelled", || {
         let (calls, cancelled) = received(&place, "never");
         (calls == cancelled).then_some(())
