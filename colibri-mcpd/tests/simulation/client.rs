@@ -48,6 +48,7 @@ impl Person {
                 index @ 0..4 => LEGACY[index as usize],
                 _ => MODERN,
             };
+            let answers = rng.chance(60);
             let (to_daemon, reader) = pipe(rng.between(32, 4096) as usize);
             let (writer, from_daemon) = pipe(rng.between(32, 4096) as usize);
             let caller = Caller {
@@ -77,6 +78,9 @@ impl Person {
                 subscribed: BTreeSet::new(),
                 paused_until: Instant::now(),
                 questions: Vec::new(),
+                answers: version >= LEGACY[2] && version != MODERN && answers,
+                asked_of_it: BTreeSet::new(),
+                to_say: Vec::new(),
                 last: String::new(),
             };
             self.world.count("connection");
@@ -166,6 +170,12 @@ struct Connection {
     subscribed: BTreeSet<String>,
     paused_until: Instant,
     questions: Vec<Question>,
+    /// Whether it is a legacy one that answers what servers ask.
+    answers: bool,
+    /// The ids under which it was asked.
+    asked_of_it: BTreeSet<String>,
+    /// Its answers that were not sent yet.
+    to_say: Vec<String>,
     /// The id of the last request, as written.
     last: String,
 }
@@ -200,7 +210,12 @@ impl Connection {
             self.say("{\"colibri\":1,\"narrow\":[\"external\"]}".to_owned()).await;
         }
         if self.version != MODERN {
-            let params = json!({"protocolVersion": self.version, "capabilities": {}, "clientInfo": {"name": "s", "version": "1"}});
+            let can = if self.answers {
+                json!({"elicitation": {}})
+            } else {
+                json!({})
+            };
+            let params = json!({"protocolVersion": self.version, "capabilities": can, "clientInfo": {"name": "s", "version": "1"}});
             self.ask(Kind::Initialize, "initialize", params, None).await;
             self.said_hello = true;
             self.say("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}".to_owned())
@@ -217,7 +232,7 @@ impl Connection {
             tokio::select! {
                 biased;
                 line = lines.next() => match line {
-                    Some(line) => self.line(&line),
+                    Some(line) => self.line_and_answer(&line).await,
                     None => return self.cut_off(),
                 },
                 () = sleep_until(next) => {
@@ -254,7 +269,7 @@ impl Connection {
             tokio::select! {
                 biased;
                 line = lines.next() => match line {
-                    Some(line) => self.line(&line),
+                    Some(line) => self.line_and_answer(&line).await,
                     None if farewell == Farewell::HalfClose => {
                         self.note("was served to its end");
                         return self.all_answered();
@@ -574,6 +589,39 @@ impl Connection {
         self.say(format!("[{}]", parts.join(","))).await;
     }
 
+    async fn line_and_answer(&mut self, line: &[u8]) {
+        self.line(line);
+        for answer in std::mem::take(&mut self.to_say) {
+            self.say(answer).await;
+        }
+    }
+
+    /// A server asks something: of one that can be asked, about a call of its user, under an id of its own.
+    fn question(&mut self, message: &Value) {
+        self.world.count("question to a legacy client");
+        if !self.answers {
+            self.fail("was asked although it cannot be");
+        }
+        if message["method"] != "elicitation/create" {
+            self.fail(&format!("was asked for {}", message["method"]));
+        }
+        let text = message["params"]["message"].as_str().unwrap_or_default();
+        let tag = text.rsplit(' ').next().unwrap_or_default();
+        let uid = self.world.books().calls.get(tag).map(|made| made.uid);
+        if uid != Some(self.uid) || !text.starts_with('[') {
+            self.fail(&format!("was asked {text:?}, about a call of {uid:?}"));
+        }
+        if !self.asked_of_it.insert(message["id"].to_string()) {
+            self.fail(&format!("was asked under {} before", message["id"]));
+        }
+        if self.world.calm || self.rng.chance(80) {
+            let result = json!({"action": "accept", "content": {}});
+            let answer = json!({"jsonrpc": "2.0", "id": message["id"], "result": result}).to_string();
+            let twice = !self.world.calm && self.rng.chance(20);
+            self.to_say.extend(std::iter::repeat_n(answer, 1 + usize::from(twice)));
+        }
+    }
+
     fn line(&mut self, line: &[u8]) {
         self.note(&format!("< {}", String::from_utf8_lossy(line)));
         match serde_json::from_slice::<Value>(line) {
@@ -609,6 +657,7 @@ impl Connection {
             return self.fail("was sent a message without its version");
         }
         match message["method"].as_str() {
+            Some(_) if message.get("id").is_some() => self.question(message),
             Some(method) => self.notified(method, &message["params"]),
             None => self.answered(message, batch),
         }
@@ -620,6 +669,8 @@ impl Connection {
             .map(Value::to_string);
         match method {
             "notifications/progress" => self.progressed(params),
+            // It need not answer any more.
+            "notifications/cancelled" if self.asked_of_it.contains(&params["requestId"].to_string()) => {}
             "notifications/subscriptions/acknowledged" => {
                 let id = subscription.unwrap_or_default();
                 match self.open.get(&id) {
@@ -769,7 +820,9 @@ impl Connection {
             self.world.count("call answered with an error of ours");
             // A question about it may have gone to another call of its user, in the same process.
             let unasked = !asked.can_be_asked && text.starts_with("TIMEOUT_CALL");
-            let excused = self.narrow || !self.world.calm || unasked;
+            // Who has closed its side cannot answer a question.
+            let closed = self.to_daemon.is_none() && text.starts_with("ASK_FAILED");
+            let excused = self.narrow || !self.world.calm || unasked || closed;
             if !excused {
                 self.fail(&format!("was refused {} in a calm world: {text}", asked.tag));
             }
