@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use colibri_api::{
     Approvals, BlockedServer, Decided, DecisionAsked, PinAcceptAsked, PinDiffAsked, PinDiffs, PinList, PinRow, PinSeen,
-    PinSubject, PinsAccepted, PinsAsked, Reloaded,
+    PinSubject, PinsAccepted, PinsAsked, Reloaded, RestartAsked, Restarted,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -30,6 +30,8 @@ pub(crate) enum OperatorRequest {
     Deny(DecisionAsked),
     /// `colibri/reload`: registry and client policy are read again.
     Reload,
+    /// `colibri/restart`: a server's processes end, and its next call starts one.
+    Restart(RestartAsked),
     /// `colibri/pins`: what is approved, and what waits to be.
     Pins(PinsAsked),
     /// `colibri/pin-diff`: what waits, against what is approved.
@@ -49,6 +51,7 @@ impl OperatorRequest {
             "colibri/reload" => Ok(OperatorRequest::Reload),
             "colibri/approve" => parameters(params).map(OperatorRequest::Approve),
             "colibri/deny" => parameters(params).map(OperatorRequest::Deny),
+            "colibri/restart" => parameters(params).map(OperatorRequest::Restart),
             "colibri/pins" => parameters(params).map(OperatorRequest::Pins),
             "colibri/pin-diff" => parameters(params).map(OperatorRequest::PinDiff),
             "colibri/pin-accept" => match parameters(params)? {
@@ -111,6 +114,7 @@ pub(crate) fn answer(daemon: &Arc<Daemon>, call: &Call, order: &OperatorRequest)
                 blocked,
             })
         }),
+        OperatorRequest::Restart(asked) => restart(daemon, &asked.server, by),
         OperatorRequest::Pins(asked) => list_pins(daemon, asked.server.as_deref()),
         OperatorRequest::PinDiff(asked) => diff_pins(daemon, &asked.server, asked.subject.as_ref()),
         OperatorRequest::PinAccept(asked) => accept_pins(daemon, asked, by),
@@ -149,6 +153,30 @@ fn decide(daemon: &Daemon, id: &str, approve: bool, by: u32, self_approve: bool)
         decided: pending,
         approved: approve,
     })
+}
+
+/// Ends a server's processes. It may have been left alone after failures: that is forgotten too.
+fn restart(daemon: &Daemon, server: &str, by: u32) -> Result<Vec<u8>, String> {
+    let servers = daemon.host.servers();
+    let known = servers.get(server).ok_or_else(|| no_server(server))?;
+    let ended = known.restart() as u64;
+    info!(server, by, ended, "restarted");
+    let details = [
+        ("server", Detail::Text(server)),
+        ("ended", Detail::Number(ended)),
+        ("by", Detail::Number(by.into())),
+    ];
+    if let Err(error) = daemon.chain.recorder.event("restarted", &details) {
+        error!("a restart was not recorded: {error}");
+    }
+    json(&Restarted {
+        server: server.to_owned(),
+        ended,
+    })
+}
+
+fn no_server(server: &str) -> String {
+    format!("there is no server {}", brief(server, 40))
 }
 
 /// The most bytes of differences in one answer, beyond the first; as JSON and escaped they are more.
@@ -246,7 +274,7 @@ fn rows_of(daemon: &Daemon, server: Option<&str>) -> Result<Vec<PinRow>, String>
     if let Some(server) = server {
         rows.retain(|row| row.server == server);
         if rows.is_empty() && !daemon.host.servers().contains_key(server) {
-            return Err(format!("there is no server {}", brief(server, 40)));
+            return Err(no_server(server));
         }
     }
     Ok(rows)

@@ -411,6 +411,18 @@ impl Server {
         inner.slots.retain(|_, slot| slot.end(reason));
     }
 
+    /// Ends its processes, in order; the next call starts one, also where failures would have kept it from that. How many
+    /// there were.
+    pub fn restart(&self) -> usize {
+        self.reset();
+        let inner = self.inner();
+        let running: Vec<_> = inner.running().map(|(_, session)| session.clone()).collect();
+        running
+            .iter()
+            .for_each(|session| session.end("an operator restarted it"));
+        running.len()
+    }
+
     /// A connection is gone: a process that was its alone ends.
     pub fn disconnected(&self, connection: u64) {
         self.forget_level(connection);

@@ -18,7 +18,7 @@ pub use cost::{Budgets, CostMode, CostModeSet};
 pub use named::UnknownName;
 pub use operator::{
     Approval, Approvals, BlockedServer, Decided, DecisionAsked, PinAcceptAsked, PinDiffAsked, PinDiffs, PinList,
-    PinRow, PinSeen, PinState, PinSubject, PinsAccepted, PinsAsked, Reloaded,
+    PinRow, PinSeen, PinState, PinSubject, PinsAccepted, PinsAsked, Reloaded, RestartAsked, Restarted,
 };
 pub use overview::{CallCounts, Overview, OverviewServer, TrailFacts, TrailRow};
 pub use priv_mode::{HELPER, PrivMode};

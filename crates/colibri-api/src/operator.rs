@@ -1,5 +1,5 @@
 //! What operators ask for and are answered: `colibri/approvals`, `colibri/approve`, `colibri/deny`, `colibri/reload`,
-//! `colibri/pins`, `colibri/pin-diff`, `colibri/pin-accept`.
+//! `colibri/restart`, `colibri/pins`, `colibri/pin-diff`, `colibri/pin-accept`.
 
 use std::fmt;
 
@@ -70,6 +70,22 @@ pub struct Reloaded {
     pub reloaded: bool,
     /// What is blocked now.
     pub blocked: Vec<BlockedServer>,
+}
+
+/// The parameters of `colibri/restart`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestartAsked {
+    /// The server.
+    pub server: String,
+}
+
+/// The answer of `colibri/restart`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restarted {
+    /// The server.
+    pub server: String,
+    /// How many processes of it were ended.
+    pub ended: u64,
 }
 
 named! {
