@@ -5,6 +5,7 @@ mod commands;
 mod connection;
 mod edit;
 mod failure;
+mod install;
 mod lines;
 mod private;
 mod records;

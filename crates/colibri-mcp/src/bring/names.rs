@@ -16,10 +16,10 @@ pub struct Mapped {
     pub id: String,
 }
 
-/// An id for each name, in order; none is of `taken`, and none stands twice.
-pub fn map_names<'n>(names: impl IntoIterator<Item = &'n str>, taken: &BTreeSet<String>) -> Vec<Mapped> {
+/// An id for each name, in order; none stands twice.
+pub fn map_names<'n>(names: impl IntoIterator<Item = &'n str>) -> Vec<Mapped> {
     let names: Vec<&str> = names.into_iter().collect();
-    let mut used = taken.clone();
+    let mut used = BTreeSet::new();
     // Who has a name that may stay has it before others become alike.
     let mut ids: Vec<Option<String>> = names
         .iter()
@@ -75,9 +75,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn ids(names: &[&str], taken: &[&str]) -> Vec<String> {
-        let taken = taken.iter().map(|id| (*id).to_owned()).collect();
-        map_names(names.iter().copied(), &taken)
+    fn ids(names: &[&str]) -> Vec<String> {
+        map_names(names.iter().copied())
             .into_iter()
             .map(|mapped| mapped.id)
             .collect()

@@ -14,6 +14,7 @@ const WORDS: &[&str] = &[
     "pat",
     "auth",
     "pwd",
+    "pass",
     "dsn",
     "session",
 ];
@@ -70,7 +71,7 @@ pub fn name_says_secret(name: &str) -> bool {
         || joined.ends_with("key")
         || WORDS.iter().any(|word| match *word {
             // Short words stand in others by chance: path, author.
-            "pat" | "auth" | "pwd" | "dsn" | "session" => whole(word),
+            "pass" | "pat" | "auth" | "pwd" | "dsn" | "session" => whole(word),
             word => joined.contains(word),
         })
         || whole("authorization")

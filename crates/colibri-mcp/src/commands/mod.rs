@@ -1,5 +1,6 @@
 //! The operator's commands, a file each: its arguments, what it asks the daemon, how it shows the answer.
 
+pub(crate) mod add;
 pub(crate) mod approvals;
 pub(crate) mod call;
 pub(crate) mod completions;
@@ -7,10 +8,13 @@ pub(crate) mod connect;
 pub(crate) mod context;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod enable;
+pub(crate) mod import;
 pub(crate) mod metrics;
 pub(crate) mod missing;
 pub(crate) mod offered;
 pub(crate) mod pin;
+pub(crate) mod remove;
 pub(crate) mod servers;
 pub(crate) mod signals;
 pub(crate) mod snapshot;
@@ -67,6 +71,24 @@ pub(crate) enum Command {
     Pin(pin::Arguments),
     /// Has the daemon read its registry and client policy again (operators)
     Reload,
+    /// Adds a server: a command, what npx or uvx would run, or a url
+    ///
+    /// What a runner would fetch is installed once, in its exact version, into a directory of the server's own, and the
+    /// entry runs it from there: nothing is fetched when a server is started. Shows what it will write, what would
+    /// confine it and where secrets go, and asks before it writes.
+    Add(add::Arguments),
+    /// Adds the servers of an editor, of a server.json, or of an MCPB bundle
+    ///
+    /// Each server becomes an entry or is refused with its reason; one that is odd never hinders others.
+    Import(import::Arguments),
+    /// Removes a server: its entry, what was installed for it, and its secrets
+    Remove(remove::Arguments),
+    /// Offers a server that was disabled, or that was edited since you agreed to it
+    Enable(enable::Arguments),
+    /// Keeps a server in the registry, but offers it to nobody
+    Disable(enable::Arguments),
+    /// Ends a server's processes; its next call starts it again (operators)
+    Restart(enable::Restart),
     /// Shows what to put into an editor's settings
     Connect(connect::Arguments),
     /// Lets an SSH key start the bridge and list tools, and nothing else
@@ -121,6 +143,12 @@ impl Command {
             Command::Deny(decide) => approvals::decide(&decide, false, context)?,
             Command::Pin(arguments) => return pin::run(&arguments, context),
             Command::Reload => approvals::reload(context)?,
+            Command::Add(arguments) => return add::run(&arguments, context),
+            Command::Import(arguments) => return import::run(&arguments, context),
+            Command::Remove(arguments) => remove::run(&arguments, context)?,
+            Command::Enable(arguments) => enable::run(&arguments, true, context)?,
+            Command::Disable(arguments) => enable::run(&arguments, false, context)?,
+            Command::Restart(arguments) => enable::restart(&arguments, context)?,
             Command::Connect(arguments) => connect::run(&arguments, context)?,
             Command::SshGate => return ssh_gate::run(context),
             Command::Demo => demo::run()?,

@@ -11,7 +11,7 @@ mod toml;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use file::{Change, Owned};
+pub(crate) use file::{Owned, agree};
 /// A value to write, whose members keep their order. `jsonc_parser::json!` makes them.
 pub(crate) use jsonc_parser::cst::CstInputValue as Value;
 

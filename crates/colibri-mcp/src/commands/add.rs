@@ -1,0 +1,183 @@
+//! `colibri-mcp add`: a server by its command line, or by its address.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use super::context::Context;
+use crate::edit::agree;
+use crate::failure::Failure;
+use crate::install::{self, Answers, Options, Plan, Scope};
+use crate::terminal;
+use colibri_mcp::bring::{self, Proposal};
+use colibri_registry::is_server_id;
+use colibri_text::{counted, visible};
+
+/// Which server.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The server's id: a-z, 0-9 and -, a letter first, at most 32
+    name: String,
+    /// Its address, for a server that speaks HTTP
+    #[arg(long, value_name = "URL", conflicts_with_all = ["command", "env", "cwd"])]
+    url: Option<String>,
+    /// The server speaks the HTTP+SSE of 2024-11-05
+    #[arg(long, requires = "url")]
+    sse: bool,
+    /// A header of each request; KEY alone takes its value from your environment
+    #[arg(long, value_name = "KEY[=VALUE]", requires = "url")]
+    header: Vec<String>,
+    /// A variable of its environment; KEY alone takes its value from yours
+    #[arg(long, value_name = "KEY[=VALUE]")]
+    env: Vec<String>,
+    /// Its working directory
+    #[arg(long, value_name = "DIRECTORY")]
+    cwd: Option<String>,
+    #[command(flatten)]
+    choices: Choices,
+    /// The command that starts it, after --
+    #[arg(last = true, value_name = "COMMAND", required_unless_present = "url")]
+    command: Vec<String>,
+}
+
+/// What all commands that bring servers in are told alike.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Choices {
+    /// Writes without asking
+    #[arg(long)]
+    pub yes: bool,
+    /// Runs the scripts of packages while they are installed, and builds packages
+    #[arg(long)]
+    pub scripts: bool,
+    /// Into the service's registry, as root
+    #[arg(long)]
+    pub service: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
+    let name = &arguments.name;
+    if !is_server_id(name) {
+        return Err(Failure::Usage(format!(
+            "{}: a server's id is 1 to 32 characters of a-z, 0-9 and -, and begins with a letter",
+            visible(name)
+        )));
+    }
+    let proposal = match &arguments.url {
+        Some(url) => bring::url(name, url, pairs(&arguments.header, "--header")?, arguments.sse),
+        None => {
+            let env = pairs(&arguments.env, "--env")?;
+            let command = from_here(&arguments.command);
+            bring::command(name, &command, env, arguments.cwd.as_deref())
+        }
+    };
+    let offers = vec![(name.clone(), proposal, None)];
+    bring_in(offers, &Answers::default(), &arguments.choices, context)
+}
+
+/// The words of a command: a relative path is one from where the person is.
+fn from_here(words: &[String]) -> Vec<String> {
+    let mut words = words.to_vec();
+    if let Some(first) = words.first_mut()
+        && first.contains('/')
+        && let Ok(path) = Path::new(first.as_str()).canonicalize()
+        && !first.starts_with('/')
+        && let Some(path) = path.to_str()
+    {
+        path.clone_into(first);
+    }
+    words
+}
+
+fn pairs(given: &[String], flag: &str) -> Result<BTreeMap<String, String>, Failure> {
+    let mut pairs = BTreeMap::new();
+    for pair in given {
+        let (key, value) = match pair.split_once('=') {
+            Some((key, value)) => (key, value.to_owned()),
+            None => match std::env::var(pair) {
+                Ok(value) => (pair.as_str(), value),
+                Err(_) => {
+                    return Err(Failure::Usage(format!(
+                        "{flag} {}: your environment has no such variable",
+                        visible(pair)
+                    )));
+                }
+            },
+        };
+        pairs.insert(key.to_owned(), value);
+    }
+    Ok(pairs)
+}
+
+/// A server that may come in: its id, what its source says, and the bundle that it comes in.
+pub(crate) type Offer = (String, Proposal, Option<Rc<[u8]>>);
+
+/// Shows what would be written for each, asks, and writes it. One that cannot become an entry says why.
+///
+/// # Errors
+/// None of them became an entry, the person does not want it, or the registry cannot be written.
+pub(crate) fn bring_in(
+    offers: Vec<Offer>,
+    answers: &Answers,
+    choices: &Choices,
+    context: &Context,
+) -> Result<ExitCode, Failure> {
+    let scope = Scope::find(choices.service)?;
+    let options = Options {
+        scripts: choices.scripts,
+    };
+    let (_, known) = install::registered(&scope)?;
+    let known: BTreeSet<&String> = known.keys().collect();
+    let (mut plans, mut refused): (Vec<Plan>, Vec<(String, String)>) = (Vec::new(), Vec::new());
+    for (id, mut proposal, bundle) in offers {
+        let name = proposal.name.clone();
+        let plan = match (&proposal.runs, known.contains(&id)) {
+            (Err(why), _) => Err(why.clone()),
+            (_, true) => Err(format!("there is a server {id} already: colibri-mcp remove {id} first")),
+            (Ok(_), false) => answers
+                .of(&mut proposal)
+                .and_then(|answers| install::plan(&proposal, &id, &answers, bundle.as_ref(), &scope, options)),
+        };
+        match plan {
+            Ok(plan) => plans.push(plan),
+            Err(why) => refused.push((name, why)),
+        }
+    }
+    for plan in &plans {
+        terminal::print(&format!(
+            "{}\n",
+            install::show(plan, &scope, cfg!(target_os = "freebsd"))
+        ))?;
+    }
+    for (name, why) in &refused {
+        eprintln!(
+            "colibri-mcp: {} is refused: {}",
+            visible(name),
+            colibri_text::visible_lines(why)
+        );
+    }
+    if plans.is_empty() {
+        return Err(Failure::Data("no server can be added; nothing was written".to_owned()));
+    }
+    let what = counted(plans.len() as u64, "server");
+    agree(&format!("Write {what} into {}?", scope.registry.display()), choices.yes)?;
+    let written = install::write(&plans, &scope)?;
+    for (id, why) in &written.failed {
+        eprintln!(
+            "colibri-mcp: {id} was not written: {}",
+            colibri_text::visible_lines(why)
+        );
+    }
+    if written.ids.is_empty() {
+        return Err(Failure::Data("no server was added; nothing of them stays".to_owned()));
+    }
+    let ids: Vec<&str> = written.ids.iter().map(String::as_str).collect();
+    install::agree_to(&scope, &ids)?;
+    let mut said = format!("Added {} to {}.", ids.join(", "), scope.registry.display());
+    if let Some(kept) = written.kept {
+        said.push_str(&format!("\nThe registry as it was: {}", kept.display()));
+    }
+    terminal::print(&format!("{said}\n{}", install::reload(&context.place.socket)))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,90 @@
+//! `colibri-mcp enable`, `disable` and `restart`.
+
+use super::context::Context;
+use super::remove::no_server;
+use crate::edit::{Kind, Value, agree};
+use crate::failure::Failure;
+use crate::install::{self, Scope};
+use crate::terminal;
+use colibri_api::{RestartAsked, Restarted};
+use colibri_text::{counted, visible};
+
+/// Which server.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The server's id
+    name: String,
+    /// Writes without asking
+    #[arg(long)]
+    yes: bool,
+    /// In the service's registry, as root
+    #[arg(long)]
+    service: bool,
+}
+
+/// Which server.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Restart {
+    /// The server's id
+    name: String,
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &Arguments, enable: bool, context: &Context) -> Result<(), Failure> {
+    let scope = Scope::find(arguments.service)?;
+    let id = &arguments.name;
+    let (file, ids) = install::registered(&scope)?;
+    let list = *ids.get(id).ok_or_else(|| no_server(id, ids.keys(), &scope))?;
+    let entry = Kind::Json
+        .get(file.text(), &[list, id])
+        .map_err(|fault| file.fault(fault))?
+        .unwrap_or_default();
+    let keys = [list, id, "disabled"];
+    let text = match enable {
+        true => {
+            install::check_installed(&scope.prefix(id)).map_err(Failure::Data)?;
+            Kind::Json.remove(file.text(), &keys)
+        }
+        false => Kind::Json.set(file.text(), &keys, &Value::Bool(true)),
+    };
+    let text = text.map_err(|fault| file.fault(fault))?;
+    let (doing, done) = if enable {
+        ("Enable", "Enabled")
+    } else {
+        ("Disable", "Disabled")
+    };
+    if enable {
+        // What is agreed to is what stands there now.
+        let runs = entry
+            .get("command")
+            .or_else(|| entry.get("url"))
+            .and_then(|runs| runs.as_str());
+        let runs = runs.map(colibri_mcp::bring::shown_url).unwrap_or_default();
+        terminal::print(&format!("{id}: {}", visible(&runs)))?;
+    }
+    agree(&format!("{doing} {id} in {}?", scope.registry.display()), arguments.yes)?;
+    let kept = install::rewrite(&scope, file, text)?;
+    let agreed: &[&str] = if enable { &[id] } else { &[] };
+    install::agree_to(&scope, agreed)?;
+    let kept = kept.map(|kept| format!("\nThe registry as it was: {}", kept.display()));
+    let reloaded = install::reload(&context.place.socket);
+    terminal::print(&format!("{done} {id}.{}\n{reloaded}", kept.unwrap_or_default()))
+}
+
+/// Ends a server's processes.
+pub(crate) fn restart(arguments: &Restart, context: &Context) -> Result<(), Failure> {
+    let asked = RestartAsked {
+        server: arguments.name.clone(),
+    };
+    let (restarted, raw): (Restarted, _) = context.ask("colibri/restart", &asked)?;
+    context.print(&raw, || {
+        let server = visible(&restarted.server);
+        match restarted.ended {
+            0 => format!("{server} had no process; its next call starts one."),
+            ended => format!(
+                "{server}: {} ended; the next call starts one.",
+                counted(ended, "process")
+            ),
+        }
+    })
+}

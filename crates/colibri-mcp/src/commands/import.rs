@@ -1,0 +1,150 @@
+//! `colibri-mcp import`: the servers of an editor's file, of `mcp-bridge.toml`, of a registry's `server.json`, of an MCPB
+//! bundle.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use sha2::{Digest as _, Sha256};
+
+use super::add::{Choices, Offer, bring_in};
+use super::context::Context;
+use crate::failure::Failure;
+use crate::install::Answers;
+use crate::terminal;
+use colibri_api::paths;
+use colibri_mcp::bring::{self, Proposal, Source, map_names};
+use colibri_text::visible;
+
+/// From where.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// A file, or an editor: claude-desktop, claude-code, cursor, windsurf, zed, vscode, codex, gemini-cli, opencode,
+    /// mcp-bridge; without one, all of these that are there
+    #[arg(value_name = "FILE|EDITOR")]
+    from: Option<String>,
+    /// This server alone, by its name there; may be given more than once
+    #[arg(long, value_name = "NAME")]
+    server: Vec<String>,
+    /// What a server asks for; may be given more than once for one that takes several
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// The same, with the value in a file
+    #[arg(long, value_name = "KEY=FILE")]
+    set_file: Vec<String>,
+    /// The SHA-256 that the file must have
+    #[arg(long, value_name = "HEX")]
+    sha256: Option<String>,
+    #[command(flatten)]
+    choices: Choices,
+}
+
+/// What a file says.
+type Found = (Vec<Proposal>, Option<Rc<[u8]>>);
+
+/// Runs the command.
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
+    let answers = Answers::new(&arguments.set, &arguments.set_file)?;
+    let mut found: Vec<(Proposal, Option<Rc<[u8]>>)> = Vec::new();
+    let files = files(arguments.from.as_deref())?;
+    let alone = files.len() == 1;
+    for (source, path) in files {
+        match read(source, &path, arguments.sha256.as_deref()) {
+            Ok((proposals, bundle)) => {
+                found.extend(proposals.into_iter().map(|proposal| (proposal, bundle.clone())));
+            }
+            Err(failure) if alone => return Err(failure),
+            Err(failure) => eprintln!("colibri-mcp: {}", colibri_text::visible_lines(&failure.to_string())),
+        }
+    }
+    if !arguments.server.is_empty() {
+        found.retain(|(proposal, _)| arguments.server.contains(&proposal.name));
+    }
+    // The bridge that `connect` put there is no server of anybody's.
+    found.retain(|(proposal, _)| !is_our_own(proposal));
+    if found.is_empty() {
+        return Err(Failure::Data(
+            "no server is there to be imported; nothing was written".to_owned(),
+        ));
+    }
+    let mapped = map_names(found.iter().map(|(proposal, _)| proposal.name.as_str()));
+    for one in mapped.iter().filter(|one| one.name != one.id) {
+        terminal::print(&format!("{} becomes {}", visible(&one.name), one.id))?;
+    }
+    let offers: Vec<Offer> = mapped
+        .into_iter()
+        .zip(found)
+        .map(|(mapped, (proposal, bundle))| (mapped.id, proposal, bundle))
+        .collect();
+    bring_in(offers, &answers, &arguments.choices, context)
+}
+
+/// Whether it is Colibri itself, as an editor has it.
+fn is_our_own(proposal: &Proposal) -> bool {
+    let Ok(bring::Runs::Process(process)) = &proposal.runs else {
+        return false;
+    };
+    match &process.program {
+        bring::Program::Command(command) => command
+            .plain()
+            .is_some_and(|path| path.rsplit('/').next() == Some("colibri-mcp")),
+        _ => false,
+    }
+}
+
+fn files(from: Option<&str>) -> Result<Vec<(Option<Source>, PathBuf)>, Failure> {
+    let home = paths::home();
+    let config = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
+    let config = config
+        .filter(|path| path.is_absolute())
+        .unwrap_or_else(|| home.join(".config"));
+    let there = |source: Source| {
+        let files = source.files(&home, &config).into_iter().filter(|path| path.is_file());
+        files.map(move |path| (Some(source), path)).collect::<Vec<_>>()
+    };
+    let Some(from) = from else {
+        return Ok(Source::ALL.into_iter().flat_map(there).collect());
+    };
+    match Source::ALL
+        .into_iter()
+        .find(|source| source.name() == from && !source.files(&home, &config).is_empty())
+    {
+        None => Ok(vec![(None, PathBuf::from(from))]),
+        Some(source) => match there(source) {
+            files if files.is_empty() => {
+                let places: Vec<String> = source
+                    .files(&home, &config)
+                    .iter()
+                    .map(|path| path.display().to_string())
+                    .collect();
+                Err(Failure::Data(format!(
+                    "{from} has no settings here: there is no {}",
+                    places.join(", no ")
+                )))
+            }
+            files => Ok(files),
+        },
+    }
+}
+
+fn read(source: Option<Source>, path: &Path, sha256: Option<&str>) -> Result<Found, Failure> {
+    let bytes = fs::read(path).map_err(|source| Failure::File {
+        path: path.to_owned(),
+        source,
+    })?;
+    let at = |why: String| Failure::Data(format!("{}: {why}; nothing was written", path.display()));
+    let hash = colibri_text::hex(&Sha256::digest(&bytes));
+    if sha256.is_some_and(|wanted| !wanted.eq_ignore_ascii_case(&hash)) {
+        return Err(at(format!(
+            "its SHA-256 is {hash}, which is another than the one named"
+        )));
+    }
+    if bytes.starts_with(b"PK") {
+        let proposal = bring::bundle(&bytes, std::env::consts::OS).map_err(at)?.proposal;
+        return Ok((vec![proposal], Some(bytes.into())));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| at("it is not UTF-8".to_owned()))?;
+    let (_, proposals) = bring::read(source, path, &text).map_err(at)?;
+    Ok((proposals, None))
+}

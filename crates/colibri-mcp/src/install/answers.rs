@@ -1,0 +1,160 @@
+//! What fills the gaps of a source: what the person said, the person's environment, and what is asked at the terminal.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
+use std::path::Path;
+
+use nix::sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr};
+
+use crate::failure::Failure;
+use colibri_api::paths;
+use colibri_mcp::bring::{self, Proposal, Want};
+use colibri_text::visible;
+
+/// What is known of gaps.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    /// By key, as the person said.
+    said: bring::Answers,
+}
+
+impl Answers {
+    /// Those of `KEY=VALUE` and, from files, `KEY=FILE`.
+    ///
+    /// # Errors
+    /// One has no `=`, or a file cannot be read.
+    pub(crate) fn new(set: &[String], from_files: &[String]) -> Result<Answers, Failure> {
+        let mut said = bring::Answers::new();
+        for pair in set {
+            let (key, value) = pair_of(pair, "--set KEY=VALUE")?;
+            said.entry(key).or_default().push(value);
+        }
+        for pair in from_files {
+            let (key, file) = pair_of(pair, "--set-file KEY=FILE")?;
+            let value = read_value(Path::new(&file)).map_err(|source| Failure::File {
+                path: file.into(),
+                source,
+            })?;
+            said.entry(key).or_default().push(value);
+        }
+        Ok(Answers { said })
+    }
+
+    /// What is known for one server: what is missing is asked for, if there is somebody to ask. Of what was taken from the
+    /// environment or from files the proposal gets a note.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub(crate) fn of(&self, proposal: &mut Proposal) -> Result<bring::Answers, String> {
+        let mut known = self.said.clone();
+        let mut taken = Vec::new();
+        for key in proposal.wants.keys() {
+            if known.contains_key(key) {
+                continue;
+            }
+            let found = match (key.as_str(), key.strip_prefix("file:")) {
+                ("HOME", _) => paths::home().to_str().map(str::to_owned),
+                (_, Some(file)) => read_value(&expanded(file)).ok(),
+                _ => std::env::var(key).ok(),
+            };
+            if let Some(value) = found.filter(|value| !value.is_empty()) {
+                if key != "HOME" {
+                    taken.push(visible(key).into_owned());
+                }
+                known.insert(key.clone(), vec![value]);
+            }
+        }
+        if !taken.is_empty() {
+            proposal.notes.push(format!(
+                "taken as they are now, from your environment or files: {}",
+                taken.join(", ")
+            ));
+        }
+        let missing: Vec<String> = proposal.missing(&known).into_iter().map(str::to_owned).collect();
+        if !missing.is_empty() && io::stdin().is_terminal() {
+            eprintln!("{} asks for:", visible(&proposal.name));
+            for key in &missing {
+                if let Some(value) = ask(key, &proposal.wants[key]).map_err(|error| error.to_string())? {
+                    known.insert(key.clone(), vec![value]);
+                }
+            }
+        }
+        let missing = proposal.missing(&known);
+        if !missing.is_empty() {
+            let missing: Vec<String> = missing
+                .into_iter()
+                .map(|key| describe(key, &proposal.wants[key]))
+                .collect();
+            return Err(format!(
+                "it needs {}; say each with --set KEY=VALUE or --set-file KEY=FILE",
+                missing.join(", ")
+            ));
+        }
+        for (key, want) in &proposal.wants {
+            let legal = |value: &String| want.choices.is_empty() || want.choices.contains(value);
+            if !known.get(key).is_none_or(|values| values.iter().all(legal)) {
+                return Err(format!(
+                    "{} must be one of {}",
+                    visible(key),
+                    visible(&want.choices.join(", "))
+                ));
+            }
+        }
+        Ok(known)
+    }
+}
+
+fn pair_of(pair: &str, form: &str) -> Result<(String, String), Failure> {
+    match pair.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(Failure::Usage(format!("{form}: there is no =, or nothing before it"))),
+    }
+}
+
+fn describe(key: &str, want: &Want) -> String {
+    let description = colibri_text::brief(&want.description, 80);
+    match description.is_empty() {
+        true => visible(key).into_owned(),
+        false => format!("{} ({description})", visible(key)),
+    }
+}
+
+/// What a file holds, without the end of its line.
+fn read_value(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(64 * 1024).read_to_string(&mut text)?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+fn expanded(file: &str) -> std::path::PathBuf {
+    match file.strip_prefix("~/") {
+        Some(below) => paths::home().join(below),
+        None => file.into(),
+    }
+}
+
+/// Asks for a value. A secret is not shown as it is typed.
+fn ask(key: &str, want: &Want) -> io::Result<Option<String>> {
+    let choices = match want.choices.is_empty() {
+        true => String::new(),
+        false => format!(" [{}]", visible(&want.choices.join(", "))),
+    };
+    eprint!("  {}{choices}: ", describe(key, want));
+    io::stderr().flush()?;
+    let stdin = io::stdin();
+    let shown = if want.secret { tcgetattr(&stdin).ok() } else { None };
+    if let Some(shown) = &shown {
+        let mut hidden = shown.clone();
+        hidden.local_flags.remove(LocalFlags::ECHO);
+        tcsetattr(&stdin, SetArg::TCSAFLUSH, &hidden)?;
+    }
+    let mut line = String::new();
+    let read = stdin.lock().read_line(&mut line);
+    if let Some(shown) = &shown {
+        tcsetattr(&stdin, SetArg::TCSAFLUSH, shown)?;
+        eprintln!();
+    }
+    read?;
+    let value = line.trim_end_matches(['\r', '\n']);
+    Ok(Some(value.to_owned()).filter(|value| !value.is_empty()))
+}

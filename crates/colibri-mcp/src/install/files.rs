@@ -1,0 +1,126 @@
+//! What was installed for a server, and whether it still is that.
+//!
+//! `installed.json` in the prefix says which package it is, by which hash of its archive, and the hash of all files as they
+//! were after the installation. Archives are checked by npm(1), pip(1) or by us while they are installed; the files when
+//! consent is given anew: `colibri-mcp enable`.
+
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+/// The record, in the prefix.
+const RECORD: &str = "installed.json";
+
+/// Writes what was installed.
+///
+/// # Errors
+/// The files cannot be read, or the record not written.
+pub(super) fn record(prefix: &Path, package: &str, archive: &str) -> Result<(), String> {
+    let record = json!({ "package": package, "archive": archive, "files": format!("sha256-{}", hash(prefix)?) });
+    let path = prefix.join(RECORD);
+    fs::write(&path, format!("{record:#}\n")).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Whether the files of a prefix are those that were installed; where there is no prefix nothing was.
+///
+/// # Errors
+/// They are not, or cannot be read.
+pub(crate) fn check(prefix: &Path) -> Result<(), String> {
+    if !prefix.exists() {
+        return Ok(());
+    }
+    let path = prefix.join(RECORD);
+    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let record: Value = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+    let known = record.get("files").and_then(Value::as_str).unwrap_or_default();
+    match known == format!("sha256-{}", hash(prefix)?) {
+        true => Ok(()),
+        false => Err(format!(
+            "{} is not as it was installed: remove the server and add it again",
+            prefix.display()
+        )),
+    }
+}
+
+/// SHA-256 over all files below, in the order of their paths: kind, length of path, path, length, content. What Python
+/// makes of its sources as it runs (`__pycache__`) does not count.
+fn hash(prefix: &Path) -> Result<String, String> {
+    let mut paths = Vec::new();
+    list(prefix, &mut paths)?;
+    paths.retain(|path| *path != prefix.join(RECORD));
+    paths.sort();
+    let mut hash = Sha256::new();
+    for path in paths {
+        let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+        let facts = path.symlink_metadata().map_err(failed)?;
+        let below = path.strip_prefix(prefix).unwrap_or(&path).as_os_str().as_bytes();
+        let kind = match (facts.is_symlink(), facts.permissions().mode() & 0o111 != 0) {
+            (true, _) => b'l',
+            (false, true) => b'x',
+            (false, false) => b'f',
+        };
+        hash.update([kind]);
+        hash.update((below.len() as u64).to_be_bytes());
+        hash.update(below);
+        if facts.is_symlink() {
+            let target = path.read_link().map_err(failed)?;
+            let target = target.as_os_str().as_bytes();
+            hash.update((target.len() as u64).to_be_bytes());
+            hash.update(target);
+            continue;
+        }
+        hash.update(facts.len().to_be_bytes());
+        let mut file = fs::File::open(&path).map_err(failed)?;
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            match file.read(&mut buffer).map_err(failed)? {
+                0 => break,
+                read => hash.update(&buffer[..read]),
+            }
+        }
+    }
+    Ok(colibri_text::hex(&hash.finalize()))
+}
+
+fn list(directory: &Path, found: &mut Vec<PathBuf>) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", directory.display());
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let kind = entry.file_type().map_err(failed)?;
+        match kind.is_dir() {
+            true if entry.file_name() != "__pycache__" => list(&entry.path(), found)?,
+            true => {}
+            false => found.push(entry.path()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_changed_are_noticed() {
+        let place = tempfile::tempdir().unwrap();
+        let prefix = place.path().join("p");
+        check(&prefix).unwrap();
+        fs::create_dir_all(prefix.join("a/__pycache__")).unwrap();
+        fs::write(prefix.join("a/b.py"), "1").unwrap();
+        assert!(check(&prefix).unwrap_err().contains(RECORD));
+        record(&prefix, "pypi:a==1", "sha256-00").unwrap();
+        check(&prefix).unwrap();
+        fs::write(prefix.join("a/__pycache__/b.pyc"), "x").unwrap();
+        check(&prefix).unwrap();
+        fs::write(prefix.join("a/b.py"), "2").unwrap();
+        assert!(check(&prefix).unwrap_err().contains("not as it was installed"));
+        fs::write(prefix.join("a/b.py"), "1").unwrap();
+        fs::write(prefix.join("a/new"), "").unwrap();
+        assert!(check(&prefix).is_err());
+    }
+}

@@ -1,0 +1,19 @@
+//! How a server that others have becomes one of ours: what it would write ([`plan`]), what its packages are ([`npm`],
+//! [`pypi`]), and the writing ([`write`]). Nothing is written before a person agreed.
+
+mod answers;
+mod files;
+mod npm;
+mod plan;
+mod pypi;
+mod scope;
+mod shown;
+mod tools;
+mod write;
+
+pub(crate) use answers::Answers;
+pub(crate) use files::check as check_installed;
+pub(crate) use plan::{Options, Plan, plan};
+pub(crate) use scope::Scope;
+pub(crate) use shown::show;
+pub(crate) use write::{agree_to, forget, registered, reload, rewrite, write};

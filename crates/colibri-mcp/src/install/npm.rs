@@ -1,0 +1,197 @@
+//! Packages of npm: resolved to exact versions first, with the hash of each archive, and installed by those alone.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::tools::{need, run};
+use colibri_mcp::bring::Package;
+
+/// What is to be installed: `package.json` and `package-lock.json`, of which the latter has version and hash of all.
+#[derive(Debug)]
+pub(crate) struct Npm {
+    stage: TempDir,
+    /// The version of the package that was asked for.
+    pub version: String,
+    /// The hash of its archive, as the lock has it: npm-ci(1) checks it, and that of each other.
+    pub integrity: String,
+    /// The script, below the prefix.
+    pub script: String,
+    /// How many packages there are beside it.
+    pub others: u64,
+    /// Packages that have scripts to be run at their installation.
+    pub scripted: Vec<String>,
+    /// Whether they are run.
+    scripts: bool,
+}
+
+/// Finds out what a package is now. Nothing is kept but in a temporary directory.
+///
+/// # Errors
+/// npm(1) is missing or fails, or the package has no program.
+pub(super) fn resolve(package: &Package, scripts: bool) -> Result<Npm, String> {
+    let stage = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
+    let own = r#"{"name":"colibri-server","version":"0.0.0","private":true}"#;
+    write(&stage.path().join("package.json"), own)?;
+    let word = match &package.version {
+        Some(version) => format!("{}@{version}", package.name),
+        None => package.name.clone(),
+    };
+    let mut npm = npm(stage.path(), stage.path())?;
+    npm.args(["install", "--package-lock-only", "--ignore-scripts", "--save-exact"]);
+    run(npm.arg("--").arg(word).args(&package.with))?;
+    let lock = read(&stage.path().join("package-lock.json"))?;
+    let lock: Value = serde_json::from_str(&lock).map_err(|error| format!("npm's package-lock.json: {error}"))?;
+    let packages = lock
+        .get("packages")
+        .and_then(Value::as_object)
+        .ok_or("npm's package-lock.json has no packages")?;
+    let at = format!("node_modules/{}", package.name);
+    let facts = packages
+        .get(&at)
+        .ok_or_else(|| format!("npm did not find {}", package.name))?;
+    let text = |key: &str| facts.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (version, integrity) = (text("version"), text("integrity"));
+    if integrity.is_empty() {
+        return Err(format!("{}: the registry has no hash of it", package.name));
+    }
+    let unhashed = packages.iter().find(|(path, facts)| {
+        let is_fetched = !path.is_empty() && facts.get("link").is_none() && facts.get("inBundle").is_none();
+        is_fetched && facts.get("integrity").is_none()
+    });
+    if let Some((path, _)) = unhashed {
+        return Err(format!("{path}: it comes from no registry, and has no hash"));
+    }
+    let script = format!("{at}/{}", script(package, facts)?);
+    let scripted = packages
+        .iter()
+        .filter(|(_, facts)| facts.get("hasInstallScript") == Some(&Value::Bool(true)));
+    let scripted = scripted.map(|(path, _)| path.rsplit("node_modules/").next().unwrap_or(path).to_owned());
+    Ok(Npm {
+        version,
+        integrity,
+        script,
+        others: packages.len().saturating_sub(2) as u64,
+        scripted: scripted.collect(),
+        scripts,
+        stage,
+    })
+}
+
+/// The path of the program in its package.
+fn script(package: &Package, facts: &Value) -> Result<String, String> {
+    let own_name = package.name.rsplit('/').next().unwrap_or_default();
+    let bins: Vec<(&str, &str)> = match facts.get("bin") {
+        Some(Value::String(path)) => vec![(own_name, path)],
+        Some(Value::Object(bins)) => bins
+            .iter()
+            .filter_map(|(name, path)| Some((name.as_str(), path.as_str()?)))
+            .collect(),
+        _ => Vec::new(),
+    };
+    let wanted = package.program.as_deref().unwrap_or(own_name);
+    let found = bins.iter().find(|(name, _)| *name == wanted);
+    let path = match (found, bins.as_slice()) {
+        (Some((_, path)), _) => *path,
+        // npm-exec(1) takes the only one there is, whatever it is called.
+        (None, [(_, path)]) if package.program.is_none() => *path,
+        (None, []) => return Err(format!("{} has no program", package.name)),
+        (None, bins) => {
+            let names: Vec<&str> = bins.iter().map(|(name, _)| *name).collect();
+            return Err(format!(
+                "{} has no program {wanted}; it has {}",
+                package.name,
+                names.join(", ")
+            ));
+        }
+    };
+    let path = path.strip_prefix("./").unwrap_or(path);
+    if path.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        return Err(format!("{}: the path of its program leads out of it", package.name));
+    }
+    Ok(path.to_owned())
+}
+
+impl Npm {
+    /// Installs exactly this.
+    ///
+    /// # Errors
+    /// npm(1) fails: also where an archive is not what its hash says.
+    pub(super) fn install(&self, prefix: &Path) -> Result<(), String> {
+        for file in ["package.json", "package-lock.json"] {
+            write(&prefix.join(file), &read(&self.stage.path().join(file))?)?;
+        }
+        let mut npm = npm(prefix, self.stage.path())?;
+        npm.arg("ci");
+        if !self.scripts {
+            npm.arg("--ignore-scripts");
+        }
+        run(&mut npm)?;
+        match prefix.join(&self.script).is_file() {
+            true => Ok(()),
+            false => Err(format!("{} is not in what npm installed", self.script)),
+        }
+    }
+}
+
+/// npm(1) in a directory, without state beyond it: its cache and logs go with the stage.
+fn npm(directory: &Path, stage: &Path) -> Result<Command, String> {
+    let mut npm = Command::new(need("npm", "npm")?);
+    npm.current_dir(directory)
+        .env("npm_config_cache", stage.join("cache"))
+        .env("npm_config_update_notifier", "false")
+        .env("npm_config_fund", "false")
+        .env("npm_config_audit", "false")
+        .env_remove("npm_config_prefix")
+        .arg("--prefix")
+        .arg(directory)
+        .arg("--global=false");
+    Ok(npm)
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use colibri_mcp::bring::Registry;
+    use serde_json::json;
+
+    fn of(program: Option<&str>, bin: Value) -> Result<String, String> {
+        let package = Package {
+            registry: Registry::Npm,
+            name: "@scope/server".to_owned(),
+            version: None,
+            program: program.map(str::to_owned),
+            with: Vec::new(),
+        };
+        script(&package, &json!({ "bin": bin }))
+    }
+
+    #[test]
+    fn the_program_is_the_one_that_npx_would_run() {
+        assert_eq!(of(None, json!("./cli.js")).unwrap(), "cli.js");
+        assert_eq!(
+            of(None, json!({ "a": "a.js", "server": "dist/s.js" })).unwrap(),
+            "dist/s.js"
+        );
+        assert_eq!(of(None, json!({ "mcp-server": "dist/s.js" })).unwrap(), "dist/s.js");
+        assert_eq!(of(Some("a"), json!({ "a": "a.js", "server": "s.js" })).unwrap(), "a.js");
+        assert!(
+            of(None, json!({ "a": "a.js", "b": "b.js" }))
+                .unwrap_err()
+                .contains("a, b")
+        );
+        assert!(of(None, json!(null)).is_err());
+        assert!(of(None, json!({ "a": "../../x" })).is_err());
+    }
+}

@@ -1,0 +1,415 @@
+//! What an entry will be, and all that has to be written for it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use sha2::{Digest as _, Sha256};
+
+use super::npm::{self, Npm};
+use super::pypi::{self, Pypi};
+use super::scope::Scope;
+use super::tools::{find, need, node, text};
+use crate::edit::Value;
+use colibri_mcp::bring::{
+    Answers, Field, Process, Program, Proposal, Registry, Remote, Runs, Template, looks_secret, name_says_secret,
+};
+
+/// What the person chose.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Options {
+    /// Whether scripts of packages are run while they are installed.
+    pub scripts: bool,
+}
+
+/// One server as it will be.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// Its id.
+    pub id: String,
+    /// Its name where it comes from.
+    pub name: String,
+    /// Its entry.
+    pub entry: Value,
+    /// Secrets: whose value each is, the name of its file, the value.
+    pub secrets: Vec<(String, String, String)>,
+    /// What is installed for it.
+    pub installs: Installs,
+    /// The package and its version, as make-root.sh takes them.
+    pub package: Option<(Registry, String)>,
+    /// The arguments that are secrets, or look like them, by their place; of an address, whether it is one.
+    pub told: Vec<usize>,
+    /// What the person should know, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// What is installed for a server.
+#[derive(Debug)]
+pub(crate) enum Installs {
+    /// Nothing.
+    Nothing,
+    /// A package of npm.
+    Npm(Npm, String),
+    /// A package of PyPI.
+    Pypi(Pypi, String),
+    /// A bundle, and what it needs of PyPI.
+    Bundle {
+        /// The file.
+        bytes: Rc<[u8]>,
+        /// Its SHA-256.
+        sha256: String,
+        /// Its requirements, in an environment of its own.
+        venv: Option<Pypi>,
+    },
+}
+
+/// What a process is started with.
+struct Started {
+    words: Vec<String>,
+    installs: Installs,
+    package: Option<(Registry, String)>,
+}
+
+/// What is written for a server of this id. What its packages are is found out, and nothing is kept of it.
+///
+/// # Errors
+/// Why it cannot become an entry.
+pub(crate) fn plan(
+    proposal: &Proposal,
+    id: &str,
+    answers: &Answers,
+    bundle: Option<&Rc<[u8]>>,
+    scope: &Scope,
+    options: Options,
+) -> Result<Plan, String> {
+    let mut plan = Plan {
+        id: id.to_owned(),
+        name: proposal.name.clone(),
+        entry: Value::Null,
+        secrets: Vec::new(),
+        installs: Installs::Nothing,
+        package: None,
+        told: Vec::new(),
+        notes: proposal.notes.clone(),
+    };
+    let mut members = match proposal.runs.as_ref().map_err(Clone::clone)? {
+        Runs::Process(process) => plan.process(process, proposal, answers, bundle, scope, options)?,
+        Runs::Remote(remote) => plan.remote(remote, proposal, answers)?,
+    };
+    if let Some(limit) = proposal.timeout_ms {
+        members.push(("timeout_ms".to_owned(), Value::Number(limit.to_string())));
+    }
+    let list = |names: &[String]| Value::Array(names.iter().cloned().map(Value::String).collect());
+    let (allow, deny) = &proposal.tools;
+    let rules = [("allow", allow), ("deny", deny)];
+    let rules = rules.into_iter().filter(|(_, names)| !names.is_empty());
+    let rules: Vec<_> = rules.map(|(key, names)| (key.to_owned(), list(names))).collect();
+    if !rules.is_empty() {
+        members.push(("tools".to_owned(), Value::Object(rules)));
+    }
+    if proposal.disabled {
+        members.push(("disabled".to_owned(), Value::Bool(true)));
+        plan.notes.push(format!(
+            "it is turned off where it comes from, and so it is here: colibri-mcp enable {id}"
+        ));
+    }
+    plan.entry = Value::Object(members);
+    Ok(plan)
+}
+
+type Members = Vec<(String, Value)>;
+
+impl Plan {
+    fn process(
+        &mut self,
+        process: &Process,
+        proposal: &Proposal,
+        answers: &Answers,
+        bundle: Option<&Rc<[u8]>>,
+        scope: &Scope,
+        options: Options,
+    ) -> Result<Members, String> {
+        let prefix = scope.prefix(&self.id);
+        let mut answers = answers.clone();
+        answers.insert("__dirname".to_owned(), vec![text(&prefix.join("bundle"))?]);
+        let (mut args, mut asked) = (Vec::new(), Vec::new());
+        for arg in &process.args {
+            let words = arg
+                .fill_all(&answers)
+                .map_err(|key| format!("one of its arguments needs {key}"))?;
+            if asks_secret(arg, proposal) {
+                asked.extend(args.len()..args.len() + words.len());
+            }
+            args.extend(words);
+        }
+        let Started {
+            words,
+            installs,
+            package,
+        } = start(&process.program, &answers, bundle, scope, &self.id, options)?;
+        (self.installs, self.package) = (installs, package);
+        if let Installs::Npm(npm, _) = &self.installs
+            && !npm.scripted.is_empty()
+        {
+            let names = npm.scripted.join(", ");
+            self.notes.push(match options.scripts {
+                true => format!("scripts of these packages are run while they are installed: {names}"),
+                false => {
+                    format!("scripts of these packages are not run, as some may need (--scripts runs them): {names}")
+                }
+            });
+        }
+        let mut words = words.into_iter();
+        let command = words.next().ok_or("its command is empty")?;
+        let before: Vec<String> = words.collect();
+        if ["/npx", "/uvx"].iter().any(|name| command.ends_with(name)) {
+            return Err("its command would fetch what it runs each time it is started".to_owned());
+        }
+        self.told = asked.into_iter().map(|at| at + before.len()).collect();
+        let args = [before, args].concat();
+        self.told.extend(told(&args));
+        if !self.told.is_empty() {
+            self.notes.push(
+                "an argument looks like a secret: it stands in the registry, and every user of this machine sees it in \
+                 ps(1); give it by the environment if the server takes it there"
+                    .to_owned(),
+            );
+        }
+        let mut members = vec![("command".to_owned(), Value::String(command))];
+        if !args.is_empty() {
+            let args = args.into_iter().map(Value::String).collect();
+            members.push(("args".to_owned(), Value::Array(args)));
+        }
+        let env = self.fields(&process.env, proposal, &answers)?;
+        if !env.is_empty() {
+            members.push(("env".to_owned(), Value::Object(env)));
+        }
+        if let Some(cwd) = &process.cwd {
+            let cwd = cwd.fill(&answers).map_err(|key| format!("its directory needs {key}"))?;
+            members.push(("cwd".to_owned(), Value::String(cwd)));
+        }
+        Ok(members)
+    }
+
+    fn remote(&mut self, remote: &Remote, proposal: &Proposal, answers: &Answers) -> Result<Members, String> {
+        let url = remote
+            .url
+            .fill(answers)
+            .map_err(|key| format!("its address needs {key}"))?;
+        if !(url.starts_with("https://") || url.starts_with("http://")) {
+            return Err("its address does not begin with https:// or http://".to_owned());
+        }
+        let is_secret = asks_secret(&remote.url, proposal);
+        self.told.extend(is_secret.then_some(0));
+        if is_secret || looks_secret(&url) {
+            self.notes
+                .push("its address holds what looks like a secret, and stands in the registry".to_owned());
+        }
+        let host = url.split("://").nth(1).unwrap_or_default();
+        let host = host.split(['/', '?', '#']).next().unwrap_or_default();
+        let of_this_machine = ["localhost", "127.", "[::1]"].iter().any(|name| host.starts_with(name));
+        let mut members = Vec::new();
+        if remote.sse {
+            members.push(("type".to_owned(), Value::String("sse".to_owned())));
+        }
+        members.push(("url".to_owned(), Value::String(url)));
+        if of_this_machine && colibri_registry::ENTRY_KEYS.contains(&"allow_addresses") {
+            let loopback = Value::Array(vec![Value::String("loopback".to_owned())]);
+            members.push(("allow_addresses".to_owned(), loopback));
+        }
+        let headers = self.fields(&remote.headers, proposal, answers)?;
+        if !headers.is_empty() {
+            members.push(("headers".to_owned(), Value::Object(headers)));
+        }
+        Ok(members)
+    }
+
+    /// Environment or headers: what looks like a secret goes to a file of its own.
+    fn fields(
+        &mut self,
+        fields: &BTreeMap<String, Field>,
+        proposal: &Proposal,
+        answers: &Answers,
+    ) -> Result<Members, String> {
+        let mut members = Vec::new();
+        for (name, field) in fields {
+            let value = match field.text.fill(answers) {
+                Ok(value) => value,
+                Err(_) if field.optional => continue,
+                Err(key) => return Err(format!("{name} needs {key}")),
+            };
+            let named = field.secret || name_says_secret(name) || looks_secret(&value);
+            let secret = named || asks_secret(&field.text, proposal);
+            if !secret || value.is_empty() {
+                members.push((name.clone(), Value::String(value)));
+                continue;
+            }
+            let file = secret_name(&self.id, name);
+            let reference = vec![("secret".to_owned(), Value::String(file.clone()))];
+            members.push((name.clone(), Value::Object(reference)));
+            self.secrets.push((name.clone(), file, value));
+        }
+        Ok(members)
+    }
+}
+
+/// Whether one of the gaps of a text is a secret: by what its source says, or by its name.
+fn asks_secret(template: &Template, proposal: &Proposal) -> bool {
+    let says = |key: &str| proposal.wants.get(key).is_some_and(|want| want.secret);
+    template
+        .keys()
+        .any(|key| says(key) || name_says_secret(key) || key.starts_with("file:"))
+}
+
+/// The file of a secret: of a server's own, so that no two share one by accident. At most 32 of `a-z0-9-`.
+fn secret_name(id: &str, name: &str) -> String {
+    let lower = name.to_ascii_lowercase();
+    let name: String = lower
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .collect();
+    let whole = format!("{id}-{}", name.trim_matches('-'));
+    if whole.len() <= 32 {
+        return whole;
+    }
+    let hash = colibri_text::hex(&Sha256::digest(whole.as_bytes()));
+    format!("{}-{}", whole[..23].trim_end_matches('-'), &hash[..8])
+}
+
+/// The places of arguments that look like secrets, by themselves or by the option before them.
+fn told(args: &[String]) -> Vec<usize> {
+    let is_secret = |at: usize| {
+        let arg = &args[at];
+        let option = |word: &str| word.starts_with('-') && name_says_secret(word.trim_start_matches('-'));
+        let value_of = |arg: &str| {
+            arg.split_once('=')
+                .is_some_and(|(name, value)| option(name) && !value.is_empty())
+        };
+        let after = at > 0 && option(&args[at - 1]) && !args[at - 1].contains('=') && !arg.starts_with('-');
+        looks_secret(arg) || value_of(arg) || after
+    };
+    (0..args.len()).filter(|at| is_secret(*at)).collect()
+}
+
+fn start(
+    program: &Program,
+    answers: &Answers,
+    bundle: Option<&Rc<[u8]>>,
+    scope: &Scope,
+    id: &str,
+    options: Options,
+) -> Result<Started, String> {
+    let prefix = scope.prefix(id);
+    let venv = prefix.join("venv");
+    match program {
+        Program::Command(command) => {
+            let command = command
+                .fill(answers)
+                .map_err(|key| format!("its command needs {key}"))?;
+            Ok(Started {
+                words: vec![absolute(&command)?],
+                installs: Installs::Nothing,
+                package: None,
+            })
+        }
+        Program::Package(package) if package.registry == Registry::Npm => {
+            let npm = npm::resolve(package, options.scripts)?;
+            let words = vec![text(&node()?)?, text(&prefix.join(&npm.script))?];
+            let exact = format!("{}@{}", package.name, npm.version);
+            Ok(Started {
+                words,
+                package: Some((Registry::Npm, exact.clone())),
+                installs: Installs::Npm(npm, exact),
+            })
+        }
+        Program::Package(package) => {
+            let pypi = pypi::resolve(package, options.scripts)?;
+            let script = venv.join("bin").join(&pypi.program);
+            let exact = format!("{}=={}", package.name, pypi.version);
+            Ok(Started {
+                words: vec![text(&pypi::interpreter(&venv))?, text(&script)?],
+                package: Some((Registry::Pypi, exact.clone())),
+                installs: Installs::Pypi(pypi, exact),
+            })
+        }
+        Program::Bundled {
+            command,
+            requirements,
+            venv: has_venv,
+        } => {
+            let bytes = bundle.ok_or("its bundle is not at hand")?.clone();
+            let sha256 = colibri_text::hex(&Sha256::digest(&bytes));
+            let word = match command.plain() {
+                Some("node") => text(&node()?)?,
+                Some("python3") if *has_venv => text(&pypi::interpreter(&venv))?,
+                Some("python3") => text(&need("python3", "Python 3")?)?,
+                _ => command
+                    .fill(answers)
+                    .map_err(|key| format!("its command needs {key}"))?,
+            };
+            let venv = has_venv
+                .then(|| pypi::resolve_all(requirements, None, options.scripts))
+                .transpose()?;
+            Ok(Started {
+                words: vec![word],
+                package: None,
+                installs: Installs::Bundle { bytes, sha256, venv },
+            })
+        }
+    }
+}
+
+/// The absolute path of a program: as it is, or as PATH has it now.
+fn absolute(command: &str) -> Result<String, String> {
+    if command.contains('/') {
+        let path = PathBuf::from(command);
+        if !path.is_absolute() {
+            return Err(format!(
+                "{} is a relative path: where it is meant from is not known",
+                colibri_text::brief(command, 80)
+            ));
+        }
+        return match path.exists() {
+            true => Ok(command.to_owned()),
+            false => Err(format!("{} is not there", colibri_text::brief(command, 120))),
+        };
+    }
+    let found = find(command).ok_or_else(|| {
+        format!(
+            "{} is not on PATH: install it, or name it by its absolute path",
+            colibri_text::brief(command, 80)
+        )
+    })?;
+    text(&found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_have_files_of_their_servers_own() {
+        assert_eq!(secret_name("github", "GITHUB_TOKEN"), "github-github-token");
+        let long = secret_name("a-rather-long-server-id", "PERSONAL_ACCESS_TOKEN");
+        assert!(colibri_registry::is_secret_name(&long), "{long}");
+        assert_ne!(long, secret_name("a-rather-long-server-id", "PERSONAL_ACCESS_TOKEM"));
+    }
+
+    #[test]
+    fn arguments_that_are_secrets_are_known() {
+        let args = |words: &[&str]| told(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        assert_eq!(
+            args(&["--api-key", "abc", "--token=abc", "-v", "ghp_0123456789abc"]),
+            [1, 2, 4]
+        );
+        assert!(args(&["--token", "--verbose", "/tmp/token", "--key-file=/x"]).is_empty());
+    }
+
+    #[test]
+    fn a_plain_command_becomes_absolute() {
+        assert!(absolute("sh").unwrap().ends_with("/sh") && absolute("sh").unwrap().starts_with('/'));
+        assert!(absolute("no-such-program-here").unwrap_err().contains("PATH"));
+        assert!(absolute("./x").unwrap_err().contains("relative"));
+        assert!(absolute("/no/such/program").is_err());
+    }
+}

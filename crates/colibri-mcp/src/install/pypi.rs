@@ -1,0 +1,177 @@
+//! Packages of PyPI: resolved to exact versions first, with the hash of each archive, and installed by those alone, in an
+//! environment of their own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::tools::{is_executable, need, run};
+use colibri_mcp::bring::Package;
+
+/// What is to be installed: requirements with version and hash of all.
+#[derive(Debug)]
+pub(crate) struct Pypi {
+    /// Holds pip's cache, so that what was looked at needs not be fetched again.
+    stage: TempDir,
+    requirements: String,
+    /// The version of the package that was asked for.
+    pub version: String,
+    /// SHA-256 of its archive: pip(1) checks it, and that of each other.
+    pub sha256: String,
+    /// The program, in the environment's `bin`; empty: the interpreter alone.
+    pub program: String,
+    /// How many packages there are beside it.
+    pub others: u64,
+    /// Whether packages may be built here, which runs their code.
+    scripts: bool,
+}
+
+/// Finds out what a package is now. Nothing is kept but in a temporary directory.
+///
+/// # Errors
+/// Python is missing, or pip fails.
+pub(super) fn resolve(package: &Package, scripts: bool) -> Result<Pypi, String> {
+    let bare = package.name.split('[').next().unwrap_or_default();
+    let word = match package.version.as_deref() {
+        Some(version) if version.starts_with(|c: char| c.is_ascii_digit()) => format!("{}=={version}", package.name),
+        Some(range) => format!("{}{range}", package.name),
+        None => package.name.clone(),
+    };
+    let words = [vec![word], package.with.clone()].concat();
+    let mut found = resolve_all(&words, Some(bare), scripts)?;
+    bare.clone_into(&mut found.program);
+    if let Some(program) = &package.program {
+        program.clone_into(&mut found.program);
+    }
+    if found.program.contains('/') || found.program.starts_with('.') {
+        return Err(format!("{} is not the name of a program", found.program));
+    }
+    Ok(found)
+}
+
+/// The same for requirements, none of which has a program that is run.
+///
+/// # Errors
+/// As above.
+pub(super) fn resolve_all(words: &[String], main: Option<&str>, scripts: bool) -> Result<Pypi, String> {
+    let stage = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
+    let mut found = Pypi {
+        requirements: String::new(),
+        version: String::new(),
+        sha256: String::new(),
+        program: String::new(),
+        others: 0,
+        scripts,
+        stage,
+    };
+    if words.is_empty() {
+        return Ok(found);
+    }
+    let venv = found.stage.path().join("venv");
+    make_venv(&venv)?;
+    let report = found.stage.path().join("report.json");
+    let mut pip = found.pip(&venv);
+    pip.args(["--quiet", "--dry-run", "--ignore-installed", "--report"])
+        .arg(&report);
+    run(pip.arg("--").args(words))?;
+    let text = fs::read_to_string(&report).map_err(|error| format!("{}: {error}", report.display()))?;
+    let report: Value = serde_json::from_str(&text).map_err(|error| format!("pip's report: {error}"))?;
+    let installs = report
+        .get("install")
+        .and_then(Value::as_array)
+        .ok_or("pip's report names nothing")?;
+    for one in installs {
+        let text = |path: &str| one.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let (name, version) = (text("/metadata/name"), text("/metadata/version"));
+        let hash = text("/download_info/archive_info/hashes/sha256");
+        if name.is_empty() || hash.len() != 64 {
+            return Err(format!(
+                "{}: the registry has no hash of it",
+                colibri_text::brief(name, 60)
+            ));
+        }
+        if main.is_some_and(|main| normal(main) == normal(name)) {
+            version.clone_into(&mut found.version);
+            hash.clone_into(&mut found.sha256);
+        } else {
+            found.others += 1;
+        }
+        found
+            .requirements
+            .push_str(&format!("{name}=={version} --hash=sha256:{hash}\n"));
+    }
+    Ok(found)
+}
+
+/// A name as PEP 503 compares it.
+fn normal(name: &str) -> String {
+    name.to_ascii_lowercase().replace(['_', '.'], "-")
+}
+
+fn make_venv(at: &Path) -> Result<(), String> {
+    let python = need("python3", "Python 3")?;
+    run(Command::new(python).args(["-m", "venv"]).arg(at)).map(drop)
+}
+
+impl Pypi {
+    /// pip(1) of an environment, told to install, without state beyond it.
+    fn pip(&self, venv: &Path) -> Command {
+        let mut pip = Command::new(venv.join("bin/python"));
+        pip.args(["-m", "pip", "--disable-pip-version-check", "--no-input", "--cache-dir"])
+            .arg(self.stage.path().join("cache"))
+            .arg("install")
+            .env_remove("PYTHONPATH")
+            .env_remove("PYTHONHOME")
+            .env_remove("PIP_TARGET")
+            .env_remove("PIP_PREFIX")
+            .env("PIP_USER", "0");
+        if !self.scripts {
+            pip.args(["--only-binary", ":all:"]);
+        }
+        pip
+    }
+
+    /// Installs exactly this, in an environment that is made.
+    ///
+    /// # Errors
+    /// pip(1) fails, also where an archive is not what its hash says; or the program is not there then.
+    pub(super) fn install(&self, venv: &Path) -> Result<(), String> {
+        make_venv(venv)?;
+        if self.requirements.is_empty() {
+            return Ok(());
+        }
+        let file = self.stage.path().join("requirements.txt");
+        fs::write(&file, &self.requirements).map_err(|error| format!("{}: {error}", file.display()))?;
+        let mut pip = self.pip(venv);
+        run(pip.args(["--quiet", "--no-deps", "--require-hashes", "-r"]).arg(&file))?;
+        if self.program.is_empty() || is_executable(&venv.join("bin").join(&self.program)) {
+            return Ok(());
+        }
+        let programs = programs(venv);
+        Err(format!(
+            "the package has no program {}; it has {}",
+            self.program,
+            programs.join(", ")
+        ))
+    }
+}
+
+/// The programs of an environment that are not its own.
+fn programs(venv: &Path) -> Vec<String> {
+    let own = ["python", "pip", "activate", "Activate"];
+    let entries = fs::read_dir(venv.join("bin")).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names
+        .filter(|name| !own.iter().any(|own| name.starts_with(own)))
+        .collect();
+    names.sort();
+    names
+}
+
+/// The interpreter of an environment.
+pub(super) fn interpreter(venv: &Path) -> PathBuf {
+    venv.join("bin/python3")
+}

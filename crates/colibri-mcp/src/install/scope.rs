@@ -1,0 +1,82 @@
+//! Whose servers are changed: this user's own, or the service's.
+
+use std::path::PathBuf;
+
+use colibri_api::paths;
+use nix::unistd::{Group, Uid};
+
+use crate::failure::Failure;
+
+/// Below it root installs what the service's servers need: programs that other programs run, hier(7).
+const SERVICE_SERVERS: &str = "/usr/local/libexec/colibri/servers";
+
+/// Whose servers are changed, and where everything of theirs is.
+#[derive(Debug, Clone)]
+pub(crate) struct Scope {
+    /// The registry.
+    pub registry: PathBuf,
+    /// Secrets of servers without a jail.
+    pub secrets: PathBuf,
+    /// What is installed for servers, a directory each.
+    pub servers: PathBuf,
+    /// What the user agreed to; `None`: the service, which never reads it.
+    pub consent: Option<PathBuf>,
+    /// The group of the service's daemon, which reads registry and secrets.
+    pub group: Option<u32>,
+}
+
+impl Scope {
+    /// This user's own, or with `service` the service's.
+    ///
+    /// # Errors
+    /// Where the service is installed its registry alone counts, and root alone writes it.
+    pub(crate) fn find(service: bool) -> Result<Scope, Failure> {
+        let installed = paths::service();
+        match (service, installed) {
+            (false, None) => {
+                let own = paths::private();
+                Ok(Scope {
+                    secrets: own.registry.with_file_name("daemon-secrets"),
+                    registry: own.registry,
+                    servers: own.servers,
+                    consent: Some(own.consent),
+                    group: None,
+                })
+            }
+            (false, Some(file)) => Err(Failure::Refused(format!(
+                "colibri's service is installed here ({file}), so its registry counts, which is root's: as root, say it \
+                 again with --service"
+            ))),
+            (true, None) => Err(Failure::Usage(
+                "--service: no service of colibri is installed here; without the flag it is your own registry"
+                    .to_owned(),
+            )),
+            (true, Some(_)) if !Uid::effective().is_root() => Err(Failure::Refused(
+                "the service's registry is root's: say it again as root".to_owned(),
+            )),
+            (true, Some(_)) => {
+                let group = Group::from_name("colibri").ok().flatten();
+                let group =
+                    group.ok_or_else(|| Failure::Machine("there is no group colibri on this machine".to_owned()))?;
+                let registry = PathBuf::from(colibri_registry::PATH);
+                Ok(Scope {
+                    secrets: registry.with_file_name("daemon-secrets"),
+                    registry,
+                    servers: PathBuf::from(SERVICE_SERVERS),
+                    consent: None,
+                    group: Some(group.gid.as_raw()),
+                })
+            }
+        }
+    }
+
+    /// Whether they are the service's.
+    pub(crate) fn is_service(&self) -> bool {
+        self.consent.is_none()
+    }
+
+    /// Where a server's packages are.
+    pub(crate) fn prefix(&self, id: &str) -> PathBuf {
+        self.servers.join(id)
+    }
+}

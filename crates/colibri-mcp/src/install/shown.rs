@@ -1,0 +1,249 @@
+//! What a person sees before anything is written: everything but secrets.
+
+use super::plan::{Installs, Plan};
+use super::scope::Scope;
+use crate::edit::Value;
+use colibri_mcp::bring::{Registry, shown_url};
+use colibri_text::{brief, counted, visible};
+
+/// What stands in place of what looks like a secret.
+const HIDDEN: &str = "[not shown]";
+
+/// What will be written for a server, and what would confine it.
+pub(crate) fn show(plan: &Plan, scope: &Scope, is_freebsd: bool) -> String {
+    let mut lines = Vec::new();
+    let from = match plan.name == plan.id {
+        true => String::new(),
+        false => format!(" (there: {})", brief(&plan.name, 80)),
+    };
+    lines.push(format!("{}{from}", plan.id));
+    let mut line = |what: &str, text: &str| lines.push(format!("  {what:<9} {}", visible(text)));
+    let members = match &plan.entry {
+        Value::Object(members) => members.as_slice(),
+        _ => &[],
+    };
+    for (key, value) in members {
+        match (key.as_str(), value) {
+            ("command", Value::String(command)) => line("runs", &words(command, members, &plan.told)),
+            ("args", _) => {}
+            ("url", Value::String(_)) if !plan.told.is_empty() => line("url", HIDDEN),
+            ("url", Value::String(url)) => line("url", &shown_url(url)),
+            ("env" | "headers", Value::Object(fields)) => {
+                for (name, value) in fields {
+                    match value {
+                        Value::String(text) => line(key, &format!("{name}={text}")),
+                        _ => line("secret", &secret(plan, name, scope)),
+                    }
+                }
+            }
+            (key, value) => line(key, &json(value)),
+        }
+    }
+    match &plan.installs {
+        Installs::Nothing => {}
+        Installs::Npm(npm, exact) => {
+            line(
+                "installs",
+                &format!("{exact} of npm and {}", counted(npm.others, "other package")),
+            );
+            line("", &format!("in {}", scope.prefix(&plan.id).display()));
+            line(
+                "hash",
+                &format!("{} (npm ci checks it, and that of each other)", npm.integrity),
+            );
+        }
+        Installs::Pypi(pypi, exact) => {
+            line(
+                "installs",
+                &format!("{exact} of PyPI and {}", counted(pypi.others, "other package")),
+            );
+            line("", &format!("in {}", scope.prefix(&plan.id).display()));
+            line(
+                "hash",
+                &format!("sha256-{} (pip checks it, and that of each other)", pypi.sha256),
+            );
+        }
+        Installs::Bundle { sha256, venv, .. } => {
+            let others = venv
+                .as_ref()
+                .map(|venv| format!(", and {} of PyPI", counted(venv.others, "package")));
+            line("installs", &format!("the bundle{}", others.unwrap_or_default()));
+            line("", &format!("in {}", scope.prefix(&plan.id).display()));
+            line("hash", &format!("sha256-{sha256}"));
+        }
+    }
+    for text in confinement(plan, scope, is_freebsd) {
+        line("confined", &text);
+    }
+    for note in &plan.notes {
+        line("note", note);
+    }
+    lines.join("\n")
+}
+
+fn words(command: &str, members: &[(String, Value)], told: &[usize]) -> String {
+    let args = members.iter().find(|(key, _)| key == "args");
+    let args = match args {
+        Some((_, Value::Array(args))) => args.as_slice(),
+        _ => &[],
+    };
+    let mut words = vec![command.to_owned()];
+    for (at, arg) in args.iter().enumerate() {
+        words.push(match arg {
+            _ if told.contains(&at) => HIDDEN.to_owned(),
+            Value::String(word) if word.is_empty() || word.contains([' ', '"', '\'']) => format!("{word:?}"),
+            Value::String(word) => word.clone(),
+            _ => String::new(),
+        });
+    }
+    words.join(" ")
+}
+
+fn secret(plan: &Plan, name: &str, scope: &Scope) -> String {
+    let file = plan
+        .secrets
+        .iter()
+        .find(|(of, ..)| of == name)
+        .map_or("", |(_, file, _)| file);
+    let mode = if scope.is_service() {
+        "root:colibri 0440"
+    } else {
+        "0600"
+    };
+    format!("{name} {HIDDEN}, in {} ({mode})", scope.secrets.join(file).display())
+}
+
+fn json(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(digits) => digits.clone(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(json).collect::<Vec<_>>().join(", "),
+        Value::Object(members) => {
+            let members = members.iter().map(|(key, value)| format!("{key}: {}", json(value)));
+            members.collect::<Vec<_>>().join("; ")
+        }
+    }
+}
+
+/// What would confine a server, a line each.
+fn confinement(plan: &Plan, scope: &Scope, is_freebsd: bool) -> Vec<String> {
+    if matches!(&plan.entry, Value::Object(members) if members.iter().any(|(key, _)| key == "url")) {
+        return vec!["nothing of it runs here".to_owned()];
+    }
+    let as_whom = match scope.is_service() {
+        true => "by nothing: it runs as the daemon's user, with all that user's files and the network",
+        false => "by nothing: it runs as you, with all your files and the network",
+    };
+    if !is_freebsd {
+        return vec![format!("{as_whom}; Colibri has jails on FreeBSD alone")];
+    }
+    if !scope.is_service() {
+        return vec![format!(
+            "{as_whom}; servers have jails in the host's service (--service)"
+        )];
+    }
+    let root = format!("/usr/local/libexec/colibri/roots/{}", plan.id);
+    let script = "/usr/local/libexec/colibri/make-root.sh";
+    let (how, then) = match &plan.package {
+        Some((Registry::Npm, exact)) => (format!("{script} -n {exact} {root}"), "it is in the root then"),
+        Some((Registry::Pypi, exact)) => (format!("{script} -p {exact} {root}"), "it is in the root then"),
+        None => (
+            format!("{script} -k PACKAGE {root}"),
+            "if it is a package; make-root.sh cannot build a root for anything else: copy it in by hand",
+        ),
+    };
+    vec![
+        format!("{as_whom}, as long as the entry has no jail"),
+        format!("its jail would need the root that this builds: {how}"),
+        format!("{then}; then \"jail\": {{ \"path\": \"{root}\" }} and jail-policy.json, as the script says"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn plan(entry: Value, package: Option<(Registry, String)>) -> Plan {
+        Plan {
+            id: "git".to_owned(),
+            name: "Git\u{202e}".to_owned(),
+            entry,
+            secrets: vec![("TOKEN".to_owned(), "git-token".to_owned(), "hunter2-hunter2".to_owned())],
+            installs: Installs::Nothing,
+            package,
+            told: vec![1],
+            notes: vec!["a note".to_owned()],
+        }
+    }
+
+    fn text(word: &str) -> Value {
+        Value::String(word.to_owned())
+    }
+
+    fn process() -> Value {
+        let secret = Value::Object(vec![("secret".to_owned(), text("git-token"))]);
+        Value::Object(vec![
+            ("command".to_owned(), text("/bin/git-mcp")),
+            (
+                "args".to_owned(),
+                Value::Array(vec![text("--key"), text("hunter2"), text("a b")]),
+            ),
+            (
+                "env".to_owned(),
+                Value::Object(vec![("TOKEN".to_owned(), secret), ("LOG".to_owned(), text("warn"))]),
+            ),
+        ])
+    }
+
+    fn scope(consent: Option<PathBuf>) -> Scope {
+        let path = |name: &str| PathBuf::from("/x").join(name);
+        let group = None;
+        Scope {
+            registry: path("r"),
+            secrets: path("s"),
+            servers: path("v"),
+            consent,
+            group,
+        }
+    }
+
+    #[test]
+    fn all_but_secrets_is_shown() {
+        let shown = show(&plan(process(), None), &scope(Some("/c".into())), false);
+        for part in [
+            "there: Git\\u{202e}",
+            "/bin/git-mcp --key [not shown] \"a b\"",
+            "LOG=warn",
+            "/x/s/git-token (0600)",
+            "runs as you",
+            "on FreeBSD alone",
+            "a note",
+        ] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
+
+    #[test]
+    fn a_jail_and_its_root_are_named_where_there_are_jails() {
+        let package = Some((Registry::Npm, "@a/b@1.0.0".to_owned()));
+        let shown = show(&plan(process(), package), &scope(None), true);
+        assert!(
+            shown.contains("make-root.sh -n @a/b@1.0.0 /usr/local/libexec/colibri/roots/git"),
+            "{shown}"
+        );
+        let shown = show(&plan(process(), None), &scope(None), true);
+        assert!(shown.contains("-k PACKAGE") && shown.contains("by hand"), "{shown}");
+        let shown = show(&plan(process(), None), &scope(Some("/c".into())), true);
+        assert!(shown.contains("(--service)"), "{shown}");
+        let url = Value::Object(vec![("url".to_owned(), text("https://h/?token=hunter2hunter2"))]);
+        let shown = show(&plan(url, None), &scope(None), true);
+        assert!(
+            shown.contains("nothing of it runs here") && !shown.contains("hunter2"),
+            "{shown}"
+        );
+    }
+}

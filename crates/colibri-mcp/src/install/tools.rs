@@ -1,0 +1,75 @@
+//! Other programs that are run while something is installed, never when a server is started.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The most lines of what a program said before it failed.
+const LINES: usize = 6;
+
+/// Runs a program to its end; what it wrote to stdout.
+///
+/// # Errors
+/// It cannot be started, or says that it failed.
+pub(super) fn run(command: &mut Command) -> Result<Vec<u8>, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("{name} cannot be started: {error}"))?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last = lines[lines.len().saturating_sub(LINES)..].join("\n  ");
+    Err(format!(
+        "{name}: {}\n  {}",
+        output.status,
+        colibri_text::visible_lines(&last)
+    ))
+}
+
+/// Where a program is on PATH, of which relative parts do not count.
+pub(super) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let directories = std::env::split_paths(&path).filter(|directory| directory.is_absolute());
+    directories
+        .map(|directory| directory.join(program))
+        .find(|path| is_executable(path))
+}
+
+/// The same, or what to do.
+///
+/// # Errors
+/// It is not there.
+pub(super) fn need(program: &str, package: &str) -> Result<PathBuf, String> {
+    find(program).ok_or_else(|| format!("{program} is not on PATH: install {package} first"))
+}
+
+/// The program that Node.js really is: what is on PATH may be a script that chooses one.
+///
+/// # Errors
+/// There is none.
+pub(super) fn node() -> Result<PathBuf, String> {
+    let node = need("node", "Node.js")?;
+    let said = run(Command::new(node).args(["-p", "process.execPath"]))?;
+    Ok(PathBuf::from(String::from_utf8_lossy(&said).trim()))
+}
+
+/// Whether a file may be executed.
+pub(super) fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata()
+        .is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0)
+}
+
+/// An absolute path as text.
+///
+/// # Errors
+/// It is not UTF-8, which no registry can name.
+pub(super) fn text(path: &Path) -> Result<String, String> {
+    let text = <&OsStr>::from(path.as_os_str()).to_str();
+    text.map(str::to_owned)
+        .ok_or_else(|| format!("the path {} is not UTF-8", path.display()))
+}

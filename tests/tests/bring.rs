@@ -1,0 +1,394 @@
+//! `colibri-mcp add`, `import`, `remove`, `enable`, `disable` and `restart`, over the built programs. What needs package
+//! registries is `tests/interop/bring.py`.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests, which clippy does not take for tests"
+)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use colibri_tests::Place;
+use serde_json::{Value, json};
+
+/// A place whose registry is that of a user: `colibri` below the directories of XDG is the place itself.
+fn users_own() -> Place {
+    let place = Place::new();
+    symlink(".", place.path("colibri")).unwrap();
+    place
+}
+
+/// Runs the client: exit status, and all that it said.
+fn run(place: &Place, args: &[&str]) -> (Option<i32>, String) {
+    let mut command = place.colibri_mcp(args);
+    for variable in ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR"] {
+        command.env(variable, place.path(""));
+    }
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+}
+
+fn good(place: &Place, args: &[&str]) -> String {
+    let (status, said) = run(place, args);
+    assert_eq!(status, Some(0), "{args:?}: {said}");
+    said
+}
+
+fn json_of(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+/// Every file of the place, with its content, but for what the daemon and the fixtures write.
+fn files(place: &Place) -> BTreeMap<PathBuf, Vec<u8>> {
+    fn walk(directory: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if matches!(name.as_str(), "state" | "log" | "colibri.sock") || name.ends_with(".record") {
+                continue;
+            }
+            match path.symlink_metadata().unwrap().is_dir() {
+                true => walk(&path, found),
+                false if path.is_symlink() => {}
+                false => drop(found.insert(path.clone(), fs::read(&path).unwrap())),
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    walk(&place.path(""), &mut found);
+    found
+}
+
+/// What was kept of a registry, by what a command said.
+fn backup(said: &str) -> PathBuf {
+    let line = said
+        .lines()
+        .find_map(|line| line.strip_prefix("The registry as it was: "));
+    PathBuf::from(line.unwrap_or_else(|| panic!("no backup: {said}")))
+}
+
+/// The words of a fixture's command line, for `add`.
+fn words(entry: &Value) -> Vec<String> {
+    let args = entry["args"].as_array().unwrap().iter();
+    let words = [&entry["command"]].into_iter().chain(args);
+    words.map(|word| word.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_server_is_added_called_restarted_disabled_enabled_and_removed() {
+    let place = users_own();
+    let _daemon = place.start(&[]);
+    let before = files(&place);
+    let original = fs::read(place.path("external-mcp.json")).unwrap();
+    let fixture = words(&place.fixture("fx", &[], json!({})));
+    let mut add = vec![
+        "add",
+        "fx",
+        "--yes",
+        "--env",
+        "FX_TOKEN=tell-nobody-this",
+        "--env",
+        "LOG=warn",
+        "--",
+    ];
+    add.extend(fixture.iter().map(String::as_str));
+    let said = good(&place, &add);
+    for part in [
+        "FX_TOKEN [not shown]",
+        "(0600)",
+        "LOG=warn",
+        "by nothing: it runs as you",
+        "has read the registry again",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains("tell-nobody-this"), "{said}");
+    let first = backup(&said);
+    assert_eq!(fs::read(&first).unwrap(), original);
+
+    let registry = json_of(&place.path("external-mcp.json"));
+    assert_eq!(
+        registry["servers"]["fx"]["env"]["FX_TOKEN"],
+        json!({ "secret": "fx-fx-token" })
+    );
+    let secret = place.path("daemon-secrets/fx-fx-token");
+    assert_eq!(fs::metadata(&secret).unwrap().permissions().mode() & 0o7777, 0o600);
+    assert_eq!(fs::read_to_string(&secret).unwrap(), "tell-nobody-this");
+    let consent = place.path("consent.json");
+    assert_eq!(fs::metadata(&consent).unwrap().permissions().mode() & 0o7777, 0o600);
+    let digest = |place: &Place| {
+        let text = fs::read(place.path("external-mcp.json")).unwrap();
+        let registry = colibri_registry::Registry::parse(&text, "r").unwrap();
+        registry.servers["fx"].digest.clone()
+    };
+    assert_eq!(json_of(&consent), json!({ "servers": { "fx": digest(&place) } }));
+
+    // The daemon has it, and restarting it ends its process.
+    good(&place, &["call", "fx", "echo"]);
+    assert_eq!(place.started("fx").len(), 2, "one to find out the era");
+    assert!(good(&place, &["restart", "fx"]).contains("1 process ended"));
+    good(&place, &["call", "fx", "echo"]);
+    assert_eq!(place.started("fx").len(), 3);
+    assert_eq!(run(&place, &["restart", "no"]).0, Some(65));
+
+    let said = good(&place, &["disable", "fx", "--yes"]);
+    assert_eq!(
+        json_of(&place.path("external-mcp.json"))["servers"]["fx"]["disabled"],
+        true
+    );
+    assert_ne!(run(&place, &["call", "fx", "echo"]).0, Some(0));
+    let kept = backup(&said);
+    good(&place, &["enable", "fx", "--yes"]);
+    assert_eq!(
+        fs::read(place.path("external-mcp.json")).unwrap(),
+        fs::read(kept).unwrap()
+    );
+    assert_eq!(json_of(&consent), json!({ "servers": { "fx": digest(&place) } }));
+    good(&place, &["call", "fx", "echo"]);
+
+    // Each backup is the file as it was.
+    let with_server = fs::read(place.path("external-mcp.json")).unwrap();
+    let said = good(&place, &["remove", "fx", "--yes"]);
+    assert!(said.contains("daemon-secrets/fx-fx-token"), "{said}");
+    assert_eq!(fs::read(backup(&said)).unwrap(), with_server);
+    assert_eq!(json_of(&consent), json!({ "servers": {} }));
+    fs::copy(first, place.path("external-mcp.json")).unwrap();
+    let mut after = files(&place);
+    after.retain(|path, _| !path.to_string_lossy().contains(".colibri-backup-") && *path != consent);
+    assert_eq!(after.keys().collect::<Vec<_>>(), before.keys().collect::<Vec<_>>());
+    assert_eq!(after, before);
+}
+
+#[test]
+fn without_consent_nothing_is_written() {
+    let place = users_own();
+    place.registry(&json!({ "fx": { "command": "/bin/sh", "env": { "T": "plain-value-of-it" } } }));
+    let before = files(&place);
+    fs::write(
+        place.path("file.json"),
+        r#"{"mcpServers":{"x":{"command":"/bin/sh","env":{"A_KEY":"v"}}}}"#,
+    )
+    .unwrap();
+    let file = place.path("file.json").display().to_string();
+    for args in [
+        &["add", "new", "--", "sh", "-c", "x"][..],
+        &[
+            "add",
+            "new",
+            "--url",
+            "https://x.example.org/mcp",
+            "--header",
+            "Authorization=abc",
+        ],
+        &["import", &file],
+        &["remove", "fx"],
+        &["disable", "fx"],
+    ] {
+        let (status, said) = run(&place, args);
+        assert_eq!(status, Some(1), "{args:?}: {said}");
+        assert!(said.contains("--yes"), "{said}");
+        assert!(!said.contains("plain-value-of-it"), "{said}");
+    }
+    fs::remove_file(place.path("file.json")).unwrap();
+    assert_eq!(files(&place), before);
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_its_reason() {
+    let place = users_own();
+    let before = files(&place);
+    for (args, why, code) in [
+        (
+            &["add", "x", "--yes", "--", "docker", "run", "image"][..],
+            "runs no containers",
+            65,
+        ),
+        (
+            &["add", "x", "--yes", "--", "no-such-program-here"],
+            "is not on PATH",
+            65,
+        ),
+        (
+            &["add", "x", "--yes", "--", "npx", "github:owner/repo"],
+            "not the name of a package",
+            65,
+        ),
+        (
+            &["add", "x", "--yes", "--", "uvx", "--from", "git+https://h/x", "x"],
+            "not the name of a package",
+            65,
+        ),
+        (&["add", "X_Y", "--yes", "--", "sh"], "a-z, 0-9 and -", 64),
+        (&["add", "x", "--yes", "--url", "ftp://h/"], "https://", 65),
+        (
+            &["add", "x", "--yes", "--env", "UNSET_HERE", "--", "sh"],
+            "no such variable",
+            64,
+        ),
+        (&["add", "x", "--yes"], "", 64),
+        (&["remove", "x", "--yes"], "has no server x", 65),
+        (&["enable", "x", "--yes"], "has no server x", 65),
+        (&["import", "zed", "--yes"], "no settings here", 65),
+        (&["import", "/nonexistent/x.json", "--yes"], "No such file", 66),
+    ] {
+        let (status, said) = run(&place, args);
+        assert_eq!(status, Some(code), "{args:?}: {said}");
+        assert!(said.contains(why), "{args:?}: {said}");
+    }
+    assert_eq!(files(&place), before);
+}
+
+#[test]
+fn an_editors_servers_come_in_and_odd_ones_do_not_hinder_them() {
+    let place = users_own();
+    let file = place.path("settings.json");
+    fs::write(
+        &file,
+        r#"{
+          // Zed's, with comments
+          "context_servers": {
+            "My Shell": { "source": "custom", "command": "sh", "args": ["-c", "x"], "env": { "SHELL_SECRET": "hide-me-please" } },
+            "boxed": { "command": "docker", "args": ["run", "x"] },
+            "kept": { "command": "/bin/sh" },
+            "my-shell": { "command": "/bin/sh" },
+            "remote": { "url": "https://r.example.org/mcp", "headers": { "X-Team": "blue" } },
+            "extension": { "source": "extension" },
+          },
+        }"#,
+    )
+    .unwrap();
+    place.registry(&json!({ "kept": { "command": "/bin/true" } }));
+    let said = good(&place, &["import", file.to_str().unwrap(), "--yes"]);
+    for part in [
+        "My Shell becomes my-shell-2",
+        "boxed is refused: it runs a container",
+        "kept is refused: there is a server kept already",
+        "extension is refused",
+        "Added my-shell-2, my-shell, remote",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains("hide-me-please"), "{said}");
+    let servers = json_of(&place.path("external-mcp.json"))["servers"].clone();
+    let mut ids: Vec<&String> = servers.as_object().unwrap().keys().collect();
+    ids.sort();
+    assert_eq!(ids, ["kept", "my-shell", "my-shell-2", "remote"]);
+    assert_eq!(servers["kept"]["command"], "/bin/true");
+    assert!(servers["my-shell-2"]["command"].as_str().unwrap().ends_with("/sh"));
+    assert_eq!(servers["remote"]["headers"], json!({ "X-Team": "blue" }));
+    // An entry that reads a secret of another keeps it.
+    let shared = json!({ "command": "/bin/sh", "env": { "S": { "secret": "my-shell-2-shell-secret" } } });
+    let mut more = servers;
+    more["other"] = shared;
+    place.registry(&more);
+    good(&place, &["remove", "my-shell-2", "--yes"]);
+    assert!(place.path("daemon-secrets/my-shell-2-shell-secret").exists());
+    good(&place, &["remove", "other", "--yes"]);
+    assert!(!place.path("daemon-secrets/my-shell-2-shell-secret").exists());
+}
+
+/// A zip file of files that are not compressed (APPNOTE.TXT 4.3), each of which may be executed.
+fn zip_of(files: &[(&str, &[u8])]) -> Vec<u8> {
+    let (mut bytes, mut directory) = (Vec::new(), Vec::new());
+    for (name, content) in files {
+        let crc = content.iter().fold(u32::MAX, |crc, byte| {
+            (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 * (crc & 1)))
+        });
+        let mut facts = [20_u16, 0, 0, 0, 0x21].map(u16::to_le_bytes).concat();
+        facts.extend((!crc).to_le_bytes());
+        facts.extend([content.len() as u32; 2].map(u32::to_le_bytes).concat());
+        facts.extend((name.len() as u16).to_le_bytes());
+        facts.extend(0_u16.to_le_bytes());
+        let offset = bytes.len() as u32;
+        bytes.extend(b"PK\x03\x04");
+        bytes.extend(&facts);
+        bytes.extend(name.as_bytes());
+        bytes.extend(*content);
+        directory.extend(b"PK\x01\x02");
+        directory.extend((0x0314_u16).to_le_bytes());
+        directory.extend(&facts);
+        directory.extend([0_u16; 3].map(u16::to_le_bytes).concat());
+        directory.extend((0o100_755_u32 << 16).to_le_bytes());
+        directory.extend(offset.to_le_bytes());
+        directory.extend(name.as_bytes());
+    }
+    let (start, number) = (bytes.len() as u32, (files.len() as u16).to_le_bytes());
+    let length = (directory.len() as u32).to_le_bytes();
+    bytes.extend(directory);
+    bytes.extend(b"PK\x05\x06\0\0\0\0");
+    bytes.extend([number, number].concat());
+    bytes.extend(length);
+    bytes.extend(start.to_le_bytes());
+    bytes.extend([0, 0]);
+    bytes
+}
+
+#[test]
+fn a_bundle_is_unpacked_run_checked_and_removed() {
+    let place = users_own();
+    let _daemon = place.start(&[]);
+    let fixture = words(&place.fixture("bundled", &[], json!({})));
+    let script = format!("#!/bin/sh\nexec '{}'\n", fixture.join("' '"));
+    let manifest = json!({ "manifest_version": "0.3", "name": "Bundled Server", "version": "1.0.0",
+        "server": { "type": "binary", "entry_point": "bin/run", "mcp_config": { "command": "${__dirname}/bin/run",
+            "args": ["${user_config.level}"], "env": { "PASS": "${user_config.pass}" } } },
+        "user_config": { "pass": { "type": "string", "sensitive": true, "required": true },
+                         "level": { "type": "string", "default": "low" } } });
+    let bytes = zip_of(&[
+        ("manifest.json", manifest.to_string().as_bytes()),
+        ("bin/run", script.as_bytes()),
+    ]);
+    let file = place.path("b.mcpb");
+    fs::write(&file, &bytes).unwrap();
+    let file = file.to_str().unwrap();
+    let (status, said) = run(&place, &["import", file, "--yes"]);
+    assert_eq!(status, Some(65), "{said}");
+    assert!(said.contains("it needs pass"), "{said}");
+    let (status, said) = run(&place, &["import", file, "--yes", "--sha256", &"0".repeat(64)]);
+    assert_eq!(status, Some(65), "{said}");
+    assert!(said.contains("another than the one named"), "{said}");
+
+    let hash = colibri_registry::sha256_hex(&bytes);
+    let set = "pass=open-sesame-1";
+    let said = good(&place, &["import", file, "--yes", "--sha256", &hash, "--set", set]);
+    assert!(said.contains(&hash) && !said.contains("open-sesame-1"), "{said}");
+    let prefix = place.path("servers/bundled-server");
+    assert_eq!(
+        json_of(&prefix.join("installed.json"))["archive"],
+        format!("sha256-{hash}")
+    );
+    good(&place, &["call", "bundled-server", "echo"]);
+    good(&place, &["enable", "bundled-server", "--yes"]);
+
+    fs::write(prefix.join("bundle/bin/run"), "#!/bin/sh\n").unwrap();
+    let (status, said) = run(&place, &["enable", "bundled-server", "--yes"]);
+    assert_eq!(status, Some(65), "{said}");
+    assert!(said.contains("not as it was installed"), "{said}");
+    good(&place, &["remove", "bundled-server", "--yes"]);
+    assert!(!prefix.exists() && !place.path("daemon-secrets/bundled-server-pass").exists());
+}
+
+#[test]
+fn a_bundle_that_leads_elsewhere_is_refused_whole() {
+    let place = users_own();
+    let before = files(&place);
+    for bytes in [
+        zip_of(&[("manifest.json", b"{}"), ("../evil", b"x")]),
+        zip_of(&[("manifest.json", b"{}"), ("/etc/evil", b"x")]),
+        zip_of(&[("manifest.json", b"{}"), ("a", b"x"), ("a", b"y")]),
+        zip_of(&[("manifest.json", b"{}")]),
+        b"PK\x05\x06".to_vec(),
+    ] {
+        let file = place.path("evil.mcpb");
+        fs::write(&file, bytes).unwrap();
+        let (status, said) = run(&place, &["import", file.to_str().unwrap(), "--yes"]);
+        assert_eq!(status, Some(65), "{said}");
+        fs::remove_file(file).unwrap();
+    }
+    assert_eq!(files(&place), before);
+}
