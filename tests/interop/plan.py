@@ -1,9 +1,12 @@
 """Who is in the era matrix: the servers and what is asked of each, and the clients that ask it."""
 
+import contextlib
 import dataclasses
 import json
 import os
+import socket
 import subprocess
+import time
 
 import harness
 
@@ -17,13 +20,56 @@ class Server:
     steps: list
     env: dict = dataclasses.field(default_factory=dict)
     prefix: bool = True
+    web: "Web" = None
 
     def entry(self):
         """Its entry in the registry."""
+        if self.web:
+            return self.web.entry | {"url": f"http://localhost:{self.web.port}{self.web.path}",
+                                     "allow_addresses": ["loopback"], "may_ask": harness.ASKS}
         entry = {"command": self.command[0], "args": self.command[1:], "may_ask": harness.ASKS}
         if self.env:
             entry["env"] = self.env
         return entry
+
+
+@dataclasses.dataclass
+class Web:
+    """The same server over HTTP: {port} in its command and environment becomes a free port."""
+    command: list
+    path: str
+    env: dict = dataclasses.field(default_factory=dict)
+    entry: dict = dataclasses.field(default_factory=dict)
+    port: int = 0
+
+    @contextlib.contextmanager
+    def served(self, work):
+        """Runs it until the end of the context."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+
+        def filled(text):
+            return text.replace("{port}", str(self.port))
+
+        env = {"PATH": os.environ["PATH"], "HOME": str(work)} | {key: filled(value) for key, value in self.env.items()}
+        with (work / f"web-{self.port}.log").open("wb") as log:
+            process = subprocess.Popen([filled(part) for part in self.command], env=env, cwd=work,
+                                       stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        deadline = time.monotonic() + harness.PATIENCE_S
+        while True:
+            try:
+                socket.create_connection(("localhost", self.port), 1).close()
+                break
+            except OSError:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+        try:
+            yield process.pid
+        finally:
+            process.terminate()
+            process.wait()
 
 
 def step(do, feature, **more):
@@ -97,27 +143,32 @@ def servers(install, work):
     def official(name, *arguments):
         return [node, str(install.modules / f"@modelcontextprotocol/server-{name}/dist/index.js"), *arguments]
 
+    everything = [
+        *LISTS.values(),
+        call("echo", {"message": "Grüße, 蜂鳥 \u2028 \ud83d\udc26"}),
+        call("get-sum", {"a": 2, "b": 40}),
+        call("get-structured-content", {"location": "New York"}, "structured"),
+        call("get-tiny-image", {}),
+        call("get-resource-reference", {"resourceType": "Text", "resourceId": 1}, volatile=True),
+        step("links", "links", name="get-resource-links", arguments={"count": 2}, volatile=True),
+        call("trigger-long-running-operation", {"duration": 0.4, "steps": 4}, "progress", progress=True, steps=4),
+        step("cancel", "cancel", name="trigger-long-running-operation", arguments={"duration": 60, "steps": 600}),
+        call("echo", {"message": "after the cancellation"}),
+        step("read", "resources", uri="demo://resource/dynamic/text/3", volatile=True),
+        step("prompt", "prompts", name="simple-prompt", arguments={}),
+        step("prompt", "prompts", name="args-prompt", arguments={"city": "Lima"}),
+        step("complete", "completion", ref={"type": "ref/prompt", "name": "completable-prompt"},
+             argument={"name": "department", "value": "E"}),
+        call("trigger-elicitation-request", {}, "form"),
+        call("trigger-sampling-request", {"prompt": "Say something", "maxTokens": 10}, "sampling"),
+        call("get-roots-list", {}, "roots"),
+    ]
     return {
-        "everything": Server("legacy", official("everything", "stdio"), [
-            *LISTS.values(),
-            call("echo", {"message": "Grüße, 蜂鳥 \u2028 \ud83d\udc26"}),
-            call("get-sum", {"a": 2, "b": 40}),
-            call("get-structured-content", {"location": "New York"}, "structured"),
-            call("get-tiny-image", {}),
-            call("get-resource-reference", {"resourceType": "Text", "resourceId": 1}, volatile=True),
-            step("links", "links", name="get-resource-links", arguments={"count": 2}, volatile=True),
-            call("trigger-long-running-operation", {"duration": 0.4, "steps": 4}, "progress", progress=True, steps=4),
-            step("cancel", "cancel", name="trigger-long-running-operation", arguments={"duration": 60, "steps": 600}),
-            call("echo", {"message": "after the cancellation"}),
-            step("read", "resources", uri="demo://resource/dynamic/text/3", volatile=True),
-            step("prompt", "prompts", name="simple-prompt", arguments={}),
-            step("prompt", "prompts", name="args-prompt", arguments={"city": "Lima"}),
-            step("complete", "completion", ref={"type": "ref/prompt", "name": "completable-prompt"},
-                 argument={"name": "department", "value": "E"}),
-            call("trigger-elicitation-request", {}, "form"),
-            call("trigger-sampling-request", {"prompt": "Say something", "maxTokens": 10}, "sampling"),
-            call("get-roots-list", {}, "roots"),
-        ]),
+        "everything": Server("legacy", official("everything", "stdio"), everything),
+        "everything-http": Server("legacy", official("everything", "stdio"), everything, web=Web(
+            official("everything", "streamableHttp"), "/mcp", {"PORT": "{port}"})),
+        "everything-sse": Server("legacy", official("everything", "stdio"), everything, web=Web(
+            official("everything", "sse"), "/sse", {"PORT": "{port}"}, {"type": "sse"})),
         "filesystem": Server("legacy", official("filesystem", str(files)), [
             LISTS["tools"],
             call("list_directory", {"path": str(files)}),
@@ -154,6 +205,13 @@ def servers(install, work):
         ]),
         "witness-old": Server("legacy", [node, str(work / "witness-legacy.mjs")], WITNESS),
         "witness-new": Server("modern", [node, str(work / "witness-modern.mjs")], WITNESS),
+        "witness-http": Server("modern", [node, str(work / "witness-modern.mjs")], WITNESS, web=Web(
+            [node, str(work / "witness-modern.mjs"), "{port}"], "/")),
+        "python-http": Server("modern", [python, str(work / "web.py")], [
+            LISTS["tools"],
+            call("echo", {"text": "Grüße, 蜂鳥"}),
+            call("count", {"n": 20}, "progress", progress=True, steps=20),
+        ], web=Web([python, str(work / "web.py"), "{port}"], "/mcp")),
         "old": Server("legacy", [fixture, "legacy"], OWN),
         "new": Server("modern", [fixture, "modern"], OWN),
         # A daemon of their own: their many resources are pages of ours.

@@ -241,7 +241,7 @@ def main():
     harness.adopt_orphans()
     install = harness.Install()
     work = harness.work_directory("interop")
-    for source in [*(harness.HERE / "clients").glob("*.mjs"), *(harness.HERE / "servers").glob("*.mjs")]:
+    for source in [*(harness.HERE / "clients").glob("*.mjs"), *(harness.HERE / "servers").glob("*.*")]:
         shutil.copy(source, work)
     (work / "node_modules").symlink_to(install.modules)
     with web_page() as page, concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool, \
@@ -257,7 +257,12 @@ def main():
         for servers in filter(None, groups):
             directory = work / f"daemon-{servers[0]}"
             directory.mkdir()
-            with harness.Daemon(directory, {server: run.servers[server].entry() for server in servers}) as daemon:
+            with contextlib.ExitStack() as stack:
+                for server in servers:
+                    if web := run.servers[server].web:
+                        stack.enter_context(web.served(work))
+                entries = {server: run.servers[server].entry() for server in servers}
+                daemon = stack.enter_context(harness.Daemon(directory, entries))
                 run.settle(daemon, servers)
                 run.all_through(alone, daemon, servers)
                 if servers is groups[0] and re.search(wanted.clients, "Inspector"):

@@ -242,3 +242,249 @@ fn calls_over_one_session_share_its_connection() {
     }
     assert!(far.port.connections() <= 3, "{}", far.port.connections());
 }
+
+/// A legacy server over HTTP, in as few words as there can be. It notes what it is asked.
+struct Legacy {
+    place: Place,
+    port: Port,
+    heard: Arc<Mutex<Vec<String>>>,
+}
+
+impl Legacy {
+    fn new(
+        call: impl Fn(usize, &colibri_tests::remote::Request, &mut std::net::TcpStream) -> bool + Send + Sync + 'static,
+    ) -> Legacy {
+        let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (told, sessions, calls) = (heard.clone(), AtomicUsize::new(0), AtomicUsize::new(0));
+        let port = Port::answering(move |request, stream| {
+            let session = request.field("mcp-session-id").unwrap_or("-");
+            let version = request.field("mcp-protocol-version").unwrap_or("-");
+            let verb = request.line.split(' ').next().unwrap();
+            let after = request.field("last-event-id").unwrap_or("");
+            let what = request.method();
+            told.lock()
+                .unwrap()
+                .push(format!("{verb} {what}{after} {session} {version}"));
+            let id = &request.body["id"];
+            let result = match (verb, what) {
+                ("POST", "server/discover") => return answer(stream, "400 Bad Request", "", ""),
+                ("POST", "initialize") => {
+                    let head = format!(
+                        "Content-Type: application/json\r\nMcp-Session-Id: s{}\r\n",
+                        sessions.fetch_add(1, Ordering::SeqCst)
+                    );
+                    let says = json!({ "jsonrpc": "2.0", "id": id, "result": { "protocolVersion": LEGACY,
+                        "capabilities": { "tools": {} }, "serverInfo": { "name": "far", "version": "1" } } });
+                    return answer(stream, "200 OK", &head, &says.to_string());
+                }
+                ("POST", "tools/list") => {
+                    json!({ "tools": [{ "name": "echo", "inputSchema": { "type": "object" } }] })
+                }
+                ("POST", "tools/call") => return call(calls.fetch_add(1, Ordering::SeqCst), request, stream),
+                ("POST", _) => return answer(stream, "202 Accepted", "", ""),
+                ("GET", _) if !after.is_empty() => return call(calls.fetch_add(1, Ordering::SeqCst), request, stream),
+                ("DELETE", _) => return answer(stream, "204 No Content", "", ""),
+                _ => return answer(stream, "405 Method Not Allowed", "", ""),
+            };
+            json_answer(stream, &json!({ "jsonrpc": "2.0", "id": id, "result": result }))
+        });
+        let place = Place::new();
+        place.registry(&json!({ "web": port.entry("/mcp", json!({})) }));
+        Legacy { place, port, heard }
+    }
+
+    fn heard(&self) -> Vec<String> {
+        self.heard.lock().unwrap().clone()
+    }
+
+    fn has_heard(&self, what: &str) -> bool {
+        self.heard().iter().any(|heard| heard == what)
+    }
+}
+
+#[test]
+fn a_legacy_session_has_its_id_and_version_and_is_ended() {
+    let far = Legacy::new(|_, request, stream| json_answer(stream, &request.text("hello")));
+    let daemon = far.place.start(&[]);
+    assert_eq!(text_of(&daemon.modern().call("web__echo", json!({}))), "hello");
+    daemon.stop();
+    let heard = far.heard();
+    let at = |what: &str| {
+        heard
+            .iter()
+            .position(|heard| heard == what)
+            .unwrap_or_else(|| panic!("{what}: {heard:?}"))
+    };
+    let v = LEGACY;
+    assert!(at("POST initialize - -") < at(&format!("POST notifications/initialized s0 {v}")));
+    assert!(at(&format!("POST notifications/initialized s0 {v}")) < at(&format!("POST tools/list s0 {v}")));
+    assert!(at(&format!("POST tools/list s0 {v}")) < at(&format!("POST tools/call s0 {v}")));
+    assert_eq!(heard.last().unwrap(), &format!("DELETE  s0 {v}"));
+    at(&format!("GET  s0 {v}"));
+}
+
+#[test]
+fn a_session_that_the_server_forgot_is_begun_anew() {
+    let far = Legacy::new(|number, request, stream| match number {
+        1 => answer(stream, "404 Not Found", "Content-Type: text/plain\r\n", "who?"),
+        _ => json_answer(stream, &request.text(request.field("mcp-session-id").unwrap())),
+    });
+    let daemon = far.place.start(&[]);
+    let mut client = daemon.modern();
+    for session in ["s0", "s1", "s1"] {
+        assert_eq!(text_of(&client.call("web__echo", json!({}))), session);
+    }
+}
+
+#[test]
+fn a_stream_that_ends_early_is_read_on() {
+    use std::io::Write as _;
+    let first = Arc::new(Mutex::new(Value::Null));
+    let far = Legacy::new(move |number, request, stream| {
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n";
+        let text = match number {
+            0 => {
+                *first.lock().unwrap() = request.text("at last");
+                format!("{head}id: e1\nretry: 10\ndata:\n\n")
+            }
+            // Nothing new, then the answer.
+            1 => format!("{head}: still nothing\n\n"),
+            _ => format!("{head}id: e2\ndata: {}\n\n", first.lock().unwrap()),
+        };
+        stream.write_all(text.as_bytes()).unwrap();
+        false
+    });
+    let daemon = far.place.start(&[]);
+    assert_eq!(text_of(&daemon.modern().call("web__echo", json!({}))), "at last");
+    let resumed = format!("GET e1 s0 {LEGACY}");
+    assert_eq!(
+        far.heard().iter().filter(|heard| **heard == resumed).count(),
+        2,
+        "{:?}",
+        far.heard()
+    );
+    assert!(far.port.connections() > 2);
+}
+
+#[test]
+fn a_cancelled_call_is_told_to_a_legacy_server_and_ends_the_stream_of_a_modern_one() {
+    use std::io::{Read as _, Write as _};
+    let far = Legacy::new(|_, _, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n: wait\n\n");
+        true
+    });
+    let daemon = far.place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    let id = client.request_tool("web__echo", json!({}));
+    colibri_tests::wait_for("the call", || {
+        far.has_heard(&format!("POST tools/call s0 {LEGACY}")).then_some(())
+    });
+    client.notify("notifications/cancelled", json!({ "requestId": id }));
+    colibri_tests::wait_for("its cancellation", || {
+        far.has_heard(&format!("POST notifications/cancelled s0 {LEGACY}"))
+            .then_some(())
+    });
+    let (begun, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (note_begun, note_ended) = (begun.clone(), ended.clone());
+    let far = Far::new(json!({}), move |_, _, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n: wait\n\n");
+        note_begun.fetch_add(1, Ordering::SeqCst);
+        if matches!(stream.read(&mut [0]), Ok(0) | Err(_)) {
+            note_ended.fetch_add(1, Ordering::SeqCst);
+        }
+        false
+    });
+    let daemon = far.place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    let id = client.request_tool("web__echo", json!({}));
+    colibri_tests::wait_for("the call", || (begun.load(Ordering::SeqCst) == 1).then_some(()));
+    client.notify("notifications/cancelled", json!({ "requestId": id }));
+    colibri_tests::wait_for("the end of its stream", || {
+        (ended.load(Ordering::SeqCst) == 1).then_some(())
+    });
+}
+
+#[test]
+fn arguments_are_mirrored_and_a_tool_that_may_not_mirror_is_left_out() {
+    let heard: Arc<Mutex<Vec<Option<String>>>> = Arc::default();
+    let told = heard.clone();
+    let port = Port::answering(move |request, stream| {
+        if request.method() == "tools/list" {
+            let property = |header: &str| {
+                json!({ "type": "object", "properties": {
+                "region": { "type": "string", "x-mcp-header": header } } })
+            };
+            let tools = json!([
+                { "name": "good", "inputSchema": property("Region") },
+                { "name": "bad", "inputSchema": property("not a name") },
+            ]);
+            let mut listed = request.usual().unwrap();
+            listed["result"]["tools"] = tools;
+            return json_answer(stream, &listed);
+        }
+        match request.usual() {
+            Some(usual) => json_answer(stream, &usual),
+            None => {
+                let fields = ["mcp-method", "mcp-name", "mcp-param-region", "mcp-protocol-version"];
+                told.lock()
+                    .unwrap()
+                    .extend(fields.map(|name| request.field(name).map(str::to_owned)));
+                json_answer(stream, &request.text("done"))
+            }
+        }
+    });
+    let place = Place::new();
+    place.registry(&json!({ "web": port.entry("/mcp", json!({})) }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.modern();
+    assert_eq!(
+        text_of(&client.call("web__good", json!({ "region": "Zürich" }))),
+        "done"
+    );
+    let expected = ["tools/call", "good", "=?base64?WsO8cmljaA==?=", MODERN].map(|field| Some(field.to_owned()));
+    assert_eq!(*heard.lock().unwrap(), expected);
+    let tools = client.tools();
+    assert!(
+        tools.contains(&"web__good".to_owned()) && !tools.contains(&"web__bad".to_owned()),
+        "{tools:?}"
+    );
+    let reason = daemon.server("web")["reason"].to_string();
+    assert!(reason.contains("bad: its x-mcp-header"), "{reason}");
+}
+
+#[test]
+fn the_transport_of_2024_11_05_is_spoken_where_the_entry_says_so() {
+    use std::io::Write as _;
+    let stream_of: Arc<Mutex<Option<std::net::TcpStream>>> = Arc::default();
+    let port = Port::answering(move |request, stream| {
+        if request.line.starts_with("GET ") {
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nevent: endpoint\ndata: /to?s=1\n\n";
+            stream.write_all(head.as_bytes()).unwrap();
+            *stream_of.lock().unwrap() = Some(stream.try_clone().unwrap());
+            return true;
+        }
+        assert!(request.line.starts_with("POST /to?s=1 "), "{}", request.line);
+        answer(stream, "202 Accepted", "", "");
+        let id = &request.body["id"];
+        let result = match request.method() {
+            "initialize" => json!({ "protocolVersion": "2024-11-05", "capabilities": { "tools": {} },
+                "serverInfo": { "name": "old", "version": "1" } }),
+            "tools/list" => json!({ "tools": [{ "name": "echo", "inputSchema": { "type": "object" } }] }),
+            "tools/call" => json!({ "content": [{ "type": "text", "text": "old" }] }),
+            _ => return true,
+        };
+        let message = json!({ "jsonrpc": "2.0", "id": id, "result": result });
+        let mut events = stream_of.lock().unwrap();
+        write!(events.as_mut().unwrap(), "event: message\r\ndata: {message}\r\n\r\n").is_ok()
+    });
+    let place = Place::new();
+    place.registry(&json!({ "web": port.entry("/sse", json!({ "type": "sse" })) }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.modern();
+    assert_eq!(text_of(&client.call("web__echo", json!({}))), "old");
+    // The stream is the session: it is begun anew when it ends.
+    port.cut();
+    colibri_tests::wait_for("a new session", || {
+        (text_of(&client.call("web__echo", json!({}))) == "old").then_some(())
+    });
+}

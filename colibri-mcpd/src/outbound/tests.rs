@@ -327,3 +327,109 @@ async fn a_proxy_is_asked_for_each_connection() {
     assert!(matches!(error, Error::Address { .. }), "{error}");
     assert!(asked.lock().unwrap()[0].starts_with("CONNECT docs.example:80 HTTP/1.1\r\n"));
 }
+
+/// What a session makes of these answers to one modern request: the lines it says, and the faults it tells.
+async fn session(answer: &str) -> (String, Vec<Fault>) {
+    let (client, _) = scripted(&[&[answer]]);
+    let mut link = connect(Endpoint {
+        url: "http://h/mcp".parse().unwrap(),
+        transport: Transport::Streamable,
+        headers: Default::default(),
+        client,
+        authorizer: Arc::new(Anonymous),
+        max_message: 4096,
+        silence: Duration::from_secs(20),
+    });
+    let request = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t","_meta":{
+        "io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
+    let request = request.replace('\n', " ") + "\n";
+    link.input.write_all(request.as_bytes()).await.unwrap();
+    let mut said = vec![0; 8192];
+    let mut faults = Vec::new();
+    let length = tokio::select! {
+        length = link.output.read(&mut said) => length.unwrap(),
+        fault = link.faults.recv() => {
+            faults.extend(fault);
+            0
+        }
+    };
+    drop(link.input);
+    link.ended.await.unwrap();
+    said.truncate(length);
+    link.output.read_to_end(&mut said).await.unwrap();
+    while let Ok(fault) = link.faults.try_recv() {
+        faults.push(fault);
+    }
+    (String::from_utf8(said).unwrap(), faults)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_says_an_answer_or_why_there_is_none() {
+    let with = |status: &str, kind: &str, body: &str| {
+        let length = body.len();
+        format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{body}")
+    };
+    let (json, events) = ("application/json; charset=utf-8", "text/event-stream");
+    let result = r#"{"jsonrpc":"2.0","id":7,"result":{"big":12345678901234567890,"x":1e400}}"#;
+    let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{}}"#;
+    let spread = result.replace(',', ",\r\n  ");
+    let error = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"no","data":1.0}}"#;
+    for (answer, said) in [
+        (with("200 OK", json, result), format!("{result}\n")),
+        (
+            with("200 OK", json, &spread),
+            format!("{}\n", result.replace(',', ",    ")),
+        ),
+        (
+            with(
+                "200 OK",
+                events,
+                &format!("id: 1\ndata:\n\ndata: {progress}\n\ndata: {result}\n\n"),
+            ),
+            format!("{progress}\n{result}\n"),
+        ),
+        (
+            with("404 Not Found", json, &result.replace("result", "error")),
+            format!("{}\n", result.replace("result", "error")),
+        ),
+        (
+            with("400 Bad Request", json, error),
+            "{\"jsonrpc\":\"2.0\",\"id\":7,\"error\":{\"code\":-32000,\"message\":\"no\",\"data\":1.0}}\n".to_owned(),
+        ),
+    ] {
+        assert_eq!(session(&answer).await, (said, Vec::new()), "{answer}");
+    }
+    let other = result.replace(":7", ":8");
+    let long = "x".repeat(5000);
+    for (answer, kind) in [
+        (with("200 OK", json, &other), FaultKind::Invalid),
+        (with("200 OK", json, "{"), FaultKind::Invalid),
+        (with("200 OK", "text/html", "<p>"), FaultKind::Invalid),
+        (with("200 OK", json, &long), FaultKind::TooLong),
+        (with("200 OK", events, &format!("data: {long}\n\n")), FaultKind::TooLong),
+        (with("200 OK", events, "id: 1\n\n"), FaultKind::Lost),
+        (
+            with("500 Oops", "text/plain", "oops"),
+            FaultKind::Status { is_servers: true },
+        ),
+        (
+            with("404 Not Found", "text/plain", ""),
+            FaultKind::Status { is_servers: false },
+        ),
+        (with("429 Slow", json, error), FaultKind::Busy(None)),
+        (
+            with("503 Busy\r\nRetry-After: 7", "text/plain", ""),
+            FaultKind::Busy(Some(Duration::from_secs(7))),
+        ),
+        (with("401 Who", "text/plain", "who"), FaultKind::Denied),
+        (
+            with("307 Go\r\nLocation: http://other/", "text/plain", ""),
+            FaultKind::Impossible,
+        ),
+        (String::new(), FaultKind::Lost),
+    ] {
+        let (said, faults) = session(&answer).await;
+        let kinds: Vec<(Option<u64>, FaultKind)> = faults.iter().map(|fault| (fault.id, fault.kind)).collect();
+        assert_eq!((said.as_str(), kinds), ("", vec![(Some(7), kind)]), "{answer:.200}");
+    }
+}
