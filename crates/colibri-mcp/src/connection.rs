@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-use super::private;
+use super::{private, sandbox};
 use colibri_api::paths;
 
 use super::lines::{LineBuffer, MAX_LINE, Piece};
@@ -118,7 +118,16 @@ impl Unavailable {
 
     fn text(&self) -> String {
         let (socket, source) = (self.socket.display(), &self.source);
+        let forbidden = matches!(
+            source.kind(),
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::Other
+        );
+        let inside = sandbox::around_this().filter(|_| forbidden);
         match source.kind() {
+            _ if inside.is_some() => format!(
+                "colibri-mcpd cannot be reached on {socket} ({source}). {}",
+                inside.unwrap_or_default()
+            ),
             io::ErrorKind::PermissionDenied => format!(
                 "no permission to open {socket} ({source}). Ask the administrator to add you to the group mcpusers, then \
                  log in again"

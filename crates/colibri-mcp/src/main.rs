@@ -9,6 +9,7 @@ mod install;
 mod lines;
 mod private;
 mod records;
+mod sandbox;
 mod terminal;
 
 use colibri_api::{DaemonFacts, OpenGates, Status};
@@ -29,8 +30,8 @@ use failure::Failure;
 ///
 /// Without a command it is the bridge: an editor starts it as its MCP server,
 /// and it passes everything on to colibri-mcpd, the daemon that hosts the real
-/// servers. `colibri-mcp connect EDITOR` shows what to put into your editor's
-/// settings; `colibri-mcp demo` shows all of it at work.
+/// servers. `colibri-mcp connect EDITOR` writes that into your editor's settings;
+/// `colibri-mcp demo` shows all of it at work.
 #[derive(Debug, Parser)]
 #[command(name = "colibri-mcp", version, verbatim_doc_comment, after_help = EXIT_CODES)]
 struct Cli {

@@ -89,7 +89,7 @@ pub(crate) enum Command {
     Disable(enable::Arguments),
     /// Ends a server's processes; its next call starts it again (operators)
     Restart(enable::Restart),
-    /// Shows what to put into an editor's settings
+    /// Writes into an editor's settings that it starts the bridge
     Connect(connect::Arguments),
     /// Lets an SSH key start the bridge and list tools, and nothing else
     ///

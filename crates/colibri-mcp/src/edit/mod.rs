@@ -2,7 +2,7 @@
 //! was, byte for byte: comments, order, indentation.
 //!
 //! A change is made in three steps: read ([`Owned::read`]), change the text ([`Kind::set`], [`Kind::remove`]), show it,
-//! ask and write ([`Change::carry_out`]).
+//! ask and write (`Change::carry_out`).
 
 mod file;
 mod json;

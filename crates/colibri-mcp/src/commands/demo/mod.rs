@@ -20,7 +20,7 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use super::call;
-use super::connect::{Editor, explained, own_path, snippet};
+use super::connect::{Bridge, Editor, explained, own_path, snippet};
 use super::context::Context;
 use super::signals::on_signals;
 use super::tool_list::{OWN, exposed};
@@ -117,10 +117,10 @@ fn show(stage: &Mutex<Stage>) -> Result<(), Failure> {
         return Err(not_as_shown("the write gate is closed, but a task was created"));
     }
 
-    say!("7. Your editor joins with a few lines, on this machine for instance");
-    let lines = snippet(Editor::Zed, &own_path()?, &[], None)?;
+    say!("7. Your editor joins by `colibri-mcp connect zed`, which writes a few lines");
+    let lines = snippet(Editor::Zed, &Bridge::here()?)?;
     say!("{}", indented(&explained(Editor::Zed, &lines)));
-    say!("   (`colibri-mcp connect` also knows cursor, windsurf and claude-code.)\n");
+    say!("   (`colibri-mcp connect` knows nine editors and agents.)\n");
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use super::release::advisories;
 use super::roots;
 use super::service::{daemon_answers, socket, state_directory};
 use super::system::kernel;
+use crate::sandbox;
 
 /// What to do off FreeBSD about facts that only jails need.
 const NO_JAILS: &str = "nothing, unless this machine is to run the helper's development sandbox: without FreeBSD's jails \
@@ -72,6 +73,15 @@ const TABLE: &[Fact] = &[
             "pw groupadd mcpusers; pw groupmod mcpusers -m NAME for everybody who may open the socket",
             NO_JAILS,
         ),
+    },
+    Fact {
+        name: "no agent's sandbox is around this command",
+        sight: Sight::Everywhere,
+        check: |_| match sandbox::around_this() {
+            None => Ok(String::new()),
+            Some(which) => Err(Amiss::Note(which.to_owned())),
+        },
+        remedy: "run it in a terminal of your own; or change the agent's setting, if every command is to have that",
     },
     Fact {
         name: "the daemon answers",

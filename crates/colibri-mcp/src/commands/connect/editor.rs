@@ -1,0 +1,274 @@
+//! The editors and agents: where each keeps its MCP servers, and in which shape.
+//!
+//! The facts are those of each program's own documentation; those of Claude Code, Codex, Gemini CLI and OpenCode were
+//! seen in the files that the programs write themselves.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use jsonc_parser::json;
+
+use super::Bridge;
+use crate::edit::{Kind, Value};
+use crate::failure::Failure;
+use colibri_api::paths;
+
+/// An editor or agent that speaks MCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Editor {
+    /// Zed
+    Zed,
+    /// Cursor
+    Cursor,
+    /// Windsurf
+    Windsurf,
+    /// Visual Studio Code
+    Vscode,
+    /// Claude Code
+    ClaudeCode,
+    /// Claude Desktop
+    ClaudeDesktop,
+    /// Codex
+    Codex,
+    /// Gemini CLI
+    Gemini,
+    /// OpenCode
+    Opencode,
+}
+
+/// Where the files of a user are.
+struct Homes {
+    home: PathBuf,
+    configuration: PathBuf,
+}
+
+impl Homes {
+    /// As the editors find them: by the environment, then the user database.
+    fn of_this_user() -> Homes {
+        let home = absolute("HOME").unwrap_or_else(paths::home);
+        Homes {
+            configuration: absolute("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config")),
+            home,
+        }
+    }
+}
+
+fn absolute(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable)
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+}
+
+impl Editor {
+    /// What people call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Editor::Zed => "Zed",
+            Editor::Cursor => "Cursor",
+            Editor::Windsurf => "Windsurf",
+            Editor::Vscode => "VS Code",
+            Editor::ClaudeCode => "Claude Code",
+            Editor::ClaudeDesktop => "Claude Desktop",
+            Editor::Codex => "Codex",
+            Editor::Gemini => "Gemini CLI",
+            Editor::Opencode => "OpenCode",
+        }
+    }
+
+    /// What to do there once the entry is written.
+    pub(super) fn afterwards(self) -> &'static str {
+        match self {
+            Editor::Zed => "Zed takes it over at once (command \"zed: open settings\" shows it).",
+            Editor::Cursor => "Cursor takes it over when its window is loaded again.",
+            Editor::Windsurf => "Press refresh in its list of MCP servers.",
+            Editor::Vscode => "The command \"MCP: List Servers\" shows and starts it.",
+            Editor::ClaudeDesktop => "Restart Claude Desktop.",
+            Editor::ClaudeCode | Editor::Codex | Editor::Gemini | Editor::Opencode => {
+                "A session that is started now has it: /mcp shows it."
+            }
+        }
+    }
+
+    /// Where its settings are, for people.
+    pub(super) fn place(self) -> &'static str {
+        match self {
+            Editor::Zed => "~/.config/zed/settings.json, or to .zed/settings.json in a project",
+            Editor::Cursor => "~/.cursor/mcp.json, or to .cursor/mcp.json in a project",
+            Editor::Windsurf => "~/.codeium/windsurf/mcp_config.json",
+            Editor::Vscode => "~/.config/Code/User/mcp.json, or to .vscode/mcp.json in a project",
+            Editor::ClaudeCode => "~/.claude.json, or to .mcp.json in a project",
+            Editor::ClaudeDesktop => "~/.config/Claude/claude_desktop_config.json",
+            Editor::Codex => "~/.codex/config.toml, or to .codex/config.toml in a project",
+            Editor::Gemini => "~/.gemini/settings.json, or to .gemini/settings.json in a project",
+            Editor::Opencode => "~/.config/opencode/opencode.json, or to opencode.json in a project",
+        }
+    }
+
+    /// The user's own file.
+    pub(super) fn user_file(self) -> PathBuf {
+        self.user_file_in(&Homes::of_this_user(), absolute)
+    }
+
+    fn user_file_in(self, homes: &Homes, variable: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
+        let Homes { home, configuration } = homes;
+        match self {
+            Editor::Zed => configuration.join("zed/settings.json"),
+            Editor::Cursor => home.join(".cursor/mcp.json"),
+            Editor::Windsurf => home.join(".codeium/windsurf/mcp_config.json"),
+            Editor::Vscode => {
+                let editions = ["Code", "Code - OSS", "VSCodium", "Code - Insiders"];
+                let mut known = editions.iter().map(|edition| configuration.join(edition));
+                let found = known.find(|edition| edition.is_dir());
+                found
+                    .unwrap_or_else(|| configuration.join("Code"))
+                    .join("User/mcp.json")
+            }
+            Editor::ClaudeCode => {
+                let chosen = variable("CLAUDE_CONFIG_DIR");
+                chosen.unwrap_or_else(|| home.clone()).join(".claude.json")
+            }
+            Editor::ClaudeDesktop => configuration.join("Claude/claude_desktop_config.json"),
+            Editor::Codex => {
+                let chosen = variable("CODEX_HOME");
+                chosen.unwrap_or_else(|| home.join(".codex")).join("config.toml")
+            }
+            Editor::Gemini => home.join(".gemini/settings.json"),
+            Editor::Opencode => existing(&configuration.join("opencode")),
+        }
+    }
+
+    /// The file of the project in the current directory.
+    ///
+    /// # Errors
+    /// It has none.
+    pub(super) fn project_file(self) -> Result<PathBuf, Failure> {
+        let name = match self {
+            Editor::Zed => ".zed/settings.json",
+            Editor::Cursor => ".cursor/mcp.json",
+            Editor::Vscode => ".vscode/mcp.json",
+            Editor::ClaudeCode => ".mcp.json",
+            Editor::Codex => ".codex/config.toml",
+            Editor::Gemini => ".gemini/settings.json",
+            Editor::Opencode => return Ok(existing(Path::new(""))),
+            Editor::Windsurf | Editor::ClaudeDesktop => {
+                let name = self.name();
+                return Err(Failure::Usage(format!(
+                    "{name} has one file for all projects: leave --project out"
+                )));
+            }
+        };
+        Ok(PathBuf::from(name))
+    }
+
+    /// What that file is written in.
+    pub(super) fn kind(self) -> Kind {
+        match self {
+            Editor::Codex => Kind::Toml,
+            _ => Kind::Json,
+        }
+    }
+
+    /// Where the entry stands in it.
+    pub(super) fn keys(self) -> [&'static str; 2] {
+        let servers = match self {
+            Editor::Zed => "context_servers",
+            Editor::Vscode => "servers",
+            Editor::Codex => "mcp_servers",
+            Editor::Opencode => "mcp",
+            _ => "mcpServers",
+        };
+        [servers, "colibri"]
+    }
+
+    /// The entry, in the order in which people write it.
+    pub(super) fn entry(self, bridge: &Bridge) -> Value {
+        let command = Value::from(bridge.command.as_str());
+        let arguments = bridge
+            .arguments
+            .iter()
+            .map(|argument| argument.as_str().into())
+            .collect();
+        let environment = bridge
+            .environment
+            .iter()
+            .map(|(name, value)| (name.clone(), value.as_str().into()));
+        let environment = Value::Object(environment.collect());
+        let mut members = match self {
+            Editor::Opencode => {
+                let mut words = vec![command];
+                words.extend::<Vec<Value>>(arguments);
+                vec![
+                    ("type", json!("local")),
+                    ("command", Value::Array(words)),
+                    ("enabled", json!(true)),
+                ]
+            }
+            Editor::ClaudeCode | Editor::Vscode => {
+                vec![
+                    ("type", json!("stdio")),
+                    ("command", command),
+                    ("args", Value::Array(arguments)),
+                ]
+            }
+            _ => vec![("command", command), ("args", Value::Array(arguments))],
+        };
+        if !bridge.environment.is_empty() || self == Editor::Zed {
+            let name = if self == Editor::Opencode { "environment" } else { "env" };
+            members.push((name, environment));
+        }
+        Value::Object(
+            members
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
+        )
+    }
+}
+
+/// OpenCode's file in a directory: the one that is there, with comments or without.
+fn existing(directory: &Path) -> PathBuf {
+    let with_comments = directory.join("opencode.jsonc");
+    if with_comments.exists() {
+        with_comments
+    } else {
+        directory.join("opencode.json")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_file_is_where_its_program_looks() {
+        let directory = tempfile::tempdir().unwrap();
+        let homes = Homes {
+            home: directory.path().join("home"),
+            configuration: directory.path().join("config"),
+        };
+        let file = |editor: Editor| editor.user_file_in(&homes, |_| None);
+        for editor in Editor::value_variants() {
+            let path = file(*editor);
+            assert!(path.is_absolute(), "{editor:?}");
+            // The place that people are told ends in the same name.
+            let name = path.file_name().unwrap().to_str().unwrap();
+            assert!(editor.place().contains(name), "{editor:?}");
+        }
+        let open = homes.configuration.join("opencode");
+        std::fs::create_dir_all(&open).unwrap();
+        std::fs::write(open.join("opencode.jsonc"), "{}").unwrap();
+        assert_eq!(file(Editor::Opencode), open.join("opencode.jsonc"));
+        std::fs::create_dir_all(homes.configuration.join("VSCodium")).unwrap();
+        assert_eq!(file(Editor::Vscode), homes.configuration.join("VSCodium/User/mcp.json"));
+        let chosen = |name: &str| Some(PathBuf::from(format!("/x/{name}")));
+        assert_eq!(
+            Editor::Codex.user_file_in(&homes, chosen),
+            Path::new("/x/CODEX_HOME/config.toml")
+        );
+        assert_eq!(
+            Editor::ClaudeCode.user_file_in(&homes, chosen),
+            Path::new("/x/CLAUDE_CONFIG_DIR/.claude.json")
+        );
+        assert!(Editor::Windsurf.project_file().is_err());
+    }
+}

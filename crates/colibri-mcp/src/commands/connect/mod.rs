@@ -1,0 +1,256 @@
+//! `colibri-mcp connect EDITOR`: the entry in an editor's own settings that makes it start the bridge.
+
+mod editor;
+
+use std::path::PathBuf;
+
+pub(crate) use editor::Editor;
+
+use super::context::Context;
+use crate::edit::Owned;
+use crate::failure::Failure;
+use crate::terminal;
+use colibri_text::visible;
+
+/// Which editor, and from where.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The editor
+    editor: Editor,
+    /// Prints nothing but the entry, and writes nothing
+    #[arg(long)]
+    print: bool,
+    /// Takes the entry out again
+    #[arg(long, conflicts_with = "print")]
+    remove: bool,
+    /// Uses the file of the project in the current directory, not the user's own
+    #[arg(long)]
+    project: bool,
+    /// Writes without asking
+    #[arg(long)]
+    yes: bool,
+    /// For an editor on another machine, which reaches this one as HOST through ssh(1): shows the entry for it
+    #[arg(long, value_name = "HOST", conflicts_with_all = ["remove", "project", "yes"])]
+    ssh: Option<String>,
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
+    let editor = arguments.editor;
+    let bridge = Bridge::of(context, arguments.ssh.as_deref())?;
+    let snippet = snippet(editor, &bridge)?;
+    if arguments.print || context.json {
+        return terminal::print(&snippet);
+    }
+    if arguments.ssh.is_some() {
+        return terminal::print(&explained(editor, &snippet));
+    }
+    let path = if arguments.project {
+        editor.project_file()?
+    } else {
+        editor.user_file()
+    };
+    let (kind, keys) = (editor.kind(), editor.keys());
+    let file = Owned::read(&path)?;
+    let change = if arguments.remove {
+        file.without(kind, &keys)?
+    } else {
+        let text = kind.set(file.text(), &keys, &editor.entry(&bridge));
+        let text = text.map_err(|fault| file.fault(fault))?;
+        file.changed_to(text)
+    };
+    let shown = visible(&path.display().to_string()).into_owned();
+    if change.is_empty() {
+        let how = if arguments.remove {
+            "has no entry for Colibri"
+        } else {
+            "has this entry already"
+        };
+        return terminal::print(&format!("{shown} {how}: nothing was written."));
+    }
+    let kept = change.carry_out(arguments.yes)?;
+    let what = if arguments.remove { "no longer starts" } else { "starts" };
+    let mut text = format!("{} {what} colibri-mcp: {shown}", editor.name());
+    if let Some(kept) = kept {
+        text.push_str(&format!("\nAs it was: {}", visible(&kept.display().to_string())));
+    }
+    if !arguments.remove {
+        text.push_str(&format!("\n{}", editor.afterwards()));
+    }
+    terminal::print(&text)
+}
+
+/// What an editor starts.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Bridge {
+    command: String,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+impl Bridge {
+    /// This program, without flags.
+    pub(crate) fn here() -> Result<Bridge, Failure> {
+        Ok(Bridge {
+            command: own_path()?,
+            ..Bridge::default()
+        })
+    }
+
+    /// The bridge that reaches the same daemon with the same gates, from this machine or through ssh from another.
+    fn of(context: &Context, ssh: Option<&str>) -> Result<Bridge, Failure> {
+        let here = Bridge {
+            arguments: context.flags()?,
+            ..Bridge::here()?
+        };
+        match ssh {
+            Some(host) => here.through(host),
+            None if context.place.private => Ok(Bridge {
+                environment: own_directories(|name| std::env::var(name).ok()),
+                ..here
+            }),
+            None => Ok(here),
+        }
+    }
+
+    fn through(self, host: &str) -> Result<Bridge, Failure> {
+        if host.starts_with('-') || host.is_empty() {
+            return Err(Failure::Usage(format!("--ssh {host:?}: this is no host name")));
+        }
+        // ssh joins its arguments with spaces and the other side's shell splits them again.
+        let words = [self.command].into_iter().chain(self.arguments);
+        let words = words.map(|word| shell_word(&word));
+        Ok(Bridge {
+            command: "ssh".to_owned(),
+            arguments: ["-T".to_owned(), host.to_owned()].into_iter().chain(words).collect(),
+            environment: Vec::new(),
+        })
+    }
+}
+
+/// The variables that say where the user's own daemon is. Agents keep from what they start what they do not know.
+fn own_directories(variable: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
+    ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"]
+        .into_iter()
+        .filter_map(|name| Some((name.to_owned(), variable(name)?)))
+        .filter(|(_, path)| PathBuf::from(path).is_absolute())
+        .collect()
+}
+
+/// The absolute path of this program, as it will be started.
+pub(crate) fn own_path() -> Result<String, Failure> {
+    let path = std::env::current_exe()
+        .map_err(|error| Failure::Machine(format!("cannot find out where this program is: {error}")))?;
+    path.into_os_string().into_string().map_err(|path| {
+        Failure::Machine(format!(
+            "the path {path:?} is not UTF-8, so no settings file can name it"
+        ))
+    })
+}
+
+/// The settings that make an editor start the bridge, and nothing else.
+pub(crate) fn snippet(editor: Editor, bridge: &Bridge) -> Result<String, Failure> {
+    let text = editor.kind().set("", &editor.keys(), &editor.entry(bridge));
+    let text = text.map_err(|fault| Failure::Machine(format!("the entry cannot be written: {fault:?}")))?;
+    Ok(text.trim_end().to_owned())
+}
+
+/// The snippet with a word on where it goes.
+pub(crate) fn explained(editor: Editor, snippet: &str) -> String {
+    format!("{}: add this to {}\n\n{snippet}", editor.name(), editor.place())
+}
+
+/// A word as a POSIX shell reads it back unchanged.
+fn shell_word(word: &str) -> String {
+    if word
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"/._-+@%".contains(&byte))
+    {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    const PROGRAM: &str = "/usr/local/bin/colibri-mcp";
+
+    fn bridge(arguments: &[&str]) -> Bridge {
+        Bridge {
+            command: PROGRAM.to_owned(),
+            arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
+            environment: Vec::new(),
+        }
+    }
+
+    fn value(editor: Editor, bridge: &Bridge) -> Value {
+        let text = snippet(editor, bridge).unwrap();
+        editor.kind().get(&text, &editor.keys()).unwrap().unwrap()
+    }
+
+    #[test]
+    fn each_editor_gets_its_own_shape() {
+        let plain = bridge(&["--read-only"]);
+        let usual = json!({ "command": PROGRAM, "args": ["--read-only"] });
+        for editor in [
+            Editor::Cursor,
+            Editor::Windsurf,
+            Editor::ClaudeDesktop,
+            Editor::Codex,
+            Editor::Gemini,
+        ] {
+            assert_eq!(value(editor, &plain), usual, "{editor:?}");
+        }
+        for editor in [Editor::ClaudeCode, Editor::Vscode] {
+            assert_eq!(value(editor, &plain)["type"], "stdio", "{editor:?}");
+        }
+        assert_eq!(value(Editor::Zed, &plain)["env"], json!({}));
+        assert_eq!(
+            value(Editor::Opencode, &plain),
+            json!({ "type": "local", "command": [PROGRAM, "--read-only"], "enabled": true })
+        );
+        let text = snippet(Editor::Codex, &plain).unwrap();
+        assert_eq!(
+            text,
+            format!("[mcp_servers.colibri]\ncommand = \"{PROGRAM}\"\nargs = [\"--read-only\"]")
+        );
+        let text = snippet(Editor::Vscode, &plain).unwrap();
+        assert!(
+            text.starts_with("{\n  \"servers\": {\n    \"colibri\": {\n      \"type\": \"stdio\",\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn where_ones_own_daemon_is_goes_with_the_entry() {
+        let set = |name: &str| match name {
+            "XDG_STATE_HOME" => Some("/home/u/state".to_owned()),
+            "XDG_CONFIG_HOME" => Some("relative".to_owned()),
+            _ => None,
+        };
+        let mut own = bridge(&[]);
+        own.environment = own_directories(set);
+        let environment = json!({ "XDG_STATE_HOME": "/home/u/state" });
+        assert_eq!(value(Editor::Codex, &own)["env"], environment);
+        assert_eq!(value(Editor::Opencode, &own)["environment"], environment);
+        assert_eq!(value(Editor::ClaudeCode, &own)["env"], environment);
+    }
+
+    #[test]
+    fn over_ssh_the_path_is_one_word_and_the_host_no_option() {
+        let through = |arguments: &[&str]| value(Editor::Cursor, &bridge(arguments).through("devbox").unwrap());
+        assert_eq!(
+            through(&[]),
+            json!({ "command": "ssh", "args": ["-T", "devbox", PROGRAM] })
+        );
+        assert_eq!(
+            through(&["--socket", "/run/my socket", "--read-only"])["args"],
+            json!(["-T", "devbox", PROGRAM, "--socket", "'/run/my socket'", "--read-only"])
+        );
+        assert_eq!(shell_word("/opt/my tools/it's"), r"'/opt/my tools/it'\''s'");
+        assert!(bridge(&[]).through("-oProxyCommand=x").is_err());
+    }
+}
