@@ -33,7 +33,12 @@ pub(super) fn read(file: &Value) -> Vec<Proposal> {
         };
         match runs {
             Ok(runs) => {
-                notes.extend(reader.notes);
+                if !reader.left_out.is_empty() {
+                    notes.push(format!(
+                        "optional arguments are left out: {}",
+                        reader.left_out.join(", ")
+                    ));
+                }
                 notes.extend(refused.iter().map(|why| format!("passed over: {why}")));
                 let mut proposal = Proposal::new(name, Ok(runs));
                 proposal.wants = reader.wants;
@@ -53,7 +58,8 @@ pub(super) fn read(file: &Value) -> Vec<Proposal> {
 #[derive(Default)]
 struct Reader {
     wants: BTreeMap<String, Want>,
-    notes: Vec<String>,
+    /// Optional arguments that nothing is known of.
+    left_out: Vec<String>,
 }
 
 fn text<'v>(value: &'v Value, key: &str) -> &'v str {
@@ -195,32 +201,37 @@ impl Reader {
                     let what = if hint.is_empty() { "argument" } else { hint };
                     words.extend(self.given(argument, what)?);
                 }
-                "named" if !name.is_empty() => {
-                    let what = name.trim_start_matches('-');
-                    if !has_value(argument) {
-                        // A flag.
-                        if is_true(argument, "isRequired") || text(argument, "format") != "boolean" {
-                            words.push(Template::from(name));
-                        }
-                    } else if let Some(value) = self.given(argument, what)? {
-                        words.push(Template::from(name));
-                        words.push(value);
-                    }
-                }
+                "named" if !name.is_empty() => words.extend(self.named(argument, name)?),
                 _ => return Err(format!("one of its {key} is neither positional nor named")),
             }
         }
         Ok(words)
     }
 
+    /// A named argument: a flag alone, or its name and its value.
+    fn named(&mut self, argument: &Value, name: &str) -> Result<Vec<Template>, String> {
+        let said = ["value", "default"].iter().find_map(|key| scalar_of(argument, key));
+        let required = is_true(argument, "isRequired");
+        let flag = Template::from(name);
+        if text(argument, "format") == "boolean" && matches!(said.as_deref(), None | Some("true" | "false")) {
+            return Ok(if said.map_or(required, |said| said == "true") {
+                vec![flag]
+            } else {
+                Vec::new()
+            });
+        }
+        if required && !has_value(argument) {
+            return Ok(vec![flag]);
+        }
+        let value = self.given(argument, name.trim_start_matches('-'))?;
+        Ok(value.map(|value| vec![flag, value]).unwrap_or_default())
+    }
+
     /// The value of an argument: without one it cannot be asked for later whether it is to stand there.
     fn given(&mut self, argument: &Value, what: &str) -> Result<Option<Template>, String> {
         let is_optional = !is_true(argument, "isRequired") && scalar_of(argument, "value").is_none();
         if is_optional && scalar_of(argument, "default").is_none() {
-            self.notes.push(format!(
-                "its optional argument {} is left out",
-                colibri_text::brief(what, 40)
-            ));
+            self.left_out.push(colibri_text::brief(what, 40));
             return Ok(None);
         }
         if is_true(argument, "isSecret") {
@@ -329,7 +340,10 @@ mod tests {
             "packageArguments": [
                 { "type": "positional", "value": "stdio" },
                 { "type": "named", "name": "--units", "default": "metric", "choices": ["metric", "imperial"] },
-                { "type": "named", "name": "--verbose" },
+                { "type": "named", "name": "--verbose", "isRequired": true },
+                { "type": "named", "name": "--yes", "format": "boolean", "value": "true" },
+                { "type": "named", "name": "--no", "format": "boolean" },
+                { "type": "named", "name": "--apiClientId", "isRequired": false },
                 { "type": "named", "name": "--cache", "valueHint": "dir" },
                 { "type": "positional", "valueHint": "place", "isRequired": true, "description": "where" },
                 { "type": "named", "name": "--at", "value": "{host}:{port}x",
@@ -354,12 +368,15 @@ mod tests {
             .iter()
             .map(|arg| arg.fill(&answers).unwrap_or_else(|_| "?".to_owned()))
             .collect();
-        assert_eq!(words, ["stdio", "--units", "?", "--verbose", "Bern", "--at", "h:80x"]);
+        assert_eq!(
+            words,
+            ["stdio", "--units", "?", "--verbose", "--yes", "Bern", "--at", "h:80x"]
+        );
         assert_eq!(proposal.wants["units"].default.as_deref(), Some("metric"));
         assert!(process.env["WEATHER_KEY"].secret && process.env["PROXY"].optional);
         assert_eq!(process.env["FIXED"].text.plain(), Some("yes"));
         assert!(
-            proposal.notes.iter().any(|note| note.contains("cache")),
+            proposal.notes.iter().any(|note| note.contains("apiClientId, cache")),
             "{:?}",
             proposal.notes
         );
