@@ -26,6 +26,13 @@ pub fn service() -> Option<&'static str> {
     SERVICE.iter().copied().find(|path| Path::new(path).exists())
 }
 
+/// Store and trail of the service.
+const SERVICE_STATE: &str = if cfg!(target_os = "freebsd") {
+    "/var/db/colibri"
+} else {
+    "/var/lib/colibri"
+};
+
 /// What belongs to one user: of the daemon that runs for this user alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Private {
@@ -113,13 +120,13 @@ pub fn clients() -> PathBuf {
 
 /// Store and trail.
 pub fn state_dir() -> PathBuf {
-    of_the_system("/var/db/colibri", |private| private.state_dir)
+    of_the_system(SERVICE_STATE, |private| private.state_dir)
 }
 
 /// Store and trail of the daemon that clients reach when nothing is named: the service's, or the user's own.
 pub fn state_dir_of_clients() -> PathBuf {
     if service().is_some() {
-        state_dir()
+        PathBuf::from(SERVICE_STATE)
     } else {
         private().state_dir
     }

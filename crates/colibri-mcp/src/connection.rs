@@ -74,7 +74,11 @@ impl From<PathBuf> for Place {
 impl Place {
     /// What a flag or the environment names; else the service, where it is installed; else the user's own.
     pub(crate) fn find(flag: Option<PathBuf>) -> Place {
-        match (paths::named_socket(flag), paths::service()) {
+        Place::choose(paths::named_socket(flag), paths::service())
+    }
+
+    fn choose(named: Option<PathBuf>, service: Option<&str>) -> Place {
+        match (named, service) {
             (Some(named), _) => named.into(),
             (None, Some(_)) => PathBuf::from(paths::SERVICE_SOCKET).into(),
             (None, None) => Place {
@@ -684,6 +688,23 @@ mod tests {
         assert!(matches!(next(), RequestError::Unreadable { .. }));
         assert!(matches!(next(), RequestError::Lost { .. }));
         daemon.join().unwrap();
+    }
+
+    #[test]
+    fn where_the_service_is_installed_nothing_else_is_started() {
+        let named = Place::choose(Some("/s".into()), None);
+        assert_eq!(named, PathBuf::from("/s").into());
+        assert_eq!(Place::choose(Some("/s".into()), Some("/rc.d/colibri_mcp")), named);
+        let service = Place::choose(None, Some("/rc.d/colibri_mcp"));
+        assert_eq!(service, PathBuf::from(paths::SERVICE_SOCKET).into());
+        assert!(Place::choose(None, None).private);
+        // One that is down says how it is started.
+        let down = Unavailable {
+            socket: service.socket,
+            source: io::ErrorKind::NotFound.into(),
+        };
+        let start = if cfg!(target_os = "freebsd") { START } else { START_UNIT };
+        assert!(down.to_string().contains(start), "{down}");
     }
 
     #[test]
