@@ -165,9 +165,9 @@ def servers(install, work):
     ]
     return {
         "everything": Server("legacy", official("everything", "stdio"), everything),
-        "everything-http": Server("legacy", official("everything", "stdio"), everything, web=Web(
+        "ev-http": Server("legacy", official("everything", "stdio"), everything, web=Web(
             official("everything", "streamableHttp"), "/mcp", {"PORT": "{port}"})),
-        "everything-sse": Server("legacy", official("everything", "stdio"), everything, web=Web(
+        "ev-sse": Server("legacy", official("everything", "stdio"), everything, web=Web(
             official("everything", "sse"), "/sse", {"PORT": "{port}"}, {"type": "sse"})),
         "filesystem": Server("legacy", official("filesystem", str(files)), [
             LISTS["tools"],
@@ -205,7 +205,8 @@ def servers(install, work):
         ]),
         "witness-old": Server("legacy", [node, str(work / "witness-legacy.mjs")], WITNESS),
         "witness-new": Server("modern", [node, str(work / "witness-modern.mjs")], WITNESS),
-        "witness-http": Server("modern", [node, str(work / "witness-modern.mjs")], WITNESS, web=Web(
+        # Its SDK makes a server for each request: a list that one changed is forgotten with it.
+        "witness-http": Server("modern", [node, str(work / "witness-modern.mjs")], WITNESS[:-1], web=Web(
             [node, str(work / "witness-modern.mjs"), "{port}"], "/")),
         "python-http": Server("modern", [python, str(work / "web.py")], [
             LISTS["tools"],
