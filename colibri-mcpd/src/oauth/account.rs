@@ -1,0 +1,415 @@
+//! Authorization for requests to one server: an owner's tokens, renewed when they end.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hyper::header::HeaderValue;
+use hyper::{StatusCode, Uri};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::challenge::{Bearer, bearer};
+use super::discovery::{self, Found, Secrets, discover, register, words};
+use super::grant::{Kind, Refused, token};
+use super::metadata::is_of;
+use super::now;
+use super::settings::{Grant, IdentityProvider, Settings};
+use super::store::{Login, Owner, Registration, Store};
+use crate::outbound::{Authorizer, BoxFuture, Challenge, Client};
+use colibri_registry::Value;
+use colibri_text::brief;
+
+/// A token is renewed this many seconds before it ends.
+const EARLY: u64 = 30;
+
+/// A server whose tokens are had this way: the same for all who use it.
+pub struct Server {
+    /// Its id in the registry.
+    pub id: String,
+    /// Where it is.
+    pub url: Uri,
+    /// What its entry says.
+    pub settings: Settings,
+    /// Reaches issuers, by the address rules of the entry.
+    pub client: Client,
+    /// Where tokens are kept.
+    pub store: Arc<Store>,
+    /// Reads a value of the entry that may be a secret's name.
+    pub read: Box<ReadValue>,
+}
+
+/// Reads a value of an entry: as it stands, or the secret that it names, as it is now.
+pub type ReadValue = dyn Fn(&Value) -> Result<SecretString, String> + Send + Sync;
+
+impl Server {
+    /// Whose tokens a user's requests go with.
+    pub fn owner(&self, uid: u32) -> Owner {
+        match self.settings.shared || self.settings.grant == Grant::Machine {
+            true => Owner::Everybody,
+            false => Owner::User(uid),
+        }
+    }
+
+    /// The address to which a person is sent back.
+    pub(super) fn redirect(&self) -> String {
+        format!("http://127.0.0.1:{}/callback", self.settings.redirect_port)
+    }
+
+    /// What the entry's secrets are now.
+    ///
+    /// # Errors
+    /// One is not there to read.
+    pub(super) fn secrets(&self) -> Result<Secrets, String> {
+        let read = |value: Option<&Value>| value.map(|value| (self.read)(value)).transpose();
+        let provider = self.settings.identity_provider.as_ref();
+        Ok(Secrets {
+            client_secret: read(self.settings.client_secret.as_ref())?,
+            private_key: read(self.settings.private_key.as_ref())?,
+            provider_secret: read(provider.and_then(|provider| provider.client_secret.as_ref()))?,
+        })
+    }
+
+    /// What a person is told to do.
+    pub(super) fn log_in(&self) -> String {
+        format!("run: colibri-mcp login {}", self.id)
+    }
+}
+
+/// An owner's authorization at a server.
+pub struct Account {
+    server: Arc<Server>,
+    owner: Owner,
+    /// What the server last asked for, for the next login.
+    wanted: Mutex<Bearer>,
+    /// One renewal at a time: a refresh token is often good once.
+    renewing: tokio::sync::Mutex<()>,
+}
+
+impl Account {
+    /// The account of this owner.
+    pub fn new(server: Arc<Server>, owner: Owner) -> Account {
+        Account {
+            server,
+            owner,
+            wanted: Mutex::default(),
+            renewing: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// The server.
+    pub fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    /// Whose it is.
+    pub fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// What the server last asked for.
+    pub(super) fn wanted(&self) -> Bearer {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn want(&self, challenge: &Bearer) {
+        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = challenge.clone();
+    }
+
+    /// The login that is kept, if it is one for this server as the entry has it now.
+    pub(super) fn login(&self) -> Result<Option<Login>, String> {
+        let login = self.server.store.login(&self.server.id, self.owner)?;
+        let settings = &self.server.settings;
+        Ok(login.filter(|login| {
+            let issuer = settings.issuer.as_ref().is_none_or(|issuer| *issuer == login.issuer);
+            let client = settings
+                .client_id
+                .as_ref()
+                .is_none_or(|id| *id == login.client.client_id);
+            issuer && client && is_of(&login.resource, &self.server.url)
+        }))
+    }
+
+    pub(super) fn keep(&self, login: &Login) -> Result<(), String> {
+        self.server.store.keep_login(&self.server.id, self.owner, login)
+    }
+
+    async fn current(&self) -> Result<Option<HeaderValue>, String> {
+        let Some(login) = self.login()? else { return Ok(None) };
+        if login.expires.is_none_or(|expires| expires > now() + EARLY) {
+            return field(&login.access_token).map(Some);
+        }
+        match self.renew(&login).await {
+            Ok(login) => field(&login.access_token).map(Some),
+            // The server decides whether it is still good: its clock counts.
+            Err(_) if login.expires.is_some_and(|expires| expires > now()) => field(&login.access_token).map(Some),
+            Err(why) => Err(why),
+        }
+    }
+
+    /// Has a newer token in place of this one.
+    async fn renew(&self, old: &Login) -> Result<Login, String> {
+        let _one = self.renewing.lock().await;
+        let mut login = match self.login()? {
+            // Somebody was faster.
+            Some(login) if login.access_token.expose_secret() != old.access_token.expose_secret() => return Ok(login),
+            Some(login) => login,
+            None => return Err(format!("the login is over: {}", self.server.log_in())),
+        };
+        let Some(refresh) = login.refresh_token.clone() else {
+            return match self.without_a_person() {
+                true => self.obtain(&Bearer::default(), &login.scopes).await,
+                false => Err(format!("the login has ended: {}", self.server.log_in())),
+            };
+        };
+        let secrets = self.server.secrets()?;
+        let party = named(&login.client, &secrets).party(secrets.private_key.clone());
+        let form = [
+            ("grant_type", "refresh_token"),
+            ("refresh_token", refresh.expose_secret()),
+            ("resource", login.resource.as_str()),
+        ];
+        let client = &self.server.client;
+        let renewed = token(
+            client,
+            &login.issuer,
+            &login.token_endpoint,
+            &party,
+            &form,
+            Kind::Bearer,
+        )
+        .await;
+        match renewed {
+            Ok(tokens) => {
+                login.renew(tokens);
+                self.keep(&login)?;
+                Ok(login)
+            }
+            Err(Refused { code: Some(code), why }) if code == "invalid_grant" => {
+                self.server.store.forget_login(&self.server.id, self.owner)?;
+                Err(format!("{why}: the login has ended: {}", self.server.log_in()))
+            }
+            Err(refused) => Err(format!("the login could not be renewed: {refused}")),
+        }
+    }
+
+    /// Whether tokens are had without asking a person.
+    fn without_a_person(&self) -> bool {
+        self.server.settings.grant == Grant::Machine
+    }
+
+    /// Has a token without a person: as a machine, or for a person for whom the identity provider vouches.
+    async fn obtain(&self, challenge: &Bearer, besides: &[String]) -> Result<Login, String> {
+        let server = &self.server;
+        let mut found = discover(&server.client, &server.url, &server.settings, challenge).await?;
+        add(&mut found.scopes, besides);
+        let secrets = server.secrets()?;
+        let redirect = server.redirect();
+        let client = register(
+            &server.client,
+            &server.store,
+            &server.settings,
+            &secrets,
+            &found,
+            &redirect,
+        )
+        .await?;
+        let party = client.party(secrets.private_key.clone());
+        let scope = found.scopes.join(" ");
+        let mut form = vec![
+            ("grant_type", "client_credentials"),
+            ("resource", found.resource.as_str()),
+        ];
+        if !scope.is_empty() {
+            form.push(("scope", &scope));
+        }
+        let issuer = &found.issuer;
+        let tokens = token(
+            &server.client,
+            &issuer.issuer,
+            &issuer.token_endpoint,
+            &party,
+            &form,
+            Kind::Bearer,
+        )
+        .await;
+        let tokens = tokens.map_err(|refused| refused.to_string())?;
+        let login = made(&found, &client, tokens);
+        self.keep(&login)?;
+        Ok(login)
+    }
+
+    /// Logs a person in by what the identity provider of the entry says of them: an ID token.
+    ///
+    /// # Errors
+    /// The entry names none; the provider, or the server's issuer, refuses.
+    pub async fn vouch(&self, identity: SecretString) -> Result<(), String> {
+        let Some(provider) = &self.server.settings.identity_provider else {
+            return Err("its entry names no \"identity_provider\"".to_owned());
+        };
+        let _one = self.renewing.lock().await;
+        self.vouched(provider, identity, &self.wanted(), &[]).await.map(drop)
+    }
+
+    /// Exchanges what an identity provider says of a person for a token of this server (ID-JAG).
+    async fn vouched(
+        &self,
+        provider: &IdentityProvider,
+        identity: SecretString,
+        challenge: &Bearer,
+        besides: &[String],
+    ) -> Result<Login, String> {
+        let server = &self.server;
+        let mut found = discover(&server.client, &server.url, &server.settings, challenge).await?;
+        add(&mut found.scopes, besides);
+        let secrets = server.secrets()?;
+        let voucher = discovery::authorization_server(&server.client, &provider.issuer).await?;
+        let party = discovery::at_provider(provider, &secrets, &voucher);
+        let scope = found.scopes.join(" ");
+        let mut form = vec![
+            ("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange"),
+            ("requested_token_type", "urn:ietf:params:oauth:token-type:id-jag"),
+            ("audience", found.issuer.issuer.as_str()),
+            ("resource", found.resource.as_str()),
+            ("subject_token", identity.expose_secret()),
+            ("subject_token_type", "urn:ietf:params:oauth:token-type:id_token"),
+        ];
+        if !scope.is_empty() {
+            form.push(("scope", &scope));
+        }
+        let said = |refused: Refused| refused.to_string();
+        let grant = token(
+            &server.client,
+            &voucher.issuer,
+            &voucher.token_endpoint,
+            &party,
+            &form,
+            Kind::Grant,
+        );
+        let grant = grant.await.map_err(said)?;
+        let redirect = server.redirect();
+        let client = register(
+            &server.client,
+            &server.store,
+            &server.settings,
+            &secrets,
+            &found,
+            &redirect,
+        )
+        .await?;
+        let party = client.party(secrets.private_key.clone());
+        let form = [
+            ("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer"),
+            ("assertion", grant.access.expose_secret()),
+            ("resource", found.resource.as_str()),
+        ];
+        let issuer = &found.issuer;
+        let tokens = token(
+            &server.client,
+            &issuer.issuer,
+            &issuer.token_endpoint,
+            &party,
+            &form,
+            Kind::Bearer,
+        );
+        let mut login = made(&found, &client, tokens.await.map_err(said)?);
+        login.identity = Some(identity);
+        self.keep(&login)?;
+        Ok(login)
+    }
+
+    async fn refused(&self, challenge: Challenge) -> Result<(), String> {
+        let asked = bearer(&challenge.fields).unwrap_or_default();
+        let login = self.login()?;
+        let held = login.as_ref().map(|login| field(&login.access_token)).transpose()?;
+        if held.is_some() && held != challenge.refused {
+            // It was renewed meanwhile.
+            return Ok(());
+        }
+        self.want(&asked);
+        let lacks = challenge.status == StatusCode::FORBIDDEN;
+        if lacks && asked.error.as_deref() != Some("insufficient_scope") {
+            return Err("it does not allow this (403)".to_owned());
+        }
+        let before = login.as_ref().map(|login| login.scopes.clone()).unwrap_or_default();
+        let scopes = asked.scope.as_deref().map(words).unwrap_or_default();
+        if self.without_a_person() {
+            if lacks && scopes.iter().all(|scope| before.contains(scope)) {
+                return Err("it does not allow this (403), whatever its token is for".to_owned());
+            }
+            let _one = self.renewing.lock().await;
+            return self.obtain(&asked, &before).await.map(drop);
+        }
+        let provider = self.server.settings.identity_provider.as_ref();
+        match login {
+            Some(login) if !lacks && login.refresh_token.is_some() => self.renew(&login).await.map(drop),
+            Some(Login {
+                identity: Some(identity),
+                ..
+            }) if let Some(provider) = provider => {
+                let _one = self.renewing.lock().await;
+                self.vouched(provider, identity, &asked, &before).await.map(drop)
+            }
+            Some(_) if lacks => Err(format!(
+                "it wants more rights than were given ({}): {}",
+                brief(&scopes.join(" "), 200),
+                self.server.log_in()
+            )),
+            Some(_) => Err(format!("it no longer takes the login: {}", self.server.log_in())),
+            None => Err(format!("it wants a login: {}", self.server.log_in())),
+        }
+    }
+}
+
+impl Authorizer for Account {
+    fn authorization(&self) -> BoxFuture<'_, Result<Option<HeaderValue>, String>> {
+        Box::pin(self.current())
+    }
+
+    fn challenged(&self, challenge: Challenge) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(self.refused(challenge))
+    }
+}
+
+/// A registration with the secrets that the entry has now.
+fn named(client: &Registration, secrets: &Secrets) -> Registration {
+    let mut client = client.clone();
+    if client.is_named {
+        client.client_secret = secrets.client_secret.clone();
+    }
+    client
+}
+
+/// What is kept of tokens that were issued just now.
+pub(super) fn made(found: &Found, client: &Registration, tokens: super::grant::Tokens) -> Login {
+    let mut client = client.clone();
+    if client.is_named {
+        client.client_secret = None;
+    }
+    let mut scopes = found.scopes.clone();
+    add(&mut scopes, &tokens.scope.as_deref().map(words).unwrap_or_default());
+    Login {
+        issuer: found.issuer.issuer.clone(),
+        resource: found.resource.clone(),
+        token_endpoint: found.issuer.token_endpoint.clone(),
+        client,
+        scopes,
+        access_token: tokens.access,
+        refresh_token: tokens.refresh,
+        expires: tokens.expires,
+        identity: tokens.identity,
+    }
+}
+
+/// Adds what is not there.
+pub(super) fn add(scopes: &mut Vec<String>, more: &[String]) {
+    for scope in more {
+        if !scopes.contains(scope) {
+            scopes.push(scope.clone());
+        }
+    }
+}
+
+fn field(token: &SecretString) -> Result<HeaderValue, String> {
+    let value = format!("Bearer {}", token.expose_secret());
+    let mut value = HeaderValue::try_from(value).map_err(|_| "the token is none that a header can hold".to_owned())?;
+    value.set_sensitive(true);
+    Ok(value)
+}

@@ -1,0 +1,347 @@
+//! Who issues tokens for a server, and as which client we are known there.
+
+use bytes::Bytes;
+use hyper::header::{ACCEPT, CONTENT_TYPE};
+use hyper::{Method, Request, StatusCode, Uri};
+use secrecy::SecretString;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::TIME_LIMIT;
+use super::challenge::Bearer;
+use super::grant::Party;
+use super::metadata::{AuthorizationServer, ProtectedResource, issuer_locations, resource_locations, secure_url};
+use super::settings::{Grant, IdentityProvider, Settings};
+use super::store::{Registration, Store};
+use crate::outbound::{Client, Limits, Origin};
+use colibri_text::brief;
+
+/// The most bytes of a document.
+const MAX_DOCUMENT: usize = 256 * 1024;
+
+/// What was found out about a server.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    /// The server, as tokens name it.
+    pub(super) resource: String,
+    /// Who issues them.
+    pub(super) issuer: AuthorizationServer,
+    /// What is to be asked for; none: nothing in particular.
+    pub(super) scopes: Vec<String>,
+}
+
+/// Finds out who issues tokens for a server. `challenge` is what it said last.
+///
+/// # Errors
+/// Nobody, not the one that the entry names, or not safely.
+pub(super) async fn discover(
+    client: &Client,
+    server: &Uri,
+    settings: &Settings,
+    challenge: &Bearer,
+) -> Result<Found, String> {
+    let resource = protected_resource(client, server, challenge).await?;
+    let (named, issuer) = match resource {
+        Some(resource) => {
+            resource.check(server)?;
+            let issuer = chosen(settings, &resource.authorization_servers)?;
+            let issuer = authorization_server(client, &issuer).await?;
+            (Some(resource), issuer)
+        }
+        None => (None, of_2025_03_26(client, server, settings).await?),
+    };
+    let said = challenge.scope.as_deref().map(words);
+    let supported = named.as_ref().and_then(|resource| resource.scopes_supported.clone());
+    let mut scopes = settings.scopes.clone().or(said).or(supported).unwrap_or_default();
+    // With it there is something to renew a token with (OpenID Connect Core §11).
+    let offline = "offline_access".to_owned();
+    if settings.grant == Grant::Person && issuer.scopes_supported.contains(&offline) && !scopes.contains(&offline) {
+        scopes.push(offline);
+    }
+    Ok(Found {
+        resource: named.map_or_else(|| canonical(server), |resource| resource.resource),
+        issuer,
+        scopes,
+    })
+}
+
+/// The words of a scope.
+pub(super) fn words(scope: &str) -> Vec<String> {
+    scope.split_ascii_whitespace().map(str::to_owned).collect()
+}
+
+/// A server as tokens name it that does not say so itself (MCP, "Canonical Server URI").
+fn canonical(server: &Uri) -> String {
+    let origin = Origin::of(server).map(|origin| origin.to_string()).unwrap_or_default();
+    format!("{origin}{}", server.path().trim_end_matches('/'))
+}
+
+/// The issuer that is asked: the one that the entry names, else the first.
+fn chosen(settings: &Settings, issuers: &[String]) -> Result<String, String> {
+    let Some(named) = &settings.issuer else {
+        return issuers
+            .first()
+            .cloned()
+            .ok_or_else(|| "it names no authorization server".to_owned());
+    };
+    match issuers.contains(named) {
+        true => Ok(named.clone()),
+        false => Err(format!(
+            "its tokens are issued by {}, and not by the issuer that the entry names ({}): what is known there is not \
+             shown to another; change \"oauth\" if that is right",
+            brief(&issuers.join(", "), 300),
+            brief(named, 200)
+        )),
+    }
+}
+
+async fn protected_resource(
+    client: &Client,
+    server: &Uri,
+    challenge: &Bearer,
+) -> Result<Option<ProtectedResource>, String> {
+    if let Some(location) = &challenge.resource_metadata {
+        let location = secure_url(location)?.to_string();
+        let document = document(client, &location).await?;
+        return document
+            .map(Some)
+            .ok_or_else(|| format!("{} is not there", brief(&location, 200)));
+    }
+    for location in resource_locations(server) {
+        if let Some(resource) = document(client, &location).await? {
+            return Ok(Some(resource));
+        }
+    }
+    Ok(None)
+}
+
+/// The metadata of an issuer.
+///
+/// # Errors
+/// There are none, or they are another's.
+pub(super) async fn authorization_server(client: &Client, issuer: &str) -> Result<AuthorizationServer, String> {
+    secure_url(issuer)?;
+    for location in issuer_locations(issuer)? {
+        if let Some(metadata) = document::<AuthorizationServer>(client, &location).await? {
+            metadata.check(issuer)?;
+            return Ok(metadata);
+        }
+    }
+    Err(format!(
+        "{} publishes no metadata of an authorization server",
+        brief(issuer, 200)
+    ))
+}
+
+/// Before 2025-06-18 a server was its own authorization server, and where it published nothing the addresses were fixed.
+async fn of_2025_03_26(client: &Client, server: &Uri, settings: &Settings) -> Result<AuthorizationServer, String> {
+    let issuer = Origin::of(server).map_err(|error| error.to_string())?.to_string();
+    let issuer = chosen(settings, &[issuer])?;
+    let location = format!("{issuer}/.well-known/oauth-authorization-server");
+    secure_url(&issuer)?;
+    match document::<AuthorizationServer>(client, &location).await? {
+        // Such servers write their issuer with and without a slash.
+        Some(metadata) => metadata
+            .check(&issuer)
+            .or_else(|_| metadata.check(&format!("{issuer}/")))
+            .map(|()| metadata),
+        None => Err(format!(
+            "it wants a login (401), and neither it nor {issuer} says who issues tokens: ask whoever runs it, or give \
+             the entry headers"
+        )),
+    }
+}
+
+/// A JSON document; `None` where there is none.
+async fn document<T: DeserializeOwned>(client: &Client, location: &str) -> Result<Option<T>, String> {
+    let shown = brief(location, 200);
+    let request = Request::builder()
+        .uri(location)
+        .header(ACCEPT, "application/json")
+        .body(Bytes::new())
+        .map_err(|_| format!("{shown} is no URL"))?;
+    let said = |error: crate::outbound::Error| error.to_string();
+    let mut response = client.request(request, Limits::all(TIME_LIMIT)).await.map_err(said)?;
+    if response.status.is_client_error() {
+        let _ = response.whole(MAX_DOCUMENT).await;
+        return Ok(None);
+    }
+    if response.status != StatusCode::OK {
+        return Err(format!("{shown} answered {}", response.status));
+    }
+    let body = response.whole(MAX_DOCUMENT).await.map_err(said)?;
+    let parsed = serde_json::from_slice(&body);
+    parsed
+        .map(Some)
+        .map_err(|error| format!("{shown} is no metadata: {}", brief(&error.to_string(), 200)))
+}
+
+/// What the entry's own secrets are, read for this moment.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Secrets {
+    pub(super) client_secret: Option<SecretString>,
+    pub(super) private_key: Option<SecretString>,
+    pub(super) provider_secret: Option<SecretString>,
+}
+
+/// As which client we ask an issuer: as the one that the entry names, as the document that describes us, as one that was
+/// registered before, or as a new one.
+///
+/// # Errors
+/// None of these can be.
+pub(super) async fn register(
+    client: &Client,
+    store: &Store,
+    settings: &Settings,
+    secrets: &Secrets,
+    found: &Found,
+    redirect: &str,
+) -> Result<Registration, String> {
+    let issuer = &found.issuer;
+    if let Some(id) = &settings.client_id {
+        let method = match (&secrets.private_key, &secrets.client_secret) {
+            (Some(_), _) => "private_key_jwt",
+            (None, Some(_)) => with_secret(issuer),
+            (None, None) => "none",
+        };
+        return Ok(Registration {
+            client_id: id.clone(),
+            client_secret: secrets.client_secret.clone(),
+            method: method.to_owned(),
+            expires: None,
+            is_named: true,
+        });
+    }
+    if let Some(url) = settings
+        .client_metadata_url
+        .as_ref()
+        .filter(|_| issuer.client_id_metadata_document_supported)
+    {
+        return Ok(Registration {
+            client_id: url.clone(),
+            client_secret: None,
+            method: "none".to_owned(),
+            expires: None,
+            is_named: false,
+        });
+    }
+    let kept = store.registration(&issuer.issuer, redirect)?;
+    if let Some(kept) = kept.filter(|kept| kept.expires.is_none_or(|expires| expires > super::now())) {
+        return Ok(kept);
+    }
+    let Some(endpoint) = &issuer.registration_endpoint else {
+        return Err(format!(
+            "{} registers no clients by itself: register Colibri there with the redirect address {redirect}, and write \
+             what it gives you into the entry: \"oauth\": {{\"issuer\", \"client_id\", \"client_secret\"}}",
+            brief(&issuer.issuer, 200)
+        ));
+    };
+    let registration = asked_for(client, endpoint, issuer, found, redirect).await?;
+    store.keep_registration(&issuer.issuer, redirect, &registration)?;
+    Ok(registration)
+}
+
+/// As which client we ask an identity provider.
+pub(super) fn at_provider(provider: &IdentityProvider, secrets: &Secrets, voucher: &AuthorizationServer) -> Party {
+    let method = secrets
+        .provider_secret
+        .as_ref()
+        .map_or("none", |_| with_secret(voucher));
+    let client = Registration {
+        client_id: provider.client_id.clone(),
+        client_secret: secrets.provider_secret.clone(),
+        method: method.to_owned(),
+        expires: None,
+        is_named: true,
+    };
+    client.party(None)
+}
+
+/// How a password is shown: in the way that the issuer takes, the header where it takes both or says nothing.
+fn with_secret(issuer: &AuthorizationServer) -> &'static str {
+    let methods = issuer
+        .token_endpoint_auth_methods_supported
+        .as_deref()
+        .unwrap_or_default();
+    let has = |method: &str| methods.iter().any(|known| known == method);
+    match !has("client_secret_basic") && has("client_secret_post") {
+        true => "client_secret_post",
+        false => "client_secret_basic",
+    }
+}
+
+#[derive(Deserialize)]
+struct Registered {
+    client_id: String,
+    #[serde(default)]
+    client_secret: Option<SecretString>,
+    #[serde(default)]
+    client_secret_expires_at: u64,
+    #[serde(default)]
+    token_endpoint_auth_method: Option<String>,
+}
+
+/// Registers us (RFC 7591 §3).
+async fn asked_for(
+    client: &Client,
+    endpoint: &str,
+    issuer: &AuthorizationServer,
+    found: &Found,
+    redirect: &str,
+) -> Result<Registration, String> {
+    let methods = issuer
+        .token_endpoint_auth_methods_supported
+        .as_deref()
+        .unwrap_or_default();
+    let method = match methods.is_empty() || methods.iter().any(|method| method == "none") {
+        // What runs on people's machines keeps no secret from them (RFC 8252 §8.4).
+        true => "none",
+        false => with_secret(issuer),
+    };
+    let mut asked = serde_json::json!({
+        "client_name": "Colibri MCP",
+        "application_type": "native",
+        "redirect_uris": [redirect],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": method,
+    });
+    if !found.scopes.is_empty() {
+        asked["scope"] = found.scopes.join(" ").into();
+    }
+    let shown = brief(endpoint, 200);
+    let request = Request::builder()
+        .method(Method::POST)
+        .uri(secure_url(endpoint)?)
+        .header(ACCEPT, "application/json")
+        .header(CONTENT_TYPE, "application/json")
+        .body(Bytes::from(asked.to_string()))
+        .map_err(|_| format!("{shown} is no URL"))?;
+    let said = |error: crate::outbound::Error| error.to_string();
+    let mut response = client.request(request, Limits::all(TIME_LIMIT)).await.map_err(said)?;
+    let answer = response.whole(MAX_DOCUMENT).await.map_err(said)?;
+    if !response.status.is_success() {
+        let text = String::from_utf8_lossy(&answer);
+        return Err(format!(
+            "{shown} registers no client ({}): {}",
+            response.status,
+            brief(&text, 300)
+        ));
+    }
+    let registered: Registered = serde_json::from_slice(&answer)
+        .map_err(|_| format!("{shown} answered, but with no client that could be read"))?;
+    let method = registered
+        .token_endpoint_auth_method
+        .unwrap_or_else(|| match &registered.client_secret {
+            // What it issued without saying what for, is for what it takes.
+            Some(_) => with_secret(issuer).to_owned(),
+            None => "none".to_owned(),
+        });
+    Ok(Registration {
+        client_id: registered.client_id,
+        client_secret: registered.client_secret,
+        method,
+        expires: Some(registered.client_secret_expires_at).filter(|at| *at != 0),
+        is_named: false,
+    })
+}

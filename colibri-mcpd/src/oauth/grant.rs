@@ -1,0 +1,229 @@
+//! Tokens, asked for at a token endpoint (RFC 6749 §3.2, §5; RFC 7523; RFC 8693), and how a client proves who it is there.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use form_urlencoded::Serializer;
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use hyper::{Method, Request, StatusCode};
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, RSA_PKCS1_SHA256, RsaKeyPair};
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Deserialize;
+use zeroize::Zeroizing;
+
+use super::metadata::secure_url;
+use super::{TIME_LIMIT, now, random};
+use crate::outbound::{Client, Limits};
+use colibri_text::brief;
+
+/// The most bytes of an answer.
+const MAX_ANSWER: usize = 256 * 1024;
+/// For how long a signed assertion holds, in seconds.
+const ASSERTION_HOLDS: u64 = 300;
+
+/// A client as an authorization server knows it.
+#[derive(Debug, Clone)]
+pub(crate) struct Party {
+    /// Its `client_id`.
+    pub(crate) id: String,
+    /// What shows that it is that client.
+    pub(crate) proof: Proof,
+}
+
+/// How a client proves who it is (RFC 6749 §2.3, RFC 7523 §2.2).
+#[derive(Debug, Clone)]
+pub(crate) enum Proof {
+    /// Not at all: a public client.
+    None,
+    /// A password in `Authorization`.
+    Basic(SecretString),
+    /// A password in the form.
+    Post(SecretString),
+    /// A signature with this key, PKCS #8 in PEM: P-256 or RSA.
+    Signature(SecretString),
+}
+
+/// What a token endpoint issued.
+#[derive(Debug, Clone)]
+pub(crate) struct Tokens {
+    /// For requests to the server.
+    pub(crate) access: SecretString,
+    /// For the next access token.
+    pub(crate) refresh: Option<SecretString>,
+    /// Until when the access token holds, seconds since the epoch. `None`: not said.
+    pub(crate) expires: Option<u64>,
+    /// What it is good for, where it is said.
+    pub(crate) scope: Option<String>,
+    /// Who the person is (OpenID Connect), where the issuer says so.
+    pub(crate) identity: Option<SecretString>,
+}
+
+/// Why there is no token.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{why}")]
+pub(crate) struct Refused {
+    /// The error's code (RFC 6749 §5.2), if the endpoint said one.
+    pub(crate) code: Option<String>,
+    /// For people.
+    pub(crate) why: String,
+}
+
+impl From<String> for Refused {
+    fn from(why: String) -> Refused {
+        Refused { code: None, why }
+    }
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    access_token: SecretString,
+    #[serde(default)]
+    token_type: String,
+    #[serde(default)]
+    refresh_token: Option<SecretString>,
+    #[serde(default)]
+    expires_in: Option<serde_json::Number>,
+    #[serde(default)]
+    scope: Option<String>,
+    #[serde(default)]
+    id_token: Option<SecretString>,
+}
+
+#[derive(Deserialize)]
+struct Problem {
+    error: String,
+    #[serde(default)]
+    error_description: String,
+}
+
+/// What kind of token an answer must hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// One for `Authorization: Bearer`.
+    Bearer,
+    /// A grant for another token endpoint (RFC 8693 §2.2.1, `N_A`).
+    Grant,
+}
+
+/// Asks an issuer's token endpoint. `form` says which grant; the client's id and proof are added.
+///
+/// # Errors
+/// What the endpoint, or the way to it, has against it. No secret is in it.
+pub(crate) async fn token(
+    client: &Client,
+    issuer: &str,
+    endpoint: &str,
+    party: &Party,
+    form: &[(&str, &str)],
+    kind: Kind,
+) -> Result<Tokens, Refused> {
+    let request = request(issuer, endpoint, party, form)?;
+    let said = |error: crate::outbound::Error| Refused::from(error.to_string());
+    let mut response = client.request(request, Limits::all(TIME_LIMIT)).await.map_err(said)?;
+    let answer = response.whole(MAX_ANSWER).await.map_err(said)?;
+    if response.status != StatusCode::OK {
+        return Err(refused(issuer, response.status, &answer));
+    }
+    let tokens: Answer = serde_json::from_slice(&answer)
+        .map_err(|_| format!("{}: the answer of its token endpoint is none", brief(issuer, 200)))?;
+    if kind == Kind::Bearer && !tokens.token_type.eq_ignore_ascii_case("bearer") {
+        let (issuer, said) = (brief(issuer, 200), brief(&tokens.token_type, 40));
+        return Err(format!("{issuer} issued a token of type {said:?}, not Bearer").into());
+    }
+    let lasts = tokens.expires_in.as_ref().and_then(serde_json::Number::as_f64);
+    Ok(Tokens {
+        access: tokens.access_token,
+        refresh: tokens.refresh_token,
+        expires: lasts.map(|seconds| now().saturating_add(seconds.clamp(0.0, 1e9) as u64)),
+        scope: tokens.scope,
+        identity: tokens.id_token,
+    })
+}
+
+/// The request for a token, with the client's id and proof.
+fn request(issuer: &str, endpoint: &str, party: &Party, form: &[(&str, &str)]) -> Result<Request<Bytes>, String> {
+    let url = secure_url(endpoint)?;
+    let mut fields = Serializer::new(String::new());
+    fields.extend_pairs(form);
+    let mut request = Request::builder()
+        .method(Method::POST)
+        .uri(url)
+        .header(ACCEPT, "application/json")
+        .header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+    match &party.proof {
+        Proof::None => drop(fields.append_pair("client_id", &party.id)),
+        Proof::Post(secret) => {
+            fields.append_pair("client_id", &party.id);
+            fields.append_pair("client_secret", secret.expose_secret());
+        }
+        Proof::Basic(secret) => {
+            // Each half is encoded as in a form first (RFC 6749 §2.3.1).
+            let encoded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+            let pair = Zeroizing::new(format!("{}:{}", encoded(&party.id), encoded(secret.expose_secret())));
+            request = request.header(AUTHORIZATION, format!("Basic {}", STANDARD.encode(pair.as_bytes())));
+        }
+        Proof::Signature(key) => {
+            let assertion = assertion(&party.id, issuer, key.expose_secret())?;
+            fields.append_pair("client_id", &party.id);
+            fields.append_pair(
+                "client_assertion_type",
+                "urn:ietf:params:oauth:client-assertion-type:jwt-bearer",
+            );
+            fields.append_pair("client_assertion", &assertion);
+        }
+    }
+    let body = Bytes::from(fields.finish());
+    request.body(body).map_err(|error| error.to_string())
+}
+
+/// What a token endpoint says instead of a token.
+fn refused(issuer: &str, status: StatusCode, answer: &[u8]) -> Refused {
+    let issuer = brief(issuer, 200);
+    match serde_json::from_slice::<Problem>(answer) {
+        Ok(problem) => {
+            let code = brief(&problem.error, 80);
+            let why = match brief(&problem.error_description, 300) {
+                why if why.is_empty() => format!("{issuer} refused: {code}"),
+                why => format!("{issuer} refused: {code}, {why}"),
+            };
+            Refused {
+                code: Some(problem.error),
+                why,
+            }
+        }
+        Err(_) => format!("the token endpoint of {issuer} answered {status}").into(),
+    }
+}
+
+/// A JWT by which a client proves who it is (RFC 7523 §3), for the issuer alone.
+fn assertion(id: &str, issuer: &str, key: &str) -> Result<Zeroizing<String>, String> {
+    let wrong = "the private key is none in PKCS #8 and PEM, of P-256 or RSA".to_owned();
+    let der = PrivatePkcs8KeyDer::from_pem_slice(key.as_bytes()).map_err(|_| wrong.clone())?;
+    let der = Zeroizing::new(der.secret_pkcs8_der().to_vec());
+    let source = SystemRandom::new();
+    let elliptic = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &der, &source).ok();
+    let algorithm = if elliptic.is_some() { "ES256" } else { "RS256" };
+    let now = now();
+    let claims = serde_json::json!({
+        "iss": id, "sub": id, "aud": issuer, "iat": now, "exp": now + ASSERTION_HOLDS, "jti": random()?,
+    });
+    let head = URL_SAFE_NO_PAD.encode(format!(r#"{{"alg":"{algorithm}","typ":"JWT"}}"#));
+    let signed = format!("{head}.{}", URL_SAFE_NO_PAD.encode(claims.to_string()));
+    let signature = match elliptic {
+        Some(pair) => {
+            let signature = pair.sign(&source, signed.as_bytes()).map_err(|_| wrong)?;
+            URL_SAFE_NO_PAD.encode(signature)
+        }
+        None => {
+            let pair = RsaKeyPair::from_pkcs8(&der).map_err(|_| wrong.clone())?;
+            let mut signature = vec![0; pair.public().modulus_len()];
+            pair.sign(&RSA_PKCS1_SHA256, &source, signed.as_bytes(), &mut signature)
+                .map_err(|_| wrong)?;
+            URL_SAFE_NO_PAD.encode(signature)
+        }
+    };
+    Ok(Zeroizing::new(format!("{signed}.{signature}")))
+}

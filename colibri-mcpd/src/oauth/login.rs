@@ -1,0 +1,253 @@
+//! A person logs in: is sent to the issuer with a secret, and comes back with a code (OAuth 2.1 §4.1, RFC 7636, RFC 9207).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use form_urlencoded::Serializer;
+use secrecy::{ExposeSecret as _, SecretString};
+use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
+
+use super::account::{Account, add, made};
+use super::discovery::{Found, discover, register};
+use super::grant::{Kind, token};
+use super::metadata::secure_url;
+use super::random;
+use super::settings::Grant;
+use super::store::Registration;
+use colibri_text::brief;
+
+/// How long a person may take.
+const TIME: Duration = Duration::from_secs(600);
+/// The most logins that one user may have begun.
+const MAX_OF_ONE: usize = 8;
+
+/// A login that was begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Started {
+    /// Where the person consents, in a browser.
+    pub url: String,
+    /// Where the browser is sent afterwards.
+    pub redirect: String,
+    /// Who issues the tokens.
+    pub issuer: String,
+    /// What is asked for.
+    pub scopes: Vec<String>,
+}
+
+/// A login that has ended well.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// The server.
+    pub server: String,
+    /// Who issued the tokens.
+    pub issuer: String,
+    /// What they are good for.
+    pub scopes: Vec<String>,
+}
+
+struct Pending {
+    uid: u32,
+    account: Arc<Account>,
+    found: Found,
+    client: Registration,
+    verifier: SecretString,
+    redirect: String,
+    until: Instant,
+}
+
+/// The logins that were begun, by their `state`.
+#[derive(Default)]
+pub struct Logins {
+    pending: Mutex<BTreeMap<String, Pending>>,
+}
+
+impl Logins {
+    /// Begins a login. `more` is asked for beside what the server names.
+    ///
+    /// # Errors
+    /// There is nobody to log in at, or not safely.
+    pub async fn start(&self, uid: u32, account: &Arc<Account>, more: &[String]) -> Result<Started, String> {
+        let server = account.server();
+        if server.settings.grant == Grant::Machine {
+            return Err(
+                "its entry says that the daemon logs in by itself (\"grant\": \"client_credentials\")".to_owned(),
+            );
+        }
+        let challenge = account.wanted();
+        let mut found = discover(&server.client, &server.url, &server.settings, &challenge).await?;
+        found.issuer.check_pkce()?;
+        let before = account.login()?.map(|login| login.scopes).unwrap_or_default();
+        add(&mut found.scopes, &before);
+        add(&mut found.scopes, more);
+        let issuer = &found.issuer;
+        let Some(endpoint) = &issuer.authorization_endpoint else {
+            return Err(format!(
+                "{} has no address where a person consents",
+                brief(&issuer.issuer, 200)
+            ));
+        };
+        secure_url(endpoint)?;
+        let redirect = server.redirect();
+        let secrets = server.secrets()?;
+        let client = register(
+            &server.client,
+            &server.store,
+            &server.settings,
+            &secrets,
+            &found,
+            &redirect,
+        )
+        .await?;
+        let (state, verifier) = (random()?, random()?);
+        let mut query = Serializer::new(String::new());
+        query
+            .append_pair("response_type", "code")
+            .append_pair("client_id", &client.client_id)
+            .append_pair("redirect_uri", &redirect)
+            .append_pair("state", &state)
+            .append_pair("code_challenge", &URL_SAFE_NO_PAD.encode(Sha256::digest(&verifier)))
+            .append_pair("code_challenge_method", "S256")
+            .append_pair("resource", &found.resource);
+        if !found.scopes.is_empty() {
+            query.append_pair("scope", &found.scopes.join(" "));
+        }
+        if found.scopes.iter().any(|scope| scope == "offline_access") {
+            // OpenID Connect Core §11.
+            query.append_pair("prompt", "consent");
+        }
+        let separator = if endpoint.contains('?') { '&' } else { '?' };
+        let started = Started {
+            url: format!("{endpoint}{separator}{}", query.finish()),
+            redirect: redirect.clone(),
+            issuer: issuer.issuer.clone(),
+            scopes: found.scopes.clone(),
+        };
+        let mut pending = self.pending();
+        let now = Instant::now();
+        pending.retain(|_, login| login.until > now);
+        while pending.values().filter(|login| login.uid == uid).count() >= MAX_OF_ONE {
+            let oldest = pending.iter().filter(|(_, login)| login.uid == uid);
+            let oldest = oldest
+                .min_by_key(|(_, login)| login.until)
+                .map(|(state, _)| state.clone());
+            oldest.and_then(|state| pending.remove(&state));
+        }
+        let login = Pending {
+            uid,
+            account: account.clone(),
+            found,
+            client,
+            verifier: verifier.into(),
+            redirect,
+            until: now + TIME,
+        };
+        pending.insert(state, login);
+        Ok(started)
+    }
+
+    /// Ends a login with the whole address to which the browser was sent.
+    ///
+    /// # Errors
+    /// It is of no login of this user that was begun, comes from another issuer, or says no.
+    pub async fn finish(&self, uid: u32, address: &str) -> Result<Ended, String> {
+        let (place, query) = address
+            .trim()
+            .split_once('?')
+            .ok_or("the address has no query: paste all of it")?;
+        let query = query.split('#').next().unwrap_or_default();
+        let mut fields: BTreeMap<String, String> = BTreeMap::new();
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            if fields.insert(name.to_string(), value.to_string()).is_some() {
+                return Err(format!("the address says {} twice", brief(&name, 40)));
+            }
+        }
+        let state = fields.get("state").ok_or("the address has no state: paste all of it")?;
+        let login = self.taken(uid, state)?;
+        if place != login.redirect {
+            return Err(format!("the address must begin with {}", login.redirect));
+        }
+        let issuer = &login.found.issuer;
+        // Before anything else that it says is believed, or shown (RFC 9207 §2.4).
+        match fields.get("iss") {
+            Some(said) if *said != issuer.issuer => {
+                return Err(format!(
+                    "the answer is of another issuer than {}: nothing was sent anywhere",
+                    brief(&issuer.issuer, 200)
+                ));
+            }
+            None if issuer.authorization_response_iss_parameter_supported => {
+                return Err(format!(
+                    "the answer does not name its issuer (iss), which {} says it does: nothing was sent anywhere",
+                    brief(&issuer.issuer, 200)
+                ));
+            }
+            _ => {}
+        }
+        if let Some(error) = fields.get("error") {
+            let why = fields
+                .get("error_description")
+                .map(|why| format!(", {}", brief(why, 300)));
+            return Err(format!("refused: {}{}", brief(error, 80), why.unwrap_or_default()));
+        }
+        let code = fields.get("code").ok_or("the address has no code: paste all of it")?;
+        let server = login.account.server();
+        let secrets = server.secrets()?;
+        let form = [
+            ("grant_type", "authorization_code"),
+            ("code", code.as_str()),
+            ("redirect_uri", login.redirect.as_str()),
+            ("code_verifier", login.verifier.expose_secret()),
+            ("resource", login.found.resource.as_str()),
+        ];
+        let party = login.client.party(secrets.private_key);
+        let tokens = token(
+            &server.client,
+            &issuer.issuer,
+            &issuer.token_endpoint,
+            &party,
+            &form,
+            Kind::Bearer,
+        )
+        .await;
+        let tokens = match tokens {
+            Ok(tokens) => tokens,
+            Err(refused) => {
+                if refused.code.as_deref() == Some("invalid_client") && !login.client.is_named {
+                    // It forgot us: the next login registers anew.
+                    server.store.forget_registration(&issuer.issuer, &login.redirect)?;
+                }
+                return Err(refused.to_string());
+            }
+        };
+        let kept = made(&login.found, &login.client, tokens);
+        login.account.keep(&kept)?;
+        Ok(Ended {
+            server: server.id.clone(),
+            issuer: kept.issuer,
+            scopes: kept.scopes,
+        })
+    }
+
+    /// A login is ended once, and by who began it.
+    fn taken(&self, uid: u32, state: &str) -> Result<Pending, String> {
+        let mut pending = self.pending();
+        let now = Instant::now();
+        match pending.get(state) {
+            Some(login) if login.uid == uid && login.until > now => {}
+            _ => {
+                return Err(
+                    "no login waits for this address: it was ended, is over 10 minutes old, or is not yours".to_owned(),
+                );
+            }
+        }
+        pending.remove(state).ok_or_else(String::new)
+    }
+
+    fn pending(&self) -> MutexGuard<'_, BTreeMap<String, Pending>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

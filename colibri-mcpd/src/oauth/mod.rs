@@ -1,0 +1,45 @@
+//! OAuth 2.1 as MCP's specification has its client side ("Authorization", 2026-07-28): finding out who issues tokens for a
+//! server, being known there, and having, keeping and renewing tokens.
+//!
+//! A person's login is that person's: tokens are kept by server and uid, and what they are good for (issuer and resource)
+//! is held against the entry each time. No token of a client ever comes here, and none leaves but to its server.
+
+mod account;
+mod challenge;
+mod discovery;
+mod grant;
+mod login;
+mod metadata;
+mod settings;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+pub use account::{Account, ReadValue, Server};
+pub use login::{Ended, Logins, Started};
+pub use settings::{Grant, IdentityProvider, Settings};
+pub use store::{Owner, Store};
+
+/// How long one request to an authorization server may take.
+const TIME_LIMIT: Duration = Duration::from_secs(15);
+
+/// Seconds since the epoch.
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map(|since| since.as_secs()).unwrap_or_default()
+}
+
+/// 256 bits that nobody can guess, in 43 characters.
+///
+/// # Errors
+/// The system has no randomness to give.
+fn random() -> Result<String, String> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|error| format!("no random numbers: {error}"))?;
+    Ok(URL_SAFE_NO_PAD.encode(bytes))
+}

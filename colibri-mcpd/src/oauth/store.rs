@@ -1,0 +1,213 @@
+//! Tokens and registrations, kept in the state directory: `oauth/`, 0700, a file each, 0600.
+
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use colibri_text::hex;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
+use zeroize::Zeroizing;
+
+use super::grant::{Party, Proof, Tokens};
+use crate::policy::file;
+
+/// The most bytes of one file.
+const MAX_FILE: usize = 256 * 1024;
+
+/// Whose tokens they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Owner {
+    /// One user's.
+    User(u32),
+    /// Everybody's, since the entry says so.
+    Everybody,
+}
+
+/// Tokens with all that they belong to.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Login {
+    /// Who issued them.
+    pub(super) issuer: String,
+    /// What they are for.
+    pub(super) resource: String,
+    /// Where the next are had.
+    pub(super) token_endpoint: String,
+    /// To which client they were issued.
+    pub(super) client: Registration,
+    /// What was asked for, so that the next login asks for no less.
+    pub(super) scopes: Vec<String>,
+    #[serde(serialize_with = "exposed")]
+    pub(super) access_token: SecretString,
+    #[serde(serialize_with = "exposed_too")]
+    pub(super) refresh_token: Option<SecretString>,
+    /// Seconds since the epoch.
+    pub(super) expires: Option<u64>,
+    /// Who the person is, for an identity provider to exchange.
+    #[serde(serialize_with = "exposed_too")]
+    pub(super) identity: Option<SecretString>,
+}
+
+impl Login {
+    /// Takes newer tokens over. What did not come stays (RFC 6749 §6).
+    pub(super) fn renew(&mut self, tokens: Tokens) {
+        self.access_token = tokens.access;
+        self.refresh_token = tokens.refresh.or(self.refresh_token.take());
+        self.expires = tokens.expires;
+        self.identity = tokens.identity.or(self.identity.take());
+    }
+}
+
+/// A client as an issuer registered it, or as an entry names it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Registration {
+    pub(super) client_id: String,
+    #[serde(serialize_with = "exposed_too", default)]
+    pub(super) client_secret: Option<SecretString>,
+    /// `none`, `client_secret_basic`, `client_secret_post`, `private_key_jwt`.
+    pub(super) method: String,
+    /// Seconds since the epoch; `None`: for good.
+    #[serde(default)]
+    pub(super) expires: Option<u64>,
+    /// Whether the entry names it: its secrets are read from there each time, and not kept here.
+    #[serde(default)]
+    pub(super) is_named: bool,
+}
+
+impl Registration {
+    /// As what it shows itself. `key` is what the entry names for `private_key_jwt`.
+    pub(super) fn party(&self, key: Option<SecretString>) -> Party {
+        let secret = self.client_secret.clone();
+        let proof = match (self.method.as_str(), secret) {
+            ("client_secret_basic", Some(secret)) => Proof::Basic(secret),
+            ("client_secret_post", Some(secret)) => Proof::Post(secret),
+            ("private_key_jwt", _) => key.map_or(Proof::None, Proof::Signature),
+            _ => Proof::None,
+        };
+        Party {
+            id: self.client_id.clone(),
+            proof,
+        }
+    }
+}
+
+fn exposed<S: Serializer>(secret: &SecretString, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(secret.expose_secret())
+}
+
+fn exposed_too<S: Serializer>(secret: &Option<SecretString>, serializer: S) -> Result<S::Ok, S::Error> {
+    match secret {
+        Some(secret) => serializer.serialize_some(secret.expose_secret()),
+        None => serializer.serialize_none(),
+    }
+}
+
+/// What is kept.
+#[derive(Debug)]
+pub struct Store {
+    directory: PathBuf,
+}
+
+impl Store {
+    /// What is kept below a state directory.
+    pub fn below(state_dir: &Path) -> Store {
+        Store {
+            directory: state_dir.join("oauth"),
+        }
+    }
+
+    /// The tokens of this owner for a server.
+    ///
+    /// # Errors
+    /// The file is none that can be used.
+    pub(super) fn login(&self, server: &str, owner: Owner) -> Result<Option<Login>, String> {
+        read(&self.login_file(server, owner))
+    }
+
+    /// # Errors
+    /// What the system says.
+    pub(super) fn keep_login(&self, server: &str, owner: Owner, login: &Login) -> Result<(), String> {
+        self.write(&self.login_file(server, owner), login)
+    }
+
+    /// Forgets the tokens of this owner for a server. Whether there were any.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn forget_login(&self, server: &str, owner: Owner) -> Result<bool, String> {
+        forget(&self.login_file(server, owner))
+    }
+
+    /// How an issuer registered us, for this redirect address.
+    ///
+    /// # Errors
+    /// The file is none that can be used.
+    pub(super) fn registration(&self, issuer: &str, redirect: &str) -> Result<Option<Registration>, String> {
+        read(&self.registration_file(issuer, redirect))
+    }
+
+    /// # Errors
+    /// What the system says.
+    pub(super) fn keep_registration(
+        &self,
+        issuer: &str,
+        redirect: &str,
+        registration: &Registration,
+    ) -> Result<(), String> {
+        self.write(&self.registration_file(issuer, redirect), registration)
+    }
+
+    /// # Errors
+    /// What the system says.
+    pub(super) fn forget_registration(&self, issuer: &str, redirect: &str) -> Result<bool, String> {
+        forget(&self.registration_file(issuer, redirect))
+    }
+
+    fn login_file(&self, server: &str, owner: Owner) -> PathBuf {
+        let owner = match owner {
+            Owner::User(uid) => uid.to_string(),
+            Owner::Everybody => "everybody".to_owned(),
+        };
+        self.directory.join(format!("login.{server}.{owner}.json"))
+    }
+
+    fn registration_file(&self, issuer: &str, redirect: &str) -> PathBuf {
+        let digest = Sha256::digest(format!("{issuer}\n{redirect}"));
+        self.directory.join(format!("client.{}.json", hex(&digest)))
+    }
+
+    fn write(&self, path: &Path, what: &impl Serialize) -> Result<(), String> {
+        let failed = |error: io::Error| format!("cannot write {}: {error}", path.display());
+        let text = serde_json::to_vec_pretty(what).map_err(|error| failed(error.into()))?;
+        let text = Zeroizing::new(text);
+        match DirBuilder::new().mode(0o700).create(&self.directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+            _ => {}
+        }
+        file::replace(path, &text).map_err(failed)
+    }
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, String> {
+    let Some(file) = file::read(path, MAX_FILE, false).map_err(|error| error.to_string())? else {
+        return Ok(None);
+    };
+    let content = Zeroizing::new(file.content);
+    let parsed = serde_json::from_slice(&content);
+    // What serde has against it could quote a token.
+    parsed.map(Some).map_err(|error| {
+        let (path, line) = (path.display(), error.line());
+        format!("{path}:{line}: not as it was written: remove it, and log in again")
+    })
+}
+
+fn forget(path: &Path) -> Result<bool, String> {
+    match std::fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(format!("cannot remove {}: {error}", path.display())),
+    }
+}

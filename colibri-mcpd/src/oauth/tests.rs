@@ -1,0 +1,536 @@
+//! The client side against an issuer and a server in memory.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use hyper::StatusCode;
+use hyper::header::HeaderValue;
+use secrecy::SecretString;
+use serde_json::{Value as Document, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+
+use super::*;
+use crate::outbound::{Authorizer as _, BoxFuture, Challenge, Client, Dial, Error, Io, Origin};
+use colibri_registry::Value;
+
+const ISSUER: &str = "https://issuer.example";
+const SERVER: &str = "https://server.example/mcp";
+
+/// What was asked: the URL without its query, the form or document, and `Authorization`.
+#[derive(Debug, Clone)]
+struct Asked {
+    url: String,
+    fields: BTreeMap<String, String>,
+    authorization: String,
+}
+
+/// Answers by URL, in their order; the last one again and again.
+#[derive(Default)]
+struct World {
+    answers: Mutex<BTreeMap<String, Vec<(u16, Document)>>>,
+    asked: Mutex<Vec<Asked>>,
+}
+
+impl World {
+    fn says(&self, url: &str, answer: Document) {
+        self.answers.lock().unwrap().insert(url.to_owned(), vec![(200, answer)]);
+    }
+
+    fn then(&self, url: &str, status: u16, answer: Document) {
+        let mut answers = self.answers.lock().unwrap();
+        answers.entry(url.to_owned()).or_default().push((status, answer));
+    }
+
+    fn asked(&self, url: &str) -> Vec<Asked> {
+        let asked = self.asked.lock().unwrap();
+        asked.iter().filter(|asked| asked.url == url).cloned().collect()
+    }
+
+    fn answer(&self, url: &str) -> (u16, Document) {
+        let mut answers = self.answers.lock().unwrap();
+        match answers.get_mut(url) {
+            Some(answers) if answers.len() > 1 => answers.remove(0),
+            Some(answers) => answers[0].clone(),
+            None => (404, Document::Null),
+        }
+    }
+
+    async fn serve(self: Arc<Self>, origin: Origin, mut io: DuplexStream) {
+        let mut head = Vec::new();
+        loop {
+            head.clear();
+            while !head.ends_with(b"\r\n\r\n") {
+                match io.read_u8().await {
+                    Ok(byte) => head.push(byte),
+                    Err(_) => return,
+                }
+            }
+            let text = String::from_utf8(head.clone()).unwrap();
+            let line = |name: &str| {
+                text.lines()
+                    .find_map(|line| line.strip_prefix(name))
+                    .unwrap_or_default()
+            };
+            let mut body = vec![0; line("content-length: ").parse().unwrap_or(0)];
+            io.read_exact(&mut body).await.unwrap();
+            let target = text.split(' ').nth(1).unwrap();
+            let url = format!("{origin}{}", target.split('?').next().unwrap());
+            let fields = match serde_json::from_slice::<BTreeMap<String, Document>>(&body) {
+                Ok(document) => document
+                    .iter()
+                    .map(|(name, value)| (name.clone(), value.to_string()))
+                    .collect(),
+                Err(_) => form_urlencoded::parse(&body).into_owned().collect(),
+            };
+            let authorization = line("authorization: ").to_owned();
+            self.asked.lock().unwrap().push(Asked {
+                url: url.clone(),
+                fields,
+                authorization,
+            });
+            let (status, answer) = self.answer(&url);
+            let answer = answer.to_string();
+            let head = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n", answer.len());
+            io.write_all((head + &answer).as_bytes()).await.unwrap();
+        }
+    }
+}
+
+struct To(Arc<World>);
+
+impl Dial for To {
+    fn dial<'a>(&'a self, origin: &'a Origin) -> BoxFuture<'a, Result<Box<dyn Io>, Error>> {
+        let (ours, theirs) = duplex(1 << 20);
+        tokio::spawn(self.0.clone().serve(origin.clone(), theirs));
+        Box::pin(std::future::ready(Ok(Box::new(ours) as Box<dyn Io>)))
+    }
+}
+
+fn url(path: &str) -> String {
+    format!("{ISSUER}{path}")
+}
+
+fn issuer() -> Document {
+    json!({
+        "issuer": ISSUER,
+        "authorization_endpoint": url("/authorize"),
+        "token_endpoint": url("/token"),
+        "registration_endpoint": url("/register"),
+        "code_challenge_methods_supported": ["S256"],
+        "token_endpoint_auth_methods_supported": ["none", "client_secret_basic"],
+    })
+}
+
+/// A world in which everything is as it should be.
+fn world() -> Arc<World> {
+    let world = World::default();
+    let resource = json!({ "resource": SERVER, "authorization_servers": [ISSUER], "scopes_supported": ["read"] });
+    world.says(
+        "https://server.example/.well-known/oauth-protected-resource/mcp",
+        resource,
+    );
+    world.says(&url("/.well-known/oauth-authorization-server"), issuer());
+    world.says(&url("/register"), json!({ "client_id": "registered" }));
+    world.says(&url("/token"), token("first", 3600));
+    Arc::new(world)
+}
+
+fn token(access: &str, lasts: u64) -> Document {
+    json!({ "access_token": access, "token_type": "Bearer", "refresh_token": format!("{access}-next"), "expires_in": lasts })
+}
+
+fn account(world: &Arc<World>, state: &Path, settings: Settings, uid: u32) -> Arc<Account> {
+    let server = Arc::new(Server {
+        id: "docs".to_owned(),
+        url: SERVER.parse().unwrap(),
+        settings,
+        client: Client::over(To(world.clone())),
+        store: Arc::new(Store::below(state)),
+        read: Box::new(|value| match value {
+            Value::Plain(text) => Ok(SecretString::from(text.clone())),
+            Value::Secret(name) => Ok(SecretString::from(format!("the secret {name}"))),
+        }),
+    });
+    let owner = server.owner(uid);
+    Arc::new(Account::new(server, owner))
+}
+
+fn settings() -> Settings {
+    Settings {
+        redirect_port: settings::REDIRECT_PORT,
+        ..Settings::default()
+    }
+}
+
+/// The address that a browser would come back with.
+fn back(started: &Started, more: &[(&str, &str)]) -> String {
+    let state = field(&started.url, "state");
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.append_pair("state", &state).extend_pairs(more);
+    format!("{}?{}", started.redirect, query.finish())
+}
+
+fn field(url: &str, name: &str) -> String {
+    let (_, query) = url.split_once('?').unwrap();
+    let found = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == name);
+    found.map(|(_, value)| value.to_string()).unwrap_or_default()
+}
+
+async fn sent(account: &Account) -> String {
+    let header = account.authorization().await.unwrap();
+    header
+        .map(|header| header.to_str().unwrap().to_owned())
+        .unwrap_or_default()
+}
+
+fn challenge(status: StatusCode, says: &'static str, refused: Option<&'static str>) -> Challenge {
+    Challenge {
+        status,
+        fields: vec![HeaderValue::from_static(says)],
+        refused: refused.map(HeaderValue::from_static),
+    }
+}
+
+#[tokio::test]
+async fn a_person_logs_in_and_a_token_is_for_that_person_and_server_alone() {
+    let state = tempfile::tempdir().unwrap();
+    let world = world();
+    let account = account(&world, state.path(), settings(), 1001);
+    let asked = challenge(StatusCode::UNAUTHORIZED, "Bearer scope=\"read write\"", None);
+    let error = account.challenged(asked).await.unwrap_err();
+    assert!(error.contains("colibri-mcp login docs"), "{error}");
+
+    let logins = Logins::default();
+    let started = logins.start(1001, &account, &["admin".to_owned()]).await.unwrap();
+    assert_eq!(started.scopes, ["read", "write", "admin"]);
+    assert_eq!(field(&started.url, "client_id"), "registered");
+    assert_eq!(field(&started.url, "resource"), SERVER);
+    assert_eq!(field(&started.url, "code_challenge_method"), "S256");
+    let ended = logins.finish(1001, &back(&started, &[("code", "c0de")])).await.unwrap();
+    assert_eq!((ended.server.as_str(), ended.scopes.len()), ("docs", 3));
+    let exchanged = &world.asked(&url("/token"))[0].fields;
+    assert_eq!(exchanged["resource"], SERVER);
+    assert_eq!(exchanged["code"], "c0de");
+    let digest = <sha2::Sha256 as sha2::Digest>::digest(&exchanged["code_verifier"]);
+    assert_eq!(URL_SAFE_NO_PAD.encode(digest), field(&started.url, "code_challenge"));
+    assert_eq!(sent(&account).await, "Bearer first");
+
+    // The same world for another user, and for an entry that leads elsewhere.
+    let other = self::account(&world, state.path(), settings(), 1002);
+    assert_eq!(sent(&other).await, "");
+    let elsewhere = Settings {
+        issuer: Some("https://other.example".to_owned()),
+        ..settings()
+    };
+    assert_eq!(sent(&self::account(&world, state.path(), elsewhere, 1001)).await, "");
+    // Another login is registered already.
+    logins.start(1002, &other, &[]).await.unwrap();
+    assert_eq!(world.asked(&url("/register")).len(), 1);
+
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o7777;
+    let directory = state.path().join("oauth");
+    assert_eq!(mode(&directory), 0o700);
+    for file in directory.read_dir().unwrap() {
+        assert_eq!(mode(&file.unwrap().path()), 0o600);
+    }
+    assert!(!format!("{:?}", account.login()).contains("first"));
+}
+
+#[tokio::test]
+async fn only_the_answer_of_the_issuer_that_was_asked_ends_a_login() {
+    let world = world();
+    let mut says = issuer();
+    says["authorization_response_iss_parameter_supported"] = true.into();
+    world.says(&url("/.well-known/oauth-authorization-server"), says);
+    let state = tempfile::tempdir().unwrap();
+    let account = account(&world, state.path(), settings(), 1001);
+    let logins = Logins::default();
+    let right = [("code", "c"), ("iss", ISSUER)];
+    for (uid, more, why) in [
+        (
+            1001,
+            &[("code", "c"), ("iss", "https://issuer.example/")][..],
+            "another issuer",
+        ),
+        (
+            1001,
+            &[("error", "secret words"), ("iss", "https://evil.example")],
+            "another issuer",
+        ),
+        (1001, &[("code", "c")], "does not name its issuer"),
+        (1001, &[("error", "access_denied"), ("iss", ISSUER)], "access_denied"),
+        (1001, &[("iss", ISSUER)], "no code"),
+        (1001, &[("code", "c"), ("code", "d"), ("iss", ISSUER)], "twice"),
+        (1002, &right, "not yours"),
+    ] {
+        let started = logins.start(1001, &account, &[]).await.unwrap();
+        let error = logins.finish(uid, &back(&started, more)).await.unwrap_err();
+        assert!(error.contains(why) && !error.contains("secret words"), "{why}: {error}");
+        let elsewhere = back(&started, &right).replace("127.0.0.1", "evil.example");
+        assert!(logins.finish(1001, &elsewhere).await.is_err());
+    }
+    assert!(logins.finish(1001, "http://127.0.0.1:7374/callback").await.is_err());
+    assert_eq!(world.asked(&url("/token")).len(), 0);
+    let started = logins.start(1001, &account, &[]).await.unwrap();
+    logins.finish(1001, &back(&started, &right)).await.unwrap();
+    let again = logins.finish(1001, &back(&started, &right)).await.unwrap_err();
+    assert!(again.contains("no login waits"), "{again}");
+}
+
+#[tokio::test]
+async fn a_token_is_renewed_once_however_many_ask() {
+    let world = world();
+    let state = tempfile::tempdir().unwrap();
+    let account = account(&world, state.path(), settings(), 1001);
+    world.says(&url("/token"), token("old", 0));
+    world.then(&url("/token"), 200, token("new", 3600));
+    let logins = Logins::default();
+    let started = logins.start(1001, &account, &[]).await.unwrap();
+    logins.finish(1001, &back(&started, &[("code", "c")])).await.unwrap();
+    let many = (0..10).map(|_| {
+        let account = account.clone();
+        tokio::spawn(async move { sent(&account).await })
+    });
+    for one in many.collect::<Vec<_>>() {
+        assert_eq!(one.await.unwrap(), "Bearer new");
+    }
+    let renewals = &world.asked(&url("/token"))[1..];
+    assert_eq!(renewals.len(), 1);
+    assert_eq!(renewals[0].fields["refresh_token"], "old-next");
+    assert_eq!(renewals[0].fields["resource"], SERVER);
+
+    // A server that no longer takes what it took: renewed, once; what somebody else renewed is taken.
+    world.says(&url("/token"), token("newer", 3600));
+    let asked = || {
+        challenge(
+            StatusCode::UNAUTHORIZED,
+            "Bearer error=\"invalid_token\"",
+            Some("Bearer new"),
+        )
+    };
+    account.challenged(asked()).await.unwrap();
+    account.challenged(asked()).await.unwrap();
+    assert_eq!(sent(&account).await, "Bearer newer");
+    assert_eq!(world.asked(&url("/token")).len(), 3);
+
+    world
+        .answers
+        .lock()
+        .unwrap()
+        .insert(url("/token"), vec![(400, json!({ "error": "invalid_grant" }))]);
+    let asked = challenge(StatusCode::UNAUTHORIZED, "Bearer", Some("Bearer newer"));
+    let error = account.challenged(asked).await.unwrap_err();
+    assert!(error.contains("colibri-mcp login docs"), "{error}");
+    assert_eq!(sent(&account).await, "");
+}
+
+#[tokio::test]
+async fn more_rights_are_asked_for_beside_those_that_were_given() {
+    let world = world();
+    let state = tempfile::tempdir().unwrap();
+    let account = account(&world, state.path(), settings(), 1001);
+    let logins = Logins::default();
+    let started = logins.start(1001, &account, &[]).await.unwrap();
+    logins.finish(1001, &back(&started, &[("code", "c")])).await.unwrap();
+    let says = "Bearer error=\"insufficient_scope\", scope=\"write\"";
+    let asked = challenge(StatusCode::FORBIDDEN, says, Some("Bearer first"));
+    let error = account.challenged(asked).await.unwrap_err();
+    assert!(
+        error.contains("write") && error.contains("colibri-mcp login docs"),
+        "{error}"
+    );
+    let started = logins.start(1001, &account, &[]).await.unwrap();
+    assert_eq!(started.scopes, ["write", "read"]);
+    let asked = challenge(StatusCode::FORBIDDEN, "Basic", Some("Bearer first"));
+    assert!(account.challenged(asked).await.unwrap_err().contains("does not allow"));
+}
+
+#[tokio::test]
+async fn what_is_not_safe_is_not_begun() {
+    let metadata = "https://server.example/.well-known/oauth-protected-resource/mcp";
+    let at_issuer = url("/.well-known/oauth-authorization-server");
+    let resource = |resource: &str, issuers: &[&str]| json!({ "resource": resource, "authorization_servers": issuers });
+    let changed = |key: &str, value: Document| {
+        let mut says = issuer();
+        says[key] = value;
+        says
+    };
+    let named = Settings {
+        issuer: Some("https://known.example".to_owned()),
+        client_id: Some("known".to_owned()),
+        ..settings()
+    };
+    for (location, says, settings, why) in [
+        (
+            metadata,
+            resource("https://other.example/mcp", &[ISSUER]),
+            settings(),
+            "another resource",
+        ),
+        (metadata, resource(SERVER, &[]), settings(), "no authorization server"),
+        (
+            metadata,
+            resource(SERVER, &["http://issuer.example"]),
+            settings(),
+            "not https",
+        ),
+        (metadata, resource(SERVER, &[ISSUER]), named, "the entry names"),
+        (
+            &at_issuer,
+            changed("issuer", "https://evil.example".into()),
+            settings(),
+            "another issuer",
+        ),
+        (
+            &at_issuer,
+            changed("code_challenge_methods_supported", Document::Null),
+            settings(),
+            "",
+        ),
+        (
+            &at_issuer,
+            changed("code_challenge_methods_supported", json!(["plain"])),
+            settings(),
+            "PKCE",
+        ),
+        (
+            &at_issuer,
+            changed("token_endpoint", "http://issuer.example/t".into()),
+            settings(),
+            "not https",
+        ),
+        (
+            &at_issuer,
+            changed("registration_endpoint", Document::Null),
+            settings(),
+            "redirect address",
+        ),
+    ] {
+        let world = world();
+        world.says(location, says);
+        let state = tempfile::tempdir().unwrap();
+        let account = account(&world, state.path(), settings, 1001);
+        let error = Logins::default().start(1001, &account, &[]).await.unwrap_err();
+        assert!(error.contains(why), "{why}: {error}");
+        assert_eq!(world.asked(&url("/register")).len(), 0, "{why}");
+    }
+}
+
+#[tokio::test]
+async fn machines_prove_themselves_in_the_way_that_the_issuer_takes() {
+    let key = rcgen::KeyPair::generate().unwrap();
+    for (methods, settings) in [
+        (
+            "client_secret_basic",
+            Settings {
+                client_secret: Some(Value::Secret("pass".to_owned())),
+                ..settings()
+            },
+        ),
+        (
+            "client_secret_post",
+            Settings {
+                client_secret: Some(Value::Secret("pass".to_owned())),
+                ..settings()
+            },
+        ),
+        (
+            "private_key_jwt",
+            Settings {
+                private_key: Some(Value::Plain(key.serialize_pem())),
+                ..settings()
+            },
+        ),
+    ] {
+        let world = world();
+        let mut says = issuer();
+        says["token_endpoint_auth_methods_supported"] = json!([methods]);
+        world.says(&url("/.well-known/oauth-authorization-server"), says);
+        let settings = Settings {
+            grant: Grant::Machine,
+            issuer: Some(ISSUER.to_owned()),
+            client_id: Some("a:b".to_owned()),
+            ..settings
+        };
+        let state = tempfile::tempdir().unwrap();
+        let account = account(&world, state.path(), settings, 1001);
+        account
+            .challenged(challenge(StatusCode::UNAUTHORIZED, "Bearer", None))
+            .await
+            .unwrap();
+        assert_eq!(sent(&account).await, "Bearer first");
+        let asked = &world.asked(&url("/token"))[0];
+        assert_eq!(asked.fields["grant_type"], "client_credentials");
+        match methods {
+            "client_secret_basic" => {
+                // a%3Ab:the+secret+pass
+                assert_eq!(asked.authorization, "Basic YSUzQWI6dGhlK3NlY3JldCtwYXNz");
+                assert!(!asked.fields.contains_key("client_secret"));
+            }
+            "client_secret_post" => assert_eq!(asked.fields["client_secret"], "the secret pass"),
+            _ => {
+                let parts: Vec<_> = asked.fields["client_assertion"].split('.').collect();
+                let read = |part: &str| -> Document {
+                    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).unwrap()).unwrap()
+                };
+                assert_eq!(read(parts[0])["alg"], "ES256");
+                assert_eq!(
+                    (&read(parts[1])["aud"], &read(parts[1])["sub"]),
+                    (&json!(ISSUER), &json!("a:b"))
+                );
+                let signed = format!("{}.{}", parts[0], parts[1]);
+                let verify = ring::signature::UnparsedPublicKey::new(
+                    &ring::signature::ECDSA_P256_SHA256_FIXED,
+                    key.public_key_raw(),
+                );
+                verify
+                    .verify(signed.as_bytes(), &URL_SAFE_NO_PAD.decode(parts[2]).unwrap())
+                    .unwrap();
+            }
+        }
+        // What a machine lacks is asked for once; what it has been given does not help twice.
+        let says = "Bearer error=\"insufficient_scope\", scope=\"read more\"";
+        let lacks = || challenge(StatusCode::FORBIDDEN, says, Some("Bearer first"));
+        account.challenged(lacks()).await.unwrap();
+        assert_eq!(world.asked(&url("/token"))[1].fields["scope"], "read more");
+        assert!(account.challenged(lacks()).await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn an_identity_provider_vouches_for_a_person() {
+    let world = world();
+    let provider = "https://login.example";
+    world.says(
+        "https://login.example/.well-known/openid-configuration",
+        json!({ "issuer": provider, "token_endpoint": "https://login.example/token" }),
+    );
+    world.says(
+        "https://login.example/token",
+        json!({ "access_token": "the grant", "token_type": "N_A", "issued_token_type": "id-jag" }),
+    );
+    let settings = Settings {
+        issuer: Some(ISSUER.to_owned()),
+        client_id: Some("known".to_owned()),
+        identity_provider: Some(IdentityProvider {
+            issuer: provider.to_owned(),
+            client_id: "colibri".to_owned(),
+            client_secret: None,
+        }),
+        ..settings()
+    };
+    let state = tempfile::tempdir().unwrap();
+    let account = account(&world, state.path(), settings, 1001);
+    account.vouch(SecretString::from("who I am".to_owned())).await.unwrap();
+    let exchanged = &world.asked("https://login.example/token")[0].fields;
+    assert_eq!(exchanged["subject_token"], "who I am");
+    assert_eq!(
+        (exchanged["audience"].as_str(), exchanged["resource"].as_str()),
+        (ISSUER, SERVER)
+    );
+    let granted = &world.asked(&url("/token"))[0].fields;
+    assert_eq!(granted["assertion"], "the grant");
+    assert_eq!(sent(&account).await, "Bearer first");
+}
