@@ -10,7 +10,7 @@ pub mod confine;
 pub mod daemon;
 pub mod door;
 mod log;
-mod oauth;
+pub mod oauth;
 mod ops;
 pub mod outbound;
 pub mod peer;

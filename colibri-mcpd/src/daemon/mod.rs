@@ -14,6 +14,7 @@ use tracing::{info, warn};
 use crate::builtin::Skills;
 use crate::catalog::Host;
 use crate::config::Config;
+use crate::oauth::Logins;
 use crate::peer::{Budget, Outbox};
 use crate::policy::{Caller, Gate};
 use crate::relay::{Call, Chain, Client, Page};
@@ -70,6 +71,8 @@ pub struct Daemon {
     pub skills: Skills,
     /// The clients that are connected.
     pub connections: Arc<Connections>,
+    /// The logins that were begun.
+    pub logins: Logins,
     lists: Lists,
     registry_error: Mutex<Option<String>>,
 }
@@ -101,6 +104,7 @@ impl Daemon {
             host,
             store,
             skills,
+            logins: Logins::default(),
             lists: Lists::default(),
             connections,
             registry_error: Mutex::default(),

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use crate::daemon::Daemon;
+use crate::ops::login::LoginRequest;
 use crate::ops::operator::OperatorRequest;
 use crate::ops::own::Own;
 use crate::ops::route;
@@ -221,9 +222,12 @@ impl Messages {
         }
         if name.starts_with(protocol::method::OPERATORS) {
             let daemon = self.daemon.clone();
-            let target = match Watch::read(&name, params) {
-                Some(watch) => watch.map(|watch| Own::watch(daemon, &name, watch)),
-                None => OperatorRequest::read(&name, params).map(|order| Own::operator(daemon, &name, order)),
+            let target = if let Some(watch) = Watch::read(&name, params) {
+                watch.map(|watch| Own::watch(daemon, &name, watch))
+            } else if let Some(request) = LoginRequest::read(&name, params) {
+                request.map(|request| Own::login(daemon, &name, request))
+            } else {
+                OperatorRequest::read(&name, params).map(|order| Own::operator(daemon, &name, order))
             };
             let target = target.unwrap_or_else(|error| Own::answer(&name, Answer::Error(error)));
             return Some(self.call((key, batch), (self.version(), None), parts, None, target));

@@ -73,6 +73,17 @@ impl Server {
     }
 }
 
+/// A login that has ended well.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// The server.
+    pub server: String,
+    /// Who issued the tokens.
+    pub issuer: String,
+    /// What they are good for.
+    pub scopes: Vec<String>,
+}
+
 /// An owner's authorization at a server.
 pub struct Account {
     server: Arc<Server>,
@@ -183,7 +194,7 @@ impl Account {
                 Ok(login)
             }
             Err(Refused { code: Some(code), why }) if code == "invalid_grant" => {
-                self.server.store.forget_login(&self.server.id, self.owner)?;
+                self.forget()?;
                 Err(format!("{why}: the login has ended: {}", self.server.log_in()))
             }
             Err(refused) => Err(format!("the login could not be renewed: {refused}")),
@@ -240,12 +251,30 @@ impl Account {
     ///
     /// # Errors
     /// The entry names none; the provider, or the server's issuer, refuses.
-    pub async fn vouch(&self, identity: SecretString) -> Result<(), String> {
+    pub async fn vouch(&self, identity: SecretString) -> Result<Ended, String> {
         let Some(provider) = &self.server.settings.identity_provider else {
             return Err("its entry names no \"identity_provider\"".to_owned());
         };
         let _one = self.renewing.lock().await;
-        self.vouched(provider, identity, &self.wanted(), &[]).await.map(drop)
+        let login = self.vouched(provider, identity, &self.wanted(), &[]).await?;
+        Ok(self.ended(login))
+    }
+
+    /// What is told of a login that has ended well.
+    pub(super) fn ended(&self, login: Login) -> Ended {
+        Ended {
+            server: self.server.id.clone(),
+            issuer: login.issuer,
+            scopes: login.scopes,
+        }
+    }
+
+    /// Forgets the login. Whether there was one.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn forget(&self) -> Result<bool, String> {
+        self.server.store.forget_login(&self.server.id, self.owner)
     }
 
     /// Exchanges what an identity provider says of a person for a token of this server (ID-JAG).

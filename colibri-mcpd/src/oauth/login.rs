@@ -11,7 +11,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use super::account::{Account, add, made};
+use super::account::{Account, Ended, add, made};
 use super::discovery::{Found, discover, register};
 use super::grant::{Kind, token};
 use super::metadata::secure_url;
@@ -35,17 +35,6 @@ pub struct Started {
     /// Who issues the tokens.
     pub issuer: String,
     /// What is asked for.
-    pub scopes: Vec<String>,
-}
-
-/// A login that has ended well.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
-    /// The server.
-    pub server: String,
-    /// Who issued the tokens.
-    pub issuer: String,
-    /// What they are good for.
     pub scopes: Vec<String>,
 }
 
@@ -225,11 +214,7 @@ impl Logins {
         };
         let kept = made(&login.found, &login.client, tokens);
         login.account.keep(&kept)?;
-        Ok(Ended {
-            server: server.id.clone(),
-            issuer: kept.issuer,
-            scopes: kept.scopes,
-        })
+        Ok(login.account.ended(kept))
     }
 
     /// A login is ended once, and by who began it.

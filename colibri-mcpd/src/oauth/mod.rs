@@ -20,8 +20,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-pub use account::{Account, ReadValue, Server};
-pub use login::{Ended, Logins, Started};
+pub use account::{Account, Ended, ReadValue, Server};
+pub use login::{Logins, Started};
 pub use settings::{Grant, IdentityProvider, Settings};
 pub use store::{Owner, Store};
 

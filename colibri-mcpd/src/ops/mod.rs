@@ -4,6 +4,7 @@
 pub(crate) mod check;
 mod frames;
 mod listen;
+pub(crate) mod login;
 pub(crate) mod metrics;
 pub(crate) mod operator;
 mod overview;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::listen;
+use super::login::{self, LoginRequest};
 use super::operator::{self, OperatorRequest};
 use super::status::CallerFacts;
 use super::watch::{self, Watch};
@@ -29,6 +30,7 @@ enum Work {
     Tool(Arc<Daemon>, builtin::Tool),
     Operator(Arc<Daemon>, OperatorRequest),
     Watch(Arc<Daemon>, Watch),
+    Login(Arc<Daemon>, LoginRequest),
 }
 
 impl Own {
@@ -72,6 +74,11 @@ impl Own {
     /// An operator's method whose answer is a stream.
     pub(crate) fn watch(daemon: Arc<Daemon>, method: &str, watch: Watch) -> Arc<dyn Target> {
         Own::target(method, Gate::None, Work::Watch(daemon, watch))
+    }
+
+    /// What is asked for about the caller's own login.
+    pub(crate) fn login(daemon: Arc<Daemon>, method: &str, request: LoginRequest) -> Arc<dyn Target> {
+        Own::target(method, Gate::None, Work::Login(daemon, request))
     }
 
     /// A call of a tool of ours.
@@ -132,6 +139,13 @@ impl Target for Own {
                 });
             }
             Work::Watch(daemon, watch) => watch::start(daemon, chain, call, watch),
+            Work::Login(daemon, request) => {
+                let (request, daemon, chain) = (request.clone(), daemon.clone(), chain.clone());
+                tokio::spawn(async move {
+                    let outcome = login::answer(&daemon, &call, request).await;
+                    chain.finish(vec![(call, outcome)]);
+                });
+            }
             Work::Tool(daemon, tool @ builtin::Tool::ExternalListTools) => {
                 let (tool, daemon, chain) = (*tool, daemon.clone(), chain.clone());
                 tokio::spawn(async move {

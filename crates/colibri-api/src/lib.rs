@@ -3,6 +3,7 @@
 //! An answer is one type here: the daemon makes it, its JSON Schema is derived from it ([`schema`]), the client reads it.
 
 mod cost;
+mod login;
 mod named;
 mod operator;
 mod overview;
@@ -15,6 +16,7 @@ mod tap;
 mod tasks;
 
 pub use cost::{Budgets, CostMode, CostModeSet};
+pub use login::{LoggedIn, LoggedOut, LoginAsked, LoginFinishAsked, LoginStep, LogoutAsked};
 pub use named::UnknownName;
 pub use operator::{
     Approval, Approvals, BlockedServer, Decided, DecisionAsked, PinAcceptAsked, PinDiffAsked, PinDiffs, PinList,

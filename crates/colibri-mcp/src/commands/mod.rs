@@ -10,6 +10,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod enable;
 pub(crate) mod import;
+pub(crate) mod login;
 pub(crate) mod metrics;
 pub(crate) mod missing;
 pub(crate) mod offered;
@@ -89,6 +90,10 @@ pub(crate) enum Command {
     Disable(enable::Arguments),
     /// Ends a server's processes; its next call starts it again (operators)
     Restart(enable::Restart),
+    /// Logs you in to a server behind a URL
+    Login(login::Login),
+    /// Forgets your login to a server behind a URL
+    Logout(login::Logout),
     /// Writes into an editor's settings that it starts the bridge
     Connect(connect::Arguments),
     /// Lets an SSH key start the bridge and list tools, and nothing else
@@ -149,6 +154,8 @@ impl Command {
             Command::Enable(arguments) => enable::run(&arguments, true, context)?,
             Command::Disable(arguments) => enable::run(&arguments, false, context)?,
             Command::Restart(arguments) => enable::restart(&arguments, context)?,
+            Command::Login(login) => login.run(context)?,
+            Command::Logout(logout) => logout.run(context)?,
             Command::Connect(arguments) => connect::run(&arguments, context)?,
             Command::SshGate => return ssh_gate::run(context),
             Command::Demo => demo::run()?,

@@ -1,0 +1,142 @@
+//! `colibri/login`, `colibri/login-finish`, `colibri/logout`: whoever may use a server may have a login there.
+
+use std::sync::Arc;
+
+use colibri_api::{LoggedIn, LoggedOut, LoginAsked, LoginFinishAsked, LoginStep, LogoutAsked};
+use serde::Serialize;
+use tracing::info;
+
+use super::operator;
+use crate::daemon::Daemon;
+use crate::oauth::{Account, Owner};
+use crate::relay::{Call, Client, Outcome};
+use crate::servers::Server;
+use colibri_protocol::{Answer, Failure, RpcError};
+use colibri_text::brief;
+use colibri_wire::Json;
+
+/// What a person asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LoginRequest {
+    /// `colibri/login`.
+    Start(LoginAsked),
+    /// `colibri/login-finish`.
+    Finish(LoginFinishAsked),
+    /// `colibri/logout`.
+    Out(LogoutAsked),
+}
+
+impl LoginRequest {
+    /// Reads a request. `None`: it is another method.
+    ///
+    /// # Errors
+    /// -32602 for parameters that are not as they must be.
+    pub(crate) fn read(method: &str, params: Option<Json<'_>>) -> Option<Result<LoginRequest, RpcError>> {
+        match method {
+            "colibri/login" => Some(operator::parameters(params).map(LoginRequest::Start)),
+            "colibri/login-finish" => Some(operator::parameters(params).map(LoginRequest::Finish)),
+            "colibri/logout" => Some(operator::parameters(params).map(LoginRequest::Out)),
+            _ => None,
+        }
+    }
+}
+
+/// Why a request comes to nothing.
+enum Refused {
+    /// It is not for this caller.
+    Policy(Failure),
+    /// It cannot be done.
+    Told(String),
+}
+
+impl From<String> for Refused {
+    fn from(why: String) -> Refused {
+        Refused::Told(why)
+    }
+}
+
+/// Answers a request.
+pub(crate) async fn answer(daemon: &Daemon, call: &Call, request: LoginRequest) -> Outcome {
+    let done = match request {
+        LoginRequest::Start(asked) => start(daemon, call, asked).await.and_then(|step| json(&step)),
+        LoginRequest::Finish(asked) => finish(daemon, call, &asked.address).await.and_then(|done| json(&done)),
+        LoginRequest::Out(asked) => out(daemon, call, &asked.server).and_then(|done| json(&done)),
+    };
+    match done {
+        Ok(result) => Outcome::Own {
+            answer: Answer::Result(result),
+            failed: false,
+        },
+        Err(Refused::Policy(failure)) => Outcome::Failed(failure),
+        Err(Refused::Told(why)) => Outcome::Own {
+            answer: RpcError::invalid_params(why).into(),
+            failed: true,
+        },
+    }
+}
+
+fn json(answer: &impl Serialize) -> Result<Vec<u8>, Refused> {
+    serde_json::to_vec(answer).map_err(|error| Refused::Told(format!("the answer cannot be written: {error}")))
+}
+
+/// The account of a caller at a server. One that serves everybody is the operators'.
+fn account(daemon: &Daemon, client: &Client, id: &str) -> Result<(Arc<Server>, Arc<Account>), Refused> {
+    let servers = daemon.host.servers();
+    let rights = daemon.chain.rules.rights(client);
+    let Some(server) = servers.get(id).filter(|_| rights.sees_any(id)) else {
+        let id = brief(id, 64);
+        return Err(format!("there is no server \"{id}\": colibri-mcp servers shows those there are").into());
+    };
+    let Some(account) = server.account(client.caller.uid) else {
+        return Err(format!("{id} is no server to log in to: it has a command, or headers with Authorization").into());
+    };
+    if account.owner() == Owner::Everybody {
+        operator::check(daemon, client).map_err(Refused::Policy)?;
+    }
+    Ok((server.clone(), account))
+}
+
+async fn start(daemon: &Daemon, call: &Call, asked: LoginAsked) -> Result<LoginStep, Refused> {
+    let (server, account) = account(daemon, &call.client, &asked.server)?;
+    if let Some(token) = asked.id_token {
+        let done = account.vouch(token.into()).await?;
+        server.reset();
+        return Ok(LoginStep::Done(logged_in(call, done)));
+    }
+    let started = daemon.logins.start(call.client.caller.uid, &account, &asked.scopes).await?;
+    Ok(LoginStep::Consent {
+        url: started.url,
+        redirect: started.redirect,
+        issuer: started.issuer,
+        scopes: started.scopes,
+    })
+}
+
+async fn finish(daemon: &Daemon, call: &Call, address: &str) -> Result<LoggedIn, Refused> {
+    let done = daemon.logins.finish(call.client.caller.uid, address).await?;
+    if let Some(server) = daemon.host.servers().get(&done.server) {
+        // What failed for want of a login is tried again.
+        server.reset();
+    }
+    Ok(logged_in(call, done))
+}
+
+fn logged_in(call: &Call, done: crate::oauth::Ended) -> LoggedIn {
+    info!(server = done.server, uid = call.client.caller.uid, issuer = done.issuer, "logged in");
+    LoggedIn {
+        server: done.server,
+        issuer: done.issuer,
+        scopes: done.scopes,
+    }
+}
+
+fn out(daemon: &Daemon, call: &Call, id: &str) -> Result<LoggedOut, Refused> {
+    let (server, account) = account(daemon, &call.client, id)?;
+    let was_logged_in = account.forget()?;
+    server.log_out(account.owner());
+    info!(server = id, uid = call.client.caller.uid, "logged out");
+    Ok(LoggedOut {
+        server: id.to_owned(),
+        was_logged_in,
+    })
+}
