@@ -167,6 +167,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         budget: budget.clone(),
         max_frame: 16 << 20,
         secrets: Arc::new(Secrets::beside(&directory.path().join("external-mcp.json"))),
+        tokens: Arc::new(colibri_mcpd::oauth::Store::below(directory.path())),
         registry: "bench".to_owned(),
         call_timeout: Duration::from_secs(30),
         pins: None,

@@ -21,6 +21,7 @@ use crate::daemon::sources::{self, Files, Sources};
 use crate::daemon::{Daemon, MAX_QUEUED};
 use crate::door::Listener;
 use crate::log;
+use crate::oauth;
 use crate::ops::{check, metrics, reload, witness};
 use crate::peer::Budget;
 use crate::policy::{Approvals, DEFAULT_EXPIRY, Gates, Shares};
@@ -228,6 +229,7 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
         budget: budget.clone(),
         max_frame: config.max_frame,
         secrets: Arc::new(Secrets::beside(&config.registry)),
+        tokens: Arc::new(oauth::Store::below(&config.state_dir)),
         registry: config.registry.display().to_string(),
         call_timeout: config.call_timeout,
         pins: Some(Arc::new(pins)),

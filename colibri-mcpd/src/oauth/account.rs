@@ -32,12 +32,21 @@ pub struct Server {
     pub client: Client,
     /// Where tokens are kept.
     pub store: Arc<Store>,
-    /// Reads a value of the entry that may be a secret's name.
-    pub read: Box<ReadValue>,
+    /// Where the entry's secrets are.
+    pub vault: Arc<dyn Vault>,
 }
 
-/// Reads a value of an entry: as it stands, or the secret that it names, as it is now.
-pub type ReadValue = dyn Fn(&Value) -> Result<SecretString, String> + Send + Sync;
+/// Where the secrets of entries are, and what is told of those that were issued.
+pub trait Vault: Send + Sync {
+    /// A value of an entry: as it stands, or the secret that it names, as it is now.
+    ///
+    /// # Errors
+    /// The secret is not there to read.
+    fn read(&self, value: &Value) -> Result<SecretString, String>;
+
+    /// A token was issued, or read from where it is kept: no text may show it.
+    fn issued(&self, token: &SecretString);
+}
 
 impl Server {
     /// Whose tokens a user's requests go with.
@@ -58,7 +67,7 @@ impl Server {
     /// # Errors
     /// One is not there to read.
     pub(super) fn secrets(&self) -> Result<Secrets, String> {
-        let read = |value: Option<&Value>| value.map(|value| (self.read)(value)).transpose();
+        let read = |value: Option<&Value>| value.map(|value| self.vault.read(value)).transpose();
         let provider = self.settings.identity_provider.as_ref();
         Ok(Secrets {
             client_secret: read(self.settings.client_secret.as_ref())?,
@@ -90,6 +99,8 @@ pub struct Account {
     owner: Owner,
     /// What the server last asked for, for the next login.
     wanted: Mutex<Bearer>,
+    /// What is kept, once it was looked for.
+    kept: Mutex<Option<Option<Login>>>,
     /// One renewal at a time: a refresh token is often good once.
     renewing: tokio::sync::Mutex<()>,
 }
@@ -101,6 +112,7 @@ impl Account {
             server,
             owner,
             wanted: Mutex::default(),
+            kept: Mutex::default(),
             renewing: tokio::sync::Mutex::default(),
         }
     }
@@ -126,7 +138,15 @@ impl Account {
 
     /// The login that is kept, if it is one for this server as the entry has it now.
     pub(super) fn login(&self) -> Result<Option<Login>, String> {
-        let login = self.server.store.login(&self.server.id, self.owner)?;
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let login = match &*kept {
+            Some(login) => login.clone(),
+            None => {
+                let login = self.server.store.login(&self.server.id, self.owner)?;
+                login.iter().for_each(|login| self.conceal(login));
+                kept.insert(login).clone()
+            }
+        };
         let settings = &self.server.settings;
         Ok(login.filter(|login| {
             let issuer = settings.issuer.as_ref().is_none_or(|issuer| *issuer == login.issuer);
@@ -139,7 +159,21 @@ impl Account {
     }
 
     pub(super) fn keep(&self, login: &Login) -> Result<(), String> {
+        self.conceal(login);
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(Some(login.clone()));
         self.server.store.keep_login(&self.server.id, self.owner, login)
+    }
+
+    fn conceal(&self, login: &Login) {
+        let tokens = [
+            Some(&login.access_token),
+            login.refresh_token.as_ref(),
+            login.identity.as_ref(),
+        ];
+        tokens
+            .into_iter()
+            .flatten()
+            .for_each(|token| self.server.vault.issued(token));
     }
 
     async fn current(&self) -> Result<Option<HeaderValue>, String> {
@@ -274,6 +308,7 @@ impl Account {
     /// # Errors
     /// What the system says.
     pub fn forget(&self) -> Result<bool, String> {
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.server.store.forget_login(&self.server.id, self.owner)
     }
 

@@ -20,9 +20,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-pub use account::{Account, Ended, ReadValue, Server};
+pub use account::{Account, Ended, Server, Vault};
 pub use login::{Logins, Started};
-pub use settings::{Grant, IdentityProvider, Settings};
+pub use settings::{Grant, IdentityProvider, REDIRECT_PORT, Settings};
 pub use store::{Owner, Store};
 
 /// How long one request to an authorization server may take.

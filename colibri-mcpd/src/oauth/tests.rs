@@ -140,6 +140,19 @@ fn token(access: &str, lasts: u64) -> Document {
     json!({ "access_token": access, "token_type": "Bearer", "refresh_token": format!("{access}-next"), "expires_in": lasts })
 }
 
+struct Plain;
+
+impl Vault for Plain {
+    fn read(&self, value: &Value) -> Result<SecretString, String> {
+        match value {
+            Value::Plain(text) => Ok(SecretString::from(text.clone())),
+            Value::Secret(name) => Ok(SecretString::from(format!("the secret {name}"))),
+        }
+    }
+
+    fn issued(&self, _: &SecretString) {}
+}
+
 fn account(world: &Arc<World>, state: &Path, settings: Settings, uid: u32) -> Arc<Account> {
     let server = Arc::new(Server {
         id: "docs".to_owned(),
@@ -147,10 +160,7 @@ fn account(world: &Arc<World>, state: &Path, settings: Settings, uid: u32) -> Ar
         settings,
         client: Client::over(To(world.clone())),
         store: Arc::new(Store::below(state)),
-        read: Box::new(|value| match value {
-            Value::Plain(text) => Ok(SecretString::from(text.clone())),
-            Value::Secret(name) => Ok(SecretString::from(format!("the secret {name}"))),
-        }),
+        vault: Arc::new(Plain),
     });
     let owner = server.owner(uid);
     Arc::new(Account::new(server, owner))
@@ -158,7 +168,7 @@ fn account(world: &Arc<World>, state: &Path, settings: Settings, uid: u32) -> Ar
 
 fn settings() -> Settings {
     Settings {
-        redirect_port: settings::REDIRECT_PORT,
+        redirect_port: REDIRECT_PORT,
         ..Settings::default()
     }
 }

@@ -103,7 +103,10 @@ async fn start(daemon: &Daemon, call: &Call, asked: LoginAsked) -> Result<LoginS
         server.reset();
         return Ok(LoginStep::Done(logged_in(call, done)));
     }
-    let started = daemon.logins.start(call.client.caller.uid, &account, &asked.scopes).await?;
+    let started = daemon
+        .logins
+        .start(call.client.caller.uid, &account, &asked.scopes)
+        .await?;
     Ok(LoginStep::Consent {
         url: started.url,
         redirect: started.redirect,
@@ -122,7 +125,12 @@ async fn finish(daemon: &Daemon, call: &Call, address: &str) -> Result<LoggedIn,
 }
 
 fn logged_in(call: &Call, done: crate::oauth::Ended) -> LoggedIn {
-    info!(server = done.server, uid = call.client.caller.uid, issuer = done.issuer, "logged in");
+    info!(
+        server = done.server,
+        uid = call.client.caller.uid,
+        issuer = done.issuer,
+        "logged in"
+    );
     LoggedIn {
         server: done.server,
         issuer: done.issuer,

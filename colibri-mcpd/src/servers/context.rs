@@ -13,6 +13,7 @@ use super::listing::Catalogue;
 use super::secrets::{Redactor, Secrets};
 use super::tasks::Tasks;
 use crate::confine::Spawner;
+use crate::oauth;
 use crate::peer::Budget;
 use crate::policy::{Judgement, Pins, Shares};
 use crate::relay::Chain;
@@ -32,6 +33,8 @@ pub struct Parts {
     pub max_frame: usize,
     /// The secrets of host servers.
     pub secrets: Arc<Secrets>,
+    /// Where logins at servers behind a URL are kept.
+    pub tokens: Arc<oauth::Store>,
     /// The registry's path, as refusals name it.
     pub registry: String,
     /// The call limit of entries that set none.

@@ -11,6 +11,8 @@ use colibri_json::{Cursor, Error, Object};
 use colibri_registry::value::{one_of, path, size, unique};
 use colibri_registry::{Command, Registry, Value, secret_or_text};
 
+use super::oauth_key;
+use crate::oauth::Settings;
 use crate::outbound::{self, Allowed, Origin, Transport as Spoken};
 use crate::policy::ToolRules;
 pub use colibri_api::ServerIsolation as Isolation;
@@ -69,6 +71,8 @@ pub enum Transport {
         spoken: Spoken,
         /// What its connections keep to.
         rules: outbound::Rules,
+        /// How its tokens are had. `None`: a header of the entry says who asks.
+        oauth: Option<Box<Settings>>,
     },
 }
 
@@ -89,7 +93,7 @@ pub struct TimeLimits {
 const MAX_TIMEOUT_MS: u64 = 86_400_000;
 
 /// The keys that go with a url alone.
-const URL_KEYS: [&str; 4] = ["headers", "allow_addresses", "ca", "proxy"];
+const URL_KEYS: [&str; 5] = ["headers", "allow_addresses", "ca", "proxy", "oauth"];
 
 /// Headers that belong to HTTP or to the MCP transport: an entry that set them would break the connection, or speak in
 /// the daemon's place.
@@ -158,7 +162,9 @@ impl Entry {
 }
 
 fn entry(keys: &Object<'_>, base: colibri_registry::Entry) -> Result<Entry, Error> {
-    let transport = transport(keys, base.command)?;
+    let isolations = Isolation::ALL.map(|isolation| (isolation.name(), isolation));
+    let isolation = keys.read("isolation", |v| one_of(v, &isolations))?;
+    let transport = transport(keys, base.command, isolation)?;
     let milliseconds = |key: &str| {
         keys.read(key, |v| v.integer(1..=MAX_TIMEOUT_MS))
             .map(|v| v.map(Duration::from_millis))
@@ -171,8 +177,6 @@ fn entry(keys: &Object<'_>, base: colibri_registry::Entry) -> Result<Entry, Erro
             .map(Duration::from_secs),
         total: milliseconds("total_timeout_ms")?,
     };
-    let isolations = Isolation::ALL.map(|isolation| (isolation.name(), isolation));
-    let isolation = keys.read("isolation", |v| one_of(v, &isolations))?;
     let asks = ["elicitation", "sampling", "roots"].map(|ask| (ask, ask.to_owned()));
     let may_ask = keys.read("may_ask", |list| unique(list, |item| one_of(item, &asks)))?;
     Ok(Entry {
@@ -199,7 +203,11 @@ fn entry(keys: &Object<'_>, base: colibri_registry::Entry) -> Result<Entry, Erro
     })
 }
 
-fn transport(keys: &Object<'_>, command: Option<Box<Command>>) -> Result<Transport, Error> {
+fn transport(
+    keys: &Object<'_>,
+    command: Option<Box<Command>>,
+    isolation: Option<Isolation>,
+) -> Result<Transport, Error> {
     let http = command.is_none();
     let mut spoken = Spoken::Streamable;
     // Editors write `type` beside what already says it. One that disagrees is a mistake in one of the two.
@@ -228,9 +236,12 @@ fn transport(keys: &Object<'_>, command: Option<Box<Command>>) -> Result<Transpo
             None => Ok(Transport::Stdio(command)),
         };
     }
+    let headers = keys.read("headers", headers)?.unwrap_or_default();
+    let has_authorization = headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
     Ok(Transport::Http {
         url: url(keys.need("url")?)?,
-        headers: keys.read("headers", headers)?.unwrap_or_default(),
+        oauth: oauth_key::read(keys, has_authorization, isolation)?,
+        headers,
         spoken,
         rules: outbound::Rules {
             allowed: keys

@@ -16,7 +16,8 @@ use super::remote::{self, Faults, Reached};
 use super::stderr::Allowance;
 use super::tap::Taps;
 use crate::confine::{JailConfig, LaunchSpec, SpawnError, Spawned};
-use crate::outbound::{Rules, Transport as Spoken};
+use crate::oauth::Account;
+use crate::outbound::{Anonymous, Rules, Transport as Spoken};
 use crate::peer::Outbox;
 use crate::relay::{CallMetrics, Client};
 use colibri_protocol::{Code, Failure, Version};
@@ -105,6 +106,8 @@ pub(super) struct Launch {
     pub may_ask: MayAsk,
     /// The client for which it is started.
     pub client: Arc<Client>,
+    /// Its login, where there are some.
+    pub account: Option<Arc<Account>>,
     /// Who is told what becomes of the processes.
     pub keeper: Arc<dyn Keeper>,
     /// What it waits for that is over a limit.
@@ -166,6 +169,7 @@ impl Launch {
                 headers,
                 spoken,
                 rules,
+                ..
             } => self.connected(url, headers, *spoken, rules)?,
             Transport::Stdio(command) => (self.spawned(command).await?, None),
         };
@@ -252,6 +256,10 @@ impl Launch {
             headers: headers.map_err(|error| self.unstartable(error.to_string()))?,
             spoken,
             rules,
+            authorizer: match &self.account {
+                Some(account) => account.clone(),
+                None => Arc::new(Anonymous),
+            },
             max_frame: self.context.parts.max_frame,
             silence: self.limits.total,
         };

@@ -1,5 +1,6 @@
 //! External servers: what the registry says of them, their processes, and what these say.
 
+mod accounts;
 mod asked_back;
 mod asks;
 mod bridged;
@@ -18,6 +19,7 @@ mod launch;
 mod life;
 mod listing;
 mod logging;
+mod oauth_key;
 mod offer;
 mod open_asks;
 pub mod registry;

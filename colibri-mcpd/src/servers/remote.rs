@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::confine::{BoxFuture, Exit, Process, Spawned};
-use crate::outbound::{self, Anonymous, Client, Endpoint, Fault, Rules};
+use crate::outbound::{self, Authorizer, Client, Endpoint, Fault, Rules};
 
 /// Told what became of requests that have no answer. Of a process none is told.
 pub(super) type Faults = Option<mpsc::UnboundedReceiver<Fault>>;
@@ -22,6 +22,7 @@ pub(super) struct Reached<'a> {
     pub headers: BTreeMap<String, SecretString>,
     pub spoken: outbound::Transport,
     pub rules: &'a Rules,
+    pub authorizer: Arc<dyn Authorizer>,
     /// The most bytes of a message.
     pub max_frame: usize,
     /// How long it may say nothing to a request.
@@ -49,7 +50,7 @@ pub(super) fn connect(reached: Reached<'_>) -> Result<(Spawned, Faults), String>
         transport: reached.spoken,
         headers,
         client: Client::new(reached.rules.clone()),
-        authorizer: Arc::new(Anonymous),
+        authorizer: reached.authorizer,
         max_message: reached.max_frame,
         silence: reached.silence,
     });

@@ -12,12 +12,14 @@ use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 use secrecy::{ExposeSecret as _, SecretString};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use zeroize::Zeroizing;
+
+use crate::oauth::Vault;
 
 /// The most bytes of a secret.
 pub const MAX_BYTES: usize = 64 * 1024;
@@ -55,14 +57,28 @@ pub enum SecretError {
 /// The directory of secrets, and every value that was read from it so far.
 pub struct Secrets {
     directory: PathBuf,
+    known: Mutex<Known>,
     redactor: ArcSwap<Redactor>,
 }
+
+/// The values that no text may show.
+#[derive(Default)]
+struct Known {
+    /// Those of files. A value that a server no longer uses may still turn up in its last words, so none is ever forgotten.
+    read: Vec<SecretString>,
+    /// Tokens, of which there are ever new ones: the latest.
+    issued: VecDeque<SecretString>,
+}
+
+/// The most tokens that are redacted.
+const MAX_ISSUED: usize = 256;
 
 impl Secrets {
     /// The secrets that belong to the registry at this path.
     pub fn beside(registry: &Path) -> Self {
         Self {
             directory: registry.with_file_name("daemon-secrets"),
+            known: Mutex::default(),
             redactor: ArcSwap::default(),
         }
     }
@@ -80,16 +96,28 @@ impl Secrets {
             let value = match value {
                 Value::Plain(text) => SecretString::from(text.clone()),
                 Value::Secret(secret) => {
-                    let value = self.read(secret)?;
+                    let value = self.file(secret)?;
                     read.push(value.clone());
                     value
                 }
             };
             resolved.insert(name.clone(), value);
         }
-        // A value that a server no longer uses may still turn up in its last words, so none is ever forgotten.
-        self.redactor.rcu(|known| known.with(&read));
+        self.know(|known| {
+            for value in read {
+                if !has(&known.read, &value) {
+                    known.read.push(value);
+                }
+            }
+        });
         Ok(resolved)
+    }
+
+    fn know(&self, more: impl FnOnce(&mut Known)) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        more(&mut known);
+        let redactor = Redactor::new(known.read.iter().chain(&known.issued));
+        self.redactor.store(Arc::new(redactor));
     }
 
     /// Takes every value read so far out of text.
@@ -97,7 +125,7 @@ impl Secrets {
         self.redactor.load_full()
     }
 
-    fn read(&self, name: &str) -> Result<SecretString, SecretError> {
+    fn file(&self, name: &str) -> Result<SecretString, SecretError> {
         let path = self.directory.join(name);
         let failed = |path: &Path, error| SecretError::Read {
             path: path.to_owned(),
@@ -169,6 +197,30 @@ fn owner_is_right(uid: u32) -> bool {
     uid == 0 || uid == nix::unistd::geteuid().as_raw()
 }
 
+impl Vault for Secrets {
+    fn read(&self, value: &Value) -> Result<SecretString, String> {
+        let values = BTreeMap::from([(String::new(), value.clone())]);
+        let mut resolved = self.resolve(&values).map_err(|error| error.to_string())?;
+        Ok(resolved.remove("").unwrap_or_default())
+    }
+
+    fn issued(&self, token: &SecretString) {
+        self.know(|known| {
+            if !has(&known.issued, token) {
+                known.issued.push_back(token.clone());
+            }
+            while known.issued.len() > MAX_ISSUED {
+                known.issued.pop_front();
+            }
+        });
+    }
+}
+
+fn has<'a>(known: impl IntoIterator<Item = &'a SecretString>, value: &SecretString) -> bool {
+    let mut known = known.into_iter();
+    known.any(|known| known.expose_secret() == value.expose_secret())
+}
+
 /// Takes secrets out of text for logs, status, errors and the trail: as they are, and inside JSON strings however escaped,
 /// up to JSON in JSON in JSON. Relayed results are never edited.
 ///
@@ -191,11 +243,6 @@ impl Redactor {
             }
         }
         Self { values: parts }
-    }
-
-    /// The same with more values.
-    fn with(&self, more: &[SecretString]) -> Self {
-        Self::new(self.values.iter().chain(more))
     }
 
     /// `text` with [`REDACTED`] in place of every secret; where secrets overlap, of all of them together.
@@ -415,7 +462,7 @@ mod tests {
             (" a ", " a "),
         ] {
             place.put("s", content.as_bytes(), 0o400);
-            assert_eq!(place.secrets().read("s").unwrap().expose_secret(), wanted);
+            assert_eq!(place.secrets().file("s").unwrap().expose_secret(), wanted);
         }
     }
 
@@ -425,27 +472,27 @@ mod tests {
         for mode in [0o444, 0o404, 0o460, 0o420, 0o450, 0o401, 0o666] {
             place.put("s", b"value", mode);
             assert!(
-                matches!(place.secrets().read("s"), Err(SecretError::Unsafe { .. })),
+                matches!(place.secrets().file("s"), Err(SecretError::Unsafe { .. })),
                 "{mode:o}"
             );
         }
         for content in [&b""[..], b"\n", b"a\0b", b"\xff\xfe", &vec![b'x'; MAX_BYTES + 1]] {
             place.put("s", content, 0o400);
-            assert!(matches!(place.secrets().read("s"), Err(SecretError::Unsafe { .. })));
+            assert!(matches!(place.secrets().file("s"), Err(SecretError::Unsafe { .. })));
         }
         place.put("s", &vec![b'x'; MAX_BYTES], 0o400);
-        assert!(place.secrets().read("s").is_ok());
+        assert!(place.secrets().file("s").is_ok());
 
         std::os::unix::fs::symlink(place.directory().join("s"), place.directory().join("link")).unwrap();
-        assert!(place.secrets().read("link").is_err());
+        assert!(place.secrets().file("link").is_err());
         nix::unistd::mkfifo(&place.directory().join("fifo"), Mode::S_IRUSR).unwrap();
-        assert!(matches!(place.secrets().read("fifo"), Err(SecretError::Unsafe { .. })));
+        assert!(matches!(place.secrets().file("fifo"), Err(SecretError::Unsafe { .. })));
         std::fs::create_dir(place.directory().join("d")).unwrap();
-        assert!(matches!(place.secrets().read("d"), Err(SecretError::Unsafe { .. })));
-        assert!(matches!(place.secrets().read("missing"), Err(SecretError::Read { .. })));
+        assert!(matches!(place.secrets().file("d"), Err(SecretError::Unsafe { .. })));
+        assert!(matches!(place.secrets().file("missing"), Err(SecretError::Read { .. })));
         for name in ["", "..", "../x", "/etc/passwd", "A", "a/b", "a\0"] {
             assert!(
-                matches!(place.secrets().read(name), Err(SecretError::Unsafe { .. })),
+                matches!(place.secrets().file(name), Err(SecretError::Unsafe { .. })),
                 "{name:?}"
             );
         }
@@ -456,12 +503,12 @@ mod tests {
         let place = Place::new();
         place.put("s", b"value", 0o400);
         std::fs::set_permissions(place.directory(), std::fs::Permissions::from_mode(0o770)).unwrap();
-        assert!(matches!(place.secrets().read("s"), Err(SecretError::Unsafe { .. })));
+        assert!(matches!(place.secrets().file("s"), Err(SecretError::Unsafe { .. })));
         std::fs::set_permissions(place.directory(), std::fs::Permissions::from_mode(0o750)).unwrap();
         let elsewhere = place.0.path().join("elsewhere");
         std::fs::rename(place.directory(), &elsewhere).unwrap();
         std::os::unix::fs::symlink(&elsewhere, place.directory()).unwrap();
-        assert!(place.secrets().read("s").is_err());
+        assert!(place.secrets().file("s").is_err());
     }
 
     #[test]

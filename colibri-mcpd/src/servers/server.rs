@@ -11,6 +11,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use super::accounts::Accounts;
 use super::context::Context;
 use super::entry::{Entry, Isolation};
 use super::handshake;
@@ -26,6 +27,7 @@ use super::state::{ProcessKey, State, Viewer};
 use super::subscribers::Subscriptions;
 use super::tap::Taps;
 use super::turns::Turns;
+use crate::oauth::{Account, Owner};
 use crate::policy::{Caller, Contract, Rules};
 use crate::relay::{Call, CallMetrics, Client, HeldCall, Outcome};
 use colibri_protocol::logging::Level;
@@ -72,6 +74,8 @@ pub struct Server {
     pub(super) turns: Arc<Turns>,
     /// A process is gone: who waits for a turn looks again.
     freed: Notify,
+    /// Who has which login there.
+    accounts: Option<Accounts>,
     /// Who is subscribed to what of it.
     pub(super) subscriptions: Arc<Subscriptions>,
 }
@@ -116,6 +120,7 @@ impl Server {
             turns: Arc::default(),
             freed: Notify::new(),
             subscriptions: Subscriptions::new(),
+            accounts: Accounts::at(&id, &entry, context),
             id,
             entry,
             executable,
@@ -130,6 +135,23 @@ impl Server {
 
     fn inner(&self) -> MutexGuard<'_, Slots> {
         self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The login of a user there, or everybody's; `None` if nobody logs in there.
+    pub fn account(&self, uid: u32) -> Option<Arc<Account>> {
+        Some(self.accounts.as_ref()?.of(uid))
+    }
+
+    /// A login is over: sessions that had it end, with what is in flight there.
+    pub fn log_out(&self, owner: Owner) {
+        let inner = self.inner();
+        let of_owner = |key: &ProcessKey| match owner {
+            Owner::User(uid) => key.uid() == Some(uid),
+            Owner::Everybody => true,
+        };
+        for (_, session) in inner.running().filter(|(key, _)| of_owner(key)) {
+            session.end("its login is over");
+        }
     }
 
     /// Its id, where clients see it before its names and URIs.
@@ -288,9 +310,10 @@ impl Server {
                 one_client: key.connection().is_some(),
                 is_exposed: self.entry.prefix,
             },
-            client,
             queue: self.queue.clone(),
             version: self.version.clone(),
+            account: self.account(client.caller.uid),
+            client,
             keeper: Arc::new(Supervision {
                 server: self.clone(),
                 key,

@@ -237,6 +237,7 @@ async fn simulate(seed: u64) -> Arc<World> {
         budget: budget.clone(),
         max_frame: 1 << 20,
         secrets: Arc::new(Secrets::beside(Path::new("/simulated/external-mcp.json"))),
+        tokens: Arc::new(colibri_mcpd::oauth::Store::below(Path::new("/simulated"))),
         registry: "/simulated/external-mcp.json".to_owned(),
         call_timeout: Duration::from_secs(30),
         // Pins wait for the disk, on a thread of their own.

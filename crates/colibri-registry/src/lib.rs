@@ -74,6 +74,7 @@ pub const ENTRY_KEYS: &[&str] = &[
     "allow_addresses",
     "ca",
     "proxy",
+    "oauth",
     "jail",
     "isolation",
     "idle_timeout_s",
