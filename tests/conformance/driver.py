@@ -166,18 +166,20 @@ def tried(client, daemon, context, method, params):
 
 def work(client, daemon, scenario, context):
     """Does with the server what a person would; whether it could be reached."""
-    deadline = time.monotonic() + PATIENCE_S
-    for _ in range(LOGINS + 1):
+    deadline, logins = time.monotonic() + PATIENCE_S, 0
+    while True:
         tools = client.ask("tools/list", {}).get("tools", [])
         tools = [tool for tool in tools if not tool["name"].startswith("colibri_")]
         servers = client.ask("tools/call", {"name": "colibri_external_mcp_servers", "arguments": {}})
         if tools or time.monotonic() > deadline:
             break
         if wants_login(servers):
-            if log_in(daemon, context) != 0:
+            logins += 1
+            if logins > LOGINS or log_in(daemon, context) != 0:
                 return False
-        elif "\"starting\"" not in json.dumps(servers):
+        elif servers["structuredContent"]["servers"][0]["state"] != "starting":
             break
+        time.sleep(0.2)
     print(json.dumps(servers.get("structuredContent", servers)), file=sys.stderr)
     calls = [{"name": tool["name"], "arguments": arguments(tool)} for tool in tools]
     for call in context.get("toolCalls") or calls:

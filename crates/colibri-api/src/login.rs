@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 
 /// The parameters of `colibri/login`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct LoginAsked {
     /// The server.
     pub server: String,
@@ -38,7 +37,6 @@ pub enum LoginStep {
 
 /// The parameters of `colibri/login-finish`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct LoginFinishAsked {
     /// The whole address to which the browser was sent.
     pub address: String,
@@ -57,7 +55,6 @@ pub struct LoggedIn {
 
 /// The parameters of `colibri/logout`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct LogoutAsked {
     /// The server.
     pub server: String,
