@@ -168,6 +168,35 @@ fn silent(place: &Place) -> Value {
 }
 
 #[test]
+fn a_daemon_that_learns_starts_what_was_never_seen_and_no_list_waits() {
+    let place = Place::new();
+    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
+    let daemon = place.start(&["--learn"]);
+    // Nobody has asked for anything, nor is anybody connected.
+    wait_for("its start", || (!place.started("fix").is_empty()).then_some(()));
+    wait_for("its tools", || {
+        daemon
+            .quiet(LEGACY)
+            .tools()
+            .contains(&"fix__count".to_owned())
+            .then_some(())
+    });
+    let starts = place.started("fix").len();
+    daemon.stop();
+    // What was seen is known, and is started when it is called.
+    let daemon = place.start(&["--learn"]);
+    assert!(daemon.quiet(LEGACY).tools().contains(&"fix__count".to_owned()));
+    assert_eq!(place.started("fix").len(), starts);
+    daemon.stop();
+    // Behind a closed gate nothing is learned.
+    place.registry(&json!({ "new": place.fixture("new", &[], json!({})) }));
+    let daemon = place.start_plain(&["--learn"]);
+    daemon.quiet(LEGACY).tools();
+    assert_eq!(place.started("new").len(), 0);
+    daemon.stop();
+}
+
+#[test]
 fn one_that_never_gets_ready_holds_up_one_list() {
     let place = Place::new();
     place.registry(&json!({ "bad": silent(&place), "good": place.fixture("good", &[], json!({})) }));
