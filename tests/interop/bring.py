@@ -68,7 +68,7 @@ SERVERS = [
     ("mongodb-mcp-server", server_json("io.github.mongodb-js/mongodb-mcp-server", package(
         "npm", "mongodb-mcp-server", "1.2.0", ("MDB_MCP_CONNECTION_STRING", False),
         packageArguments=OPTIONAL_ARGUMENTS)), RUNS),
-    ("exa-mcp-server", server_json("io.github.exa-labs/exa-mcp-server", package("npm", "exa-mcp-server", "3.2.0")), RUNS),
+    ("exa-mcp-server", command("npx", "-y", "exa-mcp-server"), RUNS),
     ("playwright", command("npx", "@playwright/mcp@latest"), RUNS),
     ("chrome-devtools", command("npx", "-y", "chrome-devtools-mcp@latest"), RUNS),
     ("notion", command("npx", "-y", "@notionhq/notion-mcp-server", env=["NOTION_TOKEN=ntn_0123456789ab"]), RUNS),
@@ -198,7 +198,11 @@ def tools_of(user, names, wrong):
                 break
             harness.time.sleep(0.1)
         for name in names:
-            status, said = user.client("--socket", str(socket), "tools", name, "--json")
+            for _ in range(60):
+                status, said = user.client("--socket", str(socket), "tools", name, "--json")
+                if "still starting" not in said:
+                    break
+                harness.time.sleep(2)
             tools = len(json.loads(said).get("tools", [])) if status == 0 else 0
             print(f"{name}: {tools} tools", flush=True)
             if not tools:

@@ -78,7 +78,7 @@ impl<'b> Archive<'b> {
         if total > SMALL && total / MAX_RATIO > bytes.len() as u64 {
             return Err(format!("unpacked it is more than {MAX_RATIO} times larger"));
         }
-        for (path, _) in &folded {
+        for path in folded.keys() {
             let above = path.match_indices('/').map(|(at, _)| &path[..at]);
             if above.into_iter().any(|parent| folded.get(parent) == Some(&false)) {
                 return Err(format!("{}: it lies in a file", colibri_text::brief(path, 80)));

@@ -1,6 +1,5 @@
 //! Other programs that are run while something is installed, never when a server is started.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -69,7 +68,7 @@ pub(super) fn is_executable(path: &Path) -> bool {
 /// # Errors
 /// It is not UTF-8, which no registry can name.
 pub(super) fn text(path: &Path) -> Result<String, String> {
-    let text = <&OsStr>::from(path.as_os_str()).to_str();
+    let text = path.to_str();
     text.map(str::to_owned)
         .ok_or_else(|| format!("the path {} is not UTF-8", path.display()))
 }
