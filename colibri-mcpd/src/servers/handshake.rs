@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tracing::{debug, info, warn};
 
 use super::entry::Transport;
-use super::instance::{PeerInfo, Session};
+use super::instance::{Answered, PeerInfo, Session};
 use super::launch::{Launch, NotStarted, Opening};
 use super::listing::{Catalogue, Definition, Listing};
 use crate::outbound::Transport as Spoken;
@@ -67,7 +67,17 @@ async fn open(launch: &Launch) -> Result<Opening, NotStarted> {
     // The era is found out on a process of its own: a legacy server may exit on the probe, and a process is locked to
     // the era of its first message.
     let opening = launch.process(Version::LATEST).await?;
-    let probe = opening.session.ask(upstream::discover, PROBE, Code::TimeoutStart).await;
+    // Behind a URL silence is a slow network, and no legacy server's way to answer.
+    let patience = match opening.session.is_remote {
+        true => launch.limits.start / 2,
+        false => PROBE,
+    };
+    let ask = || opening.session.ask(upstream::discover, patience, Code::TimeoutStart);
+    let mut probe = ask().await;
+    if probe.as_ref().is_ok_and(contradicts_itself) {
+        // It refused the version that it names as supported: it is asked for that one once more.
+        probe = ask().await;
+    }
     let legacy = match &probe {
         Ok(answered) => {
             let outcome = match answered.outcome() {
@@ -102,6 +112,15 @@ async fn open(launch: &Launch) -> Result<Opening, NotStarted> {
     let opening = launch.process(Version::LATEST_LEGACY).await?;
     greet(launch, &opening.session, Version::LATEST_LEGACY).await?;
     Ok(opening)
+}
+
+/// Whether an answer to the probe is none that can be used.
+fn contradicts_itself(answered: &Answered) -> bool {
+    let outcome = match answered.outcome() {
+        Ok(result) => result.map(Ok),
+        Err(error) => error.map(Err),
+    };
+    outcome.is_some_and(|outcome| upstream::read_probe(outcome).is_err())
 }
 
 /// The handshake of a version's era.

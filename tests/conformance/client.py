@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""The official conformance suite's client scenarios, with the daemon as the client of the suite's servers: driver.py makes
+an entry with a `url` of each, and calls through the socket.
+
+For each revision a line says how many of the scenarios pass that the revision scores. Those that it does not score have to
+pass too, but for those below. A scenario that fails among all others is run once more alone, and that is said.
+Results: target/conformance-client/.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "interop"))
+import harness  # noqa: E402
+
+REVISIONS = ["2025-11-25", "2026-07-28"]
+# What is not there, and why that is all right.
+ABSENT = {
+    "auth/dpop": "tokens are bound to a key by an extension that the specification does not ask for",
+    "auth/dpop-nonce": "the same",
+    "auth/wif-jwt-bearer": "a workload's own identity, by an extension that the specification does not ask for",
+}
+PATIENCE_S = 600
+SCENARIO_MS = "90000"
+
+
+def scored(package, revision):
+    """The client scenarios that the suite scores for a revision: the list `client:` of its requirements."""
+    text = (package / "requirements" / f"{revision}.yaml").read_text()
+    block = re.search(r"^client:\n((?: *-.*\n|#.*\n|\n)*)", text, re.MULTILINE)[1]
+    return re.findall(r"^ *- (\S+)$", block, re.MULTILINE)
+
+
+def run(install, log, *arguments):
+    """Runs the suite; what it printed."""
+    command = [
+        install.node, install.modules / "@modelcontextprotocol/conformance/dist/index.js", "client",
+        "--command", f"{sys.executable} {HERE / 'driver.py'}", "--timeout", SCENARIO_MS,
+        "-o", log.with_suffix(""), *arguments,
+    ]
+    with log.open("wb") as out:
+        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=PATIENCE_S)
+    return log.read_text(errors="replace")
+
+
+def main():
+    harness.adopt_orphans()
+    install = harness.Install()
+    package = install.modules / "@modelcontextprotocol/conformance"
+    work = harness.work_directory("conformance-client")
+    os.environ.setdefault("COLIBRI_BIN_DIR", str(harness.REPOSITORY / "target/release"))
+    lines, problems = [], []
+    for revision in REVISIONS:
+        said = run(install, work / f"{revision}.log", "--requirements", revision)
+        summary = said.partition("=== SUITE SUMMARY ===")[2].partition("\nTotal:")[0]
+        results = {name: mark == "✓" for mark, name in re.findall(r"^([✓✗]) (\S+): ", summary, re.MULTILINE)}
+        wanted = scored(package, revision)
+        for name in [name for name in [*results, *wanted] if not results.get(name) and name not in ABSENT]:
+            lines.append(f"  {revision}: {name} failed among the others, and is run alone")
+            log = work / f"{revision}-{name.replace('/', '-')}.log"
+            alone = run(install, log, "--scenario", name, "--spec-version", revision)
+            results[name] = "OVERALL: PASSED" in alone
+            if not results[name]:
+                problems.append(f"{revision}: {name}: {log}")
+        problems += [f"{revision}: {name} passes: it is absent no more" for name in ABSENT if results.get(name)]
+        passed = sum(results.get(name, False) for name in wanted)
+        besides = [name for name in results if name not in wanted]
+        good = [name for name in besides if results[name]]
+        lines.append(f"conformance client {revision}: {passed} of {len(wanted)}")
+        lines.append(f"  not scored: {len(good)} of {len(besides)}")
+    if left := harness.leftovers():
+        problems.append(f"processes left: {left}")
+    text = "\n".join([*lines, *problems])
+    (work / "summary.txt").write_text(text + "\n")
+    print(text)
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()
