@@ -59,7 +59,7 @@ def main():
         summary = said.partition("=== SUITE SUMMARY ===")[2].partition("\nTotal:")[0]
         results = {name: mark == "✓" for mark, name in re.findall(r"^([✓✗]) (\S+): ", summary, re.MULTILINE)}
         wanted = scored(package, revision)
-        for name in [name for name in [*results, *wanted] if not results.get(name) and name not in ABSENT]:
+        for name in sorted(name for name in {*results, *wanted} if not results.get(name) and name not in ABSENT):
             lines.append(f"  {revision}: {name} failed among the others, and is run alone")
             log = work / f"{revision}-{name.replace('/', '-')}.log"
             alone = run(install, log, "--scenario", name, "--spec-version", revision)
