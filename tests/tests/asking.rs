@@ -896,6 +896,51 @@ fn over_http_a_request_comes_on_the_stream_of_its_call_and_is_answered_by_anothe
 }
 
 #[test]
+fn a_person_is_asked_no_more_than_clients_json_lets_servers() {
+    let denied = |place: &Place| {
+        let records = place.records();
+        let denied = records
+            .iter()
+            .filter(|record| record.rec["details"]["outcome"] == "denied");
+        denied.count()
+    };
+    let rights = json!({ "gates": ["external-call"], "servers": { "*": ["*"] }, "ask": ["roots"] });
+    let clients = json!({ "users": { nix::unistd::geteuid().to_string(): rights } }).to_string();
+    // A legacy server hears that the client cannot be asked.
+    let legacy = place(&[], json!({}));
+    legacy.clients(&clients);
+    let daemon = legacy.start(&[]);
+    let mut client = able(&daemon, LEGACY, everything());
+    let lines = [
+        request("1", "elicitation/create", FORM),
+        request("2", "roots/list", "{}"),
+    ];
+    let call = ask(&mut client, &lines, 2);
+    let asked = client.message();
+    assert_eq!(asked["method"], "roots/list", "{asked}");
+    give(&mut client, &asked, r#"{"roots":[]}"#);
+    let answers = got(&client.answer(call));
+    let refused = answers.iter().find(|answer| answer["id"] == 1).unwrap();
+    assert_eq!(refused["error"]["code"], -32601, "{refused}");
+    daemon.stop();
+    assert_eq!(denied(&legacy), 1);
+    // A modern one's answer that asks is not relayed, and says by which rule.
+    let modern = place(MODERN, json!({}));
+    modern.clients(&clients);
+    let daemon = modern.start(&[]);
+    let mut client = able(&daemon, LEGACY, everything());
+    let call = need(
+        &mut client,
+        &[&format!(r#"{{"a":{{"method":"elicitation/create","params":{FORM}}}}}"#)],
+    );
+    let answer = client.answer(call);
+    assert_eq!(code_of(&answer), Some("POLICY_DENIED"), "{answer}");
+    assert!(answer.to_string().contains(".ask"), "{answer}");
+    daemon.stop();
+    assert_eq!(denied(&modern), 1);
+}
+
+#[test]
 #[cfg_attr(not(root), ignore = "needs root, to be somebody else")]
 fn two_users_of_one_server_are_never_asked_about_each_others_calls() {
     let place = place(&[], json!({}));

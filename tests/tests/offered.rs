@@ -497,6 +497,58 @@ fn a_resource_that_needs_a_person_waits_for_one_and_a_contract_narrows_prompts()
 }
 
 #[test]
+fn what_a_person_has_to_confirm_is_not_subscribed_to_by_the_way() {
+    let place = Place::new();
+    let rules = json!({ "resources": { "confirm": ["file:///a*"] } });
+    place.registry(&json!({ "fs": place.library("fs", LEGACY, rules, &everything()) }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.modern();
+    let uris = ["fs+file:///a.txt", "fs+file:///b.txt"];
+    // Before the server was ever seen, and after.
+    for _ in 0..2 {
+        let filter = json!({ "resourceSubscriptions": uris });
+        client.request("subscriptions/listen", json!({ "notifications": filter }));
+        let told = client.notification("notifications/subscriptions/acknowledged");
+        assert_eq!(
+            told["params"]["notifications"]["resourceSubscriptions"],
+            json!([uris[1]]),
+            "{told}"
+        );
+        client.tools();
+    }
+    assert!(
+        received(&place, "fs", "resources/subscribe")
+            .iter()
+            .all(|of| of["params"]["uri"] == "file:///b.txt")
+    );
+    let mut legacy = daemon.quiet("2025-06-18");
+    let id = legacy.request("resources/subscribe", json!({ "uri": uris[0] }));
+    let mut operator = daemon.modern();
+    let waiting = wait_for("the question", || {
+        let waiting = operator.ask("colibri/approvals", json!({}));
+        let first = waiting["result"]["approvals"][0].clone();
+        first.is_object().then_some(first)
+    });
+    operator.ask("colibri/deny", json!({ "id": waiting["id"] }));
+    assert_eq!(code_of(&legacy.answer(id)), Some("APPROVAL_DENIED"));
+    // A person's yes to reading it is enough, once.
+    let mut meta: Value = serde_json::from_str(&format!("{{{}}}", colibri_tests::modern_meta())).unwrap();
+    meta["io.modelcontextprotocol/clientCapabilities"] = json!({ "elicitation": {} });
+    let mut params = json!({ "uri": uris[0], "_meta": meta });
+    let mut read = |params: &Value| {
+        let id = client.next_id();
+        client.send(json!({ "jsonrpc": "2.0", "id": id, "method": "resources/read", "params": params }).to_string());
+        client.answer(id)
+    };
+    let asked = read(&params);
+    assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+    params["requestState"] = asked["result"]["requestState"].clone();
+    params["inputResponses"] = json!({ "confirm": { "action": "accept" } });
+    let answer = read(&params);
+    assert!(answer["result"]["contents"].is_array(), "{answer}");
+}
+
+#[test]
 fn a_person_lists_reads_and_gets_them_by_commands() {
     let place = Place::new();
     let mut says = everything();

@@ -13,7 +13,7 @@ use super::sought::{Look, Place};
 use crate::policy::{Gate, Judgement, Pattern, Rights, Standing, Verdict};
 use crate::relay::{Call, CallMetrics, Chain, Described, Target};
 use crate::servers::Server;
-use colibri_protocol::{Failure, Feature, uri};
+use colibri_protocol::{Failure, Feature, Method, uri};
 
 /// How many templates of a server a URI is compared with, how long they may be, and how long it may be, in bytes: both
 /// may be made to be slow to compare.
@@ -175,8 +175,11 @@ impl Target for Reading {
 
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
         match &self.verdict {
-            Verdict::Confirm { rule } => hold(self.server.clone(), chain, call, rule.clone()),
-            Verdict::Allow | Verdict::Deny { .. } => self.server.call(call),
+            // Who wants to be told no more asks for nothing.
+            Verdict::Confirm { rule } if !call.confirmed && call.method != Some(Method::ResourcesUnsubscribe) => {
+                hold(self.server.clone(), chain, call, rule.clone());
+            }
+            _ => self.server.call(call),
         }
     }
 }

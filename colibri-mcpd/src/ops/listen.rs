@@ -7,6 +7,7 @@ use tokio::task::JoinSet;
 
 use crate::catalog::Wanted;
 use crate::daemon::Daemon;
+use crate::policy::Verdict;
 use crate::relay::validate::validate;
 use crate::relay::{Call, Chain, Client, HeldCall, Target};
 use crate::servers::{Server, Session, Subscriber};
@@ -159,6 +160,10 @@ fn resources(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: &mut Box<Call>, fil
             continue;
         };
         let own = own_uri(&*call.target, shown);
+        // What a person has to confirm is not told of by the way: nobody is asked for a part of a request.
+        if server.rules.judge(Feature::Resource, &own, b"") != Verdict::Allow {
+            continue;
+        }
         if asked.iter().all(|other| other.shown != *shown) {
             asked.push(Asked {
                 shown: shown.clone(),

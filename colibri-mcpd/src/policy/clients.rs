@@ -17,7 +17,7 @@ use colibri_registry::is_server_id;
 use super::file::{self, FileError};
 use super::gates::{Caller, Gate, Gates};
 use super::pattern::Pattern;
-use colibri_protocol::{Code, Failure, Feature};
+use colibri_protocol::{Ask, Askable, Code, Failure, Feature};
 
 /// How long what the user database said of a uid is believed: a look-up may go over the network, and a person who was
 /// taken out of a group must lose it without a reload.
@@ -26,7 +26,9 @@ const GROUPS_KEPT: Duration = Duration::from_secs(30);
 /// The most rights that are remembered at once; beyond it the memory starts anew.
 const MAX_KEPT: usize = 1024;
 
-const RULE_KEYS: &[&str] = &["gates", "servers", "deny", "operator", "self_approve"];
+const RULE_KEYS: &[&str] = &["gates", "servers", "deny", "ask", "operator", "self_approve"];
+/// What servers can ask of people.
+const ASKS: [&str; 3] = ["elicitation", "sampling", "roots"];
 
 /// The user database, as far as policy asks it.
 pub trait Accounts: Send + Sync {
@@ -99,6 +101,8 @@ struct Rule {
     external: bool,
     servers: Vec<Scope>,
     deny: Vec<Scope>,
+    /// What servers may ask of the person; `None`: whatever their entries let them.
+    ask: Option<Askable>,
     operator: bool,
     self_approve: bool,
 }
@@ -373,6 +377,25 @@ impl Rights {
         Err(denied(self.places("servers"), "no rule grants it"))
     }
 
+    /// Whether servers may ask this caller for something.
+    ///
+    /// # Errors
+    /// [`Code::PolicyDenied`] with the rule and the file.
+    pub fn may_be_asked(&self, server: &str, ask: Ask) -> Result<(), Failure> {
+        let lets = |rule: &Arc<Rule>| rule.ask.is_none_or(|askable| askable.can(ask));
+        if self.unrestricted || self.rules.iter().any(lets) {
+            return Ok(());
+        }
+        let rule = self.places("ask");
+        let message = format!(
+            "policy does not let servers ask this user for {}, by {rule}",
+            ask.method()
+        );
+        Err(Failure::new(Code::PolicyDenied, message)
+            .of_server(server)
+            .by_rule(rule))
+    }
+
     /// Whether this caller gets to see something in lists: what policy does not allow is hidden, while a closed gate of
     /// the daemon is answered with what to set.
     pub fn sees(&self, server: &str, feature: Feature, name: &str) -> bool {
@@ -426,6 +449,17 @@ fn rule(cursor: &Cursor<'_>) -> Result<Rule, colibri_json::Error> {
     }
     rule.servers = keys.read("servers", scopes)?.unwrap_or_default();
     rule.deny = keys.read("deny", scopes)?.unwrap_or_default();
+    if let Some(asks) = keys.read("ask", Cursor::array)? {
+        let mut words = Vec::new();
+        for ask in asks {
+            let word = ask.text()?;
+            if !ASKS.contains(&word) {
+                return Err(ask.error("must be elicitation, sampling or roots"));
+            }
+            words.push(word);
+        }
+        rule.ask = Some(Askable::named(words));
+    }
     let truth = |key| keys.read(key, Cursor::boolean).map(Option::unwrap_or_default);
     rule.operator = truth("operator")?;
     rule.self_approve = truth("self_approve")?;
@@ -579,6 +613,35 @@ mod tests {
         ] {
             let text = format!(r#"{{"others":{{"servers":{{"git":{wrong}}}}}}}"#);
             assert!(parse(&text).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_servers_may_ask_of_a_person_is_what_any_entry_lets_them() {
+        let clients = parse(
+            r#"{"users":{"alice":{"ask":[]}},
+                "groups":{"dev":{"ask":["elicitation"]},"ops":{"ask":["roots"]}},
+                "others":{}}"#,
+        )
+        .unwrap();
+        for (uid, may) in [
+            (1001, [false; 3]),
+            (1002, [true, false, false]),
+            (1003, [true, false, true]),
+            (4242, [true; 3]),
+            (0, [true; 3]),
+        ] {
+            let rights = rights(&clients, uid);
+            let lets = [Ask::Url, Ask::Sampling, Ask::Roots].map(|ask| rights.may_be_asked("git", ask).is_ok());
+            assert_eq!(lets, may, "{uid}");
+        }
+        let failure = rights(&clients, 1003).may_be_asked("git", Ask::Sampling).unwrap_err();
+        assert_eq!(
+            failure.rule.as_deref(),
+            Some("clients.json: groups.dev.ask, groups.ops.ask")
+        );
+        for wrong in [r#"["form"]"#, r#"["Roots"]"#, "[1]", r#""roots""#] {
+            assert!(parse(&format!(r#"{{"others":{{"ask":{wrong}}}}}"#)).is_err(), "{wrong}");
         }
     }
 

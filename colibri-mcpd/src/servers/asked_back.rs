@@ -96,7 +96,7 @@ impl Session {
         if !is_required || call.version.is_modern() {
             return Ok(Edits::new());
         }
-        self.may_ask_for(Ask::Url)?;
+        self.may_ask_for(call, Ask::Url)?;
         for elicitation in protocol::elicitations(error) {
             let record = self.record_of_question(call, Ask::Url.method());
             self.begin_record(&record, elicitation.text().as_bytes())?;
@@ -150,9 +150,10 @@ impl Session {
         ))
     }
 
-    fn may_ask_for(&self, ask: Ask) -> Result<(), Failure> {
+    fn may_ask_for(&self, call: &Call, ask: Ask) -> Result<(), Failure> {
         if self.may_ask.in_answer.can(ask) {
-            return Ok(());
+            let record = self.record_of_question(call, ask.method());
+            return self.policy_lets(&record, ask);
         }
         let message = format!("the server may not ask for {}", ask.method());
         let rule = format!("may_ask of the entry of {}", self.server);
@@ -164,7 +165,7 @@ impl Session {
     /// # Errors
     /// Why not.
     pub(super) fn may_be_asked(&self, call: &Call, ask: Ask) -> Result<(), Failure> {
-        self.may_ask_for(ask)?;
+        self.may_ask_for(call, ask)?;
         if !call.askable().can(ask) {
             let message = format!(
                 "the server asks for {}, which the client did not declare it can be asked for: {}",

@@ -20,7 +20,7 @@ use super::tap::Direction;
 use super::turns::Whose;
 use crate::relay::record::Asked as Record;
 use crate::relay::{Asking, Client, PATIENCE, Response};
-use colibri_protocol::error::INVALID_REQUEST;
+use colibri_protocol::error::{INVALID_REQUEST, METHOD_NOT_FOUND};
 use colibri_protocol::{self as protocol, Answer, Ask, Askable, Failure, RpcError, Said, upstream};
 use colibri_wire::{Edits, Id, Json};
 
@@ -103,6 +103,15 @@ impl Session {
             let opened = is_asked.then(|| state.asks.open(key.clone(), session, of_call));
             (whom, opened)
         };
+        let allowed = self.policy_lets(&self.record_of(ask, &whom, 0), ask);
+        if let Err(failure) = allowed {
+            if let Some((count, _)) = opened {
+                self.state().asks.close(&key, count);
+            }
+            self.complain(&failure.message);
+            let message = format!("the client that this is for cannot be asked for {}", ask.method());
+            return Err(RpcError::new(METHOD_NOT_FOUND, message));
+        }
         let Some((count, over)) = opened else {
             return self.ask_in_answer_to(whom, (id, ask, params));
         };
@@ -280,6 +289,19 @@ impl Session {
             .send(frame, &edits, progress)
             .map_err(|why| failed(why.to_string()))?;
         Ok(asking)
+    }
+
+    /// Whether `clients.json` lets servers ask the client of this record for something; what it does not is recorded.
+    ///
+    /// # Errors
+    /// The rule that says no.
+    pub(super) fn policy_lets(&self, record: &Record, ask: Ask) -> Result<(), Failure> {
+        let rights = self.chain.rules.rights(&record.client);
+        let allowed = rights.may_be_asked(&self.server, ask);
+        if allowed.is_err() {
+            record.ends(&self.chain.recorder, "denied", None)?;
+        }
+        allowed
     }
 
     /// Records and counts that a client is asked, before it is.
