@@ -1,10 +1,10 @@
 //! The key `oauth` of an entry.
 
+use colibri_api::ServerIsolation as Isolation;
 use colibri_json::{Cursor, Error, Object};
 use colibri_registry::secret_or_text;
 use colibri_registry::value::{one_of, unique};
 
-use super::entry::Isolation;
 use crate::oauth::{Grant, IdentityProvider, REDIRECT_PORT, Settings};
 
 const KEYS: &[&str] = &[
