@@ -497,7 +497,7 @@ fn a_held_call_is_lost_with_its_process_and_its_retry_says_so() {
     let mut called = called.filter(|(_, _, line)| String::from_utf8_lossy(line).contains("tools/call"));
     let pid = called.next().unwrap().0;
     nix::sys::signal::kill(
-        nix::unistd::Pid::from_raw(pid as i32),
+        nix::unistd::Pid::from_raw(pid),
         nix::sys::signal::Signal::SIGKILL,
     )
     .unwrap();
