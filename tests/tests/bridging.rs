@@ -496,11 +496,7 @@ fn a_held_call_is_lost_with_its_process_and_its_retry_says_so() {
     let called = place.record("fix").into_iter();
     let mut called = called.filter(|(_, _, line)| String::from_utf8_lossy(line).contains("tools/call"));
     let pid = called.next().unwrap().0;
-    nix::sys::signal::kill(
-        nix::unistd::Pid::from_raw(pid),
-        nix::sys::signal::Signal::SIGKILL,
-    )
-    .unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
     let retry = Some((&asked, json!({ "1": { "action": "accept" } })));
     let answer = call(&mut client, "fix__ask", &arguments, &elicitation(), retry);
     assert_eq!(code_of(&answer), Some("SERVER_DIED"), "{answer}");
