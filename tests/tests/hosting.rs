@@ -338,7 +338,7 @@ fn calls_to_servers_that_were_never_seen_are_recorded_as_theirs() {
     place.registry(&json!({
         "dies": place.fixture("dies", &["--at-start", "exit"], json!({ "attempts": 2 })),
         "gone": { "command": place.path("nothing-here") },
-        "web": { "url": "https://example.org/mcp" },
+        "web": { "url": "http://127.0.0.1:9/mcp" },
         "good": place.fixture("good", &[], json!({})),
     }));
     let daemon = place.start(&[]);
