@@ -500,7 +500,13 @@ fn a_resource_that_needs_a_person_waits_for_one_and_a_contract_narrows_prompts()
 fn what_a_person_has_to_confirm_is_not_subscribed_to_by_the_way() {
     let place = Place::new();
     let rules = json!({ "resources": { "confirm": ["file:///a*"] } });
-    place.registry(&json!({ "fs": place.library("fs", LEGACY, rules, &everything()) }));
+    let mut says = everything();
+    says["capabilities"]["resources"]["subscribe"] = json!(true);
+    for uri in ["file:///a.txt", "file:///b.txt"] {
+        says[format!("resources/subscribe {uri}")] = json!({});
+        says[format!("resources/unsubscribe {uri}")] = json!({});
+    }
+    place.registry(&json!({ "fs": place.library("fs", LEGACY, rules, &says) }));
     let daemon = place.start(&[]);
     let mut client = daemon.modern();
     let uris = ["fs+file:///a.txt", "fs+file:///b.txt"];

@@ -678,7 +678,7 @@ fn a_call_that_cannot_be_made_now_says_why() {
     place.registry(&json!({
         "fix": place.fixture("fix", &[], json!({})),
         "slow": place.fixture("slow", &["--at-start", "silence"], json!({})),
-        "away": { "url": "https://docs.example.org/mcp" },
+        "away": { "url": "http://127.0.0.1:9/mcp" },
         "broken": { "command": "/no/such/program" },
     }));
     let daemon = place.start_plain(&[]);
@@ -695,7 +695,7 @@ fn a_call_that_cannot_be_made_now_says_why() {
     let daemon = place.start(&[]);
     for (server, why) in [
         ("slow", "still starting"),
-        ("away", "is blocked: "),
+        ("away", "allow_addresses"),
         ("broken", "/no/such/program"),
     ] {
         let (status, _, text) = run(&place, &["call", server, "echo", "a=1"]);
