@@ -11,10 +11,10 @@ export const plan = JSON.parse(readFileSync(process.argv[2], 'utf8'));
 
 /**
  * Watches what comes in over a transport: the SDKs run the handler of a notification later than that of the response
- * behind it, so the order on the wire is seen only here.
+ * behind it, so the order on the wire is seen only here. The token of a request's progress is its id.
  */
 export function watch(transport) {
-    const seen = { protocol: undefined, progress: [], late: [], answered: false, told: [], wake: () => {} };
+    const seen = { protocol: undefined, progress: [], late: [], answered: new Set(), told: [], wake: () => {} };
     let deliver;
     Object.defineProperty(transport, 'onmessage', {
         get: () => deliver,
@@ -23,9 +23,9 @@ export function watch(transport) {
                 seen.protocol ??= message.result?.protocolVersion;
                 if (message.method === 'notifications/progress') {
                     const { progressToken, _meta, ...update } = message.params;
-                    (seen.answered ? seen.late : seen.progress).push(update);
+                    (seen.answered.has(progressToken) ? seen.late : seen.progress).push(update);
                 } else if (message.method === undefined) {
-                    seen.answered = true;
+                    seen.answered.add(message.id);
                 } else if (message.id === undefined) {
                     seen.told.push(message);
                     seen.wake();
@@ -78,7 +78,7 @@ export const answer = method => request => {
 export async function run(session) {
     const report = { protocol: session.protocol(), steps: {}, errors: session.errors };
     for (const step of plan.steps) {
-        Object.assign(session.seen, { progress: [], late: [], answered: false, told: [] });
+        Object.assign(session.seen, { progress: [], late: [], told: [] });
         asked.length = 0;
         const began = Date.now();
         try {
