@@ -72,6 +72,8 @@ def main():
     for file, constant in (("lib", "ENTRY_KEYS"), ("jail", "JAIL_KEYS")):
         registry = pathlib.Path(f"crates/colibri-registry/src/{file}.rs").read_text()
         keys += re.findall(r'"([a-z_0-9]+)"', re.search(rf"{constant}: .*?\];", registry, re.S).group(0))
+    oauth = pathlib.Path("colibri-mcpd/src/servers/oauth_key.rs").read_text()
+    keys += re.findall(r'"([a-z_]+)"', re.search(r"const KEYS: .*?\];", oauth, re.S).group(0))
     problems += missing_keys("external-mcp.json.5", keys)
     policy = pathlib.Path("colibri-jail-helper/src/policy.rs").read_text()
     found = re.search(r"root\.object\(&\[(.*?)\]\)", policy, re.S).group(1)
