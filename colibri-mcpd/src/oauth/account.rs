@@ -8,8 +8,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::challenge::{Bearer, bearer};
 use super::discovery::{self, Found, Secrets, discover, register, words};
-use super::grant::{Kind, Refused, token};
-use super::metadata::is_of;
+use super::grant::{Kind, Party, Refused, Tokens, token};
+use super::metadata::{AuthorizationServer, is_of};
 use super::now;
 use super::settings::{Grant, IdentityProvider, Settings};
 use super::store::{Login, Owner, Registration, Store};
@@ -74,6 +74,26 @@ impl Server {
             private_key: read(self.settings.private_key.as_ref())?,
             provider_secret: read(provider.and_then(|provider| provider.client_secret.as_ref()))?,
         })
+    }
+
+    /// As which client its issuer knows us.
+    ///
+    /// # Errors
+    /// As none.
+    pub(super) async fn known_as(&self, found: &Found, secrets: &Secrets) -> Result<Registration, String> {
+        let redirect = self.redirect();
+        register(&self.client, &self.store, &self.settings, secrets, found, &redirect).await
+    }
+
+    /// A token for it, by the grant in `form`.
+    ///
+    /// # Errors
+    /// What its issuer has against it.
+    pub(super) async fn token(&self, found: &Found, party: &Party, form: &[(&str, &str)]) -> Result<Tokens, Refused> {
+        let AuthorizationServer {
+            issuer, token_endpoint, ..
+        } = &found.issuer;
+        token(&self.client, issuer, token_endpoint, party, form, Kind::Bearer).await
     }
 
     /// What a person is told to do.
@@ -240,22 +260,13 @@ impl Account {
         self.server.settings.grant == Grant::Machine
     }
 
-    /// Has a token without a person: as a machine, or for a person for whom the identity provider vouches.
+    /// Has a token as a machine.
     async fn obtain(&self, challenge: &Bearer, besides: &[String]) -> Result<Login, String> {
         let server = &self.server;
         let mut found = discover(&server.client, &server.url, &server.settings, challenge).await?;
         add(&mut found.scopes, besides);
         let secrets = server.secrets()?;
-        let redirect = server.redirect();
-        let client = register(
-            &server.client,
-            &server.store,
-            &server.settings,
-            &secrets,
-            &found,
-            &redirect,
-        )
-        .await?;
+        let client = server.known_as(&found, &secrets).await?;
         let party = client.party(secrets.private_key.clone());
         let scope = found.scopes.join(" ");
         let mut form = vec![
@@ -265,16 +276,7 @@ impl Account {
         if !scope.is_empty() {
             form.push(("scope", &scope));
         }
-        let issuer = &found.issuer;
-        let tokens = token(
-            &server.client,
-            &issuer.issuer,
-            &issuer.token_endpoint,
-            &party,
-            &form,
-            Kind::Bearer,
-        )
-        .await;
+        let tokens = server.token(&found, &party, &form).await;
         let tokens = tokens.map_err(|refused| refused.to_string())?;
         let login = made(&found, &client, tokens);
         self.keep(&login)?;
@@ -348,31 +350,14 @@ impl Account {
             Kind::Grant,
         );
         let grant = grant.await.map_err(said)?;
-        let redirect = server.redirect();
-        let client = register(
-            &server.client,
-            &server.store,
-            &server.settings,
-            &secrets,
-            &found,
-            &redirect,
-        )
-        .await?;
+        let client = server.known_as(&found, &secrets).await?;
         let party = client.party(secrets.private_key.clone());
         let form = [
             ("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer"),
             ("assertion", grant.access.expose_secret()),
             ("resource", found.resource.as_str()),
         ];
-        let issuer = &found.issuer;
-        let tokens = token(
-            &server.client,
-            &issuer.issuer,
-            &issuer.token_endpoint,
-            &party,
-            &form,
-            Kind::Bearer,
-        );
+        let tokens = server.token(&found, &party, &form);
         let mut login = made(&found, &client, tokens.await.map_err(said)?);
         login.identity = Some(identity);
         self.keep(&login)?;
@@ -442,7 +427,7 @@ fn named(client: &Registration, secrets: &Secrets) -> Registration {
 }
 
 /// What is kept of tokens that were issued just now.
-pub(super) fn made(found: &Found, client: &Registration, tokens: super::grant::Tokens) -> Login {
+pub(super) fn made(found: &Found, client: &Registration, tokens: Tokens) -> Login {
     let mut client = client.clone();
     if client.is_named {
         client.client_secret = None;

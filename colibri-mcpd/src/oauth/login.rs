@@ -12,8 +12,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::account::{Account, Ended, add, made};
-use super::discovery::{Found, discover, register};
-use super::grant::{Kind, token};
+use super::discovery::{Found, discover};
 use super::metadata::secure_url;
 use super::random;
 use super::settings::Grant;
@@ -82,15 +81,7 @@ impl Logins {
         secure_url(endpoint)?;
         let redirect = server.redirect();
         let secrets = server.secrets()?;
-        let client = register(
-            &server.client,
-            &server.store,
-            &server.settings,
-            &secrets,
-            &found,
-            &redirect,
-        )
-        .await?;
+        let client = server.known_as(&found, &secrets).await?;
         let (state, verifier) = (random()?, random()?);
         let mut query = Serializer::new(String::new());
         query
@@ -193,15 +184,7 @@ impl Logins {
             ("resource", login.found.resource.as_str()),
         ];
         let party = login.client.party(secrets.private_key);
-        let tokens = token(
-            &server.client,
-            &issuer.issuer,
-            &issuer.token_endpoint,
-            &party,
-            &form,
-            Kind::Bearer,
-        )
-        .await;
+        let tokens = server.token(&login.found, &party, &form).await;
         let tokens = match tokens {
             Ok(tokens) => tokens,
             Err(refused) => {
