@@ -49,6 +49,12 @@ fn refused(answer: &Value) -> (i64, &str) {
     )
 }
 
+/// How many events of this name the trail has.
+fn recorded(place: &Place, event: &str) -> usize {
+    let records = place.records();
+    records.iter().filter(|record| record.rec["event"] == event).count()
+}
+
 #[test]
 fn a_modern_servers_question_and_its_retry_pass() {
     let place = Place::new();
@@ -195,13 +201,7 @@ fn a_modern_server_asks_no_more_than_its_client_declared_and_its_entry_allows() 
     let retry = Some((&answer, accept("x")));
     call(&mut client, "fix__ask", &json!({}), &elicitation(), retry);
     daemon.stop();
-    let events = |event: &str| {
-        place
-            .records()
-            .iter()
-            .filter(|record| record.rec["event"] == event)
-            .count()
-    };
+    let events = |event: &str| recorded(&place, event);
     assert_eq!((events("asked"), events("answered")), (1, 1));
 }
 
@@ -724,13 +724,7 @@ fn a_server_that_asks_ten_thousand_times_is_refused_but_for_a_few() {
         (place.received("fix", "\"accept\"").len() == 64).then_some(())
     });
     daemon.stop();
-    let events = |event: &str| {
-        place
-            .records()
-            .iter()
-            .filter(|record| record.rec["event"] == event)
-            .count()
-    };
+    let events = |event: &str| recorded(&place, event);
     assert_eq!((events("asked"), events("answered")), (64, 64));
 }
 

@@ -159,6 +159,17 @@ fn of_a_thousand_cancelled_calls_none_is_answered_and_each_reaches_its_server() 
     }
 }
 
+/// Waits until each held call was cancelled at the server, and nothing is in flight.
+fn wait_for_the_end(place: &Place, daemon: &Daemon<'_>) {
+    wait_for("each call to be cancelled", || {
+        let (calls, cancelled) = received(place, "never");
+        (calls == cancelled).then_some(())
+    });
+    wait_for("nothing to be in flight", || {
+        (daemon.server("fix")["processes"][0]["in_flight"] == 0).then_some(())
+    });
+}
+
 #[test]
 fn nothing_stays_in_flight_when_a_client_goes() {
     const HELD: usize = 50;
@@ -175,13 +186,7 @@ fn nothing_stays_in_flight_when_a_client_goes() {
             (received(&place, "never").0.len() == all).then_some(())
         });
         drop(client);
-        wait_for("each call to be cancelled", || {
-            let (calls, cancelled) = received(&place, "never");
-            (calls == cancelled).then_some(())
-        });
-        wait_for("nothing to be in flight", || {
-            (daemon.server("fix")["processes"][0]["in_flight"] == 0).then_some(())
-        });
+        wait_for_the_end(&place, &daemon);
     }
 }
 
@@ -199,13 +204,7 @@ fn nothing_stays_in_flight_when_a_modern_stream_is_closed() {
         (received(&place, "never").0.len() == HELD).then_some(())
     });
     drop(clients);
-    wait_for("each call to be cancelled", || {
-        let (calls, cancelled) = received(&place, "never");
-        (calls == cancelled).then_some(())
-    });
-    wait_for("nothing to be in flight", || {
-        (daemon.server("fix")["processes"][0]["in_flight"] == 0).then_some(())
-    });
+    wait_for_the_end(&place, &daemon);
 }
 
 /// Cancels as a client of the version does that speaks HTTP, with as many calls in flight as there are connections. The
@@ -347,11 +346,5 @@ fn nothing_stays_in_flight_when_a_session_ends() {
         "",
     ));
     assert_eq!(other.response().status, 204);
-    wait_for("each call to be cancelled", || {
-        let (calls, cancelled) = received(&place, "never");
-        (calls == cancelled).then_some(())
-    });
-    wait_for("nothing to be in flight", || {
-        (daemon.server("fix")["processes"][0]["in_flight"] == 0).then_some(())
-    });
+    wait_for_the_end(&place, &daemon);
 }
