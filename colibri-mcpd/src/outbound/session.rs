@@ -11,7 +11,7 @@ use bytes::Bytes;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 use tokio::io::{DuplexStream, duplex};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tracing::debug;
@@ -30,6 +30,9 @@ use colibri_wire::{Envelope, Json, envelope::Kind};
 const UNSENT: usize = 64 * 1024;
 /// How long the end of a session is told to the server, and a notification that others follow.
 const TOLD: Duration = Duration::from_secs(5);
+/// How long what is written is held for the stream of what a legacy server says without being asked: some servers send
+/// its head with its first event only.
+const OPENED: Duration = Duration::from_secs(1);
 /// How long a legacy request lives on that was cancelled: its answer may be on its way.
 const AFTER_CANCEL: Duration = Duration::from_secs(2);
 /// How long an event stream may go on after its answer, for the connection to be kept.
@@ -182,7 +185,10 @@ impl Session {
                 if method == "notifications/initialized" {
                     // What follows may need it.
                     let _ = timeout(TOLD, session.tell(line.clone())).await;
-                    tasks.spawn(async move { session.listen().await });
+                    let (opening, opened) = oneshot::channel();
+                    tasks.spawn(async move { session.listen(opening).await });
+                    // What the server says of its own accord before that stream is there, it says to nobody.
+                    let _ = timeout(OPENED, opened).await;
                 } else {
                     let line = line.clone();
                     tasks.spawn(async move { session.tell(line).await });
@@ -385,12 +391,16 @@ impl Session {
         }
     }
 
-    /// Hears what a legacy server says without being asked, if it says anything, as long as the session lasts.
-    async fn listen(&self) {
+    /// Hears what a legacy server says without being asked, if it says anything, as long as the session lasts. `opening`
+    /// goes when the stream is there, or is not to be had at once.
+    async fn listen(&self, opening: oneshot::Sender<()>) {
         let mut parser = Parser::new(self.port.endpoint.max_message);
         let mut pause = RESUME;
+        let mut opening = Some(opening);
         loop {
-            match self.open_stream(&parser).await {
+            let opened = self.open_stream(&parser).await;
+            opening.take();
+            match opened {
                 Ok(Some(mut response)) => {
                     parser.resume();
                     if matches!(self.relay(&mut response, &mut parser, None).await, Ok(relayed) if relayed.events > 0) {

@@ -433,3 +433,87 @@ async fn a_session_says_an_answer_or_why_there_is_none() {
         assert_eq!((said.as_str(), kinds), ("", vec![(Some(7), kind)]), "{answer:.200}");
     }
 }
+
+/// A legacy server that answers the GET of its stream after a while, and notes what it was asked.
+struct Slow {
+    after: Duration,
+    stream: &'static str,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Dial for Slow {
+    fn dial<'a>(&'a self, _: &'a Origin) -> BoxFuture<'a, Result<Box<dyn Io>, Error>> {
+        let (ours, mut theirs) = duplex(1 << 20);
+        let (after, stream, asked) = (self.after, self.stream, self.asked.clone());
+        tokio::spawn(async move {
+            loop {
+                let head = head(&mut theirs).await;
+                let Some(method) = head.split(' ').next().filter(|method| !method.is_empty()) else {
+                    return;
+                };
+                let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+                let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+                theirs.read_exact(&mut body).await.unwrap();
+                let said: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+                let what = said["method"].as_str().unwrap_or(method).to_owned();
+                asked.lock().unwrap().push(what);
+                let answer = match (method, said["id"].as_u64()) {
+                    ("GET", _) => {
+                        tokio::time::sleep(after).await;
+                        stream.to_owned()
+                    }
+                    (_, Some(id)) => {
+                        let body =
+                            format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"protocolVersion":"2025-11-25"}}}}"#);
+                        let length = body.len();
+                        format!(
+                            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+                        )
+                    }
+                    _ => "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n".to_owned(),
+                };
+                theirs.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        Box::pin(std::future::ready(Ok(Box::new(ours) as Box<dyn Io>)))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_follows_the_handshake_of_a_legacy_server_waits_for_its_stream() {
+    let events = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n";
+    let none = "HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n";
+    for (stream, after, held) in [(events, 900, 900), (none, 900, 900), ("", 600_000, 1000)] {
+        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+        let slow = Slow {
+            after: Duration::from_millis(after),
+            stream,
+            asked: asked.clone(),
+        };
+        let mut link = connect(Endpoint {
+            url: "http://h/mcp".parse().unwrap(),
+            transport: Transport::Streamable,
+            headers: Default::default(),
+            client: Client::over(slow),
+            authorizer: Arc::new(Anonymous),
+            max_message: 4096,
+            silence: Duration::from_secs(3600),
+        });
+        let begun = tokio::time::Instant::now();
+        for (line, has_answer) in [
+            (r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#, true),
+            (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, false),
+            (r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#, true),
+        ] {
+            link.input.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+            if has_answer {
+                assert_ne!(link.output.read(&mut [0; 4096]).await.unwrap(), 0, "{line}");
+            }
+        }
+        assert_eq!(begun.elapsed().as_millis(), held, "{stream}");
+        assert_eq!(
+            *asked.lock().unwrap(),
+            ["initialize", "notifications/initialized", "GET", "tools/list"]
+        );
+    }
+}
