@@ -174,7 +174,7 @@ fn locked(path: &Path) -> Result<Flock<File>, String> {
 }
 
 /// Where the daemon's program is: beside this one, or where packages put it.
-fn program() -> Result<PathBuf, String> {
+pub(crate) fn program() -> Result<PathBuf, String> {
     let own = std::env::current_exe().map_err(|error| format!("cannot find out where this program is: {error}"))?;
     let beside = own.parent().map(Path::to_owned);
     let places = beside.into_iter().chain(USUAL.iter().map(PathBuf::from));

@@ -13,7 +13,7 @@ use super::ownership::{Wanted, is_as, is_roots_alone};
 use super::system::{kernel, mount_points, run};
 use crate::terminal::counted;
 
-fn read_registry(host: &Host) -> Result<Registry, Amiss> {
+pub(super) fn read_registry(host: &Host) -> Result<Registry, Amiss> {
     let path = host.registry.display();
     let bytes = std::fs::read(&host.registry).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Amiss::Note(format!("there is no {path}: no external servers")),
@@ -231,7 +231,7 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("external-mcp.json");
             std::fs::write(&path, registry).unwrap();
-            let host = Host::here("/s".into(), "/d".into(), PrivMode::Helper, false);
+            let host = Host::here(&Path::new("/s").to_owned().into(), "/d".into(), PrivMode::Helper, false);
             let host = Host { registry: path, ..host };
             (Etc(directory), host)
         }

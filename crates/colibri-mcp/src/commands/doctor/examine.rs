@@ -1,4 +1,4 @@
-//! Every fact that must hold for jailed servers to run, in one table.
+//! Every fact that must hold for the service's jailed servers to run, in one table.
 
 use super::accounts::{daemon_group, daemon_user, people};
 use super::entries::{
@@ -6,6 +6,7 @@ use super::entries::{
 };
 use super::fact::{Amiss, Fact, Found, Host, Sight, found};
 use super::machine::{audit, can_make_jails, leftovers, modules};
+use super::own;
 use super::ownership::is_roots_alone;
 use super::privilege::{contract, helper_mode, helper_mount, mdo_rule, reaches_root};
 use super::release::advisories;
@@ -23,23 +24,37 @@ const fn on_freebsd(there: &'static str, elsewhere: &'static str) -> &'static st
     if cfg!(target_os = "freebsd") { there } else { elsewhere }
 }
 
-const TABLE: &[Fact] = &[
-    Fact {
-        name: "the system is FreeBSD",
-        sight: Sight::Everywhere,
-        check: |_| match cfg!(target_os = "freebsd") {
-            true => Ok(kernel("kern.version")
-                .unwrap_or_default()
-                .lines()
-                .next()
-                .unwrap_or_default()
-                .into()),
-            false => Err(Amiss::Note(
-                "jails need FreeBSD; elsewhere servers run on the host".to_owned(),
-            )),
-        },
-        remedy: "install Colibri on a FreeBSD host to run servers in jails",
+/// Where this runs.
+pub(super) const SYSTEM: Fact = Fact {
+    name: "the system is FreeBSD",
+    sight: Sight::Everywhere,
+    check: |_| match cfg!(target_os = "freebsd") {
+        true => Ok(kernel("kern.version")
+            .unwrap_or_default()
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .into()),
+        false => Err(Amiss::Note(
+            "jails need FreeBSD; elsewhere servers run on the host".to_owned(),
+        )),
     },
+    remedy: "install Colibri on a FreeBSD host to run servers in jails",
+};
+
+/// Whether this command may reach the daemon at all.
+pub(super) const SANDBOX: Fact = Fact {
+    name: "no agent's sandbox is around this command",
+    sight: Sight::Everywhere,
+    check: |_| match sandbox::around_this() {
+        None => Ok(String::new()),
+        Some(which) => Err(Amiss::Note(which.to_owned())),
+    },
+    remedy: "run it in a terminal of your own; or change the agent's setting, if every command is to have that",
+};
+
+const TABLE: &[Fact] = &[
+    SYSTEM,
     Fact {
         name: "no jail advisory is open for this release",
         sight: Sight::FreeBsd,
@@ -74,15 +89,7 @@ const TABLE: &[Fact] = &[
             NO_JAILS,
         ),
     },
-    Fact {
-        name: "no agent's sandbox is around this command",
-        sight: Sight::Everywhere,
-        check: |_| match sandbox::around_this() {
-            None => Ok(String::new()),
-            Some(which) => Err(Amiss::Note(which.to_owned())),
-        },
-        remedy: "run it in a terminal of your own; or change the agent's setting, if every command is to have that",
-    },
+    SANDBOX,
     Fact {
         name: "the daemon answers",
         sight: Sight::Everywhere,
@@ -251,9 +258,10 @@ const TABLE: &[Fact] = &[
     },
 ];
 
-/// Checks every fact, in the order of the table.
+/// Checks every fact of the service, or of a user's own daemon, in the order of the table.
 pub(super) fn examine(host: &Host) -> Vec<Found> {
-    TABLE.iter().map(|fact| found(fact, host)).collect()
+    let table = if host.private { own::TABLE } else { TABLE };
+    table.iter().map(|fact| found(fact, host)).collect()
 }
 
 #[cfg(test)]
@@ -263,15 +271,17 @@ mod tests {
 
     #[test]
     fn the_table_has_each_fact_once_and_a_remedy_for_each() {
-        let mut names: Vec<_> = TABLE.iter().map(|fact| fact.name).collect();
-        assert!(
-            TABLE.iter().all(|fact| fact.remedy.len() > 10),
-            "a remedy says what to do"
-        );
-        names.sort_unstable();
-        let before = names.len();
-        names.dedup();
-        assert_eq!(names.len(), before);
+        for table in [TABLE, own::TABLE] {
+            let mut names: Vec<_> = table.iter().map(|fact| fact.name).collect();
+            assert!(
+                table.iter().all(|fact| fact.remedy.len() > 10),
+                "a remedy says what to do"
+            );
+            names.sort_unstable();
+            let before = names.len();
+            names.dedup();
+            assert_eq!(names.len(), before);
+        }
     }
 
     #[test]
@@ -293,6 +303,7 @@ mod tests {
     fn a_machine_without_anything_is_examined_to_the_end() {
         let nowhere = std::path::Path::new("/nonexistent/colibri");
         let host = Host {
+            private: false,
             helper: nowhere.join("helper"),
             registry: nowhere.join("external-mcp.json"),
             socket: nowhere.join("socket"),

@@ -4,12 +4,15 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use colibri_api::{HELPER, PrivMode};
+use crate::connection::Place;
+use colibri_api::{HELPER, PrivMode, paths};
 use colibri_registry::PATH as REGISTRY;
 
-/// What is examined. The paths are those of the service; tests have their own.
+/// What is examined: the paths of the service, or of a user's own daemon; tests have their own.
 #[derive(Debug, Clone)]
 pub(super) struct Host {
+    /// There is no service: what is examined belongs to one user.
+    pub private: bool,
     /// The helper.
     pub helper: PathBuf,
     /// The registry that daemon and helper share.
@@ -26,11 +29,16 @@ pub(super) struct Host {
 
 impl Host {
     /// This machine.
-    pub(super) fn here(socket: PathBuf, state_dir: PathBuf, priv_mode: PrivMode, as_root: bool) -> Host {
+    pub(super) fn here(place: &Place, state_dir: PathBuf, priv_mode: PrivMode, as_root: bool) -> Host {
+        let private = place.private && !as_root;
         Host {
+            private,
             helper: HELPER.into(),
-            registry: REGISTRY.into(),
-            socket,
+            registry: match private {
+                true => paths::private().registry,
+                false => REGISTRY.into(),
+            },
+            socket: place.socket.clone(),
             state_dir,
             priv_mode,
             as_root,
@@ -130,7 +138,7 @@ mod tests {
     }
 
     fn host(as_root: bool) -> Host {
-        Host::here("/s".into(), "/d".into(), PrivMode::Helper, as_root)
+        Host::here(&PathBuf::from("/s").into(), "/d".into(), PrivMode::Helper, as_root)
     }
 
     #[test]

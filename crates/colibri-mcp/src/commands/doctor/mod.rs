@@ -1,4 +1,5 @@
-//! `colibri-mcp doctor`: what must hold for jailed servers to run, and what to do where it does not.
+//! `colibri-mcp doctor`: what must hold for servers to run, of the service in jails and of a user's own daemon, and what to
+//! do where it does not.
 
 mod accounts;
 mod elf;
@@ -6,6 +7,7 @@ mod entries;
 mod examine;
 mod fact;
 mod machine;
+mod own;
 mod ownership;
 mod privilege;
 mod release;
@@ -47,7 +49,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, 
         return Err(Failure::NotRoot);
     }
     let host = Host::here(
-        context.place.socket.clone(),
+        &context.place,
         arguments
             .state_dir
             .clone()

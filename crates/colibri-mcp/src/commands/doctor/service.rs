@@ -4,6 +4,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use nix::unistd::geteuid;
+
 use super::accounts::{DAEMON, PEOPLE, user};
 use super::fact::{Amiss, Host, Outcome};
 use super::ownership::{Wanted, is_as};
@@ -34,11 +36,14 @@ pub(super) fn state_directory(host: &Host) -> Outcome {
         Ok(facts) => facts,
         Err(error) => return Err(Amiss::Bad(format!("{}: {error}", path.display()))),
     };
-    if cfg!(target_os = "freebsd") {
-        let uid = user(DAEMON)?.uid.as_raw();
-        if facts.uid() != uid || facts.mode() & 0o027 != 0 {
+    if host.private || cfg!(target_os = "freebsd") {
+        let uid = match host.private {
+            true => geteuid(),
+            false => user(DAEMON)?.uid,
+        };
+        if facts.uid() != uid.as_raw() || facts.mode() & 0o027 != 0 {
             return Err(Amiss::Bad(format!(
-                "{}: uid {}, mode {:04o}; must be the daemon's, 0750 or less",
+                "{}: uid {}, mode {:04o}; must be uid {uid}'s, 0750 or less",
                 path.display(),
                 facts.uid(),
                 facts.mode() & 0o7777

@@ -1,0 +1,184 @@
+//! What must hold for a daemon of the user's own, where no service is installed.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
+
+use nix::unistd::geteuid;
+use serde::Deserialize;
+
+use super::entries::read_registry;
+use super::examine::{SANDBOX, SYSTEM};
+use super::fact::{Amiss, Fact, Host, Outcome, Sight};
+use super::service::{daemon_answers, state_directory};
+use crate::private;
+use crate::terminal::counted;
+
+/// Every fact of a user's own daemon.
+pub(super) const TABLE: &[Fact] = &[
+    SYSTEM,
+    SANDBOX,
+    Fact {
+        name: "the daemon's program is there",
+        sight: Sight::Everywhere,
+        check: |_| Ok(private::program()?.display().to_string()),
+        remedy: "put colibri-mcpd beside colibri-mcp",
+    },
+    Fact {
+        name: "the registry is yours, and right",
+        sight: Sight::Everywhere,
+        check: registry,
+        remedy: "colibri-mcp add or import makes it; correct what is named; chmod go-w, if others may write to it",
+    },
+    Fact {
+        name: "the programs of its servers are there",
+        sight: Sight::Everywhere,
+        check: programs,
+        remedy: "colibri-mcp remove NAME, then add it again",
+    },
+    Fact {
+        name: "you agreed to each of its servers as it stands there",
+        sight: Sight::Everywhere,
+        check: agreed,
+        remedy: "look at the entry, then: colibri-mcp enable NAME; until then it is not served",
+    },
+    Fact {
+        name: "the state directory is yours, and outlives a boot",
+        sight: Sight::Everywhere,
+        check: |host| match host.state_dir.exists() {
+            true => state_directory(host),
+            false => Ok(format!("{} is made when it is needed", host.state_dir.display())),
+        },
+        remedy: "chown it to yourself and chmod 700; set XDG_STATE_HOME to a directory on a disk",
+    },
+    Fact {
+        name: "the daemon answers, or can be started",
+        sight: Sight::Everywhere,
+        check: |host| match host.socket.exists() {
+            true => Ok(daemon_answers(host)?),
+            false => Ok("it does not run: it is started when it is needed".to_owned()),
+        },
+        remedy: "colibri-mcp status starts it, or says why it does not start; its log is colibri-mcpd.log in the state \
+                 directory",
+    },
+];
+
+fn registry(host: &Host) -> Outcome {
+    let servers = counted(read_registry(host)?.servers.len() as u64, "server");
+    let path = host.registry.display();
+    let facts = host.registry.metadata().map_err(|error| format!("{path}: {error}"))?;
+    if facts.uid() != geteuid().as_raw() {
+        return Err(Amiss::Bad(format!("{path} belongs to uid {}", facts.uid())));
+    }
+    if facts.mode() & 0o022 != 0 {
+        return Err(Amiss::Bad(format!(
+            "{path} is writable by others (mode {:04o})",
+            facts.mode() & 0o7777
+        )));
+    }
+    Ok(format!("{path}: {servers}"))
+}
+
+/// Says for which enabled servers something is wrong.
+fn each(host: &Host, wrong: impl Fn(&str, &colibri_registry::Entry) -> Option<String>) -> Outcome {
+    let registry = match read_registry(host) {
+        Ok(registry) => registry,
+        // It has a fact of its own.
+        Err(_) => return Err(Amiss::Skipped("there is no registry that can be read".to_owned())),
+    };
+    let enabled: Vec<_> = registry.servers.iter().filter(|(_, entry)| !entry.disabled).collect();
+    let wrong: Vec<_> = enabled
+        .iter()
+        .filter_map(|(id, entry)| Some(format!("{id}: {}", wrong(id, entry)?)))
+        .collect();
+    match wrong.is_empty() {
+        true => Ok(counted(enabled.len() as u64, "server")),
+        false => Err(Amiss::Bad(wrong.join("; "))),
+    }
+}
+
+fn programs(host: &Host) -> Outcome {
+    each(host, |_, entry| {
+        let command = entry.command.as_deref()?;
+        let program = command.program.display();
+        match command.program.metadata() {
+            Ok(facts) if facts.is_file() && facts.mode() & 0o111 != 0 => None,
+            Ok(_) => Some(format!("{program} is no program")),
+            Err(error) => Some(format!("{program}: {error}")),
+        }
+    })
+}
+
+/// The file of agreements, as the client writes it.
+#[derive(Default, Deserialize)]
+struct Consent {
+    servers: BTreeMap<String, String>,
+}
+
+fn agreed(host: &Host) -> Outcome {
+    let path = host.state_dir.join("consent.json");
+    let consent: Consent = match std::fs::read(&path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", path.display()))?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Consent::default(),
+        Err(error) => return Err(Amiss::Bad(format!("{}: {error}", path.display()))),
+    };
+    each(host, |id, entry| match consent.servers.get(id) {
+        Some(digest) if *digest == entry.digest => None,
+        Some(_) => Some("it was changed since".to_owned()),
+        None => Some("you have not yet".to_owned()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::examine::examine;
+    use super::*;
+    use colibri_api::PrivMode;
+    use std::fs;
+
+    #[test]
+    fn what_would_keep_a_server_from_a_person_is_named() {
+        let home = tempfile::tempdir().unwrap();
+        let host = Host {
+            private: true,
+            helper: "/nonexistent".into(),
+            registry: home.path().join("external-mcp.json"),
+            socket: home.path().join("socket"),
+            state_dir: home.path().to_owned(),
+            priv_mode: PrivMode::Helper,
+            as_root: false,
+        };
+        let of = |name: &str| {
+            let found = examine(&host);
+            assert_eq!(found.len(), TABLE.len(), "facts of the service");
+            let found = found.into_iter().find(|found| found.fact.contains(name)).unwrap();
+            (found.outcome, found.seen)
+        };
+        assert_eq!(of("the registry").0, "note");
+        assert_eq!(of("programs").0, "skipped");
+        let write = |text: &str| fs::write(&host.registry, text).unwrap();
+        write(
+            r#"{"servers": {"gone": {"command": "/nonexistent/server"}, "off": {"command": "/no", "disabled": true}}}"#,
+        );
+        assert_eq!(of("the registry").0, "good");
+        let (outcome, seen) = of("programs");
+        assert!(
+            outcome == "bad" && seen.contains("gone: /nonexistent/server") && !seen.contains("off"),
+            "{seen}"
+        );
+        assert_eq!(of("you agreed"), ("bad", "gone: you have not yet".to_owned()));
+        let digest = &read_registry(&host).unwrap().servers["gone"].digest;
+        let consent = |digest: &str| {
+            fs::write(
+                home.path().join("consent.json"),
+                format!(r#"{{"servers":{{"gone":"{digest}"}}}}"#),
+            )
+        };
+        consent("00").unwrap();
+        assert_eq!(of("you agreed"), ("bad", "gone: it was changed since".to_owned()));
+        consent(digest).unwrap();
+        assert_eq!(of("you agreed").0, "good");
+        assert_eq!(of("the daemon answers").0, "good");
+        fs::write(&host.socket, "").unwrap();
+        assert_eq!(of("the daemon answers").0, "bad");
+    }
+}
