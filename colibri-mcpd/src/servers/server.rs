@@ -1,41 +1,32 @@
-//! One server of the registry: its processes, started at their first use, shared as its isolation says, ended when idle.
+//! One server of the registry: what is known of it and its processes, which are shared as its isolation says; their end.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use serde_json::value::RawValue;
-use tokio::sync::{Notify, oneshot};
-use tokio::time::Instant;
-use tracing::{debug, info, warn};
+use tokio::sync::Notify;
 
 use super::accounts::Accounts;
 use super::context::Context;
 use super::entry::{Entry, Isolation};
-use super::handshake;
-use super::instance::{Crash, Keeper, Limits, Session};
-use super::launch::{Launch, NotStarted, Queue};
+use super::instance::{Limits, Session};
+use super::launch::Queue;
 use super::listing::Catalogue;
 use super::offer::Offer;
-use super::open_asks::MayAsk;
 use super::registry;
-use super::retry::{self, Discovery};
-use super::slots::{Opened, Slot, Slots};
+use super::retry::Discovery;
+use super::slots::{Slot, Slots};
 use super::state::{ProcessKey, State, Viewer};
 use super::subscribers::Subscriptions;
 use super::tap::Taps;
 use super::turns::Turns;
 use crate::oauth::{Account, Owner};
 use crate::policy::{Caller, Contract, Rules};
-use crate::relay::{Call, CallMetrics, Client, HeldCall, Outcome};
-use colibri_protocol::logging::Level;
-use colibri_protocol::{Askable, Code, Failure, Features, Version};
-use colibri_wire::Json;
-
-/// How long a burst of changes to a server's tools may go on before it is looked at.
-const SETTLE: Duration = Duration::from_millis(200);
+use crate::relay::{CallMetrics, Client};
+use colibri_protocol::{Code, Failure, Version};
 
 /// One server of the registry.
 pub struct Server {
@@ -61,19 +52,19 @@ pub struct Server {
     /// What it offers.
     pub(crate) offer: Arc<Offer>,
     /// SHA-256 of its entry as it is written now, which may be otherwise than when the entry was first read.
-    digest: Arc<ArcSwap<String>>,
+    pub(super) digest: Arc<ArcSwap<String>>,
     /// Starts that wait for their turn.
-    queue: Arc<Queue>,
+    pub(super) queue: Arc<Queue>,
     /// The version that its processes speak, once it is known.
     pub(super) version: Arc<Mutex<Option<Version>>>,
     inner: Mutex<Slots>,
     /// Whether it failed since it last worked; looked at on each answer without a lock.
-    ailing: AtomicBool,
+    pub(super) ailing: AtomicBool,
     calls: AtomicU64,
     /// Whose turn it is in the processes that may ask.
     pub(super) turns: Arc<Turns>,
     /// A process is gone: who waits for a turn looks again.
-    freed: Notify,
+    pub(super) freed: Notify,
     /// Who has which login there.
     accounts: Option<Accounts>,
     /// Who is subscribed to what of it.
@@ -133,7 +124,7 @@ impl Server {
         self
     }
 
-    fn inner(&self) -> MutexGuard<'_, Slots> {
+    pub(super) fn inner(&self) -> MutexGuard<'_, Slots> {
         self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -200,215 +191,9 @@ impl Server {
         }
     }
 
-    /// The process for these callers, started if need be for this client.
-    ///
-    /// # Errors
-    /// Why there is none: the server is blocked, left alone for a while, or could not be started.
-    pub async fn open(self: &Arc<Self>, key: ProcessKey, client: &Arc<Client>) -> Result<Arc<Session>, Failure> {
-        let (sender, receiver) = oneshot::channel();
-        {
-            let mut inner = self.inner();
-            if let Some(reason) = &inner.blocked {
-                let message = format!("{} is blocked: {reason}", self.id);
-                return Err(Failure::new(Code::ServerUnstartable, message).of_server(&*self.id));
-            }
-            if inner.retired {
-                return Err(self.unavailable("it was removed from the registry"));
-            }
-            match inner.slots.get_mut(&key) {
-                Some(Slot::Ready(session)) if session.is_open() => return Ok(session.clone()),
-                Some(Slot::Starting { waiting, .. }) => waiting.push(sender),
-                _ => {
-                    if let Some(health) = inner.health.get(&key.uid()).filter(|health| health.is_backing_off()) {
-                        return Err(self.unavailable(health.left_alone()));
-                    }
-                    self.begin(&mut inner, key, client, vec![sender]);
-                }
-            }
-        }
-        let given_up = |_| Err(self.unavailable("starting it was given up"));
-        receiver.await.unwrap_or_else(given_up)
-    }
-
-    /// Begins to start a process.
-    fn begin(
-        self: &Arc<Self>,
-        inner: &mut Slots,
-        key: ProcessKey,
-        client: &Arc<Client>,
-        waiting: Vec<oneshot::Sender<Opened>>,
-    ) {
-        // It takes the lock when it is done, so it cannot be done before its slot is there.
-        let task = tokio::spawn(self.clone().start(key, client.clone())).abort_handle();
-        let slot = Slot::Starting {
-            waiting,
-            task,
-            has_begun: false,
-        };
-        inner.slots.insert(key, slot);
-        inner.discovery.begin();
-    }
-
-    /// Waits until it is the turn of a user to have another process: the helper, which bounds the processes of jailed
-    /// servers and their starts, does not know for whom they are.
-    async fn turn(&self, key: ProcessKey) -> Result<(), Failure> {
-        let Some(uid) = key.uid().filter(|_| self.entry.is_jailed()) else {
-            return Ok(());
-        };
-        let limits = self.context.shares().limits();
-        let share = self.context.shares().of(uid);
-        let until = Instant::now() + self.limits.start;
-        loop {
-            let freed = self.freed.notified();
-            let begun = self.inner().begin(uid, key, limits.processes_per_user);
-            let (until_then, limit) = match begun.map(|()| share.start()) {
-                Ok(Ok(())) => return Ok(()),
-                Ok(Err(wait)) => {
-                    let (most, flag) = (limits.starts_per_user, "--max-starts-per-user");
-                    let limit =
-                        format!("the calls of this user have started {most} jailed servers in a minute ({flag})");
-                    (Instant::now() + wait, limit)
-                }
-                Err(running) => {
-                    let limit = format!("this user has {running} processes of it (--max-processes-per-user)");
-                    (until, limit)
-                }
-            };
-            let is_over = tokio::select! {
-                () = freed => false,
-                () = tokio::time::sleep_until(until_then.min(until)) => Instant::now() >= until,
-            };
-            if is_over {
-                let message = format!("its turn did not come within its start limit: {limit}");
-                return Err(Failure::new(Code::LimitUser, message).of_server(&*self.id));
-            }
-        }
-    }
-
     pub(super) fn unavailable(&self, why: impl Into<String>) -> Failure {
         let message = format!("{} is not available: {}", self.id, why.into());
         Failure::new(Code::IntegrationUnavailable, message).of_server(&*self.id)
-    }
-
-    /// A process that was opened and asked for its tools: one whose definitions were not judged is given to nobody.
-    async fn process(self: &Arc<Self>, key: ProcessKey, client: Arc<Client>) -> Result<Arc<Session>, NotStarted> {
-        let launch = Launch {
-            context: self.context.clone(),
-            server: self.id.clone(),
-            entry: self.entry.clone(),
-            digest: self.digest.clone(),
-            limits: self.limits,
-            taps: self.taps.clone(),
-            allowance: self.inner().allowances.entry(key.uid()).or_default().clone(),
-            metrics: self.metrics.clone(),
-            may_ask: MayAsk {
-                what: match key {
-                    ProcessKey::All => Askable::NOTHING,
-                    _ => self.may_ask(),
-                },
-                in_answer: self.may_ask(),
-                one_client: key.connection().is_some(),
-                is_exposed: self.entry.prefix,
-            },
-            queue: self.queue.clone(),
-            version: self.version.clone(),
-            account: self.account(client.caller.uid),
-            client,
-            keeper: Arc::new(Supervision {
-                server: self.clone(),
-                key,
-            }),
-            waits_for: Mutex::default(),
-        };
-        let work = async {
-            let (opening, said) = handshake::start(&launch, &self.offer.catalogue()).await?;
-            self.offer.learned(&opening.session, said).await?;
-            Ok(opening.keep())
-        };
-        launch.in_time(work).await
-    }
-
-    async fn start(self: Arc<Self>, key: ProcessKey, client: Arc<Client>) {
-        let result = match self.turn(key).await {
-            Ok(()) => self.process(key, client).await,
-            Err(failure) => Err(NotStarted::NotNow(failure)),
-        };
-        let waiting = {
-            let mut inner = self.inner();
-            let waiting = match inner.slots.remove(&key) {
-                Some(Slot::Starting { waiting, .. }) => waiting,
-                Some(Slot::Ready(_)) | None => Vec::new(),
-            };
-            match &result {
-                Ok(session) if session.is_open() => {
-                    if key.uid().is_none() {
-                        session.is_shared();
-                    }
-                    inner.discovery = Discovery::default();
-                    inner.slots.insert(key, Slot::Ready(session.clone()));
-                }
-                // It ended right after its handshake.
-                Ok(_) => {}
-                Err(NotStarted::NotNow(failure)) => {
-                    info!(server = &*self.id, "could not be started now: {}", failure.message);
-                }
-                Err(NotStarted::Failed(failure)) => {
-                    warn!(server = &*self.id, "could not be started: {}", failure.message);
-                    let health = inner.health.entry(key.uid()).or_default();
-                    health.failed(&failure.message, None, retry::class(failure));
-                    inner.discovery.failed();
-                    self.ailing.store(true, Ordering::Release);
-                }
-            }
-            if let Ok(session) = &result {
-                let nobodys = matches!(key, ProcessKey::Call(..)) && waiting.is_empty();
-                match inner.ended {
-                    Some(reason) => session.end(reason),
-                    None if inner.retired || nobodys => session.drain(),
-                    None => {}
-                }
-            }
-            waiting
-        };
-        self.freed.notify_waiters();
-        self.note_state();
-        match &result {
-            Ok(session) => {
-                self.read_lists(session.clone());
-                self.resume_telling(key, session);
-            }
-            Err(_) => self.context.learned(false),
-        }
-        let opened = result.map_err(|not_started| match not_started {
-            NotStarted::Failed(failure) | NotStarted::NotNow(failure) => Failure {
-                message: format!("{} was not started: {}", self.id, failure.message),
-                ..failure
-            },
-        });
-        for waiting in waiting {
-            // Who does not wait any more needs no answer.
-            let _ = waiting.send(opened.clone());
-        }
-    }
-
-    /// Reads the lists of a process that changed, until they are as it says them now. Who begins it reads them alone.
-    fn read_lists(self: &Arc<Self>, session: Arc<Session>) {
-        let mut features = session.definitions.to_read();
-        if features.is_empty() {
-            return;
-        }
-        let server = self.clone();
-        tokio::spawn(async move {
-            while !features.is_empty() && session.is_open() {
-                let said = handshake::read_again(&session, features, server.limits.start).await;
-                if server.offer.learned(&session, said).await.is_err() {
-                    return;
-                }
-                // A server that changes them without end is not read without end.
-                tokio::time::sleep(SETTLE).await;
-                features = session.definitions.to_read();
-            }
-        });
     }
 
     /// Whether it is in the registry no more.
@@ -469,25 +254,6 @@ impl Server {
         }
     }
 
-    /// Starts a process so that its tools become known, unless one is being started, or starting it failed not long ago.
-    /// Until when it is worth waiting for: the first time alone.
-    pub fn discover(self: &Arc<Self>, client: &Arc<Client>) -> Option<Instant> {
-        if self.offer.is_in_table() {
-            return None;
-        }
-        let mut inner = self.inner();
-        if inner.wants_discovery(self.holder(&client.caller))? {
-            let key = self.key(&client.caller, client.session.owner());
-            self.begin(&mut inner, key, client, Vec::new());
-        }
-        inner.discovery.worth_waiting()
-    }
-
-    /// Whose failures count for a caller.
-    fn holder(&self, caller: &Caller) -> Option<u32> {
-        (self.isolation != Isolation::Shared).then_some(caller.uid)
-    }
-
     /// Whether a process is being started.
     pub fn is_starting(&self) -> bool {
         self.inner().is_starting()
@@ -519,128 +285,12 @@ impl Server {
     }
 
     /// Something happened that may have changed its state: since when it has the new one is known from then on.
-    fn note_state(&self) {
+    pub(super) fn note_state(&self) {
         let _ = self.state(Viewer::Operator(None));
     }
 
     /// Its state, the reason for it, and since when: as an operator sees it, or a user.
     pub fn state(&self, viewer: Viewer) -> (State, Option<String>, SystemTime) {
         self.inner().look(viewer, self.isolation)
-    }
-}
-
-/// What its server does about what becomes of a process.
-struct Supervision {
-    server: Arc<Server>,
-    /// Whose calls the process gets.
-    key: ProcessKey,
-}
-
-impl Keeper for Supervision {
-    fn lists_changed(&self, session: &Arc<Session>, changed: Features) {
-        if !session.definitions.changed(changed) {
-            return;
-        }
-        let (server, session) = (self.server.clone(), session.clone());
-        tokio::spawn(async move {
-            // A burst is read once.
-            tokio::time::sleep(SETTLE).await;
-            server.read_lists(session);
-        });
-    }
-
-    fn updated(&self, frame: &Bytes, params: Json<'_>, uri: &str) {
-        self.server.updated(self.key, frame, params, uri);
-    }
-
-    fn logged(&self, session: &Arc<Session>, frame: &Bytes, level: Level) {
-        // Of a process of several users nobody knows whose calls it writes about.
-        if self.key.uid().is_some() {
-            session.log_message(frame, level);
-        }
-    }
-
-    fn asks(&self) {
-        self.server.offer.seen_to_ask();
-    }
-
-    fn unheard(&self, session: &Arc<Session>) {
-        self.server.listen_again(self.key, session);
-    }
-
-    fn ended(&self, session: &Arc<Session>, crash: Option<Crash>) {
-        let mut inner = self.server.inner();
-        if matches!(inner.slots.get(&self.key), Some(Slot::Ready(current)) if Arc::ptr_eq(current, session)) {
-            inner.slots.remove(&self.key);
-            if let Some(Crash { reason, wrote }) = crash {
-                let health = inner.health.entry(self.key.uid()).or_default();
-                health.failed(&reason, wrote, retry::Class::Transient);
-                self.server.ailing.store(true, Ordering::Release);
-            }
-        }
-        drop(inner);
-        self.server.freed.notify_waiters();
-        self.server.note_state();
-        debug!(server = &*self.server.id, process = session.number, "process gone");
-        self.server.context.process_gone();
-        if !self.server.is_over() {
-            self.server.tell_again(self.key);
-        }
-    }
-
-    fn again(&self, call: Box<Call>) {
-        self.server.call(call);
-    }
-
-    fn unsent(&self, mut call: Box<Call>, failure: Failure, after: Option<Duration>) {
-        let (server, key) = (self.server.clone(), self.key);
-        let chain = server.context.parts.chain.clone();
-        let wait = after.unwrap_or_else(|| retry::wait_after(call.attempt, server.context.next_retry()));
-        let left = (call.entered + server.limits.call).saturating_duration_since(Instant::now());
-        if call.attempt >= server.entry.attempts || wait >= left {
-            let failure = match after.filter(|after| !after.is_zero()) {
-                Some(after) => failure.advising(format!("call it again in {} s", after.as_secs().max(1))),
-                None => failure,
-            };
-            return chain.finish(vec![(call, Outcome::Failed(failure))]);
-        }
-        if !call.client.unsent(&call.id) {
-            return chain.finish(vec![(call, Outcome::Cancelled)]);
-        }
-        chain.retry(&mut call, &failure);
-        let held = HeldCall::hold(&chain, call);
-        tokio::spawn(async move {
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = held.over() => return,
-            }
-            let Some(call) = held.take() else { return };
-            match call.client.unsent(&call.id) {
-                true => server.call_later(key, call).await,
-                false => chain.finish(vec![(call, Outcome::Cancelled)]),
-            }
-        });
-    }
-
-    fn lost(&self, mut call: Box<Call>, failure: Failure) {
-        let context = &self.server.context;
-        let again = call.target.is_idempotent() && call.attempt < self.server.entry.attempts;
-        if !again || !call.client.unsent(&call.id) {
-            return context.parts.chain.finish(vec![(call, Outcome::Failed(failure))]);
-        }
-        context.parts.chain.retry(&mut call, &failure);
-        let (server, key) = (self.server.clone(), self.key);
-        tokio::spawn(async move {
-            tokio::time::sleep(retry::wait_after(call.attempt - 1, server.context.next_retry())).await;
-            server.call_later(key, call).await;
-        });
-    }
-
-    fn answered(&self) {
-        if self.server.ailing.load(Ordering::Acquire) {
-            let mut inner = self.server.inner();
-            inner.health.remove(&self.key.uid());
-            self.server.ailing.store(!inner.health.is_empty(), Ordering::Release);
-        }
     }
 }

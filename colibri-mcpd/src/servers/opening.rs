@@ -1,0 +1,229 @@
+//! How a caller comes by a process of a server: the one that runs, or one that is started for whoever waits.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::entry::Isolation;
+use super::handshake;
+use super::instance::Session;
+use super::launch::{Launch, NotStarted};
+use super::open_asks::MayAsk;
+use super::retry::{self, Discovery};
+use super::server::Server;
+use super::slots::{Opened, Slot, Slots};
+use super::state::ProcessKey;
+use super::supervision::Supervision;
+use crate::policy::Caller;
+use crate::relay::Client;
+use colibri_protocol::{Askable, Code, Failure};
+
+impl Server {
+    /// The process for these callers, started if need be for this client.
+    ///
+    /// # Errors
+    /// Why there is none: the server is blocked, left alone for a while, or could not be started.
+    pub async fn open(self: &Arc<Self>, key: ProcessKey, client: &Arc<Client>) -> Result<Arc<Session>, Failure> {
+        let (sender, receiver) = oneshot::channel();
+        {
+            let mut inner = self.inner();
+            if let Some(reason) = &inner.blocked {
+                let message = format!("{} is blocked: {reason}", self.id);
+                return Err(Failure::new(Code::ServerUnstartable, message).of_server(&*self.id));
+            }
+            if inner.retired {
+                return Err(self.unavailable("it was removed from the registry"));
+            }
+            match inner.slots.get_mut(&key) {
+                Some(Slot::Ready(session)) if session.is_open() => return Ok(session.clone()),
+                Some(Slot::Starting { waiting, .. }) => waiting.push(sender),
+                _ => {
+                    if let Some(health) = inner.health.get(&key.uid()).filter(|health| health.is_backing_off()) {
+                        return Err(self.unavailable(health.left_alone()));
+                    }
+                    self.begin(&mut inner, key, client, vec![sender]);
+                }
+            }
+        }
+        let given_up = |_| Err(self.unavailable("starting it was given up"));
+        receiver.await.unwrap_or_else(given_up)
+    }
+
+    /// Starts a process so that its tools become known, unless one is being started, or starting it failed not long ago.
+    /// Until when it is worth waiting for: the first time alone.
+    pub fn discover(self: &Arc<Self>, client: &Arc<Client>) -> Option<Instant> {
+        if self.offer.is_in_table() {
+            return None;
+        }
+        let mut inner = self.inner();
+        if inner.wants_discovery(self.holder(&client.caller))? {
+            let key = self.key(&client.caller, client.session.owner());
+            self.begin(&mut inner, key, client, Vec::new());
+        }
+        inner.discovery.worth_waiting()
+    }
+
+    /// Whose failures count for a caller.
+    fn holder(&self, caller: &Caller) -> Option<u32> {
+        (self.isolation != Isolation::Shared).then_some(caller.uid)
+    }
+
+    /// Begins to start a process.
+    fn begin(
+        self: &Arc<Self>,
+        inner: &mut Slots,
+        key: ProcessKey,
+        client: &Arc<Client>,
+        waiting: Vec<oneshot::Sender<Opened>>,
+    ) {
+        // It takes the lock when it is done, so it cannot be done before its slot is there.
+        let task = tokio::spawn(self.clone().start(key, client.clone())).abort_handle();
+        let slot = Slot::Starting {
+            waiting,
+            task,
+            has_begun: false,
+        };
+        inner.slots.insert(key, slot);
+        inner.discovery.begin();
+    }
+
+    async fn start(self: Arc<Self>, key: ProcessKey, client: Arc<Client>) {
+        let result = match self.turn(key).await {
+            Ok(()) => self.process(key, client).await,
+            Err(failure) => Err(NotStarted::NotNow(failure)),
+        };
+        let waiting = {
+            let mut inner = self.inner();
+            let waiting = match inner.slots.remove(&key) {
+                Some(Slot::Starting { waiting, .. }) => waiting,
+                Some(Slot::Ready(_)) | None => Vec::new(),
+            };
+            match &result {
+                Ok(session) if session.is_open() => {
+                    if key.uid().is_none() {
+                        session.is_shared();
+                    }
+                    inner.discovery = Discovery::default();
+                    inner.slots.insert(key, Slot::Ready(session.clone()));
+                }
+                // It ended right after its handshake.
+                Ok(_) => {}
+                Err(NotStarted::NotNow(failure)) => {
+                    info!(server = &*self.id, "could not be started now: {}", failure.message);
+                }
+                Err(NotStarted::Failed(failure)) => {
+                    warn!(server = &*self.id, "could not be started: {}", failure.message);
+                    let health = inner.health.entry(key.uid()).or_default();
+                    health.failed(&failure.message, None, retry::class(failure));
+                    inner.discovery.failed();
+                    self.ailing.store(true, Ordering::Release);
+                }
+            }
+            if let Ok(session) = &result {
+                let nobodys = matches!(key, ProcessKey::Call(..)) && waiting.is_empty();
+                match inner.ended {
+                    Some(reason) => session.end(reason),
+                    None if inner.retired || nobodys => session.drain(),
+                    None => {}
+                }
+            }
+            waiting
+        };
+        self.freed.notify_waiters();
+        self.note_state();
+        match &result {
+            Ok(session) => {
+                self.read_lists(session.clone());
+                self.resume_telling(key, session);
+            }
+            Err(_) => self.context.learned(false),
+        }
+        let opened = result.map_err(|not_started| match not_started {
+            NotStarted::Failed(failure) | NotStarted::NotNow(failure) => Failure {
+                message: format!("{} was not started: {}", self.id, failure.message),
+                ..failure
+            },
+        });
+        for waiting in waiting {
+            // Who does not wait any more needs no answer.
+            let _ = waiting.send(opened.clone());
+        }
+    }
+
+    /// Waits until it is the turn of a user to have another process: the helper, which bounds the processes of jailed
+    /// servers and their starts, does not know for whom they are.
+    async fn turn(&self, key: ProcessKey) -> Result<(), Failure> {
+        let Some(uid) = key.uid().filter(|_| self.entry.is_jailed()) else {
+            return Ok(());
+        };
+        let limits = self.context.shares().limits();
+        let share = self.context.shares().of(uid);
+        let until = Instant::now() + self.limits.start;
+        loop {
+            let freed = self.freed.notified();
+            let begun = self.inner().begin(uid, key, limits.processes_per_user);
+            let (until_then, limit) = match begun.map(|()| share.start()) {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(wait)) => {
+                    let (most, flag) = (limits.starts_per_user, "--max-starts-per-user");
+                    let limit =
+                        format!("the calls of this user have started {most} jailed servers in a minute ({flag})");
+                    (Instant::now() + wait, limit)
+                }
+                Err(running) => {
+                    let limit = format!("this user has {running} processes of it (--max-processes-per-user)");
+                    (until, limit)
+                }
+            };
+            let is_over = tokio::select! {
+                () = freed => false,
+                () = tokio::time::sleep_until(until_then.min(until)) => Instant::now() >= until,
+            };
+            if is_over {
+                let message = format!("its turn did not come within its start limit: {limit}");
+                return Err(Failure::new(Code::LimitUser, message).of_server(&*self.id));
+            }
+        }
+    }
+
+    /// A process that was opened and asked for its tools: one whose definitions were not judged is given to nobody.
+    async fn process(self: &Arc<Self>, key: ProcessKey, client: Arc<Client>) -> Result<Arc<Session>, NotStarted> {
+        let launch = Launch {
+            context: self.context.clone(),
+            server: self.id.clone(),
+            entry: self.entry.clone(),
+            digest: self.digest.clone(),
+            limits: self.limits,
+            taps: self.taps.clone(),
+            allowance: self.inner().allowances.entry(key.uid()).or_default().clone(),
+            metrics: self.metrics.clone(),
+            may_ask: MayAsk {
+                what: match key {
+                    ProcessKey::All => Askable::NOTHING,
+                    _ => self.may_ask(),
+                },
+                in_answer: self.may_ask(),
+                one_client: key.connection().is_some(),
+                is_exposed: self.entry.prefix,
+            },
+            queue: self.queue.clone(),
+            version: self.version.clone(),
+            account: self.account(client.caller.uid),
+            client,
+            keeper: Arc::new(Supervision {
+                server: self.clone(),
+                key,
+            }),
+            waits_for: Mutex::default(),
+        };
+        let work = async {
+            let (opening, said) = handshake::start(&launch, &self.offer.catalogue()).await?;
+            self.offer.learned(&opening.session, said).await?;
+            Ok(opening.keep())
+        };
+        launch.in_time(work).await
+    }
+}

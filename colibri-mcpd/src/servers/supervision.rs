@@ -1,0 +1,161 @@
+//! What a server does about what becomes of its processes: calls that were not sent or are lost, changed lists, ends.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use tracing::debug;
+
+use super::handshake;
+use super::instance::{Crash, Keeper, Session};
+use super::retry;
+use super::server::Server;
+use super::slots::Slot;
+use super::state::ProcessKey;
+use crate::relay::{Call, HeldCall, Outcome};
+use colibri_protocol::logging::Level;
+use colibri_protocol::{Failure, Features};
+use colibri_wire::Json;
+
+/// How long a burst of changes to a server's tools may go on before it is looked at.
+const SETTLE: Duration = Duration::from_millis(200);
+
+impl Server {
+    /// Reads the lists of a process that changed, until they are as it says them now. Who begins it reads them alone.
+    pub(super) fn read_lists(self: &Arc<Self>, session: Arc<Session>) {
+        let mut features = session.definitions.to_read();
+        if features.is_empty() {
+            return;
+        }
+        let server = self.clone();
+        tokio::spawn(async move {
+            while !features.is_empty() && session.is_open() {
+                let said = handshake::read_again(&session, features, server.limits.start).await;
+                if server.offer.learned(&session, said).await.is_err() {
+                    return;
+                }
+                // A server that changes them without end is not read without end.
+                tokio::time::sleep(SETTLE).await;
+                features = session.definitions.to_read();
+            }
+        });
+    }
+}
+
+/// What becomes of one process, told to its server.
+pub(super) struct Supervision {
+    pub(super) server: Arc<Server>,
+    /// Whose calls the process gets.
+    pub(super) key: ProcessKey,
+}
+
+impl Keeper for Supervision {
+    fn lists_changed(&self, session: &Arc<Session>, changed: Features) {
+        if !session.definitions.changed(changed) {
+            return;
+        }
+        let (server, session) = (self.server.clone(), session.clone());
+        tokio::spawn(async move {
+            // A burst is read once.
+            tokio::time::sleep(SETTLE).await;
+            server.read_lists(session);
+        });
+    }
+
+    fn updated(&self, frame: &Bytes, params: Json<'_>, uri: &str) {
+        self.server.updated(self.key, frame, params, uri);
+    }
+
+    fn logged(&self, session: &Arc<Session>, frame: &Bytes, level: Level) {
+        // Of a process of several users nobody knows whose calls it writes about.
+        if self.key.uid().is_some() {
+            session.log_message(frame, level);
+        }
+    }
+
+    fn asks(&self) {
+        self.server.offer.seen_to_ask();
+    }
+
+    fn unheard(&self, session: &Arc<Session>) {
+        self.server.listen_again(self.key, session);
+    }
+
+    fn ended(&self, session: &Arc<Session>, crash: Option<Crash>) {
+        let mut inner = self.server.inner();
+        if matches!(inner.slots.get(&self.key), Some(Slot::Ready(current)) if Arc::ptr_eq(current, session)) {
+            inner.slots.remove(&self.key);
+            if let Some(Crash { reason, wrote }) = crash {
+                let health = inner.health.entry(self.key.uid()).or_default();
+                health.failed(&reason, wrote, retry::Class::Transient);
+                self.server.ailing.store(true, Ordering::Release);
+            }
+        }
+        drop(inner);
+        self.server.freed.notify_waiters();
+        self.server.note_state();
+        debug!(server = &*self.server.id, process = session.number, "process gone");
+        self.server.context.process_gone();
+        if !self.server.is_over() {
+            self.server.tell_again(self.key);
+        }
+    }
+
+    fn again(&self, call: Box<Call>) {
+        self.server.call(call);
+    }
+
+    fn unsent(&self, mut call: Box<Call>, failure: Failure, after: Option<Duration>) {
+        let (server, key) = (self.server.clone(), self.key);
+        let chain = server.context.parts.chain.clone();
+        let wait = after.unwrap_or_else(|| retry::wait_after(call.attempt, server.context.next_retry()));
+        let left = (call.entered + server.limits.call).saturating_duration_since(Instant::now());
+        if call.attempt >= server.entry.attempts || wait >= left {
+            let failure = match after.filter(|after| !after.is_zero()) {
+                Some(after) => failure.advising(format!("call it again in {} s", after.as_secs().max(1))),
+                None => failure,
+            };
+            return chain.finish(vec![(call, Outcome::Failed(failure))]);
+        }
+        if !call.client.unsent(&call.id) {
+            return chain.finish(vec![(call, Outcome::Cancelled)]);
+        }
+        chain.retry(&mut call, &failure);
+        let held = HeldCall::hold(&chain, call);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = held.over() => return,
+            }
+            let Some(call) = held.take() else { return };
+            match call.client.unsent(&call.id) {
+                true => server.call_later(key, call).await,
+                false => chain.finish(vec![(call, Outcome::Cancelled)]),
+            }
+        });
+    }
+
+    fn lost(&self, mut call: Box<Call>, failure: Failure) {
+        let context = &self.server.context;
+        let again = call.target.is_idempotent() && call.attempt < self.server.entry.attempts;
+        if !again || !call.client.unsent(&call.id) {
+            return context.parts.chain.finish(vec![(call, Outcome::Failed(failure))]);
+        }
+        context.parts.chain.retry(&mut call, &failure);
+        let (server, key) = (self.server.clone(), self.key);
+        tokio::spawn(async move {
+            tokio::time::sleep(retry::wait_after(call.attempt - 1, server.context.next_retry())).await;
+            server.call_later(key, call).await;
+        });
+    }
+
+    fn answered(&self) {
+        if self.server.ailing.load(Ordering::Acquire) {
+            let mut inner = self.server.inner();
+            inner.health.remove(&self.key.uid());
+            self.server.ailing.store(!inner.health.is_empty(), Ordering::Release);
+        }
+    }
+}
