@@ -64,14 +64,6 @@ impl Process for Forever {
         1
     }
 
-    fn jid(&self) -> Option<u32> {
-        None
-    }
-
-    fn instance(&self) -> Option<&str> {
-        None
-    }
-
     fn wait(&mut self) -> BoxFuture<'_, Exit> {
         Box::pin(std::future::pending())
     }

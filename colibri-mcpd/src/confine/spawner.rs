@@ -46,10 +46,14 @@ pub trait Process: Send + Sync {
     fn pid(&self) -> u32;
 
     /// The jail's number; `None` for a host server.
-    fn jid(&self) -> Option<u32>;
+    fn jid(&self) -> Option<u32> {
+        None
+    }
 
     /// The helper's session id, after which it names an ephemeral jail; `None` for a host server.
-    fn instance(&self) -> Option<&str>;
+    fn instance(&self) -> Option<&str> {
+        None
+    }
 
     /// Waits until the server and everything it started have ended. May be dropped and called again.
     fn wait(&mut self) -> BoxFuture<'_, Exit>;

@@ -410,14 +410,6 @@ mod tests {
             1
         }
 
-        fn jid(&self) -> Option<u32> {
-            None
-        }
-
-        fn instance(&self) -> Option<&str> {
-            None
-        }
-
         fn wait(&mut self) -> BoxFuture<'_, Exit> {
             Box::pin(std::future::pending())
         }

@@ -71,14 +71,6 @@ impl Process for Remote {
         0
     }
 
-    fn jid(&self) -> Option<u32> {
-        None
-    }
-
-    fn instance(&self) -> Option<&str> {
-        None
-    }
-
     fn wait(&mut self) -> BoxFuture<'_, Exit> {
         Box::pin(async {
             if !self.0.is_finished() {

@@ -140,14 +140,6 @@ impl Process for SimulatedProcess {
         self.pid
     }
 
-    fn jid(&self) -> Option<u32> {
-        None
-    }
-
-    fn instance(&self) -> Option<&str> {
-        None
-    }
-
     fn wait(&mut self) -> BoxFuture<'_, Exit> {
         Box::pin(async {
             match self.exited.wait_for(Option::is_some).await {
