@@ -3,12 +3,11 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use serde_json::value::RawValue;
 use tracing::{info, warn};
 
 use crate::peer::aside;
 use crate::policy::{Gate, Standing, ToolCheck, Verdict, summary};
-use crate::relay::{Call, CallMetrics, Chain, Described, HeldCall, Outcome, Target};
+use crate::relay::{Call, Chain, Described, HeldCall, Outcome, Target, Upstream};
 use crate::servers::{Server, State, Viewer};
 use colibri_protocol::lists::{Exposure, definition_edits};
 use colibri_protocol::{Code, Failure, Feature, Method, Mirrored, Version};
@@ -155,20 +154,12 @@ impl Target for Item {
         }
     }
 
-    fn metrics(&self) -> Option<&CallMetrics> {
-        Some(&self.server.metrics)
-    }
-
     fn rename(&self) -> Option<&str> {
         Some(&self.own)
     }
 
-    fn prefix(&self) -> Option<&str> {
-        self.server.prefix()
-    }
-
-    fn in_full(&self, bytes: &[u8]) -> Option<Box<RawValue>> {
-        self.server.in_full(bytes)
+    fn upstream(&self) -> Option<&dyn Upstream> {
+        Some(&*self.server)
     }
 
     fn mirrored(&self) -> &[Mirrored] {

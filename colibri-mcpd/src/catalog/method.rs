@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::value::RawValue;
-
 use super::names::Taken;
 use crate::policy::Gate;
-use crate::relay::{Call, CallMetrics, Chain, Described, Target};
+use crate::relay::{Call, Chain, Described, Target, Upstream};
 use crate::servers::Server;
 use colibri_protocol::{Failure, Feature};
 
@@ -29,12 +27,8 @@ impl Target for HostMethod {
         }
     }
 
-    fn metrics(&self) -> Option<&CallMetrics> {
-        Some(&self.server.metrics)
-    }
-
-    fn in_full(&self, bytes: &[u8]) -> Option<Box<RawValue>> {
-        self.server.in_full(bytes)
+    fn upstream(&self) -> Option<&dyn Upstream> {
+        Some(&*self.server)
     }
 
     fn check(&self, _: &mut Call) -> Result<(), Failure> {

@@ -5,13 +5,11 @@
 
 use std::sync::Arc;
 
-use serde_json::value::RawValue;
-
 use super::Host;
 use super::item::{hold, not_completed};
 use super::sought::{Look, Place};
 use crate::policy::{Gate, Judgement, Pattern, Rights, Standing, Verdict};
-use crate::relay::{Call, CallMetrics, Chain, Described, Target};
+use crate::relay::{Call, Chain, Described, Target, Upstream};
 use crate::servers::Server;
 use colibri_protocol::{Failure, Feature, Method, uri};
 
@@ -146,20 +144,12 @@ impl Target for Reading {
         }
     }
 
-    fn metrics(&self) -> Option<&CallMetrics> {
-        Some(&self.server.metrics)
-    }
-
     fn rename(&self) -> Option<&str> {
         Some(&self.own)
     }
 
-    fn prefix(&self) -> Option<&str> {
-        self.server.prefix()
-    }
-
-    fn in_full(&self, bytes: &[u8]) -> Option<Box<RawValue>> {
-        self.server.in_full(bytes)
+    fn upstream(&self) -> Option<&dyn Upstream> {
+        Some(&*self.server)
     }
 
     fn is_idempotent(&self) -> bool {

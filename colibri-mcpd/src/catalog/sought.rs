@@ -3,13 +3,11 @@
 
 use std::sync::Arc;
 
-use serde_json::value::RawValue;
-
 use super::Host;
 use super::item::refuse_task;
 use crate::builtin;
 use crate::policy::{Gate, Rights};
-use crate::relay::{COLIBRI, Call, CallMetrics, Chain, Described, Outcome, Target};
+use crate::relay::{COLIBRI, Call, Chain, Described, Outcome, Target, Upstream};
 use crate::servers::Server;
 use colibri_protocol::{Answer, Failure, Feature, RpcError, Version};
 
@@ -232,16 +230,9 @@ impl Target for Sought {
         }
     }
 
-    fn metrics(&self) -> Option<&CallMetrics> {
+    fn upstream(&self) -> Option<&dyn Upstream> {
         match &self.place {
-            Place::At(server, _) => Some(&server.metrics),
-            Place::Among(_) => None,
-        }
-    }
-
-    fn in_full(&self, bytes: &[u8]) -> Option<Box<RawValue>> {
-        match &self.place {
-            Place::At(server, _) => server.in_full(bytes),
+            Place::At(server, _) => Some(&**server),
             Place::Among(_) => None,
         }
     }

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use serde_json::value::RawValue;
-
 use super::Host;
 use crate::policy::Gate;
-use crate::relay::{Call, CallMetrics, Chain, Described, Outcome, Target};
+use crate::relay::{Call, Chain, Described, Outcome, Target, Upstream};
 use crate::servers::{Server, Session};
 use colibri_protocol::{Code, Failure, Feature, RpcError};
 
@@ -65,20 +63,12 @@ impl Target for HostTask {
         }
     }
 
-    fn metrics(&self) -> Option<&CallMetrics> {
-        Some(&self.server.metrics)
-    }
-
     fn rename(&self) -> Option<&str> {
         Some(&self.own)
     }
 
-    fn prefix(&self) -> Option<&str> {
-        self.server.prefix()
-    }
-
-    fn in_full(&self, bytes: &[u8]) -> Option<Box<RawValue>> {
-        self.server.in_full(bytes)
+    fn upstream(&self) -> Option<&dyn Upstream> {
+        Some(&*self.server)
     }
 
     fn check(&self, _: &mut Call) -> Result<(), Failure> {

@@ -178,6 +178,11 @@ impl Call {
         };
         span.and_then(|span| self.frame.get(span)).unwrap_or(b"{}")
     }
+
+    /// Arguments or a result as they are recorded; see [`Upstream::in_full`].
+    pub fn in_full(&self, json: &[u8]) -> Option<Box<RawValue>> {
+        self.target.upstream()?.in_full(json)
+    }
 }
 
 /// The stages, with what they need.
@@ -216,14 +221,8 @@ pub trait Target: Send + Sync {
         None
     }
 
-    /// The id that clients see before the URIs of the one that answers, if they do.
-    fn prefix(&self) -> Option<&str> {
-        None
-    }
-
-    /// Arguments or a result as they are recorded where the operator asked for all of them: secrets redacted. `None`
-    /// where only their digest is wanted.
-    fn in_full(&self, _: &[u8]) -> Option<Box<RawValue>> {
+    /// The server that it goes to; `None`: the daemon answers itself, or it is not known yet.
+    fn upstream(&self) -> Option<&dyn Upstream> {
         None
     }
 
@@ -231,11 +230,6 @@ pub trait Target: Send + Sync {
     /// the reason must be able to see it.
     fn tells_own_state(&self) -> bool {
         false
-    }
-
-    /// Where its calls are counted, if not with those that the daemon answers itself.
-    fn metrics(&self) -> Option<&CallMetrics> {
-        None
     }
 
     /// Whether the operator marked it as one that may be called again although an earlier call may have had an effect.
@@ -256,6 +250,19 @@ pub trait Target: Send + Sync {
 
     /// Takes the call over, which may have been cancelled. Whatever happens to it, it ends in [`Chain::finish`], once.
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>);
+}
+
+/// A server, as far as the stages of a call have to know it.
+pub trait Upstream {
+    /// The id that clients see before its URIs, if they do.
+    fn prefix(&self) -> Option<&str>;
+
+    /// Arguments or a result as they are recorded where the operator asked for all of them: secrets redacted. `None`
+    /// where only their digest is wanted.
+    fn in_full(&self, json: &[u8]) -> Option<Box<RawValue>>;
+
+    /// Where its calls are counted.
+    fn metrics(&self) -> &CallMetrics;
 }
 
 /// A target, described.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::call::{Call, Outcome, Page, Relayed};
+use super::call::{Call, Outcome, Page, Relayed, Upstream};
 use colibri_protocol::{self as protocol, Answer as OwnAnswer, Code, Failure, Method, Shape};
 use colibri_wire::{Edits, Json};
 
@@ -80,7 +80,9 @@ fn shape_relayed(call: &Call, relayed: &Relayed) -> Result<Answer, Failure> {
         server: relayed.version,
         client: call.version,
         // Who sees one server alone sees its own URIs.
-        prefix: call.target.prefix().filter(|_| call.client.session.only().is_none()),
+        prefix: (call.target.upstream())
+            .and_then(Upstream::prefix)
+            .filter(|_| call.client.session.only().is_none()),
     };
     let (span, success, code) = match &relayed.outcome {
         Ok(span) => {

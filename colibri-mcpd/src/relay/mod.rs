@@ -25,7 +25,9 @@ pub mod validate;
 
 pub use asked::{AnswerParts, Asked, MAX_ASKED, PATIENCE, Progress, Response, Unanswered};
 pub use asking::Asking;
-pub use call::{Arguments, COLIBRI, Call, Chain, Described, Outcome, Page, Parts, Relayed, Target, Trace, Waits};
+pub use call::{
+    Arguments, COLIBRI, Call, Chain, Described, Outcome, Page, Parts, Relayed, Target, Trace, Upstream, Waits,
+};
 pub use client::{Batch, Cancel, Client, Limit};
 pub use client_session::ClientSession;
 pub use counters::{CallMetrics, Counted};

@@ -27,7 +27,7 @@ pub fn entered(recorder: &Recorder, calls: &mut [Box<Call>]) -> Result<(), Failu
     };
     if let [call] = calls {
         // As most are: without lists.
-        let (full, name) = (call.target.in_full(call.arguments()), call.name());
+        let (full, name) = (call.in_full(call.arguments()), call.name());
         let record = enter(call, full.as_deref(), name.as_deref());
         let appended = trail.append([record]).map_err(|error| unavailable(&error))?;
         drop(name);
@@ -37,7 +37,7 @@ pub fn entered(recorder: &Recorder, calls: &mut [Box<Call>]) -> Result<(), Failu
     }
     let texts: Vec<_> = calls
         .iter()
-        .map(|call| (call.target.in_full(call.arguments()), call.name()))
+        .map(|call| (call.in_full(call.arguments()), call.name()))
         .collect();
     let records: Vec<Record<'_>> = calls
         .iter()
@@ -128,7 +128,7 @@ pub fn left(recorder: &Recorder, calls: &[(Box<Call>, Answer)]) -> Result<(), Fa
 
 fn answer_in_full(call: &Call, answer: &Answer) -> Option<Box<RawValue>> {
     match &answer.message {
-        Message::Edited(frame, _, span) => call.target.in_full(&frame[span.clone()]),
+        Message::Edited(frame, _, span) => call.in_full(&frame[span.clone()]),
         Message::Own(_) | Message::Page(..) | Message::None => None,
     }
 }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use tokio::time::Instant;
 
-use super::call::{Call, Chain, Outcome, Target};
+use super::call::{Call, Chain, Outcome, Target, Upstream};
 use super::client::Client;
 use super::recorder::Recorder;
 use super::request_state::{self, Bound, Refused};
@@ -144,7 +144,7 @@ impl Chain {
     fn leave(&self, calls: &[(Box<Call>, exit::Answer)]) {
         let now = Instant::now();
         for (call, answer) in calls {
-            let metrics = call.target.metrics().unwrap_or(&self.metrics);
+            let metrics = call.target.upstream().map_or(&self.metrics, Upstream::metrics);
             metrics.count(answer.code.as_deref(), now.duration_since(call.entered));
             exit::deliver(call, answer);
         }

@@ -25,7 +25,7 @@ use super::tap::Taps;
 use super::turns::Turns;
 use crate::oauth::{Account, Owner};
 use crate::policy::{Caller, Contract, Rules};
-use crate::relay::{CallMetrics, Client};
+use crate::relay::{CallMetrics, Client, Upstream};
 use colibri_protocol::{Code, Failure, Version};
 
 /// One server of the registry.
@@ -145,11 +145,6 @@ impl Server {
         }
     }
 
-    /// Its id, where clients see it before its names and URIs.
-    pub fn prefix(&self) -> Option<&str> {
-        self.entry.prefix.then_some(&*self.id)
-    }
-
     /// The process for a caller.
     pub fn key(&self, caller: &Caller, session: Option<u64>) -> ProcessKey {
         let number = || self.calls.fetch_add(1, Ordering::Relaxed);
@@ -264,15 +259,6 @@ impl Server {
         self.context.redact(text)
     }
 
-    /// JSON as it is recorded where the entry asks for all of it: without the values of secrets.
-    pub fn in_full(&self, json: &[u8]) -> Option<Box<RawValue>> {
-        if !self.entry.record_full {
-            return None;
-        }
-        let text = std::str::from_utf8(json).ok()?;
-        RawValue::from_string(self.redact(text)).ok()
-    }
-
     /// Its processes.
     pub fn sessions(&self) -> Vec<(ProcessKey, Arc<Session>)> {
         let inner = self.inner();
@@ -292,5 +278,23 @@ impl Server {
     /// Its state, the reason for it, and since when: as an operator sees it, or a user.
     pub fn state(&self, viewer: Viewer) -> (State, Option<String>, SystemTime) {
         self.inner().look(viewer, self.isolation)
+    }
+}
+
+impl Upstream for Server {
+    fn prefix(&self) -> Option<&str> {
+        self.entry.prefix.then_some(&*self.id)
+    }
+
+    fn in_full(&self, json: &[u8]) -> Option<Box<RawValue>> {
+        if !self.entry.record_full {
+            return None;
+        }
+        let text = std::str::from_utf8(json).ok()?;
+        RawValue::from_string(self.redact(text)).ok()
+    }
+
+    fn metrics(&self) -> &CallMetrics {
+        &self.metrics
     }
 }

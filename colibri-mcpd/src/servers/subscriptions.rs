@@ -18,7 +18,7 @@ use super::server::Server;
 use super::state::ProcessKey;
 use super::subscribers::{Subscriber, Teller};
 use super::watching::as_error;
-use crate::relay::{Call, HeldCall, Lasting, Outcome};
+use crate::relay::{Call, HeldCall, Lasting, Outcome, Upstream};
 use colibri_protocol::subscription::{Filter, URI_LIMIT, URIS_LIMIT, updated_edits};
 use colibri_protocol::upstream::{self, Capabilities};
 use colibri_protocol::{Answer, Code, Failure, Method, RpcError, empty_result};
