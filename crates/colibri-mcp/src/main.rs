@@ -3,10 +3,10 @@
 mod bridge;
 mod commands;
 mod connection;
-mod edit;
 mod failure;
 mod install;
 mod lines;
+mod owned;
 mod private;
 mod records;
 mod sandbox;

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use super::context::Context;
-use crate::edit::agree;
 use crate::failure::Failure;
 use crate::install::{self, Answers, Options, Plan, Scope};
+use crate::owned::agree;
 use crate::terminal;
 use colibri_mcp::bring::{self, Proposal};
 use colibri_registry::is_server_id;

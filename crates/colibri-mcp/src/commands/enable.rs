@@ -2,11 +2,12 @@
 
 use super::context::Context;
 use super::remove::no_server;
-use crate::edit::{Kind, Value, agree};
 use crate::failure::Failure;
 use crate::install::{self, Scope};
+use crate::owned::agree;
 use crate::terminal;
 use colibri_api::{RestartAsked, Restarted};
+use colibri_mcp::edit::{Kind, Value};
 use colibri_text::{counted, visible};
 
 /// Which server.

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::context::Context;
-use crate::edit::{Kind, agree};
 use crate::failure::Failure;
 use crate::install::{self, Scope};
+use crate::owned::agree;
 use crate::terminal;
 use colibri_json::nearest;
+use colibri_mcp::edit::Kind;
 use colibri_text::visible;
 
 /// Which server.

@@ -1,23 +1,20 @@
 //! Files that a person owns, changed in place: settings of editors, the registry. What is not to be changed stays as it
 //! was, byte for byte: comments, order, indentation.
 //!
-//! A change is made in three steps: read ([`Owned::read`]), change the text ([`Kind::set`], [`Kind::remove`]), show it,
-//! ask and write (`Change::carry_out`).
+//! This is the text alone; files are the program's.
 
-mod file;
 mod json;
 mod toml;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use file::{Owned, agree};
 /// A value to write, whose members keep their order. `jsonc_parser::json!` makes them.
-pub(crate) use jsonc_parser::cst::CstInputValue as Value;
+pub use jsonc_parser::cst::CstInputValue as Value;
 
 /// What a file is written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// JSON, with comments and trailing commas where there are some.
     Json,
     /// TOML.
@@ -26,10 +23,13 @@ pub(crate) enum Kind {
 
 /// Where a text is not what it should be, and why: line and column count from 1; 0 where the whole is meant.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
-    line: usize,
-    column: usize,
-    why: String,
+pub struct Fault {
+    /// The line.
+    pub line: usize,
+    /// The column, in characters.
+    pub column: usize,
+    /// Why, for people.
+    pub why: String,
 }
 
 impl Fault {
@@ -47,7 +47,7 @@ impl Kind {
     ///
     /// # Errors
     /// The text is not of this kind.
-    pub(crate) fn get(self, text: &str, keys: &[&str]) -> Result<Option<serde_json::Value>, Fault> {
+    pub fn get(self, text: &str, keys: &[&str]) -> Result<Option<serde_json::Value>, Fault> {
         match self {
             Kind::Json => json::get(text, keys),
             Kind::Toml => toml::get(text, keys),
@@ -59,7 +59,7 @@ impl Kind {
     ///
     /// # Errors
     /// The text is not of this kind, or something on the way is not an object.
-    pub(crate) fn set(self, text: &str, keys: &[&str], value: &Value) -> Result<String, Fault> {
+    pub fn set(self, text: &str, keys: &[&str], value: &Value) -> Result<String, Fault> {
         if self.get(text, keys)?.as_ref() == Some(&plain(value)) {
             return Ok(text.to_owned());
         }
@@ -73,7 +73,7 @@ impl Kind {
     ///
     /// # Errors
     /// The text is not of this kind.
-    pub(crate) fn remove(self, text: &str, keys: &[&str]) -> Result<String, Fault> {
+    pub fn remove(self, text: &str, keys: &[&str]) -> Result<String, Fault> {
         if self.get(text, keys)?.is_none() {
             return Ok(text.to_owned());
         }

@@ -10,10 +10,10 @@ use super::npm::{self, Npm};
 use super::pypi::{self, Pypi};
 use super::scope::Scope;
 use super::tools::{find, need, node, text};
-use crate::edit::Value;
 use colibri_mcp::bring::{
     Answers, Field, Process, Program, Proposal, Registry, Remote, Runs, Template, looks_secret, name_says_secret,
 };
+use colibri_mcp::edit::Value;
 
 /// What the person chose.
 #[derive(Debug, Clone, Copy, Default)]

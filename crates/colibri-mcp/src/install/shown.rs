@@ -2,8 +2,8 @@
 
 use super::plan::{Installs, Plan};
 use super::scope::Scope;
-use crate::edit::Value;
 use colibri_mcp::bring::{Registry, shown_url};
+use colibri_mcp::edit::Value;
 use colibri_text::{brief, counted, visible};
 
 /// What stands in place of what looks like a secret.

@@ -13,10 +13,11 @@ use super::files;
 use super::plan::{Installs, Plan};
 use super::scope::Scope;
 use crate::connection::Connection;
-use crate::edit::{Kind, Owned};
 use crate::failure::Failure;
+use crate::owned::Owned;
 use colibri_api::Reloaded;
 use colibri_mcp::bring::Archive;
+use colibri_mcp::edit::Kind;
 use colibri_text::visible;
 
 /// The keys below which a registry has its servers.

@@ -9,9 +9,9 @@ use clap::ValueEnum;
 use jsonc_parser::json;
 
 use super::Bridge;
-use crate::edit::{Kind, Value};
 use crate::failure::Failure;
 use colibri_api::paths;
+use colibri_mcp::edit::{Kind, Value};
 
 /// An editor or agent that speaks MCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 pub(crate) use editor::Editor;
 
 use super::context::Context;
-use crate::edit::Owned;
 use crate::failure::Failure;
+use crate::owned::Owned;
 use crate::terminal;
 use colibri_text::visible;
 

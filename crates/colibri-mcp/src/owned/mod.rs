@@ -1,4 +1,10 @@
 //! A person's file: read, compared, backed up, replaced whole.
+//!
+//! A change is made in three steps: read ([`Owned::read`]), change the text ([`Kind::set`], [`Kind::remove`]), show it,
+//! ask and write (`Change::carry_out`).
+
+#[cfg(test)]
+mod tests;
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, IsTerminal, Write};
@@ -9,9 +15,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use nix::unistd::Uid;
 use similar::TextDiff;
 
-use super::{Fault, Kind, Value};
 use crate::failure::Failure;
 use crate::terminal;
+use colibri_mcp::edit::{Fault, Kind, Value};
 use colibri_text::visible_lines;
 
 /// Files and directories that are made are the person's alone: keys may come to stand in them.
@@ -327,21 +333,4 @@ fn stamp(seconds: u64) -> String {
     let year = era * 400 + year_of_era + u64::from(month <= 2);
     let (hours, minutes, seconds) = (rest / 3600, rest / 60 % 60, rest % 60);
     format!("{year:04}{month:02}{day:02}{hours:02}{minutes:02}{seconds:02}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::stamp;
-
-    #[test]
-    fn the_time_in_a_backups_name_is_that_of_the_calendar() {
-        for (seconds, text) in [
-            (0, "19700101000000"),
-            (951_827_696, "20000229123456"),
-            (1_798_761_599, "20261231235959"),
-            (4_107_542_400, "21000301000000"),
-        ] {
-            assert_eq!(stamp(seconds), text);
-        }
-    }
 }

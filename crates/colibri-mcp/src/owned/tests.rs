@@ -1,0 +1,161 @@
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use jsonc_parser::json;
+
+use super::{Kind, Owned, Value, stamp};
+
+fn entry() -> Value {
+    json!({ "command": "/bin/colibri-mcp", "args": ["--read-only"], "env": {} })
+}
+
+#[test]
+fn taking_out_what_was_added_gives_back_what_was_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.json");
+    let keys = ["mcpServers", "colibri"];
+    for before in [
+        "{\"a\":1}",
+        "{ \"mcpServers\": {} }",
+        "{}",
+        "",
+        "{ \"mcpServers\": {\"x\":{}} }",
+    ] {
+        std::fs::write(&path, before).unwrap();
+        for _ in 0..2 {
+            let file = Owned::read(&path).unwrap();
+            let set = Kind::Json.set(file.text(), &keys, &entry()).unwrap();
+            file.changed_to(set).write().unwrap();
+        }
+        let removed = Owned::read(&path).unwrap().without(Kind::Json, &keys).unwrap();
+        removed.write().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), before);
+        for kept in backups(directory.path()) {
+            std::fs::remove_file(kept).unwrap();
+        }
+    }
+    // What changed since stays, and what was made for the entry alone goes.
+    std::fs::write(&path, "{\"a\":1}").unwrap();
+    let file = Owned::read(&path).unwrap();
+    let set = Kind::Json.set(file.text(), &keys, &entry()).unwrap();
+    file.changed_to(set.replace("1", "2")).write().unwrap();
+    let removed = Owned::read(&path).unwrap().without(Kind::Json, &keys).unwrap();
+    removed.write().unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\n  \"a\":2\n}");
+    let made = directory.path().join("made.json");
+    let set = Kind::Json.set("", &keys, &entry()).unwrap();
+    Owned::read(&made).unwrap().changed_to(set).write().unwrap();
+    Owned::read(&made)
+        .unwrap()
+        .without(Kind::Json, &keys)
+        .unwrap()
+        .write()
+        .unwrap();
+    assert!(!made.exists());
+}
+
+fn backups(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .filter(|path| path.to_string_lossy().contains(".colibri-backup-"))
+        .collect()
+}
+
+#[test]
+fn a_file_is_replaced_behind_its_link_with_its_mode_and_a_backup() {
+    let directory = tempfile::tempdir().unwrap();
+    let (dotfiles, link) = (
+        directory.path().join("dotfiles"),
+        directory.path().join("settings.json"),
+    );
+    std::fs::create_dir(&dotfiles).unwrap();
+    let real = dotfiles.join("zed.json");
+    std::fs::write(&real, "{}\n").unwrap();
+    std::fs::set_permissions(&real, std::fs::Permissions::from_mode(0o640)).unwrap();
+    symlink(&real, &link).unwrap();
+
+    let change = Owned::read(&link).unwrap().changed_to("{\"a\": 1}\n".to_owned());
+    assert!(change.diff().contains("\n-{}\n+{\"a\": 1}\n"), "{}", change.diff());
+    let kept = change.write().unwrap().unwrap();
+    assert!(link.is_symlink());
+    assert_eq!(std::fs::read_to_string(&real).unwrap(), "{\"a\": 1}\n");
+    assert_eq!(std::fs::read_to_string(&kept).unwrap(), "{}\n");
+    assert_eq!(kept.parent(), Some(dotfiles.canonicalize().unwrap().as_path()));
+    for path in [&real, &kept] {
+        assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o640);
+    }
+    // A second one in the same second has a name of its own.
+    let again = Owned::read(&link).unwrap().changed_to("{}".to_owned());
+    assert_ne!(again.write().unwrap().unwrap(), kept);
+    assert_eq!(backups(&dotfiles).len(), 2);
+    assert_eq!(std::fs::read_dir(&dotfiles).unwrap().count(), 3);
+}
+
+#[test]
+fn nothing_is_written_when_nothing_changes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.json");
+    std::fs::write(&path, "{}").unwrap();
+    let before = path.metadata().unwrap().ino();
+    let change = Owned::read(&path).unwrap().changed_to("{}".to_owned());
+    assert_eq!(change.carry_out(false).unwrap(), None);
+    assert_eq!(path.metadata().unwrap().ino(), before);
+    assert_eq!(backups(directory.path()), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_new_file_is_the_persons_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("editor/deep/a.json");
+    let file = Owned::read(&path).unwrap();
+    assert!(!file.exists());
+    assert_eq!(file.changed_to("{}".to_owned()).write().unwrap(), None);
+    assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o600);
+    assert_eq!(path.parent().unwrap().metadata().unwrap().mode() & 0o7777, 0o700);
+}
+
+#[test]
+fn what_is_not_the_persons_file_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let said = |path: &Path| Owned::read(path).unwrap_err().to_string();
+    assert!(said(directory.path()).contains("is not a regular file"));
+    let dangling = directory.path().join("dangling");
+    symlink("nowhere", &dangling).unwrap();
+    assert!(said(&dangling).contains("a symbolic link to nothing"));
+    let bytes = directory.path().join("bytes");
+    std::fs::write(&bytes, [0xff]).unwrap();
+    assert!(said(&bytes).contains("is not UTF-8"));
+    let other = if nix::unistd::Uid::effective().is_root() {
+        std::fs::write(&bytes, "{}").unwrap();
+        std::os::unix::fs::chown(&bytes, Some(12_345), None).unwrap();
+        bytes
+    } else {
+        PathBuf::from("/etc/passwd")
+    };
+    assert!(said(&other).contains("belongs to another user"));
+}
+
+#[test]
+fn a_file_that_another_program_changed_meanwhile_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.json");
+    std::fs::write(&path, "{}").unwrap();
+    let change = Owned::read(&path).unwrap().changed_to("{\"a\": 1}".to_owned());
+    std::fs::write(&path, "{\"theirs\": 1}").unwrap();
+    let said = change.write().unwrap_err().to_string();
+    assert!(said.contains("changed meanwhile"), "{said}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"theirs\": 1}");
+    assert_eq!(backups(directory.path()), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn the_time_in_a_backups_name_is_that_of_the_calendar() {
+    for (seconds, text) in [
+        (0, "19700101000000"),
+        (951_827_696, "20000229123456"),
+        (1_798_761_599, "20261231235959"),
+        (4_107_542_400, "21000301000000"),
+    ] {
+        assert_eq!(stamp(seconds), text);
+    }
+}
