@@ -4,13 +4,16 @@
 //! does nothing but copy bytes, the daemon's socket, daemon and bridge, and the daemon without its trail. Goals are those
 //! of the design; where one is missed, the table says so. Absolute figures depend on the machine and on what else it
 //! does; the ratios are what counts. Last come clients that do their worst, and what another one sees of it (`neighbours`
-//! as an argument measures that alone, `http` only many connections by lines and by HTTP).
+//! as an argument measures that alone, `http` only many connections by lines and by HTTP, `url` only a server behind a
+//! URL).
 
 #[path = "support/crowd.rs"]
 mod crowd;
 #[path = "support/neighbour.rs"]
 mod neighbour;
 mod support;
+#[path = "support/web.rs"]
+mod web;
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -55,9 +58,12 @@ fn main() {
         Some("relay") => do_nothing_relay(Path::new(&arguments[2])),
         Some("neighbours") => neighbours(),
         Some("http") => framings(),
+        Some("url") => behind_url(),
+        Some("web-server") => web::serve(),
         _ => {
             compare();
             framings();
+            behind_url();
             neighbours();
         }
     }
@@ -318,6 +324,22 @@ fn crowd_rate(socket: &Path, framing: Framing) -> f64 {
     let start = Instant::now();
     let answered = crowd.run(|_| start.elapsed() < SPAN);
     answered as f64 / start.elapsed().as_secs_f64()
+}
+
+/// Calls of a server behind a URL, directly and through the daemon.
+fn behind_url() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let daemon = [env!("CARGO_BIN_EXE_colibri-mcpd").to_owned()];
+    let mut rounds: Vec<[f64; 2]> = (0..ROUNDS)
+        .map(|round| {
+            let seen = web::compare(&directory.path().join(round.to_string()), &daemon);
+            [micros(seen.direct), micros(seen.through)]
+        })
+        .collect();
+    rounds.sort_by(|a, b| (a[1] - a[0]).total_cmp(&(b[1] - b[0])));
+    let [direct, through] = rounds[ROUNDS / 2];
+    println!("\na server behind a URL: p50 {direct:.0} us directly, {through:.0} us through the daemon");
+    goal("added to a call of it", through - direct, 60.0, "us", false);
 }
 
 /// One client's p99 beside another that does its worst.
