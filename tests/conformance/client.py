@@ -3,8 +3,7 @@
 an entry with a `url` of each, and calls through the socket.
 
 For each revision a line says how many of the scenarios pass that the revision scores. Those that it does not score have to
-pass too, but for those below. A scenario that fails among all others is run once more alone, and that is said.
-Results: target/conformance-client/.
+pass too, but for those below. Results: target/conformance-client/.
 """
 
 import os
@@ -60,12 +59,7 @@ def main():
         results = {name: mark == "✓" for mark, name in re.findall(r"^([✓✗]) (\S+): ", summary, re.MULTILINE)}
         wanted = scored(package, revision)
         for name in sorted(name for name in {*results, *wanted} if not results.get(name) and name not in ABSENT):
-            lines.append(f"  {revision}: {name} failed among the others, and is run alone")
-            log = work / f"{revision}-{name.replace('/', '-')}.log"
-            alone = run(install, log, "--scenario", name, "--spec-version", revision)
-            results[name] = "OVERALL: PASSED" in alone
-            if not results[name]:
-                problems.append(f"{revision}: {name}: {log}")
+            problems.append(f"{revision}: {name} failed")
         problems += [f"{revision}: {name} passes: it is absent no more" for name in ABSENT if results.get(name)]
         passed = sum(results.get(name, False) for name in wanted)
         besides = [name for name in results if name not in wanted]
