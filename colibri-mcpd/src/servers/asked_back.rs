@@ -7,8 +7,8 @@ use super::instance::Session;
 use crate::relay::Call;
 use crate::relay::record::Asked as Record;
 use crate::relay::request_state::{self, Kind};
-use colibri_protocol::error::URL_ELICITATION_REQUIRED;
 use colibri_protocol::input::{self, InputRequest, Question, REQUESTS_LIMIT};
+use colibri_protocol::rpc_error::URL_ELICITATION_REQUIRED;
 use colibri_protocol::{self as protocol, Ask, Code, Failure, Method};
 use colibri_wire::{Edits, Json};
 

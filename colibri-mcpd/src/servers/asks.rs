@@ -20,7 +20,7 @@ use super::tap::Direction;
 use super::turns::Whose;
 use crate::relay::record::Asked as Record;
 use crate::relay::{Asking, Client, PATIENCE, Response};
-use colibri_protocol::error::{INVALID_REQUEST, METHOD_NOT_FOUND};
+use colibri_protocol::rpc_error::{INVALID_REQUEST, METHOD_NOT_FOUND};
 use colibri_protocol::{self as protocol, Answer, Ask, Askable, Failure, RpcError, Said, upstream};
 use colibri_wire::{Edits, Id, Json};
 

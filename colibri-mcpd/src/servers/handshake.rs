@@ -11,7 +11,7 @@ use super::instance::{Answered, PeerInfo, Session};
 use super::launch::{Launch, NotStarted, Opening};
 use super::listing::{Catalogue, Definition, Listing};
 use crate::outbound::Transport as Spoken;
-use colibri_protocol::error::METHOD_NOT_FOUND;
+use colibri_protocol::rpc_error::METHOD_NOT_FOUND;
 use colibri_protocol::upstream::{self, Page, Probe, ServerSays, Walk};
 use colibri_protocol::{Code, Failure, Feature, Features, Mirrored, Version};
 use colibri_text::{brief, visible};

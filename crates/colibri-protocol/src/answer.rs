@@ -15,13 +15,15 @@ pub const TITLE: &str = "Colibri MCP";
 /// Our version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// The key of a definition's or a result's `_meta` with the id of the server it comes from.
+pub(crate) const META_SERVER: &str = "org.colibri/server";
 /// The key in a modern result's `_meta` under which a server says who it is.
 pub const META_SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 /// The key in a notification's `_meta` that says which `subscriptions/listen` it belongs to.
-pub const META_SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
+pub(crate) const META_SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// How much of all servers' `instructions` together is passed on, in bytes, headings included.
-pub const INSTRUCTIONS_LIMIT: usize = 8 * 1024;
+pub(crate) const INSTRUCTIONS_LIMIT: usize = 8 * 1024;
 
 /// How many extensions of servers a client is told of.
 const MAX_EXTENSIONS: usize = 100;
@@ -219,7 +221,7 @@ pub fn subscription_closed(id: &str, version: Version) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Our own instructions and those of the servers, each server's under its id, [`INSTRUCTIONS_LIMIT`] bytes in all.
+/// Our own instructions and those of the servers, each server's under its id, 8 KiB in all.
 ///
 /// Every line of a server is quoted with `> `, so that no server can open a paragraph in our name or another's. Where
 /// all do not fit, the long ones are cut so that the short ones stay whole.

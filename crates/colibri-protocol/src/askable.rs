@@ -84,7 +84,7 @@ impl Askable {
     }
 
     /// Whether sampling may want the context of servers with it.
-    pub fn has_context(self) -> bool {
+    pub(crate) fn has_context(self) -> bool {
         self.context
     }
 
@@ -107,7 +107,7 @@ impl Askable {
     }
 
     /// `ClientCapabilities` that say so to a server of this version.
-    pub fn declaration(self, version: Version) -> String {
+    pub(crate) fn declaration(self, version: Version) -> String {
         let has_modes = version >= Version::V2025_11_25;
         let object = |members: &[(&str, bool)]| {
             let mut text = String::new();

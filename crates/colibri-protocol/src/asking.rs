@@ -2,13 +2,14 @@
 //! named to the person, and what the client's version cannot parse is changed or refused. `docs/rewrites.md` has a row
 //! for each edit.
 
+use super::answer::META_SERVER;
 use super::ask::Ask;
 use super::askable::Askable;
-use super::error::{INVALID_PARAMS, METHOD_NOT_FOUND, RpcError};
-use super::input::{META_SERVER, REQUESTS_LIMIT};
+use super::input::REQUESTS_LIMIT;
 use super::links::Links;
 use super::request::{META_PROGRESS_TOKEN, is_id};
 use super::rewrites::{CONVERTED_LIMIT, Change, block_as_text, claims_ours, rewrite};
+use super::rpc_error::{INVALID_PARAMS, METHOD_NOT_FOUND, RpcError};
 use super::version::Version;
 use colibri_wire::json::{Kind, string};
 use colibri_wire::{Edits, Json};

@@ -2,17 +2,12 @@
 
 use super::answer::{Answer, META_SERVER_INFO, server_info};
 use super::method::Method;
+use super::rpc_error::RpcError;
 use super::version::Version;
 use colibri_wire::json::string;
 
-pub use super::rpc_error::{
-    HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND,
-    MISSING_REQUIRED_CLIENT_CAPABILITY, PARSE_ERROR, RESOURCE_NOT_FOUND, RpcError, UNSUPPORTED_PROTOCOL_VERSION,
-    URL_ELICITATION_REQUIRED,
-};
-
 /// The key in the `_meta` of a tool result under which we say what went wrong.
-pub const META_ERROR: &str = "org.colibri/error";
+pub(crate) const META_ERROR: &str = "org.colibri/error";
 
 /// How a [`Code`] is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -318,6 +313,11 @@ impl Failure {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rpc_error::{
+        HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND,
+        MISSING_REQUIRED_CLIENT_CAPABILITY, PARSE_ERROR, RESOURCE_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION,
+        URL_ELICITATION_REQUIRED,
+    };
     use super::*;
     use colibri_wire::Json;
     use serde_json::{Value, json};

@@ -6,10 +6,11 @@
 
 use std::borrow::Cow;
 
-use super::answer::{META_SERVER_INFO, server_info};
+use super::answer::{META_SERVER, META_SERVER_INFO, server_info};
 use super::ask::Ask;
-use super::error::{Code, Failure, RpcError};
+use super::error::{Code, Failure};
 use super::rewrites::{Change, rewrite};
+use super::rpc_error::RpcError;
 use super::version::Version;
 use colibri_text::{brief, visible_lines};
 use colibri_wire::json::{Kind, string};
@@ -18,14 +19,11 @@ use colibri_wire::{Edits, Json};
 /// How many things a server may ask for at once.
 pub const REQUESTS_LIMIT: usize = 64;
 /// How long a key of such a thing may be, in bytes.
-pub const KEY_LIMIT: usize = 256;
+pub(crate) const KEY_LIMIT: usize = 256;
 /// How long a server's `requestState` may be, in bytes.
-pub const STATE_LIMIT: usize = 256 * 1024;
+pub(crate) const STATE_LIMIT: usize = 256 * 1024;
 /// How long the `requestState` of a retry may be, in bytes: a server's, wrapped.
-pub const WRAPPED_LIMIT: usize = 512 * 1024;
-
-/// The key of a result's `_meta` that says which server asks.
-pub const META_SERVER: &str = "org.colibri/server";
+pub(crate) const WRAPPED_LIMIT: usize = 512 * 1024;
 
 /// One thing that a server asks for.
 #[derive(Debug, Clone, Copy)]
@@ -45,13 +43,6 @@ pub struct InputRequired<'a> {
     pub requests: Vec<InputRequest<'a>>,
     /// What the server wants to be told again in the retry: a string, as it was written.
     pub state: Option<Json<'a>>,
-}
-
-/// Whether a modern server's result asks for input instead of being an answer.
-pub fn is_input_required(result: Json<'_>) -> bool {
-    result
-        .get("resultType")
-        .is_some_and(|kind| kind.is_string("input_required"))
 }
 
 /// Reads a result that says `input_required`.
@@ -291,7 +282,8 @@ pub fn retry_edits(params: Json<'_>, with: RetryWith<'_>) -> Edits {
 
 #[cfg(test)]
 mod tests {
-    use super::super::error::INVALID_PARAMS;
+    use super::super::rewrites::is_input_required;
+    use super::super::rpc_error::INVALID_PARAMS;
     use super::*;
     use proptest::prelude::*;
 

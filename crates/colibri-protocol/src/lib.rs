@@ -31,7 +31,7 @@ pub mod method;
 mod mirrored;
 pub mod request;
 pub mod rewrites;
-mod rpc_error;
+pub mod rpc_error;
 pub mod subscription;
 pub mod tasks;
 pub mod upstream;

@@ -14,7 +14,7 @@ use colibri_wire::json::Member;
 use colibri_wire::{Edits, Json};
 
 /// How many URIs of one message are changed. Each costs memory several times its own size.
-pub const LINKS_LIMIT: usize = 100_000;
+pub(crate) const LINKS_LIMIT: usize = 100_000;
 /// How deep blocks hold blocks: a sampling message's tool result holds what a tool answered.
 const DEPTH_LIMIT: usize = 3;
 
@@ -22,7 +22,7 @@ const DEPTH_LIMIT: usize = 3;
 static NEEDLES: LazyLock<[Finder<'static>; 2]> = LazyLock::new(|| [Finder::new("ri\""), Finder::new("\\u")]);
 
 /// Whether a result may hold a URI that is to be changed: most hold none, and need not be looked into.
-pub fn may_hold_links(result: &[u8]) -> bool {
+pub(crate) fn may_hold_links(result: &[u8]) -> bool {
     NEEDLES.iter().any(|needle| needle.find(result).is_some())
 }
 

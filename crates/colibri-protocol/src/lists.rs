@@ -1,10 +1,10 @@
 //! Definitions of tools, prompts, resources and templates as a client sees them, and the pages of their lists.
 
-use super::answer::{META_SERVER_INFO, TTL_MS, server_info};
-use super::error::RpcError;
+use super::answer::{META_SERVER, META_SERVER_INFO, TTL_MS, server_info};
 use super::feature::Feature;
 use super::links::Links;
 use super::rewrites::{Change, claims_ours, rewrite};
+use super::rpc_error::RpcError;
 use super::uri;
 use super::version::Version;
 use colibri_text::{hex, unhex};
@@ -12,16 +12,14 @@ use colibri_wire::json::{string, write_string};
 use colibri_wire::{Edits, Json};
 
 /// How many entries one page holds at most. Several clients read one page only, so it is a large one.
-pub const PAGE_ENTRIES: usize = 1_000;
+pub(crate) const PAGE_ENTRIES: usize = 1_000;
 /// How many bytes of definitions one page holds at most. A single longer one is a page of its own.
-pub const PAGE_BYTES: usize = 8 * 1024 * 1024;
+pub(crate) const PAGE_BYTES: usize = 8 * 1024 * 1024;
 
-/// The key in a definition's `_meta` with the id of the server it comes from.
-pub const META_SERVER: &str = "org.colibri/server";
 /// The key in a definition's `_meta` with the server's own name, URI or template.
-pub const META_NAME: &str = "org.colibri/name";
+pub(crate) const META_NAME: &str = "org.colibri/name";
 /// The key in a definition's `_meta` with the state of a server that is not there now.
-pub const META_STATE: &str = "org.colibri/state";
+pub(crate) const META_STATE: &str = "org.colibri/state";
 
 /// Under which name, URI or template something of a server is offered.
 #[derive(Debug, Clone, Copy)]

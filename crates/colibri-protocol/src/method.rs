@@ -102,7 +102,7 @@ impl Method {
 
     /// Whether `version` has it (`ClientRequest` at the end of each `schema.ts`). 2026-07-28 removed the handshake,
     /// `ping`, `logging/setLevel` and the two subscription methods (its changelog, major changes 2, 4 and 5).
-    pub fn is_in(self, version: Version) -> bool {
+    pub(crate) fn is_in(self, version: Version) -> bool {
         match self {
             Method::Discover
             | Method::SubscriptionsListen
@@ -148,7 +148,7 @@ impl Method {
     }
 
     /// Whether a complete modern result of it carries `ttlMs` and `cacheScope` (2026-07-28, server/utilities/caching).
-    pub fn is_cacheable(self) -> bool {
+    pub(crate) fn is_cacheable(self) -> bool {
         matches!(
             self,
             Method::Discover

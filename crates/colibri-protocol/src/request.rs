@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use super::answer::Capability;
-use super::error::{INVALID_REQUEST, RpcError};
 use super::logging::Level;
 use super::method::Method;
+use super::rpc_error::{INVALID_REQUEST, RpcError};
 use super::version::Version;
 use colibri_wire::Json;
 use colibri_wire::json::Kind;
@@ -15,11 +15,11 @@ pub const META_PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion
 /// `_meta` of a modern request: what the client can do. Required.
 pub const META_CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 /// `_meta` of a modern request: who the client is. Optional (2026-07-28, basic, "Per-request protocol fields").
-pub const META_CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
+pub(crate) const META_CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
 /// `_meta` of a modern request: from which level on it wants log messages. Optional.
 pub const META_LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 /// `_meta` of any request: by which token it wants progress. Optional.
-pub const META_PROGRESS_TOKEN: &str = "progressToken";
+pub(crate) const META_PROGRESS_TOKEN: &str = "progressToken";
 
 /// The keys of `_meta` that are read here: two members that could be taken for one of them make a request ambiguous.
 const META_KEYS: [&str; 5] = [
@@ -321,7 +321,7 @@ fn neither_era() -> RpcError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::error::{INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION};
+    use super::super::rpc_error::{INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION};
     use super::Version::*;
     use super::*;
 

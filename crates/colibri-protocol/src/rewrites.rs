@@ -9,15 +9,16 @@ use std::ops::Range;
 
 use super::answer::{NAME, TTL_MS, VERSION};
 use super::askable::Askable;
-use super::error::{
-    Code, Failure, HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION,
-    URL_ELICITATION_REQUIRED,
-};
+use super::error::{Code, Failure};
 use super::links::{self, Links, may_hold_links};
 use super::logging::Level;
 use super::method::Method;
 use super::request::{
     META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL, META_PROGRESS_TOKEN, META_PROTOCOL_VERSION,
+};
+use super::rpc_error::{
+    HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION,
+    URL_ELICITATION_REQUIRED,
 };
 use super::version::Version;
 use colibri_wire::json::{Kind, Member, string};
@@ -26,7 +27,7 @@ use colibri_wire::{Edits, Json};
 
 /// How many content blocks of one result are turned into text for an older client. Each costs memory many times its own
 /// size, which a hostile server would use.
-pub const CONVERTED_LIMIT: usize = 10_000;
+pub(crate) const CONVERTED_LIMIT: usize = 10_000;
 
 /// What becomes of a member of an object.
 pub(crate) enum Change {
@@ -394,13 +395,17 @@ fn bounded(links: Option<Links<'_>>) -> Result<(), Failure> {
     links.map_or(Ok(()), |links| links.bounded())
 }
 
+/// Whether a modern server's result asks for input instead of being an answer.
+pub(crate) fn is_input_required(result: Json<'_>) -> bool {
+    result
+        .get("resultType")
+        .is_some_and(|kind| kind.is_string("input_required"))
+}
+
 /// A modern server's `resources/read` for a modern client: what a user may see is never `public`.
 fn keep_private(shape: &Shape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
     let (mut edits, mut links) = (Edits::new(), shape.links());
-    if result
-        .get("resultType")
-        .is_some_and(|kind| kind.is_string("input_required"))
-    {
+    if is_input_required(result) {
         return Ok(edits);
     }
     let mut insert = Vec::new();

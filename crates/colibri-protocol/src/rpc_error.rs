@@ -8,7 +8,7 @@ use colibri_wire::json::string;
 pub use colibri_wire::envelope::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR};
 
 /// MCP up to 2025-11-25: no such resource. 2026-07-28 says -32602 instead and never sends this one.
-pub const RESOURCE_NOT_FOUND: i64 = -32002;
+pub(crate) const RESOURCE_NOT_FOUND: i64 = -32002;
 /// MCP 2025-11-25: the person has to visit a URL first. 2026-07-28 says `input_required` and never sends this one.
 pub const URL_ELICITATION_REQUIRED: i64 = -32042;
 /// MCP 2026-07-28: HTTP headers and body disagree.
@@ -55,7 +55,7 @@ impl RpcError {
 
     /// -32021: the request needs a capability that its client does not declare; `required` is `ClientCapabilities` that
     /// would do (2026-07-28, `schema.ts`, `MissingRequiredClientCapabilityError`).
-    pub fn missing_capability(message: impl Into<String>, required: &str) -> RpcError {
+    pub(crate) fn missing_capability(message: impl Into<String>, required: &str) -> RpcError {
         RpcError {
             code: MISSING_REQUIRED_CLIENT_CAPABILITY,
             message: message.into(),
@@ -87,7 +87,7 @@ impl RpcError {
     }
 
     /// -32022, with the versions that a modern request can name.
-    pub fn unsupported_version(requested: &str) -> RpcError {
+    pub(crate) fn unsupported_version(requested: &str) -> RpcError {
         let requested = clip(requested);
         let supported = Version::MODERN.map(|version| string(version.as_str())).join(",");
         RpcError {

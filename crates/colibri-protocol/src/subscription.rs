@@ -123,7 +123,7 @@ pub fn acknowledged(id: &str, honoured: &Filter) -> Vec<u8> {
 
 /// What a server's `notifications/subscriptions/acknowledged` says: which of the daemon's subscriptions it is about, and
 /// what of it is honoured.
-pub fn read_acknowledged(params: Option<Json<'_>>) -> Option<(u64, Filter)> {
+pub(crate) fn read_acknowledged(params: Option<Json<'_>>) -> Option<(u64, Filter)> {
     let id = params?.get("_meta")?.get(META_SUBSCRIPTION_ID)?.as_u64()?;
     Some((id, Filter::read(params).ok()?))
 }

@@ -12,7 +12,7 @@ use colibri_wire::{Edits, Json};
 /// Its name in `capabilities.extensions`.
 pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 /// How long a server's own id of a task may be, in bytes.
-pub const ID_LIMIT: usize = 1024;
+pub(crate) const ID_LIMIT: usize = 1024;
 
 /// A task as its server tells of it.
 #[derive(Debug, Clone)]

@@ -80,7 +80,7 @@ impl Version {
 
     /// What `initialize` is answered with: the version asked for where it is a known legacy one, else the newest legacy
     /// one (2025-11-25, basic/lifecycle, "Version Negotiation").
-    pub fn negotiate(requested: &str) -> Version {
+    pub(crate) fn negotiate(requested: &str) -> Version {
         Version::parse(requested)
             .filter(|version| version.era() == Era::Legacy)
             .unwrap_or(Version::LATEST_LEGACY)
@@ -92,7 +92,7 @@ impl Version {
     }
 
     /// Whether a content block of this `type` can be parsed by a peer of this version.
-    pub fn knows_content(self, kind: &str) -> bool {
+    pub(crate) fn knows_content(self, kind: &str) -> bool {
         match kind {
             "text" | "image" | "resource" => true,
             "audio" => self >= Version::V2025_03_26,
@@ -102,12 +102,12 @@ impl Version {
     }
 
     /// Whether `structuredContent` may be any JSON value and `outputSchema` any schema; older versions want objects.
-    pub fn has_free_output(self) -> bool {
+    pub(crate) fn has_free_output(self) -> bool {
         self >= Version::V2026_07_28
     }
 
     /// Whether things and implementations have a `title` beside their `name`.
-    pub fn has_titles(self) -> bool {
+    pub(crate) fn has_titles(self) -> bool {
         self >= Version::V2025_06_18
     }
 }

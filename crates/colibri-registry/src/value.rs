@@ -63,7 +63,7 @@ pub fn path(cursor: &Cursor<'_>) -> Result<PathBuf, Error> {
 ///
 /// # Errors
 /// Not text, or not such a path.
-pub fn path_or_root(cursor: &Cursor<'_>) -> Result<PathBuf, Error> {
+pub(crate) fn path_or_root(cursor: &Cursor<'_>) -> Result<PathBuf, Error> {
     let text = cursor.text()?;
     let Some(below) = text.strip_prefix('/') else {
         return Err(cursor.error("must be an absolute path"));

@@ -54,7 +54,7 @@ impl SegmentName {
 
     /// The file in `dir` that keeps its last seal after it was dropped.
     #[must_use]
-    pub fn seal_path(&self, dir: &Path) -> PathBuf {
+    pub(crate) fn seal_path(&self, dir: &Path) -> PathBuf {
         dir.join(format!("{self}.seal"))
     }
 }

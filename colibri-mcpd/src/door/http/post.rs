@@ -22,7 +22,7 @@ use crate::ops::own::Own;
 use crate::peer::{Outbox, Taken, aside};
 use crate::policy::Caller;
 use crate::relay::{Batch, Call, Client, ClientSession};
-use colibri_protocol::error::{
+use colibri_protocol::rpc_error::{
     HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION,
 };
 use colibri_protocol::{self as protocol, Answer, Notification, RpcError, Version};
@@ -475,7 +475,7 @@ fn one_line(body: Bytes) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use colibri_protocol::error::INVALID_PARAMS;
+    use colibri_protocol::rpc_error::INVALID_PARAMS;
 
     #[test]
     fn errors_have_the_status_that_the_specification_gives_them() {

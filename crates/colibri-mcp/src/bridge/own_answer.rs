@@ -1,7 +1,8 @@
 //! What the bridge answers itself.
 
 use super::peek::{self, Message};
-use colibri_protocol::error::{Code, Failure, RpcError};
+use colibri_protocol::error::{Code, Failure};
+use colibri_protocol::rpc_error::RpcError;
 
 /// One error answer, with its newline. `id` is JSON text.
 pub(super) fn error_line(id: &[u8], code: Code, text: impl Into<String>) -> Vec<u8> {

@@ -8,11 +8,11 @@ mod walk;
 
 use super::answer::{META_SUBSCRIPTION_ID, NAME, TITLE, VERSION};
 use super::askable::Askable;
-use super::error::{METHOD_NOT_FOUND, RpcError};
 use super::feature::Feature;
 use super::logging::Level;
 use super::method::Method;
 use super::rewrites::{meta_declaring, modern_meta};
+use super::rpc_error::{METHOD_NOT_FOUND, RpcError};
 use super::subscription::{Filter, read_acknowledged};
 use super::version::Version;
 use super::{Answer, prefix};

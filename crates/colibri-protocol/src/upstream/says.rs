@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use super::super::answer::META_SERVER_INFO;
-use super::super::error::{HEADER_MISMATCH, MISSING_REQUIRED_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION};
 use super::super::feature::Feature;
+use super::super::rpc_error::{HEADER_MISMATCH, MISSING_REQUIRED_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION};
 use super::super::version::Version;
 use colibri_text::brief;
 use colibri_wire::Json;
