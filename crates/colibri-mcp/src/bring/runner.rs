@@ -82,12 +82,9 @@ fn npm_named(word: &str, packages: &[String], args: Vec<Template>) -> Result<Fet
     let at = first.char_indices().skip(1).find(|(_, c)| *c == '@').map(|(at, _)| at);
     let (name, version) = at.map_or((first, None), |at| (&first[..at], Some(&first[at + 1..])));
     for package in [first].into_iter().chain(packages.iter().skip(1).map(String::as_str)) {
-        let bare = package
-            .char_indices()
-            .skip(1)
-            .find(|(_, c)| *c == '@')
-            .map_or(package, |(at, _)| &package[..at]);
-        if !is_npm_name(bare) {
+        let at = package.char_indices().skip(1).find(|(_, c)| *c == '@');
+        let (bare, version) = at.map_or((package, ""), |(at, _)| (&package[..at], &package[at + 1..]));
+        if !is_npm_name(bare) || !is_version(version) {
             return Err(not_published("npm", package));
         }
     }
@@ -98,7 +95,6 @@ fn npm_named(word: &str, packages: &[String], args: Vec<Template>) -> Result<Fet
         program,
         with: packages.iter().skip(1).cloned().collect(),
     };
-    check_version(&package)?;
     Ok(Some((package, args)))
 }
 
@@ -162,7 +158,6 @@ fn pypi_named(from: Option<&str>, word: &str, with: Vec<String>, args: Vec<Templ
         program: from.map(|_| word.to_owned()),
         with,
     };
-    check_version(&package)?;
     Ok(Some((package, args)))
 }
 
@@ -180,7 +175,7 @@ pub(super) fn requirement(text: &str) -> Result<(String, Option<String>), String
         Some(version) => version,
         None => rest,
     };
-    if !is_pypi_name(bare) || !extras_legal {
+    if !is_pypi_name(bare) || !extras_legal || !is_version(version) {
         return Err(not_published("PyPI", text));
     }
     Ok((
@@ -201,20 +196,11 @@ fn plain<'t>(word: &'t Template, runner: &str) -> Result<&'t str, String> {
         .ok_or_else(|| format!("what {runner} would fetch is known only where the file is used"))
 }
 
-/// A version or range: nothing that a package manager takes for an address or an option.
-fn check_version(package: &Package) -> Result<(), String> {
-    let legal = |version: &String| {
-        version.len() <= 64
-            && version
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || ".+-_^~<>=!*, ".contains(c))
-    };
-    match &package.version {
-        Some(version) if !legal(version) || version.starts_with('-') => {
-            Err(not_published("a registry", &format!("{}@{version}", package.name)))
-        }
-        _ => Ok(()),
-    }
+/// A version or range, or none: nothing that a package manager takes for an address, which it would fetch and build
+/// whatever it was told of packages.
+fn is_version(version: &str) -> bool {
+    let legal = |c: char| c.is_ascii_alphanumeric() || ".+-_^~<>=!*, ".contains(c);
+    version.len() <= 64 && version.chars().all(legal) && !version.starts_with('-')
 }
 
 /// Whether npm publishes packages of such names (package.json(5), `name`).
@@ -334,6 +320,11 @@ mod tests {
             "uvx --with git+https://host/x pkg",
             "npx pkg@-x",
             "uvx pkg;python_version<'3'",
+            "uvx --with mcp@https://host/x.tar.gz pkg",
+            "uvx --with mcp@file:///x.tar.gz pkg",
+            "uvx --with=ok,mcp@git+https://host/x pkg",
+            "npx -p pkg -p other@git+https://host/x prog",
+            "npx -p pkg -p other@file:/x prog",
         ] {
             assert!(run(line).is_err(), "{line}");
         }

@@ -137,7 +137,8 @@ impl Npm {
     }
 }
 
-/// npm(1) in a directory, without state beyond it: its cache and logs go with the stage.
+/// npm(1) in a directory, without state beyond it: its cache and logs go with the stage. And without git(1): a package
+/// that depends on a repository would have it cloned before anybody agreed, by settings of the repository's own.
 fn npm(directory: &Path, stage: &Path) -> Result<Command, String> {
     let mut npm = Command::new(need("npm", "npm")?);
     npm.current_dir(directory)
@@ -145,6 +146,7 @@ fn npm(directory: &Path, stage: &Path) -> Result<Command, String> {
         .env("npm_config_update_notifier", "false")
         .env("npm_config_fund", "false")
         .env("npm_config_audit", "false")
+        .env("npm_config_git", "/nonexistent/git")
         .env_remove("npm_config_prefix")
         .arg("--prefix")
         .arg(directory)

@@ -84,15 +84,7 @@ pub(super) fn resolve_all(words: &[String], main: Option<&str>, scripts: bool) -
         .and_then(Value::as_array)
         .ok_or("pip's report names nothing")?;
     for one in installs {
-        let text = |path: &str| one.pointer(path).and_then(Value::as_str).unwrap_or_default();
-        let (name, version) = (text("/metadata/name"), text("/metadata/version"));
-        let hash = text("/download_info/archive_info/hashes/sha256");
-        if name.is_empty() || hash.len() != 64 {
-            return Err(format!(
-                "{}: the registry has no hash of it",
-                colibri_text::brief(name, 60)
-            ));
-        }
+        let (name, version, hash) = pinned(one)?;
         if main.is_some_and(|main| normal(main) == normal(name)) {
             version.clone_into(&mut found.version);
             hash.clone_into(&mut found.sha256);
@@ -104,6 +96,25 @@ pub(super) fn resolve_all(words: &[String], main: Option<&str>, scripts: bool) -
             .push_str(&format!("{name}=={version} --hash=sha256:{hash}\n"));
     }
     Ok(found)
+}
+
+/// Name, version and SHA-256 of what pip would install. They become a line of a file of requirements, which knows options
+/// too: a package says of itself what it is called.
+fn pinned(one: &Value) -> Result<(&str, &str, &str), String> {
+    let text = |path: &str| one.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    let (name, version) = (text("/metadata/name"), text("/metadata/version"));
+    let hash = text("/download_info/archive_info/hashes/sha256");
+    let is_word = |word: &str| {
+        word.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"._+!-".contains(&b))
+    };
+    match [name, version, hash].into_iter().all(is_word) && hash.len() == 64 {
+        true => Ok((name, version, hash)),
+        false => Err(format!(
+            "{}: the registry has no hash of it, or no name and version that can be",
+            colibri_text::brief(name, 60)
+        )),
+    }
 }
 
 /// A name as PEP 503 compares it.
@@ -174,4 +185,31 @@ fn programs(venv: &Path) -> Vec<String> {
 /// The interpreter of an environment.
 pub(super) fn interpreter(venv: &Path) -> PathBuf {
     venv.join("bin/python3")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_a_package_calls_itself_becomes_no_option_of_pip() {
+        let one = |name: &str, version: &str, hash: &str| {
+            let one = json!({ "metadata": { "name": name, "version": version },
+                "download_info": { "archive_info": { "hashes": { "sha256": hash } } } });
+            pinned(&one).map(drop)
+        };
+        let hash = "0".repeat(64);
+        assert_eq!(one("a.b-c_d", "1!2.0+x", &hash), Ok(()));
+        for (name, version) in [
+            ("", "1"),
+            ("-e", "1"),
+            ("a\n-r /x", "1"),
+            ("a", "1 --index-url=x"),
+            ("a", ""),
+        ] {
+            assert!(one(name, version, &hash).is_err(), "{name:?} {version:?}");
+        }
+        assert!(one("a", "1", "").is_err() && one("a", "1", "00").is_err());
+    }
 }
