@@ -6,12 +6,16 @@ use std::process::{Command, Stdio};
 /// The most lines of what a program said before it failed.
 const LINES: usize = 6;
 
-/// Runs a program to its end; what it wrote to stdout.
+/// Runs a program to its end; what it wrote to stdout. Where its directory does not matter it is `/`: Python looks for
+/// modules where it is started, and that may be somebody else's project.
 ///
 /// # Errors
 /// It cannot be started, or says that it failed.
 pub(super) fn run(command: &mut Command) -> Result<Vec<u8>, String> {
     let name = command.get_program().to_string_lossy().into_owned();
+    if command.get_current_dir().is_none() {
+        command.current_dir("/");
+    }
     let output = command
         .stdin(Stdio::null())
         .output()
@@ -71,4 +75,19 @@ pub(super) fn text(path: &Path) -> Result<String, String> {
     let text = path.to_str();
     text.map(str::to_owned)
         .ok_or_else(|| format!("the path {} is not UTF-8", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_run_in_the_directory_that_a_person_happens_to_be_in() {
+        let said = |command: &mut Command| String::from_utf8(run(command).unwrap()).unwrap();
+        assert_eq!(said(&mut Command::new("/bin/pwd")), "/\n");
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path().canonicalize().unwrap();
+        let meant = said(Command::new("/bin/pwd").current_dir(&place));
+        assert_eq!(meant.trim_end(), place.to_str().unwrap());
+    }
 }
