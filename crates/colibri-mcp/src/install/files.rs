@@ -49,6 +49,9 @@ pub(crate) fn check(prefix: &Path) -> Result<(), String> {
 
 /// SHA-256 over all files below, in the order of their paths: kind, length of path, path, length, content. What Python
 /// makes of its sources as it runs (`__pycache__`) does not count.
+///
+/// What is neither a file nor a link is refused, and so is a file by which who runs it becomes who installed it: archives
+/// can hold both, and where root installs for the service the latter would be root.
 fn hash(prefix: &Path) -> Result<String, String> {
     let mut paths = Vec::new();
     list(prefix, &mut paths)?;
@@ -59,6 +62,12 @@ fn hash(prefix: &Path) -> Result<String, String> {
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         let facts = path.symlink_metadata().map_err(failed)?;
         let below = path.strip_prefix(prefix).unwrap_or(&path).as_os_str().as_bytes();
+        if !(facts.is_file() || facts.is_symlink()) {
+            return Err(format!("{}: it is neither a file nor a link", path.display()));
+        }
+        if facts.is_file() && facts.permissions().mode() & 0o6000 != 0 {
+            return Err(format!("{}: it is set-user-ID or set-group-ID", path.display()));
+        }
         let kind = match (facts.is_symlink(), facts.permissions().mode() & 0o111 != 0) {
             (true, _) => b'l',
             (false, true) => b'x',
@@ -122,5 +131,27 @@ mod tests {
         fs::write(prefix.join("a/b.py"), "1").unwrap();
         fs::write(prefix.join("a/new"), "").unwrap();
         assert!(check(&prefix).is_err());
+    }
+
+    #[test]
+    fn nothing_is_installed_that_gives_its_owners_rights_away() {
+        for mode in [0o4755, 0o2755] {
+            let prefix = tempfile::tempdir().unwrap();
+            let program = prefix.path().join("su");
+            fs::write(&program, "").unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+            record(prefix.path(), "npm:a@1", "sha512-00").unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
+            assert!(check(prefix.path()).unwrap_err().contains("set-user-ID"), "{mode:o}");
+            let said = record(prefix.path(), "npm:a@1", "sha512-00").unwrap_err();
+            assert!(said.contains("su: it is set-user-ID"), "{said}");
+        }
+        let prefix = tempfile::tempdir().unwrap();
+        nix::unistd::mkfifo(&prefix.path().join("fifo"), nix::sys::stat::Mode::S_IRUSR).unwrap();
+        assert!(
+            record(prefix.path(), "npm:a@1", "")
+                .unwrap_err()
+                .contains("neither a file")
+        );
     }
 }

@@ -166,12 +166,14 @@ fn install(plan: &Plan, scope: &Scope, prefix: &Path) -> Result<(), Failure> {
         .mode(mode)
         .create(&scope.servers)
         .map_err(failed(&scope.servers))?;
-    match DirBuilder::new().mode(mode).create(prefix) {
+    // Nobody else comes in before all of it has been looked at.
+    let mut make = DirBuilder::new();
+    match make.mode(0o700).create(prefix) {
         Ok(()) => {}
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
             // No entry names it: somebody put an older registry back.
             fs::remove_dir_all(prefix).map_err(failed(prefix))?;
-            DirBuilder::new().mode(mode).create(prefix).map_err(failed(prefix))?;
+            make.create(prefix).map_err(failed(prefix))?;
         }
         Err(source) => return Err(failed(prefix)(source)),
     }
@@ -194,7 +196,8 @@ fn install(plan: &Plan, scope: &Scope, prefix: &Path) -> Result<(), Failure> {
             (format!("mcpb:{}", plan.name), format!("sha256-{sha256}"))
         }
     };
-    files::record(prefix, &what, &hash).map_err(said)
+    files::record(prefix, &what, &hash).map_err(said)?;
+    fs::set_permissions(prefix, Permissions::from_mode(mode)).map_err(failed(prefix))
 }
 
 /// Unpacks a bundle that was looked at into a directory that is made.
