@@ -56,12 +56,7 @@ pub(crate) fn run(arguments: &Arguments, enable: bool, context: &Context) -> Res
     };
     if enable {
         // What is agreed to is what stands there now.
-        let runs = entry
-            .get("command")
-            .or_else(|| entry.get("url"))
-            .and_then(|runs| runs.as_str());
-        let runs = runs.map(colibri_mcp::bring::shown_url).unwrap_or_default();
-        terminal::print(&format!("{id}: {}", visible(&runs)))?;
+        terminal::print(&install::show_entry(id, &entry))?;
     }
     agree(&format!("{doing} {id} in {}?", scope.registry.display()), arguments.yes)?;
     let kept = install::rewrite(&scope, file, text)?;

@@ -15,5 +15,5 @@ pub(crate) use answers::Answers;
 pub(crate) use files::check as check_installed;
 pub(crate) use plan::{Options, Plan, plan};
 pub(crate) use scope::Scope;
-pub(crate) use shown::show;
+pub(crate) use shown::{show, show_entry};
 pub(crate) use write::{agree_to, forget, registered, reload, rewrite, write};

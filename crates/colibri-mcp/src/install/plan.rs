@@ -277,7 +277,7 @@ fn secret_name(id: &str, name: &str) -> String {
 }
 
 /// The places of arguments that look like secrets, by themselves or by the option before them.
-fn told(args: &[String]) -> Vec<usize> {
+pub(super) fn told(args: &[String]) -> Vec<usize> {
     let is_secret = |at: usize| {
         let arg = &args[at];
         let option = |word: &str| word.starts_with('-') && name_says_secret(word.trim_start_matches('-'));

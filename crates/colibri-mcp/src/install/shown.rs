@@ -1,8 +1,8 @@
 //! What a person sees before anything is written: everything but secrets.
 
-use super::plan::{Installs, Plan};
+use super::plan::{Installs, Plan, told};
 use super::scope::Scope;
-use colibri_mcp::bring::{Registry, shown_url};
+use colibri_mcp::bring::{Registry, looks_secret, name_says_secret, shown_url};
 use colibri_mcp::edit::Value;
 use colibri_text::{brief, counted, visible};
 
@@ -26,7 +26,7 @@ pub(crate) fn show(plan: &Plan, scope: &Scope, is_freebsd: bool) -> String {
         match (key.as_str(), value) {
             ("command", Value::String(command)) => line("runs", &words(command, members, &plan.told)),
             ("args", _) => {}
-            ("url", Value::String(_)) if !plan.told.is_empty() => line("url", HIDDEN),
+            ("url", Value::String(url)) if !plan.told.is_empty() => line("url", &format!("{}{HIDDEN}", origin(url))),
             ("url", Value::String(url)) => line("url", &shown_url(url)),
             ("env" | "headers", Value::Object(fields)) => {
                 for (name, value) in fields {
@@ -81,19 +81,69 @@ pub(crate) fn show(plan: &Plan, scope: &Scope, is_freebsd: bool) -> String {
     lines.join("\n")
 }
 
+/// An entry that stands in a registry, a line for each key: what a person agrees to by turning it on.
+pub(crate) fn show_entry(id: &str, entry: &serde_json::Value) -> String {
+    let text = |key: &str| entry.get(key).and_then(serde_json::Value::as_str);
+    let args = entry.get("args").and_then(serde_json::Value::as_array);
+    let args = args.into_iter().flatten().map(|arg| match arg.as_str() {
+        Some(word) => word.to_owned(),
+        None => arg.to_string(),
+    });
+    let args: Vec<String> = args.collect();
+    let mut lines = vec![id.to_owned()];
+    let mut line = |what: &str, text: &str| lines.push(format!("  {what:<9} {}", visible(text)));
+    if let Some(command) = text("command") {
+        line("runs", &command_line(command, &args, &told(&args)));
+    }
+    if let Some(url) = text("url") {
+        line("url", &shown_url(url));
+    }
+    for (key, value) in entry.as_object().into_iter().flatten() {
+        match (key.as_str(), value) {
+            ("command" | "args" | "url" | "disabled", _) => {}
+            ("env" | "headers", serde_json::Value::Object(fields)) => {
+                for (name, value) in fields {
+                    match value.as_str() {
+                        Some(text) if name_says_secret(name) || looks_secret(text) => {
+                            line(key, &format!("{name}={HIDDEN}"));
+                        }
+                        Some(text) => line(key, &format!("{name}={text}")),
+                        None => line(key, &format!("{name}: {value}")),
+                    }
+                }
+            }
+            _ => line(key, &value.to_string()),
+        }
+    }
+    lines.join("\n")
+}
+
+/// Of an address that holds a secret, to whom it leads: that is for the person to judge, whatever is secret.
+fn origin(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or_default();
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}/")
+}
+
 fn words(command: &str, members: &[(String, Value)], told: &[usize]) -> String {
     let args = members.iter().find(|(key, _)| key == "args");
     let args = match args {
         Some((_, Value::Array(args))) => args.as_slice(),
         _ => &[],
     };
+    let args: Vec<String> = args.iter().map(json).collect();
+    command_line(command, &args, told)
+}
+
+/// A command and its arguments, without those that are secrets.
+fn command_line(command: &str, args: &[String], told: &[usize]) -> String {
     let mut words = vec![command.to_owned()];
-    for (at, arg) in args.iter().enumerate() {
-        words.push(match arg {
+    for (at, word) in args.iter().enumerate() {
+        words.push(match word {
             _ if told.contains(&at) => HIDDEN.to_owned(),
-            Value::String(word) if word.is_empty() || word.contains([' ', '"', '\'']) => format!("{word:?}"),
-            Value::String(word) => word.clone(),
-            _ => String::new(),
+            word if word.is_empty() || word.contains([' ', '"', '\'']) => format!("{word:?}"),
+            word => word.clone(),
         });
     }
     words.join(" ")
@@ -225,6 +275,38 @@ mod tests {
             assert!(shown.contains(part), "{part}: {shown}");
         }
         assert!(!shown.contains("hunter2"), "{shown}");
+    }
+
+    #[test]
+    fn an_address_says_to_whom_it_leads_whatever_is_secret_in_it() {
+        let url = Value::Object(vec![(
+            "url".to_owned(),
+            text("https://u:p@evil.example:8/k/hunter2?x=y"),
+        )]);
+        let mut plan = plan(url, None);
+        plan.told = vec![0];
+        let shown = show(&plan, &scope(None), false);
+        assert!(shown.contains("https://evil.example:8/[not shown]"), "{shown}");
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
+
+    #[test]
+    fn what_is_turned_on_is_shown_with_all_that_it_does() {
+        let entry = serde_json::json!({ "command": "/usr/bin/node", "args": ["-e", "evil()\u{202e}", "--key", "hunter2"],
+            "env": { "LD_PRELOAD": "/tmp/x.so", "API_KEY": "hunter2", "T": { "secret": "t" } }, "cwd": "/tmp",
+            "disabled": true, "may_ask": ["sampling"] });
+        let shown = show_entry("git", &entry);
+        for part in [
+            "/usr/bin/node -e evil()\\u{202e} --key [not shown]",
+            "LD_PRELOAD=/tmp/x.so",
+            "API_KEY=[not shown]",
+            r#"T: {"secret":"t"}"#,
+            "/tmp",
+            "sampling",
+        ] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        assert!(!shown.contains("hunter2") && !shown.contains("disabled"), "{shown}");
     }
 
     #[test]
