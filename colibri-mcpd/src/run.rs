@@ -31,7 +31,7 @@ use crate::relay::{CallMetrics, Chain, Recorder, Rules};
 use crate::servers;
 use crate::servers::secrets::Secrets;
 use crate::store::Store;
-use colibri_api::PrivMode;
+use colibri_api::{PrivMode, paths};
 use colibri_trail::{self as trail, Detail, Options, Trail, TrailError};
 
 /// Exit status: the configuration is bad (EX_CONFIG of sysexits(3)).
@@ -104,6 +104,12 @@ fn serve(config: Config) -> Result<(), Failed> {
     let to = match &config.log_file {
         Some(path) => {
             make_state_directory(&config.state_dir).map_err(system(&config.state_dir.display().to_string()))?;
+            let own = paths::Private {
+                registry: config.registry.clone(),
+                state_dir: config.state_dir.clone(),
+                ..paths::private()
+            };
+            own.check().map_err(|why| (EXIT_CONFIG, why))?;
             log::To::File(path)
         }
         None if config.syslog => log::To::Syslog,

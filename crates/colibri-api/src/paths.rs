@@ -3,6 +3,7 @@
 //! The user's are those of who runs this program, as the user database has it: never of `HOME`, and never relative to
 //! the current directory, which may be somebody else's project.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{Uid, User};
@@ -75,6 +76,63 @@ fn private_of(home: &Path, variable: impl Fn(&str) -> Option<PathBuf>) -> Privat
         servers: of("XDG_DATA_HOME", ".local/share").join("servers"),
         state_dir,
     }
+}
+
+impl Private {
+    /// Whether nobody but this user and root can put anything in place of what is the user's: the directory of the state,
+    /// and all above it and above the registry, as far as they are there. Whoever else could would be the daemon that
+    /// the user's editors speak to, or what it starts.
+    ///
+    /// # Errors
+    /// Which directory somebody else can write in, and what to do.
+    pub fn check(&self) -> Result<(), String> {
+        let directories = [Some(self.state_dir.as_path()), self.registry.parent()];
+        directories.into_iter().flatten().try_for_each(check_above)?;
+        match std::fs::metadata(&self.state_dir) {
+            Ok(facts) if facts.uid() != Uid::effective().as_raw() || facts.mode() & 0o022 != 0 => Err(format!(
+                "{} must be yours, and nobody else's to write in: its owner is uid {}, its mode {:04o}",
+                self.state_dir.display(),
+                facts.uid(),
+                facts.mode() & 0o7777
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Holds a directory and those above it, without the links that lead to them, against what others could do there.
+fn check_above(directory: &Path) -> Result<(), String> {
+    let there = directory.ancestors().find_map(|path| path.canonicalize().ok());
+    let user = Uid::effective();
+    let own_group = User::from_uid(user).ok().flatten().map(|user| user.gid.as_raw());
+    // Root, by another number where a namespace has none for it.
+    let root = std::fs::metadata("/").map_or(0, |facts| facts.uid());
+    for path in there.iter().flat_map(|path| path.ancestors()) {
+        let failed = |why: String| {
+            let path = path.display();
+            Err(format!(
+                "{path}: {why}; choose another place by XDG_CONFIG_HOME and XDG_STATE_HOME, or mend that"
+            ))
+        };
+        let facts = match path.metadata() {
+            Ok(facts) => facts,
+            Err(error) => return failed(error.to_string()),
+        };
+        // In /tmp and its like each has but what is its own. A group of the user's own has nobody else in it.
+        let is_sticky = facts.mode() & 0o1000 != 0;
+        let by_group = facts.mode() & 0o020 != 0 && own_group != Some(facts.gid());
+        if ![0, root, user.as_raw()].contains(&facts.uid()) {
+            return failed(format!(
+                "it belongs to uid {}, who could put other files there",
+                facts.uid()
+            ));
+        }
+        if !is_sticky && (by_group || facts.mode() & 0o002 != 0) {
+            let mode = facts.mode() & 0o7777;
+            return failed(format!("others could put other files there (mode {mode:04o})"));
+        }
+    }
+    Ok(())
 }
 
 /// The home directory of who runs this program, as getpwuid(3) has it; without one, a directory that is not there.
@@ -165,6 +223,43 @@ mod tests {
     fn a_relative_directory_is_none() {
         let relative = private_of(Path::new("/home/u"), |_| Some(PathBuf::from("project")));
         assert_eq!(relative, private_of(Path::new("/home/u"), |_| None));
+    }
+
+    #[test]
+    fn where_others_write_nothing_is_ones_own() {
+        use std::fs::{Permissions, create_dir_all, set_permissions};
+        use std::os::unix::fs::{PermissionsExt as _, chown};
+
+        let place = tempfile::tempdir().unwrap();
+        let own = private_of(place.path(), |_| None);
+        own.check().unwrap();
+        create_dir_all(&own.state_dir).unwrap();
+        create_dir_all(own.registry.parent().unwrap()).unwrap();
+        let with = |path: &Path, mode| set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        with(&own.state_dir, 0o700);
+        own.check().unwrap();
+        let configuration = place.path().join(".config");
+        for (path, mode, why) in [
+            (own.state_dir.as_path(), 0o770, "nobody else's to write in"),
+            (own.state_dir.as_path(), 0o702, "others could put"),
+            (own.state_dir.parent().unwrap(), 0o777, "others could put"),
+            (configuration.as_path(), 0o777, "others could put"),
+        ] {
+            with(path, mode);
+            let said = own.check().unwrap_err();
+            assert!(said.contains(why), "{}: {said}", path.display());
+            with(path, 0o700);
+        }
+        with(own.state_dir.parent().unwrap(), 0o1777);
+        own.check().unwrap();
+        // Who is not root cannot give a directory away.
+        if Uid::effective().is_root() {
+            chown(&configuration, Some(12345), None).unwrap();
+            assert!(own.check().unwrap_err().contains("uid 12345"));
+            chown(&configuration, Some(0), None).unwrap();
+            chown(&own.state_dir, Some(12345), None).unwrap();
+            assert!(own.check().unwrap_err().contains("uid 12345"));
+        }
     }
 
     #[test]

@@ -90,13 +90,17 @@ impl Place {
 
     /// Connects and says hello.
     pub(crate) fn dial(&self, hello: &Hello) -> Result<UnixStream, Unavailable> {
+        let failed = |why| Unavailable {
+            socket: self.socket.clone(),
+            source: io::Error::other(why),
+        };
+        if self.private {
+            // Who listens there is whoever could make the socket.
+            paths::private().check().map_err(failed)?;
+        }
         match dial(&self.socket, hello) {
             Err(error) if self.private && private::is_absent(&error.source) => {
-                let socket = self.socket.clone();
-                private::start().map_err(|why| Unavailable {
-                    socket,
-                    source: io::Error::other(why),
-                })?;
+                private::start().map_err(failed)?;
                 dial(&self.socket, hello)
             }
             other => other,

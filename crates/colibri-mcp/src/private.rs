@@ -69,6 +69,7 @@ fn start_at(own: &Private, home: &Path) -> Result<(), String> {
         .mode(0o700)
         .create(&own.state_dir)
         .map_err(|error| at(&own.state_dir, &error))?;
+    own.check()?;
     let lock = own.state_dir.join("start.lock");
     let _one_at_a_time = locked(&lock)?;
     if listens(&own.socket) {
