@@ -1,10 +1,11 @@
 //! `colibri-mcp login` and `logout`: a person's login at a server behind a URL.
 
-use std::io::{BufRead as _, BufReader, IsTerminal as _, Read as _, Write as _};
+use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::context::Context;
 use crate::failure::Failure;
@@ -16,6 +17,8 @@ use colibri_text::visible;
 const MAX_ADDRESS: u64 = 16 * 1024;
 /// How long a browser may take to say what it wants.
 const BROWSER_TIME: Duration = Duration::from_secs(5);
+/// How many may be at it at once.
+const MAX_BROWSERS: usize = 64;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Login {
@@ -44,23 +47,24 @@ impl Login {
             id_token,
         };
         let (step, raw) = context.ask::<LoginStep>("colibri/login", &asked)?;
-        let (url, redirect) = match step {
+        let (url, redirect, issuer, scopes) = match step {
             LoginStep::Done(done) => return context.print(&raw, || said(&done)),
-            LoginStep::Consent { url, redirect, .. } => (url, redirect),
+            LoginStep::Consent {
+                url,
+                redirect,
+                issuer,
+                scopes,
+            } => (url, redirect, issuer, scopes),
         };
+        // Before anybody is sent there.
+        let listener = listener(&redirect);
+        let shown = invitation(&self.server, &url, &redirect, &issuer, &scopes, listener.is_some());
         // The answer alone goes to standard output of a program that wants JSON.
-        let shown = format!(
-            "To log in to {}, open this address in a browser:\n\n  {}\n\nAfterwards the browser is sent to {}. If it runs on \
-             this machine, that is all. Else it finds nothing there: paste the whole address that it shows then.\n",
-            visible(&self.server),
-            visible(&url),
-            visible(&redirect),
-        );
         match context.json {
             true => write!(std::io::stderr(), "{shown}")?,
             false => terminal::print(&shown)?,
         }
-        let address = came_back(&url, &redirect)?;
+        let address = came_back(&url, redirect, listener)?;
         let (done, raw) = context.ask::<LoggedIn>("colibri/login-finish", &LoginFinishAsked { address })?;
         context.print(&raw, || said(&done))
     }
@@ -91,17 +95,58 @@ fn said(done: &LoggedIn) -> String {
     )
 }
 
+/// What a person is asked to do, and what for: who issues tokens, for what, and who is asked, if that is somebody else.
+fn invitation(server: &str, url: &str, redirect: &str, issuer: &str, scopes: &[String], listens: bool) -> String {
+    let host = |url: &str| {
+        let rest = url.split("://").nth(1).unwrap_or_default();
+        rest.split(['/', '?', '#']).next().unwrap_or_default().to_owned()
+    };
+    let mut shown = format!(
+        "{} gets tokens of {}, for {}.\n",
+        visible(server),
+        visible(issuer),
+        match scopes.is_empty() {
+            true => "what that grants by itself".to_owned(),
+            false => visible(&scopes.join(" ")).into_owned(),
+        }
+    );
+    if host(url) != host(issuer) {
+        shown.push_str(&format!(
+            "The page is at {}, which is another host: go on only if they belong together.\n",
+            visible(&host(url))
+        ));
+    }
+    let redirect = visible(redirect);
+    let after = match listens {
+        true => format!(
+            "Afterwards the browser is sent to {redirect}. If it runs on this machine, that is all. Else it finds nothing \
+             there: paste the whole address that it shows then."
+        ),
+        false => format!(
+            "Afterwards the browser is sent to {redirect}, where another program of this machine listens: believe nothing \
+             that it shows there, and paste the whole address."
+        ),
+    };
+    format!(
+        "{shown}To log in, open this address in a browser:\n\n  {}\n\n{after}\n",
+        visible(url)
+    )
+}
+
+/// Where a browser on this machine is waited for; `None`: another program has the port.
+fn listener(redirect: &str) -> Option<TcpListener> {
+    let rest = redirect.strip_prefix("http://127.0.0.1:")?;
+    let port: u16 = rest.split('/').next()?.parse().ok()?;
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()
+}
+
 /// The address to which the browser was sent: from the browser, if it runs here, or as it is pasted; whichever is first.
-fn came_back(url: &str, redirect: &str) -> Result<String, Failure> {
+fn came_back(url: &str, redirect: String, listener: Option<TcpListener>) -> Result<String, Failure> {
     let (tell, told) = channel();
-    let state = url.split(['?', '&']).find(|field| field.starts_with("state="));
-    let port = redirect
-        .strip_prefix("http://127.0.0.1:")
-        .and_then(|rest| rest.split('/').next()?.parse().ok());
-    // Where another program has the port, pasting is left.
-    let listener = port.and_then(|port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok());
+    // Ours is the last: the page may have one of its own.
+    let state = url.split(['?', '&']).rfind(|field| field.starts_with("state="));
     if let (Some(listener), Some(state)) = (listener, state) {
-        let (tell, state, redirect) = (tell.clone(), state.to_owned(), redirect.to_owned());
+        let (tell, state) = (tell.clone(), state.to_owned());
         thread::spawn(move || serve(&listener, &state, &redirect, &tell));
     }
     thread::spawn(move || tell.send(line()));
@@ -129,32 +174,59 @@ fn line() -> Result<String, Failure> {
     }
 }
 
-/// Waits for the browser that was sent here, and for no other: it brings the `state` of this login.
+/// Waits for the browser that was sent here, and for no other: it brings the `state` of this login. Everybody on this
+/// machine can connect, so nobody is waited for before the next is heard.
 fn serve(listener: &TcpListener, state: &str, redirect: &str, tell: &Sender<Result<String, Failure>>) {
+    let at_it = Arc::new(());
     for stream in listener.incoming().flatten() {
-        let Some(query) = asked(&stream, redirect) else {
+        if Arc::strong_count(&at_it) > MAX_BROWSERS {
             continue;
-        };
-        if query.split('&').any(|field| field == state) {
-            answer(
-                &stream,
-                "200 OK",
-                "Thank you. colibri-mcp says how it ended; this page can be closed.",
-            );
-            let _ = tell.send(Ok(format!("{redirect}?{query}")));
-            return;
         }
-        answer(&stream, "400 Bad Request", "This is not the login that waits here.");
+        let (at_it, state, redirect, tell) = (at_it.clone(), state.to_owned(), redirect.to_owned(), tell.clone());
+        thread::spawn(move || {
+            let query = asked(&stream, &redirect);
+            if let Some(address) = query.and_then(|query| received(&stream, &query, &state, &redirect)) {
+                let _ = tell.send(Ok(address));
+            }
+            drop(at_it);
+        });
     }
 }
 
+/// The address that a browser was sent to, if it is the one of this login.
+fn received(stream: &TcpStream, query: &str, state: &str, redirect: &str) -> Option<String> {
+    if query.split('&').any(|field| field == state) {
+        answer(
+            stream,
+            "200 OK",
+            "Thank you. colibri-mcp says how it ended; this page can be closed.",
+        );
+        return Some(format!("{redirect}?{query}"));
+    }
+    answer(stream, "400 Bad Request", "This is not the login that waits here.");
+    None
+}
+
 /// The query with which a browser asks for the redirect address.
-fn asked(stream: &TcpStream, redirect: &str) -> Option<String> {
-    stream.set_read_timeout(Some(BROWSER_TIME)).ok()?;
+fn asked(mut stream: &TcpStream, redirect: &str) -> Option<String> {
     stream.set_write_timeout(Some(BROWSER_TIME)).ok()?;
-    let mut line = String::new();
-    BufReader::new(stream.take(MAX_ADDRESS)).read_line(&mut line).ok()?;
-    let target = line.strip_prefix("GET ")?.split(' ').next()?;
+    let until = Instant::now() + BROWSER_TIME;
+    let (mut head, mut part) = (Vec::new(), [0; 4096]);
+    while !head.contains(&b'\n') {
+        let left = until
+            .checked_duration_since(Instant::now())
+            .filter(|left| !left.is_zero())?;
+        stream.set_read_timeout(Some(left)).ok()?;
+        match stream.read(&mut part).ok()? {
+            0 => return None,
+            read => head.extend_from_slice(&part[..read]),
+        }
+        if head.len() > MAX_ADDRESS as usize {
+            return None;
+        }
+    }
+    let line = String::from_utf8(head).ok()?;
+    let target = line.strip_prefix("GET ")?.split([' ', '\r', '\n']).next()?;
     let path = redirect.splitn(4, '/').nth(3)?;
     let query = target.strip_prefix('/')?.strip_prefix(path)?.strip_prefix('?')?;
     Some(query.to_owned())
@@ -179,10 +251,12 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let redirect = format!("http://{address}/callback");
         let (tell, told) = channel();
-        let serving = {
+        {
             let redirect = redirect.clone();
-            thread::spawn(move || serve(&listener, "state=right", &redirect, &tell))
-        };
+            thread::spawn(move || serve(&listener, "state=right", &redirect, &tell));
+        }
+        // Another user of this machine, who is first and says nothing.
+        let silent = TcpStream::connect(address).unwrap();
         let ask = |line: &str| {
             let mut stream = TcpStream::connect(address).unwrap();
             stream.write_all(line.as_bytes()).unwrap();
@@ -197,6 +271,45 @@ mod tests {
         assert!(told.try_recv().is_err());
         assert!(ask("GET /callback?code=c&state=right HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
         assert_eq!(told.recv().unwrap().unwrap(), format!("{redirect}?code=c&state=right"));
-        serving.join().unwrap();
+        drop(silent);
+    }
+
+    #[test]
+    fn who_says_what_it_wants_byte_by_byte_is_not_waited_for() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut slow = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let writer = thread::spawn(move || {
+            while slow.write_all(b"x").is_ok() {
+                thread::sleep(BROWSER_TIME / 10);
+            }
+        });
+        assert_eq!(asked(&stream, "http://127.0.0.1:1/callback"), None);
+        drop(stream);
+        writer.join().unwrap();
+    }
+
+    #[test]
+    fn a_person_sees_who_gets_what_before_the_page_is_opened() {
+        let redirect = "http://127.0.0.1:7374/callback";
+        let scopes = ["mail:read".to_owned(), "\u{202e}admin".to_owned()];
+        let shown = |url, listens| invitation("mail", url, redirect, "https://as.example/t", &scopes, listens);
+        let own = shown("https://as.example/authorize?state=x", true);
+        assert!(
+            own.contains("mail gets tokens of https://as.example/t, for mail:read \\u{202e}admin."),
+            "{own}"
+        );
+        assert!(!own.contains("another host") && own.contains("that is all"), "{own}");
+        let mixed = shown("https://honest.example/authorize?state=x", false);
+        assert!(mixed.contains("at honest.example, which is another host"), "{mixed}");
+        assert!(mixed.contains("another program of this machine listens"), "{mixed}");
+    }
+
+    #[test]
+    fn the_port_is_ours_or_nobody_is_waited_for_there() {
+        let other = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = other.local_addr().unwrap().port();
+        assert!(listener(&format!("http://127.0.0.1:{port}/callback")).is_none());
+        assert!(listener("http://evil.example:80/callback").is_none());
     }
 }
