@@ -453,6 +453,49 @@ fn arguments_are_mirrored_and_a_tool_that_may_not_mirror_is_left_out() {
 }
 
 #[test]
+fn a_call_that_was_refused_for_its_header_fields_is_sent_once_more_after_the_tools_were_listed() {
+    // How often it is refused, and whether the server lists another definition then.
+    for (refused, changes, expected) in [
+        (1, false, None),
+        (9, false, Some("SERVER_ANSWER_INVALID")),
+        (1, true, Some("PIN_CHANGED")),
+    ] {
+        let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+        let told = heard.clone();
+        let calls = AtomicUsize::new(0);
+        let port = Port::answering(move |request, stream| {
+            told.lock().unwrap().push(request.method().to_owned());
+            let Some(mut usual) = request.usual() else {
+                if calls.fetch_add(1, Ordering::SeqCst) >= refused {
+                    return json_answer(stream, &request.text("done"));
+                }
+                let error = json!({ "code": -32020, "message": "Mcp-Param-Region is missing" });
+                let error = json!({ "jsonrpc": "2.0", "id": request.body["id"], "error": error });
+                let kind = "Content-Type: application/json\r\n";
+                return answer(stream, "400 Bad Request", kind, &error.to_string());
+            };
+            if request.method() == "tools/list" && changes && calls.load(Ordering::SeqCst) > 0 {
+                let region = json!({ "type": "string", "x-mcp-header": "Region" });
+                usual["result"]["tools"][0]["inputSchema"]["properties"] = json!({ "region": region });
+            }
+            json_answer(stream, &usual)
+        });
+        let place = Place::new();
+        place.registry(&json!({ "web": port.entry("/mcp", json!({})) }));
+        let daemon = place.start(&[]);
+        let answered = daemon.modern().call("web__echo", json!({}));
+        assert_eq!(code_of(&answered), expected, "{answered}");
+        let heard = heard.lock().unwrap();
+        let first = heard.iter().position(|heard| heard == "tools/call").unwrap();
+        let after = match expected {
+            Some("PIN_CHANGED") => &["tools/call", "tools/list"][..],
+            _ => &["tools/call", "tools/list", "tools/call"],
+        };
+        assert_eq!(heard[first..], *after);
+    }
+}
+
+#[test]
 fn the_transport_of_2024_11_05_is_spoken_where_the_entry_says_so() {
     use std::io::Write as _;
     let stream_of: Arc<Mutex<Option<std::net::TcpStream>>> = Arc::default();

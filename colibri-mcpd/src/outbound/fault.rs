@@ -33,6 +33,8 @@ pub enum FaultKind {
         /// A 5xx.
         is_servers: bool,
     },
+    /// The server refused a call unprocessed (400 with -32020): its header fields are not what the tool asks for now.
+    Mismatched,
     /// It was sent, and no whole answer came: whether it had an effect is not known.
     Lost,
     /// The answer is over the limit of a message.

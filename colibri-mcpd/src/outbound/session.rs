@@ -23,6 +23,7 @@ use super::fault::{Failed, Fault, FaultKind};
 use super::lines::{Lines, lines};
 use super::sse::Parser;
 use crate::peer::{Frame, FrameReader};
+use colibri_protocol::error::HEADER_MISMATCH;
 use colibri_protocol::{Mirrored, declared_version, request_fields};
 use colibri_wire::{Envelope, Json, envelope::Kind};
 
@@ -304,9 +305,17 @@ impl Session {
                 let failed = refused(&response, &said);
                 // A modern server gives its JSON-RPC errors a status of HTTP.
                 let is_relayed = kind == Body::Json && matches!(failed.kind, FaultKind::Status { .. });
-                match is_relayed && is_error(&said) {
-                    true => self.answer(&asked, said).await.map(|()| None),
-                    false => Err(failed),
+                match is_relayed.then(|| error_of(&said)).flatten() {
+                    Some(HEADER_MISMATCH)
+                        if asked.method == "tools/call"
+                            && status == StatusCode::BAD_REQUEST
+                            && self.state().is_modern =>
+                    {
+                        let kind = FaultKind::Mismatched;
+                        Err(Failed { kind, ..failed })
+                    }
+                    Some(_) => self.answer(&asked, said).await.map(|()| None),
+                    None => Err(failed),
                 }
             }
         }
@@ -506,11 +515,15 @@ fn answers(message: &[u8], id: u64) -> bool {
     }
 }
 
-/// Whether a body is a JSON-RPC error.
-fn is_error(body: &[u8]) -> bool {
-    let Ok(root) = Json::parse(body) else { return false };
-    matches!(
-        Envelope::of(root).map(|envelope| envelope.kind),
-        Ok(Kind::Answer { outcome: Err(_), .. })
-    )
+/// The code of a body that is a JSON-RPC error; 0 if it has none.
+fn error_of(body: &[u8]) -> Option<i64> {
+    match Envelope::of(Json::parse(body).ok()?).map(|envelope| envelope.kind) {
+        Ok(Kind::Answer {
+            outcome: Err(error), ..
+        }) => {
+            let code = error.get("code").and_then(|code| code.text().parse().ok());
+            Some(code.unwrap_or_default())
+        }
+        _ => None,
+    }
 }

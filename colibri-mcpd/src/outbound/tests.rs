@@ -404,6 +404,10 @@ async fn a_session_says_an_answer_or_why_there_is_none() {
     for (answer, kind) in [
         (with("200 OK", json, &other), FaultKind::Invalid),
         (with("200 OK", json, "{"), FaultKind::Invalid),
+        (
+            with("400 Bad Request", json, &error.replace("-32000", "-32020")),
+            FaultKind::Mismatched,
+        ),
         (with("200 OK", "text/html", "<p>"), FaultKind::Invalid),
         (with("200 OK", json, &long), FaultKind::TooLong),
         (with("200 OK", events, &format!("data: {long}\n\n")), FaultKind::TooLong),

@@ -25,7 +25,9 @@ impl Session {
                 self.failure(Code::IntegrationUnavailable, text)
             }
             FaultKind::Impossible | FaultKind::Denied => self.failure(Code::ServerUnstartable, text),
-            FaultKind::Status { .. } | FaultKind::Invalid => self.failure(Code::ServerAnswerInvalid, text),
+            FaultKind::Status { .. } | FaultKind::Mismatched | FaultKind::Invalid => {
+                self.failure(Code::ServerAnswerInvalid, text)
+            }
             FaultKind::Lost => self.failure(Code::ServerDied, format!("the call was lost: {text}")),
             FaultKind::TooLong => self.failure(Code::FrameTooLong, text),
         };
@@ -46,6 +48,7 @@ impl Session {
                 FaultKind::Unsent => keeper.unsent(call, failure, None),
                 FaultKind::Forgotten => keeper.unsent(call, failure, Some(Duration::ZERO)),
                 FaultKind::Busy(after) => keeper.unsent(call, failure, Some(after.unwrap_or(BUSY))),
+                FaultKind::Mismatched => keeper.mismatched(self, call, failure),
                 FaultKind::Lost | FaultKind::Status { is_servers: true } => keeper.lost(call, failure),
                 _ => self.chain.finish(vec![(call, Outcome::Failed(failure))]),
             },

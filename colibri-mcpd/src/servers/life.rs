@@ -436,6 +436,8 @@ mod tests {
 
         fn unsent(&self, _: Box<Call>, _: Failure, _: Option<Duration>) {}
 
+        fn mismatched(&self, _: &Arc<Session>, _: Box<Call>, _: Failure) {}
+
         fn lost(&self, _: Box<Call>, _: Failure) {}
     }
 

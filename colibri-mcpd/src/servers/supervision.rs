@@ -16,7 +16,7 @@ use super::slots::Slot;
 use super::state::ProcessKey;
 use crate::relay::{Call, HeldCall, Outcome};
 use colibri_protocol::logging::Level;
-use colibri_protocol::{Failure, Features};
+use colibri_protocol::{Failure, Feature, Features};
 use colibri_wire::Json;
 
 /// How long a burst of changes to a server's tools may go on before it is looked at.
@@ -49,6 +49,30 @@ pub(super) struct Supervision {
     pub(super) server: Arc<Server>,
     /// Whose calls the process gets.
     pub(super) key: ProcessKey,
+}
+
+impl Supervision {
+    /// Sends a call that the server did not process once more, after something; it can be cancelled until then.
+    fn call_after(&self, mut call: Box<Call>, failure: &Failure, after: impl Future<Output = ()> + Send + 'static) {
+        let (server, key) = (self.server.clone(), self.key);
+        let chain = server.context.parts.chain.clone();
+        if !call.client.unsent(&call.id) {
+            return chain.finish(vec![(call, Outcome::Cancelled)]);
+        }
+        chain.retry(&mut call, failure);
+        let held = HeldCall::hold(&chain, call);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = after => {}
+                () = held.over() => return,
+            }
+            let Some(call) = held.take() else { return };
+            match call.client.unsent(&call.id) {
+                true => server.call_later(key, call).await,
+                false => chain.finish(vec![(call, Outcome::Cancelled)]),
+            }
+        });
+    }
 }
 
 impl Keeper for Supervision {
@@ -107,9 +131,8 @@ impl Keeper for Supervision {
         self.server.call(call);
     }
 
-    fn unsent(&self, mut call: Box<Call>, failure: Failure, after: Option<Duration>) {
-        let (server, key) = (self.server.clone(), self.key);
-        let chain = server.context.parts.chain.clone();
+    fn unsent(&self, call: Box<Call>, failure: Failure, after: Option<Duration>) {
+        let server = &self.server;
         let wait = after.unwrap_or_else(|| retry::wait_after(call.attempt, server.context.next_retry()));
         let left = (call.entered + server.limits.call).saturating_duration_since(Instant::now());
         if call.attempt >= server.entry.attempts || wait >= left {
@@ -117,24 +140,32 @@ impl Keeper for Supervision {
                 Some(after) => failure.advising(format!("call it again in {} s", after.as_secs().max(1))),
                 None => failure,
             };
+            let chain = &server.context.parts.chain;
             return chain.finish(vec![(call, Outcome::Failed(failure))]);
         }
-        if !call.client.unsent(&call.id) {
-            return chain.finish(vec![(call, Outcome::Cancelled)]);
+        self.call_after(call, &failure, tokio::time::sleep(wait));
+    }
+
+    fn mismatched(&self, session: &Arc<Session>, call: Box<Call>, failure: Failure) {
+        let server = self.server.clone();
+        if call.attempt > 1 || call.attempt >= server.entry.attempts {
+            let chain = &server.context.parts.chain;
+            return chain.finish(vec![(call, Outcome::Failed(failure))]);
         }
-        chain.retry(&mut call, &failure);
-        let held = HeldCall::hold(&chain, call);
-        tokio::spawn(async move {
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = held.over() => return,
+        let session = session.clone();
+        // The reading goes on if the call is cancelled meanwhile.
+        let read = tokio::spawn(async move {
+            if !session.definitions.changed(Feature::Tool.into()) {
+                // Somebody reads them already.
+                return tokio::time::sleep(SETTLE).await;
             }
-            let Some(call) = held.take() else { return };
-            match call.client.unsent(&call.id) {
-                true => server.call_later(key, call).await,
-                false => chain.finish(vec![(call, Outcome::Cancelled)]),
+            let features = session.definitions.to_read();
+            let said = handshake::read_again(&session, features, server.limits.start).await;
+            if server.offer.learned(&session, said).await.is_ok() {
+                server.read_lists(session);
             }
         });
+        self.call_after(call, &failure, async { drop(read.await) });
     }
 
     fn lost(&self, mut call: Box<Call>, failure: Failure) {
