@@ -8,11 +8,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use colibri_tests::Place;
+use nix::fcntl::{Flock, FlockArg};
 use serde_json::{Value, json};
 
 /// A place whose registry is that of a user: `colibri` below the directories of XDG is the place itself.
@@ -22,13 +24,19 @@ fn users_own() -> Place {
     place
 }
 
-/// Runs the client: exit status, and all that it said.
-fn run(place: &Place, args: &[&str]) -> (Option<i32>, String) {
+/// The client, with nobody to ask.
+fn client(place: &Place, args: &[&str]) -> Command {
     let mut command = place.colibri_mcp(args);
     for variable in ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR"] {
         command.env(variable, place.path(""));
     }
-    let output = command.stdin(Stdio::null()).output().unwrap();
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs the client: exit status, and all that it said.
+fn run(place: &Place, args: &[&str]) -> (Option<i32>, String) {
+    let output = client(place, args).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&text).into_owned())
 }
@@ -156,12 +164,101 @@ fn a_server_is_added_called_restarted_disabled_enabled_and_removed() {
     let said = good(&place, &["remove", "fx", "--yes"]);
     assert!(said.contains("daemon-secrets/fx-fx-token"), "{said}");
     assert_eq!(fs::read(backup(&said)).unwrap(), with_server);
-    assert_eq!(json_of(&consent), json!({ "servers": {} }));
-    fs::copy(first, place.path("external-mcp.json")).unwrap();
     let mut after = files(&place);
-    after.retain(|path, _| !path.to_string_lossy().contains(".colibri-backup-") && *path != consent);
+    after.retain(|path, _| !path.to_string_lossy().contains(".colibri-backup-"));
     assert_eq!(after.keys().collect::<Vec<_>>(), before.keys().collect::<Vec<_>>());
     assert_eq!(after, before);
+    assert!(!place.path("daemon-secrets").exists());
+}
+
+#[test]
+fn what_is_left_of_a_server_whose_entry_is_gone_is_removed_too() {
+    let place = users_own();
+    place.registry(&json!({ "fx-two": { "command": "/bin/sh", "env": { "T": { "secret": "fx-two-token" } } } }));
+    let add = ["add", "fx", "--yes", "--env", "FX_TOKEN=tell-nobody-this", "--", "sh"];
+    let first = backup(&good(&place, &add));
+    // As the person does who wants the registry back as it was.
+    fs::copy(first, place.path("external-mcp.json")).unwrap();
+    fs::write(place.path("daemon-secrets/fx-two-token"), "another's").unwrap();
+    fs::create_dir_all(place.path("oauth")).unwrap();
+    let tokens = |name: &str| place.path(&format!("oauth/login.{name}.1000.json"));
+    fs::write(tokens("fx"), "{}").unwrap();
+    fs::write(tokens("fx-two"), "{}").unwrap();
+    let said = good(&place, &["remove", "fx", "--yes"]);
+    assert!(said.contains("it has no entry, but this is left of it"), "{said}");
+    assert!(!place.path("daemon-secrets/fx-fx-token").exists() && !tokens("fx").exists());
+    assert!(place.path("daemon-secrets/fx-two-token").exists() && tokens("fx-two").exists());
+    assert_eq!(run(&place, &["remove", "fx", "--yes"]).0, Some(65));
+    good(&place, &["remove", "fx-two", "--yes"]);
+    assert!(!place.path("daemon-secrets").exists() && !place.path("oauth").exists());
+}
+
+#[test]
+fn a_server_never_takes_the_secret_of_another() {
+    let place = users_own();
+    let oauth = json!({ "grant": "client_credentials", "issuer": "https://login.example.org", "client_id": "c",
+        "client_secret": { "secret": "fx-fx-token" } });
+    place.registry(&json!({ "crm": { "url": "https://crm.example.org/mcp", "oauth": oauth } }));
+    fs::create_dir(place.path("daemon-secrets")).unwrap();
+    fs::write(place.path("daemon-secrets/fx-fx-token"), "of crm").unwrap();
+    let before = files(&place);
+    let add = ["add", "fx", "--yes", "--env", "FX_TOKEN=tell-nobody-this", "--", "sh"];
+    let (status, said) = run(&place, &add);
+    assert_eq!(status, Some(65), "{said}");
+    assert!(said.contains("fx-fx-token, which is crm's"), "{said}");
+    assert_eq!(files(&place), before);
+}
+
+#[test]
+fn two_that_add_at_once_wait_for_each_other() {
+    let place = users_own();
+    place.registry(&json!({}));
+    // Whoever changes the registry holds this; so both have seen that there is no such server yet.
+    let held = Flock::lock(fs::File::open(place.path("")).unwrap(), FlockArg::LockExclusive).unwrap();
+    let adds: Vec<_> = ["one-of-them", "the-other-one"]
+        .iter()
+        .map(|secret| {
+            let value = format!("FX_TOKEN={secret}");
+            let mut add = client(&place, &["add", "fx", "--yes", "--env", &value, "--", "sh"]);
+            let mut add = add.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            let mut said = BufReader::new(add.stderr.take().unwrap());
+            let mut line = String::new();
+            said.read_line(&mut line).unwrap();
+            assert!(line.contains("waiting for another"), "{line}");
+            (*secret, add, said)
+        })
+        .collect();
+    drop(held);
+    let mut done: Vec<_> = adds
+        .into_iter()
+        .map(|(secret, mut add, mut said)| {
+            let mut rest = String::new();
+            said.read_to_string(&mut rest).unwrap();
+            (add.wait().unwrap().code(), secret, rest)
+        })
+        .collect();
+    done.sort();
+    let [(Some(0), first, _), (Some(65), _, why)] = done.as_slice() else {
+        panic!("{done:?}");
+    };
+    assert!(why.contains("there is a server fx already"), "{why}");
+    assert_eq!(
+        fs::read_to_string(place.path("daemon-secrets/fx-fx-token")).unwrap(),
+        *first
+    );
+}
+
+#[test]
+fn a_registry_that_the_daemon_would_not_read_is_not_written() {
+    let place = users_own();
+    let registry = place.path("external-mcp.json");
+    fs::rename(&registry, place.path("elsewhere.json")).unwrap();
+    symlink("elsewhere.json", &registry).unwrap();
+    let before = files(&place);
+    let (status, said) = run(&place, &["add", "fx", "--yes", "--", "sh"]);
+    assert_eq!(status, Some(65), "{said}");
+    assert!(said.contains("is a symbolic link"), "{said}");
+    assert_eq!(files(&place), before);
 }
 
 #[test]
@@ -235,6 +332,8 @@ fn what_cannot_be_is_refused_with_its_reason() {
         (&["enable", "x", "--yes"], "has no server x", 65),
         (&["import", "zed", "--yes"], "no settings here", 65),
         (&["import", "/nonexistent/x.json", "--yes"], "No such file", 66),
+        (&["import", "windsrf", "--yes"], "did you mean windsurf?", 65),
+        (&["import", "gemini-cli", "--yes"], ".gemini/settings.json", 65),
     ] {
         let (status, said) = run(&place, args);
         assert_eq!(status, Some(code), "{args:?}: {said}");

@@ -28,5 +28,5 @@ pub use mcpb::{Bundle, bundle};
 pub use names::{Mapped, map_names};
 pub use proposal::{Field, Package, Process, Program, Proposal, Registry, Remote, Runs, Want};
 pub use secret::{looks_secret, name_says_secret, shown_url};
-pub use source::{Source, read};
+pub use source::{Homes, Source, read};
 pub use template::{Answers, Piece, Template};

@@ -16,6 +16,37 @@ const MAX_BYTES: usize = 32 << 20;
 /// How deep a TOML file may be nested when it becomes JSON.
 const MAX_DEPTH: usize = 64;
 
+/// Where the files of a user's editors are, as the editors themselves find them: by the environment first.
+pub struct Homes {
+    /// `$HOME`
+    pub home: PathBuf,
+    /// `$XDG_CONFIG_HOME`
+    pub config: PathBuf,
+    /// `$CLAUDE_CONFIG_DIR`
+    pub claude_code: PathBuf,
+    /// `$CODEX_HOME`
+    pub codex: PathBuf,
+}
+
+impl Homes {
+    /// Of this user, whose home directory is `home` unless the environment has another.
+    pub fn find(home: PathBuf) -> Homes {
+        Homes::of(home, |variable| std::env::var_os(variable).map(PathBuf::from))
+    }
+
+    /// By these variables.
+    pub fn of(home: PathBuf, variable: impl Fn(&str) -> Option<PathBuf>) -> Homes {
+        let set = |name| variable(name).filter(|path| path.is_absolute());
+        let home = set("HOME").unwrap_or(home);
+        Homes {
+            config: set("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config")),
+            claude_code: set("CLAUDE_CONFIG_DIR").unwrap_or_else(|| home.clone()),
+            codex: set("CODEX_HOME").unwrap_or_else(|| home.join(".codex")),
+            home,
+        }
+    }
+}
+
 /// Whose file it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
@@ -69,21 +100,22 @@ impl Source {
             Source::Zed => "zed",
             Source::VsCode => "vscode",
             Source::Codex => "codex",
-            Source::GeminiCli => "gemini-cli",
+            Source::GeminiCli => "gemini",
             Source::OpenCode => "opencode",
             Source::McpBridge => "mcp-bridge",
             Source::ServerJson => "server.json",
         }
     }
 
-    /// Where its file may be: for a user with this home and this directory of settings (`$XDG_CONFIG_HOME`).
-    pub fn files(self, home: &Path, config: &Path) -> Vec<PathBuf> {
+    /// Where its file may be.
+    pub fn files(self, homes: &Homes) -> Vec<PathBuf> {
+        let Homes { home, config, .. } = homes;
         match self {
             Source::ClaudeDesktop => vec![
                 config.join("Claude/claude_desktop_config.json"),
                 home.join("Library/Application Support/Claude/claude_desktop_config.json"),
             ],
-            Source::ClaudeCode => vec![home.join(".claude.json")],
+            Source::ClaudeCode => vec![homes.claude_code.join(".claude.json")],
             Source::Cursor => vec![home.join(".cursor/mcp.json")],
             Source::Windsurf => vec![home.join(".codeium/windsurf/mcp_config.json")],
             Source::Zed => vec![config.join("zed/settings.json")],
@@ -91,9 +123,10 @@ impl Source {
                 config.join("Code/User/mcp.json"),
                 config.join("Code - OSS/User/mcp.json"),
                 config.join("VSCodium/User/mcp.json"),
+                config.join("Code - Insiders/User/mcp.json"),
                 home.join("Library/Application Support/Code/User/mcp.json"),
             ],
-            Source::Codex => vec![home.join(".codex/config.toml")],
+            Source::Codex => vec![homes.codex.join("config.toml")],
             Source::GeminiCli => vec![home.join(".gemini/settings.json")],
             Source::OpenCode => vec![
                 config.join("opencode/opencode.json"),

@@ -1,6 +1,6 @@
 //! `colibri-mcp add`: a server by its command line, or by its address.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -127,14 +127,13 @@ pub(crate) fn bring_in(
     let options = Options {
         scripts: choices.scripts,
     };
-    let (_, known) = install::registered(&scope)?;
-    let known: BTreeSet<&String> = known.keys().collect();
+    let known = install::registered(&scope)?.entries;
     let (mut plans, mut refused): (Vec<Plan>, Vec<(String, String)>) = (Vec::new(), Vec::new());
     for (id, mut proposal, bundle) in offers {
         let name = proposal.name.clone();
-        let plan = match (&proposal.runs, known.contains(&id)) {
+        let plan = match (&proposal.runs, known.contains_key(&id)) {
             (Err(why), _) => Err(why.clone()),
-            (_, true) => Err(format!("there is a server {id} already: colibri-mcp remove {id} first")),
+            (_, true) => Err(install::already(&id)),
             (Ok(_), false) => answers
                 .of(&mut proposal)
                 .and_then(|answers| install::plan(&proposal, &id, &answers, bundle.as_ref(), &scope, options)),
@@ -172,9 +171,7 @@ pub(crate) fn bring_in(
     if written.ids.is_empty() {
         return Err(Failure::Data("no server was added; nothing of them stays".to_owned()));
     }
-    let ids: Vec<&str> = written.ids.iter().map(String::as_str).collect();
-    install::agree_to(&scope, &ids)?;
-    let mut said = format!("Added {} to {}.", ids.join(", "), scope.registry.display());
+    let mut said = format!("Added {} to {}.", written.ids.join(", "), scope.registry.display());
     if let Some(kept) = written.kept {
         said.push_str(&format!("\nThe registry as it was: {}", kept.display()));
     }

@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::remove::no_server;
 use crate::failure::Failure;
-use crate::install::{self, Scope};
+use crate::install::{self, Registered, Scope};
 use crate::owned::agree;
 use crate::terminal;
 use colibri_api::{RestartAsked, Restarted};
@@ -34,12 +34,9 @@ pub(crate) struct Restart {
 pub(crate) fn run(arguments: &Arguments, enable: bool, context: &Context) -> Result<(), Failure> {
     let scope = Scope::find(arguments.service)?;
     let id = &arguments.name;
-    let (file, ids) = install::registered(&scope)?;
-    let list = *ids.get(id).ok_or_else(|| no_server(id, ids.keys(), &scope))?;
-    let entry = Kind::Json
-        .get(file.text(), &[list, id])
-        .map_err(|fault| file.fault(fault))?
-        .unwrap_or_default();
+    let Registered { file, entries } = install::registered(&scope)?;
+    let (list, entry) = entries.get(id).ok_or_else(|| no_server(id, &entries, &scope))?;
+    let list: &str = list;
     let keys = [list, id, "disabled"];
     let text = match enable {
         true => {
@@ -59,6 +56,7 @@ pub(crate) fn run(arguments: &Arguments, enable: bool, context: &Context) -> Res
         terminal::print(&install::show_entry(id, &entry))?;
     }
     agree(&format!("{doing} {id} in {}?", scope.registry.display()), arguments.yes)?;
+    let _alone = scope.lock()?;
     let kept = install::rewrite(&scope, file, text)?;
     let agreed: &[&str] = if enable { &[id] } else { &[] };
     install::agree_to(&scope, agreed)?;

@@ -14,13 +14,14 @@ use crate::failure::Failure;
 use crate::install::Answers;
 use crate::terminal;
 use colibri_api::paths;
-use colibri_mcp::bring::{self, Proposal, Source, map_names};
+use colibri_json::nearest;
+use colibri_mcp::bring::{self, Homes, Proposal, Source, map_names};
 use colibri_text::visible;
 
 /// From where.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// A file, or an editor: claude-desktop, claude-code, cursor, windsurf, zed, vscode, codex, gemini-cli, opencode,
+    /// A file, or an editor: claude-desktop, claude-code, cursor, windsurf, zed, vscode, codex, gemini, opencode,
     /// mcp-bridge; without one, all of these that are there
     #[arg(value_name = "FILE|EDITOR")]
     from: Option<String>,
@@ -94,27 +95,34 @@ fn is_our_own(proposal: &Proposal) -> bool {
 }
 
 fn files(from: Option<&str>) -> Result<Vec<(Option<Source>, PathBuf)>, Failure> {
-    let home = paths::home();
-    let config = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
-    let config = config
-        .filter(|path| path.is_absolute())
-        .unwrap_or_else(|| home.join(".config"));
+    let homes = Homes::find(paths::home());
     let there = |source: Source| {
-        let files = source.files(&home, &config).into_iter().filter(|path| path.is_file());
+        let files = source.files(&homes).into_iter().filter(|path| path.is_file());
         files.map(move |path| (Some(source), path)).collect::<Vec<_>>()
     };
     let Some(from) = from else {
         return Ok(Source::ALL.into_iter().flat_map(there).collect());
     };
-    match Source::ALL
+    // The command of Gemini CLI is gemini.
+    let name = if from == "gemini-cli" { "gemini" } else { from };
+    let editors = Source::ALL
         .into_iter()
-        .find(|source| source.name() == from && !source.files(&home, &config).is_empty())
-    {
-        None => Ok(vec![(None, PathBuf::from(from))]),
+        .filter(|source| !source.files(&homes).is_empty());
+    match editors.clone().find(|source| source.name() == name) {
+        None if from.contains(['/', '.']) || Path::new(from).exists() => Ok(vec![(None, PathBuf::from(from))]),
+        None => {
+            let known: Vec<&str> = editors.map(Source::name).collect();
+            let near = nearest(from, &known).map(|near| format!("; did you mean {near}?"));
+            Err(Failure::Data(format!(
+                "{} is neither a file here nor an editor that is known{}",
+                visible(from),
+                near.unwrap_or_else(|| format!(": {}", known.join(", ")))
+            )))
+        }
         Some(source) => match there(source) {
             files if files.is_empty() => {
                 let places: Vec<String> = source
-                    .files(&home, &config)
+                    .files(&homes)
                     .iter()
                     .map(|path| path.display().to_string())
                     .collect();

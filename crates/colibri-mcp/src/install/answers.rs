@@ -8,7 +8,7 @@ use nix::sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr};
 
 use crate::failure::Failure;
 use colibri_api::paths;
-use colibri_mcp::bring::{self, Proposal, Want};
+use colibri_mcp::bring::{self, Homes, Proposal, Want};
 use colibri_text::visible;
 
 /// What is known of gaps.
@@ -53,7 +53,7 @@ impl Answers {
                 continue;
             }
             let found = match (key.as_str(), key.strip_prefix("file:")) {
-                ("HOME", _) => paths::home().to_str().map(str::to_owned),
+                ("HOME", _) => Homes::find(paths::home()).home.to_str().map(str::to_owned),
                 (_, Some(file)) => read_value(&expanded(file)).ok(),
                 _ => std::env::var(key).ok(),
             };
@@ -128,7 +128,7 @@ fn read_value(path: &Path) -> io::Result<String> {
 
 fn expanded(file: &str) -> std::path::PathBuf {
     match file.strip_prefix("~/") {
-        Some(below) => paths::home().join(below),
+        Some(below) => Homes::find(paths::home()).home.join(below),
         None => file.into(),
     }
 }

@@ -16,4 +16,4 @@ pub(crate) use files::check as check_installed;
 pub(crate) use plan::{Options, Plan, plan};
 pub(crate) use scope::Scope;
 pub(crate) use shown::{show, show_entry};
-pub(crate) use write::{agree_to, forget, registered, reload, rewrite, write};
+pub(crate) use write::{Registered, agree_to, already, belongings, forget, registered, reload, remove, rewrite, write};

@@ -1,8 +1,11 @@
 //! Whose servers are changed: this user's own, or the service's.
 
-use std::path::PathBuf;
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 
 use colibri_api::paths;
+use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::{Group, Uid};
 
 use crate::failure::Failure;
@@ -19,6 +22,8 @@ pub(crate) struct Scope {
     pub secrets: PathBuf,
     /// What is installed for servers, a directory each.
     pub servers: PathBuf,
+    /// Tokens of the people who logged in at servers.
+    pub logins: PathBuf,
     /// What the user agreed to; `None`: the service, which never reads it.
     pub consent: Option<PathBuf>,
     /// The group of the service's daemon, which reads registry and secrets.
@@ -39,6 +44,7 @@ impl Scope {
                     secrets: own.registry.with_file_name("daemon-secrets"),
                     registry: own.registry,
                     servers: own.servers,
+                    logins: own.state_dir.join("oauth"),
                     consent: Some(own.consent),
                     group: None,
                 })
@@ -63,6 +69,7 @@ impl Scope {
                     secrets: registry.with_file_name("daemon-secrets"),
                     registry,
                     servers: PathBuf::from(SERVICE_SERVERS),
+                    logins: paths::state_dir_of_clients().join("oauth"),
                     consent: None,
                     group: Some(group.gid.as_raw()),
                 })
@@ -73,6 +80,29 @@ impl Scope {
     /// Whether they are the service's.
     pub(crate) fn is_service(&self) -> bool {
         self.consent.is_none()
+    }
+
+    /// Waits for its turn to change anything of these; another may be installing for minutes.
+    ///
+    /// # Errors
+    /// The registry's directory can be neither opened nor made.
+    pub(crate) fn lock(&self) -> Result<Flock<File>, Failure> {
+        let directory = self.registry.parent().unwrap_or(Path::new("/"));
+        let failed = |source| Failure::File {
+            path: directory.to_owned(),
+            source,
+        };
+        let mut make = DirBuilder::new();
+        make.recursive(true).mode(0o700).create(directory).map_err(failed)?;
+        let open = File::open(directory).map_err(failed)?;
+        let locked = Flock::lock(open, FlockArg::LockExclusiveNonblock).or_else(|(open, _)| {
+            eprintln!(
+                "colibri-mcp: waiting for another that changes {}",
+                self.registry.display()
+            );
+            Flock::lock(open, FlockArg::LockExclusive)
+        });
+        locked.map_err(|(_, errno)| failed(errno.into()))
     }
 
     /// Where a server's packages are.

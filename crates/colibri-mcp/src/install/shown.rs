@@ -255,6 +255,7 @@ mod tests {
             registry: path("r"),
             secrets: path("s"),
             servers: path("v"),
+            logins: path("o"),
             consent,
             group,
         }

@@ -1,6 +1,6 @@
 //! The writing: packages, secrets, the registry, what the person agreed to; and the daemon is told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, chown};
@@ -22,6 +22,8 @@ use colibri_text::visible;
 
 /// The keys below which a registry has its servers.
 const LISTS: [&str; 2] = ["servers", "mcpServers"];
+/// A registry without any.
+const EMPTY: &str = "{}\n";
 
 fn failed(path: &Path) -> impl Fn(std::io::Error) -> Failure + '_ {
     move |source| Failure::File {
@@ -30,23 +32,35 @@ fn failed(path: &Path) -> impl Fn(std::io::Error) -> Failure + '_ {
     }
 }
 
-/// The entries of a registry that is there, by id, with the list that each stands in.
-///
+/// A registry that is there, and its entries by id, each with the list that it stands in.
+pub(crate) struct Registered {
+    /// The file.
+    pub file: Owned,
+    /// The entries.
+    pub entries: Entries,
+}
+
 /// # Errors
 /// The registry cannot be read as the daemon reads it.
-pub(crate) fn registered(scope: &Scope) -> Result<(Owned, BTreeMap<String, &'static str>), Failure> {
+pub(crate) fn registered(scope: &Scope) -> Result<Registered, Failure> {
+    if scope.registry.is_symlink() {
+        return Err(Failure::Data(format!(
+            "{} is a symbolic link, and colibri-mcpd reads none: put the file itself there; nothing was written",
+            scope.registry.display()
+        )));
+    }
     let file = Owned::read(&scope.registry)?;
-    let mut found = BTreeMap::new();
+    let mut entries = BTreeMap::new();
     if file.exists() {
         read(scope, file.text())?;
         for list in LISTS {
-            let entries = Kind::Json.get(file.text(), &[list]);
-            let entries = entries.map_err(|fault| file.fault(fault))?;
-            let ids = entries.as_ref().and_then(Value::as_object).into_iter().flatten();
-            found.extend(ids.map(|(id, _)| (id.clone(), list)));
+            let found = Kind::Json.get(file.text(), &[list]);
+            let found = found.map_err(|fault| file.fault(fault))?;
+            let found = found.as_ref().and_then(Value::as_object).into_iter().flatten();
+            entries.extend(found.map(|(id, entry)| (id.clone(), (list, entry.clone()))));
         }
     }
-    Ok((file, found))
+    Ok(Registered { file, entries })
 }
 
 /// A registry as the daemon reads it.
@@ -54,6 +68,8 @@ fn read(scope: &Scope, text: &str) -> Result<Registry, Failure> {
     Registry::parse(text.as_bytes(), &scope.registry.display().to_string())
         .map_err(|error| Failure::Data(format!("{error}; nothing was written")))
 }
+
+type Entries = BTreeMap<String, (&'static str, Value)>;
 
 /// What came of the writing.
 #[derive(Debug, Default)]
@@ -66,15 +82,22 @@ pub(crate) struct Written {
     pub failed: Vec<(String, String)>,
 }
 
-/// Writes what plans say: packages and secrets first, then all entries in one step. Of a server that cannot be written
-/// nothing stays, and the others are.
+/// Writes what plans say: packages and secrets first, then all entries in one step, then that the user agreed to them. Of
+/// a server that cannot be written nothing stays, and the others are.
 ///
 /// # Errors
 /// The registry cannot be written; then nothing of any server stays.
 pub(crate) fn write(plans: &[Plan], scope: &Scope) -> Result<Written, Failure> {
+    let _alone = scope.lock()?;
+    let known = registered(scope)?;
     let mut written = Written::default();
     let mut ready = Vec::new();
     for plan in plans {
+        // What is there is another's: nothing of it may be touched, nor undone.
+        if let Some(why) = taken(plan, &known.entries) {
+            written.failed.push((plan.id.clone(), why));
+            continue;
+        }
         match prepare(plan, scope) {
             Ok(()) => ready.push(plan),
             Err(failure) => {
@@ -83,13 +106,33 @@ pub(crate) fn write(plans: &[Plan], scope: &Scope) -> Result<Written, Failure> {
             }
         }
     }
-    let outcome = write_entries(&ready, scope, &mut written);
+    let outcome = write_entries(&ready, scope, known.file, &known.entries, &mut written);
     let is_written = |plan: &&Plan| outcome.is_ok() && written.ids.contains(&plan.id);
     ready
         .iter()
         .filter(|plan| !is_written(plan))
         .for_each(|plan| undo(plan, scope));
-    outcome.map(|()| written)
+    outcome?;
+    let ids: Vec<&str> = written.ids.iter().map(String::as_str).collect();
+    agree_to(scope, &ids)?;
+    Ok(written)
+}
+
+/// Why a server cannot be written beside those that are there.
+fn taken(plan: &Plan, entries: &Entries) -> Option<String> {
+    if entries.contains_key(&plan.id) {
+        return Some(already(&plan.id));
+    }
+    plan.secrets.iter().find_map(|(_, file, _)| {
+        let names = |entry: &Value| secrets_of(entry).contains(file);
+        let (other, _) = entries.iter().find(|(_, (_, entry))| names(entry))?;
+        Some(format!("its secret would be the file {file}, which is {other}'s"))
+    })
+}
+
+/// Why a server of this id cannot be added.
+pub(crate) fn already(id: &str) -> String {
+    format!("there is a server {id} already: colibri-mcp remove {id} first")
 }
 
 fn prepare(plan: &Plan, scope: &Scope) -> Result<(), Failure> {
@@ -101,14 +144,20 @@ fn prepare(plan: &Plan, scope: &Scope) -> Result<(), Failure> {
 
 /// Takes away what was written for a server beside its entry.
 fn undo(plan: &Plan, scope: &Scope) {
-    let secrets: Vec<String> = plan.secrets.iter().map(|(_, file, _)| file.clone()).collect();
+    let mut paths = vec![scope.prefix(&plan.id)];
+    paths.extend(plan.secrets.iter().map(|(_, file, _)| scope.secrets.join(file)));
     // What made it fail is said; this can only fail for the same reason.
-    let _ = forget(scope, &plan.id, &secrets);
+    let _ = forget(scope, &paths);
 }
 
-fn write_entries(plans: &[&Plan], scope: &Scope, written: &mut Written) -> Result<(), Failure> {
-    let (file, ids) = registered(scope)?;
-    let list = if ids.values().any(|list| *list == LISTS[1]) {
+fn write_entries(
+    plans: &[&Plan],
+    scope: &Scope,
+    file: Owned,
+    known: &Entries,
+    written: &mut Written,
+) -> Result<(), Failure> {
+    let list = if known.values().any(|(list, _)| *list == LISTS[1]) {
         LISTS[1]
     } else {
         LISTS[0]
@@ -116,7 +165,7 @@ fn write_entries(plans: &[&Plan], scope: &Scope, written: &mut Written) -> Resul
     let mut text = if file.exists() {
         file.text().to_owned()
     } else {
-        "{}\n".to_owned()
+        EMPTY.to_owned()
     };
     for plan in plans {
         let changed = Kind::Json.set(&text, &[list, plan.id.as_str()], &plan.entry);
@@ -280,6 +329,9 @@ pub(crate) fn agree_to(scope: &Scope, ids: &[&str]) -> Result<(), Failure> {
             servers.insert(id, &entry.digest);
         }
     }
+    if servers.is_empty() {
+        return gone(path);
+    }
     let text = format!("{:#}\n", json!({ "servers": servers }));
     let directory = path.parent().unwrap_or(Path::new("/"));
     DirBuilder::new()
@@ -294,21 +346,85 @@ pub(crate) fn agree_to(scope: &Scope, ids: &[&str]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Removes what was installed for a server, and those of its secrets that no other entry names.
+/// Takes a server's entry out, if it has one. What was kept of the registry.
+///
+/// # Errors
+/// The registry cannot be written, and nothing was.
+pub(crate) fn remove(scope: &Scope, id: &str, known: Registered) -> Result<Option<PathBuf>, Failure> {
+    let kept = match known.entries.get(id) {
+        None => None,
+        Some((list, _)) => {
+            let text = known.file.text_without(Kind::Json, &[list, id])?;
+            // The daemon would miss a registry that is gone, and keep to the old one.
+            rewrite(scope, known.file, text.unwrap_or_else(|| EMPTY.to_owned()))?
+        }
+    };
+    agree_to(scope, &[])?;
+    Ok(kept)
+}
+
+/// What a server has beside its entry, as far as it is there: packages, those of its secrets that no other entry names,
+/// logins. Of a server without an entry: what was left of it, as when somebody put an older registry back.
+pub(crate) fn belongings(scope: &Scope, id: &str, entries: &Entries) -> Vec<PathBuf> {
+    let others = entries.iter().filter(|(other, _)| *other != id);
+    let named: BTreeSet<String> = others.clone().flat_map(|(_, (_, entry))| secrets_of(entry)).collect();
+    let is_of = |id: &str, name: &str| name.strip_prefix(id).is_some_and(|rest| rest.starts_with('-'));
+    let secrets = match entries.get(id) {
+        // The secrets of jailed servers lie elsewhere, and are root's to remove.
+        Some((_, entry)) if entry.get("jail").is_some() => BTreeSet::new(),
+        Some((_, entry)) => secrets_of(entry),
+        None => names_in(&scope.secrets)
+            .filter(|name| is_of(id, name) && !others.clone().any(|(other, _)| is_of(other, name)))
+            .collect(),
+    };
+    let secrets = secrets.difference(&named).map(|name| scope.secrets.join(name));
+    let logins = names_in(&scope.logins).filter(|name| name.starts_with(&format!("login.{id}.")));
+    let paths = [scope.prefix(id)].into_iter().chain(secrets);
+    let paths = paths.chain(logins.map(|name| scope.logins.join(name)));
+    paths.filter(|path| path.symlink_metadata().is_ok()).collect()
+}
+
+fn names_in(directory: &Path) -> impl Iterator<Item = String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok())
+}
+
+/// The names of the secrets that an entry names, wherever in it.
+fn secrets_of(entry: &Value) -> BTreeSet<String> {
+    let below: Vec<&Value> = match entry {
+        Value::Object(members) => members.values().collect(),
+        Value::Array(items) => items.iter().collect(),
+        _ => Vec::new(),
+    };
+    let own = entry.get("secret").and_then(Value::as_str);
+    let own = own
+        .filter(|name| colibri_registry::is_secret_name(name))
+        .map(str::to_owned);
+    own.into_iter().chain(below.into_iter().flat_map(secrets_of)).collect()
+}
+
+/// Removes files and directories, and what of ours is empty then.
 ///
 /// # Errors
 /// Something cannot be removed.
-pub(crate) fn forget(scope: &Scope, id: &str, secrets: &[String]) -> Result<(), Failure> {
-    let prefix = scope.prefix(id);
-    let paths = secrets.iter().map(|name| scope.secrets.join(name));
-    for path in paths {
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(&path)(error)),
-            _ => {}
+pub(crate) fn forget(scope: &Scope, paths: &[PathBuf]) -> Result<(), Failure> {
+    paths.iter().try_for_each(|path| gone(path))?;
+    if !scope.is_service() {
+        for directory in [&scope.servers, &scope.secrets, &scope.logins] {
+            // It is not there, or something else is in it.
+            let _ = fs::remove_dir(directory);
         }
     }
-    match fs::remove_dir_all(&prefix) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(&prefix)(error)),
+    Ok(())
+}
+
+fn gone(path: &Path) -> Result<(), Failure> {
+    let removed = match path.is_dir() && !path.is_symlink() {
+        true => fs::remove_dir_all(path),
+        false => fs::remove_file(path),
+    };
+    match removed {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(path)(error)),
         _ => Ok(()),
     }
 }

@@ -89,6 +89,15 @@ impl Owned {
     /// # Errors
     /// It is not of this kind.
     pub(crate) fn without(self, kind: Kind, keys: &[&str]) -> Result<Change, Failure> {
+        let after = self.text_without(kind, keys)?;
+        Ok(Change { file: self, after })
+    }
+
+    /// The text of the same; `None`: nothing is left.
+    ///
+    /// # Errors
+    /// It is not of this kind.
+    pub(crate) fn text_without(&self, kind: Kind, keys: &[&str]) -> Result<Option<String>, Failure> {
         let rest = kind.remove(self.text(), keys).map_err(|fault| self.fault(fault))?;
         // Setting and removing takes the layout of both to the same.
         let laid_out = |text: &str| {
@@ -99,8 +108,7 @@ impl Owned {
         let is_old = |old: &String| kind.get(old, keys) == Ok(None) && laid_out(old) == same;
         let kept = self.kept().into_iter();
         let old = kept.filter_map(|kept| fs::read_to_string(kept).ok()).find(is_old);
-        let after = old.or((!matches!(rest.trim(), "" | "{}")).then_some(rest));
-        Ok(Change { file: self, after })
+        Ok(old.or((!matches!(rest.trim(), "" | "{}")).then_some(rest)))
     }
 
     /// What was kept of it, newest first.
@@ -231,9 +239,8 @@ impl Change {
                         .map_err(at)?;
                 }
                 let new = beside(real, &format!(".colibri-{}", std::process::id()));
-                let replaced = create(&new, after, about.as_ref()).and_then(|()| fs::rename(&new, real));
-                if let Err(source) = replaced {
-                    // It may not have come to be.
+                create(&new, after, about.as_ref()).map_err(at)?;
+                if let Err(source) = fs::rename(&new, real) {
                     let _ = fs::remove_file(&new);
                     return Err(at(source));
                 }
@@ -297,13 +304,20 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Makes a file, with mode and owner as another has them, and sees that it is on the disk.
+/// Makes a file, with mode and owner as another has them, and sees that it is on the disk. One that fails leaves none.
 fn create(path: &Path, text: &str, like: Option<&Metadata>) -> io::Result<()> {
-    let mut file = OpenOptions::new()
+    let file = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(FILE_MODE)
         .open(path)?;
+    fill(file, text, like).inspect_err(|_| {
+        // What made it fail is said.
+        let _ = fs::remove_file(path);
+    })
+}
+
+fn fill(mut file: File, text: &str, like: Option<&Metadata>) -> io::Result<()> {
     file.write_all(text.as_bytes())?;
     if let Some(like) = like {
         let own = file.metadata()?;

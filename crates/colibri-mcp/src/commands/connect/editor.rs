@@ -11,6 +11,7 @@ use jsonc_parser::json;
 use super::Bridge;
 use crate::failure::Failure;
 use colibri_api::paths;
+use colibri_mcp::bring::Homes;
 use colibri_mcp::edit::{Kind, Value};
 
 /// An editor or agent that speaks MCP.
@@ -31,32 +32,10 @@ pub(crate) enum Editor {
     /// Codex
     Codex,
     /// Gemini CLI
+    #[value(alias = "gemini-cli")]
     Gemini,
     /// OpenCode
     Opencode,
-}
-
-/// Where the files of a user are.
-struct Homes {
-    home: PathBuf,
-    configuration: PathBuf,
-}
-
-impl Homes {
-    /// As the editors find them: by the environment, then the user database.
-    fn of_this_user() -> Homes {
-        let home = absolute("HOME").unwrap_or_else(paths::home);
-        Homes {
-            configuration: absolute("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config")),
-            home,
-        }
-    }
-}
-
-fn absolute(variable: &str) -> Option<PathBuf> {
-    std::env::var_os(variable)
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute())
 }
 
 impl Editor {
@@ -106,34 +85,26 @@ impl Editor {
 
     /// The user's own file.
     pub(super) fn user_file(self) -> PathBuf {
-        self.user_file_in(&Homes::of_this_user(), absolute)
+        self.user_file_in(&Homes::find(paths::home()))
     }
 
-    fn user_file_in(self, homes: &Homes, variable: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
-        let Homes { home, configuration } = homes;
+    fn user_file_in(self, homes: &Homes) -> PathBuf {
+        let Homes { home, config, .. } = homes;
         match self {
-            Editor::Zed => configuration.join("zed/settings.json"),
+            Editor::Zed => config.join("zed/settings.json"),
             Editor::Cursor => home.join(".cursor/mcp.json"),
             Editor::Windsurf => home.join(".codeium/windsurf/mcp_config.json"),
             Editor::Vscode => {
                 let editions = ["Code", "Code - OSS", "VSCodium", "Code - Insiders"];
-                let mut known = editions.iter().map(|edition| configuration.join(edition));
+                let mut known = editions.iter().map(|edition| config.join(edition));
                 let found = known.find(|edition| edition.is_dir());
-                found
-                    .unwrap_or_else(|| configuration.join("Code"))
-                    .join("User/mcp.json")
+                found.unwrap_or_else(|| config.join("Code")).join("User/mcp.json")
             }
-            Editor::ClaudeCode => {
-                let chosen = variable("CLAUDE_CONFIG_DIR");
-                chosen.unwrap_or_else(|| home.clone()).join(".claude.json")
-            }
-            Editor::ClaudeDesktop => configuration.join("Claude/claude_desktop_config.json"),
-            Editor::Codex => {
-                let chosen = variable("CODEX_HOME");
-                chosen.unwrap_or_else(|| home.join(".codex")).join("config.toml")
-            }
+            Editor::ClaudeCode => homes.claude_code.join(".claude.json"),
+            Editor::ClaudeDesktop => config.join("Claude/claude_desktop_config.json"),
+            Editor::Codex => homes.codex.join("config.toml"),
             Editor::Gemini => home.join(".gemini/settings.json"),
-            Editor::Opencode => existing(&configuration.join("opencode")),
+            Editor::Opencode => existing(&config.join("opencode")),
         }
     }
 
@@ -242,11 +213,8 @@ mod tests {
     #[test]
     fn each_file_is_where_its_program_looks() {
         let directory = tempfile::tempdir().unwrap();
-        let homes = Homes {
-            home: directory.path().join("home"),
-            configuration: directory.path().join("config"),
-        };
-        let file = |editor: Editor| editor.user_file_in(&homes, |_| None);
+        let homes = Homes::of(directory.path().join("home"), |_| None);
+        let file = |editor: Editor| editor.user_file_in(&homes);
         for editor in Editor::value_variants() {
             let path = file(*editor);
             assert!(path.is_absolute(), "{editor:?}");
@@ -254,20 +222,24 @@ mod tests {
             let name = path.file_name().unwrap().to_str().unwrap();
             assert!(editor.place().contains(name), "{editor:?}");
         }
-        let open = homes.configuration.join("opencode");
+        let open = homes.config.join("opencode");
         std::fs::create_dir_all(&open).unwrap();
         std::fs::write(open.join("opencode.jsonc"), "{}").unwrap();
         assert_eq!(file(Editor::Opencode), open.join("opencode.jsonc"));
-        std::fs::create_dir_all(homes.configuration.join("VSCodium")).unwrap();
-        assert_eq!(file(Editor::Vscode), homes.configuration.join("VSCodium/User/mcp.json"));
-        let chosen = |name: &str| Some(PathBuf::from(format!("/x/{name}")));
+        std::fs::create_dir_all(homes.config.join("VSCodium")).unwrap();
+        assert_eq!(file(Editor::Vscode), homes.config.join("VSCodium/User/mcp.json"));
+        let chosen = Homes::of("/h".into(), |name| Some(PathBuf::from(format!("/x/{name}"))));
+        for (editor, path) in [
+            (Editor::Codex, "/x/CODEX_HOME/config.toml"),
+            (Editor::ClaudeCode, "/x/CLAUDE_CONFIG_DIR/.claude.json"),
+            (Editor::Cursor, "/x/HOME/.cursor/mcp.json"),
+            (Editor::Zed, "/x/XDG_CONFIG_HOME/zed/settings.json"),
+        ] {
+            assert_eq!(editor.user_file_in(&chosen), Path::new(path));
+        }
         assert_eq!(
-            Editor::Codex.user_file_in(&homes, chosen),
-            Path::new("/x/CODEX_HOME/config.toml")
-        );
-        assert_eq!(
-            Editor::ClaudeCode.user_file_in(&homes, chosen),
-            Path::new("/x/CLAUDE_CONFIG_DIR/.claude.json")
+            Homes::of("/h".into(), |_| Some("relative".into())).home,
+            Path::new("/h")
         );
         assert!(Editor::Windsurf.project_file().is_err());
     }
