@@ -36,8 +36,7 @@ pub(crate) fn run(arguments: &Arguments, enable: bool, context: &Context) -> Res
     let id = &arguments.name;
     let Registered { file, entries } = install::registered(&scope)?;
     let (list, entry) = entries.get(id).ok_or_else(|| no_server(id, &entries, &scope))?;
-    let list: &str = list;
-    let keys = [list, id, "disabled"];
+    let keys = [*list, id, "disabled"];
     let text = match enable {
         true => {
             install::check_installed(&scope.prefix(id)).map_err(Failure::Data)?;
@@ -53,7 +52,7 @@ pub(crate) fn run(arguments: &Arguments, enable: bool, context: &Context) -> Res
     };
     if enable {
         // What is agreed to is what stands there now.
-        terminal::print(&install::show_entry(id, &entry))?;
+        terminal::print(&install::show_entry(id, entry))?;
     }
     agree(&format!("{doing} {id} in {}?", scope.registry.display()), arguments.yes)?;
     let _alone = scope.lock()?;
