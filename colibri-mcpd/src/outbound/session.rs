@@ -23,7 +23,7 @@ use super::fault::{Failed, Fault, FaultKind};
 use super::lines::{Lines, lines};
 use super::sse::Parser;
 use crate::peer::{Frame, FrameReader};
-use colibri_protocol::error::HEADER_MISMATCH;
+use colibri_protocol::rpc_error::HEADER_MISMATCH;
 use colibri_protocol::{Mirrored, declared_version, request_fields};
 use colibri_wire::{Envelope, Json, envelope::Kind};
 
