@@ -123,8 +123,10 @@ is "both gates are closed" "write closed external-call closed" \
 out=$(alice colibri-mcp servers)
 report $? "alice: colibri-mcp servers" "$out"
 for editor in zed cursor windsurf claude-code; do
-	out=$(alice colibri-mcp connect $editor)
+	out=$(alice colibri-mcp connect $editor --yes)
 	report $? "alice: colibri-mcp connect $editor" "$out"
+	out=$(alice colibri-mcp connect $editor --remove --yes)
+	report $? "alice: colibri-mcp connect $editor --remove" "$out"
 done
 out=$(alice colibri-mcp doctor)
 report $? "alice: colibri-mcp doctor" "$out"
