@@ -1,0 +1,93 @@
+//! Settings of editors, changed in place: what is set can be read, all else means and says what it did, and what is taken
+//! out again leaves no trace.
+//!
+//! Input: what the file is written in and whose keys (1 byte), the file.
+
+use colibri_mcp::edit::{Kind, Value};
+use serde_json::Value as Plain;
+
+/// What `connect` and `add` write.
+fn entry() -> Value {
+    let text = |text: &str| Value::String(text.to_owned());
+    let args = Value::Array(vec![text("--read-only"), text("a \"b\"\n\u{202e}")]);
+    Value::Object(vec![
+        ("command".to_owned(), text("/bin/colibri-mcp")),
+        ("args".to_owned(), args),
+        ("env".to_owned(), Value::Object(Vec::new())),
+    ])
+}
+
+/// All but what stands at the end of `keys`, and the objects on the way that are empty then.
+fn without(mut value: Plain, keys: &[&str]) -> Plain {
+    if let (Some((first, rest)), Some(members)) = (keys.split_first(), value.as_object_mut())
+        && let Some(inner) = members.remove(*first)
+        && let inner = without(inner, rest)
+        && !rest.is_empty()
+        && inner.as_object().is_none_or(|inner| !inner.is_empty())
+    {
+        members.insert((*first).to_owned(), inner);
+    }
+    value
+}
+
+/// Whether all that is no white space stands in the other text too, in this order.
+fn is_kept(text: &str, other: &str) -> bool {
+    let mut other = other.chars();
+    text.chars()
+        .filter(|c| !c.is_whitespace())
+        .all(|wanted| other.any(|c| c == wanted))
+}
+
+/// What the fuzzer calls.
+pub fn run(data: &[u8]) {
+    let Some((which, text)) = data.split_first() else {
+        return;
+    };
+    let Ok(text) = std::str::from_utf8(text) else { return };
+    let kind = if which & 1 == 0 { Kind::Json } else { Kind::Toml };
+    let servers = ["mcpServers", "mcp_servers", "context_servers", "mcp"][usize::from(which >> 1) % 4];
+    let keys = [servers, "colibri"];
+    let (Ok(before), Ok(there)) = (kind.get(text, &[]), kind.get(text, &keys)) else {
+        return;
+    };
+    let set = kind.set(text, &keys, &entry());
+    let removed = kind.remove(text, &keys).expect("what can be read");
+    if there.is_none() {
+        assert_eq!(removed, text);
+    }
+    let nothing = || Plain::Object(Default::default());
+    let says_nothing = before.is_none();
+    let rest = without(before.unwrap_or_else(nothing), &keys);
+    assert_eq!(
+        without(
+            kind.get(&removed, &[]).expect("still readable").unwrap_or_else(nothing),
+            &keys
+        ),
+        rest
+    );
+    // Something on the way that is no object.
+    let Ok(set) = set else { return };
+    let after = kind.get(&set, &[]).expect("still readable").unwrap_or_default();
+    assert_eq!(
+        after.pointer(&format!("/{servers}/colibri/command")),
+        Some(&"/bin/colibri-mcp".into())
+    );
+    assert_eq!(without(after, &keys), rest);
+    assert_eq!(kind.set(&set, &keys, &entry()).as_deref(), Ok(&*set));
+    // A carriage return alone is the end of a line to nobody.
+    if there.is_none() && !says_nothing && !text.replace("\r\n", "").contains('\r') {
+        assert!(is_kept(text, &set), "{text:?} became {set:?}");
+        let back = kind.remove(&set, &keys).expect("what was set");
+        // One round may lay out anew what stood in one line; the next changes nothing.
+        let again = kind.set(&back, &keys, &entry()).expect("what could be set");
+        let again = kind.remove(&again, &keys).expect("what was set");
+        assert_eq!(back, again);
+        assert!(is_kept(&back, text), "{text:?} became {back:?}");
+        let is_laid_out = text
+            .lines()
+            .all(|line| !line.contains('{') || line.trim_end().ends_with('{'));
+        if kind == Kind::Json && is_laid_out && text.trim_end().ends_with("\n}") {
+            assert_eq!(back, text);
+        }
+    }
+}
