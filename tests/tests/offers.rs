@@ -554,6 +554,26 @@ fn log_messages_of_no_call_go_to_those_who_said_that_they_want_them() {
 }
 
 #[test]
+fn a_log_message_does_not_overtake_the_answer_before_it() {
+    let place = place(&["--logs"], json!({}));
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    client.tools();
+    client.ask("logging/setLevel", json!({ "level": "info" }));
+    // Both are read at once.
+    let answer = r#"{"jsonrpc":"2.0","id":@ID@,"result":{"content":[]}}"#;
+    let message = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
+    place.frame("both", format!("{answer}\n{message}").as_bytes());
+    for _ in 0..20 {
+        let call = client.request_tool("fix__frame", json!({ "case": "both" }));
+        client.answer(call);
+        let told: Vec<Value> = client.others.drain(..).collect();
+        assert!(!methods(&told).contains(&"notifications/message"), "{told:?}");
+        client.notification("notifications/message");
+    }
+}
+
+#[test]
 fn log_messages_of_a_process_of_several_users_are_for_our_log_alone() {
     let place = place(&["--logs"], json!({ "isolation": "shared" }));
     let daemon = place.start(&[]);

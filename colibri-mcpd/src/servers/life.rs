@@ -255,15 +255,21 @@ impl Session {
                 }
             }
         }
-        if !finished.is_empty() {
-            if finished
-                .iter()
-                .any(|(_, outcome)| matches!(outcome, Outcome::Relayed(_)))
-            {
-                keeper.answered();
-            }
-            self.chain.finish(finished);
+        self.finish(&mut finished, keeper);
+    }
+
+    /// Lets the answers go that were read.
+    fn finish(&self, finished: &mut Vec<(Box<Call>, Outcome)>, keeper: &Arc<dyn Keeper>) {
+        if finished.is_empty() {
+            return;
         }
+        if finished
+            .iter()
+            .any(|(_, outcome)| matches!(outcome, Outcome::Relayed(_)))
+        {
+            keeper.answered();
+        }
+        self.chain.finish(std::mem::take(finished));
     }
 
     fn line(
@@ -315,10 +321,15 @@ impl Session {
             }
             Kind::Notification { method, params } => {
                 let method = method.as_str().unwrap_or_default();
+                let notification = upstream::read_notification(&method, params);
+                // Nothing overtakes an answer that was written before it. Progress may, being another call's.
+                if !matches!(notification, Some(Notification::Progress { .. })) {
+                    self.finish(finished, keeper);
+                }
                 if self.told_of_asks(&frame, &method, params) {
                     return;
                 }
-                match upstream::read_notification(&method, params) {
+                match notification {
                     Some(Notification::Progress { token }) => self.progress(&frame, params, token),
                     Some(Notification::ListChanged(feature)) => {
                         let mut changed = Features::from(feature);
@@ -362,6 +373,7 @@ impl Session {
             }
             Kind::Request { id, method, params } => {
                 let method = method.as_str().unwrap_or_default();
+                self.finish(finished, keeper);
                 self.asks_for(&frame, (id, &method, params), keeper);
             }
         }
