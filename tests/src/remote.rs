@@ -1,6 +1,6 @@
 //! Servers behind a URL: the HTTP of another daemon brought to a TCP port, and ones that answer whatever a test says.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _, copy};
+use std::io::{BufRead, BufReader, Write, copy};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -8,7 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
+
+use crate::Place;
 
 /// A TCP port on loopback; what is behind it ends with the test's process.
 pub struct Port {
@@ -83,6 +86,28 @@ impl Port {
         })
     }
 
+    /// A port at which each request is answered by TLS, with the certificate that is shown at the time of its connection.
+    ///
+    /// # Panics
+    /// If there is no port.
+    pub fn secure(
+        shown: &Arc<Mutex<Arc<ServerConfig>>>,
+        answer: impl Fn(&Request) -> Value + Send + Sync + 'static,
+    ) -> Port {
+        let shown = shown.clone();
+        Port::listen(move |stream| {
+            let Ok(connection) = ServerConnection::new(lock(&shown).clone()) else {
+                return;
+            };
+            let mut stream = BufReader::new(StreamOwned::new(connection, stream));
+            while let Some(request) = Request::read(&mut stream) {
+                if !json_answer(stream.get_mut(), &answer(&request)) {
+                    return;
+                }
+            }
+        })
+    }
+
     /// The URL of a path there.
     pub fn url(&self, path: &str) -> String {
         format!("http://localhost:{}{path}", self.number)
@@ -124,7 +149,7 @@ pub struct Request {
 }
 
 impl Request {
-    fn read(reader: &mut BufReader<TcpStream>) -> Option<Request> {
+    fn read(reader: &mut impl BufRead) -> Option<Request> {
         let mut lines = Vec::new();
         loop {
             let mut line = String::new();
@@ -182,15 +207,47 @@ impl Request {
     }
 }
 
+/// A place with one modern server `web` behind a URL that answers calls as told.
+pub struct Far {
+    /// Where its daemon is to be started.
+    pub place: Place,
+    /// The server.
+    pub port: Port,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Far {
+    /// `more` are further keys of its entry; `call` gets the number of a call, from 0.
+    ///
+    /// # Panics
+    /// If there is no place or port.
+    pub fn new(more: Value, call: impl Fn(usize, &Request, &mut TcpStream) -> bool + Send + Sync + 'static) -> Far {
+        let calls: Arc<AtomicUsize> = Arc::default();
+        let counted = calls.clone();
+        let port = Port::answering(move |request, stream| match request.usual() {
+            Some(usual) => json_answer(stream, &usual),
+            None => call(counted.fetch_add(1, Ordering::SeqCst), request, stream),
+        });
+        let place = Place::new();
+        place.registry(&json!({ "web": port.entry("/mcp", more) }));
+        Far { place, port, calls }
+    }
+
+    /// How many calls it had.
+    pub fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+}
+
 /// Answers with a status, further lines of the head and a body.
-pub fn answer(stream: &mut TcpStream, status: &str, head: &str, body: &str) -> bool {
+pub fn answer(stream: &mut impl Write, status: &str, head: &str, body: &str) -> bool {
     let length = body.len();
     let text = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n{head}\r\n{body}");
     stream.write_all(text.as_bytes()).is_ok()
 }
 
 /// Answers with JSON.
-pub fn json_answer(stream: &mut TcpStream, message: &Value) -> bool {
+pub fn json_answer(stream: &mut impl Write, message: &Value) -> bool {
     answer(
         stream,
         "200 OK",

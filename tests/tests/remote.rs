@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use colibri_tests::remote::{Port, answer, json_answer};
+use colibri_tests::remote::{Far, Port, answer, json_answer};
 use colibri_tests::{Client, Daemon, LEGACY, MODERN, Place, code_of, text_of};
 use serde_json::{Value, json};
 
@@ -84,34 +84,6 @@ fn a_url_server_and_a_process_are_told_apart_by_name_alone() {
         assert_eq!(shape("near"), shape("web"));
         assert!(shape("web").len() >= 12, "{records:?}");
         drop(far);
-    }
-}
-
-/// A daemon with one modern server `web` that answers calls as told. `more`: further keys of its entry.
-struct Far {
-    place: Place,
-    port: Port,
-    calls: Arc<AtomicUsize>,
-}
-
-impl Far {
-    fn new(
-        more: Value,
-        call: impl Fn(usize, &colibri_tests::remote::Request, &mut std::net::TcpStream) -> bool + Send + Sync + 'static,
-    ) -> Far {
-        let calls: Arc<AtomicUsize> = Arc::default();
-        let counted = calls.clone();
-        let port = Port::answering(move |request, stream| match request.usual() {
-            Some(usual) => json_answer(stream, &usual),
-            None => call(counted.fetch_add(1, Ordering::SeqCst), request, stream),
-        });
-        let place = Place::new();
-        place.registry(&json!({ "web": port.entry("/mcp", more) }));
-        Far { place, port, calls }
-    }
-
-    fn calls(&self) -> usize {
-        self.calls.load(Ordering::SeqCst)
     }
 }
 

@@ -89,7 +89,13 @@ impl Dialer {
         let name = ServerName::try_from(origin.host.clone()).map_err(|error| failed(error.to_string()))?;
         match TlsConnector::from(config).connect(name, stream).await {
             Ok(stream) => Ok(Box::new(stream)),
-            Err(error) => Err(failed(format!("TLS: {error}"))),
+            Err(error) => Err(match tls::disbelieved(&error) {
+                Some(why) => Error::Certificate {
+                    host: origin.host.clone(),
+                    why,
+                },
+                None => failed(format!("TLS: {error}")),
+            }),
         }
     }
 

@@ -34,6 +34,14 @@ pub enum Error {
         /// What the system, the proxy or TLS says.
         why: String,
     },
+    /// Its certificate is not believed: nothing of the request was sent.
+    #[error("the TLS certificate of {host} is not believed: {why}")]
+    Certificate {
+        /// As the URL names it.
+        host: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The connection ended before the request was sent.
     #[error("the connection to {host} ended before the request was sent")]
     Unsent {
@@ -74,6 +82,9 @@ impl Error {
 
     /// Whether it stays until somebody changes something.
     pub fn is_permanent(&self) -> bool {
-        matches!(self, Error::Address { .. } | Error::Settings(_) | Error::Url(_))
+        matches!(
+            self,
+            Error::Address { .. } | Error::Settings(_) | Error::Url(_) | Error::Certificate { .. }
+        )
     }
 }

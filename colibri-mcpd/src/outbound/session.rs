@@ -38,8 +38,9 @@ const OPENED: Duration = Duration::from_secs(1);
 const AFTER_CANCEL: Duration = Duration::from_secs(2);
 /// How long an event stream may go on after its answer, for the connection to be kept.
 const AFTER_ANSWER: Duration = Duration::from_millis(500);
-/// The wait before a stream is resumed of which the server does not say it, and the longest.
+/// The wait before a stream is resumed of which the server does not say it, the shortest that it can say, and the longest.
 const RESUME: Duration = Duration::from_secs(1);
+const MIN_RESUME: Duration = Duration::from_millis(100);
 const MAX_RESUME: Duration = Duration::from_secs(60);
 /// How often in a row a stream is resumed that brings nothing.
 const MAX_RESUMED: u32 = 5;
@@ -371,7 +372,7 @@ impl Session {
                 return Err(failed);
             }
             resumed += 1;
-            sleep(parser.retry().unwrap_or(RESUME).min(MAX_RESUME)).await;
+            sleep(parser.retry().unwrap_or(RESUME).clamp(MIN_RESUME, MAX_RESUME)).await;
             response = match self.open_stream(&parser).await {
                 Ok(Some(response)) => response,
                 Ok(None) => return Err(failed),
@@ -421,7 +422,7 @@ impl Session {
                 Err(failed) if matches!(failed.kind, FaultKind::Denied | FaultKind::Impossible) => return,
                 Err(_) => {}
             }
-            sleep(parser.retry().unwrap_or(pause).min(MAX_RESUME)).await;
+            sleep(parser.retry().unwrap_or(pause).clamp(MIN_RESUME, MAX_RESUME)).await;
             pause = (pause * 2).min(MAX_RESUME);
         }
     }

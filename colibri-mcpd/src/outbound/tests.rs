@@ -328,18 +328,22 @@ async fn a_proxy_is_asked_for_each_connection() {
     assert!(asked.lock().unwrap()[0].starts_with("CONNECT docs.example:80 HTTP/1.1\r\n"));
 }
 
-/// What a session makes of these answers to one modern request: the lines it says, and the faults it tells.
-async fn session(answer: &str) -> (String, Vec<Fault>) {
-    let (client, _) = scripted(&[&[answer]]);
-    let mut link = connect(Endpoint {
+fn session_over(client: Client) -> Link {
+    connect(Endpoint {
         url: "http://h/mcp".parse().unwrap(),
         transport: Transport::Streamable,
         headers: Default::default(),
         client,
         authorizer: Arc::new(Anonymous),
         max_message: 4096,
-        silence: Duration::from_secs(20),
-    });
+        silence: Duration::from_secs(3600),
+    })
+}
+
+/// What a session makes of these answers to one modern request: the lines it says, and the faults it tells.
+async fn session(answer: &str) -> (String, Vec<Fault>) {
+    let (client, _) = scripted(&[&[answer]]);
+    let mut link = session_over(client);
     let request = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t","_meta":{
         "io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
     let request = request.replace('\n', " ") + "\n";
@@ -494,15 +498,7 @@ async fn what_follows_the_handshake_of_a_legacy_server_waits_for_its_stream() {
             stream,
             asked: asked.clone(),
         };
-        let mut link = connect(Endpoint {
-            url: "http://h/mcp".parse().unwrap(),
-            transport: Transport::Streamable,
-            headers: Default::default(),
-            client: Client::over(slow),
-            authorizer: Arc::new(Anonymous),
-            max_message: 4096,
-            silence: Duration::from_secs(3600),
-        });
+        let mut link = session_over(Client::over(slow));
         let begun = tokio::time::Instant::now();
         for (line, has_answer) in [
             (r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#, true),
@@ -520,4 +516,31 @@ async fn what_follows_the_handshake_of_a_legacy_server_waits_for_its_stream() {
             ["initialize", "notifications/initialized", "GET", "tools/list"]
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_always_ends_at_once_is_not_asked_for_without_a_pause() {
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let slow = Slow {
+        after: Duration::ZERO,
+        // One event, and the end: this is as much as there is.
+        stream: "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 24\r\n\r\nid: 1\nretry: 0\ndata: 1\n\n",
+        asked: asked.clone(),
+    };
+    let mut link = session_over(Client::over(slow));
+    let lines = [
+        r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+    ];
+    link.input
+        .write_all((lines.join("\n") + "\n").as_bytes())
+        .await
+        .unwrap();
+    let mut read = vec![0; 1 << 16];
+    let _ = tokio::time::timeout(Duration::from_secs(10), async {
+        while link.output.read(&mut read).await.unwrap() > 0 {}
+    })
+    .await;
+    let times = asked.lock().unwrap().iter().filter(|what| *what == "GET").count();
+    assert!((50..=101).contains(&times), "{times}");
 }

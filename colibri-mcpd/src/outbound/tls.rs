@@ -5,9 +5,10 @@ use std::sync::{Arc, OnceLock};
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{CertificateError, ClientConfig, RootCertStore};
 
 use super::error::Error;
+use colibri_text::brief;
 
 /// Where systems keep the authorities that they believe: FreeBSD's base (certctl(8)) and its package, Debian, Fedora,
 /// Alpine. The first that is there counts. The environment has no say.
@@ -55,6 +56,18 @@ pub(super) fn config(own: Option<&Path>) -> Result<Arc<ClientConfig>, Error> {
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
+}
+
+/// What is wrong with the certificate that ended a handshake, if that was it.
+pub(super) fn disbelieved(error: &std::io::Error) -> Option<String> {
+    match error.get_ref()?.downcast_ref()? {
+        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => Some(
+            "no authority that is believed here signed it; name its authority's file in \"ca\" if it is meant"
+                .to_owned(),
+        ),
+        rustls::Error::InvalidCertificate(why) => Some(brief(&why.to_string(), 300)),
+        _ => None,
+    }
 }
 
 fn system() -> RootCertStore {
