@@ -61,7 +61,7 @@ pub(super) fn config(own: Option<&Path>) -> Result<Arc<ClientConfig>, Error> {
 /// What is wrong with the certificate that ended a handshake, if that was it.
 pub(super) fn disbelieved(error: &std::io::Error) -> Option<String> {
     match error.get_ref()?.downcast_ref()? {
-        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => Some(
+        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => Some(
             "no authority that is believed here signed it; name its authority's file in \"ca\" if it is meant"
                 .to_owned(),
         ),
