@@ -15,6 +15,11 @@ use colibri_wire::json::Kind;
 
 /// How deep the schema of a tool is looked through for what it mirrors.
 const MAX_DEPTH: usize = 32;
+/// The most arguments that a call repeats, and the most bytes of the name of one, and of the keys that lead to it: a
+/// server's list must not become many times larger than it is.
+const MAX_FIELDS: usize = 32;
+const MAX_NAME: usize = 128;
+const MAX_PATH: usize = 256;
 
 /// Compares what a request says of itself with its header fields, which `field` yields by their names in lower case.
 ///
@@ -153,7 +158,11 @@ fn gather(schema: Json<'_>, path: &mut Vec<String>, found: &mut Vec<Mirrored>) {
     for member in properties.members() {
         let Some(key) = member.key.as_str() else { continue };
         path.push(key.into_owned());
-        if let Some(name) = member.value.get("x-mcp-header").and_then(|name| name.as_str()) {
+        let is_short = path.iter().map(String::len).sum::<usize>() <= MAX_PATH && found.len() < MAX_FIELDS;
+        if let Some(name) = member.value.get("x-mcp-header").and_then(|name| name.as_str())
+            && is_short
+            && name.len() <= MAX_NAME
+        {
             found.push(Mirrored {
                 field: format!("mcp-param-{}", name.to_ascii_lowercase()),
                 path: path.clone(),
@@ -228,7 +237,7 @@ fn check_annotation(
     let Some(name) = name.as_str() else {
         return wrong("is no string");
     };
-    if name.is_empty() || !name.bytes().all(token) {
+    if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(token) {
         return wrong("is no name of a header");
     }
     if !reached {
@@ -240,6 +249,11 @@ fn check_annotation(
     }
     if !seen.insert(name.to_ascii_lowercase()) {
         return wrong("stands twice (case does not count)");
+    }
+    if seen.len() > MAX_FIELDS {
+        return wrong(&format!(
+            "is one too many: a call repeats {MAX_FIELDS} arguments at most"
+        ));
     }
     Ok(())
 }
@@ -319,6 +333,22 @@ fn mismatch(what: String) -> RpcError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_definition_does_not_become_many_times_larger_than_it_is() {
+        let annotated = |at: usize, name: &str| format!(r#""p{at}":{{"type":"string","x-mcp-header":"{name}{at}"}}"#);
+        let many: Vec<String> = (0..2000).map(|at| annotated(at, "N")).collect();
+        let tool = |properties: &str| format!(r#"{{"name":"t","inputSchema":{{"properties":{{{properties}}}}}}}"#);
+        let flat = tool(&many.join(","));
+        assert_eq!(Mirrored::of_tool(json(&flat)).len(), MAX_FIELDS);
+        assert!(Mirrored::check_tool(json(&flat)).unwrap_err().contains("one too many"));
+        // One long key above all of them stands in the path of each.
+        let long = "k".repeat(1 << 16);
+        let below = tool(&format!(r#""{long}":{{"properties":{{{}}}}}"#, many.join(",")));
+        assert!(Mirrored::of_tool(json(&below)).is_empty());
+        let named = tool(&annotated(0, &long));
+        assert!(Mirrored::of_tool(json(&named)).is_empty() && Mirrored::check_tool(json(&named)).is_err());
+    }
 
     fn json(text: &str) -> Json<'_> {
         Json::parse(text.as_bytes()).unwrap()
