@@ -1,6 +1,6 @@
 //! Authorization for requests to one server: an owner's tokens, renewed when they end.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hyper::header::HeaderValue;
 use hyper::{StatusCode, Uri};
@@ -119,10 +119,17 @@ pub struct Account {
     owner: Owner,
     /// What the server last asked for, for the next login.
     wanted: Mutex<Bearer>,
-    /// What is kept, once it was looked for.
-    kept: Mutex<Option<Option<Login>>>,
+    kept: Mutex<Kept>,
     /// One renewal at a time: a refresh token is often good once.
     renewing: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// What is kept, once it was looked for.
+    login: Option<Option<Login>>,
+    /// How often it was forgotten.
+    forgotten: u64,
 }
 
 impl Account {
@@ -158,13 +165,13 @@ impl Account {
 
     /// The login that is kept, if it is one for this server as the entry has it now.
     pub(super) fn login(&self) -> Result<Option<Login>, String> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let login = match &*kept {
+        let mut kept = self.kept();
+        let login = match &kept.login {
             Some(login) => login.clone(),
             None => {
                 let login = self.server.store.login(&self.server.id, self.owner)?;
                 login.iter().for_each(|login| self.conceal(login));
-                kept.insert(login).clone()
+                kept.login.insert(login).clone()
             }
         };
         let settings = &self.server.settings;
@@ -178,9 +185,27 @@ impl Account {
         }))
     }
 
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn keep(&self, login: &Login) -> Result<(), String> {
+        self.keep_in(&mut self.kept(), login)
+    }
+
+    /// The same, unless the owner logged out after this was begun.
+    fn keep_begun(&self, login: &Login, begun: u64) -> Result<(), String> {
+        let mut kept = self.kept();
+        match kept.forgotten == begun {
+            true => self.keep_in(&mut kept, login),
+            false => Err(format!("logged out meanwhile: {}", self.server.log_in())),
+        }
+    }
+
+    /// In one step with the file, so that no other comes in between.
+    fn keep_in(&self, kept: &mut Kept, login: &Login) -> Result<(), String> {
         self.conceal(login);
-        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(Some(login.clone()));
+        kept.login = Some(Some(login.clone()));
         self.server.store.keep_login(&self.server.id, self.owner, login)
     }
 
@@ -203,8 +228,10 @@ impl Account {
         }
         match self.renew(&login).await {
             Ok(login) => field(&login.access_token).map(Some),
-            // The server decides whether it is still good: its clock counts.
-            Err(_) if login.expires.is_some_and(|expires| expires > now()) => field(&login.access_token).map(Some),
+            // The server decides whether it is still good: its clock counts. Who logged out has none any more.
+            Err(_) if login.expires.is_some_and(|expires| expires > now()) && self.login()?.is_some() => {
+                field(&login.access_token).map(Some)
+            }
             Err(why) => Err(why),
         }
     }
@@ -212,6 +239,7 @@ impl Account {
     /// Has a newer token in place of this one.
     async fn renew(&self, old: &Login) -> Result<Login, String> {
         let _one = self.renewing.lock().await;
+        let begun = self.kept().forgotten;
         let mut login = match self.login()? {
             // Somebody was faster.
             Some(login) if login.access_token.expose_secret() != old.access_token.expose_secret() => return Ok(login),
@@ -244,7 +272,7 @@ impl Account {
         match renewed {
             Ok(tokens) => {
                 login.renew(tokens);
-                self.keep(&login)?;
+                self.keep_begun(&login, begun)?;
                 Ok(login)
             }
             Err(Refused { code: Some(code), why }) if code == "invalid_grant" => {
@@ -263,6 +291,7 @@ impl Account {
     /// Has a token as a machine.
     async fn obtain(&self, challenge: &Bearer, besides: &[String]) -> Result<Login, String> {
         let server = &self.server;
+        let begun = self.kept().forgotten;
         let mut found = discover(&server.client, &server.url, &server.settings, challenge).await?;
         add(&mut found.scopes, besides);
         let secrets = server.secrets()?;
@@ -279,7 +308,7 @@ impl Account {
         let tokens = server.token(&found, &party, &form).await;
         let tokens = tokens.map_err(|refused| refused.to_string())?;
         let login = made(&found, &client, tokens);
-        self.keep(&login)?;
+        self.keep_begun(&login, begun)?;
         Ok(login)
     }
 
@@ -310,7 +339,11 @@ impl Account {
     /// # Errors
     /// What the system says.
     pub fn forget(&self) -> Result<bool, String> {
-        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let mut kept = self.kept();
+        *kept = Kept {
+            login: None,
+            forgotten: kept.forgotten + 1,
+        };
         self.server.store.forget_login(&self.server.id, self.owner)
     }
 
@@ -323,6 +356,7 @@ impl Account {
         besides: &[String],
     ) -> Result<Login, String> {
         let server = &self.server;
+        let begun = self.kept().forgotten;
         let mut found = discover(&server.client, &server.url, &server.settings, challenge).await?;
         add(&mut found.scopes, besides);
         let secrets = server.secrets()?;
@@ -360,7 +394,7 @@ impl Account {
         let tokens = server.token(&found, &party, &form);
         let mut login = made(&found, &client, tokens.await.map_err(said)?);
         login.identity = Some(identity);
-        self.keep(&login)?;
+        self.keep_begun(&login, begun)?;
         Ok(login)
     }
 
@@ -443,7 +477,8 @@ pub(super) fn made(found: &Found, client: &Registration, tokens: Tokens) -> Logi
         access_token: tokens.access,
         refresh_token: tokens.refresh,
         expires: tokens.expires,
-        identity: tokens.identity,
+        // What this issuer says of the person is nothing to show to an identity provider.
+        identity: None,
     }
 }
 

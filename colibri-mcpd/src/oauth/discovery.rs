@@ -7,12 +7,12 @@ use secrecy::SecretString;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::TIME_LIMIT;
 use super::challenge::Bearer;
 use super::grant::Party;
 use super::metadata::{AuthorizationServer, ProtectedResource, issuer_locations, resource_locations, secure_url};
 use super::settings::{Grant, IdentityProvider, Settings};
 use super::store::{Registration, Store};
+use super::{TIME_LIMIT, in_time};
 use crate::outbound::{Client, Limits, Origin};
 use colibri_text::brief;
 
@@ -40,6 +40,8 @@ pub(super) async fn discover(
     settings: &Settings,
     challenge: &Bearer,
 ) -> Result<Found, String> {
+    // What is issued goes there with each request, and on the way who issues it is found out.
+    secure_url(&canonical(server))?;
     let resource = protected_resource(client, server, challenge).await?;
     let (named, issuer) = match resource {
         Some(resource) => {
@@ -160,16 +162,15 @@ async fn document<T: DeserializeOwned>(client: &Client, location: &str) -> Resul
         .header(ACCEPT, "application/json")
         .body(Bytes::new())
         .map_err(|_| format!("{shown} is no URL"))?;
-    let said = |error: crate::outbound::Error| error.to_string();
-    let mut response = client.request(request, Limits::all(TIME_LIMIT)).await.map_err(said)?;
+    let mut response = in_time(client.request(request, Limits::all(TIME_LIMIT))).await?;
     if response.status.is_client_error() {
-        let _ = response.whole(MAX_DOCUMENT).await;
+        let _ = in_time(response.whole(MAX_DOCUMENT)).await;
         return Ok(None);
     }
     if response.status != StatusCode::OK {
         return Err(format!("{shown} answered {}", response.status));
     }
-    let body = response.whole(MAX_DOCUMENT).await.map_err(said)?;
+    let body = in_time(response.whole(MAX_DOCUMENT)).await?;
     let parsed = serde_json::from_slice(&body);
     parsed
         .map(Some)
@@ -317,9 +318,8 @@ async fn asked_for(
         .header(CONTENT_TYPE, "application/json")
         .body(Bytes::from(asked.to_string()))
         .map_err(|_| format!("{shown} is no URL"))?;
-    let said = |error: crate::outbound::Error| error.to_string();
-    let mut response = client.request(request, Limits::all(TIME_LIMIT)).await.map_err(said)?;
-    let answer = response.whole(MAX_DOCUMENT).await.map_err(said)?;
+    let mut response = in_time(client.request(request, Limits::all(TIME_LIMIT))).await?;
+    let answer = in_time(response.whole(MAX_DOCUMENT)).await?;
     if !response.status.is_success() {
         let text = String::from_utf8_lossy(&answer);
         return Err(format!(

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use zeroize::Zeroizing;
 
 use super::metadata::secure_url;
-use super::{TIME_LIMIT, now, random};
+use super::{TIME_LIMIT, in_time, now, random};
 use crate::outbound::{Client, Limits};
 use colibri_text::brief;
 
@@ -57,8 +57,6 @@ pub(crate) struct Tokens {
     pub(crate) expires: Option<u64>,
     /// What it is good for, where it is said.
     pub(crate) scope: Option<String>,
-    /// Who the person is (OpenID Connect), where the issuer says so.
-    pub(crate) identity: Option<SecretString>,
 }
 
 /// Why there is no token.
@@ -88,8 +86,6 @@ struct Answer {
     expires_in: Option<serde_json::Number>,
     #[serde(default)]
     scope: Option<String>,
-    #[serde(default)]
-    id_token: Option<SecretString>,
 }
 
 #[derive(Deserialize)]
@@ -121,9 +117,8 @@ pub(crate) async fn token(
     kind: Kind,
 ) -> Result<Tokens, Refused> {
     let request = request(issuer, endpoint, party, form)?;
-    let said = |error: crate::outbound::Error| Refused::from(error.to_string());
-    let mut response = client.request(request, Limits::all(TIME_LIMIT)).await.map_err(said)?;
-    let answer = response.whole(MAX_ANSWER).await.map_err(said)?;
+    let mut response = in_time(client.request(request, Limits::all(TIME_LIMIT))).await?;
+    let answer = in_time(response.whole(MAX_ANSWER)).await?;
     if response.status != StatusCode::OK {
         return Err(refused(issuer, response.status, &answer));
     }
@@ -139,7 +134,6 @@ pub(crate) async fn token(
         refresh: tokens.refresh_token,
         expires: lasts.map(|seconds| now().saturating_add(seconds.clamp(0.0, 1e9) as u64)),
         scope: tokens.scope,
-        identity: tokens.id_token,
     })
 }
 

@@ -28,6 +28,18 @@ pub use store::{Owner, Store};
 /// How long one request to an authorization server may take.
 const TIME_LIMIT: Duration = Duration::from_secs(15);
 
+/// A part of a request to an authorization server, in time as a whole: one that sends a byte now and then is not waited
+/// for.
+///
+/// # Errors
+/// What came in between.
+async fn in_time<T>(work: impl Future<Output = Result<T, crate::outbound::Error>>) -> Result<T, String> {
+    match tokio::time::timeout(TIME_LIMIT, work).await {
+        Ok(done) => done.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("no whole answer within {} s", TIME_LIMIT.as_secs())),
+    }
+}
+
 /// Seconds since the epoch.
 fn now() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);

@@ -57,7 +57,6 @@ impl Login {
         self.access_token = tokens.access;
         self.refresh_token = tokens.refresh.or(self.refresh_token.take());
         self.expires = tokens.expires;
-        self.identity = tokens.identity.or(self.identity.take());
     }
 }
 

@@ -9,6 +9,7 @@ use hyper::header::HeaderValue;
 use secrecy::SecretString;
 use serde_json::{Value as Document, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+use tokio::sync::Notify;
 
 use super::*;
 use crate::outbound::{Authorizer as _, BoxFuture, Challenge, Client, Dial, Error, Io, Origin};
@@ -30,6 +31,8 @@ struct Asked {
 struct World {
     answers: Mutex<BTreeMap<String, Vec<(u16, Document)>>>,
     asked: Mutex<Vec<Asked>>,
+    /// The next answer waits: it is told that somebody asked, and waits to be told to go on.
+    held: Mutex<Option<(Arc<Notify>, Arc<Notify>)>>,
 }
 
 impl World {
@@ -89,6 +92,11 @@ impl World {
                 fields,
                 authorization,
             });
+            let held = self.held.lock().unwrap().take();
+            if let Some((asked, go_on)) = held {
+                asked.notify_one();
+                go_on.notified().await;
+            }
             let (status, answer) = self.answer(&url);
             let answer = answer.to_string();
             let head = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n", answer.len());
@@ -154,9 +162,13 @@ impl Vault for Plain {
 }
 
 fn account(world: &Arc<World>, state: &Path, settings: Settings, uid: u32) -> Arc<Account> {
+    account_at(SERVER, world, state, settings, uid)
+}
+
+fn account_at(at: &str, world: &Arc<World>, state: &Path, settings: Settings, uid: u32) -> Arc<Account> {
     let server = Arc::new(Server {
         id: "docs".to_owned(),
-        url: SERVER.parse().unwrap(),
+        url: at.parse().unwrap(),
         settings,
         client: Client::over(To(world.clone())),
         store: Arc::new(Store::below(state)),
@@ -543,4 +555,73 @@ async fn an_identity_provider_vouches_for_a_person() {
     let granted = &world.asked(&url("/token"))[0].fields;
     assert_eq!(granted["assertion"], "the grant");
     assert_eq!(sent(&account).await, "Bearer first");
+}
+
+#[tokio::test]
+async fn a_server_that_others_can_listen_to_gets_no_token() {
+    let world = world();
+    let resource = json!({ "resource": "http://server.example/mcp", "authorization_servers": [ISSUER] });
+    world.says(
+        "http://server.example/.well-known/oauth-protected-resource/mcp",
+        resource,
+    );
+    let state = tempfile::tempdir().unwrap();
+    let account = account_at("http://server.example/mcp", &world, state.path(), settings(), 7);
+    let said = Logins::default().start(7, &account, &[]).await.unwrap_err();
+    assert!(said.contains("http://server.example/mcp is not https"), "{said}");
+    assert!(world.asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn who_logs_out_while_a_login_is_renewed_stays_logged_out() {
+    let world = world();
+    world.says(&url("/token"), token("first", 1));
+    let state = tempfile::tempdir().unwrap();
+    let account = account(&world, state.path(), settings(), 7);
+    let logins = Logins::default();
+    let started = logins.start(7, &account, &[]).await.unwrap();
+    logins.finish(7, &back(&started, &[("code", "c")])).await.unwrap();
+    let (asked, answer) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    *world.held.lock().unwrap() = Some((asked.clone(), answer.clone()));
+    let renewing = {
+        let account = account.clone();
+        tokio::spawn(async move { account.authorization().await })
+    };
+    asked.notified().await;
+    assert!(account.forget().unwrap());
+    answer.notify_one();
+    let said = renewing.await.unwrap().unwrap_err();
+    assert!(said.contains("logged out meanwhile"), "{said}");
+    assert_eq!(account.authorization().await, Ok(None));
+    assert!(!account.forget().unwrap(), "it was written again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_issuer_that_sends_a_byte_now_and_then_is_not_waited_for() {
+    struct Slow;
+    impl Dial for Slow {
+        fn dial<'a>(&'a self, _: &'a Origin) -> BoxFuture<'a, Result<Box<dyn Io>, Error>> {
+            let (ours, mut theirs) = duplex(1 << 10);
+            tokio::spawn(async move {
+                let mut head = [0; 4];
+                while head != *b"\r\n\r\n" {
+                    head.rotate_left(1);
+                    head[3] = theirs.read_u8().await.unwrap();
+                }
+                let _ = theirs
+                    .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n")
+                    .await;
+                while theirs.write_all(b" ").await.is_ok() {
+                    tokio::time::sleep(TIME_LIMIT / 3).await;
+                }
+            });
+            Box::pin(std::future::ready(Ok(Box::new(ours) as Box<dyn Io>)))
+        }
+    }
+    let begun = tokio::time::Instant::now();
+    let said = discovery::authorization_server(&Client::over(Slow), ISSUER)
+        .await
+        .unwrap_err();
+    assert!(said.contains("no whole answer within 15 s"), "{said}");
+    assert!(begun.elapsed() < 3 * TIME_LIMIT);
 }
