@@ -120,6 +120,17 @@ pub(crate) fn plan(
 type Members = Vec<(String, Value)>;
 
 impl Plan {
+    /// The program of its entry.
+    pub(super) fn command(&self) -> Option<&str> {
+        let Value::Object(members) = &self.entry else {
+            return None;
+        };
+        members.iter().find_map(|(key, value)| match value {
+            Value::String(command) if key == "command" => Some(command.as_str()),
+            _ => None,
+        })
+    }
+
     fn process(
         &mut self,
         process: &Process,

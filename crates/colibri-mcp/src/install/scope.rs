@@ -1,11 +1,12 @@
 //! Whose servers are changed: this user's own, or the service's.
 
-use std::fs::{DirBuilder, File};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::fs::{DirBuilder, File, Metadata};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use colibri_api::paths;
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Group, Uid};
 
 use crate::failure::Failure;
@@ -64,6 +65,8 @@ impl Scope {
                 let group = Group::from_name("colibri").ok().flatten();
                 let group =
                     group.ok_or_else(|| Failure::Machine("there is no group colibri on this machine".to_owned()))?;
+                // The daemon reads what root writes here, and runs it.
+                umask(Mode::from_bits_truncate(0o022));
                 let registry = PathBuf::from(colibri_registry::PATH);
                 Ok(Scope {
                     secrets: registry.with_file_name("daemon-secrets"),
@@ -93,7 +96,8 @@ impl Scope {
             source,
         };
         let mut make = DirBuilder::new();
-        make.recursive(true).mode(0o700).create(directory).map_err(failed)?;
+        let mode = if self.is_service() { 0o755 } else { 0o700 };
+        make.recursive(true).mode(mode).create(directory).map_err(failed)?;
         let open = File::open(directory).map_err(failed)?;
         let locked = Flock::lock(open, FlockArg::LockExclusiveNonblock).or_else(|(open, _)| {
             eprintln!(
@@ -103,6 +107,31 @@ impl Scope {
             Flock::lock(open, FlockArg::LockExclusive)
         });
         locked.map_err(|(_, errno)| failed(errno.into()))
+    }
+
+    /// Whether the service's daemon can run a program: root finds some in places that are root's alone.
+    ///
+    /// # Errors
+    /// It cannot: why.
+    pub(crate) fn check_reach(&self, program: &Path) -> Result<(), Failure> {
+        let Some(group) = self.group else { return Ok(()) };
+        let real = program.canonicalize().map_err(|source| Failure::File {
+            path: program.to_owned(),
+            source,
+        })?;
+        let closed = real.ancestors().find(|path| {
+            let may = |facts: Metadata| facts.mode() & if facts.gid() == group { 0o011 } else { 0o001 } != 0;
+            !path.metadata().is_ok_and(may)
+        });
+        match closed {
+            None => Ok(()),
+            Some(path) => Err(Failure::Data(format!(
+                "{} is {}, which the daemon's user cannot run: {} is closed to others; install it for everybody",
+                program.display(),
+                real.display(),
+                path.display()
+            ))),
+        }
     }
 
     /// Where a server's packages are.

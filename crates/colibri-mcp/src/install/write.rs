@@ -137,6 +137,9 @@ pub(crate) fn already(id: &str) -> String {
 
 fn prepare(plan: &Plan, scope: &Scope) -> Result<(), Failure> {
     install(plan, scope, &scope.prefix(&plan.id))?;
+    if let Some(command) = plan.command() {
+        scope.check_reach(Path::new(command))?;
+    }
     plan.secrets
         .iter()
         .try_for_each(|(_, file, value)| put_secret(scope, file, value))
