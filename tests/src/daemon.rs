@@ -39,7 +39,14 @@ impl Place {
         place
     }
 
-    /// The same, with this program as its daemon: one that runs the daemon's library.
+    /// A place with one server, the fixture with these arguments and keys of its entry, called `fix`.
+    pub fn of_fixture(args: &[&str], more: Value) -> Place {
+        let place = Place::new();
+        place.registry(&json!({ "fix": place.fixture("fix", args, more) }));
+        place
+    }
+
+    /// An empty one, with this program as its daemon: one that runs the daemon's library.
     pub fn with_daemon(daemon: PathBuf) -> Place {
         Place {
             daemon: Some(daemon),
@@ -172,13 +179,31 @@ impl Place {
             .collect()
     }
 
+    /// What the fixture of this name has recorded of this kind, in order.
+    pub fn recorded(&self, name: &str, kind: &str) -> Vec<String> {
+        let records = self.record(name).into_iter().filter(|(_, of, _)| of == kind);
+        records
+            .map(|(_, _, text)| String::from_utf8_lossy(&text).into_owned())
+            .collect()
+    }
+
     /// The lines that the fixture of this name received and that contain `text`, in order.
     pub fn received(&self, name: &str, text: &str) -> Vec<String> {
-        let lines = self.record(name).into_iter().filter(|(_, kind, _)| kind == "line");
-        lines
-            .map(|(_, _, line)| String::from_utf8_lossy(&line).into_owned())
-            .filter(|line| line.contains(text))
-            .collect()
+        let lines = self.recorded(name, "line").into_iter();
+        lines.filter(|line| line.contains(text)).collect()
+    }
+
+    /// Waits until a file of the state directory says this: what was learned is written behind an answer's back.
+    ///
+    /// # Panics
+    /// If none comes to say it.
+    pub fn wait_for_state(&self, text: &str) {
+        wait_for("what was learned on disk", || {
+            let files = fs::read_dir(self.path("state")).ok()?.flatten();
+            let mut found = files.filter_map(|file| fs::read(file.path()).ok());
+            let says = |bytes: Vec<u8>| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+            found.any(says).then_some(())
+        });
     }
 
     /// The processes of the fixture of this name that were started, in order.
@@ -195,13 +220,8 @@ impl Place {
     /// The same on another socket.
     pub fn command_at(&self, socket: &Path, flags: &[&str]) -> Command {
         let daemon = self.daemon.clone().unwrap_or_else(|| program("colibri-mcpd"));
-        let mut command = Command::new(daemon);
+        let mut command = self.at_home(Command::new(daemon));
         command
-            .env_clear()
-            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-            .env("HOME", self.directory.path())
-            .env("XDG_CONFIG_HOME", self.path(".config"))
-            .env("XDG_STATE_HOME", self.path(".local/state"))
             .arg("--socket")
             .arg(socket)
             .arg("--external-config")
@@ -220,16 +240,19 @@ impl Place {
 
     /// `colibri-mcp` towards this place's socket.
     pub fn colibri_mcp(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(program("colibri-mcp"));
+        let mut command = self.at_home(Command::new(program("colibri-mcp")));
+        command.arg("--socket").arg(self.socket()).args(args);
+        command
+    }
+
+    /// A command whose home this place is.
+    fn at_home(&self, mut command: Command) -> Command {
         command
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("HOME", self.directory.path())
             .env("XDG_CONFIG_HOME", self.path(".config"))
-            .env("XDG_STATE_HOME", self.path(".local/state"))
-            .arg("--socket")
-            .arg(self.socket())
-            .args(args);
+            .env("XDG_STATE_HOME", self.path(".local/state"));
         command
     }
 

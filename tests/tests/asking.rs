@@ -760,10 +760,7 @@ fn confirm_asks_the_person_through_a_legacy_client_while_an_operator_may_decide(
         let decided = place.colibri_mcp(&[what, id]).output().unwrap();
         assert!(decided.status.success(), "{decided:?}");
     };
-    let effects = || {
-        let record = place.record("fix");
-        record.into_iter().filter(|(_, kind, _)| kind == "effect").count()
-    };
+    let effects = || place.recorded("fix", "effect").len();
     let mut client = able(&daemon, "2025-06-18", json!({ "elicitation": {} }));
     let arguments = json!({ "path": "/etc", "password": "s3cret" });
     for (reply, allowed) in [

@@ -868,15 +868,6 @@ fn call_bombs(daemon: &Daemon<'_>, schemas: &Value) {
 
 // Replay by retry.
 
-/// How often the server had its effect.
-fn effects(place: &Place) -> usize {
-    place
-        .record("fix")
-        .iter()
-        .filter(|(_, kind, _)| kind == "effect")
-        .count()
-}
-
 #[test]
 fn replay_by_retry() {
     // Where the server is killed; effects; what the client is told.
@@ -889,8 +880,7 @@ fn replay_by_retry() {
         ("done", 1, Ok("stepped")),
     ] {
         for modern in [false, true] {
-            let place = Place::new();
-            place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
+            let place = Place::of_fixture(&[], json!({}));
             let daemon = place.start(&[]);
             let mut client = if modern { daemon.modern() } else { daemon.legacy(LEGACY) };
             client.call("fix__pid", json!({}));
@@ -926,7 +916,7 @@ fn replay_by_retry() {
                 (client.call("fix__pid", json!({}))["isError"] != true).then_some(())
             });
             assert_eq!(place.received("fix", "\"step\"").len(), usize::from(reads), "{step}");
-            assert_eq!(effects(&place), effect, "{step}");
+            assert_eq!(place.recorded("fix", "effect").len(), effect, "{step}");
             let records = place.records();
             let of_step = |kind: &str| {
                 records
@@ -955,30 +945,45 @@ fn replay_by_retry_of_what_the_operator_calls_idempotent() {
     client.call("fix__pid", json!({}));
     let id = client.request_tool("fix__step", json!({ "last": "effect" }));
     for attempt in 1..=2 {
-        wait_for("the effect", || (effects(&place) == attempt).then_some(()));
+        wait_for("the effect", || {
+            (place.recorded("fix", "effect").len() == attempt).then_some(())
+        });
         let pid = *place.started("fix").last().unwrap();
         kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
         wait_for("the server's end", || (!is_alive(pid)).then_some(()));
     }
     assert_eq!(code_of(&client.answer(id)), Some("SERVER_DIED"));
     // The first failure of a server is no reason to wait; whoever calls next may have to.
-    assert_eq!((effects(&place), place.received("fix", "\"step\"").len()), (2, 2));
+    assert_eq!(
+        (
+            place.recorded("fix", "effect").len(),
+            place.received("fix", "\"step\"").len()
+        ),
+        (2, 2)
+    );
 }
 
 /// The daemon is killed with a call in flight: the client learns that nobody knows, and nobody makes the call again.
 #[test]
 fn replay_by_retry_of_the_bridge() {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     let mut bridge = Bridge::start(place.colibri_mcp(&[]));
     let lost = bridge.request_tool("fix__step", json!({ "last": "effect" }));
-    wait_for("the effect", || (effects(&place) == 1).then_some(()));
+    wait_for("the effect", || {
+        (place.recorded("fix", "effect").len() == 1).then_some(())
+    });
     daemon.kill();
     assert_eq!(code_of(&bridge.answer(lost)), Some("CONNECTION_LOST"));
     let _daemon = place.start(&[]);
     bridge.call("fix__pid", json!({}));
-    assert_eq!((effects(&place), place.received("fix", "\"step\"").len()), (1, 1));
+    assert_eq!(
+        (
+            place.recorded("fix", "effect").len(),
+            place.received("fix", "\"step\"").len()
+        ),
+        (1, 1)
+    );
     bridge.end();
 }
 

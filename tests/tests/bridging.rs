@@ -57,8 +57,7 @@ fn recorded(place: &Place, event: &str) -> usize {
 
 #[test]
 fn a_modern_servers_question_and_its_retry_pass() {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &["--speak", MODERN, "--tool", "ask"], json!({})) }));
+    let place = Place::of_fixture(&["--speak", MODERN, "--tool", "ask"], json!({}));
     let daemon = place.start(&[]);
     let mut client = daemon.modern();
     let arguments = json!({ "times": 2, "params": { "message": "who?", "requestedSchema": { "type": "object" } } });
@@ -154,8 +153,7 @@ fn a_retry_is_taken_for_its_own_call_alone() {
 
 #[test]
 fn a_retry_is_recorded_as_continuing_its_call() {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &["--speak", MODERN, "--tool", "ask"], json!({})) }));
+    let place = Place::of_fixture(&["--speak", MODERN, "--tool", "ask"], json!({}));
     let daemon = place.start(&[]);
     let mut client = daemon.modern();
     client.tools();
@@ -207,8 +205,7 @@ fn a_modern_server_asks_no_more_than_its_client_declared_and_its_entry_allows() 
 
 #[test]
 fn urls_that_a_legacy_server_wants_visited_first_are_asked_for() {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     let mut client = daemon.modern();
     let error = |elicitations: Value| {
@@ -245,15 +242,6 @@ fn urls_that_a_legacy_server_wants_visited_first_are_asked_for() {
     }
 }
 
-/// How often the fixture's `count` had its effect.
-fn effects(place: &Place) -> usize {
-    place
-        .record("fix")
-        .iter()
-        .filter(|(_, kind, _)| kind == "effect")
-        .count()
-}
-
 #[test]
 fn a_person_is_asked_through_a_modern_client_whether_a_call_may_be_made() {
     let place = Place::new();
@@ -274,7 +262,7 @@ fn a_person_is_asked_through_a_modern_client_whether_a_call_may_be_made() {
     let retry = Some((&asked, answers("decline")));
     let answer = call(&mut client, "fix__count", &arguments, &elicitation(), retry);
     assert_eq!(code_of(&answer), Some("APPROVAL_DENIED"), "{answer}");
-    assert_eq!(effects(&place), 0);
+    assert_eq!(place.recorded("fix", "effect").len(), 0);
     // That was its answer: it is not asked twice under one state.
     let retry = Some((&asked, answers("accept")));
     let answer = call(&mut client, "fix__count", &arguments, &elicitation(), retry);
@@ -290,14 +278,14 @@ fn a_person_is_asked_through_a_modern_client_whether_a_call_may_be_made() {
         Some((&asked, json!({}))),
     );
     assert!(is_input_required(&again), "{again}");
-    assert_eq!(effects(&place), 0);
+    assert_eq!(place.recorded("fix", "effect").len(), 0);
     let retry = Some((&again, answers("accept")));
     let answer = call(&mut client, "fix__count", &arguments, &elicitation(), retry);
     assert_eq!(text_of(&answer["result"]), "counted", "{answer}");
     let retry = Some((&again, answers("accept")));
     let answer = call(&mut client, "fix__count", &arguments, &elicitation(), retry);
     assert!(refused(&answer).1.contains("used already"), "{answer}");
-    assert_eq!(effects(&place), 1);
+    assert_eq!(place.recorded("fix", "effect").len(), 1);
     assert!(place.received("fix", "\"confirm\"").is_empty());
 
     // Where the server asks too, one word is for one call.
@@ -423,8 +411,7 @@ fn nobody_is_asked_for_what_the_client_did_not_declare_or_the_entry_does_not_all
 
 #[test]
 fn a_held_call_is_taken_once_and_by_its_own_user_and_call() {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &["--tool", "ask"], json!({})) }));
+    let place = Place::of_fixture(&["--tool", "ask"], json!({}));
     let daemon = place.start(&[]);
     let (mut one, mut other) = (daemon.modern(), daemon.modern());
     let first = call(
@@ -486,8 +473,7 @@ fn a_held_call_is_taken_once_and_by_its_own_user_and_call() {
 
 #[test]
 fn a_held_call_is_lost_with_its_process_and_its_retry_says_so() {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &["--tool", "ask"], json!({})) }));
+    let place = Place::of_fixture(&["--tool", "ask"], json!({}));
     let daemon = place.start(&[]);
     let mut client = daemon.modern();
     let arguments = asks("elicitation/create", form(), 1);
@@ -505,8 +491,7 @@ fn a_held_call_is_lost_with_its_process_and_its_retry_says_so() {
 
 #[test]
 fn held_calls_end_with_the_last_connection_of_their_user() {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &["--tool", "ask"], json!({})) }));
+    let place = Place::of_fixture(&["--tool", "ask"], json!({}));
     let daemon = place.start(&[]);
     let arguments = asks("elicitation/create", form(), 1);
     let mut client = daemon.modern();
@@ -565,8 +550,7 @@ fn numbered(number: u64) -> Value {
 
 #[test]
 fn a_call_beside_as_many_held_ones_as_there_may_be_is_not_waited_for() {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &["--tool", "ask"], json!({})) }));
+    let place = Place::of_fixture(&["--tool", "ask"], json!({}));
     let daemon = place.start(&[]);
     let mut client = daemon.modern();
     client.tools();
@@ -638,8 +622,7 @@ fn a_call_that_was_held_for_its_time_gives_its_process_to_another() {
 
 #[test]
 fn a_held_call_of_a_client_over_http_outlives_its_connection() {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &["--tool", "ask"], json!({})) }));
+    let place = Place::of_fixture(&["--tool", "ask"], json!({}));
     let daemon = place.start(&[]);
     let arguments = asks("elicitation/create", form(), 1);
     let post = |retry: Option<(&Value, Value)>| {
@@ -680,8 +663,7 @@ fn a_held_call_of_a_client_over_http_outlives_its_connection() {
 
 #[test]
 fn a_server_that_asks_ten_thousand_times_is_refused_but_for_a_few() {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     let mut client = daemon.modern();
     let ask = |id: u64| json!({ "jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": form() });
@@ -731,8 +713,7 @@ fn a_server_that_asks_ten_thousand_times_is_refused_but_for_a_few() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn nobody_goes_on_with_another_users_call() {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &["--tool", "ask"], json!({})) }));
+    let place = Place::of_fixture(&["--tool", "ask"], json!({}));
     place.open_to_group();
     let daemon = place.start(&[]);
     let (mut client, mut other) = (daemon.modern(), Bridge::start(place.stranger(&[])));

@@ -12,8 +12,7 @@ const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 /// A modern fixture `fix` whose tool `frame` answers case `task` with a task, and that knows one task, `own-1`.
 fn place(more: Value) -> Place {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &["--speak", MODERN], more) }));
+    let place = Place::of_fixture(&["--speak", MODERN], more);
     fs::write(place.path("fix.extensions"), json!({ EXTENSION: {} }).to_string()).unwrap();
     task(&place, r#""ttlMs":600000"#);
     told(&place, "working", "");

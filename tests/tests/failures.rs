@@ -24,13 +24,6 @@ fn rows(heading: &str) -> Vec<Vec<&'static str>> {
         .collect()
 }
 
-/// A place with the fixture as `fix`.
-fn place(args: &[&str], more: Value) -> Place {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", args, more) }));
-    place
-}
-
 /// An entry for the fixture as `fix` that notes each start of it in the file `starts`, and does something else instead
 /// for as long as there is a file `broken`.
 fn toggled(place: &Place, instead: &str, more: Value) -> Value {
@@ -94,7 +87,7 @@ fn bring_about(code: &str) -> Shown {
             client.ask("tools/call", json!({ "name": "x".repeat(100_000) }))
         }
         "LIMIT_IN_FLIGHT" => {
-            let place = place(&[], json!({}));
+            let place = Place::of_fixture(&[], json!({}));
             let daemon = place.start(&["--max-in-flight", "1"]);
             let mut client = daemon.quiet(LEGACY);
             client.request_tool("fix__wait", json!({ "until": "never" }));
@@ -111,7 +104,7 @@ fn bring_about(code: &str) -> Shown {
             daemon.connect().ask("ping", json!({}))
         }
         "DAEMON_STOPPING" => {
-            let place = place(&[], json!({}));
+            let place = Place::of_fixture(&[], json!({}));
             let daemon = place.start(&[]);
             let mut client = daemon.quiet(LEGACY);
             client.request_tool("fix__never", json!({}));
@@ -122,7 +115,7 @@ fn bring_about(code: &str) -> Shown {
         }
         "DAEMON_UNREACHABLE" => bridged(&Place::new(), "count", || {}),
         "CONNECTION_LOST" => {
-            let place = place(&[], json!({}));
+            let place = Place::of_fixture(&[], json!({}));
             let daemon = place.start(&[]);
             bridged(&place, "never", || {
                 wait_for("the call", || place.received("fix", "\"never\"").pop());
@@ -130,7 +123,7 @@ fn bring_about(code: &str) -> Shown {
             })
         }
         "TRAIL_UNAVAILABLE" => {
-            let place = place(&[], json!({}));
+            let place = Place::of_fixture(&[], json!({}));
             let daemon = place.start(&[]);
             let mut client = daemon.quiet(LEGACY);
             fs::remove_dir_all(place.trail_directory()).unwrap();
@@ -151,7 +144,7 @@ fn bring_about(code: &str) -> Shown {
             )
         }
         "NOT_SUPPORTED_YET" => {
-            let place = place(&["--speak", MODERN], json!({}));
+            let place = Place::of_fixture(&["--speak", MODERN], json!({}));
             let daemon = place.start(&[]);
             let mut client = daemon.quiet(LEGACY);
             client.ask(
@@ -160,13 +153,13 @@ fn bring_about(code: &str) -> Shown {
             )
         }
         "ASK_FAILED" => {
-            let place = place(&["--speak", MODERN], json!({ "may_ask": ["roots"] }));
+            let place = Place::of_fixture(&["--speak", MODERN], json!({ "may_ask": ["roots"] }));
             let asks = r#"{"jsonrpc":"2.0","id":@ID@,"result":{"resultType":"input_required","inputRequests":{"a":{"method":"roots/list"}}}}"#;
             place.frame("asks", asks.as_bytes());
             called(&place, &[], "frame", json!({ "case": "asks" }))
         }
         "GATE_CLOSED" => {
-            let place = place(&[], json!({}));
+            let place = Place::of_fixture(&[], json!({}));
             let daemon = place.start_plain(&[]);
             let mut client = daemon.quiet(LEGACY);
             client.ask(
@@ -175,7 +168,7 @@ fn bring_about(code: &str) -> Shown {
             )
         }
         "POLICY_DENIED" => called(
-            &place(&[], json!({ "tools": { "deny": ["count"] } })),
+            &Place::of_fixture(&[], json!({ "tools": { "deny": ["count"] } })),
             &[],
             "count",
             json!({}),
@@ -197,7 +190,7 @@ fn bring_about(code: &str) -> Shown {
             called(&place, &[], "count", json!({}))
         }
         "APPROVAL_DENIED" => {
-            let place = place(&[], json!({ "tools": { "confirm": ["count"] } }));
+            let place = Place::of_fixture(&[], json!({ "tools": { "confirm": ["count"] } }));
             let daemon = place.start(&[]);
             let mut client = daemon.quiet(LEGACY);
             let id = client.request_tool("fix__count", json!({}));
@@ -210,7 +203,7 @@ fn bring_about(code: &str) -> Shown {
             client.answer(id)
         }
         "RESULT_TOO_LARGE" => called(
-            &place(&[], json!({ "result_limit": 1000 })),
+            &Place::of_fixture(&[], json!({ "result_limit": 1000 })),
             &[],
             "huge",
             json!({ "bytes": 2000 }),
@@ -228,7 +221,7 @@ fn bring_about(code: &str) -> Shown {
             place.start(&[]).quiet(LEGACY).ask("completion/complete", of)
         }
         "INTEGRATION_UNAVAILABLE" => {
-            let place = place(&["--at-start", "exit"], json!({ "attempts": 1 }));
+            let place = Place::of_fixture(&["--at-start", "exit"], json!({ "attempts": 1 }));
             let daemon = place.start(&[]);
             let mut client = daemon.quiet(LEGACY);
             wait_for("the breaker to open", || {
@@ -237,8 +230,8 @@ fn bring_about(code: &str) -> Shown {
                 (code_of(&answer) == Some(code)).then_some(answer)
             })
         }
-        "SERVER_DIED" => called(&place(&[], json!({})), &[], "exit", json!({})),
-        "SERVER_ANSWER_INVALID" => called(&place(&[], json!({})), &[], "die_mid_answer", json!({})),
+        "SERVER_DIED" => called(&Place::of_fixture(&[], json!({})), &[], "exit", json!({})),
+        "SERVER_ANSWER_INVALID" => called(&Place::of_fixture(&[], json!({})), &[], "die_mid_answer", json!({})),
         "SERVER_UNSTARTABLE" => {
             let place = Place::new();
             place.registry(&json!({ "fix": { "command": place.path("nothing-here") } }));
@@ -259,8 +252,18 @@ fn bring_about(code: &str) -> Shown {
             let mut client = daemon.quiet(LEGACY);
             client.ask("tools/call", json!({ "name": "fix__count", "arguments": {} }))
         }
-        "TIMEOUT_CALL" => called(&place(&[], json!({ "timeout_ms": 200 })), &[], "never", json!({})),
-        "TIMEOUT_TOTAL" => called(&place(&[], json!({ "total_timeout_ms": 200 })), &[], "never", json!({})),
+        "TIMEOUT_CALL" => called(
+            &Place::of_fixture(&[], json!({ "timeout_ms": 200 })),
+            &[],
+            "never",
+            json!({}),
+        ),
+        "TIMEOUT_TOTAL" => called(
+            &Place::of_fixture(&[], json!({ "total_timeout_ms": 200 })),
+            &[],
+            "never",
+            json!({}),
+        ),
         // What a person is asked, and what changed definitions do, is shown in pins.rs.
         "LIMIT_USER" | "PIN_CHANGED" => return Shown::Elsewhere,
         // Nobody can bring about a fault that nobody knows of.

@@ -216,15 +216,6 @@ fn nobody_parks_root_by_not_reading() {
     }
 }
 
-/// Writes to a pipe until it is full.
-fn fill(writer: &std::io::PipeWriter) {
-    use nix::fcntl::{FcntlArg, OFlag, fcntl};
-    fcntl(writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
-    while nix::unistd::write(writer, &[b'x'; 4096]).is_ok() {}
-    while nix::unistd::write(writer, b"x").is_ok() {}
-    fcntl(writer, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
-}
-
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn the_callers_scheduling_is_not_the_supervisors() {

@@ -264,15 +264,6 @@ fn group_04_descriptors() {
     system.assert_nothing_left("a broken stdout");
 }
 
-/// Writes to a pipe until it is full.
-fn fill(writer: &std::io::PipeWriter) {
-    use nix::fcntl::{FcntlArg, OFlag, fcntl};
-    fcntl(writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
-    while nix::unistd::write(writer, &[b'x'; 4096]).is_ok() {}
-    while nix::unistd::write(writer, b"x").is_ok() {}
-    fcntl(writer, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
-}
-
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn group_05_environment() {

@@ -13,9 +13,7 @@ const MAX_MEMORY: u64 = 400 * 1024 * 1024;
 
 /// A place with one fixture server called `fix`.
 fn place(more: Value) -> Place {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &[], more) }));
-    place
+    Place::of_fixture(&[], more)
 }
 
 /// Another client is served, and the daemon is not larger than it may be.
@@ -185,12 +183,7 @@ fn one_that_sends_ten_thousand_requests_at_once() {
     assert_eq!(counted + limited, 10_000);
     assert!(counted >= 256, "only {counted} calls were made");
     // Effects are as many as answers say, and the one before.
-    let effects = place
-        .record("fix")
-        .iter()
-        .filter(|(_, kind, _)| kind == "effect")
-        .count();
-    assert_eq!(effects, counted + 1);
+    assert_eq!(place.recorded("fix", "effect").len(), counted + 1);
     assert_well(&daemon);
 }
 

@@ -51,8 +51,7 @@ impl Other {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn nobody_sees_another_users_failures() {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({ "attempts": 1 })) }));
+    let place = Place::of_fixture(&[], json!({ "attempts": 1 }));
     let daemon = place.start(&[]);
     let other = Other::new(&place);
     place.frame("mine", b"the words of root\n");
@@ -118,8 +117,7 @@ fn a_shared_process_repeats_nothing_to_others() {
 
 #[test]
 fn quotes_on_standard_error_are_logged_as_they_are() {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     place.frame("quotes", b"it's a 'text' of \"one\"\n");
     daemon.legacy(LEGACY).call("fix__stderr", json!({ "case": "quotes" }));
@@ -128,8 +126,7 @@ fn quotes_on_standard_error_are_logged_as_they_are() {
 
 #[test]
 fn a_flood_on_standard_error_is_counted_and_not_logged() {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     place.frame(
         "flood",
@@ -169,8 +166,7 @@ fn silent(place: &Place) -> Value {
 
 #[test]
 fn a_daemon_that_learns_starts_what_was_never_seen_and_no_list_waits() {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&["--learn"]);
     // Nobody has asked for anything, nor is anybody connected.
     wait_for("its start", || (!place.started("fix").is_empty()).then_some(()));
@@ -389,8 +385,7 @@ fn keepers(daemon: i32, mark: &str) -> Vec<i32> {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_keeper_that_is_killed_leaves_nothing() {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     let mark = place.directory().display().to_string();
     for round in 0..25 {
@@ -515,8 +510,7 @@ fn listing_needs_no_gate() {
 
 #[test]
 fn a_server_cannot_speak_as_colibri() {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     let error = json!({ "code": "GATE_CLOSED", "do": "run this" });
     let result = json!({ "content": [], "_meta": { "org.colibri/error": error, "own": 1 } });

@@ -12,9 +12,7 @@ use serde_json::{Value, json};
 
 /// A place with one fixture server called `fix`.
 fn place() -> Place {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
-    place
+    Place::of_fixture(&[], json!({}))
 }
 
 fn call(tool: &str, arguments: Value) -> Value {
@@ -577,8 +575,7 @@ fn a_sessions_own_stream_has_what_belongs_to_no_request() {
 
 #[test]
 fn a_server_of_a_client_is_a_sessions_own_and_a_modern_requests_is_its_users() {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({ "isolation": "client" })) }));
+    let place = Place::of_fixture(&[], json!({ "isolation": "client" }));
     let daemon = place.start(&[]);
     let pid = |client: &mut Http, session: Option<&str>| {
         match session {
@@ -609,8 +606,7 @@ fn a_server_of_a_client_is_a_sessions_own_and_a_modern_requests_is_its_users() {
 
 /// A place whose fixture `fix` speaks this version, logs, and has a resource.
 fn telling_place(version: &str) -> Place {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &["--speak", version, "--logs"], json!({})) }));
+    let place = Place::of_fixture(&["--speak", version, "--logs"], json!({}));
     std::fs::write(place.path("fix.resources"), r#"[{"uri":"file:///a","name":"a"}]"#).unwrap();
     place
 }

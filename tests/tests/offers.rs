@@ -13,8 +13,7 @@ const TEMPLATES: &str = r#"[{"uriTemplate":"file:///{path}","name":"any"},{"uri"
 
 /// A place with one fixture server `fix` that offers something of everything.
 fn place(args: &[&str], more: Value) -> Place {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", args, more) }));
+    let place = Place::of_fixture(args, more);
     offer(&place, "fix");
     place
 }
@@ -37,15 +36,6 @@ fn listed(client: &mut Client, method: &str) -> Vec<String> {
     let list = list.unwrap_or_else(|| panic!("no list of {member}: {answer}"));
     list.iter()
         .map(|entry| entry[key].as_str().unwrap().to_owned())
-        .collect()
-}
-
-/// What the fixture recorded of a kind.
-fn recorded(place: &Place, name: &str, kind: &str) -> Vec<String> {
-    let record = place.record(name);
-    let lines = record.iter().filter(|(_, of, _)| of == kind);
-    lines
-        .map(|(_, _, line)| String::from_utf8_lossy(line).into_owned())
         .collect()
 }
 
@@ -92,17 +82,7 @@ fn every_list_of_a_server_is_read_and_remembered() {
         };
         let daemon = place.start(&[]);
         check(&daemon);
-        wait_for("the catalogue on disk", || {
-            let files = std::fs::read_dir(place.path("state")).unwrap().flatten();
-            let mut found = files.filter_map(|file| std::fs::read(file.path()).ok());
-            found
-                .any(|bytes| {
-                    bytes
-                        .windows(16)
-                        .any(|window| window == b"file:///{path}\",".as_slice())
-                })
-                .then_some(())
-        });
+        place.wait_for_state("file:///{path}\",");
         daemon.stop();
         let before = place.started("fix").len();
         let daemon = place.start(&[]);
@@ -113,8 +93,7 @@ fn every_list_of_a_server_is_read_and_remembered() {
 
 #[test]
 fn a_server_without_templates_or_with_a_list_that_fails_keeps_the_rest() {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
+    let place = Place::of_fixture(&[], json!({}));
     // No templates: resources/templates/list is -32601. Its prompts are no list.
     place.defines("fix", "prompts", r#"{"not":"a list"}"#);
     place.defines("fix", "resources", RESOURCES);
@@ -223,7 +202,7 @@ fn a_flood_of_changes_is_read_now_and_then_and_told_once() {
         told_so_far(&mut other);
         place.defines("fix", "resources", r#"[{"uri":"file:///z","name":"z"}]"#);
         let asked = |place: &Place| {
-            let lines = recorded(place, "fix", "line");
+            let lines = place.recorded("fix", "line");
             lines.iter().filter(|line| line.contains("resources/list\"")).count()
         };
         let before = asked(&place);
@@ -256,13 +235,14 @@ fn subscribed(daemon: &Daemon<'_>, era: Era, uri: &str) -> (Client, Value) {
 
 /// How often the process of a server was asked to tell of a resource, and to tell of it no more.
 fn asked_to_tell(place: &Place, uri: &str) -> (usize, usize) {
-    let count = |kind: &str| recorded(place, "fix", kind).iter().filter(|line| **line == uri).count();
+    let count = |kind: &str| place.recorded("fix", kind).iter().filter(|line| **line == uri).count();
     (count("resources/subscribe"), count("resources/unsubscribe"))
 }
 
 /// Whether the newest filter that a modern server was given has a resource.
 fn listens_for(place: &Place, uri: &str) -> bool {
-    recorded(place, "fix", "listen")
+    place
+        .recorded("fix", "listen")
         .last()
         .is_some_and(|filter| filter.contains(uri))
 }
@@ -414,10 +394,10 @@ fn a_server_that_hangs_up_is_asked_again() {
     let place = place(&["--speak", MODERN], json!({}));
     let daemon = place.start(&[]);
     let (mut client, _) = subscribed(&daemon, Era::Legacy, "fix+file:///a");
-    let before = recorded(&place, "fix", "listen").len();
+    let before = place.recorded("fix", "listen").len();
     client.call("fix__hang_up", json!({}));
     wait_for("another subscription", || {
-        (recorded(&place, "fix", "listen").len() > before).then_some(())
+        (place.recorded("fix", "listen").len() > before).then_some(())
     });
     assert!(listens_for(&place, "file:///a"));
     tell(&mut client, "resources/updated", json!({ "uri": "file:///a" }));
@@ -515,13 +495,13 @@ fn log_messages_go_to_those_whose_call_they_are_about_and_who_want_them() {
             assert!(!methods(&told).contains(&"notifications/message"), "{told:?}");
         }
         if version == LEGACY {
-            assert_eq!(recorded(&place, "fix", "level"), ["\"warning\"", "\"notice\""]);
+            assert_eq!(place.recorded("fix", "level"), ["\"warning\"", "\"notice\""]);
             drop(modern);
             wait_for("the level of those who are left", || {
-                (recorded(&place, "fix", "level").last()? == "\"warning\"").then_some(())
+                (place.recorded("fix", "level").last()? == "\"warning\"").then_some(())
             });
         } else {
-            let lines = recorded(&place, "fix", "line");
+            let lines = place.recorded("fix", "line");
             let said = |level: &str| {
                 lines
                     .iter()

@@ -125,8 +125,7 @@ fn of_a_thousand_cancelled_calls_none_is_answered_and_each_reaches_its_server() 
     const ROUNDS: usize = 10;
     const A_ROUND: usize = 100;
     for version in [LEGACY, MODERN] {
-        let place = Place::new();
-        place.registry(&json!({ "fix": place.fixture("fix", &["--speak", version], json!({ "prefix": false })) }));
+        let place = Place::of_fixture(&["--speak", version], json!({ "prefix": false }));
         let daemon = place.start(&[]);
         for connect in CLIENTS {
             let mut client = connect(&daemon);
@@ -173,8 +172,7 @@ fn wait_for_the_end(place: &Place, daemon: &Daemon<'_>) {
 #[test]
 fn nothing_stays_in_flight_when_a_client_goes() {
     const HELD: usize = 50;
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({ "prefix": false })) }));
+    let place = Place::of_fixture(&[], json!({ "prefix": false }));
     let daemon = place.start(&[]);
     for (round, connect) in CLIENTS.into_iter().enumerate() {
         let mut client = connect(&daemon);
@@ -193,8 +191,7 @@ fn nothing_stays_in_flight_when_a_client_goes() {
 #[test]
 fn nothing_stays_in_flight_when_a_modern_stream_is_closed() {
     const HELD: usize = 50;
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({ "prefix": false })) }));
+    let place = Place::of_fixture(&[], json!({ "prefix": false }));
     let daemon = place.start(&[]);
     let mut clients: Vec<Http> = (0..HELD).map(|_| daemon.http()).collect();
     for client in &mut clients {
@@ -216,8 +213,7 @@ fn over_http_none_of_a_thousand_cancelled_calls_is_answered_and_each_reaches_its
     let tool = |number: usize| ["never", "wait"][number % 2];
     let reached = |place: &Place| received(place, "never").0.len() + received(place, "wait").0.len();
     for (server, legacy) in [(LEGACY, true), (MODERN, false)] {
-        let place = Place::new();
-        place.registry(&json!({ "fix": place.fixture("fix", &["--speak", server], json!({ "prefix": false })) }));
+        let place = Place::of_fixture(&["--speak", server], json!({ "prefix": false }));
         let daemon = place.start(&[]);
         let mut other = daemon.http();
         let session = legacy.then(|| other.open(LEGACY));
@@ -323,8 +319,7 @@ fn a_stream_that_breaks_is_read_on_without_loss_and_cancels_nothing() {
 #[test]
 fn nothing_stays_in_flight_when_a_session_ends() {
     const HELD: usize = 50;
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({ "prefix": false })) }));
+    let place = Place::of_fixture(&[], json!({ "prefix": false }));
     let daemon = place.start(&[]);
     let mut other = daemon.http();
     let session = other.open(LEGACY);

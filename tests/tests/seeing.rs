@@ -16,13 +16,6 @@ use nix::sys::termios::{LocalFlags, tcgetattr};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-/// A place with one fixture server called `fix`.
-fn place(args: &[&str], more: Value) -> Place {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", args, more) }));
-    place
-}
-
 /// Runs `colibri-mcp` to its end: exit status, stdout, stderr.
 fn run(place: &Place, args: &[&str]) -> (Option<i32>, String, String) {
     let output = place.colibri_mcp(args).stdin(Stdio::null()).output().unwrap();
@@ -79,7 +72,7 @@ fn message(frame: &Value) -> Value {
 
 #[test]
 fn a_tap_shows_both_directions_with_the_ids_of_both_sides() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     let (mut operator, id) = tap(&daemon, "fix", false);
     // The server's process is started only now.
@@ -162,7 +155,7 @@ fn a_tap_shows_both_directions_with_the_ids_of_both_sides() {
 
 #[test]
 fn a_tap_shows_cancellations_and_calls_that_were_in_flight_before() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     let waits = client.request_tool("fix__wait", json!({ "until": "told" }));
@@ -185,7 +178,7 @@ fn a_tap_shows_cancellations_and_calls_that_were_in_flight_before() {
 
 #[test]
 fn nothing_secret_and_nothing_a_terminal_acts_on_leaves_the_daemon() {
-    let place = place(&[], json!({ "env": { "TOKEN": { "secret": "fix" } } }));
+    let place = Place::of_fixture(&[], json!({ "env": { "TOKEN": { "secret": "fix" } } }));
     place.secret("fix", "hunter2-hunter2");
     place.frame(
         "hostile",
@@ -238,7 +231,7 @@ fn nothing_secret_and_nothing_a_terminal_acts_on_leaves_the_daemon() {
 
 #[test]
 fn long_frames_are_cut_unless_all_of_them_is_wanted() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     let (mut short, _) = tap(&daemon, "fix", false);
     let (mut full, _) = tap(&daemon, "fix", true);
@@ -258,7 +251,7 @@ fn long_frames_are_cut_unless_all_of_them_is_wanted() {
 
 #[test]
 fn who_watches_slowly_holds_up_nobody_and_is_told_what_is_missing() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     client.call("fix__count", json!({}));
@@ -283,7 +276,7 @@ fn who_watches_slowly_holds_up_nobody_and_is_told_what_is_missing() {
 
 #[test]
 fn a_tap_outlasts_a_change_of_the_entry_and_ends_with_its_removal_or_the_daemon() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let mut daemon = place.start(&[]);
     let (mut operator, id) = tap(&daemon, "fix", false);
     place.registry(&json!({
@@ -311,7 +304,7 @@ fn a_tap_outlasts_a_change_of_the_entry_and_ends_with_its_removal_or_the_daemon(
 
 #[test]
 fn taps_of_what_is_not_there_and_too_many_of_them_are_refused() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     let (status, _, text) = run(&place, &["tap", "fxi"]);
     assert_eq!(status, Some(65), "{text}");
@@ -331,7 +324,7 @@ fn taps_of_what_is_not_there_and_too_many_of_them_are_refused() {
 
 #[test]
 fn only_operators_watch() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     place.open_to_group();
     let clients = json!({ "others": { "gates": ["external-call"], "servers": { "*": ["*"] } } });
     fs::write(place.path("clients.json"), clients.to_string()).unwrap();
@@ -355,7 +348,7 @@ fn only_operators_watch() {
 
 #[test]
 fn who_is_no_operator_any_more_sees_no_more() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     place.open_to_group();
     let uid = nix::unistd::geteuid();
     let stranger = if uid.is_root() { 54_321 } else { uid.as_raw() };
@@ -387,7 +380,7 @@ fn who_is_no_operator_any_more_sees_no_more() {
 
 #[test]
 fn who_waits_for_approval_is_told_for_what() {
-    let place = place(&[], json!({ "tools": { "confirm": ["count"] } }));
+    let place = Place::of_fixture(&[], json!({ "tools": { "confirm": ["count"] } }));
     let daemon = place.start(&[]);
     let waiting = |text: &str| {
         let id = text.split("colibri-mcp approve ").nth(1)?;
@@ -415,7 +408,7 @@ fn who_waits_for_approval_is_told_for_what() {
 
 #[test]
 fn top_once_says_what_there_is_as_plain_text() {
-    let place = place(&[], json!({ "tools": { "confirm": ["count"] } }));
+    let place = Place::of_fixture(&[], json!({ "tools": { "confirm": ["count"] } }));
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     client.call("fix__echo", json!({}));
@@ -571,7 +564,7 @@ fn top(place: &Place, args: &[&str]) -> Terminal {
 
 #[test]
 fn top_takes_keys_shows_changes_and_gives_the_terminal_back() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     let mut terminal = top(&place, &[]);
     terminal.wait_for("q quit");
@@ -609,7 +602,7 @@ fn top_takes_keys_shows_changes_and_gives_the_terminal_back() {
 
 #[test]
 fn top_gives_the_terminal_back_on_signals() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let _daemon = place.start(&[]);
     for (signal, status) in [(Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
         let terminal = top(&place, &[]);
@@ -621,7 +614,7 @@ fn top_gives_the_terminal_back_on_signals() {
 
 #[test]
 fn top_says_that_the_daemon_is_gone_and_finds_the_next_one() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     let mut terminal = top(&place, &[]);
     terminal.wait_for("TRAIL (UTC)");
@@ -641,7 +634,7 @@ fn top_says_that_the_daemon_is_gone_and_finds_the_next_one() {
 
 #[test]
 fn a_call_of_what_is_not_there_says_what_was_meant() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let _daemon = place.start(&[]);
     for args in [
         &["call", "fxi", "echo"][..],

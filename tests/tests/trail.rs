@@ -585,8 +585,7 @@ fn the_first_call_of_a_server_never_seen_is_entered_under_its_name() {
 
 #[test]
 fn the_daemon_tells_its_own_state_although_nothing_can_be_recorded() {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&["--write"]);
     let mut client = daemon.quiet(LEGACY);
     fs::remove_dir_all(place.trail_directory()).unwrap();
@@ -947,26 +946,14 @@ struct Installed {
 impl Installed {
     /// Installs the client; every head that a daemon logs is appended to `log`.
     fn new(log: PathBuf) -> Installed {
+        use colibri_tests::installed::{group, user};
         let lock = File::options()
             .create(true)
             .append(true)
             .open("/tmp/colibri-installed.lock");
         let lock = lock.unwrap();
         lock.lock().unwrap();
-        // That they are there already is what is wanted.
-        let _ = Command::new("groupadd").args(["-r", "colibri"]).output();
-        let user = [
-            "-r",
-            "-M",
-            "-d",
-            "/nonexistent",
-            "-s",
-            "/usr/sbin/nologin",
-            "-g",
-            "colibri",
-            "colibri",
-        ];
-        let _ = Command::new("useradd").args(user).output();
+        user("colibri", group("colibri"));
         let mut aside = Vec::new();
         for path in [CLIENT, DAEMON, SYSLOG].map(PathBuf::from) {
             let name = path.file_name().unwrap().to_string_lossy().into_owned();

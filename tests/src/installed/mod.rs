@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::{copy_program, program};
+use crate::{PATIENCE, copy_program, program};
 
 pub const HELPER: &str = "/usr/local/libexec/colibri-jail-helper";
 pub const CONFIG: &str = "/usr/local/etc/colibri";
@@ -37,9 +37,6 @@ pub const SYSTEM: i32 = 71;
 pub const LATER: i32 = 75;
 pub const POLICY: i32 = 77;
 pub const FILE: i32 = 78;
-
-/// How long anything may take on a slow machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The installation. Dropping it takes everything away again.
 pub struct Installed {
@@ -553,14 +550,16 @@ fn id_in(file: &str, name: &str) -> Option<u32> {
     line.split(':').nth(2)?.parse().ok()
 }
 
-fn group(name: &str) -> u32 {
+/// The number of a system group, which is made if there is none.
+pub fn group(name: &str) -> u32 {
     if id_in("/etc/group", name).is_none() {
         assert!(Command::new("groupadd").args(["-r", name]).status().unwrap().success());
     }
     id_in("/etc/group", name).unwrap()
 }
 
-fn user(name: &str, group: u32) -> u32 {
+/// The number of a system user, who is made if there is none.
+pub fn user(name: &str, group: u32) -> u32 {
     if id_in("/etc/passwd", name).is_none() {
         let args = [
             "-r",
@@ -586,4 +585,13 @@ pub fn link(to: &str, at: &Path) {
 /// An owned descriptor as a child's standard stream.
 pub fn stream(fd: impl Into<OwnedFd>) -> Stdio {
     Stdio::from(fd.into())
+}
+
+/// Writes to a pipe until it is full.
+pub fn fill(writer: &std::io::PipeWriter) {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    fcntl(writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+    while nix::unistd::write(writer, &[b'x'; 4096]).is_ok() {}
+    while nix::unistd::write(writer, b"x").is_ok() {}
+    fcntl(writer, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
 }

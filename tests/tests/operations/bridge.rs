@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn the_bridge_passes_bytes_on_and_ends_with_its_input() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let _daemon = place.start(&[]);
     let mut bridge = place
         .colibri_mcp(&[])
@@ -36,7 +36,7 @@ fn the_bridge_passes_bytes_on_and_ends_with_its_input() {
 
 #[test]
 fn a_read_only_bridge_keeps_both_gates_closed() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let _daemon = place.start(&["--write"]);
     let mut bridge = Bridge::start(place.colibri_mcp(&["--read-only"]));
     for tool in ["fix__count", "colibri_create_task"] {
@@ -59,7 +59,7 @@ fn the_bridge_answers_when_there_is_no_daemon() {
 
 #[test]
 fn the_bridge_survives_a_restart_of_the_daemon() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     let mut bridge = Bridge::start(place.colibri_mcp(&[]));
     bridge.era = Era::Legacy;
@@ -82,7 +82,7 @@ fn the_bridge_survives_a_restart_of_the_daemon() {
 
 #[test]
 fn commands_end_with_the_documented_status() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let run = |args: &[&str]| {
         let output = place.colibri_mcp(args).stdin(Stdio::null()).output().unwrap();
         (

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_cancellation_reaches_the_server_and_nothing_is_answered() {
     for era in [Era::Legacy, Era::Modern] {
-        let place = place(&[], json!({}));
+        let place = Place::of_fixture(&[], json!({}));
         let daemon = place.start(&[]);
         let mut client = if era == Era::Legacy {
             daemon.legacy(LEGACY)
@@ -39,7 +39,7 @@ fn a_cancellation_reaches_the_server_and_nothing_is_answered() {
 
 #[test]
 fn progress_comes_in_order_and_before_its_answer() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     for token in ["\"my token\"", "7", "9007199254740993"] {
         let mut client = daemon.quiet(LEGACY);
@@ -58,7 +58,7 @@ fn progress_comes_in_order_and_before_its_answer() {
 
 #[test]
 fn batches_belong_to_2025_03_26() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     let mut client = daemon.quiet("2025-03-26");
     client.call("fix__pid", json!({}));
@@ -87,7 +87,7 @@ fn batches_belong_to_2025_03_26() {
 
 #[test]
 fn versions_and_eras_are_kept_apart() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     for version in ["2024-11-05", "2025-03-26", "2025-06-18", LEGACY] {
         let mut client = daemon.legacy(version);
@@ -120,7 +120,7 @@ fn versions_and_eras_are_kept_apart() {
 
 #[test]
 fn results_over_the_limit_are_replaced_whole() {
-    let place = place(&[], json!({ "result_limit": 1000 }));
+    let place = Place::of_fixture(&[], json!({ "result_limit": 1000 }));
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     assert_eq!(text_of(&client.call("fix__huge", json!({ "bytes": 500 }))).len(), 500);
@@ -214,7 +214,7 @@ fn a_method_that_is_not_mcps_reaches_only_the_server_whose_entry_lists_it() {
 
 #[test]
 fn a_method_without_params_reaches_a_modern_server_with_those_it_wants() {
-    let place = place(&["--speak", MODERN], json!({ "methods": ["fixture/method"] }));
+    let place = Place::of_fixture(&["--speak", MODERN], json!({ "methods": ["fixture/method"] }));
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     client.send("{\"jsonrpc\":\"2.0\",\"id\":\"x\",\"method\":\"fixture/method\"}");
@@ -230,7 +230,7 @@ fn a_method_without_params_reaches_a_modern_server_with_those_it_wants() {
 
 #[test]
 fn a_method_beyond_mcps_is_behind_the_gate() {
-    let place = place(&[], json!({ "methods": ["fixture/method"] }));
+    let place = Place::of_fixture(&[], json!({ "methods": ["fixture/method"] }));
     let daemon = place.start_plain(&[]);
     let answer = daemon.legacy(LEGACY).ask("fixture/method", json!({}));
     assert_eq!(code_of(&answer), Some("GATE_CLOSED"), "{answer}");

@@ -4,18 +4,11 @@ use super::*;
 
 #[test]
 fn lists_come_from_what_was_seen_last() {
-    let place = place(&["--tool", "extra"], json!({}));
+    let place = Place::of_fixture(&["--tool", "extra"], json!({}));
     let daemon = place.start(&[]);
     let listed = daemon.legacy(LEGACY).tools();
     assert!(listed.contains(&"fix__extra".to_owned()), "{listed:?}");
-    // What was learned is written behind the answer's back.
-    wait_for("the catalogue on disk", || {
-        let files = fs::read_dir(place.path("state")).unwrap().flatten();
-        let mut found = files.filter_map(|file| fs::read(file.path()).ok());
-        found
-            .any(|bytes| bytes.windows(9).any(|window| window == b"fork_away"))
-            .then_some(())
-    });
+    place.wait_for_state("fork_away");
     daemon.stop();
     let before = place.started("fix").len();
     let daemon = place.start(&[]);
@@ -45,17 +38,11 @@ fn the_era_of_a_server_is_found_once() {
         ("2024-11-05", "\"initialize\""),
         (MODERN, "server/discover"),
     ] {
-        let place = place(&["--speak", version], json!({ "isolation": "call" }));
+        let place = Place::of_fixture(&["--speak", version], json!({ "isolation": "call" }));
         let daemon = place.start(&[]);
         daemon.assert_serves("fix__pid");
         daemon.assert_serves("fix__pid");
-        wait_for("the catalogue on disk", || {
-            let files = fs::read_dir(place.path("state")).unwrap().flatten();
-            let mut found = files.filter_map(|file| fs::read(file.path()).ok());
-            found
-                .any(|bytes| bytes.windows(9).any(|window| window == b"fork_away"))
-                .then_some(())
-        });
+        place.wait_for_state("fork_away");
         daemon.stop();
         let daemon = place.start(&[]);
         daemon.assert_serves("fix__pid");
@@ -73,7 +60,7 @@ fn the_era_of_a_server_is_found_once() {
 
 #[test]
 fn a_legacy_server_may_die_of_being_asked_for_its_era() {
-    let place = place(&["--at-probe", "exit"], json!({}));
+    let place = Place::of_fixture(&["--at-probe", "exit"], json!({}));
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     assert_eq!(text_of(&client.call("fix__count", json!({}))), "counted");
@@ -85,7 +72,7 @@ fn a_legacy_server_may_die_of_being_asked_for_its_era() {
 
 #[test]
 fn a_server_that_changes_its_era_is_found_out_again() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let link = place.path("server");
     let script = |version: &str| {
         let fixture = colibri_tests::program("fixture-server");
@@ -110,7 +97,7 @@ fn a_server_that_changes_its_era_is_found_out_again() {
 #[test]
 fn changes_of_the_tools_are_told_to_both_eras() {
     for version in [LEGACY, MODERN] {
-        let place = place(&["--speak", version], json!({}));
+        let place = Place::of_fixture(&["--speak", version], json!({}));
         let daemon = place.start(&[]);
         let mut caller = daemon.legacy(LEGACY);
         caller.tools();
@@ -176,7 +163,7 @@ fn collisions_are_named_and_own_names_win() {
 #[test]
 fn strange_names_get_a_hash_and_keep_the_original() {
     let long = "n".repeat(100);
-    let place = place(
+    let place = Place::of_fixture(
         &["--only", "--tool", "lire.fichier", "--tool", &long, "--tool", "日本"],
         json!({}),
     );
@@ -207,7 +194,7 @@ fn strange_names_get_a_hash_and_keep_the_original() {
 
 #[test]
 fn the_general_tool_relays_arguments_as_they_are() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     let inner = r#"{ "b":1e400,"a":18446744073709551616, "s":"\ud800" }"#;

@@ -26,7 +26,7 @@ fn the_client_over_the_limit_is_told_so() {
 
 #[test]
 fn closed_gates_answer_with_what_to_set() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start_plain(&[]);
     for mut client in [daemon.legacy(LEGACY), daemon.modern()] {
         let tools = client.tools();
@@ -49,7 +49,7 @@ fn closed_gates_answer_with_what_to_set() {
 
 #[test]
 fn open_gates_let_calls_through() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&["--write"]);
     let mut client = daemon.legacy(LEGACY);
     let task = client.call("colibri_create_task", json!({ "title": "x" }));
@@ -59,7 +59,7 @@ fn open_gates_let_calls_through() {
 
 #[test]
 fn a_hello_narrows_answers_and_not_lists() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&["--write"]);
     let mut open = daemon.quiet(LEGACY);
     let listed = open.tools();

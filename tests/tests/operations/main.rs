@@ -24,13 +24,6 @@ use colibri_tests::{
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-/// A place with one fixture server called `fix`.
-fn place(args: &[&str], more: Value) -> Place {
-    let place = Place::new();
-    place.registry(&json!({ "fix": place.fixture("fix", args, more) }));
-    place
-}
-
 /// The flag that tests running as root have to give.
 fn root_flag() -> &'static [&'static str] {
     if nix::unistd::geteuid().is_root() {

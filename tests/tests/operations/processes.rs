@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_server_starts_at_its_first_use_and_ends_when_idle() {
-    let place = place(&[], json!({ "idle_timeout_s": 1 }));
+    let place = Place::of_fixture(&[], json!({ "idle_timeout_s": 1 }));
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     client.call("colibri_status", json!({}));
@@ -19,7 +19,7 @@ fn a_server_starts_at_its_first_use_and_ends_when_idle() {
 
 #[test]
 fn a_crash_is_answered_and_followed_by_a_restart() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     let first = text_of(&client.call("fix__pid", json!({}))).to_owned();
@@ -34,7 +34,7 @@ fn a_crash_is_answered_and_followed_by_a_restart() {
 
 #[test]
 fn a_call_that_was_sent_is_never_sent_again() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     let lost = client.call("fix__die_mid_answer", json!({}));
@@ -104,7 +104,7 @@ fn isolation_decides_who_shares_a_process() {
         ("client", [0, 0, 1, 1]),
         ("call", [0, 1, 2, 3]),
     ] {
-        let place = place(&[], json!({ "isolation": isolation }));
+        let place = Place::of_fixture(&[], json!({ "isolation": isolation }));
         let daemon = place.start(&[]);
         // So that no process is started for the list's sake.
         daemon.legacy(LEGACY).tools();
@@ -132,7 +132,7 @@ fn isolation_decides_who_shares_a_process() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn users_do_not_share_processes() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     place.open_to_group();
     let daemon = place.start(&[]);
     let own = text_of(&daemon.legacy(LEGACY).call("fix__pid", json!({}))).to_owned();

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_bad_registry_keeps_the_old_one_and_says_why() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     let pid = text_of(&client.call("fix__pid", json!({}))).to_owned();
@@ -26,7 +26,7 @@ fn a_bad_registry_keeps_the_old_one_and_says_why() {
 
 #[test]
 fn removed_servers_end_after_their_calls() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     let id = client.request_tool("fix__wait", json!({ "until": "removed" }));
@@ -71,7 +71,7 @@ fn changed_servers_restart_and_others_do_not() {
 
 #[test]
 fn a_reload_takes_over_all_or_nothing_and_names_what_is_blocked() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let all = json!({ "others": { "gates": ["external-call"], "servers": { "*": ["*"] }, "operator": true } });
     place.clients(&all.to_string());
     let daemon = place.start(&[]);
@@ -199,7 +199,7 @@ fn arenas(daemon: &Daemon<'_>) -> usize {
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[test]
 fn no_thread_keeps_an_arena_of_memory_that_others_freed() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     daemon.assert_serves("fix__count");
     daemon.reload();

@@ -66,7 +66,7 @@ fn root_is_refused_unless_allowed() {
 
 #[test]
 fn check_tells_a_good_configuration_from_a_bad_one() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let (status, text) = place.refused(&["--check"]);
     assert_eq!(status, Some(0), "{text}");
     assert!(text.contains(": 1 server, configuration"), "{text}");
@@ -94,7 +94,7 @@ fn check_tells_a_good_configuration_from_a_bad_one() {
 
 #[test]
 fn a_registry_that_others_could_change_is_refused() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let path = place.path("external-mcp.json");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
     let (status, text) = place.refused(&["--check"]);
@@ -105,7 +105,7 @@ fn a_registry_that_others_could_change_is_refused() {
 #[test]
 fn sigterm_waits_for_calls_in_flight_and_leaves_nothing() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
-        let place = place(&[], json!({}));
+        let place = Place::of_fixture(&[], json!({}));
         let mut daemon = place.start(&[]);
         let mut client = daemon.quiet(LEGACY);
         let id = client.request_tool("fix__wait", json!({ "until": "told" }));
@@ -129,7 +129,7 @@ fn sigterm_waits_for_calls_in_flight_and_leaves_nothing() {
 
 #[test]
 fn sigterm_gives_up_calls_that_never_end() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let mut daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     let id = client.request_tool("fix__never", json!({}));
@@ -293,7 +293,7 @@ fn a_start_on_a_full_disk_says_what_and_where_and_what_to_do() {
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn a_registry_or_client_policy_of_another_owner_is_refused() {
-    let place = place(&[], json!({}));
+    let place = Place::of_fixture(&[], json!({}));
     let clients = place.path("clients.json");
     fs::write(&clients, "{}").unwrap();
     fs::set_permissions(&clients, fs::Permissions::from_mode(0o600)).unwrap();
