@@ -217,7 +217,14 @@ fn a_call_waits_for_its_person_longer_than_for_its_server() {
     let mut client = able(&daemon, LEGACY, everything());
     let call = ask(&mut client, &[request("1", "roots/list", "{}")], 1);
     let asked = client.message();
-    std::thread::sleep(std::time::Duration::from_millis(1000));
+    let mut other = daemon.legacy(LEGACY);
+    for _ in 0..3 {
+        let late = other.ask(
+            "tools/call",
+            json!({ "name": "fix__wait", "arguments": { "until": "never" } }),
+        );
+        assert_eq!(code_of(&late), Some("TIMEOUT_CALL"), "{late}");
+    }
     give(&mut client, &asked, r#"{"roots":[]}"#);
     assert_eq!(got(&client.answer(call))[0]["result"]["roots"], json!([]));
     // After that its time runs again.

@@ -225,10 +225,10 @@ fn one_that_cannot_start_is_not_started_by_each_list() {
     place.registry(&json!({ "bad": bad, "good": place.fixture("good", &[], json!({})) }));
     let daemon = place.start(&[]);
     let began = std::time::Instant::now();
-    for _ in 0..14 {
+    wait_for("the next attempt", || {
         daemon.legacy(LEGACY).tools();
-        std::thread::sleep(std::time::Duration::from_millis(500));
-    }
+        (place.started("bad").len() > 2).then_some(())
+    });
     daemon.wait_for_log("could not be started");
     // After 0, 5, 15, 35 s and so on; an attempt takes two processes: the first may have died of the question in which
     // era it lives.

@@ -40,6 +40,17 @@ fn wait_for_call(place: &Place, tool: &str) {
     });
 }
 
+/// What the daemon says of itself.
+fn facts(client: &mut Http) -> Value {
+    let status = client.asked(json!(1), "tools/call", json!({ "name": "colibri_status" }));
+    serde_json::from_str(status.json()["result"]["content"][1]["text"].as_str().unwrap()).unwrap()
+}
+
+/// Waits until so many clients are connected, this one among them.
+fn wait_for_clients(client: &mut Http, number: u64) {
+    wait_for("the connections", || (facts(client)["clients"] == number).then_some(()));
+}
+
 // ---- modern ----
 
 #[test]
@@ -485,7 +496,7 @@ fn a_broken_stream_cancels_nothing_and_is_read_on() {
     drop(client);
     // It goes on, in nobody's connection.
     let mut other = daemon.http();
-    std::thread::sleep(Duration::from_millis(600));
+    wait_for_clients(&mut daemon.http(), 2);
     place.release("on");
     assert!(other.listen(&session, Some(&at)).is_stream());
     let events = other.events();
@@ -809,7 +820,7 @@ fn what_a_server_asks_a_modern_client_is_answered_by_a_retry_on_any_connection()
         assert_eq!(first["resultType"], "input_required", "{first}");
         // Nothing but the retry or its expiry ends it.
         drop(client);
-        std::thread::sleep(Duration::from_millis(300));
+        wait_for_clients(&mut daemon.http(), 1);
         let asked = first["inputRequests"]
             .as_object()
             .unwrap()
@@ -1035,16 +1046,14 @@ fn lines_and_http_come_in_by_one_socket() {
     let daemon = place.start(&[]);
     // A connection that says nothing yet may say either.
     let (mut lines, mut http, idle) = (daemon.connect(), daemon.http(), daemon.http());
-    std::thread::sleep(Duration::from_millis(100));
+    let mut first = daemon.http();
+    wait_for_clients(&mut first, 4);
     lines.initialize(LEGACY);
     http.open(LEGACY);
-    let status = http
-        .asked(json!(1), "tools/call", json!({ "name": "colibri_status" }))
-        .json();
-    let facts: Value = serde_json::from_str(status["result"]["content"][1]["text"].as_str().unwrap()).unwrap();
+    let facts = facts(&mut first);
     assert_eq!(
         (&facts["clients"], &facts["clients_http"], &facts["http_sessions"]),
-        (&json!(3), &json!(1), &json!(1))
+        (&json!(4), &json!(2), &json!(1))
     );
     // What is neither is answered as lines are.
     for first in ["\u{1}", "7", "\"", "\u{e9}"] {
