@@ -76,8 +76,9 @@ fn of_v6(address: Ipv6Addr) -> Class {
         [0, 0, 0, 0, 0, 0, 0, 1] => Class::Loopback,
         [0xff00..=0xffff, ..] => Class::None,
         [0xfe80..=0xfebf, ..] => Class::LinkLocal,
-        // Unique local, and the site-local addresses before them.
-        [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Class::Private,
+        // Unique local, and the site-local addresses before them. What a translator of the site takes for its own
+        // (RFC 8215): only the site knows where in it the IPv4 address stands.
+        [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] | [0x64, 0xff9b, 1, ..] => Class::Private,
         // Protocol assignments (Teredo and ORCHID among them), documentation.
         [0x2001, 0x0000..=0x01ff, ..] | [0x2001, 0x0db8, ..] | [0x3fff, 0..=0x0fff, ..] => Class::Reserved,
         [0x2000..=0x3fff, ..] => Class::Public,
@@ -90,12 +91,11 @@ fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let parts = address.segments();
     let of = |high: u16, low: u16| Some(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)));
     match parts {
-        // Mapped, compatible (`::` and `::1` are none), translated (RFC 6052, RFC 8215), 6to4.
+        // Mapped, compatible (`::` and `::1` are none), translated (RFC 6052), 6to4.
         [0, 0, 0, 0, 0, 0xffff, high, low] => of(high, low),
         [0, 0, 0, 0, 0, 0, high, low] if high != 0 => of(high, low),
         [0, 0, 0, 0, 0xffff, 0, high, low] => of(high, low),
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => of(high, low),
-        [0x64, 0xff9b, 1, _, _, _, high, low] => of(high, low),
         [0x2002, high, low, ..] => of(high, low),
         _ => None,
     }
@@ -188,12 +188,14 @@ mod tests {
                 Class::Loopback,
                 "127.0.0.1 127.9.9.9 ::1 ::ffff:127.0.0.1 64:ff9b::7f00:1 2002:7f00:1::",
             ),
-            (Class::Loopback, "::127.0.0.1 ::ffff:0:127.0.0.1 64:ff9b:1::7f00:1"),
+            (Class::Loopback, "::127.0.0.1 ::ffff:0:127.0.0.1"),
             (
                 Class::Private,
                 "10.0.0.1 172.16.0.1 172.31.255.255 192.168.1.1 100.64.0.1 fd00::1 fec0::1",
             ),
             (Class::Private, "::ffff:10.0.0.1 2002:a00:1::1"),
+            // 127.0.0.1 as RFC 6052 §2.2 writes it behind 48 bits, with a public address at the end.
+            (Class::Private, "64:ff9b:1:7f00:0:100:101:101 64:ff9b:1::101:101"),
             (Class::LinkLocal, "169.254.169.254 fe80::1 ::ffff:169.254.169.254"),
             (
                 Class::None,
