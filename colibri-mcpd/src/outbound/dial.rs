@@ -1,6 +1,6 @@
 //! Connections: names resolved, addresses held against the rules, through a proxy where there is one, TLS on top.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub struct Rules {
     /// A file of certificate authorities (PEM) that are believed besides the system's.
     pub authorities: Option<PathBuf>,
     /// The proxy (`http://host:port`) that is asked for every connection. `None`: none, whatever the environment says.
-    /// It resolves names itself: then the rules hold for addresses that URLs are written with alone.
+    /// It resolves names itself: then the rules hold for addresses that URLs are written with, and for `localhost`, alone.
     pub proxy: Option<Uri>,
 }
 
@@ -134,7 +134,18 @@ impl Dialer {
 
     /// A connection through the proxy (RFC 9110 §9.3.6), for `http` too: what goes through it is then the same.
     async fn through(&self, proxy: &Uri, origin: &Origin) -> Result<TcpStream, Error> {
-        if let Ok(address) = origin.host.parse::<IpAddr>()
+        if origin.is_odd_address() {
+            return Err(Error::Url(format!(
+                "{origin} has an address in a spelling of its own, which the proxy could read otherwise: write it in full"
+            )));
+        }
+        let name = origin.host.trim_end_matches('.');
+        let address = match origin.host.parse::<IpAddr>() {
+            // RFC 6761 §6.3: whoever resolves it, it is the host itself.
+            Err(_) if name == "localhost" || name.ends_with(".localhost") => Some(Ipv4Addr::LOCALHOST.into()),
+            address => address.ok(),
+        };
+        if let Some(address) = address
             && !may_connect(address, &self.rules.allowed)
         {
             return Err(Error::Address {

@@ -1,6 +1,7 @@
 //! Where a URL leads: scheme, host and port (RFC 6454), and references relative to one.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
 
 use hyper::Uri;
 
@@ -35,7 +36,13 @@ impl Origin {
         if authority.as_str().contains('@') {
             return refuse("holds a user or password");
         }
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let host = authority.host();
+        let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let is_read = match inner {
+            Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+            None => is_name(host),
+        };
+        let host = inner.unwrap_or(host);
         let port = match authority.port() {
             Some(port) => Some(port.as_u16()),
             // A colon without a number, or with one that is none.
@@ -44,6 +51,7 @@ impl Origin {
         };
         match port {
             _ if host.is_empty() => refuse("has no host"),
+            _ if !is_read => refuse("has a host that is neither a name nor an address as they are written"),
             Some(port) if port != 0 => Ok(Origin {
                 is_secure,
                 host: host.to_ascii_lowercase(),
@@ -53,6 +61,14 @@ impl Origin {
         }
     }
 
+    /// Whether the host ends in a number without being an address as it is written: `127.1`, `0x7f000001`, `127.0.0.1.`, of
+    /// which each resolver makes what it likes (WHATWG URL, "ends in a number").
+    pub fn is_odd_address(&self) -> bool {
+        let last = self.host.trim_end_matches('.').rsplit('.').next().unwrap_or_default();
+        let is_number = last.bytes().all(|digit| digit.is_ascii_digit()) || last.starts_with("0x");
+        is_number && self.host.parse::<IpAddr>().is_err()
+    }
+
     /// Host and port, as a request names them.
     pub fn authority(&self) -> String {
         match self.host.contains(':') {
@@ -60,6 +76,12 @@ impl Origin {
             false => format!("{}:{}", self.host, self.port),
         }
     }
+}
+
+/// Whether a host is a name: letters, digits, `-`, `_` and dots.
+fn is_name(host: &str) -> bool {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    host.bytes().all(legal)
 }
 
 impl fmt::Display for Origin {
@@ -147,6 +169,11 @@ mod tests {
             "http://h:0/",
             "http://h:99999/",
             "http://h:/",
+            "http://%31%32%37.0.0.1/",
+            "http://loc%61lhost/",
+            "http://h,x/",
+            "http://[fe80::1%25lo0]/",
+            "http://[v1.x]/",
         ] {
             assert!(origin(wrong).is_err(), "{wrong}");
         }
