@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use memchr::memchr2;
 
+/// The most bytes of the id of an event; a longer one is none.
+const MAX_ID: usize = 1024;
+
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
@@ -138,7 +141,8 @@ impl Parser {
                 self.data.extend_from_slice(value);
             }
             b"event" => self.name = text(),
-            b"id" if !value.contains(&0) => self.id = Some(text()),
+            // Each request that resumes the stream would carry it.
+            b"id" if !value.contains(&0) && value.len() <= MAX_ID => self.id = Some(text()),
             b"retry" if !value.is_empty() && value.iter().all(u8::is_ascii_digit) => {
                 self.retry = text().parse().ok().map(Duration::from_millis);
             }
@@ -184,6 +188,13 @@ mod tests {
         assert_eq!(read(&[b"data: 1234\ndata: 5678\n\n"], 8).0, Err(TooLong));
         assert_eq!(read(&[b": 1234", b"56789"], 10).0, Err(TooLong));
         assert_eq!(read(&[&b"data: 1234\n\n"[..]; 9], 10).0, Ok(()));
+    }
+
+    #[test]
+    fn an_id_that_no_header_should_hold_is_none() {
+        let long = format!("id: 1\ndata: a\n\nid: {}\ndata: b\n\n", "x".repeat(MAX_ID + 1));
+        let (result, events, parser) = read(&[long.as_bytes()], 1 << 16);
+        assert_eq!((result, events.len(), parser.last_id()), (Ok(()), 2, Some("1")));
     }
 
     proptest! {
