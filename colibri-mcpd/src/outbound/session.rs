@@ -11,7 +11,7 @@ use bytes::Bytes;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 use tokio::io::{DuplexStream, duplex};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tracing::debug;
@@ -36,6 +36,14 @@ const TOLD: Duration = Duration::from_secs(5);
 const OPENED: Duration = Duration::from_secs(1);
 /// How long a legacy request lives on that was cancelled: its answer may be on its way.
 const AFTER_CANCEL: Duration = Duration::from_secs(2);
+/// The most tools of which it is kept what their calls repeat, and the most bytes of their names.
+const MAX_MIRRORED: usize = 4096;
+const MAX_TOOL_NAME: usize = 512;
+/// How long a notification or an answer may take.
+const TOLD_AT_ALL: Duration = Duration::from_secs(60);
+/// The most bytes of them at once, and the most of them.
+const MAX_TELLING: usize = 16 << 20;
+const MAX_TOLD_AT_ONCE: usize = 256;
 /// How long an event stream may go on after its answer, for the connection to be kept.
 const AFTER_ANSWER: Duration = Duration::from_millis(500);
 /// The wait before a stream is resumed of which the server does not say it, the shortest that it can say, and the longest.
@@ -89,6 +97,8 @@ pub fn connect(endpoint: Endpoint) -> Link {
 struct Session {
     port: Port,
     state: Mutex<State>,
+    /// Room for what is told: who writes more waits.
+    telling: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -137,6 +147,7 @@ impl Session {
         Session {
             port,
             state: Mutex::default(),
+            telling: Arc::new(Semaphore::new(MAX_TELLING)),
         }
     }
 
@@ -178,7 +189,7 @@ impl Session {
                 let method = method.as_str().unwrap_or_default();
                 if method == "notifications/cancelled" {
                     let id = params.and_then(|params| params.get("requestId")?.as_u64());
-                    return self.cancelled(id, line.clone(), tasks);
+                    return self.cancelled(id, line.clone(), tasks).await;
                 }
                 if self.state().is_modern {
                     return;
@@ -192,16 +203,12 @@ impl Session {
                     // What the server says of its own accord before that stream is there, it says to nobody.
                     let _ = timeout(OPENED, opened).await;
                 } else {
-                    let line = line.clone();
-                    tasks.spawn(async move { session.tell(line).await });
+                    self.tell_beside(line.clone(), tasks).await;
                 }
             }
             // A modern server asks for nothing but in its answers.
             Kind::Answer { .. } if self.state().is_modern => {}
-            Kind::Answer { .. } => {
-                let (session, line) = (self.clone(), line.clone());
-                tasks.spawn(async move { session.tell(line).await });
-            }
+            Kind::Answer { .. } => self.tell_beside(line.clone(), tasks).await,
         }
     }
 
@@ -217,19 +224,37 @@ impl Session {
     }
 
     /// A request is not wanted any more. Modern servers see that from the end of its stream, others are told.
-    fn cancelled(self: &Arc<Self>, id: Option<u64>, line: Bytes, tasks: &mut JoinSet<()>) {
-        let mut state = self.state();
-        let task = id.and_then(|id| state.pending.remove(&id));
-        if state.is_modern {
+    async fn cancelled(self: &Arc<Self>, id: Option<u64>, line: Bytes, tasks: &mut JoinSet<()>) {
+        let (task, is_modern) = {
+            let mut state = self.state();
+            (id.and_then(|id| state.pending.remove(&id)), state.is_modern)
+        };
+        if is_modern {
             return task.into_iter().for_each(|task| task.abort());
         }
-        drop(state);
-        let session = self.clone();
+        let (session, room) = (self.clone(), self.room(&line).await);
         tasks.spawn(async move {
             session.tell(line).await;
             sleep(AFTER_CANCEL).await;
             task.into_iter().for_each(|task| task.abort());
+            drop(room);
         });
+    }
+
+    /// Tells something while others follow, as soon as there is room for it.
+    async fn tell_beside(self: &Arc<Self>, line: Bytes, tasks: &mut JoinSet<()>) {
+        let (session, room) = (self.clone(), self.room(&line).await);
+        tasks.spawn(async move {
+            session.tell(line).await;
+            drop(room);
+        });
+    }
+
+    /// Waits for room: each has a connection of its own, so there is an end to how many a client can begin.
+    async fn room(&self, line: &Bytes) -> Option<OwnedSemaphorePermit> {
+        let takes = line.len().clamp(MAX_TELLING / MAX_TOLD_AT_ONCE, MAX_TELLING);
+        let takes = u32::try_from(takes).unwrap_or(u32::MAX);
+        self.telling.clone().acquire_many_owned(takes).await.ok()
     }
 
     /// The header fields of a request: what it says of itself, and what the session is.
@@ -261,10 +286,16 @@ impl Session {
 
     /// Sends what wants no answer.
     async fn tell(&self, line: Bytes) {
-        match self.post(line, HeaderMap::new()).await {
-            Ok(mut response) => drop(response.whole(UNSENT).await),
-            Err(failed) if failed.kind == FaultKind::Forgotten => self.port.tell(None, failed),
-            Err(failed) => debug!("a notification or answer was not sent: {}", failed.message),
+        let told = async {
+            let mut response = self.post(line, HeaderMap::new()).await?;
+            let _ = response.whole(UNSENT).await;
+            Ok::<(), Failed>(())
+        };
+        match timeout(TOLD_AT_ALL, told).await {
+            Ok(Ok(())) => {}
+            Ok(Err(failed)) if failed.kind == FaultKind::Forgotten => self.port.tell(None, failed),
+            Ok(Err(failed)) => debug!("a notification or answer was not sent: {}", failed.message),
+            Err(_) => debug!("a notification or answer was not taken within {TOLD_AT_ALL:?}"),
         }
     }
 
@@ -480,12 +511,18 @@ impl Session {
             && let Some(tools) = result.get("tools")
         {
             for tool in tools.elements() {
-                if let Some(name) = tool.get("name").and_then(|name| name.as_str()) {
+                let name = tool.get("name").and_then(|name| name.as_str());
+                if let Some(name) = name.filter(|name| name.len() <= MAX_TOOL_NAME) {
                     let mirrored = Mirrored::of_tool(tool);
-                    match mirrored.is_empty() {
-                        true => drop(state.mirrored.remove(&*name)),
-                        false => drop(state.mirrored.insert(name.into_owned(), mirrored.into())),
+                    if mirrored.is_empty() {
+                        state.mirrored.remove(&*name);
+                        continue;
                     }
+                    if state.mirrored.len() >= MAX_MIRRORED {
+                        // Each list had others: what it now says is what counts.
+                        state.mirrored.clear();
+                    }
+                    state.mirrored.insert(name.into_owned(), mirrored.into());
                 }
             }
         }
@@ -526,5 +563,43 @@ fn error_of(body: &[u8]) -> Option<i64> {
             Some(code.unwrap_or_default())
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outbound::{Anonymous, Client, Rules};
+
+    #[test]
+    fn a_server_whose_tools_are_ever_others_fills_no_memory() {
+        let endpoint = Endpoint {
+            url: "http://h/mcp".parse().unwrap(),
+            transport: Transport::Streamable,
+            headers: HeaderMap::new(),
+            client: Client::new(Rules::default()),
+            authorizer: Arc::new(Anonymous),
+            max_message: 4096,
+            silence: Duration::from_secs(1),
+        };
+        let (out, faults) = (lines().0, mpsc::unbounded_channel().0);
+        let session = Session::new(Port { endpoint, out, faults });
+        session.state().is_modern = true;
+        let asked = Asked {
+            id: 1,
+            method: "tools/list".to_owned(),
+        };
+        let tool = |name: &str| {
+            let schema = r#"{"properties":{"a":{"type":"string","x-mcp-header":"A"}}}"#;
+            format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"tools":[{{"name":"{name}","inputSchema":{schema}}}]}}}}"#)
+        };
+        for at in 0..2 * MAX_MIRRORED {
+            session.learn(&asked, &tool(&at.to_string()).into());
+        }
+        session.learn(&asked, &tool(&"x".repeat(MAX_TOOL_NAME + 1)).into());
+        session.learn(&asked, &tool("last").into());
+        let state = session.state();
+        assert!(state.mirrored.len() <= MAX_MIRRORED && state.mirrored.contains_key("last"));
+        assert!(state.mirrored.keys().all(|name| name.len() <= MAX_TOOL_NAME));
     }
 }

@@ -323,8 +323,30 @@ async fn a_proxy_is_asked_for_each_connection() {
         .await
         .unwrap_err();
     assert!(error.to_string().contains("403") && !error.was_sent(), "{error}");
-    let error = body(&Client::new(rules), "http://127.0.0.1/x").await.unwrap_err();
-    assert!(matches!(error, Error::Address { .. }), "{error}");
+    for own in [
+        "127.0.0.1",
+        "localhost",
+        "LocalHost.",
+        "x.localhost",
+        "[::ffff:127.0.0.1]",
+    ] {
+        let error = body(&Client::new(rules.clone()), &format!("http://{own}/x")).await;
+        let error = error.unwrap_err();
+        assert!(matches!(error, Error::Address { .. }), "{own}: {error}");
+    }
+    for odd in [
+        "127.1",
+        "2130706433",
+        "0x7F000001",
+        "a.0x7f",
+        "0177.0.0.1",
+        "127.0.0.1.",
+        ".",
+    ] {
+        let error = body(&Client::new(rules.clone()), &format!("http://{odd}/x")).await;
+        let error = error.unwrap_err();
+        assert!(matches!(error, Error::Url(_)), "{odd}: {error}");
+    }
     assert!(asked.lock().unwrap()[0].starts_with("CONNECT docs.example:80 HTTP/1.1\r\n"));
 }
 
@@ -543,4 +565,40 @@ async fn a_stream_that_always_ends_at_once_is_not_asked_for_without_a_pause() {
     .await;
     let times = asked.lock().unwrap().iter().filter(|what| *what == "GET").count();
     assert!((50..=101).contains(&times), "{times}");
+}
+
+/// Takes connections and what is sent over them, and never answers.
+struct Deaf(Arc<Mutex<Vec<DuplexStream>>>);
+
+impl Dial for Deaf {
+    fn dial<'a>(&'a self, _: &'a Origin) -> BoxFuture<'a, Result<Box<dyn Io>, Error>> {
+        let (ours, theirs) = duplex(1 << 20);
+        self.0.lock().unwrap().push(theirs);
+        Box::pin(std::future::ready(Ok(Box::new(ours) as Box<dyn Io>)))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_notifications_is_no_flood_of_connections() {
+    let connections: Arc<Mutex<Vec<DuplexStream>>> = Arc::default();
+    let mut link = session_over(Client::over(Deaf(connections.clone())));
+    let lines = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}\n".repeat(600);
+    let cancelled = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":1}}\n";
+    let lines = lines + &cancelled.repeat(300);
+    link.input.write_all(lines.as_bytes()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(connections.lock().unwrap().len(), 256);
+    // One that is never taken is given up, and others follow.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(connections.lock().unwrap().len(), 512);
+    // Those that are long take the room that they need.
+    let connections: Arc<Mutex<Vec<DuplexStream>>> = Arc::default();
+    let mut link = session_over(Client::over(Deaf(connections.clone())));
+    let long = format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/{}\"}}\n",
+        "x".repeat(8000)
+    );
+    link.input.write_all(long.repeat(4).as_bytes()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(connections.lock().unwrap().len(), 4);
 }
