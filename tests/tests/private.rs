@@ -276,6 +276,24 @@ fn a_server_never_seen_is_learned_without_being_asked_for() {
 }
 
 #[test]
+fn it_is_nobodys_child_and_ends_with_no_editor() {
+    let home = Home::new("60");
+    let entry = home.entry("a", json!({}));
+    home.registry(&[("a", &entry)]);
+    home.agree(&[("a", &entry)]);
+    let said = home.path("stderr");
+    let mut command = home.command(&[]);
+    command.stderr(fs::File::create(&said).unwrap());
+    let mut bridge = Bridge::start(command);
+    bridge.ask("tools/list", json!({}));
+    let daemon = home.started(&said, 0);
+    let status = fs::read_to_string(format!("/proc/{daemon}/status")).unwrap();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
+    let parent = fs::read_to_string(format!("/proc/{}/comm", parent.trim())).unwrap();
+    assert_ne!(parent.trim(), "colibri-mcp");
+}
+
+#[test]
 fn it_ends_without_clients_and_comes_again() {
     let home = Home::new("1");
     let entry = home.entry("a", json!({}));

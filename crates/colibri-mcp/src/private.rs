@@ -46,12 +46,40 @@ const KEPT: &[&str] = &[
     "COLIBRI_MCP_LOG",
 ];
 
-/// Sees to it that the user's daemon listens.
+/// The command of this program that starts the daemon.
+pub(crate) const LAUNCH: &str = "private-daemon";
+
+/// Sees to it that the user's daemon listens. A process that ends as soon as it does starts it, so that it is nobody's
+/// child: an editor may end, with its bridge, all that descends from it, and others use the daemon, too.
 ///
 /// # Errors
 /// Why it does not, as a sentence that says what to do.
 pub(crate) fn start() -> Result<(), String> {
+    let this = own_program()?;
+    let mut launch = Command::new(&this);
+    launch.arg(LAUNCH).stdin(Stdio::null()).stderr(Stdio::inherit());
+    let launched = launch
+        .output()
+        .map_err(|error| format!("{}: {error}", this.display()))?;
+    match launched.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&launched.stdout).trim_end().to_owned()),
+    }
+}
+
+/// The same in the process that is started for it.
+///
+/// # Errors
+/// As above.
+pub(crate) fn launch() -> Result<(), String> {
     start_at(&paths::private(), &paths::home())
+}
+
+/// This program; after an upgrade, what stands in its place.
+fn own_program() -> Result<PathBuf, String> {
+    let own = std::env::current_exe().map_err(|error| format!("cannot find out where this program is: {error}"))?;
+    let beside = own.with_file_name("colibri-mcp");
+    Ok(if own.is_file() { own } else { beside })
 }
 
 fn start_at(own: &Private, home: &Path) -> Result<(), String> {
@@ -104,8 +132,6 @@ fn start_at(own: &Private, home: &Path) -> Result<(), String> {
         daemon.id(),
         visible(&own.log.display().to_string())
     );
-    // A bridge may outlive it, and has to take note of its end.
-    std::thread::spawn(move || daemon.wait());
     Ok(())
 }
 

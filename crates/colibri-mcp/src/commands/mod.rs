@@ -33,6 +33,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 use crate::failure::Failure;
+use crate::{private, terminal};
 use context::Context;
 
 /// What `colibri-mcp` can be told to do.
@@ -115,6 +116,9 @@ pub(crate) enum Command {
     Doctor(doctor::Arguments),
     /// Prints a completion script for a shell
     Completions(completions::Arguments),
+    /// Starts the user's own daemon: what a bridge or a command starts for it
+    #[command(hide = true)]
+    PrivateDaemon,
     /// The demo's daemon: `colibri-mcpd` that ends with its stdin
     #[command(hide = true)]
     DemoDaemon(demo::daemon::Arguments),
@@ -161,6 +165,12 @@ impl Command {
             Command::Demo => demo::run()?,
             Command::Doctor(arguments) => return doctor::run(&arguments, context),
             Command::Completions(arguments) => completions::run(&arguments, &command_line())?,
+            Command::PrivateDaemon => {
+                if let Err(why) = private::launch() {
+                    terminal::print(&why)?;
+                    return Ok(ExitCode::FAILURE);
+                }
+            }
             Command::DemoDaemon(arguments) => return demo::daemon::run(arguments),
             Command::DemoServer(arguments) => demo::server::run(&arguments)?,
         }
