@@ -107,8 +107,10 @@ class User:
         self.home.mkdir()
         self.own = self.home / "colibri"
         variables = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "HOME")
-        # How this machine reaches the registries stands in its environment.
-        self.environment = {**os.environ, **{name: str(self.home) for name in variables}}
+        # How this machine reaches the registries stands in its environment. A socket that is named: `add` starts no
+        # daemon, so nothing that it writes is connected to.
+        self.environment = {**os.environ, **{name: str(self.home) for name in variables},
+                            "COLIBRI_MCP_SOCKET": str(self.own / "colibri.sock")}
 
     def client(self, *words):
         done = subprocess.run([harness.binary("colibri-mcp"), *words], env=self.environment, cwd=self.home,

@@ -276,6 +276,32 @@ fn a_server_never_seen_is_learned_without_being_asked_for() {
 }
 
 #[test]
+fn what_is_added_is_known_before_an_agent_asks() {
+    let home = Home::new("60");
+    // Longer than a list waits for servers that were never seen.
+    let slow = format!(
+        "sleep 4; exec {} --dir {} --as slow",
+        program("fixture-server").display(),
+        home.directory.path().display()
+    );
+    let said = home.good(&["add", "slow", "--yes", "--", "/bin/sh", "-c", &slow]);
+    assert!(said.contains("slow offers 27 tools."), "{said}");
+    let mut bridge = Bridge::start(home.command(&[]));
+    let listed = bridge.ask("tools/list", json!({}));
+    assert!(listed.to_string().contains("slow__echo"), "{listed}");
+    let said = home.good(&[
+        "add",
+        "bad",
+        "--yes",
+        "--",
+        "/bin/sh",
+        "-c",
+        "echo the disk is full >&2; exit 7",
+    ]);
+    assert!(said.contains("bad is ") && said.contains("the disk is full"), "{said}");
+}
+
+#[test]
 fn it_is_nobodys_child_and_ends_with_no_editor() {
     let home = Home::new("60");
     let entry = home.entry("a", json!({}));

@@ -4,15 +4,24 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
 
 use super::context::Context;
 use crate::failure::Failure;
 use crate::install::{self, Answers, Options, Plan, Scope};
 use crate::owned::agree;
 use crate::terminal;
+use colibri_api::{ServerState, ServerTools};
 use colibri_mcp::bring::{self, Proposal};
 use colibri_registry::is_server_id;
-use colibri_text::{counted, visible};
+use colibri_text::{counted, visible, visible_lines};
+
+/// How long servers that came in may take to tell what they offer.
+const INTRODUCTION: Duration = Duration::from_secs(30);
+/// Between two questions whether one has.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Which server.
 #[derive(Debug, clap::Args)]
@@ -150,11 +159,7 @@ pub(crate) fn bring_in(
         ))?;
     }
     for (name, why) in &refused {
-        eprintln!(
-            "colibri-mcp: {} is refused: {}",
-            visible(name),
-            colibri_text::visible_lines(why)
-        );
+        eprintln!("colibri-mcp: {} is refused: {}", visible(name), visible_lines(why));
     }
     if plans.is_empty() {
         return Err(Failure::Data("no server can be added; nothing was written".to_owned()));
@@ -163,10 +168,7 @@ pub(crate) fn bring_in(
     agree(&format!("Write {what} into {}?", scope.registry.display()), choices.yes)?;
     let written = install::write(&plans, &scope)?;
     for (id, why) in &written.failed {
-        eprintln!(
-            "colibri-mcp: {id} was not written: {}",
-            colibri_text::visible_lines(why)
-        );
+        eprintln!("colibri-mcp: {id} was not written: {}", visible_lines(why));
     }
     if written.ids.is_empty() {
         return Err(Failure::Data("no server was added; nothing of them stays".to_owned()));
@@ -176,5 +178,39 @@ pub(crate) fn bring_in(
         said.push_str(&format!("\nThe registry as it was: {}", kept.display()));
     }
     terminal::print(&format!("{said}\n{}", install::reload(&context.place.socket)))?;
+    if context.place.private && !choices.service {
+        terminal::print(&introduced(&written.ids, context))?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Has the user's own daemon start servers that came in, which the user agreed to: what they offer, or why they do not
+/// start. An agent that asks for tools once, when it starts, then gets theirs.
+fn introduced(ids: &[String], context: &Context) -> String {
+    let until = Instant::now() + INTRODUCTION;
+    let told = |id: &String| match introduce(id, context, until) {
+        Ok(text) => format!("{id} {text}"),
+        Err(failure) => format!("{id} was not started: {}", visible_lines(&failure.to_string())),
+    };
+    ids.iter().map(told).collect::<Vec<_>>().join("\n")
+}
+
+fn introduce(id: &str, context: &Context, until: Instant) -> Result<String, Failure> {
+    let mut connection = context.connect()?;
+    loop {
+        let asked = json!({ "server": id });
+        let (answer, _) = connection.own_tool::<ServerTools>("colibri_external_mcp_list_tools", &asked)?;
+        let Some(unseen) = answer.not_seen.first() else {
+            let tools = answer.tools.len() as u64 + answer.left_out;
+            return Ok(format!("offers {}.", counted(tools, "tool")));
+        };
+        if unseen.state != ServerState::Starting {
+            let reason = unseen.reason.as_deref().unwrap_or("it gives no reason");
+            return Ok(format!("is {}: {}", unseen.state, visible_lines(reason)));
+        }
+        if Instant::now() >= until {
+            return Ok("is still starting: colibri-mcp servers".to_owned());
+        }
+        std::thread::sleep(PAUSE);
+    }
 }
