@@ -4,8 +4,8 @@ use super::accounts::{daemon_group, daemon_user, people};
 use super::entries::{
     each_root, helper_check, persistent_jails, policy, registry, resource_accounting, root_is_complete, secrets,
 };
-use super::fact::{Amiss, Fact, Found, Host, Sight, found};
-use super::machine::{audit, can_make_jails, leftovers, modules};
+use super::fact::{Fact, Found, Host, Sight, found};
+use super::machine::{SANDBOX, SYSTEM, audit, can_make_jails, leftovers, modules};
 use super::own;
 use super::ownership::is_roots_alone;
 use super::privilege::{contract, helper_mode, helper_mount, mdo_rule, reaches_root};
@@ -13,7 +13,6 @@ use super::release::advisories;
 use super::roots;
 use super::service::{daemon_answers, socket, state_directory};
 use super::system::kernel;
-use crate::sandbox;
 
 /// What to do off FreeBSD about facts that only jails need.
 const NO_JAILS: &str = "nothing, unless this machine is to run the helper's development sandbox: without FreeBSD's jails \
@@ -23,35 +22,6 @@ const NO_JAILS: &str = "nothing, unless this machine is to run the helper's deve
 const fn on_freebsd(there: &'static str, elsewhere: &'static str) -> &'static str {
     if cfg!(target_os = "freebsd") { there } else { elsewhere }
 }
-
-/// Where this runs.
-pub(super) const SYSTEM: Fact = Fact {
-    name: "the system is FreeBSD",
-    sight: Sight::Everywhere,
-    check: |_| match cfg!(target_os = "freebsd") {
-        true => Ok(kernel("kern.version")
-            .unwrap_or_default()
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .into()),
-        false => Err(Amiss::Note(
-            "jails need FreeBSD; elsewhere servers run on the host".to_owned(),
-        )),
-    },
-    remedy: "install Colibri on a FreeBSD host to run servers in jails",
-};
-
-/// Whether this command may reach the daemon at all.
-pub(super) const SANDBOX: Fact = Fact {
-    name: "no agent's sandbox is around this command",
-    sight: Sight::Everywhere,
-    check: |_| match sandbox::around_this() {
-        None => Ok(String::new()),
-        Some(which) => Err(Amiss::Note(which.to_owned())),
-    },
-    remedy: "run it in a terminal of your own; or change the agent's setting, if every command is to have that",
-};
 
 const TABLE: &[Fact] = &[
     SYSTEM,

@@ -6,8 +6,38 @@ use std::path::Path;
 use colibri_jail_helper::STATE_DIR;
 use nix::unistd::getuid;
 
-use super::fact::{Amiss, Outcome};
+use super::fact::{Amiss, Fact, Outcome, Sight};
 use super::system::{kernel, mount_points, run};
+use crate::sandbox;
+
+/// Where this runs.
+pub(super) const SYSTEM: Fact = Fact {
+    name: "the system is FreeBSD",
+    sight: Sight::Everywhere,
+    check: |_| match cfg!(target_os = "freebsd") {
+        true => Ok(kernel("kern.version")
+            .unwrap_or_default()
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .into()),
+        false => Err(Amiss::Note(
+            "jails need FreeBSD; elsewhere servers run on the host".to_owned(),
+        )),
+    },
+    remedy: "install Colibri on a FreeBSD host to run servers in jails",
+};
+
+/// Whether this command may reach the daemon at all.
+pub(super) const SANDBOX: Fact = Fact {
+    name: "no agent's sandbox is around this command",
+    sight: Sight::Everywhere,
+    check: |_| match sandbox::around_this() {
+        None => Ok(String::new()),
+        Some(which) => Err(Amiss::Note(which.to_owned())),
+    },
+    remedy: "run it in a terminal of your own; or change the agent's setting, if every command is to have that",
+};
 
 pub(super) fn modules() -> Result<String, String> {
     let missing: Vec<_> = ["nullfs", "tmpfs"]

@@ -7,8 +7,8 @@ use nix::unistd::geteuid;
 use serde::Deserialize;
 
 use super::entries::read_registry;
-use super::examine::{SANDBOX, SYSTEM};
 use super::fact::{Amiss, Fact, Host, Outcome, Sight};
+use super::machine::{SANDBOX, SYSTEM};
 use super::service::{daemon_answers, state_directory};
 use crate::private;
 use crate::terminal::counted;
