@@ -15,6 +15,8 @@ use std::process::{Command, Stdio};
 
 use colibri_tests::Place;
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 /// A place whose registry is that of a user: `colibri` below the directories of XDG is the place itself.
@@ -592,4 +594,105 @@ fn root_adds_to_the_service_and_nobody_starts_a_daemon_beside_it() {
     after.retain(|path, _| !path.to_string_lossy().contains(".colibri-backup-"));
     assert_eq!(after, before);
     assert_eq!(fs::read(place.path("external-mcp.json")).unwrap(), own);
+}
+
+#[test]
+fn commands_that_write_answer_as_json_too() {
+    let place = users_own();
+    let _daemon = place.start(&[]);
+    let registry = json!(place.path("colibri/external-mcp.json"));
+    let answer = |args: &[&str]| -> Value {
+        let output = client(&place, args).arg("--json").output().unwrap();
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{args:?}: {output:?}"))
+    };
+    let file = place.path("x.json");
+    let servers = r#"{"mcpServers":{"x":{"command":"/bin/cat","env":{"A_KEY":"v"}},"y":{"command":"docker"}}}"#;
+    fs::write(&file, servers).unwrap();
+    let added = answer(&["import", file.to_str().unwrap(), "--yes"]);
+    assert_eq!((&added["added"], &added["registry"]), (&json!(["x"]), &registry));
+    assert_eq!(added["refused"][0]["server"], "y");
+    assert_eq!(added["daemon"]["reloaded"], true);
+    assert!(Path::new(added["backup"].as_str().unwrap()).exists(), "{added}");
+    let disabled = answer(&["disable", "x", "--yes"]);
+    assert_eq!(
+        (&disabled["server"], &disabled["enabled"]),
+        (&json!("x"), &json!(false))
+    );
+    assert_eq!(answer(&["enable", "x", "--yes"])["enabled"], true);
+    let removed = answer(&["remove", "x", "--yes"]);
+    assert_eq!(removed["files"], json!([place.path("colibri/daemon-secrets/x-a-key")]));
+    let editor = place.path(".cursor/mcp.json");
+    let connected = answer(&["connect", "cursor", "--yes"]);
+    assert_eq!(connected, json!({ "file": editor, "changed": true, "backup": null }));
+    assert_eq!(
+        answer(&["connect", "cursor", "--yes"]),
+        json!({ "file": editor, "changed": false })
+    );
+    answer(&["connect", "cursor", "--remove", "--yes"]);
+    assert!(!editor.exists());
+}
+
+/// A directory with programs that stand in for npm(1) and node(1): the first writes down in `started` that it installs, and
+/// does not come to an end.
+fn endless_npm(place: &Place) -> PathBuf {
+    let directory = place.path("programs");
+    fs::create_dir(&directory).unwrap();
+    let lock = r#"{"packages":{"":{},"node_modules/p":{"version":"1.0.0","integrity":"sha512-00","bin":"p.js"}}}"#;
+    let started = place.path("started");
+    let npm = format!(
+        "#!/bin/sh\ncase \"$*\" in\n*--package-lock-only*) echo '{lock}' >package-lock.json ;;\n\
+         *) echo half >half; sleep 300 & echo $! >'{}'; wait ;;\nesac\n",
+        started.display()
+    );
+    for (name, text) in [("npm", npm.as_str()), ("node", "#!/bin/sh\necho /bin/sh\n")] {
+        let path = directory.join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    directory
+}
+
+#[test]
+fn one_that_is_interrupted_undoes_what_is_half_done() {
+    let place = users_own();
+    let programs = endless_npm(&place);
+    fs::create_dir(place.path("tmp")).unwrap();
+    let before = files(&place);
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let mut add = client(
+            &place,
+            &["add", "p", "--yes", "--env", "P_TOKEN=abc", "--", "npx", "-y", "p"],
+        );
+        add.env("PATH", format!("{}:/usr/bin:/bin", programs.display()));
+        add.env("TMPDIR", place.path("tmp"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let add = add.spawn().unwrap();
+        let started = place.path("started");
+        let sleeps = until(|| fs::read_to_string(&started).ok()?.trim().parse().ok());
+        assert!(place.path("servers/p/half").exists());
+        kill(Pid::from_raw(i32::try_from(add.id()).unwrap()), signal).unwrap();
+        let output = add.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(130), "{said}");
+        assert!(said.contains("interrupted: nothing was written"), "{said}");
+        // What the installer started is ended too.
+        until(|| kill(Pid::from_raw(sleeps), None).is_err().then_some(()));
+        fs::remove_file(started).unwrap();
+        assert_eq!(files(&place), before);
+        assert!(!place.path("servers").exists());
+        assert_eq!(fs::read_dir(place.path("tmp")).unwrap().count(), 0);
+    }
+}
+
+/// Waits until something is there.
+fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..6000 {
+        if let Some(found) = look() {
+            return found;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("it did not come to be");
 }

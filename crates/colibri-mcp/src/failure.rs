@@ -48,6 +48,9 @@ pub(crate) enum Failure {
     /// The person does not want a file written, or cannot be asked.
     #[error("{0}")]
     Declined(String),
+    /// A signal told this program to end.
+    #[error("interrupted: nothing was written")]
+    Interrupted,
     /// An SSH key asked for more than it may.
     #[error("{0}")]
     Refused(String),
@@ -75,6 +78,7 @@ impl Failure {
             | Failure::Declined(_)
             | Failure::Request(RequestError::Tool(_) | RequestError::InputRequired) => 1,
             Failure::Usage(_) => Self::USAGE,
+            Failure::Interrupted => 130,
             Failure::Request(RequestError::Refused { .. }) | Failure::Data(_) => 65,
             Failure::File { source, .. } | Failure::Proof(ProofError::Io(source)) => match source.kind() {
                 io::ErrorKind::NotFound => 66,

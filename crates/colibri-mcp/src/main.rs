@@ -5,6 +5,7 @@ mod commands;
 mod connection;
 mod failure;
 mod install;
+mod interrupt;
 mod lines;
 mod owned;
 mod private;

@@ -11,8 +11,8 @@ use serde_json::json;
 use super::context::Context;
 use crate::failure::Failure;
 use crate::install::{self, Answers, Options, Plan, Scope};
+use crate::interrupt;
 use crate::owned::agree;
-use crate::terminal;
 use colibri_api::{ServerState, ServerTools};
 use colibri_mcp::bring::{self, Proposal};
 use colibri_registry::is_server_id;
@@ -133,6 +133,7 @@ pub(crate) fn bring_in(
     context: &Context,
 ) -> Result<ExitCode, Failure> {
     let scope = Scope::find(choices.service)?;
+    interrupt::hold_back()?;
     let options = Options {
         scripts: choices.scripts,
     };
@@ -152,8 +153,9 @@ pub(crate) fn bring_in(
             Err(why) => refused.push((name, why)),
         }
     }
+    interrupt::check()?;
     for plan in &plans {
-        terminal::print(&format!(
+        context.tell(&format!(
             "{}\n",
             install::show(plan, &scope, cfg!(target_os = "freebsd"))
         ))?;
@@ -173,13 +175,17 @@ pub(crate) fn bring_in(
     if written.ids.is_empty() {
         return Err(Failure::Data("no server was added; nothing of them stays".to_owned()));
     }
-    let mut said = format!("Added {} to {}.", written.ids.join(", "), scope.registry.display());
-    if let Some(kept) = written.kept {
-        said.push_str(&format!("\nThe registry as it was: {}", kept.display()));
-    }
-    terminal::print(&format!("{said}\n{}", install::reload(&context.place.socket)))?;
+    let said = format!("Added {} to {}.", written.ids.join(", "), scope.registry.display());
+    refused.extend(written.failed);
+    let refused = refused
+        .iter()
+        .map(|(server, reason)| json!({ "server": server, "reason": reason }));
+    let facts = json!({ "added": written.ids, "refused": refused.collect::<Vec<_>>() });
+    let told = install::reload(&context.place.socket);
+    told.answer(context, &scope, (said, facts), written.kept.as_deref())?;
+    interrupt::release()?;
     if context.place.private && !choices.service {
-        terminal::print(&introduced(&written.ids, context))?;
+        context.tell(&introduced(&written.ids, context))?;
     }
     Ok(ExitCode::SUCCESS)
 }

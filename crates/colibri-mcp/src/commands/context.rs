@@ -1,5 +1,6 @@
 //! What every command is given, and how it asks the daemon.
 
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -67,6 +68,28 @@ impl Context {
         params: &impl Serialize,
     ) -> Result<(T, Box<RawValue>), Failure> {
         Ok(self.connect()?.ask(method, params)?)
+    }
+
+    /// Tells a person something beside the answer.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn tell(&self, text: &str) -> Result<(), Failure> {
+        match self.json {
+            true => Ok(writeln!(io::stderr(), "{text}")?),
+            false => terminal::print(text),
+        }
+    }
+
+    /// Prints an answer that this program makes itself.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn answer(&self, facts: &Value, text: &str) -> Result<(), Failure> {
+        match self.json {
+            true => terminal::print(&colibri_text::json(&facts.to_string())),
+            false => terminal::print(text),
+        }
     }
 
     /// Prints an answer: as it came, or as `show` makes it.

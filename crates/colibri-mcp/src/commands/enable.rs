@@ -5,10 +5,10 @@ use super::remove::no_server;
 use crate::failure::Failure;
 use crate::install::{self, Registered, Scope};
 use crate::owned::agree;
-use crate::terminal;
 use colibri_api::{RestartAsked, Restarted};
 use colibri_mcp::edit::{Kind, Value};
 use colibri_text::{counted, visible};
+use serde_json::json;
 
 /// Which server.
 #[derive(Debug, clap::Args)]
@@ -52,16 +52,16 @@ pub(crate) fn run(arguments: &Arguments, enable: bool, context: &Context) -> Res
     };
     if enable {
         // What is agreed to is what stands there now.
-        terminal::print(&install::show_entry(id, entry))?;
+        context.tell(&install::show_entry(id, entry))?;
     }
     agree(&format!("{doing} {id} in {}?", scope.registry.display()), arguments.yes)?;
     let _alone = scope.lock()?;
     let kept = install::rewrite(&scope, file, text)?;
     let agreed: &[&str] = if enable { &[id] } else { &[] };
     install::agree_to(&scope, agreed)?;
-    let kept = kept.map(|kept| format!("\nThe registry as it was: {}", kept.display()));
-    let reloaded = install::reload(&context.place.socket);
-    terminal::print(&format!("{done} {id}.{}\n{reloaded}", kept.unwrap_or_default()))
+    let facts = json!({ "server": id, "enabled": enable });
+    let told = install::reload(&context.place.socket);
+    told.answer(context, &scope, (format!("{done} {id}."), facts), kept.as_deref())
 }
 
 /// Ends a server's processes.

@@ -12,7 +12,6 @@ use super::add::{Choices, Offer, bring_in};
 use super::context::Context;
 use crate::failure::Failure;
 use crate::install::Answers;
-use crate::terminal;
 use colibri_api::paths;
 use colibri_json::nearest;
 use colibri_mcp::bring::{self, Homes, Proposal, Source, map_names};
@@ -71,7 +70,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, 
     }
     let mapped = map_names(found.iter().map(|(proposal, _)| proposal.name.as_str()));
     for one in mapped.iter().filter(|one| one.name != one.id) {
-        terminal::print(&format!("{} becomes {}", visible(&one.name), one.id))?;
+        context.tell(&format!("{} becomes {}", visible(&one.name), one.id))?;
     }
     let offers: Vec<Offer> = mapped
         .into_iter()

@@ -6,9 +6,9 @@ use super::context::Context;
 use crate::failure::Failure;
 use crate::install::{self, Scope};
 use crate::owned::agree;
-use crate::terminal;
 use colibri_json::nearest;
 use colibri_text::visible;
+use serde_json::json;
 
 /// Which server.
 #[derive(Debug, clap::Args)]
@@ -38,14 +38,14 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
         left.iter()
             .map(|path| format!("  {}", visible(&path.display().to_string()))),
     );
-    terminal::print(&lines.join("\n"))?;
+    context.tell(&lines.join("\n"))?;
     agree("Remove this?", arguments.yes)?;
     let _alone = scope.lock()?;
     let kept = install::remove(&scope, id, known)?;
-    let kept = kept.map(|kept| format!("\nThe registry as it was: {}", kept.display()));
-    let reloaded = install::reload(&context.place.socket);
+    let told = install::reload(&context.place.socket);
     install::forget(&scope, &left)?;
-    terminal::print(&format!("Removed {id}.{}\n{reloaded}", kept.unwrap_or_default()))
+    let facts = json!({ "removed": id, "files": left });
+    told.answer(context, &scope, (format!("Removed {id}."), facts), kept.as_deref())
 }
 
 /// There is no server of this id.

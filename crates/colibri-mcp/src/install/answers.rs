@@ -1,12 +1,13 @@
 //! What fills the gaps of a source: what the person said, the person's environment, and what is asked at the terminal.
 
 use std::fs::File;
-use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
+use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::path::Path;
 
 use nix::sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr};
 
 use crate::failure::Failure;
+use crate::interrupt;
 use colibri_api::paths;
 use colibri_mcp::bring::{self, Homes, Proposal, Want};
 use colibri_text::visible;
@@ -134,7 +135,7 @@ fn expanded(file: &str) -> std::path::PathBuf {
 }
 
 /// Asks for a value. A secret is not shown as it is typed.
-fn ask(key: &str, want: &Want) -> io::Result<Option<String>> {
+fn ask(key: &str, want: &Want) -> Result<Option<String>, Failure> {
     let choices = match want.choices.is_empty() {
         true => String::new(),
         false => format!(" [{}]", visible(&want.choices.join(", "))),
@@ -146,15 +147,14 @@ fn ask(key: &str, want: &Want) -> io::Result<Option<String>> {
     if let Some(shown) = &shown {
         let mut hidden = shown.clone();
         hidden.local_flags.remove(LocalFlags::ECHO);
-        tcsetattr(&stdin, SetArg::TCSAFLUSH, &hidden)?;
+        tcsetattr(&stdin, SetArg::TCSAFLUSH, &hidden).map_err(io::Error::from)?;
     }
-    let mut line = String::new();
-    let read = stdin.lock().read_line(&mut line);
+    let line = interrupt::read_line();
     if let Some(shown) = &shown {
-        tcsetattr(&stdin, SetArg::TCSAFLUSH, shown)?;
+        tcsetattr(&stdin, SetArg::TCSAFLUSH, shown).map_err(io::Error::from)?;
         eprintln!();
     }
-    read?;
+    let line = line?;
     let value = line.trim_end_matches(['\r', '\n']);
     Ok(Some(value.to_owned()).filter(|value| !value.is_empty()))
 }

@@ -1,10 +1,22 @@
 //! Other programs that are run while something is installed, never when a server is started.
 
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use crate::failure::Failure;
+use crate::interrupt;
 
 /// The most lines of what a program said before it failed.
 const LINES: usize = 6;
+/// Between two looks whether a program has ended.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Runs a program to its end; what it wrote to stdout. Where its directory does not matter it is `/`: Python looks for
 /// modules where it is started, and that may be somebody else's project.
@@ -16,21 +28,41 @@ pub(super) fn run(command: &mut Command) -> Result<Vec<u8>, String> {
     if command.get_current_dir().is_none() {
         command.current_dir("/");
     }
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| format!("{name} cannot be started: {error}"))?;
-    if output.status.success() {
-        return Ok(output.stdout);
+    let (status, out, err) = wait_for(command).map_err(|error| format!("{name} cannot be run: {error}"))?;
+    if interrupt::is_told() {
+        return Err(Failure::Interrupted.to_string());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
+    if status.success() {
+        return Ok(out);
+    }
+    let said = String::from_utf8_lossy(&err);
     let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
     let last = lines[lines.len().saturating_sub(LINES)..].join("\n  ");
-    Err(format!(
-        "{name}: {}\n  {}",
-        output.status,
-        colibri_text::visible_lines(&last)
-    ))
+    Err(format!("{name}: {status}\n  {}", colibri_text::visible_lines(&last)))
+}
+
+/// Runs a program, and ends it and all that it started when this is to end.
+fn wait_for(command: &mut Command) -> io::Result<(ExitStatus, Vec<u8>, Vec<u8>)> {
+    let (out, err) = (tempfile::tempfile()?, tempfile::tempfile()?);
+    command.stdin(Stdio::null()).process_group(0);
+    let mut child = command.stdout(out.try_clone()?).stderr(err.try_clone()?).spawn()?;
+    let group = Pid::from_raw(child.id().cast_signed());
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if interrupt::is_told() {
+            // It is not reaped yet, so the group is still its own.
+            killpg(group, Signal::SIGKILL)?;
+            break child.wait()?;
+        }
+        std::thread::sleep(PAUSE);
+    };
+    let read = |mut file: File| {
+        let mut said = Vec::new();
+        file.rewind().and_then(|()| file.read_to_end(&mut said)).map(|_| said)
+    };
+    Ok((status, read(out)?, read(err)?))
 }
 
 /// Where a program is on PATH, of which relative parts do not count.

@@ -12,8 +12,10 @@ use serde_json::{Value, json};
 use super::files;
 use super::plan::{Installs, Plan};
 use super::scope::Scope;
+use crate::commands::context::Context;
 use crate::connection::Connection;
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::owned::Owned;
 use colibri_api::Reloaded;
 use colibri_mcp::bring::Archive;
@@ -105,6 +107,10 @@ pub(crate) fn write(plans: &[Plan], scope: &Scope) -> Result<Written, Failure> {
                 written.failed.push((plan.id.clone(), failure.to_string()));
             }
         }
+    }
+    if interrupt::is_told() {
+        ready.iter().for_each(|plan| undo(plan, scope));
+        return Err(Failure::Interrupted);
     }
     let outcome = write_entries(&ready, scope, known.file, &known.entries, &mut written);
     let is_written = |plan: &&Plan| outcome.is_ok() && written.ids.contains(&plan.id);
@@ -432,10 +438,41 @@ fn gone(path: &Path) -> Result<(), Failure> {
     }
 }
 
+/// What came of a change: in words, and as JSON.
+pub(crate) struct Told {
+    text: String,
+    facts: Value,
+}
+
+impl Told {
+    /// Answers with this, and what was done, and what was kept of the registry.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn answer(
+        self,
+        context: &Context,
+        scope: &Scope,
+        (mut text, mut facts): (String, Value),
+        kept: Option<&Path>,
+    ) -> Result<(), Failure> {
+        if let Some(kept) = kept {
+            text.push_str(&format!("\nThe registry as it was: {}", kept.display()));
+        }
+        facts["registry"] = json!(scope.registry);
+        facts["backup"] = json!(kept);
+        facts["daemon"] = self.facts;
+        context.answer(&facts, &format!("{text}\n{}", self.text))
+    }
+}
+
 /// Has a daemon that runs read its registry again; what it says. None is started for that.
-pub(crate) fn reload(socket: &Path) -> String {
+pub(crate) fn reload(socket: &Path) -> Told {
     let Ok(mut connection) = Connection::open(&socket.to_owned().into(), false) else {
-        return "No daemon runs; it reads the registry when it starts.".to_owned();
+        return Told {
+            text: "No daemon runs; it reads the registry when it starts.".to_owned(),
+            facts: json!({ "running": false }),
+        };
     };
     match connection.ask::<Reloaded>("colibri/reload", &json!({})) {
         Ok((reloaded, _)) => {
@@ -443,11 +480,17 @@ pub(crate) fn reload(socket: &Path) -> String {
                 let (server, reason) = (visible(&blocked.server), visible(&blocked.reason));
                 format!("\n{server} is blocked: {reason}")
             });
-            format!("The daemon has read the registry again.{}", blocked.collect::<String>())
+            Told {
+                text: format!("The daemon has read the registry again.{}", blocked.collect::<String>()),
+                facts: json!({ "running": true, "reloaded": true, "blocked": reloaded.blocked }),
+            }
         }
-        Err(error) => format!(
-            "The daemon did not take it over: {}",
-            colibri_text::visible_lines(&error.to_string())
-        ),
+        Err(error) => Told {
+            text: format!(
+                "The daemon did not take it over: {}",
+                colibri_text::visible_lines(&error.to_string())
+            ),
+            facts: json!({ "running": true, "reloaded": false, "reason": error.to_string() }),
+        },
     }
 }

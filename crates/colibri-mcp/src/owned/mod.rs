@@ -1,7 +1,7 @@
 //! A person's file: read, compared, backed up, replaced whole.
 //!
 //! A change is made in three steps: read ([`Owned::read`]), change the text ([`Kind::set`], [`Kind::remove`]), show it,
-//! ask and write (`Change::carry_out`).
+//! ask and write (`Change::diff`, [`agree`], `Change::write`).
 
 #[cfg(test)]
 mod tests;
@@ -16,7 +16,7 @@ use nix::unistd::Uid;
 use similar::TextDiff;
 
 use crate::failure::Failure;
-use crate::terminal;
+use crate::interrupt;
 use colibri_mcp::edit::{Fault, Kind, Value};
 use colibri_text::visible_lines;
 
@@ -191,19 +191,6 @@ impl Change {
         visible_lines(&unified.to_string()).into_owned()
     }
 
-    /// Shows the change, asks unless `yes`, and makes it. What was kept of the old file, if there was one.
-    ///
-    /// # Errors
-    /// The person does not want it, or cannot be asked; or it cannot be written, and then nothing was.
-    pub(crate) fn carry_out(&self, yes: bool) -> Result<Option<PathBuf>, Failure> {
-        if self.is_empty() {
-            return Ok(None);
-        }
-        terminal::print(self.diff().trim_end())?;
-        agree("Write this?", yes)?;
-        self.write()
-    }
-
     /// Makes the change, in one step for whoever reads the file. What was kept of the old file, if there was one.
     ///
     /// # Errors
@@ -268,8 +255,7 @@ pub(crate) fn agree(question: &str, yes: bool) -> Result<(), Failure> {
         ));
     }
     eprint!("{question} [y/N] ");
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer)?;
+    let answer = interrupt::read_line()?;
     if matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes") {
         Ok(())
     } else {

@@ -98,7 +98,7 @@ fn nothing_is_written_when_nothing_changes() {
     std::fs::write(&path, "{}").unwrap();
     let before = path.metadata().unwrap().ino();
     let change = Owned::read(&path).unwrap().changed_to("{}".to_owned());
-    assert_eq!(change.carry_out(false).unwrap(), None);
+    assert_eq!(change.write().unwrap(), None);
     assert_eq!(path.metadata().unwrap().ino(), before);
     assert_eq!(backups(directory.path()), Vec::<PathBuf>::new());
 }

@@ -8,9 +8,10 @@ pub(crate) use editor::Editor;
 
 use super::context::Context;
 use crate::failure::Failure;
-use crate::owned::Owned;
+use crate::owned::{Owned, agree};
 use crate::terminal;
 use colibri_text::visible;
+use serde_json::json;
 
 /// Which editor, and from where.
 #[derive(Debug, clap::Args)]
@@ -39,7 +40,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
     let editor = arguments.editor;
     let bridge = Bridge::of(context, arguments.ssh.as_deref())?;
     let snippet = snippet(editor, &bridge)?;
-    if arguments.print || context.json {
+    if arguments.print {
         return terminal::print(&snippet);
     }
     if arguments.ssh.is_some() {
@@ -66,9 +67,13 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
         } else {
             "has this entry already"
         };
-        return terminal::print(&format!("{shown} {how}: nothing was written."));
+        let facts = json!({ "file": path, "changed": false });
+        return context.answer(&facts, &format!("{shown} {how}: nothing was written."));
     }
-    let kept = change.carry_out(arguments.yes)?;
+    context.tell(change.diff().trim_end())?;
+    agree("Write this?", arguments.yes)?;
+    let kept = change.write()?;
+    let facts = json!({ "file": path, "changed": true, "backup": kept });
     let what = if arguments.remove { "no longer starts" } else { "starts" };
     let mut text = format!("{} {what} colibri-mcp: {shown}", editor.name());
     if let Some(kept) = kept {
@@ -77,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
     if !arguments.remove {
         text.push_str(&format!("\n{}", editor.afterwards()));
     }
-    terminal::print(&text)
+    context.answer(&facts, &text)
 }
 
 /// What an editor starts.

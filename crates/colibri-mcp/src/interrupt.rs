@@ -1,0 +1,66 @@
+//! Being told to end while packages are fetched or a person is asked: what is half done is undone first.
+
+use std::io::{self, BufRead as _};
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+
+use crate::commands::signals::on_signals;
+use crate::failure::Failure;
+
+const SIGNALS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+/// How long it is waited for a line before it is looked again whether this is to end, in milliseconds.
+const PAUSE_MS: u8 = 100;
+
+/// From now on this program ends only where it looks whether it is told to.
+///
+/// # Errors
+/// Signals cannot be held back.
+pub(crate) fn hold_back() -> Result<(), Failure> {
+    on_signals(&SIGNALS, |_| {
+        TOLD.store(true, Ordering::Relaxed);
+    })
+}
+
+/// From now on it ends at once again: there is nothing to undo. What is started from here on may be ended likewise.
+///
+/// # Errors
+/// Signals cannot be let through.
+pub(crate) fn release() -> Result<(), Failure> {
+    let set: SigSet = SIGNALS.iter().copied().collect();
+    set.thread_unblock()
+        .map_err(|error| Failure::Machine(format!("cannot unblock signals: {error}")))
+}
+
+/// Whether this is to end.
+pub(crate) fn is_told() -> bool {
+    TOLD.load(Ordering::Relaxed)
+}
+
+/// # Errors
+/// This is to end.
+pub(crate) fn check() -> Result<(), Failure> {
+    if is_told() { Err(Failure::Interrupted) } else { Ok(()) }
+}
+
+/// A line of the terminal.
+///
+/// # Errors
+/// It cannot be read, or this is to end.
+pub(crate) fn read_line() -> Result<String, Failure> {
+    let stdin = io::stdin();
+    let mut line = String::new();
+    loop {
+        check()?;
+        let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut fds, PollTimeout::from(PAUSE_MS)).map_err(io::Error::from)? > 0 {
+            stdin.lock().read_line(&mut line)?;
+            return Ok(line);
+        }
+    }
+}
