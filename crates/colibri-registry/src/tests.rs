@@ -307,6 +307,13 @@ fn jail_values_are_checked() {
 }
 
 #[test]
+fn every_known_key_of_a_jail_is_read() {
+    for key in JAIL_KEYS {
+        assert!(jailed(&format!("\"name\":\"a\",\"{key}\":[[]]")).is_err(), "{key}");
+    }
+}
+
+#[test]
 fn jails_are_read() {
     let jail = jailed(
         r#""path":"/r","user":"mcp0","ip4":"inherit","ip6":["2001:db8::7"],"allow":["raw_sockets","mount.nullfs"],
@@ -338,6 +345,20 @@ fn values_are_not_shown_by_debug() {
 }
 
 proptest! {
+    #[test]
+    fn no_text_of_a_jail_holds_what_its_parameters_are_parted_by(
+        text in prop_oneof![any::<String>(), "[/a-zA-Z0-9|,=.*]{0,12}"],
+    ) {
+        let text = serde_json::to_string(&text).unwrap();
+        for value in [format!("\"name\":{text}"), format!("\"user\":{text}"), format!("\"allow\":[{text}]")] {
+            let Ok(jail) = jailed(&format!("\"path\":\"/r\",{value}")) else { continue };
+            // Nor what an rctl(8) rule takes apart.
+            for text in [jail.name, jail.user].into_iter().flatten().chain(jail.allow) {
+                prop_assert!(!text.contains([',', '=', '\n', '\0', '|', ' ', '/', '*']), "{}", text);
+            }
+        }
+    }
+
     #[test]
     fn ids_are_those_of_the_pattern(id in prop_oneof!["[a-z][a-z0-9-]{0,33}", any::<String>()]) {
         let mut chars = id.chars();
