@@ -141,18 +141,6 @@ impl Drop for Asking {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer::{Budget, Outbox};
-    use crate::policy::Caller;
-
-    fn client() -> Arc<Client> {
-        let caller = Caller {
-            uid: 1,
-            gid: 1,
-            pid: None,
-        };
-        let outbox = Outbox::new(1 << 20, Arc::new(Budget::default()));
-        Arc::new(Client::new(1, caller, outbox, 9))
-    }
 
     fn ask(client: &Arc<Client>) -> Asking {
         let mut asking = Asking::begin(client).unwrap();
@@ -177,7 +165,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_is_found_by_its_exact_id_once() {
-        let (client, other) = (client(), client());
+        let (client, other) = (Client::unread(9), Client::unread(9));
         let (mut first, mut second) = (ask(&client), ask(&client));
         let id = first.number().to_string();
         for stray in [
@@ -207,7 +195,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn progress_gives_more_time_and_not_more_than_there_is() {
-        let client = client();
+        let client = Client::unread(9);
         let mut asking = ask(&client);
         let (token, began) = (asking.number(), Instant::now());
         let told = client.clone();
@@ -232,7 +220,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_asked_of_one_client_is_bounded_and_ends_with_it() {
-        let client = client();
+        let client = Client::unread(9);
         let mut all: Vec<Asking> = (0..MAX_ASKED).map(|_| ask(&client)).collect();
         assert_eq!(Asking::begin(&client).err(), Some(Unanswered::Busy));
         drop(all.pop());

@@ -413,9 +413,22 @@ impl Drop for Batch {
 }
 
 #[cfg(test)]
+impl Client {
+    /// One whose answers nobody reads, with so many calls in flight at once.
+    pub(crate) fn unread(limit: usize) -> Arc<Client> {
+        let caller = Caller {
+            uid: 1,
+            gid: 1,
+            pid: None,
+        };
+        let outbox = Outbox::new(1 << 20, Arc::default());
+        Arc::new(Client::new(1, caller, outbox, limit))
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer::Budget;
     use colibri_wire::Json;
 
     struct Told(Mutex<Vec<u64>>);
@@ -424,20 +437,6 @@ mod tests {
         fn cancel(&self, number: u64, _: Option<(&bytes::Bytes, std::ops::Range<usize>)>) {
             self.0.lock().unwrap().push(number);
         }
-    }
-
-    fn client(limit: usize) -> Client {
-        let outbox = Outbox::new(1 << 20, Arc::new(Budget::default()));
-        Client::new(
-            1,
-            Caller {
-                uid: 1,
-                gid: 1,
-                pid: None,
-            },
-            outbox,
-            limit,
-        )
     }
 
     fn landed(client: &Client, id: &Id) -> bool {
@@ -453,7 +452,7 @@ mod tests {
     /// Whether somebody waited for the answer.
     #[test]
     fn admits_up_to_the_limit_and_each_id_once() {
-        let client = client(2);
+        let client = Client::unread(2);
         assert_eq!(client.admit(&id("1")), Ok(()));
         assert_eq!(client.admit(&id("1")), Err(Limit::SameId));
         assert_eq!(client.admit(&id("\"1\"")), Ok(()));
@@ -465,7 +464,7 @@ mod tests {
 
     #[test]
     fn a_closed_client_admits_nothing_and_what_is_in_flight_goes_on() {
-        let client = client(9);
+        let client = Client::unread(9);
         client.admit(&id("1")).unwrap();
         client.close_admission();
         assert_eq!(client.admit(&id("2")), Err(Limit::Closed));
@@ -476,7 +475,7 @@ mod tests {
 
     #[test]
     fn a_cancelled_call_gets_no_answer_and_its_target_is_told_once() {
-        let client = client(9);
+        let client = Client::unread(9);
         let told = Arc::new(Told(Mutex::default()));
         let frame = bytes::Bytes::from_static(b"1");
         for number in 1..=3 {
@@ -497,7 +496,7 @@ mod tests {
 
     #[test]
     fn one_that_is_there_for_its_calls_alone_ends_with_the_last_of_them() {
-        let client = client(9);
+        let client = Client::unread(9);
         client.admit(&id("1")).unwrap();
         client.admit(&id("2")).unwrap();
         client.end_with_its_calls();
@@ -505,14 +504,14 @@ mod tests {
         assert!(client.outbox.push(b"progress"), "another is in flight");
         client.land(&id("2"), |_| assert!(client.outbox.push(b"2")));
         assert!(!client.outbox.push(b"late"));
-        let idle = super::tests::client(9);
+        let idle = super::tests::Client::unread(9);
         idle.end_with_its_calls();
         assert!(!idle.outbox.push(b"late"));
     }
 
     #[test]
     fn a_call_that_is_given_up_still_gets_its_answer() {
-        let client = client(9);
+        let client = Client::unread(9);
         let told = Arc::new(Told(Mutex::default()));
         for number in 1..=3 {
             client.admit(&id(&number.to_string())).unwrap();
@@ -530,7 +529,7 @@ mod tests {
     fn a_call_is_in_flight_until_its_answer_is_delivered() {
         use std::future::Future as _;
         use std::task::{Context, Poll, Waker};
-        let client = client(9);
+        let client = Client::unread(9);
         client.admit(&id("1")).unwrap();
         let mut all = std::pin::pin!(client.all_landed());
         let mut context = Context::from_waker(Waker::noop());
@@ -544,7 +543,7 @@ mod tests {
 
     #[test]
     fn a_batch_is_answered_once_and_whole() {
-        let client = client(9);
+        let client = Client::unread(9);
         let batch = Batch::new(client.outbox.clone(), 3);
         batch.answer(Some(b"1"));
         batch.answer(None);

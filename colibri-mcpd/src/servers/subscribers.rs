@@ -280,18 +280,6 @@ impl Drop for Subscription {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer::Budget;
-    use crate::policy::Caller;
-
-    fn client() -> Arc<Client> {
-        let caller = Caller {
-            uid: 1,
-            gid: 1,
-            pid: None,
-        };
-        let outbox = Outbox::new(1 << 20, Arc::new(Budget::default()));
-        Arc::new(Client::new(1, caller, outbox, 9))
-    }
 
     struct Lost(Mutex<Vec<ProcessKey>>);
 
@@ -314,7 +302,7 @@ mod tests {
             ("", "file:///a", false),
         ] {
             let (subscriptions, key) = (Subscriptions::new(), ProcessKey::Uid(1));
-            let subscriber = Subscriber::listening(&client(), "1", (subscribed, false));
+            let subscriber = Subscriber::listening(&Client::unread(9), "1", (subscribed, false));
             let _subscription = subscriptions.subscribe(key, subscribed, subscriber);
             let found = subscriptions.concerned(key, updated).len();
             assert_eq!(found == 1, concerned, "{subscribed} {updated}");
@@ -327,7 +315,7 @@ mod tests {
         let lost = Arc::new(Lost(Mutex::default()));
         let server: Weak<Lost> = Arc::downgrade(&lost);
         assert!(subscriptions.belong_to(server).is_empty());
-        let client = client();
+        let client = Client::unread(9);
         let subscribe = |uri: &str| {
             let subscriber = Subscriber::listening(&client, "1", (uri, false));
             subscriptions.subscribe(key, uri, subscriber)
@@ -359,7 +347,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_flood_is_told_now_and_then_and_at_last() {
-        let client = client();
+        let client = Client::unread(9);
         let subscriber = Subscriber::of_session(client.clone(), ("f:a", false)).unwrap();
         let before = client.outbox.queued();
         for _ in 0..1_000 {
@@ -375,7 +363,7 @@ mod tests {
 
     #[test]
     fn who_listens_is_told_nothing_before_it_was_acknowledged() {
-        let client = client();
+        let client = Client::unread(9);
         let subscriber = Subscriber::listening(&client, "\"s\"", ("f:a", false));
         subscriber.tell(None);
         subscriber.tell(None);
