@@ -12,9 +12,10 @@ import re
 import subprocess
 import sys
 
+import official
+from official import harness
+
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "interop"))
-import harness  # noqa: E402
 
 REVISIONS = ["2025-11-25", "2026-07-28"]
 # What is not there, and why that is all right.
@@ -27,17 +28,10 @@ PATIENCE_S = 600
 SCENARIO_MS = "90000"
 
 
-def scored(package, revision):
-    """The client scenarios that the suite scores for a revision: the list `client:` of its requirements."""
-    text = (package / "requirements" / f"{revision}.yaml").read_text()
-    block = re.search(r"^client:\n((?: *-.*\n|#.*\n|\n)*)", text, re.MULTILINE)[1]
-    return re.findall(r"^ *- (\S+)$", block, re.MULTILINE)
-
-
 def run(install, log, *arguments):
     """Runs the suite; what it printed."""
     command = [
-        install.node, install.modules / "@modelcontextprotocol/conformance/dist/index.js", "client",
+        install.node, official.package(install) / "dist/index.js", "client",
         "--command", f"{sys.executable} {HERE / 'driver.py'}", "--timeout", SCENARIO_MS,
         "-o", log.with_suffix(""), *arguments,
     ]
@@ -49,7 +43,6 @@ def run(install, log, *arguments):
 def main():
     harness.adopt_orphans()
     install = harness.Install()
-    package = install.modules / "@modelcontextprotocol/conformance"
     work = harness.work_directory("conformance-client")
     os.environ.setdefault("COLIBRI_BIN_DIR", str(harness.REPOSITORY / "target/release"))
     lines, problems = [], []
@@ -57,7 +50,7 @@ def main():
         said = run(install, work / f"{revision}.log", "--requirements", revision)
         summary = said.partition("=== SUITE SUMMARY ===")[2].partition("\nTotal:")[0]
         results = {name: mark == "✓" for mark, name in re.findall(r"^([✓✗]) (\S+): ", summary, re.MULTILINE)}
-        wanted = scored(package, revision)
+        wanted = official.scored(install, "client", revision)
         for name in sorted(name for name in {*results, *wanted} if not results.get(name) and name not in ABSENT):
             problems.append(f"{revision}: {name} failed")
         problems += [f"{revision}: {name} passes: it is absent no more" for name in ABSENT if results.get(name)]
@@ -66,12 +59,7 @@ def main():
         good = [name for name in besides if results[name]]
         lines.append(f"conformance client {revision}: {passed} of {len(wanted)}")
         lines.append(f"  not scored: {len(good)} of {len(besides)}")
-    if left := harness.leftovers():
-        problems.append(f"processes left: {left}")
-    text = "\n".join([*lines, *problems])
-    (work / "summary.txt").write_text(text + "\n")
-    print(text)
-    sys.exit(1 if problems else 0)
+    official.conclude(work, lines, problems)
 
 
 if __name__ == "__main__":

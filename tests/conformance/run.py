@@ -20,9 +20,10 @@ import subprocess
 import sys
 import tomllib
 
+import official
+from official import harness
+
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "interop"))
-import harness  # noqa: E402
 
 REVISIONS = {"legacy": "2025-11-25", "modern": "2026-07-28"}
 # From bad to good; INFO says no more than that there was nothing to check.
@@ -30,17 +31,6 @@ RANKS = {"FAILURE": 0, "WARNING": 1, "SKIPPED": 2, "INFO": 3, "SUCCESS": 3}
 SUITE_PATIENCE_S = 300
 # The suite waits more than it computes.
 LEGS_AT_ONCE = 3
-
-
-def package(install):
-    return install.modules / "@modelcontextprotocol/conformance"
-
-
-def scored(install, era):
-    """The server scenarios that the suite scores for a revision: the list `server:` of its requirements."""
-    text = (package(install) / "requirements" / f"{REVISIONS[era]}.yaml").read_text()
-    block = re.search(r"^server:\n((?: *-.*\n|#.*\n|\n)*)", text, re.MULTILINE)[1]
-    return re.findall(r"^ *- (\S+)$", block, re.MULTILINE)
 
 
 def run_suite(install, directory, era, front):
@@ -53,7 +43,7 @@ def run_suite(install, directory, era, front):
     )
     try:
         url = listener.stdout.readline().removeprefix("listening ").strip()
-        suite = package(install) / "dist/index.js"
+        suite = official.package(install) / "dist/index.js"
         command = [install.node, suite, "server", "--url", url, "--requirements", REVISIONS[era], "-o", directory]
         with (directory / "suite.log").open("wb") as log:
             subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=SUITE_PATIENCE_S)
@@ -145,7 +135,7 @@ def main():
         through = {pair: run.result() for pair, run in through.items()}
     lines, problems, baseline = [], [], Baseline()
     for era, revision in REVISIONS.items():
-        wanted = scored(install, era)
+        wanted = official.scored(install, "server", revision)
 
         def count(results, wanted=wanted):
             return sum(passes(results.get(scenario)) for scenario in wanted)
@@ -167,12 +157,7 @@ def main():
             lines.append(f"  not scored, {leg}: {len(besides) - len(failed)} of {len(besides)}"
                          + (f", without {', '.join(failed)}" if failed else ""))
     problems += [f"baseline.toml excuses what works: {' / '.join(excuse)}" for excuse in baseline.stale()]
-    if left := harness.leftovers():
-        problems.append(f"processes left: {left}")
-    text = "\n".join([*lines, *problems])
-    (work / "summary.txt").write_text(text + "\n")
-    print(text)
-    sys.exit(1 if problems else 0)
+    official.conclude(work, lines, problems)
 
 
 if __name__ == "__main__":
