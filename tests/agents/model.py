@@ -1,37 +1,29 @@
-"""A model on loopback that follows a script: it calls one tool of the agent's, and then says what came back.
+"""A model on loopback that follows a script: it calls one tool of the agent's after the other, keeps what came back.
 
 It speaks what the agents speak to theirs: Anthropic's messages, OpenAI's responses and chat completions, and Gemini's
 generateContent, streamed. Whatever else it is asked for, such as a title, it answers with a word. It is not clever: of
-the tools that a request offers it takes the one whose name ends as the script says.
+the tools that a request offers it takes the one whose name ends as the step of the script says.
 """
 
 import http.server
 import json
+import sys
 import threading
 
-DONE = "The tool said: "
-
-
-def of_content(content):
-    """The text in a content of any of the three shapes."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        return "\n".join(of_content(part) for part in content)
-    if isinstance(content, dict):
-        return of_content(content.get("text") or content.get("content") or content.get("output") or json.dumps(content))
-    return json.dumps(content)
+DONE = "The script is done."
 
 
 class Model(http.server.ThreadingHTTPServer):
-    """The model. `offered` are the names of all tools that were offered, `results` what calls brought back."""
+    """The model. `steps` are the tools to call with their arguments, one after the other. `offered` are the names of
+    all tools that were offered, `requests` the paths that were asked for; `results` has for each step what the agent
+    passed on of its answer, as it wrote it, and `bodies` the whole request that did."""
 
     daemon_threads = True
 
-    def __init__(self, tool, arguments):
+    def __init__(self, steps):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.tool, self.arguments = tool, arguments
-        self.offered, self.results, self.asked = set(), [], []
+        self.steps = steps
+        self.offered, self.requests, self.results, self.bodies = set(), [], {}, {}
         self.lock = threading.Lock()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -39,15 +31,24 @@ class Model(http.server.ThreadingHTTPServer):
     def url(self):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
-    def decide(self, names, results):
-        """(tool to call or None, text to say or None)."""
+    def handle_error(self, request, client_address):
+        """An agent that hangs up does so. What else goes wrong shows as an answer that is not there."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+    def decide(self, names, results, body):
+        """What to do next: (number of the step, tool to call, its arguments), or (None, None, text to say)."""
+        done = len(results)
         with self.lock:
             self.offered.update(names)
-            self.results.extend(result for result in results if result not in self.results)
-        if results:
-            return None, DONE + results[-1]
-        wanted = next((name for name in names if name.endswith(self.tool)), None)
-        return wanted, None if wanted else "Well."
+            if results:
+                self.results.setdefault(done - 1, results[-1])
+                self.bodies.setdefault(done - 1, body)
+        if done >= len(self.steps):
+            return None, None, DONE
+        wanted, arguments = self.steps[done]
+        name = next((name for name in names if name.endswith(wanted)), None)
+        return (done, name, arguments) if name else (None, None, "Well.")
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -68,7 +69,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
         path = self.path.partition("?")[0]
         with self.server.lock:
-            self.server.asked.append((path, body))
+            self.server.requests.append(path)
         if path.endswith("/count_tokens"):
             self.answer({"input_tokens": 1})
         elif path.endswith("/messages"):
@@ -103,18 +104,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         names = [tool.get("name", "") for tool in body.get("tools") or []]
         contents = [message["content"] for message in body["messages"] if isinstance(message["content"], list)]
         parts = [part for content in contents for part in content]
-        results = [of_content(part.get("content", "")) for part in parts if part.get("type") == "tool_result"]
-        tool, text = self.server.decide(names, results)
-        use = {"type": "tool_use", "id": "toolu_1", "name": tool, "input": {}}
+        results = [part for part in parts if part.get("type") == "tool_result"]
+        step, tool, what = self.server.decide(names, results, body)
+        use = {"type": "tool_use", "id": f"toolu_{step}", "name": tool, "input": {}}
         block = use if tool else {"type": "text", "text": ""}
-        delta = ({"type": "input_json_delta", "partial_json": json.dumps(self.server.arguments)} if tool
-                 else {"type": "text_delta", "text": text})
-        message = {"id": "msg_1", "type": "message", "role": "assistant", "model": body.get("model", "m"),
+        delta = ({"type": "input_json_delta", "partial_json": json.dumps(what)} if tool
+                 else {"type": "text_delta", "text": what})
+        message = {"id": f"msg_{step}", "type": "message", "role": "assistant", "model": body.get("model", "m"),
                    "content": [], "stop_reason": None, "stop_sequence": None,
                    "usage": {"input_tokens": 1, "output_tokens": 1}}
         reason = "tool_use" if tool else "end_turn"
         if not body.get("stream"):
-            whole = block | ({"input": self.server.arguments} if tool else {"text": text})
+            whole = block | ({"input": what} if tool else {"text": what})
             return self.answer(message | {"content": [whole], "stop_reason": reason})
         self.stream([
             {"type": "message_start", "message": message},
@@ -135,33 +136,34 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 if inner is not tool:
                     spaces[inner.get("name", "")] = tool.get("name")
         items = body.get("input") if isinstance(body.get("input"), list) else []
-        results = [of_content(item.get("output", "")) for item in items if item.get("type") == "function_call_output"]
-        tool, text = self.server.decide(names, results)
+        results = [item for item in items if item.get("type") == "function_call_output"]
+        step, tool, what = self.server.decide(names, results, body)
         if tool:
-            item = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": tool,
-                    "arguments": json.dumps(self.server.arguments)}
+            item = {"type": "function_call", "id": f"fc_{step}", "call_id": f"call_{step}", "name": tool,
+                    "arguments": json.dumps(what)}
             if tool in spaces:
                 item["namespace"] = spaces[tool]
         else:
             item = {"type": "message", "id": "msg_1", "role": "assistant",
-                    "content": [{"type": "output_text", "text": text, "annotations": []}]}
+                    "content": [{"type": "output_text", "text": what, "annotations": []}]}
         usage = {"input_tokens": 1, "input_tokens_details": None, "output_tokens": 1, "output_tokens_details": None,
                  "total_tokens": 2}
+        response = f"resp_{step}"
         self.stream([
-            {"type": "response.created", "response": {"id": "resp_1"}},
+            {"type": "response.created", "response": {"id": response}},
             {"type": "response.output_item.done", "output_index": 0, "item": item},
-            {"type": "response.completed", "response": {"id": "resp_1", "usage": usage, "output": [item]}},
+            {"type": "response.completed", "response": {"id": response, "usage": usage, "output": [item]}},
         ])
 
     def openai_completions(self, body):
         names = [tool.get("function", {}).get("name", "") for tool in body.get("tools") or []]
-        results = [of_content(message["content"]) for message in body["messages"] if message["role"] == "tool"]
-        tool, text = self.server.decide(names, results)
-        call = {"index": 0, "id": "call_1", "type": "function",
-                "function": {"name": tool, "arguments": json.dumps(self.server.arguments)}}
-        said = {"role": "assistant", **({"tool_calls": [call]} if tool else {"content": text})}
+        results = [message for message in body["messages"] if message["role"] == "tool"]
+        step, tool, what = self.server.decide(names, results, body)
+        call = {"index": 0, "id": f"call_{step}", "type": "function",
+                "function": {"name": tool, "arguments": json.dumps(what)}}
+        said = {"role": "assistant", **({"tool_calls": [call]} if tool else {"content": what})}
         reason = "tool_calls" if tool else "stop"
-        head = {"id": "c1", "created": 0, "model": body.get("model", "m")}
+        head = {"id": f"c{step}", "created": 0, "model": body.get("model", "m")}
         if not body.get("stream"):
             choice = {"index": 0, "message": said, "finish_reason": reason}
             return self.answer(head | {"object": "chat.completion", "choices": [choice],
@@ -175,9 +177,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def gemini(self, body, path):
         names = [f.get("name", "") for tool in body.get("tools") or [] for f in tool.get("functionDeclarations") or []]
         parts = [part for content in body.get("contents") or [] for part in content.get("parts") or []]
-        results = [of_content(part["functionResponse"].get("response")) for part in parts if "functionResponse" in part]
-        tool, text = self.server.decide(names, results)
-        part = {"functionCall": {"name": tool, "args": self.server.arguments}} if tool else {"text": text}
+        results = [part for part in parts if "functionResponse" in part]
+        _, tool, what = self.server.decide(names, results, body)
+        part = {"functionCall": {"name": tool, "args": what}} if tool else {"text": what}
         answer = {"candidates": [{"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}],
                   "usageMetadata": {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}}
         if "stream" in path:

@@ -1,142 +1,339 @@
 #!/usr/bin/env python3
-"""Real agents, each from an empty home directory: two commands, and the first real tool call.
+"""Real agents, each from an empty home directory, in front of a model that follows a script.
 
 usage: run.py [--bin DIR] [--agents DIR] [AGENT...]
 
-AGENT is claude-code, codex, opencode or gemini; all without one. DIR of --bin has Colibri's programs and the tests'
-fixtures (target/release), DIR of --agents a node_modules/.bin with the agents (tests/agents/install.sh).
-As root everything runs as another user, since the daemon refuses root.
+AGENT is claude-code, codex, opencode or gemini, or one of these with -acp, as an editor starts it; all without one.
+DIR of --bin has Colibri's programs and the tests' fixtures (target/release), DIR of --agents the agents (target/agents,
+which tests/agents/install.sh makes). As root everything runs as other users, since the daemon refuses root.
+
+Two commands and the first call of a server from its registry; then, for each agent, everything that a tool can answer,
+through the user's private daemon and through the socket of a service. README.md has what was seen.
 """
 
 import argparse
+import base64
+import concurrent.futures
+import dataclasses
+import grp
 import json
 import os
 import pathlib
-import shutil
+import re
+import struct
 import subprocess
 import sys
-import tempfile
 import time
+import traceback
+import zlib
 
+import acp
+from home import END_IDLE_S, MEMBERS, PERSON, SERVICE, Home, Wrong, need, registries
 from model import DONE, Model
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-WORD = "first-real-call"
-NOBODY = 65534
-LIMIT = 180
-
-# Command lines: what makes each ask its model once, without a person, with Colibri's tool allowed.
-PROMPT = "Call the tool echo, then say what it said."
+PROMPT = "Call the tools that you are told to call."
 
 
-def claude_code(bin, model, env):
-    return [bin / "claude", "-p", PROMPT, "--allowedTools", "mcp__colibri"], env | {
+# What makes each agent ask its model once, without a person, with Colibri's tools allowed: command line, environment.
+
+def claude_code(bin, model):
+    return [bin / "claude", "-p", PROMPT, "--allowedTools", "mcp__colibri"], {
         "ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "none", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_TELEMETRY": "1", "DISABLE_AUTOUPDATER": "1", "DISABLE_ERROR_REPORTING": "1"}
 
 
-def codex(bin, model, env):
+def codex(bin, model):
     provider = f'{{name="scripted",base_url="{model.url}/v1",wire_api="responses",env_key="NO_KEY"}}'
     return [bin / "codex", "exec", "--skip-git-repo-check", "-m", "gpt-5", "-c", 'model_provider="scripted"',
             "-c", f"model_providers.scripted={provider}", "-c", 'approval_policy="never"',
-            "-c", 'mcp_servers.colibri.default_tools_approval_mode="approve"', PROMPT], env | {"NO_KEY": "none"}
+            "-c", 'mcp_servers.colibri.default_tools_approval_mode="approve"',
+            # Of its own environment it passes nothing on.
+            "-c", f'mcp_servers.colibri.env.COLIBRI_MCP_END_IDLE="{END_IDLE_S}"', PROMPT], {"NO_KEY": "none"}
 
 
-def opencode(bin, model, env):
+def opencode(bin, model):
     settings = {"provider": {"scripted": {"npm": "@ai-sdk/openai-compatible", "options": {
-        "baseURL": f"{model.url}/v1", "apiKey": "none"}, "models": {"m": {"tool_call": True}}}},
+        "baseURL": f"{model.url}/v1", "apiKey": "none"}, "models": {"m": {
+            "tool_call": True, "attachment": True, "modalities": {"input": ["text", "image"], "output": ["text"]}}}}},
         "model": "scripted/m", "small_model": "scripted/m", "autoupdate": False, "share": "disabled"}
-    return [bin / "opencode", "run", PROMPT], env | {"OPENCODE_CONFIG_CONTENT": json.dumps(settings)}
+    return [bin / "opencode", "run", PROMPT], {
+        "OPENCODE_CONFIG_CONTENT": json.dumps(settings), "OPENCODE_DISABLE_MODELS_FETCH": "1"}
 
 
-def gemini(bin, model, env):
-    return [bin / "gemini", "--yolo", "--skip-trust", "-m", "gemini-2.5-flash", "-p", PROMPT], env | {
+def gemini(bin, model):
+    return [bin / "gemini", "--yolo", "--skip-trust", "-m", "gemini-2.5-flash", "-p", PROMPT], {
         "GOOGLE_GEMINI_BASE_URL": model.url, "GEMINI_API_KEY": "none", "GEMINI_CLI_TRUST_WORKSPACE": "true"}
 
 
-AGENTS = {"claude-code": claude_code, "codex": codex, "opencode": opencode, "gemini": gemini}
+# The same agents as editors start them that speak the Agent Client Protocol: the adapters use the programs above.
+
+def claude_code_acp(bin, model):
+    _, env = claude_code(bin, model)
+    return [bin / "../../acp/node_modules/.bin/claude-agent-acp"], env | {"CLAUDE_CODE_EXECUTABLE": str(bin / "claude")}
 
 
-# What an agent will not start without, such as how it logs in.
-BEFORE = {"gemini": (".gemini/settings.json", {"security": {"auth": {"selectedType": "gemini-api-key"}}})}
+def codex_acp(bin, model):
+    provider = {"name": "scripted", "base_url": f"{model.url}/v1", "wire_api": "responses", "env_key": "NO_KEY"}
+    settings = {"model": "gpt-5", "model_provider": "scripted", "model_providers": {"scripted": provider}}
+    return [bin / "../../acp/node_modules/.bin/codex-acp"], {
+        "NO_KEY": "none", "CODEX_PATH": str(bin / "codex"), "CODEX_CONFIG": json.dumps(settings)}
 
 
-def as_user():
-    """What runs a command as somebody who is not root."""
-    return {} if os.geteuid() else {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+def opencode_acp(bin, model):
+    return [bin / "opencode", "acp"], opencode(bin, model)[1]
 
 
-def run(command, env, cwd, **more):
-    return subprocess.run([str(word) for word in command], env=env, cwd=cwd, stdin=subprocess.DEVNULL, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT, **as_user(), **more)
+def gemini_acp(bin, model):
+    return [bin / "gemini", "--experimental-acp", "--skip-trust", "-m", "gemini-2.5-flash"], gemini(bin, model)[1]
 
 
-def good(command, env, cwd):
-    ran = run(command, env, cwd)
-    if ran.returncode:
-        sys.exit(f"{command}: exit status {ran.returncode}\n{ran.stdout}")
-    return ran.stdout
+@dataclasses.dataclass
+class Agent:
+    """How an agent is run, and what reaches its model of what a tool answers with: that is its own affair, but when it
+    changes, README.md has to."""
+
+    command: object
+    # Of a structured result: what is structured, or the text beside it.
+    structured: str
+    # What it will not start without, such as how it logs in: file and content.
+    before: tuple = None
+    # The editor that `connect` is told, where one starts the agent; and the mode in which the agent asks the person,
+    # where its usual one asks the model whether a call is safe.
+    editor: str = None
+    mode: str = None
 
 
-def write(path, text):
-    """Writes a file of the user's own."""
-    script = 'umask 077; mkdir -p "${1%/*}"; cat > "$1"'
-    subprocess.run(["sh", "-c", script, "sh", str(path)], input=text, text=True, check=True, **as_user())
+GEMINI_LOGIN = (".gemini/settings.json", {"security": {"auth": {"selectedType": "gemini-api-key"}}})
+AGENTS = {
+    "claude-code": Agent(claude_code, "structured"),
+    "codex": Agent(codex, "structured"),
+    "opencode": Agent(opencode, "text"),
+    "gemini": Agent(gemini, "text", GEMINI_LOGIN),
+    "claude-code-acp": Agent(claude_code_acp, "structured", editor="zed", mode="default"),
+    "codex-acp": Agent(codex_acp, "structured", editor="zed", mode="workspace-write"),
+    "opencode-acp": Agent(opencode_acp, "text", editor="zed"),
+    "gemini-acp": Agent(gemini_acp, "text", GEMINI_LOGIN, editor="zed"),
+}
+
+# Servers as a newcomer takes them: the words for `add`, a call, and what it must say.
+FIRST = {
+    "claude-code": (("everything", "--yes", "--", "npx", "-y", "@modelcontextprotocol/server-everything"),
+                    ("everything__echo", {"message": "first-real-call"}), "first-real-call"),
+    "codex": (("time", "--yes", "--", "uvx", "mcp-server-time"),
+              ("time__convert_time", {"source_timezone": "Europe/Rome", "target_timezone": "Asia/Tokyo",
+                                      "time": "12:00"}), "Asia/Tokyo"),
+}
 
 
-def first_call(name, programs, agents):
-    """Sets an agent up by two commands, has it call a tool, and says what is wrong; nothing if all is well."""
-    home = pathlib.Path(tempfile.mkdtemp(prefix=f"colibri-{name}-"))
-    try:
-        project = home / "project"
-        project.mkdir()
-        for program in ["colibri-mcp", "colibri-mcpd", "fixture-server"]:
-            shutil.copy2(programs / program, home / program)
-        env = {"HOME": str(home), "PATH": os.environ["PATH"], "TERM": "dumb", "NO_COLOR": "1",
-               "XDG_CONFIG_HOME": str(home / ".config"), "XDG_STATE_HOME": str(home / ".local/state"),
-               "XDG_DATA_HOME": str(home / ".local/share"), "XDG_CACHE_HOME": str(home / ".cache"),
-               "COLIBRI_MCP_END_IDLE": "5"}
+def picture():
+    """A PNG file in Base64."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    rows = b"".join(b"\0" + b"".join(bytes([16 * y, 128, 255 - 16 * x]) for x in range(16)) for y in range(16))
+    whole = (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 16, 16, 8, 2, 0, 0, 0)) +
+             chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+    return base64.b64encode(whole).decode()
+
+
+PICTURE = picture()
+MEASURED, SAID = {"degrees": 21.5, "place": "Lisboa"}, "It is warm."
+WORD = "echoed-word"
+STEPS = {
+    "call": ("fix__echo", {"word": WORD}),
+    "progress": ("fix__progress", {"n": 3}),
+    "image": ("fix__frame", {"case": "picture"}),
+    "structured": ("meter__frame", {"case": "measure"}),
+    "rule": ("colibri_external_mcp_call_tool", {"server": "fix", "tool": "pid", "arguments": {}}),
+    "gate": ("colibri_create_task", {"title": "Never"}),
+    "died": ("gone__exit", {}),
+    "down": ("gone__echo", {"word": WORD}),
+}
+# What the model must be told of each.
+MUST = {
+    "call": [WORD],
+    "progress": ["done"],
+    "rule": ["POLICY_DENIED", "do not repeat"],
+    "gate": ["GATE_CLOSED", "--write"],
+    "died": ["SERVER_DIED", "the last words of the fixture"],
+    "down": ["INTEGRATION_UNAVAILABLE", "the disk is full"],
+}
+# What the trail must have of them: server, tool, error code. What commands ask beside them is not looked at.
+RECORDS = [
+    ("fix", "echo", None), ("fix", "progress", None), ("fix", "frame", None), ("meter", "frame", None),
+    ("fix", "pid", "POLICY_DENIED"), (None, "colibri_create_task", "GATE_CLOSED"), ("gone", "exit", "SERVER_DIED"),
+    ("gone", "echo", "INTEGRATION_UNAVAILABLE"),
+]
+OWN = ("colibri_external_mcp_list_tools", "colibri_snapshot")
+SEEN = "call, progress, image, structured result, four refusals"
+
+
+def put_servers(home):
+    """The files of three servers: fix, meter with structured answers, and gone, which will not start any more once it
+    ended. Returns their entries for a registry."""
+    def definition(name, **more):
+        return {"name": name, "description": f"The tool {name}.", "inputSchema": {"type": "object"}, **more}
+    schema = {"type": "object", "required": ["degrees", "place"],
+              "properties": {"degrees": {"type": "number"}, "place": {"type": "string"}}}
+    definitions = {"fix": [definition(name) for name in ("echo", "frame", "pid", "progress")],
+                   "meter": [definition("frame", outputSchema=schema)],
+                   "gone": [definition("echo"), definition("exit")]}
+    for name, tools in definitions.items():
+        home.write(f"servers/{name}.definitions", json.dumps(tools))
+    results = {"picture": {"content": [{"type": "image", "data": PICTURE, "mimeType": "image/png"}]},
+               "measure": {"content": [{"type": "text", "text": SAID}], "structuredContent": MEASURED}}
+    for name, result in results.items():
+        frame = json.dumps({"jsonrpc": "2.0", "id": "@ID@", "result": result}).replace('"@ID@"', "@ID@")
+        home.write(f"servers/frames/{name}", frame)
+    directory = home.path / "servers"
+    script = home.write("gone.sh", f"""\
+if grep -qs '"name":"exit"' {directory}/gone.record; then
+	echo 'the disk is full' >&2
+	exit 7
+fi
+exec {home.path}/fixture-server --dir {directory} --as gone
+""")
+    command = {name: [str(home.path / "fixture-server"), "--dir", str(directory), "--as", name] for name in definitions}
+    command["gone"] = ["/bin/sh", str(script)]
+    return command
+
+
+def texts(value):
+    """All texts in an answer, whatever its form."""
+    if isinstance(value, str):
+        return value
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return "\n".join(filter(None, map(texts, inner)))
+
+
+def image_in(value):
+    """Whether a request has the picture as a picture: as data of its own, not within a text."""
+    if isinstance(value, str):
+        return value == PICTURE or value.startswith("data:image/") and value.endswith(PICTURE)
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(map(image_in, inner))
+
+
+def ask(name, agents, home, steps):
+    """Has the agent follow the script: its model."""
+    model, agent = Model(steps), AGENTS[name]
+    command, its = agent.command(agents, model)
+    before = time.monotonic()
+    if agent.editor:
+        said = acp.prompt(home, command, home.env | its, PROMPT, agent.mode)
+    else:
+        status, said = home.run(command, home.env | its)
+        need(status == 0, f"exit status {status}\n{said[-3000:]}")
+    model.took = time.monotonic() - before
+    model.shutdown()
+    model.server_close()
+    need(len(model.results) == len(steps), f"{len(model.results)} of {len(steps)} answers reached the model: "
+         f"{model.results}; offered: {sorted(model.offered)}; asked: {model.requests}; it said: {said[-3000:]}")
+    need(DONE in said, f"the agent did not say what the model said: {said[-3000:]}")
+    return model
+
+
+def judge(name, model, home, trail):
+    """Sees to it that the model was told all that the tools answered, that the agent was told of progress, and that the
+    trail has the calls."""
+    for step, (result, body) in zip(STEPS, zip(model.results.values(), model.bodies.values())):
+        told = texts(result)
+        for part in MUST.get(step, ()):
+            need(part in told, f"{step}: {part!r} did not reach the model: {told}")
+        if step == "image":
+            need(image_in(body), f"{step}: no image reached the model: {told}")
+        if step == "structured":
+            seen = "structured" if MEASURED["place"] in told else "text" if SAID in told else "nothing"
+            need(seen == AGENTS[name].structured, f"{step}: {seen} reached the model, which is new: {told}")
+    # Every one of them asks for progress, and it comes complete, in order and before the answer.
+    [call] = [said for said in home.said("to-bridge") if said.get("params", {}).get("name") == "fix__progress"]
+    token = call["params"]["_meta"]["progressToken"]
+    came = [said.get("params") or said["id"] for said in home.said("to-agent")
+            if said.get("params", {}).get("progressToken") == token or "result" in said and said["id"] == call["id"]]
+    need(came == [*({"progressToken": token, "progress": n} for n in (1, 2, 3)), call["id"]], f"progress: {came}")
+    ended = {call["enter"]: call for call in trail if call["kind"] == "exit"}
+    calls = [call for call in trail
+             if call["kind"] == "enter" and call["method"] == "tools/call" and call["tool"] not in OWN]
+    calls = [(call.get("server"), call["tool"], ended[call["n"]]["error_code"], call["uid"]) for call in calls]
+    uid = os.geteuid() or PERSON
+    need(calls == [(*record, uid) for record in RECORDS], f"the trail has {calls}")
+
+
+def prepare(name, home):
+    if AGENTS[name].before:
+        file, settings = AGENTS[name].before
+        home.write(file, json.dumps(settings))
+
+
+def first(name, programs, agents):
+    """Two commands, and the first call of a real server's tool."""
+    add, step, must = FIRST[name]
+    with Home(name, programs) as home:
+        said = home.colibri("add", *add, **registries())
+        home.colibri("connect", name, "--yes")
+        model = ask(name, agents, home, [step])
+        need(must in texts(model.results[0]), f"{must} is not in {model.results[0]}")
+        records = [record for record in home.trail() if record["kind"] == "exit" and record["operation"] in step[0]]
+        need([record["result"] for record in records] == ["SUCCESS"], f"the trail has {records}")
+        offered = re.search(r"offers (\d+ tools)", said)
+        need(offered, f"add did not say what the server offers: {said}")
+        return model, f"add ({offered[1]}), connect, {step[0]}"
+
+
+def private(name, programs, agents):
+    """Through the bridge and the user's private daemon."""
+    with Home(name, programs) as home:
+        prepare(name, home)
+        for server, command in put_servers(home).items():
+            home.colibri("add", server, "--yes", "--", *command)
+        # A rule of the user's own. An entry that was edited needs their consent again.
+        registry = home.path / ".config/colibri/external-mcp.json"
+        rule = '"fix": {\n      "tools": { "deny": ["pid"] },'
+        home.write(".config/colibri/external-mcp.json", registry.read_text().replace('"fix": {', rule, 1))
+        home.colibri("enable", "fix", "--yes")
+        home.colibri("connect", AGENTS[name].editor or name, "--yes")
+        home.watch_bridge()
+        model = ask(name, agents, home, list(STEPS.values()))
+        judge(name, model, home, home.trail())
+        return model, SEEN
+
+
+def service(name, programs, agents):
+    """Through the bridge and the socket of a daemon that runs as the service does, as another user."""
+    group = grp.getgrnam(MEMBERS).gr_gid
+    with Home("service", programs, SERVICE) as host, Home(name, programs, groups=[group]) as home:
+        prepare(name, home)
+        del host.env["COLIBRI_MCP_END_IDLE"]
+        entries = {server: {"command": words[0], "args": words[1:]} for server, words in put_servers(host).items()}
+        registry = host.write("registry.json", json.dumps({"servers": entries}))
+        person = {"gates": ["external-call"], "servers": {"*": ["*"]}, "deny": {"fix": ["pid"]}}
+        clients = host.write("clients.json", json.dumps({"others": person}))
+        # As rc.d/colibri_mcp and the unit make them: the group of the socket's directory says who may open it.
+        host.write("run/.keep", "")
+        socket, state = host.path / "run/colibri.sock", host.path / "state"
+        flags = ["--learn", "--external-call", "--socket", socket, "--state-dir", state, "--external-config", registry,
+                 "--clients", clients]
         if not os.geteuid():
-            for path in [home, project]:
-                os.chown(path, NOBODY, NOBODY)
-        colibri = home / "colibri-mcp"
-        if name in BEFORE:
-            file, settings = BEFORE[name]
-            write(home / file, json.dumps(settings))
-        # The two commands.
-        good([colibri, "add", "fix", "--yes", "--", home / "fixture-server", "--dir", home, "--as", "fix"], env, project)
-        good([colibri, "connect", name, "--yes"], env, project)
-        model = Model("echo", {"word": WORD})
-        command, its = AGENTS[name](agents, model, env)
-        before = time.monotonic()
-        ran = run(command, its, project)
-        took = time.monotonic() - before
-        said = f"exit status {ran.returncode}\n{ran.stdout[-3000:]}"
-        if not any(WORD in result for result in model.results):
-            return (f"the tool's answer did not reach the model: {model.results}; offered: "
-                    f"{sorted(name for name in model.offered if 'echo' in name or 'colibri' in name)}; asked: "
-                    f"{[path for path, _ in model.asked]}; {said}")
-        if DONE not in ran.stdout:
-            return f"the agent did not say what the model said: {said}"
-        trail = good([colibri, "trail", "show", "--all", "--json"], env, project)
-        records = [json.loads(line) for line in trail.splitlines() if line.startswith("{")]
-        if '"SUCCESS"' not in trail or '"echo"' not in trail:
-            return f"no record of the call: {records[-5:]}"
-        own = [name for name in model.offered if name.endswith("colibri_status")]
-        if not own:
-            return f"Colibri's own tools were not offered: {sorted(model.offered)}"
-        print(f"{name}: two commands, {len(model.offered)} tools offered, the call recorded; {took:.1f} s", flush=True)
-        return None
-    except subprocess.TimeoutExpired as error:
-        return f"{error.cmd} did not end in {LIMIT} s: {str(error.stdout)[-3000:]}"
-    finally:
-        # The daemon ends by itself, 5 s after the agent.
-        socket = home / ".local/state/colibri/colibri.sock"
-        for _ in range(150):
-            if not socket.exists():
-                break
-            time.sleep(0.1)
-        shutil.rmtree(home, ignore_errors=True)
+            host.path.chmod(0o711)
+            os.chown(socket.parent, SERVICE, group)
+            socket.parent.chmod(0o2750)
+            flags += ["--socket-group", MEMBERS]
+        with (host.path / "daemon.log").open("w+") as log:
+            daemon = host.start([host.path / "colibri-mcpd", *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            try:
+                while "gone__echo" not in home.run([home.client, "tools", "--socket", socket])[1]:
+                    need(daemon.poll() is None, f"the daemon ended: {(host.path / 'daemon.log').read_text()}")
+                    time.sleep(0.1)
+                home.colibri("connect", AGENTS[name].editor or name, "--yes", "--socket", socket)
+                home.watch_bridge()
+                need(not (home.path / ".local/state/colibri").exists(), "a private daemon was started")
+                model = ask(name, agents, home, list(STEPS.values()))
+                need(not (home.path / ".local/state/colibri").exists(), "a private daemon was started")
+            finally:
+                daemon.terminate()
+                daemon.wait(60)
+            judge(name, model, home, host.trail("--state-dir", state))
+        return model, SEEN
 
 
 def main():
@@ -145,13 +342,22 @@ def main():
     parser.add_argument("--agents", type=pathlib.Path, default=ROOT / "target/agents")
     parser.add_argument("agent", nargs="*", choices=[[], *AGENTS], help="which; all of them without one")
     arguments = parser.parse_args()
-    agents = arguments.agents.resolve() / "node_modules/.bin"
+    agents, programs = arguments.agents.resolve() / "node_modules/.bin", arguments.bin.resolve()
+    names = arguments.agent or list(AGENTS)
+    # Those first that wait for registries, then each agent through both doors.
+    legs = [(first, name) for name in names if name in FIRST]
+    legs += [(leg, name) for name in names for leg in (private, service)]
     failed = 0
-    for name in arguments.agent or AGENTS:
-        wrong = first_call(name, arguments.bin.resolve(), agents)
-        if wrong:
-            failed += 1
-            print(f"{name}: FAILED: {wrong}", flush=True)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        running = {pool.submit(leg, name, programs, agents): f"{name}, {leg.__name__}" for leg, name in legs}
+        for done in concurrent.futures.as_completed(running):
+            try:
+                model, seen = done.result()
+                print(f"{running[done]}: {seen}; {len(model.offered)} tools, {model.took:.1f} s", flush=True)
+            except Exception as error:
+                failed += 1
+                why = str(error) if isinstance(error, Wrong) else traceback.format_exc()
+                print(f"{running[done]}: FAILED: {why}", flush=True)
     sys.exit(1 if failed else 0)
 
 
