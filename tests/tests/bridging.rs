@@ -243,6 +243,55 @@ fn urls_that_a_legacy_server_wants_visited_first_are_asked_for() {
 }
 
 #[test]
+fn urls_that_a_resumed_call_wants_visited_are_asked_for_too() {
+    let place = Place::new();
+    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
+    let daemon = place.start(&[]);
+    let mut client = daemon.modern();
+    let form = json!({ "message": "who?", "requestedSchema": { "type": "object", "properties": {} } });
+    let ask = json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": form });
+    place.frame("ask", ask.to_string().as_bytes());
+    let url = json!({ "mode": "url", "elicitationId": "a", "url": "https://a/", "message": "go" });
+    let error = json!({ "code": -32042, "message": "m", "data": { "elicitations": [url] } });
+    let visit = format!(r#"{{"jsonrpc":"2.0","id":@ID@,"error":{error}}}"#);
+    place.frame("visit", visit.as_bytes());
+    let arguments = json!({ "case": "ask", "then": "visit" });
+    let can = json!({ "elicitation": { "form": {}, "url": {} } });
+    let yes = || json!({ "1": { "action": "accept", "content": {} } });
+    let mut ask = |retry| call(&mut client, "fix__ask_raw", &arguments, &can, retry);
+
+    // The call is held while a person fills in the form, goes on, and ends with the error.
+    let held = ask(None);
+    assert_eq!(
+        held["result"]["inputRequests"]["1"]["params"]["message"], "[fix] who?",
+        "{held}"
+    );
+    let visited = ask(Some((&held, yes())));
+    assert!(is_input_required(&visited), "{visited}");
+    let wanted = &visited["result"]["inputRequests"]["1"]["params"];
+    assert_eq!(
+        (&wanted["url"], &wanted["message"]),
+        (&json!("https://a/"), &json!("[fix] go")),
+        "{visited}"
+    );
+    assert_eq!(place.received("fix", "tools/call").len(), 1);
+    // With the visit it is made again, from its beginning: another call of the server.
+    let text = json!({ "content": [{ "type": "text", "text": "seen" }] });
+    place.frame(
+        "visit",
+        format!(r#"{{"jsonrpc":"2.0","id":@ID@,"result":{text}}}"#).as_bytes(),
+    );
+    let again = ask(Some((&visited, yes())));
+    assert_eq!(
+        again["result"]["inputRequests"]["1"]["params"]["message"], "[fix] who?",
+        "{again}"
+    );
+    assert_eq!(place.received("fix", "tools/call").len(), 2);
+    let answer = ask(Some((&again, yes())));
+    assert_eq!(text_of(&answer["result"]), "seen", "{answer}");
+}
+
+#[test]
 fn a_person_is_asked_through_a_modern_client_whether_a_call_may_be_made() {
     let place = Place::new();
     let confirm = json!({ "tools": { "confirm": ["count", "ask"] } });

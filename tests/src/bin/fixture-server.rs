@@ -98,8 +98,8 @@ struct State {
     /// The requests of our own in flight by their ids.
     asked: BTreeMap<u64, Asked>,
     next: u64,
-    /// The call of `ask_raw` that waits for an answer.
-    asking: Option<String>,
+    /// The call of `ask_raw` that waits for an answer, and the frame that it is answered with then, if there is one.
+    asking: Option<(String, String)>,
     /// Calls that wait for answers to what this server asked.
     saying: Vec<Saying>,
 }
@@ -245,7 +245,8 @@ fn serve(fixture: &Arc<Fixture>) {
         let Some(method) = message.get("method").map(|method| string(method)) else {
             let raw = fixture.state().asking.take();
             match raw {
-                Some(id) => fixture.text(&id, "asked"),
+                Some((id, then)) if then.is_empty() => fixture.text(&id, "asked"),
+                Some((id, then)) => fixture.frame(&id, &then),
                 None => fixture.answered(&message),
             }
             fixture.heard(text);
@@ -584,7 +585,7 @@ impl Fixture {
                     self.text(id, "told");
                 }
                 if name == "ask_raw" {
-                    self.state().asking = Some(id.to_owned());
+                    self.state().asking = Some((id.to_owned(), text("then")));
                 }
                 self.write(&[frame, b"\n".to_vec()].concat());
                 if name == "tell_raw" && !after {
