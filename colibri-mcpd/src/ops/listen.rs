@@ -9,7 +9,7 @@ use crate::catalog::Wanted;
 use crate::daemon::Daemon;
 use crate::policy::Verdict;
 use crate::relay::validate::validate;
-use crate::relay::{Call, Chain, Client, HeldCall, Target};
+use crate::relay::{Call, Chain, Client, HeldCall, Lasting, Target};
 use crate::servers::{Server, Session, Subscriber};
 use colibri_protocol::Feature;
 use colibri_protocol::subscription::{Filter, acknowledged};
@@ -53,26 +53,42 @@ fn begin(daemon: &Arc<Daemon>, chain: &Arc<Chain>, mut call: Box<Call>, id: &Id,
         tasks_told: Vec::new(),
         ..filter.clone()
     };
+    let held = HeldCall::hold(chain, call);
+    daemon.connections.hold(&client, &held);
+    let listen = Listen {
+        client,
+        id: id.clone(),
+        text,
+        held,
+    };
     if asked.is_empty() && tasks.is_empty() {
-        client.outbox.push(&acknowledged(&text, &lists));
-        client.listens(id.clone(), text, lists, Vec::new());
-        daemon.connections.hold(&client, &HeldCall::hold(chain, call));
-        if client.is_cancelled(id) {
-            client.end_subscription(id);
-        }
-        return;
+        listen.take_place(lists, Vec::new());
+    } else {
+        tokio::spawn(subscribe(listen, lists, (asked, tasks)));
     }
-    daemon.connections.hold(&client, &HeldCall::hold(chain, call));
-    tokio::spawn(subscribe(client, id.clone(), text, lists, (asked, tasks)));
 }
 
-async fn subscribe(
+/// A subscription that is to be.
+struct Listen {
     client: Arc<Client>,
     id: Id,
+    /// The id as it is written.
     text: Box<str>,
-    mut honoured: Filter,
-    (asked, tasks): (Vec<Asked>, Vec<Tasks>),
-) {
+    held: Arc<HeldCall>,
+}
+
+impl Listen {
+    /// It is acknowledged and there, unless it has ended already: the end is the last that is told of it.
+    fn take_place(self, honoured: Filter, lasting: Vec<Lasting>) -> bool {
+        self.held.while_held(|| {
+            self.client.outbox.push(&acknowledged(&self.text, &honoured));
+            self.client.listens(self.id, self.text, honoured, lasting);
+        })
+    }
+}
+
+async fn subscribe(listen: Listen, mut honoured: Filter, (asked, tasks): (Vec<Asked>, Vec<Tasks>)) {
+    let (client, text) = (listen.client.clone(), listen.text.clone());
     let mut waiting = JoinSet::new();
     for Asked { shown, server, own } in asked {
         let subscriber = Subscriber::listening(&client, &text, (&shown, shown != own));
@@ -108,12 +124,9 @@ async fn subscribe(
     }
     honoured.tasks_told.sort_unstable();
     honoured.uris.sort_unstable();
-    client.outbox.push(&acknowledged(&text, &honoured));
-    client.listens(id.clone(), text, honoured, lasting);
-    if client.is_cancelled(&id) {
-        return client.end_subscription(&id);
+    if listen.take_place(honoured, lasting) {
+        subscribers.iter().for_each(|subscriber| subscriber.open());
     }
-    subscribers.iter().for_each(|subscriber| subscriber.open());
 }
 
 /// Tasks that one process has.

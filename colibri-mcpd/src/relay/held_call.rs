@@ -37,6 +37,16 @@ impl HeldCall {
         call
     }
 
+    /// Does this unless the call was cancelled or taken: it cannot be meanwhile. Whether it was done.
+    pub fn while_held(&self, act: impl FnOnce()) -> bool {
+        let call = self.call.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let waits = call.is_some();
+        if waits {
+            act();
+        }
+        waits
+    }
+
     /// Waits until the call is cancelled or taken.
     pub async fn over(&self) {
         self.over.notified().await;
