@@ -8,12 +8,13 @@ use colibri_mcpd::daemon::Daemon;
 use colibri_mcpd::door::Visitor;
 use colibri_mcpd::door::lines::serve;
 use colibri_mcpd::policy::Caller;
+use colibri_protocol::uri::exposed;
 use serde_json::{Value, json};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::rng::Rng;
-use crate::server::{LEGACY, MODERN};
+use crate::server::{LEGACY, MODERN, RESOURCES};
 use crate::world::{FOREVER, Lines, Made, World, pipe};
 
 const META: &str = "io.modelcontextprotocol/";
@@ -33,6 +34,8 @@ pub(crate) struct Person {
     pub name: String,
     pub uid: u32,
     pub servers: Vec<String>,
+    /// Those that can be subscribed to.
+    pub telling: BTreeSet<String>,
     pub rng: Rng,
 }
 
@@ -63,6 +66,7 @@ impl Person {
                 name: format!("{}.{number}", self.name),
                 uid: self.uid,
                 servers: self.servers.clone(),
+                telling: self.telling.clone(),
                 version,
                 rng,
                 to_daemon: Some(to_daemon),
@@ -76,6 +80,7 @@ impl Person {
                 null_answers: 0,
                 duplicates: BTreeMap::new(),
                 subscribed: BTreeSet::new(),
+                watched: BTreeMap::new(),
                 paused_until: Instant::now(),
                 questions: Vec::new(),
                 answers: version >= LEGACY[2] && version != MODERN && answers,
@@ -106,6 +111,9 @@ enum Kind {
     /// A method that there is not.
     NoMethod,
     Subscribe,
+    /// To a resource, as legacy clients do.
+    Watch,
+    Unwatch,
 }
 
 /// A request that waits for its answer.
@@ -149,6 +157,7 @@ struct Connection {
     name: String,
     uid: u32,
     servers: Vec<String>,
+    telling: BTreeSet<String>,
     version: &'static str,
     rng: Rng,
     to_daemon: Option<DuplexStream>,
@@ -168,6 +177,8 @@ struct Connection {
     duplicates: BTreeMap<String, u64>,
     /// Subscriptions that were acknowledged, as written.
     subscribed: BTreeSet<String>,
+    /// The resources that a legacy one asked to be told of, as it knows them.
+    watched: BTreeMap<String, Watch>,
     paused_until: Instant,
     questions: Vec<Question>,
     /// Whether it is a legacy one that answers what servers ask.
@@ -178,6 +189,17 @@ struct Connection {
     to_say: Vec<String>,
     /// The id of the last request, as written.
     last: String,
+}
+
+/// How a subscription to a resource stands.
+#[derive(Clone, Copy, PartialEq)]
+enum Watch {
+    /// It was asked for, or its end was.
+    Changing,
+    /// It is told.
+    Told,
+    /// Who cancelled one of the two cannot know.
+    Unknown,
 }
 
 /// How a connection ends.
@@ -527,11 +549,14 @@ impl Connection {
                 }
             }
             86..90 if self.version == MODERN => {
-                let params = json!({"notifications": {"toolsListChanged": self.rng.chance(80)}});
+                let uris: Vec<String> = (0..self.rng.below(3)).map(|_| self.resource()).collect();
+                let tools = self.rng.chance(80);
+                let params = json!({"notifications": {"toolsListChanged": tools, "resourceSubscriptions": uris}});
                 self.world.count("subscription");
                 self.ask(Kind::Subscribe, "subscriptions/listen", params, None).await;
             }
             86..93 if self.version == LEGACY[1] && self.said_hello => self.batch().await,
+            93..98 if self.version != MODERN => self.watch().await,
             90..96 => {
                 self.world.count("client that does not read for a while");
                 self.note("pauses");
@@ -544,6 +569,30 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// A resource of a server, as clients know it.
+    fn resource(&mut self) -> String {
+        let (server, uri) = (self.rng.pick(&self.servers).clone(), *self.rng.pick(&RESOURCES));
+        let asked_for = (server.clone(), uri.to_owned());
+        self.world.books().asked_for.insert(asked_for);
+        exposed(&server, uri)
+    }
+
+    /// Has itself told of a resource, or no longer.
+    async fn watch(&mut self) {
+        let uri = self.resource();
+        let kind = match self.watched.get(&uri) {
+            None => Kind::Watch,
+            Some(Watch::Told) => Kind::Unwatch,
+            Some(_) => return,
+        };
+        self.watched.insert(uri.clone(), Watch::Changing);
+        let method = match kind {
+            Kind::Watch => "resources/subscribe",
+            _ => "resources/unsubscribe",
+        };
+        self.ask(kind, method, json!({"uri": uri}), None).await;
     }
 
     async fn cancel(&mut self) {
@@ -570,6 +619,9 @@ impl Connection {
         .await;
         if let Some(asked) = self.open.get_mut(&id) {
             asked.cancelled = Some(Instant::now());
+            if let (Kind::Watch | Kind::Unwatch, Some(uri)) = (asked.kind, asked.call["uri"].as_str()) {
+                self.watched.insert(uri.to_owned(), Watch::Unknown);
+            }
         }
     }
 
@@ -678,7 +730,24 @@ impl Connection {
                     _ => self.fail("was told that a subscription is taken that it has not"),
                 }
             }
-            "notifications/tools/list_changed" => {
+            "notifications/resources/updated" => {
+                self.world.count("update of a resource to a client");
+                let uri = params["uri"].as_str().unwrap_or_default();
+                let is_wanted = match &subscription {
+                    None => self.version != MODERN && self.watched.contains_key(uri),
+                    Some(id) => self.open.get(id).is_some_and(|asked| {
+                        let uris = asked.call["notifications"]["resourceSubscriptions"].as_array();
+                        let names = uris.is_some_and(|uris| uris.iter().any(|one| one == uri));
+                        names && self.subscribed.contains(id) && !late(asked, Instant::now(), self.paused_until)
+                    }),
+                };
+                if !is_wanted {
+                    self.fail(&format!(
+                        "was told of {uri:?} under {subscription:?}, which it did not want"
+                    ));
+                }
+            }
+            "notifications/tools/list_changed" | "notifications/resources/list_changed" => {
                 self.world.count("list_changed to a client");
                 match subscription {
                     None if self.version == MODERN => self.fail("was told of changed tools outside a subscription"),
@@ -788,6 +857,25 @@ impl Connection {
             Kind::Subscribe => {
                 self.subscribed.remove(&id);
                 result.is_some_and(|result| result["_meta"][format!("{META}subscriptionId")] == message["id"])
+            }
+            Kind::Watch => {
+                let uri = asked.call["uri"].as_str().unwrap_or_default();
+                let server = uri.split('+').next().unwrap_or_default();
+                let has = self.telling.contains(server) && !self.narrow;
+                let is_sure = asked.cancelled.is_none();
+                match result {
+                    Some(_) if is_sure => drop(self.watched.insert(uri.to_owned(), Watch::Told)),
+                    None if is_sure => drop(self.watched.remove(uri)),
+                    _ => {}
+                }
+                result.is_some() == has || result.is_none() && !self.world.calm
+            }
+            Kind::Unwatch => {
+                let uri = asked.call["uri"].as_str().unwrap_or_default();
+                if asked.cancelled.is_none() {
+                    self.watched.remove(uri);
+                }
+                result.is_some() || !self.world.calm
             }
             Kind::Call if asks => self.asked(&asked, result.unwrap_or(&Value::Null)),
             Kind::Call => self.call_answered(&asked, result, error),

@@ -12,6 +12,8 @@
 //! - one answer: every request that a client may still hear about is answered exactly once, within the limits, with
 //!   what belongs to it; a cancelled one at most once, and not after its cancellation was read; a batch as a whole;
 //! - order: all progress of a call comes before its answer, in order, under the client's token;
+//! - resources: a client is told of updates of what it is subscribed to, under its own subscription, and of nothing else;
+//!   a process is subscribed to a resource once, and to none that nobody wanted;
 //! - the pool: a call comes to one process, once, after its handshake, in the era of the process's first message, to
 //!   nobody else's process, never through a closed gate; its cancellation reaches the process that has it;
 //! - no leak: at the end there is no client, call, queued byte, process, or task.
@@ -28,7 +30,7 @@ mod server;
 mod world;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -153,6 +155,14 @@ fn registry(
     }
 }
 
+/// The servers that can be subscribed to: not those with a process for each call, which has nobody to tell.
+fn telling(profiles: &BTreeMap<String, Profile>) -> BTreeSet<String> {
+    let telling = profiles
+        .iter()
+        .filter(|(_, profile)| profile.resources && profile.isolation != "call");
+    telling.map(|(id, _)| id.clone()).collect()
+}
+
 fn configuration() -> Config {
     Flags::try_parse_from([
         "colibri-mcpd",
@@ -192,6 +202,7 @@ async fn simulate(seed: u64) -> Arc<World> {
             isolation: rng.pick::<&str>(&["user", "shared", "client", "call"]),
             faulty: !calm && rng.chance(85),
             limit: None,
+            resources: rng.chance(60),
         };
         // A process of one call ends soon, so everybody's turn comes.
         let limit = (profile.isolation == "call" && rng.chance(50)).then(|| rng.between(1, 3) as usize);
@@ -259,6 +270,7 @@ async fn simulate(seed: u64) -> Arc<World> {
                 name: format!("c{number}"),
                 uid: 1000 + rng.below(2) as u32,
                 servers: profiles.keys().cloned().collect(),
+                telling: telling(&profiles),
                 rng: rng.fork(),
             };
             tokio::spawn(person.live())

@@ -19,6 +19,9 @@ pub(crate) const MODERN: &str = "2026-07-28";
 pub(crate) const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+/// The resources of a server that tells of updates.
+pub(crate) const RESOURCES: [&str; 2] = ["mem:a", "mem:b"];
 
 /// What a server of the registry is like.
 #[derive(Clone, Debug)]
@@ -37,6 +40,8 @@ pub(crate) struct Profile {
     pub faulty: bool,
     /// The most processes of it that may run at a time.
     pub limit: Option<usize>,
+    /// Whether it tells of updates of its resources.
+    pub resources: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -115,6 +120,8 @@ impl Spawner for SimulatedSpawner {
                 owner: None,
                 asked: 0,
                 waiting: BTreeMap::new(),
+                subscribed: BTreeMap::new(),
+                listening: None,
             };
             tokio::spawn(life.live(Some(Lines::new(their_stdin)), exit));
             Ok(Spawned {
@@ -170,6 +177,8 @@ enum Step {
     Answer(u64, Shape),
     /// Asks the person of a call for something first.
     Ask(u64, Shape),
+    /// Tells that a resource was updated, if somebody wants to know.
+    Update(String),
     /// Dies, perhaps in the middle of an answer.
     Die(Option<u64>),
     CloseInput,
@@ -211,6 +220,10 @@ struct Life {
     asked: u64,
     /// The calls that its own requests are about, and how they are answered then.
     waiting: BTreeMap<String, (u64, Shape)>,
+    /// The resources that it was subscribed to, and whether it still is.
+    subscribed: BTreeMap<String, bool>,
+    /// A modern one's subscription, the newest.
+    listening: Option<u64>,
 }
 
 impl Life {
@@ -390,6 +403,18 @@ impl Life {
                 self.waiting.insert(own, (id, shape));
                 self.write(&line.to_string()).await;
             }
+            Step::Update(uri) => {
+                if self.subscribed.get(&uri) == Some(&true) {
+                    self.world.count("update of a resource");
+                    let mut params = json!({"uri": uri});
+                    if let Some(listening) = self.listening {
+                        params["_meta"] = json!({META_SUBSCRIPTION: listening});
+                    }
+                    let method = "notifications/resources/updated";
+                    self.write(&json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string())
+                        .await;
+                }
+            }
             Step::Die(in_the_middle_of) => {
                 if let Some(call) = in_the_middle_of.and_then(|id| self.calls.get(&id)) {
                     let half = format!("{{\"jsonrpc\":\"2.0\",\"id\":{:?},\"resu", call.tag);
@@ -448,11 +473,12 @@ impl Life {
             "server/discover" if is_modern => {
                 let wait = self.handshake_wait();
                 self.greeted = true;
+                let can = self.capabilities();
                 self.reply(
                     wait,
                     &id,
                     json!({"resultType": "complete", "supportedVersions": [MODERN], "ttlMs": 1000, "cacheScope": "private",
-                           "capabilities": {"tools": {"listChanged": true}}}),
+                           "capabilities": can}),
                 );
             }
             "server/discover" => match self.profile.probe {
@@ -467,11 +493,11 @@ impl Life {
                     0..4 if faulty => self.refuse(wait, &id, -32603),
                     4..6 if faulty => self.reply(wait, &id, json!({"protocolVersion": "1999-01-01"})),
                     _ => {
-                        let version = self.profile.version;
+                        let (version, can) = (self.profile.version, self.capabilities());
                         self.reply(
                             wait,
                             &id,
-                            json!({"protocolVersion": version, "capabilities": {"tools": {"listChanged": true}},
+                            json!({"protocolVersion": version, "capabilities": can,
                                    "serverInfo": {"name": "simulated", "version": "1"}}),
                         );
                     }
@@ -479,7 +505,81 @@ impl Life {
             }
             "notifications/initialized" => self.greeted = true,
             "tools/list" => self.list(&id, message["params"]["cursor"].as_str()),
+            "resources/list" | "resources/templates/list" => {
+                let key = if method == "resources/list" {
+                    "resources"
+                } else {
+                    "resourceTemplates"
+                };
+                let all = RESOURCES.iter().map(|uri| json!({"uri": uri, "name": uri}));
+                let all: Vec<Value> = all.filter(|_| key == "resources").collect();
+                let mut result = json!({key: all});
+                if is_modern {
+                    result["resultType"] = json!("complete");
+                    result["ttlMs"] = json!(1000);
+                    result["cacheScope"] = json!("private");
+                }
+                let wait = self.rng.millis(200);
+                self.reply(wait, &id, result);
+            }
+            "resources/subscribe" | "resources/unsubscribe" => {
+                let uri = message["params"]["uri"].as_str().unwrap_or_default().to_owned();
+                let wait = self.rng.millis(300);
+                let begins = method == "resources/subscribe";
+                self.world.count(if begins {
+                    "subscription to a resource"
+                } else {
+                    "end of one"
+                });
+                let before = self.subscribed.insert(uri.clone(), begins);
+                if !self.profile.resources || !RESOURCES.contains(&&*uri) {
+                    self.world.fail(&self.name, &format!("got {method} of {uri:?}"));
+                }
+                let is_odd = if begins { before == Some(true) } else { before.is_none() };
+                if is_odd {
+                    self.world
+                        .fail(&self.name, &format!("got {method} of {uri} after {before:?}"));
+                }
+                if begins
+                    && !self
+                        .world
+                        .books()
+                        .asked_for
+                        .contains(&(self.server.clone(), uri.clone()))
+                {
+                    self.world
+                        .fail(&self.name, &format!("is subscribed to {uri}, which nobody wants"));
+                }
+                match self.rng.below(100) {
+                    0..5 if faulty && begins => {
+                        self.subscribed.remove(&uri);
+                        self.refuse(wait, &id, -32603);
+                    }
+                    _ => self.reply(wait, &id, json!({})),
+                }
+            }
             "subscriptions/listen" => {
+                let wanted = &message["params"]["notifications"];
+                let uris = wanted["resourceSubscriptions"].as_array();
+                let uris: Vec<&str> = uris.into_iter().flatten().filter_map(Value::as_str).collect();
+                self.subscribed = uris.iter().map(|uri| ((*uri).to_owned(), true)).collect();
+                self.listening = id.as_u64();
+                if !uris.is_empty() {
+                    self.world.count("subscription to resources of a modern server");
+                }
+                if uris
+                    .iter()
+                    .any(|uri| !self.profile.resources || !RESOURCES.contains(uri))
+                {
+                    self.world.fail(&self.name, &format!("is to tell of {uris:?}"));
+                }
+                if !faulty || self.rng.chance(90) {
+                    let params = json!({"_meta": {META_SUBSCRIPTION: id}, "notifications": wanted});
+                    let method = "notifications/subscriptions/acknowledged";
+                    let line = json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string();
+                    let wait = self.rng.millis(200);
+                    self.plan_in(wait, Step::Write(line));
+                }
                 if self.profile.faulty && self.rng.chance(30) {
                     let wait = self.rng.millis(8000);
                     self.change(wait);
@@ -505,6 +605,14 @@ impl Life {
             }
             other => self.world.fail(&self.name, &format!("got {other:?}")),
         }
+    }
+
+    fn capabilities(&self) -> Value {
+        let mut can = json!({"tools": {"listChanged": true}});
+        if self.profile.resources {
+            can["resources"] = json!({"subscribe": true});
+        }
+        can
     }
 
     fn handshake_wait(&mut self) -> Duration {
@@ -670,6 +778,11 @@ impl Life {
         for _ in 0..self.rng.below(5) {
             let at = wait.mul_f64(0.9);
             self.plan_in(at, Step::Progress(id));
+        }
+        if self.rng.chance(50) {
+            let uri = (*self.rng.pick(&RESOURCES)).to_owned();
+            let at = self.rng.millis(most);
+            self.plan_in(at, Step::Update(uri));
         }
         let fault = if self.profile.faulty { self.rng.below(100) } else { 99 };
         let mut shape = Shape::Result;

@@ -1,6 +1,6 @@
 //! What everybody in a simulated world can see: the clock, the log, the model's books, and what went wrong.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io;
 use std::pin::Pin;
@@ -41,6 +41,8 @@ pub(crate) struct Books {
     pub calls: BTreeMap<String, Made>,
     /// How often each server's tools have changed.
     pub changes: BTreeMap<String, u64>,
+    /// The resources that anybody ever wanted to be told of, each with its server.
+    pub asked_for: BTreeSet<(String, String)>,
 }
 
 /// A call of a server's tool.
