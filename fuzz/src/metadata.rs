@@ -54,7 +54,8 @@ impl World {
     /// A document that was answered whole.
     fn document(&self, at: usize) -> Document {
         let (status, body) = answer(self.piece(at));
-        let read = || serde_json::from_slice(body).ok();
+        // What is not read of a document need not be text.
+        let read = || serde_json::from_str(&String::from_utf8_lossy(body)).ok();
         (status == 200).then(read).flatten().unwrap_or_default()
     }
 

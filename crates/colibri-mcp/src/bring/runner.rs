@@ -63,7 +63,7 @@ fn npm(runner: &str, args: &[Template]) -> Result<Fetched, String> {
             _ => match word.strip_prefix("--package=").or_else(|| word.strip_prefix("-p=")) {
                 Some(package) => package.to_owned(),
                 None if word.starts_with('-') => {
-                    return Err(format!("the option {word} of {runner} is not known here"));
+                    return Err(not_known(word, runner));
                 }
                 None => return npm_named(word, &packages, args[at + 1..].to_vec()),
             },
@@ -121,7 +121,7 @@ fn uvx(args: &[Template]) -> Result<Fetched, String> {
             // The interpreter is this machine's.
             "--python" | "-p" => drop(value()?),
             "-q" | "--quiet" | "--refresh" | "--isolated" | "--no-cache" | "-n" | "--" | "--no-progress" => {}
-            _ if option.starts_with('-') => return Err(format!("the option {option} of uvx is not known here")),
+            _ if option.starts_with('-') => return Err(not_known(option, "uvx")),
             _ => return pypi_named(from.as_deref(), word, with, args[at + 1..].to_vec()),
         }
     }
@@ -139,7 +139,7 @@ fn pipx(args: &[Template]) -> Result<Fetched, String> {
                 None => return Err("--spec of pipx has no value".to_owned()),
             },
             "-q" | "--quiet" | "--no-cache" | "--" => {}
-            word if word.starts_with('-') => return Err(format!("the option {word} of pipx is not known here")),
+            word if word.starts_with('-') => return Err(not_known(word, "pipx")),
             word => return pypi_named(spec.as_deref(), word, Vec::new(), args[at + 1..].to_vec()),
         }
     }
@@ -182,6 +182,15 @@ pub(super) fn requirement(text: &str) -> Result<(String, Option<String>), String
         name.to_owned(),
         Some(version.trim().to_owned()).filter(|version| !version.is_empty()),
     ))
+}
+
+/// The option by its name: what it is told may be a secret.
+fn not_known(option: &str, runner: &str) -> String {
+    let name = option.split('=').next().unwrap_or_default();
+    format!(
+        "the option {} of {runner} is not known here",
+        colibri_text::brief(name, 60)
+    )
 }
 
 fn not_published(registry: &str, what: &str) -> String {
@@ -260,6 +269,22 @@ mod tests {
         assert_eq!(args, ["-x"]);
         assert_eq!(fetched("cmd /c npx pkg@latest").0.version.as_deref(), Some("latest"));
         assert_eq!(fetched("bunx --bun pkg").0.name, "pkg");
+    }
+
+    #[test]
+    fn an_option_that_is_not_known_is_named_without_what_it_is_told() {
+        for (line, name) in [
+            (
+                "npx --//r.example/:_authToken=s3cret pkg",
+                "--//r.example/:_authToken of npx",
+            ),
+            ("uvx --index=https://u:s3cret@h/ pkg", "--index of uvx"),
+            ("pipx run --pip-args=s3cret pkg", "--pip-args of pipx"),
+            ("npx -x\0\n pkg", "-x\\u{0}\\n of npx"),
+        ] {
+            let error = run(line).unwrap_err();
+            assert!(error.contains(name) && !error.contains("s3cret"), "{error}");
+        }
     }
 
     #[test]

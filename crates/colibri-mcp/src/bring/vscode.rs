@@ -26,7 +26,9 @@ pub(super) fn read(file: &Value) -> Vec<Proposal> {
             for (key, input) in &inputs {
                 match (proposal.wants.get_mut(key), input) {
                     (Some(want), Ok(input)) => *want = input.clone(),
-                    (Some(_), Err(why)) => proposal.runs = Err(format!("its input {key}: {why}")),
+                    (Some(_), Err(why)) => {
+                        proposal.runs = Err(format!("its input {}: {why}", colibri_text::brief(key, 40)))
+                    }
                     (None, _) => {}
                 }
             }

@@ -1,7 +1,7 @@
 //! JSON with comments and trailing commas.
 
 use jsonc_parser::ParseOptions;
-use jsonc_parser::cst::{CstObject, CstObjectProp, CstRootNode};
+use jsonc_parser::cst::{CstNode, CstObject, CstObjectProp, CstRootNode};
 
 use super::{Fault, Value};
 
@@ -98,17 +98,16 @@ pub(super) fn set(text: &str, keys: &[&str], value: &Value) -> Result<String, Fa
 
 pub(super) fn remove(text: &str, keys: &[&str]) -> Result<String, Fault> {
     let root = parse(text)?;
-    for found in find(&root, keys)?.into_iter().flatten().rev() {
-        let is_last = keys
-            .last()
-            .is_some_and(|last| found.decoded_name().as_deref() == Some(last));
-        if is_last
-            || found
-                .object_value()
-                .is_some_and(|object| object.children_exclude_trivia_and_tokens().is_empty())
-        {
+    let way = find(&root, keys)?.unwrap_or_default();
+    for (at, found) in way.into_iter().enumerate().rev() {
+        if at + 1 == keys.len() || found.object_value().is_some_and(|object| is_empty(&object)) {
             found.remove();
         }
     }
     Ok(root.to_string())
+}
+
+/// Whether it holds nothing, not even a comment.
+fn is_empty(object: &CstObject) -> bool {
+    object.children_exclude_trivia_and_tokens().is_empty() && !object.children().iter().any(CstNode::is_comment)
 }

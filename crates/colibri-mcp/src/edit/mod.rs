@@ -69,7 +69,8 @@ impl Kind {
         }
     }
 
-    /// The text without what is at the end of `keys`, and without the objects on the way that are empty then.
+    /// The text without what is at the end of `keys`, and without the objects on the way that are empty then, unless a
+    /// comment is in one.
     ///
     /// # Errors
     /// The text is not of this kind.

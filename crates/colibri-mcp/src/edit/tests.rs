@@ -35,6 +35,7 @@ fn adding_and_removing_leaves_no_trace() {
         "{\n  \"mcpServers\": {\n    \"a\": {}\n  }\n}",
         "{\n  \"a\": 1 // one\n}",
         "{\n  // nothing yet\n}\n",
+        "{\n  \"mcpServers\": {\n    // none yet\n  }\n}\n",
     ] {
         let set = Kind::Json.set(text, &keys, &entry()).unwrap();
         assert_ne!(set, text);
@@ -46,6 +47,8 @@ fn adding_and_removing_leaves_no_trace() {
         "model = \"m\"\n",
         "# mine\nmodel = \"m\"\n\n[mcp_servers.a]\ncommand = \"x\" # x\n\n[tui]\na = 1\n",
         "model = \"m\"\r\n",
+        "\u{feff}model = \"m\"\n",
+        "# mine\n[mcp_servers]\n",
         "[mcp_servers]\na = { command = \"x\" }\n",
     ] {
         let set = Kind::Toml.set(text, &keys, &entry()).unwrap();
@@ -57,6 +60,13 @@ fn adding_and_removing_leaves_no_trace() {
         assert_eq!(Kind::Toml.set(&set, &keys, &entry()).unwrap(), set);
         assert_eq!(Kind::Toml.remove(&set, &keys).unwrap(), text, "after {set}");
     }
+}
+
+#[test]
+fn what_is_called_as_what_it_stands_in_is_taken_out_alone() {
+    let text = "{\n  \"servers\": {\n    \"servers\": {},\n    \"other\": {}\n  }\n}\n";
+    let removed = Kind::Json.remove(text, &["servers", "servers"]).unwrap();
+    assert_eq!(removed, text.replace("    \"servers\": {},\n", ""));
 }
 
 #[test]

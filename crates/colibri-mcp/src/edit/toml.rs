@@ -16,9 +16,11 @@ fn parse(text: &str) -> Result<DocumentMut, Fault> {
     })
 }
 
-/// The document, with the line ends that it was read with: toml_edit knows one kind alone.
+/// The document, with the mark at its beginning and the line ends that it was read with: toml_edit forgets the one, and
+/// knows one kind of the others alone.
 fn written(document: &DocumentMut, before: &str) -> String {
-    let text = document.to_string();
+    let mark = if before.starts_with('\u{feff}') { "\u{feff}" } else { "" };
+    let text = format!("{mark}{document}");
     if before.contains("\r\n") && before.matches("\r\n").count() == before.matches('\n').count() {
         text.replace('\n', "\r\n")
     } else {
@@ -88,16 +90,19 @@ pub(super) fn remove(text: &str, keys: &[&str]) -> Result<String, Fault> {
             break;
         };
         if let Some(table) = table(&mut document, way)?
-            && (end == keys.len()
-                || table
-                    .get(last)
-                    .and_then(Item::as_table_like)
-                    .is_some_and(|table| table.is_empty()))
+            && (end == keys.len() || table.get(last).is_some_and(is_empty))
         {
             table.remove(last);
         }
     }
     Ok(written(&document, text))
+}
+
+/// Whether it is a table that holds nothing, and has no comment.
+fn is_empty(item: &Item) -> bool {
+    let prefix = item.as_table().and_then(|table| table.decor().prefix()?.as_str());
+    let has_comment = prefix.is_some_and(|prefix| prefix.contains('#'));
+    !has_comment && item.as_table_like().is_some_and(TableLike::is_empty)
 }
 
 /// A value as an item: an object as a table of its own, with its objects as inline tables.
