@@ -44,7 +44,7 @@ pub trait Vault: Send + Sync {
     /// The secret is not there to read.
     fn read(&self, value: &Value) -> Result<SecretString, String>;
 
-    /// A token was issued, or read from where it is kept: no text may show it.
+    /// A token or a password was issued, or read from where it is kept: no text may show it.
     fn issued(&self, token: &SecretString);
 }
 
@@ -82,7 +82,9 @@ impl Server {
     /// As none.
     pub(super) async fn known_as(&self, found: &Found, secrets: &Secrets) -> Result<Registration, String> {
         let redirect = self.redirect();
-        register(&self.client, &self.store, &self.settings, secrets, found, &redirect).await
+        let known = register(&self.client, &self.store, &self.settings, secrets, found, &redirect).await?;
+        known.client_secret.iter().for_each(|secret| self.vault.issued(secret));
+        Ok(known)
     }
 
     /// A token for it, by the grant in `form`.
@@ -356,6 +358,7 @@ impl Account {
         besides: &[String],
     ) -> Result<Login, String> {
         let server = &self.server;
+        server.vault.issued(&identity);
         let begun = self.kept().forgotten;
         let mut found = discover(&server.client, &server.url, &server.settings, challenge).await?;
         add(&mut found.scopes, besides);
@@ -384,6 +387,7 @@ impl Account {
             Kind::Grant,
         );
         let grant = grant.await.map_err(said)?;
+        server.vault.issued(&grant.access);
         let client = server.known_as(&found, &secrets).await?;
         let party = client.party(secrets.private_key.clone());
         let form = [

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use hyper::StatusCode;
 use hyper::header::HeaderValue;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value as Document, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::sync::Notify;
@@ -31,6 +31,8 @@ struct Asked {
 struct World {
     answers: Mutex<BTreeMap<String, Vec<(u16, Document)>>>,
     asked: Mutex<Vec<Asked>>,
+    /// What no text may show.
+    hidden: Mutex<Vec<String>>,
     /// The next answer waits: it is told that somebody asked, and waits to be told to go on.
     held: Mutex<Option<(Arc<Notify>, Arc<Notify>)>>,
 }
@@ -148,7 +150,8 @@ fn token(access: &str, lasts: u64) -> Document {
     json!({ "access_token": access, "token_type": "Bearer", "refresh_token": format!("{access}-next"), "expires_in": lasts })
 }
 
-struct Plain;
+/// Notes what may be shown nowhere.
+struct Plain(Arc<World>);
 
 impl Vault for Plain {
     fn read(&self, value: &Value) -> Result<SecretString, String> {
@@ -158,7 +161,9 @@ impl Vault for Plain {
         }
     }
 
-    fn issued(&self, _: &SecretString) {}
+    fn issued(&self, token: &SecretString) {
+        self.0.hidden.lock().unwrap().push(token.expose_secret().to_owned());
+    }
 }
 
 fn account(world: &Arc<World>, state: &Path, settings: Settings, uid: u32) -> Arc<Account> {
@@ -172,7 +177,7 @@ fn account_at(at: &str, world: &Arc<World>, state: &Path, settings: Settings, ui
         settings,
         client: Client::over(To(world.clone())),
         store: Arc::new(Store::below(state)),
-        vault: Arc::new(Plain),
+        vault: Arc::new(Plain(world.clone())),
     });
     let owner = server.owner(uid);
     Arc::new(Account::new(server, owner))
@@ -555,6 +560,27 @@ async fn an_identity_provider_vouches_for_a_person() {
     let granted = &world.asked(&url("/token"))[0].fields;
     assert_eq!(granted["assertion"], "the grant");
     assert_eq!(sent(&account).await, "Bearer first");
+    let hidden = world.hidden.lock().unwrap();
+    for secret in ["who I am", "the grant", "first"] {
+        assert!(hidden.iter().any(|hidden| hidden == secret), "{secret}");
+    }
+}
+
+#[tokio::test]
+async fn a_password_that_was_issued_to_us_is_shown_nowhere() {
+    let world = world();
+    world.says(
+        &url("/register"),
+        json!({ "client_id": "registered", "client_secret": "the password" }),
+    );
+    let state = tempfile::tempdir().unwrap();
+    for _ in 0..2 {
+        // Registered, then found where it is kept.
+        let account = account(&world, state.path(), settings(), 1001);
+        Logins::default().start(1001, &account, &[]).await.unwrap();
+        assert_eq!(std::mem::take(&mut *world.hidden.lock().unwrap()), ["the password"]);
+    }
+    assert_eq!(world.asked(&url("/register")).len(), 1);
 }
 
 #[tokio::test]

@@ -68,8 +68,9 @@ pub(crate) async fn answer(daemon: &Daemon, call: &Call, request: LoginRequest) 
             failed: false,
         },
         Err(Refused::Policy(failure)) => Outcome::Failed(failure),
+        // An issuer may repeat what it was shown, which is not always the caller's.
         Err(Refused::Told(why)) => Outcome::Own {
-            answer: RpcError::invalid_params(why).into(),
+            answer: RpcError::invalid_params(daemon.host.redactor().redact(&why).into_owned()).into(),
             failed: true,
         },
     }
