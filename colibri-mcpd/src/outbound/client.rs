@@ -11,6 +11,7 @@ use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HOST, HeaderMap, HeaderValue, LOCATION};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
 use super::dial::{Dial, Dialer, Rules};
@@ -29,6 +30,11 @@ const MAX_REDIRECTS: usize = 5;
 const KEPT: Duration = Duration::from_secs(4);
 /// The most that are kept.
 const MAX_KEPT: usize = 16;
+/// As much of an answer is held without asking for room.
+const SMALL: usize = 64 * 1024;
+/// The most answers of one server, larger than that, that are held at a time: each may have the length of a message, and
+/// as many are waited for as clients have calls in flight.
+const MAX_LARGE: usize = 4;
 
 /// How long a request may take. What a caller's time is over is the caller's to say, by dropping the future.
 #[derive(Debug, Clone, Copy)]
@@ -60,6 +66,7 @@ pub struct Client {
 struct Shared {
     dial: Box<dyn Dial>,
     kept: Mutex<Vec<Kept>>,
+    large: Arc<Semaphore>,
 }
 
 struct Kept {
@@ -80,6 +87,7 @@ impl Client {
             shared: Arc::new(Shared {
                 dial: Box::new(dial),
                 kept: Mutex::default(),
+                large: Arc::new(Semaphore::new(MAX_LARGE)),
             }),
         }
     }
@@ -191,6 +199,7 @@ impl Client {
             silence: limits.silence,
             origin: origin.clone(),
             shared: self.shared.clone(),
+            room: None,
         })
     }
 
@@ -246,6 +255,8 @@ pub struct Response {
     silence: Duration,
     origin: Origin,
     shared: Arc<Shared>,
+    /// It is one of the large ones.
+    room: Option<OwnedSemaphorePermit>,
 }
 
 impl Response {
@@ -282,6 +293,25 @@ impl Response {
         }
     }
 
+    /// Waits for room where this many bytes of it are held, before more is read; gives it back where they are few. What was
+    /// read of a body that is there whole keeps it until this is dropped.
+    ///
+    /// # Errors
+    /// There was none for as long as the next part may take.
+    pub(super) async fn hold(&mut self, bytes: usize) -> Result<(), Error> {
+        if bytes <= SMALL {
+            self.room = None;
+        } else if self.room.is_none() {
+            let room = timeout(self.silence, self.shared.large.clone().acquire_owned()).await;
+            let silent = |_| Error::Silent {
+                host: self.origin.host.clone(),
+                waited: self.silence,
+            };
+            self.room = room.map_err(silent)?.ok();
+        }
+        Ok(())
+    }
+
     /// The whole body, of at most so many bytes.
     ///
     /// # Errors
@@ -302,6 +332,7 @@ impl Response {
                     limit: most,
                 });
             }
+            self.hold(body.len()).await?;
             match self.chunk().await? {
                 Some(more) => body.extend_from_slice(&more),
                 None => return Ok(body.into()),

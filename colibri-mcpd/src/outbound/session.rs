@@ -491,6 +491,7 @@ impl Session {
                     format!("it sent an event over the limit of {most} bytes"),
                 )
             })?;
+            response.hold(parser.held()).await?;
         }
         Ok(relayed)
     }

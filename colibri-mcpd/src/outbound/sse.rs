@@ -80,6 +80,11 @@ impl Parser {
         Ok(())
     }
 
+    /// How many bytes of an event that is not whole are held.
+    pub fn held(&self) -> usize {
+        self.line.len() + self.data.len()
+    }
+
     /// The id of the last event that had one: where a stream is resumed.
     pub fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref().filter(|id| !id.is_empty())

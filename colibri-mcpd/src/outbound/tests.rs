@@ -602,3 +602,57 @@ async fn a_flood_of_notifications_is_no_flood_of_connections() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(connections.lock().unwrap().len(), 4);
 }
+
+/// Answers each request with this head, and as much of a body as is taken; counts what that is.
+struct Endless(&'static str, Arc<Mutex<Vec<usize>>>);
+
+impl Dial for Endless {
+    fn dial<'a>(&'a self, _: &'a Origin) -> BoxFuture<'a, Result<Box<dyn Io>, Error>> {
+        let (ours, mut theirs) = duplex(4096);
+        let (answer, taken) = (self.0, self.1.clone());
+        let at = {
+            let mut taken = taken.lock().unwrap();
+            taken.push(0);
+            taken.len() - 1
+        };
+        tokio::spawn(async move {
+            head(&mut theirs).await;
+            theirs.write_all(answer.as_bytes()).await.unwrap();
+            while theirs.write_all(&[b'x'; 1024]).await.is_ok() {
+                taken.lock().unwrap()[at] += 1024;
+                if taken.lock().unwrap()[at] == 1 << 20 {
+                    std::future::pending::<()>().await;
+                }
+            }
+        });
+        Box::pin(std::future::ready(Ok(Box::new(ours) as Box<dyn Io>)))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_long_answers_at_once_are_not_all_held() {
+    for answer in [
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2000000\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: ",
+    ] {
+        let taken: Arc<Mutex<Vec<usize>>> = Arc::default();
+        let mut link = connect(Endpoint {
+            url: "http://h/mcp".parse().unwrap(),
+            transport: Transport::Streamable,
+            headers: Default::default(),
+            client: Client::over(Endless(answer, taken.clone())),
+            authorizer: Arc::new(Anonymous),
+            max_message: 4 << 20,
+            silence: Duration::from_secs(3600),
+        });
+        for id in 0..20 {
+            let request = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\"}}\n");
+            link.input.write_all(request.as_bytes()).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let taken = taken.lock().unwrap();
+        let whole = taken.iter().filter(|taken| **taken == 1 << 20).count();
+        assert_eq!((taken.len(), whole), (20, 4), "{answer}");
+        assert!(taken.iter().sum::<usize>() < (4 << 20) + 16 * 200_000, "{taken:?}");
+    }
+}
