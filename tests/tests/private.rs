@@ -199,6 +199,43 @@ fn without_servers_of_ones_own_nothing_is_started() {
 }
 
 #[test]
+fn places_where_others_could_put_files_are_refused() {
+    let home = Home::new("60");
+    let entry = home.entry("a", json!({}));
+    home.registry(&[("a", &entry)]);
+    home.agree(&[("a", &entry)]);
+    let state = home.path(".local/state/colibri");
+    // Another user was there first: a link by which a file of this user's would be emptied, a socket that answers.
+    let precious = home.path("precious");
+    fs::write(&precious, "kept").unwrap();
+    std::os::unix::fs::symlink(&precious, state.join("start.errors")).unwrap();
+    let _other = std::os::unix::net::UnixListener::bind(state.join("colibri.sock")).unwrap();
+    for (open, mode) in [
+        (".local/state/colibri", 0o702),
+        (".local/state", 0o777),
+        (".config", 0o777),
+    ] {
+        let before = home.path(open).metadata().unwrap().permissions();
+        fs::set_permissions(home.path(open), Permissions::from_mode(mode)).unwrap();
+        let ran = home.run(&["status"]);
+        assert_eq!(ran.status, Some(69), "{open}: {ran:?}");
+        assert!(
+            ran.stderr.contains("others could put other files there"),
+            "{open}: {ran:?}"
+        );
+        // Nor does a daemon that is started by hand.
+        let ran = home.ran(home.command_of(&program("colibri-mcpd"), &["--private"]));
+        assert_eq!(ran.status, Some(78), "{open}: {ran:?}");
+        assert!(
+            ran.stderr.contains("others could put other files there"),
+            "{open}: {ran:?}"
+        );
+        fs::set_permissions(home.path(open), before).unwrap();
+    }
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "kept");
+}
+
+#[test]
 fn what_the_user_agreed_to_is_served_and_nothing_else() {
     let home = Home::new("60");
     let (a, b) = (home.entry("a", json!({})), home.entry("b", json!({})));
