@@ -12,8 +12,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use crate::failure::Failure;
-use crate::terminal::{self, counted};
-use colibri_text::visible;
+use crate::terminal;
+use colibri_text::{counted, visible};
 use colibri_trail::{
     Extent, Fields, Filter, NoteError, Report, SegmentName, Shown, Stats, Verifier, Vouched, Voucher, WitnessedHeads,
     check_proof, directory, drop_segments, last_seal, note_path, open_regular, prove, sealed_segments, show, stats,

@@ -8,7 +8,6 @@ use nix::unistd::User;
 use serde_json::Value;
 
 use crate::failure::Failure;
-pub(crate) use colibri_text::counted;
 use colibri_text::visible;
 
 /// Columns of a table when nothing says how wide the terminal is.

@@ -7,9 +7,9 @@ use super::context::Context;
 use super::tool_list::{OWN, exposed, of_server};
 use crate::connection::{Connection, RequestError};
 use crate::failure::Failure;
-use crate::terminal::counted;
 use colibri_api::{ServerFacts, ServerState, Snapshot};
 use colibri_protocol::Code;
+use colibri_text::counted;
 
 /// The most names in a message.
 const MAX_NAMES: usize = 40;

@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::context::Context;
 use crate::failure::Failure;
-use crate::terminal::{Style, Table, counted, duration};
+use crate::terminal::{Style, Table, duration};
 use colibri_api::{ServerProcess, ServerState, ServerTransport, Servers};
-use colibri_text::visible;
+use colibri_text::{counted, visible};
 
 /// Runs the command.
 pub(crate) fn run(context: &Context) -> Result<(), Failure> {

@@ -10,8 +10,8 @@ use nix::unistd::User;
 use super::context::Context;
 use crate::failure::Failure;
 use crate::records;
-use crate::terminal::counted;
 use colibri_api::paths;
+use colibri_text::counted;
 use colibri_trail::{Filter, directory};
 
 /// Records that a person is shown who did not say how many.

@@ -11,7 +11,7 @@ use super::accounts::DAEMON;
 use super::fact::{Amiss, Host, Outcome};
 use super::ownership::{Wanted, is_as, is_roots_alone};
 use super::system::{kernel, mount_points, run};
-use crate::terminal::counted;
+use colibri_text::counted;
 
 pub(super) fn read_registry(host: &Host) -> Result<Registry, Amiss> {
     let path = host.registry.display();

@@ -11,7 +11,7 @@ use super::fact::{Amiss, Fact, Host, Outcome, Sight};
 use super::machine::{SANDBOX, SYSTEM};
 use super::service::{daemon_answers, state_directory};
 use crate::private;
-use crate::terminal::counted;
+use colibri_text::counted;
 
 /// Every fact of a user's own daemon.
 pub(super) const TABLE: &[Fact] = &[

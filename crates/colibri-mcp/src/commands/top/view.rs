@@ -7,8 +7,9 @@ use ratatui::text::Span;
 
 use super::drawn::{Drawn, indented, text};
 use super::model::{Latency, Line, Model, Sort};
-use crate::terminal::{counted, details, duration, mark};
+use crate::terminal::{details, duration, mark};
 use colibri_api::{ServerState, TrailRow, others};
+use colibri_text::counted;
 
 /// The most approvals that are drawn where there is little space.
 const FEW_APPROVALS: usize = 4;
