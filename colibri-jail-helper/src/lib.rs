@@ -1,7 +1,8 @@
 //! The pure part of the setuid helper: what may be asked, what the registry and the policy say, and the plan that
 //! follows from them. Nothing here touches the system, and nothing here is `unsafe`.
 //!
-//! The registry is read by `colibri-registry`, which the daemon uses too, so that both always mean the same by an entry.
+//! The registry is read by `colibri-registry`, which the daemon uses too, so that both always mean the same by an
+//! entry.
 #![forbid(unsafe_code)]
 
 pub mod audit;

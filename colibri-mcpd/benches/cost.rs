@@ -1,9 +1,9 @@
 //! What a call costs the daemon's own process, counted: instructions, allocations, system calls.
 //!
-//! `cargo bench -p colibri-mcpd --bench cost [instructions] [syscalls]` needs valgrind and strace, and does not depend on
-//! what else the machine does. Each figure is (count of 2N calls - count of N calls) / N, the median of five, for a text
-//! of 64 bytes, with one worker thread, so that what arrives together does not depend on which thread is quicker. Besides,
-//! what a call costs on one of 64 connections with one call each, by lines and as a POST.
+//! `cargo bench -p colibri-mcpd --bench cost [instructions] [syscalls]` needs valgrind and strace, and does not depend
+//! on what else the machine does. Each figure is (count of 2N calls - count of N calls) / N, the median of five, for a
+//! text of 64 bytes, with one worker thread, so that what arrives together does not depend on which thread is quicker.
+//! Besides, what a call costs on one of 64 connections with one call each, by lines and as a POST.
 
 #[path = "support/crowd.rs"]
 mod crowd;

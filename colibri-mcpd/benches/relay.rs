@@ -1,11 +1,11 @@
 //! What the daemon costs: one table of ratios, all measured in one run on one machine.
 //!
-//! `cargo bench -p colibri-mcpd --bench relay` compares the same calls over: a server's own pipes (direct), a relay that
-//! does nothing but copy bytes, the daemon's socket, daemon and bridge, and the daemon without its trail. Goals are those
-//! of the design; where one is missed, the table says so. Absolute figures depend on the machine and on what else it
-//! does; the ratios are what counts. Last come clients that do their worst, and what another one sees of it (`neighbours`
-//! as an argument measures that alone, `http` only many connections by lines and by HTTP, `url` only a server behind a
-//! URL).
+//! `cargo bench -p colibri-mcpd --bench relay` compares the same calls over: a server's own pipes (direct), a relay
+//! that does nothing but copy bytes, the daemon's socket, daemon and bridge, and the daemon without its trail. Goals
+//! are those of the design; where one is missed, the table says so. Absolute figures depend on the machine and on what
+//! else it does; the ratios are what counts. Last come clients that do their worst, and what another one sees of it
+//! (`neighbours` as an argument measures that alone, `http` only many connections by lines and by HTTP, `url` only a
+//! server behind a URL).
 
 #[path = "support/crowd.rs"]
 mod crowd;

@@ -1,8 +1,8 @@
 //! What each stage costs a call: `cargo bench -p colibri-mcpd --bench stages`.
 //!
 //! The stages' own functions are called one after the other over batches of calls to one server, on one thread, and the
-//! time of each is added up, so that nothing but the stage itself is in it: no socket, no pipe, no waiting. The trail is
-//! in `TMPDIR`, written as without `--trail-sync`. The shares are what counts; times depend on the machine.
+//! time of each is added up, so that nothing but the stage itself is in it: no socket, no pipe, no waiting. The trail
+//! is in `TMPDIR`, written as without `--trail-sync`. The shares are what counts; times depend on the machine.
 
 use std::error::Error;
 use std::sync::Arc;

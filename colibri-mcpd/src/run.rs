@@ -98,7 +98,8 @@ fn serve(config: Config) -> Result<(), Failed> {
     };
     harden::keep_little_of_what_is_freed();
     if config.consent.is_some() {
-        // It outlives who started it: a terminal that is closed does not end it. A process that leads a session is alone.
+        // It outlives who started it: a terminal that is closed does not end it. A process that leads a session is
+        // alone.
         let _ = nix::unistd::setsid();
     }
     let to = match &config.log_file {

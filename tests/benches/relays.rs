@@ -2,10 +2,10 @@
 //!
 //! `cargo bench -p colibri-tests --bench relays [-- NAME]` builds the programs, installs the relays at pinned versions
 //! (`tests/interop/install.sh`), and measures each in turn, round after round: direct over the server's pipes, Colibri,
-//! the others; with `NAME`, of the others only those whose name contains it. Each is spoken to in its own framing by the
-//! same client: lines, or as many HTTP connections as there are calls in flight. A ratio is that to Colibri in the same
-//! framing and the same round, the median of all rounds. Every process that was started is ended, and whether any is
-//! left is looked at.
+//! the others; with `NAME`, of the others only those whose name contains it. Each is spoken to in its own framing by
+//! the same client: lines, or as many HTTP connections as there are calls in flight. A ratio is that to Colibri in the
+//! same framing and the same round, the median of all rounds. Every process that was started is ended, and whether any
+//! is left is looked at.
 // A measurement: what fails ends it.
 #![allow(clippy::unwrap_used)]
 
@@ -95,8 +95,8 @@ struct Install {
 }
 
 impl Install {
-    /// Installs the relays, and builds the programs of this tree, unless `COLIBRI_TEST_PROGRAMS` names a directory that has
-    /// them.
+    /// Installs the relays, and builds the programs of this tree, unless `COLIBRI_TEST_PROGRAMS` names a directory that
+    /// has them.
     fn of_this_tree() -> Install {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         if std::env::var_os("COLIBRI_TEST_PROGRAMS").is_none() {

@@ -81,8 +81,8 @@ impl Place {
         entry
     }
 
-    /// A registry entry for the library server, which speaks this version, and has and answers what `says` says (see the
-    /// fixture). `more` are further keys of the entry.
+    /// A registry entry for the library server, which speaks this version, and has and answers what `says` says (see
+    /// the fixture). `more` are further keys of the entry.
     ///
     /// # Panics
     /// If what it says cannot be written.

@@ -86,7 +86,8 @@ impl Port {
         })
     }
 
-    /// A port at which each request is answered by TLS, with the certificate that is shown at the time of its connection.
+    /// A port at which each request is answered by TLS, with the certificate that is shown at the time of its
+    /// connection.
     ///
     /// # Panics
     /// If there is no port.

@@ -106,10 +106,10 @@ impl Place {
     }
 
     /// Holds the calls that the fixture of this name received against the trail. Each must have its `enter` record,
-    /// told by the arguments (or, where it is no tool that is called, by the parameter `mark`), which therefore must not
-    /// repeat and must be recorded in full; and if the fixture was told where the trail is, that record must have been
-    /// written when the call arrived (unless the directory was not in its place then: the record went with it). Returns
-    /// how many calls there were.
+    /// told by the arguments (or, where it is no tool that is called, by the parameter `mark`), which therefore must
+    /// not repeat and must be recorded in full; and if the fixture was told where the trail is, that record must have
+    /// been written when the call arrived (unless the directory was not in its place then: the record went with it).
+    /// Returns how many calls there were.
     ///
     /// # Panics
     /// If a call came without its record.

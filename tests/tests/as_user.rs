@@ -1,5 +1,5 @@
-//! What root has run as another user (`colibri-mcpd as`, `--check --as`) never has root's terminal, nor anything else of
-//! root's.
+//! What root has run as another user (`colibri-mcpd as`, `--check --as`) never has root's terminal, nor anything else
+//! of root's.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -910,8 +910,8 @@ fn replay_by_retry() {
                 Err(code) => assert_eq!(code_of(&answer), Some(code), "{step}: {answer}"),
             }
             wait_for("the server's end", || (!is_alive(pid.as_raw())).then_some(()));
-            // The next process gets the next call, and not that one. Until the daemon has seen the end, calls still go to
-            // the dead one, and are lost.
+            // The next process gets the next call, and not that one. Until the daemon has seen the end, calls still go
+            // to the dead one, and are lost.
             wait_for("the next process", || {
                 (client.call("fix__pid", json!({}))["isError"] != true).then_some(())
             });

@@ -1,5 +1,5 @@
-//! Extensions: tasks, which calls of a modern server become and their user asks for later; and those of which the daemon
-//! knows nothing.
+//! Extensions: tasks, which calls of a modern server become and their user asks for later; and those of which the
+//! daemon knows nothing.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -1,5 +1,5 @@
-//! The hostile callers of FREEBSD.md §7, item by item, against the installed set-user-ID binary: each is refused with its
-//! own exit code, one line and one audit line, or is harmless; and nothing is left in either case. Where the kernel
+//! The hostile callers of FREEBSD.md §7, item by item, against the installed set-user-ID binary: each is refused with
+//! its own exit code, one line and one audit line, or is harmless; and nothing is left in either case. Where the kernel
 //! refuses before `main`, the expected outcome is "not started".
 //!
 //! What is about jails, mounts and teardown of FreeBSD is in `tests/freebsd/run.sh`; nothing here proves it.

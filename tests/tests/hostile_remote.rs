@@ -1,5 +1,5 @@
-//! Servers behind a URL that break the rules of HTTP or TLS: each call ends in an answer or an error that says why, within
-//! its limits, nothing goes where it was not meant to, and a server that behaves again is served again.
+//! Servers behind a URL that break the rules of HTTP or TLS: each call ends in an answer or an error that says why,
+//! within its limits, nothing goes where it was not meant to, and a server that behaves again is served again.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 

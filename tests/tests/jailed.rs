@@ -1,6 +1,7 @@
-//! Jailed servers behind the real daemon: `colibri-mcpd` as the user `colibri`, the helper set-user-ID root, registry and
-//! policy at the paths that it trusts, servers in the development sandbox of Linux. What a hostile server tries there is
-//! tried through calls, and nothing of it may be left. What is true of jails is shown by `tests/freebsd/run.sh`.
+//! Jailed servers behind the real daemon: `colibri-mcpd` as the user `colibri`, the helper set-user-ID root, registry
+//! and policy at the paths that it trusts, servers in the development sandbox of Linux. What a hostile server tries
+//! there is tried through calls, and nothing of it may be left. What is true of jails is shown by
+//! `tests/freebsd/run.sh`.
 #![cfg(target_os = "linux")]
 // Helpers outside #[test] functions are tests too.
 #![allow(clippy::unwrap_used)]
@@ -442,7 +443,8 @@ fn servers_end_with_the_daemon_however_it_ends() {
         system.audit();
         if round == 0 {
             service.kill(&system);
-            // Neither the end of its input nor SIGTERM moves it; it has less time for both than it has in the other round.
+            // Neither the end of its input nor SIGTERM moves it; it has less time for both than it has in the other
+            // round.
             let audit = system.audit();
             let abandoned = "status=137 cause=abandoned left=nothing";
             assert!(
@@ -549,7 +551,8 @@ fn refusals_of_the_helper_say_what_to_do_and_which_state_follows() {
     service.reload();
     assert!(run(&mut client, "one", &["facts"]).contains("end"));
 
-    // A rule of the policy: it is named, to the caller of the tool and in the state, and is no secret of the operator's.
+    // A rule of the policy: it is named, to the caller of the tool and in the state, and is no secret of the
+    // operator's.
     let policy = system.policy();
     end(&mut client);
     system.write_policy(&policy.replace(r#""servers":["one","two"]"#, r#""servers":["two"]"#));

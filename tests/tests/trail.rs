@@ -62,7 +62,8 @@ fn ending(record: &Record) -> String {
 }
 
 /// The records that follow the first `before`, once as many calls have ended as have begun. Each end must be that of a
-/// call that began there, and each beginning must have its one end; a beginning that goes on in another one has it there.
+/// call that began there, and each beginning must have its one end; a beginning that goes on in another one has it
+/// there.
 fn calls_since(place: &Place, before: usize) -> Vec<String> {
     let new = wait_for("every call's end", || {
         let new = place.records().split_off(before);
@@ -128,7 +129,8 @@ fn methods() -> Vec<&'static str> {
     names
 }
 
-/// The operator's methods, from the sources that answer them, with names of notifications among them: no methods, those.
+/// The operator's methods, from the sources that answer them, with names of notifications among them: no methods,
+/// those.
 fn operator_methods() -> Vec<&'static str> {
     let sources = [
         include_str!("../../colibri-mcpd/src/ops/operator.rs"),
@@ -772,8 +774,8 @@ fn a_full_and_a_read_only_disk_refuse_calls_until_they_are_not() {
         small.make_room();
         caller.until_served(&place);
 
-        // A call that was on its way when the disk became full has been made; its answer is held back, since what became
-        // of it cannot be recorded.
+        // A call that was on its way when the disk became full has been made; its answer is held back, since what
+        // became of it cannot be recorded.
         let mut early = daemon.quiet(LEGACY);
         let until = format!("full {}", flags.len());
         let id = early.request_tool("fix__wait", json!({ "until": until }));
@@ -839,8 +841,8 @@ fn a_removed_and_a_moved_directory_refuse_calls_until_they_are_back() {
         let first = place.records().remove(0);
         assert!(first.is("recovered"), "{first:?}");
         daemon.stop();
-        // Whoever removed the older segments is found out. With copies of them in place all is there but the record that
-        // was on its way into the removed file when that was noticed.
+        // Whoever removed the older segments is found out. With copies of them in place all is there but the record
+        // that was on its way into the removed file when that was noticed.
         assert!(!place.trail_command(&["verify"]).status.success());
         for file in fs::read_dir(&aside).unwrap().flatten() {
             fs::copy(file.path(), trail.join(file.file_name())).unwrap();

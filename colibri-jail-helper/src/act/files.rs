@@ -143,7 +143,8 @@ pub(crate) fn read_at(
         .read_to_end(&mut bytes)
         .map_err(|error| refuse(&format!("cannot be read: {error}")))?;
     let after = fstat(&file).map_err(|error| refuse(&format!("cannot be examined: {error}")))?;
-    // Not the time of the inode's change: rename(2) of another file over this one, the right way to replace it, sets that.
+    // Not the time of the inode's change: rename(2) of another file over this one, the right way to replace it, sets
+    // that.
     let same = |a: &FileStat, b: &FileStat| {
         (a.st_size, a.st_mtime, a.st_mtime_nsec) == (b.st_size, b.st_mtime, b.st_mtime_nsec)
     };

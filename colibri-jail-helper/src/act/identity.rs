@@ -17,8 +17,8 @@ impl Asker {
         Self { uid: getuid().as_raw() }
     }
 
-    /// The caller, where root is what sudo(8) made of the caller: that one must not learn by a way to root what it is not
-    /// told otherwise. `sudo_uid` counts for nothing but to take rights away.
+    /// The caller, where root is what sudo(8) made of the caller: that one must not learn by a way to root what it is
+    /// not told otherwise. `sudo_uid` counts for nothing but to take rights away.
     pub(crate) fn through_sudo(self, sudo_uid: Option<u32>, caller: u32) -> Self {
         match sudo_uid {
             Some(uid) if self.is_root() && uid == caller => Self { uid },

@@ -170,8 +170,8 @@ pub(crate) fn undo_strays(doomed: &dyn Fn(&SessionId) -> bool) -> Vec<String> {
     left
 }
 
-/// Unmounts one file system, if the kernel says that it is mounted at `at`: with patience while it is busy, then by force,
-/// again and again. One that is not there, or has its id from a later mount elsewhere, is unmounted already.
+/// Unmounts one file system, if the kernel says that it is mounted at `at`: with patience while it is busy, then by
+/// force, again and again. One that is not there, or has its id from a later mount elsewhere, is unmounted already.
 ///
 /// Force alone does not end it: the kernel can answer EBUSY to force too, and the same unmount succeeds later (observed
 /// once on 15.1, in a sweep right after the supervisor of an ephemeral jail was killed; the cause was not found).

@@ -62,7 +62,8 @@ pub(crate) fn check(policy: &Policy, caller: Account) -> Result<(), Refusal> {
     }
 }
 
-/// Writes to stdout, within a time: a closed or full one is the asker's own loss, and no program of root's waits for it.
+/// Writes to stdout, within a time: a closed or full one is the asker's own loss, and no program of root's waits for
+/// it.
 fn print(text: &str) -> Result<(), Refusal> {
     let stdout = std::io::stdout();
     let mut rest = text.as_bytes();

@@ -28,9 +28,9 @@ pub(crate) fn forget() -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses standard descriptors that are not three anonymous pipes, each open as its number says: the first is the daemon's
-/// lifeline, and one that has a writer on this side never breaks. A pipe can neither be a directory that leads out of a
-/// jail nor a socket that takes other descriptors in.
+/// Refuses standard descriptors that are not three anonymous pipes, each open as its number says: the first is the
+/// daemon's lifeline, and one that has a writer on this side never breaks. A pipe can neither be a directory that leads
+/// out of a jail nor a socket that takes other descriptors in.
 ///
 /// # Errors
 /// [`Exit::Usage`], with the descriptor's number.

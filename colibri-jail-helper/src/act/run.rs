@@ -120,8 +120,8 @@ impl Run<'_> {
         }
         let mut sandbox = Sandbox::create(plan, uid, &environment, record)?;
         drop(environment);
-        // No copy of the server's stdout may stay here: its end is how the daemon sees the server's. One of stderr does,
-        // only to see whether there is still somebody who reads it.
+        // No copy of the server's stdout may stay here: its end is how the daemon sees the server's. One of stderr
+        // does, only to see whether there is still somebody who reads it.
         let heard = std::io::stderr()
             .as_fd()
             .try_clone_to_owned()
@@ -149,9 +149,9 @@ fn detach_output() -> Result<(), Refusal> {
     nix::unistd::dup2_stderr(&null).map_err(failed("detach stderr"))
 }
 
-/// The outer process: waits for the inner one and ends as it did. It is the caller's child, which a caller can kill without
-/// kill(2) (by closing a descriptor of pdfork(2), for one), and on the caller's terminal, where it can be stopped: so its
-/// end must end nothing else, and nothing may wait for it.
+/// The outer process: waits for the inner one and ends as it did. It is the caller's child, which a caller can kill
+/// without kill(2) (by closing a descriptor of pdfork(2), for one), and on the caller's terminal, where it can be
+/// stopped: so its end must end nothing else, and nothing may wait for it.
 ///
 /// # Errors
 /// The system refuses; the inner process goes on.

@@ -34,8 +34,8 @@ use crate::act::files::{self, Trust};
 /// The most bytes of a record or of `starts` that are read.
 const MAX_FILE: u64 = 1 << 20;
 
-/// The longest that the lock is waited for. It is held for a few file operations, or by a sweep, which can take its time
-/// over mounts that are busy.
+/// The longest that the lock is waited for. It is held for a few file operations, or by a sweep, which can take its
+/// time over mounts that are busy.
 const MAX_LOCK_WAIT: Duration = Duration::from_secs(15);
 
 /// The state directory.

@@ -39,8 +39,8 @@ pub(crate) fn stop(asker: Asker, session: &SessionId) -> Result<(), Refusal> {
     report(line, &left)
 }
 
-/// Ends every instance, whoever started it and whatever keeps its pipes open, and undoes what is left. A supervisor that
-/// somebody has stopped is continued; one that does not end for all that is killed.
+/// Ends every instance, whoever started it and whatever keeps its pipes open, and undoes what is left. A supervisor
+/// that somebody has stopped is continued; one that does not end for all that is killed.
 ///
 /// # Errors
 /// Something is left.

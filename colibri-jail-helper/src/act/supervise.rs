@@ -18,8 +18,8 @@ const GRACE: Duration = Duration::from_secs(2);
 /// From SIGTERM to SIGKILL.
 const TERM_GRACE: Duration = Duration::from_secs(1);
 
-/// The most of each of the two once nobody reads the server's stderr any more: the daemon does for as long as it lives, so
-/// it was killed, and within two seconds of that nothing may be left.
+/// The most of each of the two once nobody reads the server's stderr any more: the daemon does for as long as it lives,
+/// so it was killed, and within two seconds of that nothing may be left.
 const GRACE_ABANDONED: Duration = Duration::from_millis(500);
 
 /// Between two attempts to kill what is still there.
@@ -72,8 +72,8 @@ enum Phase {
 }
 
 /// Watches until no process is left, and ends what does not end by itself. Nothing is ever read from the server's
-/// stdin: with no events asked for, poll(2) reports its hang-up alone, whatever bytes are still in it. `heard` is a copy
-/// of the server's stderr, which reports in the same way that its last reader is gone.
+/// stdin: with no events asked for, poll(2) reports its hang-up alone, whatever bytes are still in it. `heard` is a
+/// copy of the server's stderr, which reports in the same way that its last reader is gone.
 ///
 /// # Errors
 /// The system refused to wait or to poll; the caller tears down all the same.

@@ -1,7 +1,8 @@
 //! Audit lines on their way to syslogd(8).
 //!
 //! A datagram on syslogd's own socket, and not syslog(3): that one keeps a hidden descriptor, reads the environment and
-//! the time zone, falls back to the console, and never says whether anybody heard, which `"audit": "require"` must know.
+//! the time zone, falls back to the console, and never says whether anybody heard, which `"audit": "require"` must
+//! know.
 
 use std::os::fd::AsRawFd;
 

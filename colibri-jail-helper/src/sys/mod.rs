@@ -50,8 +50,8 @@ pub(crate) fn clear_timers() -> Result<(), Errno> {
 
 /// Removes every limit that a caller may have set; core files stay off. Needs root.
 ///
-/// Root without CAP_SYS_RESOURCE (some Linux containers) cannot raise a hard limit. Then the soft one goes up to it, and
-/// that is enough unless it is one of those that kill or starve.
+/// Root without CAP_SYS_RESOURCE (some Linux containers) cannot raise a hard limit. Then the soft one goes up to it,
+/// and that is enough unless it is one of those that kill or starve.
 pub(crate) fn lift_limits() -> Result<(), Errno> {
     for which in RESOURCES {
         let most = match *which {
@@ -99,8 +99,8 @@ pub(crate) fn set_limit(which: Resource, soft: libc::rlim_t, hard: libc::rlim_t)
     Errno::result(unsafe { libc::setrlimit(which, &limit) }).map(drop)
 }
 
-/// Sets every signal that can be set, real-time ones included, to be ignored or to its default: ignoring one discards it
-/// if it was pending.
+/// Sets every signal that can be set, real-time ones included, to be ignored or to its default: ignoring one discards
+/// it if it was pending.
 fn set_all_signals(disposition: libc::sighandler_t) {
     for number in 1..=MAX_SIGNAL {
         // SAFETY: no handler is installed, only default or ignore. The result does not matter: the few signals that

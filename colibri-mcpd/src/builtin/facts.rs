@@ -1,5 +1,5 @@
-//! What the tools are told of the daemon, as the caller of one call may see it: servers and tools that policy hides from
-//! this caller are not in it.
+//! What the tools are told of the daemon, as the caller of one call may see it: servers and tools that policy hides
+//! from this caller are not in it.
 
 use bytes::Bytes;
 use colibri_api::{DaemonFacts, ServerFacts, UnseenServer};

@@ -275,7 +275,8 @@ fn refused_by_person(server: &str, rule: &str) -> Failure {
     .by_rule(rule)
 }
 
-/// Holds a call until a person has decided about it: the one behind the client, where that can be asked, or an operator.
+/// Holds a call until a person has decided about it: the one behind the client, where that can be asked, or an
+/// operator.
 pub(super) fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Box<Call>, rule: String) {
     let described = call.target.describe();
     let arguments = server.redact(&summary(call.arguments()));

@@ -194,8 +194,9 @@ impl Host {
         self.seen.notify_waiters();
     }
 
-    /// Has those of these servers started whose tools are not known, together. Until when which of them are worth waiting
-    /// for: those that are started for the first time, and not for long. Stragglers are told of by list_changed.
+    /// Has those of these servers started whose tools are not known, together. Until when which of them are worth
+    /// waiting for: those that are started for the first time, and not for long. Stragglers are told of by
+    /// list_changed.
     pub fn discover(&self, servers: &[Arc<Server>], client: &Arc<Client>) -> Vec<(Instant, Arc<Server>)> {
         let started = |server: &Arc<Server>| Some((server.discover(client)?, server.clone()));
         servers.iter().filter_map(started).collect()

@@ -1,9 +1,10 @@
 //! The names under which other servers' tools and prompts are shown, and the URIs of their resources; the way back.
 //!
 //! Many clients prefix names themselves, allow 64 characters in all, and some drop every tool when one name is illegal.
-//! So a tool or a prompt is shown as `server__tool`, in at most 46 characters of `[A-Za-z0-9_-]`; a longer or stranger one is cut and
-//! gets a hash of the original. The way back is a look-up in the table built here, never a split of the name: what two
-//! parties split differently is how one server's tool passes for another's. URIs are shown as [`uri`] says.
+//! So a tool or a prompt is shown as `server__tool`, in at most 46 characters of `[A-Za-z0-9_-]`; a longer or stranger
+//! one is cut and gets a hash of the original. The way back is a look-up in the table built here, never a split of the
+//! name: what two parties split differently is how one server's tool passes for another's. URIs are shown as [`uri`]
+//! says.
 
 use colibri_text::{brief, hex};
 use sha2::{Digest as _, Sha256};
@@ -93,10 +94,10 @@ pub struct Names {
 impl Names {
     /// Builds the table of one feature; `own` are the names that Colibri itself uses.
     ///
-    /// Where two want one name, the first in this order has it, whatever order they are given in: Colibri's own, servers
-    /// with a prefix by id, servers without by id; within a server, names that stand as they are before names with a
-    /// hash, and then the server's order. A server without a prefix gets no name that begins like Colibri's own or like
-    /// another server's.
+    /// Where two want one name, the first in this order has it, whatever order they are given in: Colibri's own,
+    /// servers with a prefix by id, servers without by id; within a server, names that stand as they are before names
+    /// with a hash, and then the server's order. A server without a prefix gets no name that begins like Colibri's own
+    /// or like another server's.
     pub fn build(feature: Feature, own: &[&str], offers: &[Offer<'_>]) -> Self {
         let mut table = Self::default();
         let mut order: Vec<&Offer<'_>> = offers.iter().collect();
@@ -186,8 +187,8 @@ fn look_alike<'s>(feature: Feature, exposed: &str, servers: &BTreeSet<&'s str>) 
     servers.get(&*id).copied()
 }
 
-/// The exposed name of `name`, a tool or a prompt of `server`, whose id is at most 32 characters of `[a-z0-9-]`: without an
-/// underscore, so that `__` after it always ends the id.
+/// The exposed name of `name`, a tool or a prompt of `server`, whose id is at most 32 characters of `[a-z0-9-]`:
+/// without an underscore, so that `__` after it always ends the id.
 fn prefixed(server: &str, name: &str) -> Form {
     let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !name.is_empty() && name.chars().all(legal) && server.len() + 2 + name.len() <= MAX_LENGTH {

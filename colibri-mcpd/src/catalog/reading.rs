@@ -1,7 +1,7 @@
 //! Resources of external servers: who has the one that a client asks for, and asking for it.
 //!
-//! What a server lists is not all that can be read of it: templates stand for any number of resources, and links lead to
-//! others. So a URI goes to the server that it names; one that names none goes to a server without a prefix.
+//! What a server lists is not all that can be read of it: templates stand for any number of resources, and links lead
+//! to others. So a URI goes to the server that it names; one that names none goes to a server without a prefix.
 
 use std::sync::Arc;
 
@@ -76,8 +76,8 @@ fn may_be_of(template: &str, uri: &str) -> bool {
 
 impl Host {
     /// Who has the resource, or the template, that a client knows by this URI: the server that it names, if the client
-    /// may see it; else one of those whose URIs stand as they are, which lists it, or has a template that it could be of,
-    /// or is the only one with resources.
+    /// may see it; else one of those whose URIs stand as they are, which lists it, or has a template that it could be
+    /// of, or is the only one with resources.
     pub(super) fn look_for_uri(&self, feature: Feature, wanted: &str, rights: &Rights) -> Look {
         let servers = self.servers();
         let visible = |server: &&Arc<Server>| rights.sees_any(&server.id);

@@ -51,8 +51,8 @@ impl Wanted {
         }
     }
 
-    /// The answer to who asks for what is not there. Of a server that policy hides from the caller nothing is said, as if
-    /// there were none: `known` says whether the caller may know the server that is named.
+    /// The answer to who asks for what is not there. Of a server that policy hides from the caller nothing is said, as
+    /// if there were none: `known` says whether the caller may know the server that is named.
     fn missing(&self, why: Option<&str>, known: bool, version: Version) -> Outcome {
         let error = match self {
             Wanted::Exposed(feature, name) | Wanted::Own(feature @ (Feature::Tool | Feature::Prompt), _, name) => {
@@ -81,8 +81,9 @@ impl Host {
         Some(self.table().by_name(feature, name)?.clone())
     }
 
-    /// Who answers a request for this, of a client with these rights in this version. Where it is not known, but a server
-    /// that the caller may see may have it that was never seen, that one is asked before the request is answered.
+    /// Who answers a request for this, of a client with these rights in this version. Where it is not known, but a
+    /// server that the caller may see may have it that was never seen, that one is asked before the request is
+    /// answered.
     ///
     /// # Errors
     /// The answer, if there is no such thing.

@@ -29,7 +29,8 @@ pub struct Table {
 
 #[derive(Default)]
 struct List {
-    /// By exposed name or URI, with those that are not offered: their names are taken, and who asks for them is told why.
+    /// By exposed name or URI, with those that are not offered: their names are taken, and who asks for them is told
+    /// why.
     exposed: BTreeMap<String, Arc<Item>>,
     /// By server and its own name or URI; with what would collide there, which its server's own door shows.
     origins: HashMap<(Arc<str>, String), Arc<Item>>,

@@ -1,8 +1,8 @@
 //! Running a program as an ordinary user, for root at a terminal: `colibri-mcpd as USER -- PROGRAM ARGS…`.
 //!
-//! What su(1) runs keeps the terminal of the one who called it, and may type into root's shell (TIOCSTI). Here the program
-//! has a session of its own, no descriptor of a terminal, and root's ids nowhere; its output comes through pipes, and
-//! what goes to a terminal can move no cursor.
+//! What su(1) runs keeps the terminal of the one who called it, and may type into root's shell (TIOCSTI). Here the
+//! program has a session of its own, no descriptor of a terminal, and root's ids nowhere; its output comes through
+//! pipes, and what goes to a terminal can move no cursor.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead as _, BufReader, IsTerminal, Read, Write};

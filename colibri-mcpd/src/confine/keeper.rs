@@ -7,9 +7,9 @@
 //! colibri-mcpd keeper --grace-ms N --parent PID -- PROGRAM ARGS…
 //! ```
 //!
-//! Its standard input is the server's, and it polls it without reading: when the last writer is gone, because the daemon
-//! closed it or was killed, that is the order to end. Nothing else needs to reach it, so the daemon never has to be able
-//! to signal anybody. `docs/processes.md` says what each platform guarantees.
+//! Its standard input is the server's, and it polls it without reading: when the last writer is gone, because the
+//! daemon closed it or was killed, that is the order to end. Nothing else needs to reach it, so the daemon never has to
+//! be able to signal anybody. `docs/processes.md` says what each platform guarantees.
 
 use super::{sys, tree};
 use nix::errno::Errno;
@@ -33,8 +33,8 @@ pub const ARGUMENT: &str = "keeper";
 /// What the keeper writes on stderr once the server's program has been executed.
 pub const STARTED: &str = "keeper: started";
 
-/// Variables of the server's environment travel to the keeper under their name with this before it, so that none of them
-/// (`LD_PRELOAD`, say) works on the keeper itself.
+/// Variables of the server's environment travel to the keeper under their name with this before it, so that none of
+/// them (`LD_PRELOAD`, say) works on the keeper itself.
 pub const ENVIRONMENT_PREFIX: &str = "COLIBRI_KEEPER_";
 
 /// Time from the end of the input to TERM, and from TERM to KILL, when the daemon is gone: together well below the two
@@ -253,8 +253,8 @@ fn wait(phase: Phase, now: Instant) -> io::Result<bool> {
     }
 }
 
-/// Collects every child that has ended, the server's status among them. `true`: no child is left, and since orphans come
-/// here, no descendant either.
+/// Collects every child that has ended, the server's status among them. `true`: no child is left, and since orphans
+/// come here, no descendant either.
 fn reap(server: Pid, status: &mut Option<u8>) -> io::Result<bool> {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {

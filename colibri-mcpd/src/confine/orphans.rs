@@ -40,8 +40,8 @@ pub(super) fn supervisor_gone(pid: u32) {
     supervisors().remove(&(pid as i32));
 }
 
-/// Ends every orphan and all that it started, and reaps them, in the background until none is left. A supervisor that is
-/// reaped was dead before, so what it leaves has come to this process by then. Orphans of the helper's are root's:
+/// Ends every orphan and all that it started, and reaps them, in the background until none is left. A supervisor that
+/// is reaped was dead before, so what it leaves has come to this process by then. Orphans of the helper's are root's:
 /// `sweep` ends those, and here they are only reaped.
 pub(super) fn end_orphans() {
     tokio::spawn(async {
@@ -63,8 +63,8 @@ fn end_those_there_are(known: &mut BTreeSet<i32>) -> bool {
     let before = known.len();
     known.retain(|pid| {
         let pid = Pid::from_raw(*pid);
-        // A child of this process that it has not reaped: its number is nobody else's. What it started comes here when it
-        // is dead.
+        // A child of this process that it has not reaped: its number is nobody else's. What it started comes here when
+        // it is dead.
         let _ = kill(pid, Signal::SIGKILL);
         matches!(
             waitpid(pid, Some(WaitPidFlag::WNOHANG)),

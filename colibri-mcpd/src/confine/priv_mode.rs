@@ -1,7 +1,7 @@
 //! How root is reached for a jailed server: the command line that runs `colibri-jail-helper`.
 //!
-//! The helper's whole input is a server's name and the digest of its entry. Where and as whom the server runs is not the
-//! daemon's to say, so none of it appears here.
+//! The helper's whole input is a server's name and the digest of its entry. Where and as whom the server runs is not
+//! the daemon's to say, so none of it appears here.
 
 use super::keeper;
 use super::launch::{JailConfig, LaunchSpec, Settings, SpawnError};
@@ -84,8 +84,8 @@ pub fn jail_wrap(mode: PrivMode, jail: &JailConfig, session: &str) -> CommandLin
 /// The command line that starts what `order` asks for, below its supervisor.
 ///
 /// # Errors
-/// A host server in mdo mode, where whoever runs as colibri can become root; a program that is missing or not executable;
-/// for a jailed server, no helper.
+/// A host server in mdo mode, where whoever runs as colibri can become root; a program that is missing or not
+/// executable; for a jailed server, no helper.
 pub fn prepare_spawn_command(
     settings: &Settings,
     order: &LaunchSpec,
@@ -135,8 +135,8 @@ pub fn prepare_spawn_command(
     }
 }
 
-/// The mode that is used where `wanted` is asked for: found out once, with a warning in the log when it is another. After
-/// the helper was exchanged the daemon is started again anyway.
+/// The mode that is used where `wanted` is asked for: found out once, with a warning in the log when it is another.
+/// After the helper was exchanged the daemon is started again anyway.
 pub(super) fn reachable(wanted: PrivMode) -> Result<PrivMode, SpawnError> {
     static FOUND: OnceLock<PrivMode> = OnceLock::new();
     once(&FOUND, wanted, || {

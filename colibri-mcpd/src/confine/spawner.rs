@@ -27,8 +27,8 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A server that runs.
 ///
-/// Dropping `stdin` is the order to end, and the only one: the supervisor then gives the server its grace, sends TERM to
-/// the whole tree, and KILL.
+/// Dropping `stdin` is the order to end, and the only one: the supervisor then gives the server its grace, sends TERM
+/// to the whole tree, and KILL.
 pub struct Spawned {
     /// The server's standard input, and its lifeline.
     pub stdin: Box<dyn AsyncWrite + Send + Unpin>,
@@ -85,8 +85,8 @@ impl SystemSpawner {
         Self { settings }
     }
 
-    /// Has the helper tear down what no live helper owns. For the daemon's start; after a helper was killed it happens by
-    /// itself.
+    /// Has the helper tear down what no live helper owns. For the daemon's start; after a helper was killed it happens
+    /// by itself.
     ///
     /// # Errors
     /// The helper could not be run, or failed.
@@ -294,8 +294,8 @@ fn supervisor_error(program: PathBuf, error: io::Error) -> SpawnError {
     SpawnError::Supervisor { program, error }
 }
 
-/// Reads lines until the one that begins with `marker`. Returns what stood before it, cut to [`KEPT`] bytes, and the rest
-/// of that line; `None` for it: the stream ended first.
+/// Reads lines until the one that begins with `marker`. Returns what stood before it, cut to [`KEPT`] bytes, and the
+/// rest of that line; `None` for it: the stream ended first.
 async fn listen(stderr: &mut (impl AsyncBufRead + Unpin), marker: &str) -> io::Result<(Vec<u8>, Option<String>)> {
     fn keep(kept: &mut Vec<u8>, more: &[u8], limit: usize) {
         let room = limit.saturating_sub(kept.len()).min(more.len());

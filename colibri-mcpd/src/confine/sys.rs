@@ -83,9 +83,9 @@ pub(super) fn close_above_standard() -> io::Result<()> {
     }
 }
 
-/// Has glibc give back what is freed: one arena for all threads, and a mapping of its own for what is from 1 MiB on. Each
-/// of its usual arenas keeps what any thread freed in it, and the daemon's many threads free what others made: 40 MiB of
-/// nothing after a minute of reloads and restarts. Other systems' allocators give it back themselves.
+/// Has glibc give back what is freed: one arena for all threads, and a mapping of its own for what is from 1 MiB on.
+/// Each of its usual arenas keeps what any thread freed in it, and the daemon's many threads free what others made: 40
+/// MiB of nothing after a minute of reloads and restarts. Other systems' allocators give it back themselves.
 pub(super) fn keep_little_of_what_is_freed() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -108,8 +108,8 @@ fn end_with(parent: nix::unistd::Pid) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the child lead its own session, with no signal blocked, and die with this process: SIGKILL to it when its parent
-/// ends, however that happens (prctl(2) `PR_SET_PDEATHSIG`, procctl(2) `PROC_PDEATHSIG_CTL`).
+/// Makes the child lead its own session, with no signal blocked, and die with this process: SIGKILL to it when its
+/// parent ends, however that happens (prctl(2) `PR_SET_PDEATHSIG`, procctl(2) `PROC_PDEATHSIG_CTL`).
 pub(super) fn lead_session_and_die_with_parent(command: &mut Command) {
     let parent = nix::unistd::getpid();
     let prepare = move || {
@@ -145,8 +145,8 @@ pub(super) fn become_user_in_own_session(command: &mut Command, identity: Identi
         }
         end_with(parent)
     };
-    // SAFETY: the closure runs between fork and exec in a process that had one thread when it forked, so that no lock can
-    // be held by another, the allocator's included; it makes system calls and compares numbers.
+    // SAFETY: the closure runs between fork and exec in a process that had one thread when it forked, so that no lock
+    // can be held by another, the allocator's included; it makes system calls and compares numbers.
     unsafe { command.pre_exec(prepare) };
 }
 

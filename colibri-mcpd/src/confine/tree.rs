@@ -75,8 +75,8 @@ impl Processes {
     /// jailed one those count that are not root's: no policy lets a server be root, and all of the helper, and of
     /// sudo(8), is.
     ///
-    /// `None`: the system does not show them (`hidepid` of proc(5), `security.bsd.see_jail_proc`), none is left, or they
-    /// are more than `MAX_COUNTED`.
+    /// `None`: the system does not show them (`hidepid` of proc(5), `security.bsd.see_jail_proc`), none is left, or
+    /// they are more than `MAX_COUNTED`.
     pub fn count(&self, supervisor: u32, jailed: bool) -> Option<usize> {
         let mut family = vec![i32::try_from(supervisor).ok()?];
         let mut count = 0;

@@ -295,7 +295,8 @@ impl Connections {
         }
     }
 
-    /// Tells each client of the lists that changed for it: nobody is told that a server has changed that they may not see.
+    /// Tells each client of the lists that changed for it: nobody is told that a server has changed that they may not
+    /// see.
     fn tell_changes(&self, changed: &Changed) {
         let all = self.all();
         debug!(
@@ -326,8 +327,8 @@ impl Connections {
         }
     }
 
-    /// Ends all: further calls are refused, those in flight get a while and are given up then; clients go, and `servers`
-    /// end meanwhile.
+    /// Ends all: further calls are refused, those in flight get a while and are given up then; clients go, and
+    /// `servers` end meanwhile.
     pub async fn end<T>(&self, servers: impl Future<Output = T>) -> T {
         let all: Vec<_> = {
             let open = self.open();

@@ -11,8 +11,8 @@ use super::connections::Connections;
 /// How often it is looked.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Waits until nobody has been connected for `limit`, or the daemon's program was replaced and nobody waits for an answer:
-/// who comes next starts the new one. Without a limit the daemon is a service, and ends when it is told to.
+/// Waits until nobody has been connected for `limit`, or the daemon's program was replaced and nobody waits for an
+/// answer: who comes next starts the new one. Without a limit the daemon is a service, and ends when it is told to.
 pub async fn is_over(connections: &Connections, limit: Option<Duration>) -> &'static str {
     let Some(limit) = limit else {
         return std::future::pending().await;

@@ -176,8 +176,8 @@ impl Daemon {
         self.host.discover(&unseen, &call.client)
     }
 
-    /// Has the servers started that were never seen, so that no list waits for them. Nobody asked: it is the daemon that
-    /// wants to know, and its own user whose processes they are.
+    /// Has the servers started that were never seen, so that no list waits for them. Nobody asked: it is the daemon
+    /// that wants to know, and its own user whose processes they are.
     pub fn learn(&self) {
         let unseen = self.host.unseen();
         if !self.config.learn || unseen.is_empty() || !self.chain.rules.gates.load().is_open(Gate::External) {

@@ -1,4 +1,5 @@
-//! A connection whose client writes a message a line: its messages are read, and it is seen to that it reads its answers.
+//! A connection whose client writes a message a line: its messages are read, and it is seen to that it reads its
+//! answers.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -295,8 +295,8 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// Text with hidden characters escaped, and whether it was cut: so that it takes no more than `most` bytes as a string in
-/// JSON.
+/// Text with hidden characters escaped, and whether it was cut: so that it takes no more than `most` bytes as a string
+/// in JSON.
 fn limited(text: &str, most: usize) -> (String, bool) {
     let mut out = String::with_capacity(text.len().min(most));
     let mut length = 0;

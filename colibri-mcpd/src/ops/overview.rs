@@ -13,7 +13,8 @@ use crate::servers::Viewer;
 use colibri_protocol::Feature;
 use colibri_trail::{self as trail, Shown};
 
-/// The overview for an operator, or for nobody in particular, with so many of the trail's last records. Reads files: not for a thread that serves clients.
+/// The overview for an operator, or for nobody in particular, with so many of the trail's last records. Reads files:
+/// not for a thread that serves clients.
 pub(super) fn of(daemon: &Daemon, operator: Option<u32>, tail: u64) -> Overview {
     let load = daemon.connections.load();
     let gates = **daemon.chain.rules.gates.load();

@@ -32,8 +32,8 @@ pub(super) fn resident_bytes() -> io::Result<u64> {
     ];
     let mut info = std::mem::MaybeUninit::<libc::kinfo_proc>::zeroed();
     let mut length = size_of::<libc::kinfo_proc>();
-    // SAFETY: `mib` has four elements, as said; `info` may be written for `length` bytes, and the kernel writes no more;
-    // nothing is set, so there is no new value.
+    // SAFETY: `mib` has four elements, as said; `info` may be written for `length` bytes, and the kernel writes no
+    // more; nothing is set, so there is no new value.
     let result = unsafe {
         libc::sysctl(
             mib.as_ptr(),

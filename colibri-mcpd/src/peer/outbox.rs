@@ -1,7 +1,7 @@
 //! Writing frames: one first-in-first-out queue per direction, bounded in bytes.
 //!
-//! Who queues writes at once, as far as the peer takes it; what it does not take is left to the queue's own task. Within
-//! [`together`] that is done once, at the end, for all that was queued.
+//! Who queues writes at once, as far as the peer takes it; what it does not take is left to the queue's own task.
+//! Within [`together`] that is done once, at the end, for all that was queued.
 //!
 //! Pushing never waits, so that nobody is held up by a peer that does not read. What is queued is counted: for the
 //! peer, whose owner disconnects it when it stays over its budget, and for the whole daemon, whose budget is asked
@@ -299,8 +299,8 @@ impl Outbox {
         kept
     }
 
-    /// Takes the bytes of a message out of the daemon's budget, for as long as it is in flight. `false`: there is no room
-    /// for it, and the peer itself holds most, or was cut off.
+    /// Takes the bytes of a message out of the daemon's budget, for as long as it is in flight. `false`: there is no
+    /// room for it, and the peer itself holds most, or was cut off.
     pub fn hold(&self, length: usize) -> bool {
         if self.was_cut_off() || !self.budget.take(length, self.held()) {
             return false;
@@ -411,8 +411,8 @@ impl Outbox {
         self.note(inner);
     }
 
-    /// Writes what is queued, and what will be, until the queue is closed and empty, discarded, or the peer is gone. The
-    /// writer is shut down at the end.
+    /// Writes what is queued, and what will be, until the queue is closed and empty, discarded, or the peer is gone.
+    /// The writer is shut down at the end.
     ///
     /// # Errors
     /// What the system says: the peer is gone.
@@ -513,7 +513,8 @@ impl Holder for Outbox {
 }
 
 impl Inner {
-    /// Writes until nothing is left or the peer takes no more; tells how many bytes that the queue had counted are gone.
+    /// Writes until nothing is left or the peer takes no more; tells how many bytes that the queue had counted are
+    /// gone.
     fn write(&mut self, context: &mut Context<'_>) -> (Poll<io::Result<()>>, usize) {
         let before = self.counted;
         let done = self.write_all(context);

@@ -1,7 +1,7 @@
 //! What is in flight towards a peer, by the ids that it is asked under.
 //!
-//! An id is a slot and how often that slot was given out. It is at most 2^53-1, which every reader of JSON holds exactly,
-//! and never comes a second time in the peer's life: a late, a second or an invented answer finds nothing.
+//! An id is a slot and how often that slot was given out. It is at most 2^53-1, which every reader of JSON holds
+//! exactly, and never comes a second time in the peer's life: a late, a second or an invented answer finds nothing.
 
 /// Bits of an id that say which slot.
 const SLOT_BITS: u32 = 18;

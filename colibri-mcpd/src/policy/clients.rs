@@ -338,7 +338,8 @@ impl Rights {
         self.only.as_deref().is_none_or(|only| only == server)
     }
 
-    /// Whether this caller may call a tool, get a prompt or read a resource, by the server's id and its own name or URI.
+    /// Whether this caller may call a tool, get a prompt or read a resource, by the server's id and its own name or
+    /// URI.
     ///
     /// # Errors
     /// [`Code::PolicyDenied`] with the rule and the file.

@@ -1,5 +1,5 @@
-//! `consent.json`: the entries of the registry that the one user of a private daemon agreed to, each by the SHA-256 of its
-//! bytes. An entry that was changed since is another one.
+//! `consent.json`: the entries of the registry that the one user of a private daemon agreed to, each by the SHA-256 of
+//! its bytes. An entry that was changed since is another one.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -439,6 +439,7 @@ mod tests {
         }
     }
 
+    /// Whether somebody waited for the answer.
     fn landed(client: &Client, id: &Id) -> bool {
         let mut waited_for = None;
         client.land(id, |waited| waited_for = Some(waited));
@@ -449,7 +450,6 @@ mod tests {
         Id::of(Json::parse(text.as_bytes()).unwrap())
     }
 
-    /// Whether somebody waited for the answer.
     #[test]
     fn admits_up_to_the_limit_and_each_id_once() {
         let client = Client::unread(2);

@@ -10,8 +10,8 @@ use crate::policy::Rights;
 use colibri_protocol::logging::Level;
 use colibri_protocol::{Askable, Session as Agreed, Version};
 
-/// What a client agreed on and can do: for as long as its connection lives, where it writes lines; over HTTP for a legacy
-/// session, whose requests are a [`super::Client`] each, or for one modern request.
+/// What a client agreed on and can do: for as long as its connection lives, where it writes lines; over HTTP for a
+/// legacy session, whose requests are a [`super::Client`] each, or for one modern request.
 pub struct ClientSession {
     /// The number of the connection or of the HTTP session, never used twice by one daemon.
     pub number: u64,

@@ -32,8 +32,8 @@ impl Chain {
         call.version.is_modern() && call.askable().can(Ask::Form)
     }
 
-    /// Asks the person behind a modern client whether a call may be made, who gets to read what `arguments` say of it. If
-    /// the retry says so, it goes to its target as confirmed.
+    /// Asks the person behind a modern client whether a call may be made, who gets to read what `arguments` say of it.
+    /// If the retry says so, it goes to its target as confirmed.
     pub fn ask_to_confirm(&self, call: Box<Call>, rule: &str, arguments: &str) {
         let described = call.target.describe();
         let confirmation = Confirmation {

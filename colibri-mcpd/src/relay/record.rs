@@ -80,8 +80,8 @@ fn enter<'a>(call: &'a Call, full: Option<&'a RawValue>, name: Option<&'a str>) 
     })
 }
 
-/// Records how calls ended, before their answers leave. A call that was let pass without its `enter` record has no other
-/// either.
+/// Records how calls ended, before their answers leave. A call that was let pass without its `enter` record has no
+/// other either.
 ///
 /// # Errors
 /// [`Code::TrailUnavailable`]: none of them may be sent.

@@ -1,9 +1,9 @@
 //! `requestState` towards clients, which is always ours: what a retry is about, sealed so that nobody else can say it.
 //!
 //! A retry is taken only from the user whose call it continues, for the same server, method, name and arguments, and in
-//! time (2026-07-28, basic/patterns/mrtr, "Server Requirements"). What a server wants to be told again stands inside, and
-//! goes to that server alone. Where the daemon itself waits for the retry, what stands inside is a ticket, which is good
-//! for one retry.
+//! time (2026-07-28, basic/patterns/mrtr, "Server Requirements"). What a server wants to be told again stands inside,
+//! and goes to that server alone. Where the daemon itself waits for the retry, what stands inside is a ticket, which is
+//! good for one retry.
 
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -307,8 +307,8 @@ fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// SHA-256 of what is called: the method, and its `params` but for what a retry says otherwise. Keys in any order are the
-/// same, since some clients write them in another each time.
+/// SHA-256 of what is called: the method, and its `params` but for what a retry says otherwise. Keys in any order are
+/// the same, since some clients write them in another each time.
 pub fn digest(method: &str, params: Option<Json<'_>>) -> [u8; 32] {
     let same = |key: &Json<'_>| {
         !["_meta", "requestState", "inputResponses"]

@@ -13,8 +13,8 @@ use colibri_protocol::{self as protocol, Ask, Code, Failure, Method};
 use colibri_wire::{Edits, Json};
 
 impl Session {
-    /// A modern server asks for input before it answers. The edits with which a modern client gets that: what the server
-    /// wants to be told again is sealed for the retry.
+    /// A modern server asks for input before it answers. The edits with which a modern client gets that: what the
+    /// server wants to be told again is sealed for the retry.
     ///
     /// # Errors
     /// Why the client does not get it.
@@ -84,8 +84,8 @@ impl Session {
         (is_required && is_asked).then(|| self.ask_for_urls(call, error))
     }
 
-    /// A server wants the person behind a legacy client to visit URLs before the call is made again: the edits that name
-    /// it to the person. Where a visit is over the client is told.
+    /// A server wants the person behind a legacy client to visit URLs before the call is made again: the edits that
+    /// name it to the person. Where a visit is over the client is told.
     ///
     /// # Errors
     /// The server may not ask for that.

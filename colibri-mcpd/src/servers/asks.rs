@@ -1,10 +1,10 @@
 //! What a server asks of the person's side: whether it may, whom it is about, and how that ends.
 //!
-//! A legacy server's request names no call. It is about a call of a client that is in flight in the same process and can
-//! be asked; where several clients are, or several calls of a modern one, it could be about either and nobody is asked. A
-//! process serves one user's calls, so it is never about another user's. Where no such call is in flight there is nobody
-//! to ask, but for a process that is one client's alone, and for roots, which no person has to be bothered for: those go
-//! to the client that used the process last.
+//! A legacy server's request names no call. It is about a call of a client that is in flight in the same process and
+//! can be asked; where several clients are, or several calls of a modern one, it could be about either and nobody is
+//! asked. A process serves one user's calls, so it is never about another user's. Where no such call is in flight there
+//! is nobody to ask, but for a process that is one client's alone, and for roots, which no person has to be bothered
+//! for: those go to the client that used the process last.
 
 use std::sync::Arc;
 

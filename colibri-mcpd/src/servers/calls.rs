@@ -30,8 +30,8 @@ impl Server {
     }
 
     /// Whether it matters who else has calls in the process of a call: nothing else says which call a legacy server's
-    /// request is about, and a modern client is asked in answer to that call. It does for those of modern clients always,
-    /// for others once the server was seen to ask.
+    /// request is about, and a modern client is asked in answer to that call. It does for those of modern clients
+    /// always, for others once the server was seen to ask.
     fn takes_turns(&self, key: ProcessKey, call: &Call) -> Option<Whose> {
         let is_modern = || {
             let version = self.version.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -46,8 +46,8 @@ impl Server {
         (matters && !is_modern()).then_some(whose)
     }
 
-    /// Sends a call to a process in which it does not matter which call its server asks about. If all are others' it goes
-    /// to one that is for all of these: there nobody is asked if it matters.
+    /// Sends a call to a process in which it does not matter which call its server asks about. If all are others' it
+    /// goes to one that is for all of these: there nobody is asked if it matters.
     fn call_in_turn(self: &Arc<Self>, key: ProcessKey, whose: Whose, mut call: Box<Call>) {
         let most = self.context.shares().limits().processes_per_user.max(1);
         let take = || self.turns.take(key, most - 1, whose);
@@ -67,8 +67,8 @@ impl Server {
         self.call_at(key, call);
     }
 
-    /// Gives up the call that is held longest in the processes beside this one, if it had its time: another call needs a
-    /// process.
+    /// Gives up the call that is held longest in the processes beside this one, if it had its time: another call needs
+    /// a process.
     fn give_up_oldest(&self, first: ProcessKey) {
         let sessions = self.sessions().into_iter().filter(|(key, _)| key.is_beside(first));
         let held = sessions.filter_map(|(_, session)| {
@@ -106,8 +106,8 @@ impl Server {
         tokio::spawn(self.clone().call_later(key, call));
     }
 
-    /// Gives a call to a process, unless the process says something of what is asked for that is not approved. The call is given
-    /// back if the process takes no more.
+    /// Gives a call to a process, unless the process says something of what is asked for that is not approved. The call
+    /// is given back if the process takes no more.
     fn give(&self, session: &Arc<Session>, call: Box<Call>) -> Result<(), Box<Call>> {
         let described = call.target.describe();
         let (feature, name) = (described.feature, described.operation);
@@ -137,8 +137,8 @@ impl Server {
             .await;
     }
 
-    /// Has a process for a call, started if need be, and does `then` with both, which gives the call back if the process
-    /// takes no more. A start that failed is tried again, as often as the entry says.
+    /// Has a process for a call, started if need be, and does `then` with both, which gives the call back if the
+    /// process takes no more. A start that failed is tried again, as often as the entry says.
     pub async fn with_process(
         self: Arc<Self>,
         key: ProcessKey,

@@ -74,8 +74,8 @@ impl Context {
         })
     }
 
-    /// Has `listener` called whenever a start is over or a server's tools were read, before anybody gets the process: with
-    /// whether what it offers has changed. The first listener stays.
+    /// Has `listener` called whenever a start is over or a server's tools were read, before anybody gets the process:
+    /// with whether what it offers has changed. The first listener stays.
     pub fn on_learned(&self, listener: impl Fn(bool) + Send + Sync + 'static) {
         let _ = self.learned.set(Box::new(listener));
     }

@@ -1,5 +1,5 @@
-//! An entry of the registry as the daemon reads it: on top of what the helper understands too, how the server is reached
-//! otherwise, who shares its processes, what may be called and for how long.
+//! An entry of the registry as the daemon reads it: on top of what the helper understands too, how the server is
+//! reached otherwise, who shares its processes, what may be called and for how long.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

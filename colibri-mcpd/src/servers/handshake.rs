@@ -25,8 +25,8 @@ const OTHERS: Duration = Duration::from_secs(2);
 /// The most that are named of what a server lists and cannot be offered.
 const MAX_LEFT_OUT: usize = 10;
 
-/// Starts a process of a server, opens it in the era that it speaks, and asks it what it offers. `known` is what its server
-/// was known to offer.
+/// Starts a process of a server, opens it in the era that it speaks, and asks it what it offers. `known` is what its
+/// server was known to offer.
 ///
 /// # Errors
 /// Why there is no process.
@@ -189,8 +189,8 @@ fn introduced(session: &Session, lists: [Arc<Listing>; Feature::COUNT]) -> Catal
     }
 }
 
-/// Reads a server's lists when it starts. Without its tools there is no start; the others are waited for a little while,
-/// and those that do not come are what they were known to be: they are read once more later.
+/// Reads a server's lists when it starts. Without its tools there is no start; the others are waited for a little
+/// while, and those that do not come are what they were known to be: they are read once more later.
 async fn read_first(session: &Session, known: &Catalogue, limit: Duration) -> Result<Catalogue, Failure> {
     let others = async |feature| match timeout(OTHERS, walk(session, feature, limit)).await {
         Ok(Ok(list)) => Some(list),

@@ -24,8 +24,8 @@ use colibri_wire::{Edits, Json};
 const MAX_LEFT: usize = 1024;
 
 impl Session {
-    /// Sends a call. It is given back if the process takes no more. What is about a task that it has it takes as long as
-    /// it is there.
+    /// Sends a call. It is given back if the process takes no more. What is about a task that it has it takes as long
+    /// as it is there.
     ///
     /// # Errors
     /// The call, if the process takes none any more.
@@ -381,8 +381,8 @@ impl Session {
         }
     }
 
-    /// Passes a notification that MCP does not have on, as it is, to the clients that have a call in flight here and share
-    /// an extension with the server that we do not know. `false`: there is none.
+    /// Passes a notification that MCP does not have on, as it is, to the clients that have a call in flight here and
+    /// share an extension with the server that we do not know. `false`: there is none.
     pub(super) fn notify_of_extension(&self, frame: &Bytes) -> bool {
         let Some(capabilities) = self.says().capabilities else {
             return false;

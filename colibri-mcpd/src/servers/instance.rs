@@ -86,8 +86,8 @@ pub(super) trait Keeper: Send + Sync {
     /// server is to be left alone.
     fn unsent(&self, call: Box<Call>, failure: Failure, after: Option<Duration>);
 
-    /// A call was refused unprocessed, since its header fields are not what the server's tools ask for now: they are to be
-    /// listed before it is sent again.
+    /// A call was refused unprocessed, since its header fields are not what the server's tools ask for now: they are to
+    /// be listed before it is sent again.
     fn mismatched(&self, session: &Arc<Session>, call: Box<Call>, failure: Failure);
 
     /// A call was lost with the process; whether it had an effect is not known.

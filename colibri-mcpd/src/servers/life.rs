@@ -202,8 +202,8 @@ impl Session {
             let rest = state.idle_since + limits.idle;
             return latest.min(self.tasks.open_until(self.number).map_or(rest, |until| until.max(rest)));
         }
-        // Looking through many calls at every read would be costly, so it is done at most ten times a second: a limit is
-        // kept to a tenth of a second.
+        // Looking through many calls at every read would be costly, so it is done at most ten times a second: a limit
+        // is kept to a tenth of a second.
         let earliest = if state.pending.len() > 16 {
             now
         } else {

@@ -73,8 +73,8 @@ impl Session {
         }
     }
 
-    /// Passes a log message on to those who have a call in flight here and want it. One that comes while nobody has goes to
-    /// the legacy clients that asked something here before and said that they want it.
+    /// Passes a log message on to those who have a call in flight here and want it. One that comes while nobody has
+    /// goes to the legacy clients that asked something here before and said that they want it.
     pub(super) fn log_message(&self, frame: &Bytes, level: Level) {
         let state = self.state();
         let mut told: Vec<&Arc<Client>> = Vec::new();

@@ -52,8 +52,8 @@ impl Server {
         receiver.await.unwrap_or_else(given_up)
     }
 
-    /// Starts a process so that its tools become known, unless one is being started, or starting it failed not long ago.
-    /// Until when it is worth waiting for: the first time alone.
+    /// Starts a process so that its tools become known, unless one is being started, or starting it failed not long
+    /// ago. Until when it is worth waiting for: the first time alone.
     pub fn discover(self: &Arc<Self>, client: &Arc<Client>) -> Option<Instant> {
         if self.offer.is_in_table() {
             return None;

@@ -53,7 +53,8 @@ impl Server {
         read.map_err(|error| format!("its contract cannot be used: {error}"))
     }
 
-    /// Which callers share a process: what the entry says, else `user`, or `call` where its jail has only a `root_path`.
+    /// Which callers share a process: what the entry says, else `user`, or `call` where its jail has only a
+    /// `root_path`.
     pub fn isolation(&self) -> Isolation {
         let only_root_path = match &self.entry.transport {
             Transport::Stdio(command) => command.jail.as_ref().is_some_and(|jail| jail.only_root_path),

@@ -64,7 +64,8 @@ pub struct Secrets {
 /// The values that no text may show.
 #[derive(Default)]
 struct Known {
-    /// Those of files. A value that a server no longer uses may still turn up in its last words, so none is ever forgotten.
+    /// Those of files. A value that a server no longer uses may still turn up in its last words, so none is ever
+    /// forgotten.
     read: Vec<SecretString>,
     /// Tokens, of which there are ever new ones: the latest.
     issued: VecDeque<SecretString>,
@@ -221,8 +222,8 @@ fn has<'a>(known: impl IntoIterator<Item = &'a SecretString>, value: &SecretStri
     known.any(|known| known.expose_secret() == value.expose_secret())
 }
 
-/// Takes secrets out of text for logs, status, errors and the trail: as they are, and inside JSON strings however escaped,
-/// up to JSON in JSON in JSON. Relayed results are never edited.
+/// Takes secrets out of text for logs, status, errors and the trail: as they are, and inside JSON strings however
+/// escaped, up to JSON in JSON in JSON. Relayed results are never edited.
 ///
 /// Redact before cutting: of a secret that was cut in two, neither half is found.
 #[derive(Default)]

@@ -1,4 +1,5 @@
-//! One server of the registry: what is known of it and its processes, which are shared as its isolation says; their end.
+//! One server of the registry: what is known of it and its processes, which are shared as its isolation says; their
+//! end.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -214,8 +215,8 @@ impl Server {
         inner.slots.retain(|_, slot| slot.end(reason));
     }
 
-    /// Ends its processes, in order; the next call starts one, also where failures would have kept it from that. How many
-    /// there were.
+    /// Ends its processes, in order; the next call starts one, also where failures would have kept it from that. How
+    /// many there were.
     pub fn restart(&self) -> usize {
         self.reset();
         let inner = self.inner();

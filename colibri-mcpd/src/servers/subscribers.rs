@@ -13,8 +13,8 @@ use crate::relay::{Client, Lasting};
 use colibri_protocol::subscription::{URI_LIMIT, updated};
 use colibri_wire::Edits;
 
-/// How often a subscriber is told of one resource in this time as the server says it; what comes after is told once, when
-/// the time is over: what counts is that it was updated.
+/// How often a subscriber is told of one resource in this time as the server says it; what comes after is told once,
+/// when the time is over: what counts is that it was updated.
 const PACE: (u32, Duration) = (16, Duration::from_millis(100));
 /// The most parts of a URI that are looked at to find what it is a part of.
 const MAX_PARENTS: usize = 64;
@@ -242,7 +242,8 @@ impl Subscriptions {
     }
 
     /// Who is to be told that this was updated: it, or what it is a part of (2025-11-25, schema.ts,
-    /// `ResourceUpdatedNotification`: "This might be a sub-resource of the one that the client actually subscribed to").
+    /// `ResourceUpdatedNotification`: "This might be a sub-resource of the one that the client actually subscribed
+    /// to").
     pub(super) fn concerned(&self, key: ProcessKey, updated: &str) -> Vec<Arc<Subscriber>> {
         let wanted = self.wanted();
         let Some(of) = wanted.get(&key).filter(|_| updated.len() <= URI_LIMIT) else {

@@ -1,7 +1,8 @@
 //! Subscriptions to resources: who is told of updates, and by which process.
 //!
-//! A process is subscribed to a resource once, however many clients are, and to nothing that nobody wants any more. What
-//! is wanted of it belongs to whom its calls are of, not to the process: another one in its place is subscribed again.
+//! A process is subscribed to a resource once, however many clients are, and to nothing that nobody wants any more.
+//! What is wanted of it belongs to whom its calls are of, not to the process: another one in its place is subscribed
+//! again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -19,6 +20,7 @@ use super::state::ProcessKey;
 use super::subscribers::{Subscriber, Teller};
 use super::watching::as_error;
 use crate::relay::{Call, HeldCall, Lasting, Outcome, Upstream};
+use colibri_protocol::rpc_error::INTERNAL_ERROR;
 use colibri_protocol::subscription::{Filter, URI_LIMIT, URIS_LIMIT, updated_edits};
 use colibri_protocol::upstream::{self, Capabilities};
 use colibri_protocol::{Answer, Code, Failure, Method, RpcError, empty_result};
@@ -163,7 +165,7 @@ impl Server {
             let why = match session.ask(ask, self.limits.call, Code::TimeoutCall).await {
                 Ok(answered) => match answered.outcome() {
                     Ok(_) => continue,
-                    Err(error) => Refused::ByServer(error.map_or_else(|| RpcError::new(-32603, ""), as_error)),
+                    Err(error) => Refused::ByServer(error.map_or_else(|| RpcError::new(INTERNAL_ERROR, ""), as_error)),
                 },
                 Err(failure) => Refused::Failed(failure),
             };
@@ -217,8 +219,8 @@ impl Server {
         refused
     }
 
-    /// A process is there: it is subscribed to what was wanted of the one before it, of whose resources nobody knows what
-    /// became meanwhile.
+    /// A process is there: it is subscribed to what was wanted of the one before it, of whose resources nobody knows
+    /// what became meanwhile.
     pub(super) fn resume_telling(self: &Arc<Self>, key: ProcessKey, session: &Arc<Session>) {
         if self.subscriptions.uris(key).is_empty() {
             return;

@@ -27,8 +27,8 @@ const MAX_TOGETHER: usize = 64;
 /// Shorter frames are copied: a few bytes must not keep a large read buffer alive.
 const COPIED: usize = 64 * 1024;
 
-/// Bytes of an id, and characters of a name, that are kept: clients and servers choose them, and they are no part of what
-/// a queue counts.
+/// Bytes of an id, and characters of a name, that are kept: clients and servers choose them, and they are no part of
+/// what a queue counts.
 const MAX_KEPT: usize = 256;
 
 fn kept(name: &str) -> String {

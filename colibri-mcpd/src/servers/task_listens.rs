@@ -1,5 +1,5 @@
-//! Clients that listen to what becomes of tasks: a `subscriptions/listen` of a client is one at each process that has some
-//! of them.
+//! Clients that listen to what becomes of tasks: a `subscriptions/listen` of a client is one at each process that has
+//! some of them.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

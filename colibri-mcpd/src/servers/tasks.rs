@@ -1,8 +1,8 @@
 //! The tasks that servers have, and the ids by which clients know them.
 //!
 //! A task's id towards clients is a random number of ours: it says nothing of the server's own id, and whoever else has
-//! it can do nothing with it, since it is good for the user alone whose call became the task. A task that is open counts
-//! as in flight: its process is not ended for being idle.
+//! it can do nothing with it, since it is good for the user alone whose call became the task. A task that is open
+//! counts as in flight: its process is not ended for being idle.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -93,8 +93,8 @@ impl<P> Tasks<P> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Our id of a task that a process, with its number and its server's id, tells a user of, who called this tool of it.
-    /// A new one is remembered.
+    /// Our id of a task that a process, with its number and its server's id, tells a user of, who called this tool of
+    /// it. A new one is remembered.
     ///
     /// # Errors
     /// As many are remembered as may be: how many.

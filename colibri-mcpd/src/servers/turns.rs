@@ -1,6 +1,6 @@
 //! Who has a process to itself of a server that may ask: a legacy server's request names no call, so calls are in one
-//! process only if it does not matter which of them it is about. The next gets a process beside it, as long as there may
-//! be more; the last of them is shared by all that find none.
+//! process only if it does not matter which of them it is about. The next gets a process beside it, as long as there
+//! may be more; the last of them is shared by all that find none.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

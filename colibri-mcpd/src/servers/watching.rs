@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use crate::peer::Outbox;
 use colibri_protocol::RpcError;
 use colibri_protocol::logging::Level;
+use colibri_protocol::rpc_error::INTERNAL_ERROR;
 use colibri_protocol::subscription::Filter;
 use colibri_wire::Json;
 
@@ -59,5 +60,5 @@ impl Watching {
 pub(super) fn as_error(error: Json<'_>) -> RpcError {
     let code = error.get("code").and_then(|code| code.text().parse().ok());
     let message = error.get("message").and_then(|message| message.as_str());
-    RpcError::new(code.unwrap_or(-32603), message.unwrap_or_default().into_owned())
+    RpcError::new(code.unwrap_or(INTERNAL_ERROR), message.unwrap_or_default().into_owned())
 }

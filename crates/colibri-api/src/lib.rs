@@ -1,6 +1,7 @@
 //! What daemon and client share: where things are, and what they say to each other.
 //!
-//! An answer is one type here: the daemon makes it, its JSON Schema is derived from it ([`schema`]), the client reads it.
+//! An answer is one type here: the daemon makes it, its JSON Schema is derived from it ([`schema`]), the client reads
+//! it.
 
 mod cost;
 mod login;

@@ -1,5 +1,5 @@
-//! How a person logs in to a server behind a URL: `colibri/login`, `colibri/login-finish`, `colibri/logout`. Anybody may who
-//! may use the server.
+//! How a person logs in to a server behind a URL: `colibri/login`, `colibri/login-finish`, `colibri/logout`. Anybody
+//! may who may use the server.
 
 use serde::{Deserialize, Serialize};
 

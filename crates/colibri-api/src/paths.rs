@@ -79,9 +79,9 @@ fn private_of(home: &Path, variable: impl Fn(&str) -> Option<PathBuf>) -> Privat
 }
 
 impl Private {
-    /// Whether nobody but this user and root can put anything in place of what is the user's: the directory of the state,
-    /// and all above it and above the registry, as far as they are there. Whoever else could would be the daemon that
-    /// the user's editors speak to, or what it starts.
+    /// Whether nobody but this user and root can put anything in place of what is the user's: the directory of the
+    /// state, and all above it and above the registry, as far as they are there. Whoever else could would be the daemon
+    /// that the user's editors speak to, or what it starts.
     ///
     /// # Errors
     /// Which directory somebody else can write in, and what to do.

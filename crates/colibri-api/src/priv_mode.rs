@@ -12,8 +12,8 @@ named! {
         /// It is setuid root.
         #[default]
         Helper = "helper",
-        /// Through mdo(1) and mac_do(4), for images whose file systems are nosuid. It protects against mistakes, not against
-        /// the daemon: mac_do authorises credentials, never commands.
+        /// Through mdo(1) and mac_do(4), for images whose file systems are nosuid. It protects against mistakes, not
+        /// against the daemon: mac_do authorises credentials, never commands.
         Mdo = "mdo",
         /// Through `sudo -n` and the sudoers line that ships.
         Sudo = "sudo",

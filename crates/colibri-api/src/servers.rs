@@ -1,4 +1,5 @@
-//! Hosted servers, as `colibri_external_mcp_servers`, `colibri_snapshot` and `colibri_external_mcp_list_tools` tell them.
+//! Hosted servers, as `colibri_external_mcp_servers`, `colibri_snapshot` and `colibri_external_mcp_list_tools` tell
+//! them.
 
 use colibri_text::counted;
 use schemars::JsonSchema;

@@ -2,7 +2,8 @@
 //!
 //! A general JSON library forgives what such a text must not contain: a key that nobody reads, a key twice (the last
 //! wins), half of a surrogate pair, a number that loses digits. Here each of these is an error with its place, and no
-//! error ever shows a value: a registry may hold tokens that somebody pasted, and the message goes to logs and terminals.
+//! error ever shows a value: a registry may hold tokens that somebody pasted, and the message goes to logs and
+//! terminals.
 //!
 //! [`Reader`] reads the grammar of RFC 8259 and nothing beyond it, value by value, and keeps nothing. [`Document`] is a
 //! file read whole; [`Cursor`] walks it and remembers where it is, so that whoever finds a bad value only says what is

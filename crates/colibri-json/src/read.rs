@@ -60,8 +60,8 @@ impl Fault {
 
 /// Reads a text value by value, from its beginning to its end.
 ///
-/// Who reads an object or an array enters it, and then asks for its keys or elements until there are no more; each value
-/// between must be read. Repeated keys are for the caller to find.
+/// Who reads an object or an array enters it, and then asks for its keys or elements until there are no more; each
+/// value between must be read. Repeated keys are for the caller to find.
 #[derive(Debug, Clone)]
 pub struct Reader<'t> {
     text: &'t str,
@@ -345,8 +345,8 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// The next key of the object that was entered, with its place, and `None` at the end of the object; `first`: no key
-    /// was read of it yet. Then comes [`Reader::colon`].
+    /// The next key of the object that was entered, with its place, and `None` at the end of the object; `first`: no
+    /// key was read of it yet. Then comes [`Reader::colon`].
     ///
     /// # Errors
     /// No key, or no comma before it.

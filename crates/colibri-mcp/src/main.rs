@@ -164,8 +164,8 @@ fn plain_bridge(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> Option
     Some((socket, hello))
 }
 
-/// Says on stderr what the daemon has otherwise than this client was configured to want: closed gates, another registry.
-/// Silent if the daemon cannot be asked: then the bridge says so.
+/// Says on stderr what the daemon has otherwise than this client was configured to want: closed gates, another
+/// registry. Silent if the daemon cannot be asked: then the bridge says so.
 fn warn(place: &Place, wanted: &OpenGates, registry: Option<&Path>) {
     let Ok(mut connection) = Connection::open(place, false) else {
         return;

@@ -60,10 +60,10 @@ pub(crate) fn verifier(state_dir: &Path, file: Option<&Path>) -> Result<Option<V
 /// Exit status of `trail verify` where nothing is wrong, and nobody vouches for it.
 const UNVOUCHED: u8 = 2;
 
-/// `trail verify`: prints what is wrong, how far the promise reaches and who vouches. The trail is the one in `state_dir`,
-/// or an archive of its segments; `log` is a syslog file with witnessed heads, `-` for standard input. Returns the exit
-/// status: 0 where nothing is wrong and somebody vouches for it, 1 where something is wrong, 2 where nobody vouches. An
-/// archive needs no other witness than being where the daemon cannot write.
+/// `trail verify`: prints what is wrong, how far the promise reaches and who vouches. The trail is the one in
+/// `state_dir`, or an archive of its segments; `log` is a syslog file with witnessed heads, `-` for standard input.
+/// Returns the exit status: 0 where nothing is wrong and somebody vouches for it, 1 where something is wrong, 2 where
+/// nobody vouches. An archive needs no other witness than being where the daemon cannot write.
 ///
 /// # Errors
 /// Where trail, log, note or key cannot be read.
@@ -187,8 +187,8 @@ fn print_vouchers(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// `trail show`: prints the records that pass, one a line; with `json` as written; with `last` only so many of them, the
-/// newest. With `follow`, all, and goes on until the flag is set. Returns how many earlier ones were left out.
+/// `trail show`: prints the records that pass, one a line; with `json` as written; with `last` only so many of them,
+/// the newest. With `follow`, all, and goes on until the flag is set. Returns how many earlier ones were left out.
 ///
 /// # Errors
 /// Where the trail cannot be read, a time is none, or it knows nothing of the server that is asked for.
@@ -347,8 +347,8 @@ pub(crate) fn print_check_proof(
     Ok(())
 }
 
-/// `trail stats`: prints calls, errors and latency by server and tool as a table with a bar for each tool's calls, or as
-/// JSON.
+/// `trail stats`: prints calls, errors and latency by server and tool as a table with a bar for each tool's calls, or
+/// as JSON.
 ///
 /// # Errors
 /// Where the trail cannot be read or a time is none.
@@ -430,8 +430,8 @@ pub(crate) fn print_segments(dir: &Path, out: &mut dyn Write) -> Result<(), Fail
     Ok(())
 }
 
-/// `trail export [--seal] NAME`: writes the bytes of a complete segment, or what is kept of it when it is dropped, for the
-/// periodic script's archive.
+/// `trail export [--seal] NAME`: writes the bytes of a complete segment, or what is kept of it when it is dropped, for
+/// the periodic script's archive.
 ///
 /// # Errors
 /// Where there is no such segment or it cannot be read.

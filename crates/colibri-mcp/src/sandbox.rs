@@ -1,8 +1,8 @@
-//! Whether an agent runs this program in a sandbox of its own, which keeps commands from Unix sockets. Nothing is loosened
-//! here: the agent's setting is named, and so is what works without it.
+//! Whether an agent runs this program in a sandbox of its own, which keeps commands from Unix sockets. Nothing is
+//! loosened here: the agent's setting is named, and so is what works without it.
 
-/// What an agent sets for the commands that it confines, and what to say there. Codex: codex-rs/core, `spawn.rs`; Claude
-/// Code: its sandbox runtime.
+/// What an agent sets for the commands that it confines, and what to say there. Codex: codex-rs/core, `spawn.rs`;
+/// Claude Code: its sandbox runtime.
 const AGENTS: &[(&str, &str)] = &[
     (
         "CODEX_SANDBOX_NETWORK_DISABLED",

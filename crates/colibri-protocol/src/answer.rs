@@ -120,8 +120,8 @@ pub struct Presented {
 }
 
 impl Presented {
-    /// Adds what a server declares in its `capabilities`. Where two declare one extension with other settings, the client
-    /// learns of none: it could not tell whose they are.
+    /// Adds what a server declares in its `capabilities`. Where two declare one extension with other settings, the
+    /// client learns of none: it could not tell whose they are.
     pub fn add_extensions(&mut self, capabilities: Json<'_>) {
         let declared = capabilities
             .get("extensions")

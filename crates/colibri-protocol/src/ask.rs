@@ -79,8 +79,8 @@ impl Ask {
         }
     }
 
-    /// Whether a client that declared these `ClientCapabilities` can be asked for it. `elicitation` without a mode means
-    /// forms (2025-11-25 and 2026-07-28, client/elicitation, "Capabilities").
+    /// Whether a client that declared these `ClientCapabilities` can be asked for it. `elicitation` without a mode
+    /// means forms (2025-11-25 and 2026-07-28, client/elicitation, "Capabilities").
     pub fn is_declared(self, capabilities: Json<'_>) -> bool {
         let Some(declared) = capabilities.get(self.capability()).filter(Json::is_object) else {
             return false;

@@ -42,8 +42,8 @@ impl Askable {
         askable
     }
 
-    /// What a client of this version can be asked by these `ClientCapabilities`. What its version does not have counts as
-    /// not declared, and what can be read in two ways as nothing.
+    /// What a client of this version can be asked by these `ClientCapabilities`. What its version does not have counts
+    /// as not declared, and what can be read in two ways as nothing.
     pub fn read(version: Version, capabilities: Option<Json<'_>>) -> Askable {
         let Some(capabilities) =
             capabilities.filter(|it| it.ambiguous(&["elicitation", "sampling", "roots"]).is_none())

@@ -225,8 +225,8 @@ impl Wording<'_> {
         Ok(())
     }
 
-    /// Messages with several blocks become several messages for clients before 2025-11-25, and blocks of types that they
-    /// lack become text. URIs become those that clients see.
+    /// Messages with several blocks become several messages for clients before 2025-11-25, and blocks of types that
+    /// they lack become text. URIs become those that clients see.
     fn edit_messages(&self, edits: &mut Edits, messages: Json<'_>) -> Result<(), RpcError> {
         let mut count = 0;
         for message in messages.elements() {
@@ -309,8 +309,8 @@ impl Wording<'_> {
     }
 }
 
-/// The elicitations that an error -32042 names, as many as there may be (2025-11-25, client/elicitation, "URL Elicitation
-/// Required Error").
+/// The elicitations that an error -32042 names, as many as there may be (2025-11-25, client/elicitation, "URL
+/// Elicitation Required Error").
 pub fn elicitations(error: Json<'_>) -> impl Iterator<Item = Json<'_>> {
     let named = error.get("data").and_then(|data| data.get("elicitations"));
     named

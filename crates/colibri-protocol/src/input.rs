@@ -1,8 +1,8 @@
-//! What a server asks of the person's side before it answers: a modern one by a result that says `input_required` and is
-//! followed by a retry (2026-07-28, basic/patterns/mrtr), a legacy one by requests of its own (client/*).
+//! What a server asks of the person's side before it answers: a modern one by a result that says `input_required` and
+//! is followed by a retry (2026-07-28, basic/patterns/mrtr), a legacy one by requests of its own (client/*).
 //!
-//! What a server asks for is hostile input: how much of it there is is bounded, and what it asks is one of the kinds that
-//! MCP has.
+//! What a server asks for is hostile input: how much of it there is is bounded, and what it asks is one of the kinds
+//! that MCP has.
 
 use std::borrow::Cow;
 

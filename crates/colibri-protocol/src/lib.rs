@@ -86,8 +86,8 @@ mod tests {
         }
     }
 
-    /// Each row of `docs/rewrites.md` has five cells, and the function its last one names is a test: of this crate, of the daemon, or
-    /// of its built programs.
+    /// Each row of `docs/rewrites.md` has five cells, and the function its last one names is a test: of this crate, of
+    /// the daemon, or of its built programs.
     #[test]
     fn every_rewrite_names_a_test_that_exists() {
         let mut source = String::new();

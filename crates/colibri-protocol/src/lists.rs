@@ -155,8 +155,8 @@ pub fn least_ttl(servers: impl IntoIterator<Item = (Version, Option<u64>)>) -> u
         .fold(TTL_MS, u64::min)
 }
 
-/// Where a page begins: after the entry of this name or URI. Opaque to clients; it holds a name rather than a number, so that
-/// it stays good when the list changes in between.
+/// Where a page begins: after the entry of this name or URI. Opaque to clients; it holds a name rather than a number,
+/// so that it stays good when the list changes in between.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
     after: String,
@@ -193,9 +193,9 @@ impl Cursor {
     }
 }
 
-/// The result of a list: a page of `entries`, which are names, URIs or templates as clients see them with definitions as
-/// clients of this version see them, **in ascending order of their names**, each name once. That order is the order of
-/// the list, and what makes a cursor stay good.
+/// The result of a list: a page of `entries`, which are names, URIs or templates as clients see them with definitions
+/// as clients of this version see them, **in ascending order of their names**, each name once. That order is the order
+/// of the list, and what makes a cursor stay good.
 pub fn page<'a>(
     feature: Feature,
     client: Version,

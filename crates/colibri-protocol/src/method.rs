@@ -118,7 +118,8 @@ impl Method {
         }
     }
 
-    /// Whether a server may ask for input instead of answering it (2026-07-28, basic/patterns/mrtr, "Supported Requests").
+    /// Whether a server may ask for input instead of answering it (2026-07-28, basic/patterns/mrtr, "Supported
+    /// Requests").
     pub fn may_ask_back(self) -> bool {
         matches!(self, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead)
     }

@@ -93,7 +93,8 @@ impl Mirrored {
         found
     }
 
-    /// Whether what a tool's definition mirrors is as the specification has it (2026-07-28, server/tools, `x-mcp-header`).
+    /// Whether what a tool's definition mirrors is as the specification has it (2026-07-28, server/tools,
+    /// `x-mcp-header`).
     ///
     /// # Errors
     /// What is wrong: such a tool is not to be offered.

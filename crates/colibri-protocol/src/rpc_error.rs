@@ -63,8 +63,8 @@ impl RpcError {
         }
     }
 
-    /// -32602: nobody here has a tool or a prompt (`noun`) of that name, or the client may not know of it (server/tools and
-    /// server/prompts, "Error Handling").
+    /// -32602: nobody here has a tool or a prompt (`noun`) of that name, or the client may not know of it (server/tools
+    /// and server/prompts, "Error Handling").
     pub fn unknown(noun: &str, name: &str, why: Option<&str>) -> RpcError {
         let why = why.map(|why| format!(": {why}")).unwrap_or_default();
         RpcError::invalid_params(format!("unknown {noun}: \"{}\"{why}", brief(name, 200)))

@@ -1,5 +1,5 @@
-//! What is told without being asked for: changes of lists, updates of resources, and what a `subscriptions/listen` is to
-//! be told of (2026-07-28, basic/patterns/subscriptions).
+//! What is told without being asked for: changes of lists, updates of resources, and what a `subscriptions/listen` is
+//! to be told of (2026-07-28, basic/patterns/subscriptions).
 
 use super::answer::META_SUBSCRIPTION_ID;
 use super::feature::Feature;
@@ -121,8 +121,8 @@ pub fn acknowledged(id: &str, honoured: &Filter) -> Vec<u8> {
     .into_bytes()
 }
 
-/// What a server's `notifications/subscriptions/acknowledged` says: which of the daemon's subscriptions it is about, and
-/// what of it is honoured.
+/// What a server's `notifications/subscriptions/acknowledged` says: which of the daemon's subscriptions it is about,
+/// and what of it is honoured.
 pub(crate) fn read_acknowledged(params: Option<Json<'_>>) -> Option<(u64, Filter)> {
     let id = params?.get("_meta")?.get(META_SUBSCRIPTION_ID)?.as_u64()?;
     Some((id, Filter::read(params).ok()?))

@@ -30,7 +30,8 @@ pub struct Task<'a> {
 }
 
 impl<'a> Task<'a> {
-    /// Reads a task: the result of a call that became one, the result of `tasks/get`, or the `params` of a notification.
+    /// Reads a task: the result of a call that became one, the result of `tasks/get`, or the `params` of a
+    /// notification.
     ///
     /// # Errors
     /// What is wrong with it, for people.
@@ -59,8 +60,8 @@ impl<'a> Task<'a> {
         })
     }
 
-    /// The edits that put our id of it in place of the server's, and take out of the result inside what no server has to
-    /// say. Places are those of the message that the object was read from.
+    /// The edits that put our id of it in place of the server's, and take out of the result inside what no server has
+    /// to say. Places are those of the message that the object was read from.
     pub fn edits(&self, ours: &str) -> Edits {
         let mut edits = Edits::new();
         edits.replace(self.at.span(), super::quoted(ours));
@@ -71,8 +72,8 @@ impl<'a> Task<'a> {
     }
 }
 
-/// The edits to the `params` of a server's `notifications/tasks`: our id of the task, and the client's subscription as its
-/// id was written.
+/// The edits to the `params` of a server's `notifications/tasks`: our id of the task, and the client's subscription as
+/// its id was written.
 pub fn told_edits(params: Json<'_>, task: &Task<'_>, ours: &str, subscription: &str) -> Edits {
     let mut edits = task.edits(ours);
     let id = params.get("_meta").and_then(|meta| meta.get(META_SUBSCRIPTION_ID));

@@ -1,8 +1,9 @@
 //! How a server's URIs stand behind its prefix.
 //!
 //! `ui://REST` of server `s` is `ui://s/REST`, so that it stays a `ui://` URI for hosts of apps; every other URI or
-//! template `X` is `s+X`, which stays a URI (RFC 3986, section 3.1: a scheme may have a plus sign in it). Ids of servers
-//! have neither `+` nor `/`, so the first one ends the id, and the way back needs no table. `docs/rewrites.md` says why.
+//! template `X` is `s+X`, which stays a URI (RFC 3986, section 3.1: a scheme may have a plus sign in it). Ids of
+//! servers have neither `+` nor `/`, so the first one ends the id, and the way back needs no table. `docs/rewrites.md`
+//! says why.
 
 use std::borrow::Cow;
 

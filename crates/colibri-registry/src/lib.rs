@@ -1,9 +1,9 @@
-//! The registry of external MCP servers, `external-mcp.json`, as far as it decides what runs where: a server's command and
-//! its jail. Of all other keys the names alone are known here; what stands at them the daemon reads, on top of this
+//! The registry of external MCP servers, `external-mcp.json`, as far as it decides what runs where: a server's command
+//! and its jail. Of all other keys the names alone are known here; what stands at them the daemon reads, on top of this
 //! ([`Registry::parse_with`]).
 //!
-//! One reader serves the daemon (every entry) and the set-user-ID helper (jailed entries), so that an entry can never mean
-//! one thing to the one that asks and another to the one that acts.
+//! One reader serves the daemon (every entry) and the set-user-ID helper (jailed entries), so that an entry can never
+//! mean one thing to the one that asks and another to the one that acts.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -106,8 +106,8 @@ impl Registry {
 }
 
 impl<E> Registry<E> {
-    /// Reads a registry; `file` is the name that errors give. `more` makes each entry of its keys and of what was read of
-    /// them here.
+    /// Reads a registry; `file` is the name that errors give. `more` makes each entry of its keys and of what was read
+    /// of them here.
     ///
     /// # Errors
     /// The first thing that is wrong, with its place: whatever [`Document::parse`] refuses, an unknown key, a
@@ -147,8 +147,8 @@ impl<E> Registry<E> {
     }
 }
 
-/// Whether an entry, whatever else is wrong with it, surely asks for no jail: it has a url and nothing that runs here, or
-/// what editors' files have and we cannot use, an id with underscores or a command that is looked for in PATH.
+/// Whether an entry, whatever else is wrong with it, surely asks for no jail: it has a url and nothing that runs here,
+/// or what editors' files have and we cannot use, an id with underscores or a command that is looked for in PATH.
 fn is_refused_alone(id: &str, entry: &Cursor<'_>) -> bool {
     if let Ok(members) = entry.members() {
         let has = |key: &str| members.iter().any(|member| member.key == key);

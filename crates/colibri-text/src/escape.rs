@@ -6,8 +6,9 @@ use crate::hex::hex_into;
 use crate::is_hidden;
 use crate::ordinary::hidden_in;
 
-/// A text on one line, with what hides something in it written as `\u{…}`, and line feed, carriage return and tab as `\n`,
-/// `\r` and `\t`. What is hidden elsewhere and ordinary where it stands ([`first_hidden`](crate::first_hidden)) stays.
+/// A text on one line, with what hides something in it written as `\u{…}`, and line feed, carriage return and tab as
+/// `\n`, `\r` and `\t`. What is hidden elsewhere and ordinary where it stands ([`first_hidden`](crate::first_hidden))
+/// stays.
 ///
 /// The same on a terminal and in a pipe, since the pipe may be `ssh` and end on a terminal after all.
 #[must_use]
@@ -129,8 +130,8 @@ pub fn ascii(text: &str, max: usize) -> String {
     shown
 }
 
-/// Bytes of which nothing is known, for a quoted field of a log: printable ASCII as it is, `\` and `"` with a backslash,
-/// everything else as `\xNN`. At most `max` bytes are read, a cut is shown as `...`.
+/// Bytes of which nothing is known, for a quoted field of a log: printable ASCII as it is, `\` and `"` with a
+/// backslash, everything else as `\xNN`. At most `max` bytes are read, a cut is shown as `...`.
 #[must_use]
 pub fn ascii_bytes(bytes: &[u8], max: usize) -> String {
     let mut out = String::with_capacity(bytes.len().min(max) + 8);

@@ -1,8 +1,8 @@
 //! The one table of characters that hide or turn.
 
-/// Whether a character is shown by nothing, acts on a terminal, or changes how others are shown: controls (line feed and
-/// tab too), format controls, bidirectional controls, zero-width and other default-ignorable characters, tags, variation
-/// selectors, blanks that look like nothing, line separators, noncharacters and private use.
+/// Whether a character is shown by nothing, acts on a terminal, or changes how others are shown: controls (line feed
+/// and tab too), format controls, bidirectional controls, zero-width and other default-ignorable characters, tags,
+/// variation selectors, blanks that look like nothing, line separators, noncharacters and private use.
 ///
 /// Sources: Unicode 16, General_Category (Cc, Cf, Co, Zl, Zp), Default_Ignorable_Code_Point, Bidi_Control, and the
 /// fillers that UTS 39 lists as shown by nothing. The signs of category Cf that have a shape of their own

@@ -3,13 +3,14 @@
 
 use crate::is_hidden;
 
-/// The first character of a text that hides something: one of [`is_hidden`] that is not ordinary writing where it stands.
+/// The first character of a text that hides something: one of [`is_hidden`] that is not ordinary writing where it
+/// stands.
 ///
-/// Ordinary are line feed, tab and carriage return; joiners between letters that join (RFC 5892, appendix A.1 and A.2; the
-/// Bengali and Kannada joiner behind RA, Unicode 12.2 and 12.8); an emoji's presentation, keycap and joined sequences and
-/// the three flags of RGI tag sequences (UTS 51); left-to-right and right-to-left marks (UAX 9) at an end of a word of
-/// right-to-left text, where alone they act; the grapheme joiner between Hebrew points (Unicode 9.1). Two in a row are
-/// ordinary only where an emoji's presentation selector is followed by its joiner.
+/// Ordinary are line feed, tab and carriage return; joiners between letters that join (RFC 5892, appendix A.1 and A.2;
+/// the Bengali and Kannada joiner behind RA, Unicode 12.2 and 12.8); an emoji's presentation, keycap and joined
+/// sequences and the three flags of RGI tag sequences (UTS 51); left-to-right and right-to-left marks (UAX 9) at an end
+/// of a word of right-to-left text, where alone they act; the grapheme joiner between Hebrew points (Unicode 9.1). Two
+/// in a row are ordinary only where an emoji's presentation selector is followed by its joiner.
 #[must_use]
 pub fn first_hidden(text: &str) -> Option<char> {
     hidden_in(text).next().map(|(_, c)| c)

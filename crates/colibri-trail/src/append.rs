@@ -136,7 +136,8 @@ impl Trail {
     /// end with a seal, the daemon was killed or the machine lost power: a new segment opens with a `recovered` record.
     ///
     /// # Errors
-    /// Where directory, lock, key or segment cannot be used, another process appends, or records are not there any more.
+    /// Where directory, lock, key or segment cannot be used, another process appends, or records are not there any
+    /// more.
     pub fn open(options: Options) -> Result<Self, TrailError> {
         let dir = directory(&options.state_dir);
         fs::DirBuilder::new()
@@ -395,8 +396,8 @@ impl Inner {
         }
     }
 
-    /// Notes the head beside the trail, so that `verify` and the next start miss records that somebody removed. Only what
-    /// is on disk is noted; no fsync(2) is needed, since an older note is as true.
+    /// Notes the head beside the trail, so that `verify` and the next start miss records that somebody removed. Only
+    /// what is on disk is noted; no fsync(2) is needed, since an older note is as true.
     fn note(&self, (records, hash, root): Reached) -> io::Result<()> {
         let head = Head::sign(&self.signer, records, hash, root);
         replace(&self.note, 0o640, format!("{head}\n").as_bytes(), false)

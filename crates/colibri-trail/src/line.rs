@@ -1,7 +1,8 @@
-//! The lines of a segment: `{"hash":"…","prev":"…","rec":{…}}` with nothing else in them, so that the bytes of `rec` are
-//! found by position.
+//! The lines of a segment: `{"hash":"…","prev":"…","rec":{…}}` with nothing else in them, so that the bytes of `rec`
+//! are found by position.
 //!
-//! `hash` is the link of the chain, and the same hash is the record's leaf in the Merkle tree: each record is hashed once.
+//! `hash` is the link of the chain, and the same hash is the record's leaf in the Merkle tree: each record is hashed
+//! once.
 
 use std::io;
 
@@ -20,8 +21,8 @@ const BEFORE_PREV: &[u8] = b"\",\"prev\":\"";
 const BEFORE_REC: &[u8] = b"\",\"rec\":";
 const HASH_AT: usize = BEFORE_HASH.len();
 
-/// The hash of a record: SHA-256(0x00 ‖ prev ‖ "\n" ‖ rec), prev as its 64 hex digits. That is the leaf hash of RFC 6962
-/// §2.1 over prev and record together.
+/// The hash of a record: SHA-256(0x00 ‖ prev ‖ "\n" ‖ rec), prev as its 64 hex digits. That is the leaf hash of RFC
+/// 6962 §2.1 over prev and record together.
 pub(crate) fn link(prev: &HexHash, rec: &[u8]) -> Hash {
     let mut before = [0; 66];
     before[1..65].copy_from_slice(prev);

@@ -134,8 +134,8 @@ impl Suffix {
         self.leaves.push(leaf);
     }
 
-    /// The audit path of leaf `index` in the whole tree up to here, PATH(m, D\[n\]) of RFC 6962 §2.1.1. `None` where the
-    /// leaf is not in the suffix.
+    /// The audit path of leaf `index` in the whole tree up to here, PATH(m, D\[n\]) of RFC 6962 §2.1.1. `None` where
+    /// the leaf is not in the suffix.
     pub(crate) fn path(&self, index: u64) -> Option<Vec<Hash>> {
         let end = self.start + self.leaves.len() as u64;
         if index < self.start || index >= end {

@@ -36,8 +36,9 @@ pub fn sealed_segments(dir: &Path) -> io::Result<Vec<SegmentName>> {
 }
 
 /// Drops the segments whose records are all older than `keep`, counted from `now`: a segment's records end on the day
-/// that the first segment after it was begun, whatever the clock did in between. Of each its last seal is kept beside it, written and synced before the segment goes.
-/// The last segment with a record always stays, and a segment without a record to keep ends the dropping.
+/// that the first segment after it was begun, whatever the clock did in between. Of each its last seal is kept beside
+/// it, written and synced before the segment goes. The last segment with a record always stays, and a segment without a
+/// record to keep ends the dropping.
 ///
 /// # Errors
 /// Where a segment cannot be read, its seal not written, or the segment not removed; those before it are gone then.
@@ -80,8 +81,8 @@ pub fn drop_segments(dir: &Path, keep: Duration, now: SystemTime) -> io::Result<
     Ok(dropped)
 }
 
-/// What is kept of a segment: its last line that tells the state of the trail, which is its seal, or, where the daemon was
-/// killed, what comes nearest. `None` where it has no record.
+/// What is kept of a segment: its last line that tells the state of the trail, which is its seal, or, where the daemon
+/// was killed, what comes nearest. `None` where it has no record.
 ///
 /// # Errors
 /// Where the segment cannot be read.

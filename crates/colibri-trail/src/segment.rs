@@ -24,8 +24,8 @@ impl SegmentName {
         }
     }
 
-    /// Whether a record of this time belongs in a later segment. The day before is taken too: records of midnight may be
-    /// out of order. One further back tells that the clock had gone ahead when the segment was named.
+    /// Whether a record of this time belongs in a later segment. The day before is taken too: records of midnight may
+    /// be out of order. One further back tells that the clock had gone ahead when the segment was named.
     pub(crate) fn is_of_another_day(&self, time: SystemTime) -> bool {
         let day = |time| Self::new(self.ordinal, time).day;
         day(time) > self.day || day(time + Duration::from_secs(86_400)) < self.day

@@ -131,9 +131,9 @@ impl Filter {
     }
 }
 
-/// Reads the trail in `dir`, from its beginning or from the day that the filter names, and calls `each` for every record
-/// that passes, until it breaks. With `follow`, goes on as the daemon writes, until the flag is set. Nothing is verified,
-/// and lines that are no records are passed over: that is `verify`'s to tell.
+/// Reads the trail in `dir`, from its beginning or from the day that the filter names, and calls `each` for every
+/// record that passes, until it breaks. With `follow`, goes on as the daemon writes, until the flag is set. Nothing is
+/// verified, and lines that are no records are passed over: that is `verify`'s to tell.
 ///
 /// # Errors
 /// Where the directory or a segment cannot be read.

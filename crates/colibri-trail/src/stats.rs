@@ -10,8 +10,9 @@ use crate::show::{Filter, show};
 /// Servers and tools that are told apart; tool names come from clients, so there may be any number of them.
 const MAX_ROWS: usize = 10_000;
 
-/// Bits of a double that say in which bucket it is: those of the fraction that are left out make the bucket's width. With
-/// its four highest there are sixteen buckets for each doubling of the latency, so that quantiles are right to about 3 %.
+/// Bits of a double that say in which bucket it is: those of the fraction that are left out make the bucket's width.
+/// With its four highest there are sixteen buckets for each doubling of the latency, so that quantiles are right to
+/// about 3 %.
 const BUCKET_SHIFT: u32 = f64::MANTISSA_DIGITS - 1 - 4;
 
 /// What was counted for one tool of one server.

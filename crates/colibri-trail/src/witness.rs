@@ -1,8 +1,8 @@
 //! Witnesses: where the head of the trail goes that its owner cannot take back.
 //!
-//! The chain has no key: who can write the files can compute all later hashes anew. So heads are handed out as the trail
-//! grows, to syslog in production, whose files belong to root and may be on another machine. What `verify` promises
-//! ends at the last head that a witness saw.
+//! The chain has no key: who can write the files can compute all later hashes anew. So heads are handed out as the
+//! trail grows, to syslog in production, whose files belong to root and may be on another machine. What `verify`
+//! promises ends at the last head that a witness saw.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read as _};

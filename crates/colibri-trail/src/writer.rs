@@ -533,8 +533,8 @@ impl Segment {
     }
 }
 
-/// Writes `bytes`: how many were written, and why not all. One write(2) takes all of it; a second one is only made after
-/// a short one, to learn the reason.
+/// Writes `bytes`: how many were written, and why not all. One write(2) takes all of it; a second one is only made
+/// after a short one, to learn the reason.
 fn write_all(mut file: &File, bytes: &[u8]) -> (u64, Option<io::Error>) {
     let mut written = 0;
     while written < bytes.len() {

@@ -1,5 +1,5 @@
-//! A trail whose process is killed, again and again, at random moments of the writer. Without a harness, since it starts
-//! itself as the process that is killed: `COLIBRI_LONG=1` does ten times as much.
+//! A trail whose process is killed, again and again, at random moments of the writer. Without a harness, since it
+//! starts itself as the process that is killed: `COLIBRI_LONG=1` does ten times as much.
 
 use std::error::Error;
 use std::io::{BufRead as _, BufReader, Write as _};

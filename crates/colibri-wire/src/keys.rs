@@ -63,7 +63,8 @@ impl Iterator for Unescaped<'_> {
     }
 }
 
-/// Which of `keys`, which are ASCII and have no escapes, the inside of a key folds to, and whether it is that very text.
+/// Which of `keys`, which are ASCII and have no escapes, the inside of a key folds to, and whether it is that very
+/// text.
 pub(crate) fn find(bytes: &[u8], keys: &[&str]) -> Option<(usize, bool)> {
     let first = bytes.first()? | 0x20;
     for (index, wanted) in keys.iter().enumerate() {

@@ -1,7 +1,8 @@
 //! JSON-RPC envelopes and edits, in place; knows nothing of MCP, and of no runtime.
 //!
-//! A frame is read in one pass, which notes where its outer members stand ([`scan::Tape`]), and is relayed by reference:
-//! what changes on the way is a list of byte ranges ([`splice::Edits`]), everything outside them is identical.
+//! A frame is read in one pass, which notes where its outer members stand ([`scan::Tape`]), and is relayed by
+//! reference: what changes on the way is a list of byte ranges ([`splice::Edits`]), everything outside them is
+//! identical.
 
 pub mod envelope;
 pub mod json;

@@ -1,13 +1,13 @@
 //! Clients over both framings, servers of both eras, and everything that goes wrong: processes of servers are killed,
-//! clients go in the middle of a call, the registry changes and is read again. Every accepted request has to be answered
-//! once, nothing may grow, and nothing may be left.
+//! clients go in the middle of a call, the registry changes and is read again. Every accepted request has to be
+//! answered once, nothing may grow, and nothing may be left.
 //!
 //! Growth is counted in objects that are alive, before and after, each time with no client and no server: one that is
 //! kept of each request, each killed process or each reload is seen. So the daemon is the library within this program,
 //! whose allocator counts. Resident memory is told beside it: that is the system's allocator's too.
 //!
-//! `cargo bench -p colibri-tests --bench soak -- [SECONDS [CLIENTS [SERVERS]]]`; by default 20 seconds, 1,000 clients and 20
-//! servers. It prints a report, and fails if a promise was broken.
+//! `cargo bench -p colibri-tests --bench soak -- [SECONDS [CLIENTS [SERVERS]]]`; by default 20 seconds, 1,000 clients
+//! and 20 servers. It prints a report, and fails if a promise was broken.
 // A measurement: what fails ends it.
 #![allow(clippy::unwrap_used)]
 

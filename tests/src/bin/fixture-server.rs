@@ -6,10 +6,11 @@
 //!                [--at-probe exit] [--at-eof stay] [--turn-after N] [--trail DIR] [--offer-all]
 //! ```
 //!
-//! `DIR/NAME.definitions`, a JSON array, is its list of tools where it is there, read anew for each answer, as bytes; so
-//! are `DIR/NAME.instructions` its instructions, and `DIR/frames/METHOD`, with `-` for `/` and `@ID@` for the id, its
-//! answers to methods that it does not have. `DIR/NAME.extensions` are the extensions that it declares. With `--turn-after N` the file is `DIR/NAME.turned` from the Nth call
-//! on, and the server says with that call that its list has changed.
+//! `DIR/NAME.definitions`, a JSON array, is its list of tools where it is there, read anew for each answer, as bytes;
+//! so are `DIR/NAME.instructions` its instructions, and `DIR/frames/METHOD`, with `-` for `/` and `@ID@` for the id,
+//! its answers to methods that it does not have. `DIR/NAME.extensions` are the extensions that it declares. With
+//! `--turn-after N` the file is `DIR/NAME.turned` from the Nth call on, and the server says with that call that its
+//! list has changed.
 //!
 //! Where `DIR/NAME.prompts`, `DIR/NAME.resources` or `DIR/NAME.templates` are there at its handshake, JSON arrays, it
 //! declares these and lists them, read anew for each answer; a resource that it lists can be read and subscribed to,

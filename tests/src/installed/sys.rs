@@ -148,8 +148,8 @@ pub fn become_unimportant() {
     }
 }
 
-/// Gives a file an access control list that says more than its mode: `uid` may read and, were the mask not there, write.
-/// False where the file system has none.
+/// Gives a file an access control list that says more than its mode: `uid` may read and, were the mask not there,
+/// write. False where the file system has none.
 pub fn add_acl(path: &std::ffi::CStr, uid: u32) -> bool {
     // linux/posix_acl_xattr.h: version 2, then tag, permissions and id of each entry.
     let mut list = 2u32.to_le_bytes().to_vec();

@@ -1,5 +1,5 @@
-//! FreeBSD: a process's own state, by system call. Constants and structures that the libc crate does not have are those of
-//! the headers named beside them, here and in the files below.
+//! FreeBSD: a process's own state, by system call. Constants and structures that the libc crate does not have are those
+//! of the headers named beside them, here and in the files below.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -149,8 +149,8 @@ pub(crate) fn reset_scheduling() -> Result<(), Errno> {
         type_: libc::RTP_PRIO_NORMAL,
         prio: 0,
     };
-    // SAFETY: the structures are plain numbers, live through the calls, of the sizes that are passed. In a jail there is
-    // no default set to go to, which does no harm: the jail's own is the widest then.
+    // SAFETY: the structures are plain numbers, live through the calls, of the sizes that are passed. In a jail there
+    // is no default set to go to, which does no harm: the jail's own is the widest then.
     unsafe {
         Errno::result(libc::rtprio(RTP_SET, 0, &mut ordinary))?;
         libc::cpuset_setid(libc::CPU_WHICH_PID, -1, DEFAULT_SET);
@@ -169,8 +169,8 @@ pub(crate) fn reset_scheduling() -> Result<(), Errno> {
     super::clear_nice()
 }
 
-/// What is wrong with the standard descriptors, which must be ends of three anonymous pipes; `None`: nothing. Both ends of
-/// such a pipe can be read and written here (pipe(2)), so that ends are told by the kernel's own addresses of them.
+/// What is wrong with the standard descriptors, which must be ends of three anonymous pipes; `None`: nothing. Both ends
+/// of such a pipe can be read and written here (pipe(2)), so that ends are told by the kernel's own addresses of them.
 pub(crate) fn fault_of_pipes() -> Option<String> {
     let Ok(pipes) = pipes_of_this_process() else {
         return Some("the kernel does not tell what the descriptors are".to_owned());

@@ -36,9 +36,9 @@ pub fn canonical(raw: &[u8]) -> String {
     out
 }
 
-/// What is pinned of a definition: all of it, or of a resource or a template what a model reads or a host acts on. Files
-/// have a size and a time, which change without anybody meaning anything by it. With it, whether it says more than that
-/// there is something of this name.
+/// What is pinned of a definition: all of it, or of a resource or a template what a model reads or a host acts on.
+/// Files have a size and a time, which change without anybody meaning anything by it. With it, whether it says more
+/// than that there is something of this name.
 pub(super) fn what_is_pinned(feature: Feature, raw: &[u8]) -> (String, bool) {
     let json = match Json::parse(raw) {
         Ok(json) if matches!(feature, Feature::Resource | Feature::Template) && depth(json.text()) <= MAX_DEPTH => json,

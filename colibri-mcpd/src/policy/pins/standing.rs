@@ -28,8 +28,8 @@ pub enum Standing {
 pub struct Judgement {
     /// Its instructions; [`Standing::Approved`] if it has none.
     pub instructions: Standing,
-    /// What it offers of each feature, by [`Feature::index`] and its own names. Definitions of the same name that differ
-    /// stand as the worse of them.
+    /// What it offers of each feature, by [`Feature::index`] and its own names. Definitions of the same name that
+    /// differ stand as the worse of them.
     pub definitions: [BTreeMap<String, Standing>; Feature::COUNT],
 }
 

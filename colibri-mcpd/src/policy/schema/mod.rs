@@ -137,8 +137,8 @@ impl Schema {
         cost.fold(0, u64::saturating_add)
     }
 
-    /// Whether arguments as they are written surely fit: what [`Schema::check`] would say, without a copy of them. `false`
-    /// says nothing.
+    /// Whether arguments as they are written surely fit: what [`Schema::check`] would say, without a copy of them.
+    /// `false` says nothing.
     pub(super) fn surely_fits(&self, arguments: &[u8]) -> bool {
         let Some(simple) = &self.simple else { return false };
         // Each value, key and 16 bytes of text takes a byte at least.

@@ -1,8 +1,8 @@
 //! Simple schemas, applied to arguments as they are written.
 //!
-//! Most tools describe an object of strings, numbers, switches, lists and objects of those. For such a schema the common
-//! answer, that the arguments fit, is found in one pass over their text that keeps nothing. What is not surely so is left
-//! to the validator: this is a shorter way to one of its answers, never another answer.
+//! Most tools describe an object of strings, numbers, switches, lists and objects of those. For such a schema the
+//! common answer, that the arguments fit, is found in one pass over their text that keeps nothing. What is not surely
+//! so is left to the validator: this is a shorter way to one of its answers, never another answer.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;

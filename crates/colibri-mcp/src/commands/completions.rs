@@ -28,7 +28,8 @@ fn script(shell: Shell, all: &Command) -> String {
     clap_complete::generate(shell, &mut offered, "colibri-mcp", &mut script);
     let script = String::from_utf8_lossy(&script).into_owned();
     match shell {
-        // clap_complete 4.6 writes a hyphen in the program's name in two ways, and finds no command below the first word.
+        // clap_complete 4.6 writes a hyphen in the program's name in two ways, and finds no command below the first
+        // word.
         Shell::Bash => script.replace("colibri__subcmd__mcp", "colibri__mcp"),
         _ => script,
     }

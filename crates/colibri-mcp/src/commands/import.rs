@@ -1,5 +1,5 @@
-//! `colibri-mcp import`: the servers of an editor's file, of `mcp-bridge.toml`, of a registry's `server.json`, of an MCPB
-//! bundle.
+//! `colibri-mcp import`: the servers of an editor's file, of `mcp-bridge.toml`, of a registry's `server.json`, of an
+//! MCPB bundle.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -140,7 +140,8 @@ fn listener(redirect: &str) -> Option<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()
 }
 
-/// The address to which the browser was sent: from the browser, if it runs here, or as it is pasted; whichever is first.
+/// The address to which the browser was sent: from the browser, if it runs here, or as it is pasted; whichever is
+/// first.
 fn came_back(url: &str, redirect: String, listener: Option<TcpListener>) -> Result<String, Failure> {
     let (tell, told) = channel();
     // Ours is the last: the page may have one of its own.

@@ -17,7 +17,8 @@ use crate::failure::Failure;
 use crate::terminal;
 use colibri_text::visible;
 
-/// How long what is being written may take once the tap is told to end; standard output may be a pipe that nobody reads.
+/// How long what is being written may take once the tap is told to end; standard output may be a pipe that nobody
+/// reads.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
 /// Which server, and how much of it.

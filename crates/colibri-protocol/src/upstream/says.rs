@@ -157,8 +157,8 @@ pub enum Probe<'a> {
     Legacy,
 }
 
-/// Reads the answer to [`super::discover`] (2026-07-28, basic/transports/stdio, "Backward Compatibility"): a discover result
-/// and the errors of the modern era are a modern server's, everything else is a legacy one's.
+/// Reads the answer to [`super::discover`] (2026-07-28, basic/transports/stdio, "Backward Compatibility"): a discover
+/// result and the errors of the modern era are a modern server's, everything else is a legacy one's.
 ///
 /// # Errors
 /// [`Unusable::Version`] for a modern server that shares no version with the daemon.

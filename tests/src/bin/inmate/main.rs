@@ -151,8 +151,8 @@ fn try_start(word: &str) -> bool {
     }
 }
 
-/// Swaps a directory against a link to /etc and back, at least 2,000 times and until the file `enough` is there: what the
-/// owner of a shown directory can do to it. Run on the host, by `tests/freebsd/run.sh`.
+/// Swaps a directory against a link to /etc and back, at least 2,000 times and until the file `enough` is there: what
+/// the owner of a shown directory can do to it. Run on the host, by `tests/freebsd/run.sh`.
 fn swap(directory: &str, enough: &str) {
     let (aside, link) = (format!("{directory}.aside"), format!("{directory}.link"));
     std::os::unix::fs::symlink("/etc", &link).unwrap();
@@ -188,8 +188,8 @@ fn pdfork(now: &str, words: &[&str]) {
     drop(descriptor);
 }
 
-/// As root of a persistent jail, tries to trace every process that appears there, until the file `enough` is there. Says
-/// how many were seen, how many refused, and what each that could be traced was running.
+/// As root of a persistent jail, tries to trace every process that appears there, until the file `enough` is there.
+/// Says how many were seen, how many refused, and what each that could be traced was running.
 #[cfg(target_os = "freebsd")]
 fn trace(enough: &str) {
     use std::collections::BTreeSet;

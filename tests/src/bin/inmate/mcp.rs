@@ -1,5 +1,6 @@
 //! The inmate as an MCP server, so that its words can be tried through a daemon: each call of its tool `run` starts it
-//! again with these words, below itself and with the same rights. Its tool `echo` answers with its text, and is measured.
+//! again with these words, below itself and with the same rights. Its tool `echo` answers with its text, and is
+//! measured.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};

@@ -121,8 +121,8 @@ pub(crate) fn facts() -> Vec<String> {
 }
 
 /// Takes on what a program started from here would inherit: no signal comes through and those that can be are ignored,
-/// with a SIGTERM pending, and a timer that raises SIGALRM every millisecond; no permission for what it makes, no file may
-/// grow, less of the processors; /var/tmp, and a descriptor of it.
+/// with a SIGTERM pending, and a timer that raises SIGALRM every millisecond; no permission for what it makes, no file
+/// may grow, less of the processors; /var/tmp, and a descriptor of it.
 pub(crate) fn burden() {
     // SAFETY: the set is initialised by sigfillset(3) before it is used; SIG_IGN is no handler; the path is a C string.
     unsafe {

@@ -1,4 +1,5 @@
-//! The demo's daemon: the `colibri-mcpd` that stands beside this program, under a supervisor that ends it with the demo.
+//! The demo's daemon: the `colibri-mcpd` that stands beside this program, under a supervisor that ends it with the
+//! demo.
 
 use std::ffi::OsString;
 use std::io::Read;

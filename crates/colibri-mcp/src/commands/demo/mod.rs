@@ -225,8 +225,8 @@ enum Place {
 }
 
 impl Place {
-    /// In a jail wherever root has prepared one: the helper does only what registry and policy at their fixed paths both
-    /// say, for the service's user and for root.
+    /// In a jail wherever root has prepared one: the helper does only what registry and policy at their fixed paths
+    /// both say, for the service's user and for root.
     fn find() -> Place {
         match confined() {
             Ok(()) => Place::Jail,

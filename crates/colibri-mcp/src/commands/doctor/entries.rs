@@ -111,8 +111,8 @@ fn jails(registry: &Registry) -> impl Iterator<Item = (&String, &Command, &Jail)
         })
 }
 
-/// Applies a check to every entry in a jail, which says what is good or wrong with it; `None` where it is not about that
-/// kind of jail, which is called so.
+/// Applies a check to every entry in a jail, which says what is good or wrong with it; `None` where it is not about
+/// that kind of jail, which is called so.
 fn each_jail(
     host: &Host,
     kind: &str,

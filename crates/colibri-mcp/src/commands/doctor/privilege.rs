@@ -66,8 +66,8 @@ pub(super) fn reaches_root(host: &Host) -> Outcome {
     let words = [&["as", DAEMON, "--"], before, &[&*helper, "check"]].concat();
     let command = format!("colibri-mcpd {}", words.join(" "));
     match run(DAEMON_PROGRAM, &words) {
-        // Root was reached, and found something wrong in the files (78), which is another fact; or told the daemon's user,
-        // whom it knew, that the report is root's alone.
+        // Root was reached, and found something wrong in the files (78), which is another fact; or told the daemon's
+        // user, whom it knew, that the report is root's alone.
         Ok(ran) if matches!(ran.status, Some(0 | 78)) || ran.err.contains("rule 'root'") => Ok(command),
         Ok(ran) => Err(Amiss::Bad(format!(
             "{command} ended with {}: {}",
@@ -112,8 +112,8 @@ pub(super) fn mdo_rule(host: &Host) -> Outcome {
     }
 }
 
-/// Whether mac_do(4) rules let `uid` become root with `mdo -i`: rules are separated by `;` and their halves by `>` from 15
-/// on, by `,` and `:` before.
+/// Whether mac_do(4) rules let `uid` become root with `mdo -i`: rules are separated by `;` and their halves by `>` from
+/// 15 on, by `,` and `:` before.
 fn has_rule(rules: &str, uid: u32, major: u32) -> bool {
     let (between, within) = if major >= 15 { (';', '>') } else { (',', ':') };
     rules.split(between).any(|rule| {

@@ -2,8 +2,8 @@
 
 use super::fact::{Amiss, Outcome};
 
-/// Advisories about jails: number, release, the patch level that has the correction. Only what bears on servers in jails
-/// as the helper makes them, or enters them.
+/// Advisories about jails: number, release, the patch level that has the correction. Only what bears on servers in
+/// jails as the helper makes them, or enters them.
 const ADVISORIES: &[(&str, u32, u32, u32)] = &[
     // Directories passed between jails that share a writable mount. FreeBSD 15 was never affected.
     ("CVE-2025-15576 (FreeBSD-SA-26:04.jail)", 14, 3, 9),

@@ -9,8 +9,8 @@ use std::path::{Component, Path, PathBuf};
 
 use super::elf;
 
-/// Where the dynamic linkers of FreeBSD and Linux look besides what a program names itself. FreeBSD's hints file may name
-/// more; what is not found here is reported as "not found in", so that nobody takes it for a proof.
+/// Where the dynamic linkers of FreeBSD and Linux look besides what a program names itself. FreeBSD's hints file may
+/// name more; what is not found here is reported as "not found in", so that nobody takes it for a proof.
 const LIBRARY_DIRECTORIES: &[&str] = &["/lib", "/usr/lib", "/usr/local/lib", "/lib64", "/usr/lib64"];
 
 /// The most symbolic links that are followed for one path (as MAXSYMLINKS), and scripts for one command.
@@ -20,8 +20,8 @@ const MAX_SCRIPTS: usize = 4;
 /// The most bytes of a program that are read.
 const MAX_BYTES: u64 = 512 << 20;
 
-/// Checks that `program`, a path as the jail sees it, can start in `root`: it is there and executable, and so is what it
-/// needs itself: the interpreter of a script, the dynamic linker and the libraries of a binary.
+/// Checks that `program`, a path as the jail sees it, can start in `root`: it is there and executable, and so is what
+/// it needs itself: the interpreter of a script, the dynamic linker and the libraries of a binary.
 pub(super) fn can_start(root: &Path, program: &Path) -> Result<(), String> {
     let mut program = program.to_owned();
     for _ in 0..MAX_SCRIPTS {
@@ -115,8 +115,8 @@ fn has_in_subdirectory(root: &Path, directory: &str, name: &str) -> bool {
         .any(|entry| entry.file_name().as_bytes().ends_with(b"-linux-gnu") && entry.path().join(name).is_file())
 }
 
-/// Where `path` of the jail is on the host: symbolic links are followed as the jail would follow them, absolute ones from
-/// its root, and none leads out of it.
+/// Where `path` of the jail is on the host: symbolic links are followed as the jail would follow them, absolute ones
+/// from its root, and none leads out of it.
 pub(super) fn inside(root: &Path, path: &Path) -> Result<PathBuf, String> {
     let mut links = 0;
     let mut at = PathBuf::new();
