@@ -145,7 +145,9 @@ pub struct Request {
     pub line: String,
     /// The header fields, names in lower case.
     pub fields: Vec<(String, String)>,
-    /// The body; null if there is none.
+    /// The body.
+    pub text: String,
+    /// The body as JSON; null if it is none.
     pub body: Value,
 }
 
@@ -169,12 +171,14 @@ impl Request {
         let mut request = Request {
             line,
             fields: fields.collect(),
+            text: String::new(),
             body: Value::Null,
         };
         let length = request.field("content-length").and_then(|length| length.parse().ok());
         let mut body = vec![0; length.unwrap_or(0)];
         reader.read_exact(&mut body).ok()?;
         request.body = serde_json::from_slice(&body).unwrap_or_default();
+        request.text = String::from_utf8_lossy(&body).into_owned();
         Some(request)
     }
 

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use colibri_tests::remote::{Port, answer};
 use colibri_tests::{Bridge, Client, Daemon, LEGACY, MODERN, Place, code_of, text_of, wait_for};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -232,6 +233,13 @@ fn bring_about(code: &str) -> Shown {
         }
         "SERVER_DIED" => called(&Place::of_fixture(&[], json!({})), &[], "exit", json!({})),
         "SERVER_ANSWER_INVALID" => called(&Place::of_fixture(&[], json!({})), &[], "die_mid_answer", json!({})),
+        "SERVER_DENIED" => {
+            let port = Port::answering(|_, stream| answer(stream, "401 Unauthorized", "", ""));
+            let place = Place::new();
+            place.registry(&json!({ "fix": port.entry("/mcp", json!({})) }));
+            let daemon = place.start(&[]);
+            called_by_origin(&mut daemon.quiet(LEGACY))
+        }
         "SERVER_UNSTARTABLE" => {
             let place = Place::new();
             place.registry(&json!({ "fix": { "command": place.path("nothing-here") } }));
@@ -339,6 +347,15 @@ fn sent(daemon: &Daemon<'_>, number: i64) -> Option<Value> {
         -32600 => legacy.ask("initialize", json!({ "protocolVersion": LEGACY, "capabilities": {} })),
         -32601 => modern.ask("ping", json!({})),
         -32602 => legacy.ask("tools/call", json!({ "name": "no_such_tool" })),
+        -32020 => {
+            let mut http = daemon.http();
+            let listed = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "_meta": colibri_tests::http::meta() } });
+            http.post(
+                &[("MCP-Protocol-Version", MODERN), ("Mcp-Method", "ping")],
+                &listed.to_string(),
+            );
+            http.response().json()
+        }
         -32022 => {
             let meta = json!({ "io.modelcontextprotocol/protocolVersion": "2099-01-01",
                 "io.modelcontextprotocol/clientCapabilities": {} });

@@ -160,8 +160,8 @@ fn what_the_server_says_of_a_failure_is_told_without_secrets() {
     for (code, what) in [
         ("SERVER_ANSWER_INVALID", "500"),
         ("SERVER_ANSWER_INVALID", "404"),
-        ("SERVER_UNSTARTABLE", "401"),
-        ("SERVER_UNSTARTABLE", "403"),
+        ("SERVER_DENIED", "401"),
+        ("SERVER_DENIED", "403"),
         ("SERVER_ANSWER_INVALID", "neither JSON nor events"),
     ] {
         let refused = client.call("web__echo", json!({}));

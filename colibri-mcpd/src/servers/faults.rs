@@ -24,7 +24,8 @@ impl Session {
             FaultKind::Unsent | FaultKind::Forgotten | FaultKind::Busy(_) => {
                 self.failure(Code::IntegrationUnavailable, text)
             }
-            FaultKind::Impossible | FaultKind::Denied => self.failure(Code::ServerUnstartable, text),
+            FaultKind::Impossible => self.failure(Code::ServerUnstartable, text),
+            FaultKind::Denied => self.failure(Code::ServerDenied, text),
             FaultKind::Status { .. } | FaultKind::Mismatched | FaultKind::Invalid => {
                 self.failure(Code::ServerAnswerInvalid, text)
             }

@@ -95,7 +95,10 @@ async fn open(launch: &Launch) -> Result<Opening, NotStarted> {
         // Nothing reached a server behind a URL, or it wants to know who asks: another era would be no use.
         Err(failure)
             if opening.session.is_remote
-                && matches!(failure.code, Code::IntegrationUnavailable | Code::ServerUnstartable) =>
+                && matches!(
+                    failure.code,
+                    Code::IntegrationUnavailable | Code::ServerUnstartable | Code::ServerDenied
+                ) =>
         {
             return Err(failure.clone().into());
         }

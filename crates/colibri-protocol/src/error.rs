@@ -67,6 +67,8 @@ pub enum Code {
     IntegrationUnavailable,
     /// It cannot be started at all until somebody changes something.
     ServerUnstartable,
+    /// It wants to know who asks, or does not let them.
+    ServerDenied,
     /// It ended with the call in flight.
     ServerDied,
     /// It answered, and not as MCP has it.
@@ -196,6 +198,9 @@ rows! {
     ServerUnstartable "SERVER_UNSTARTABLE" 303 Result
         "the server cannot be started: its program, its jail or its entry is not as it must be"
         "ask the operator to look at colibri-mcp servers; the reason is there"
+    ServerDenied "SERVER_DENIED" 304 Result
+        "the server behind a URL wants to know who asks, or does not allow it to them (401, 403)"
+        "run colibri-mcp login for the server where the message says so; else ask the operator for headers with the right to it"
     TimeoutStart "TIMEOUT_START" 310 Result
         "the server was not ready within its start limit"
         "try again, or raise the start limit of the entry"
