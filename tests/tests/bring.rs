@@ -342,6 +342,16 @@ fn what_cannot_be_is_refused_with_its_reason() {
         assert!(said.contains(why), "{args:?}: {said}");
     }
     assert_eq!(files(&place), before);
+    // What is no file to be read whole is neither waited for nor read.
+    let odd = place.path("odd");
+    nix::unistd::mkfifo(&odd, nix::sys::stat::Mode::S_IRUSR).unwrap();
+    let large = place.path("large.mcpb");
+    fs::File::create(&large).unwrap().set_len(1 << 40).unwrap();
+    for path in [&odd, &large, &PathBuf::from("/dev/zero"), &place.path("")] {
+        let (status, said) = run(&place, &["import", path.to_str().unwrap(), "--yes"]);
+        assert_eq!(status, Some(65), "{said}");
+        assert!(said.contains("not a regular file of at most 256 MiB"), "{said}");
+    }
 }
 
 #[test]

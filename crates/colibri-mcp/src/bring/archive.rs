@@ -6,7 +6,7 @@ use std::io::{Cursor, Read as _};
 use zip::ZipArchive;
 
 /// The most bytes of an archive, of one file in it, and of all of them.
-const MAX_ARCHIVE: usize = 256 << 20;
+pub const MAX_ARCHIVE: usize = 256 << 20;
 const MAX_FILE: u64 = 256 << 20;
 const MAX_UNPACKED: u64 = 1 << 30;
 /// The most files.

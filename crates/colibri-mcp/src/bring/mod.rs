@@ -22,7 +22,7 @@ mod template;
 mod vscode;
 mod zed;
 
-pub use archive::Archive;
+pub use archive::{Archive, MAX_ARCHIVE};
 pub use command_line::{command, url};
 pub use mcpb::{Bundle, bundle};
 pub use names::{Mapped, map_names};

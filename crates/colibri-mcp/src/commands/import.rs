@@ -1,11 +1,14 @@
 //! `colibri-mcp import`: the servers of an editor's file, of `mcp-bridge.toml`, of a registry's `server.json`, of an
 //! MCPB bundle.
 
-use std::fs;
+use std::fs::OpenOptions;
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
 
+use nix::fcntl::OFlag;
 use sha2::{Digest as _, Sha256};
 
 use super::add::{Choices, Offer, bring_in};
@@ -135,12 +138,32 @@ fn files(from: Option<&str>) -> Result<Vec<(Option<Source>, PathBuf)>, Failure> 
     }
 }
 
+/// What a file says; `None`: it is none that is read whole. A named pipe is not waited for.
+fn bytes_of(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let open = OpenOptions::new()
+        .read(true)
+        .custom_flags(OFlag::O_NONBLOCK.bits())
+        .open(path)?;
+    let mut bytes = Vec::new();
+    let facts = open.metadata()?;
+    let fits = |length: u64| length <= bring::MAX_ARCHIVE as u64;
+    if !facts.is_file() || !fits(facts.len()) {
+        return Ok(None);
+    }
+    open.take(bring::MAX_ARCHIVE as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(Some(bytes).filter(|bytes| fits(bytes.len() as u64)))
+}
+
 fn read(source: Option<Source>, path: &Path, sha256: Option<&str>) -> Result<Found, Failure> {
-    let bytes = fs::read(path).map_err(|source| Failure::File {
-        path: path.to_owned(),
-        source,
-    })?;
     let at = |why: String| Failure::Data(format!("{}: {why}; nothing was written", path.display()));
+    let bytes = match bytes_of(path) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return Err(at("it is not a regular file of at most 256 MiB".to_owned())),
+        Err(source) => {
+            let path = path.to_owned();
+            return Err(Failure::File { path, source });
+        }
+    };
     let hash = colibri_text::hex(&Sha256::digest(&bytes));
     if sha256.is_some_and(|wanted| !wanted.eq_ignore_ascii_case(&hash)) {
         return Err(at(format!(

@@ -196,19 +196,46 @@ fn confinement(plan: &Plan, scope: &Scope, is_freebsd: bool) -> Vec<String> {
     }
     let root = format!("/usr/local/libexec/colibri/roots/{}", plan.id);
     let script = "/usr/local/libexec/colibri/make-root.sh";
-    let (how, then) = match &plan.package {
-        Some((Registry::Npm, exact)) => (format!("{script} -n {exact} {root}"), "it is in the root then"),
-        Some((Registry::Pypi, exact)) => (format!("{script} -p {exact} {root}"), "it is in the root then"),
+    // What make-root.sh takes.
+    let legal = |exact: &str| exact.chars().all(|c| c.is_ascii_alphanumeric() || "@/._=-".contains(c));
+    let package = plan.package.as_ref().filter(|(_, exact)| legal(exact));
+    let jail = format!("\"jail\": {{ \"path\": \"{root}\" }}");
+    let (how, then) = match package {
+        Some((registry, exact)) => {
+            let flag = if *registry == Registry::Npm { "-n" } else { "-p" };
+            let program = "\"command\": \"/usr/local/mcp/bin/PROGRAM\", which the script lists";
+            let then = format!("{jail}; in place of its command and first argument {program}");
+            (format!("{script} {flag} {exact} {root}"), then)
+        }
         None => (
-            format!("{script} -k PACKAGE {root}"),
-            "if it is a package; make-root.sh cannot build a root for anything else: copy it in by hand",
+            format!(
+                "{script} -k PACKAGE {root}, if it is a package of FreeBSD; anything else is copied into the root by hand"
+            ),
+            format!("{jail}; \"command\" is its path inside the root"),
         ),
     };
-    vec![
+    let id = &plan.id;
+    let mut lines = vec![
         format!("{as_whom}, as long as the entry has no jail"),
         format!("its jail would need the root that this builds: {how}"),
-        format!("{then}; then \"jail\": {{ \"path\": \"{root}\" }} and jail-policy.json, as the script says"),
-    ]
+        format!("then in its entry: {then}"),
+        format!(
+            "and in jail-policy.json: \"ephemeral\": [\"{root}\"], \"users\": {{ \"{id}\": {{ \"uid\": 60801, \"gid\": \
+             60801 }} }}, with a uid and a gid that nothing else has"
+        ),
+    ];
+    lines.extend(plan.secrets.iter().map(|(_, file, _)| {
+        let (from, to) = (
+            scope.secrets.join(file),
+            scope.registry.with_file_name("secrets").join(file),
+        );
+        format!(
+            "and its secret where the helper reads it: install -m 0400 {} {}",
+            from.display(),
+            to.display()
+        )
+    }));
+    lines
 }
 
 #[cfg(test)]
@@ -318,6 +345,15 @@ mod tests {
             shown.contains("make-root.sh -n @a/b@1.0.0 /usr/local/libexec/colibri/roots/git"),
             "{shown}"
         );
+        for part in [
+            r#"in its entry: "jail": { "path": "/usr/local/libexec/colibri/roots/git" }"#,
+            r#""users": { "git": { "uid": 60801, "gid": 60801 } }"#,
+            "install -m 0400 /x/s/git-token /x/secrets/git-token",
+        ] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        let extras = Some((Registry::Pypi, "a[b]==1.0.0".to_owned()));
+        assert!(show(&plan(process(), extras), &scope(None), true).contains("-k PACKAGE"));
         let shown = show(&plan(process(), None), &scope(None), true);
         assert!(shown.contains("-k PACKAGE") && shown.contains("by hand"), "{shown}");
         let shown = show(&plan(process(), None), &scope(Some("/c".into())), true);

@@ -12,6 +12,7 @@ use nix::unistd::Pid;
 
 use crate::failure::Failure;
 use crate::interrupt;
+use colibri_text::visible;
 
 /// The most lines of what a program said before it failed.
 const LINES: usize = 6;
@@ -36,9 +37,19 @@ pub(super) fn run(command: &mut Command) -> Result<Vec<u8>, String> {
         return Ok(out);
     }
     let said = String::from_utf8_lossy(&err);
-    let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
-    let last = lines[lines.len().saturating_sub(LINES)..].join("\n  ");
-    Err(format!("{name}: {status}\n  {}", colibri_text::visible_lines(&last)))
+    Err(format!("{name}: {status}\n  {}", reason(&said).join("\n  ")))
+}
+
+/// The lines that say why a program failed: npm(1) begins with that, others end with it.
+fn reason(said: &str) -> Vec<String> {
+    let lines = said.lines().filter(|line| !line.trim().is_empty());
+    let mut lines: Vec<String> = lines.map(|line| visible(line).into_owned()).collect();
+    match lines.iter().position(|line| line.starts_with("npm error")) {
+        Some(first) => lines.drain(..first),
+        None => lines.drain(..lines.len().saturating_sub(LINES)),
+    };
+    lines.truncate(LINES);
+    lines
 }
 
 /// Runs a program, and ends it and all that it started when this is to end.
@@ -121,5 +132,21 @@ mod tests {
         let place = place.path().canonicalize().unwrap();
         let meant = said(Command::new("/bin/pwd").current_dir(&place));
         assert_eq!(meant.trim_end(), place.to_str().unwrap());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_says_why() {
+        let npm = "npm warn x\nnpm error code E404\nnpm error 404 Not Found - GET https://r/p\n\nnpm error a\nnpm error b\n\
+                   npm error c\nnpm error d\nnpm error A complete log\n";
+        let shown = reason(npm);
+        assert_eq!((shown.len(), shown[0].as_str()), (LINES, "npm error code E404"));
+        let pip: String = (0..20).map(|n| format!("WARNING {n}\n")).collect();
+        let shown = reason(&format!("{pip}ERROR: No matching distribution\u{1b}[0m\n"));
+        assert_eq!(shown.last().unwrap(), "ERROR: No matching distribution\\u{1b}[0m");
     }
 }
