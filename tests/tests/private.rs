@@ -323,6 +323,9 @@ fn what_is_added_is_known_before_an_agent_asks() {
     );
     let said = home.good(&["add", "slow", "--yes", "--", "/bin/sh", "-c", &slow]);
     assert!(said.contains("slow offers 27 tools."), "{said}");
+    home.good(&["disable", "slow", "--yes"]);
+    let said = home.good(&["enable", "slow", "--yes"]);
+    assert!(said.contains("slow offers 27 tools."), "{said}");
     let mut bridge = Bridge::start(home.command(&[]));
     let listed = bridge.ask("tools/list", json!({}));
     assert!(listed.to_string().contains("slow__echo"), "{listed}");

@@ -184,21 +184,24 @@ pub(crate) fn bring_in(
     let told = install::reload(&context.place.socket);
     told.answer(context, &scope, (said, facts), written.kept.as_deref())?;
     interrupt::release()?;
-    if context.place.private && !choices.service {
-        context.tell(&introduced(&written.ids, context))?;
+    if !choices.service {
+        introduced(&written.ids, context)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has the user's own daemon start servers that came in, which the user agreed to: what they offer, or why they do not
-/// start. An agent that asks for tools once, when it starts, then gets theirs.
-fn introduced(ids: &[String], context: &Context) -> String {
+/// Has the user's own daemon start servers that the user just agreed to, and says what they offer, or why they do not
+/// start: an agent that asks for tools once, when it starts, then gets theirs. No other daemon is the user's to start.
+pub(crate) fn introduced(ids: &[String], context: &Context) -> Result<(), Failure> {
+    if !context.place.private {
+        return Ok(());
+    }
     let until = Instant::now() + INTRODUCTION;
     let told = |id: &String| match introduce(id, context, until) {
         Ok(text) => format!("{id} {text}"),
         Err(failure) => format!("{id} was not started: {}", visible_lines(&failure.to_string())),
     };
-    ids.iter().map(told).collect::<Vec<_>>().join("\n")
+    context.tell(&ids.iter().map(told).collect::<Vec<_>>().join("\n"))
 }
 
 fn introduce(id: &str, context: &Context, until: Instant) -> Result<String, Failure> {

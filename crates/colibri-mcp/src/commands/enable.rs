@@ -1,5 +1,8 @@
 //! `colibri-mcp enable`, `disable` and `restart`.
 
+use std::slice;
+
+use super::add::introduced;
 use super::context::Context;
 use super::remove::no_server;
 use crate::failure::Failure;
@@ -55,13 +58,18 @@ pub(crate) fn run(arguments: &Arguments, enable: bool, context: &Context) -> Res
         context.tell(&install::show_entry(id, entry))?;
     }
     agree(&format!("{doing} {id} in {}?", scope.registry.display()), arguments.yes)?;
-    let _alone = scope.lock()?;
+    let alone = scope.lock()?;
     let kept = install::rewrite(&scope, file, text)?;
     let agreed: &[&str] = if enable { &[id] } else { &[] };
     install::agree_to(&scope, agreed)?;
     let facts = json!({ "server": id, "enabled": enable });
     let told = install::reload(&context.place.socket);
-    told.answer(context, &scope, (format!("{done} {id}."), facts), kept.as_deref())
+    told.answer(context, &scope, (format!("{done} {id}."), facts), kept.as_deref())?;
+    drop(alone);
+    if enable && !arguments.service {
+        introduced(slice::from_ref(id), context)?;
+    }
+    Ok(())
 }
 
 /// Ends a server's processes.
