@@ -706,3 +706,28 @@ fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
     }
     panic!("it did not come to be");
 }
+
+#[test]
+fn no_two_secrets_of_one_import_are_one_file() {
+    let place = users_own();
+    let file = place.path("mcp.json");
+    let entry = |env: Value| json!({ "command": "/bin/sh", "env": env });
+    let servers = json!({
+        "a": entry(json!({ "B_TOKEN": "first", "b_token": "second" })),
+        "a-b": entry(json!({ "TOKEN": "third" })),
+    });
+    fs::write(&file, json!({ "mcpServers": servers }).to_string()).unwrap();
+    let said = run(&place, &["import", file.to_str().unwrap(), "--yes"]).1;
+    assert!(
+        said.contains("its secret would be the file a-b-token, which is a's"),
+        "{said}"
+    );
+    let registry = json_of(&place.path("external-mcp.json"));
+    let env = registry["servers"]["a"]["env"].as_object().unwrap();
+    let kept = |name: &str| {
+        let file = env[name]["secret"].as_str().unwrap();
+        fs::read_to_string(place.path("daemon-secrets").join(file)).unwrap()
+    };
+    assert_eq!((kept("B_TOKEN").trim(), kept("b_token").trim()), ("first", "second"));
+    assert!(registry["servers"].get("a-b").is_none(), "{registry}");
+}

@@ -255,7 +255,8 @@ impl Plan {
                 members.push((name.clone(), Value::String(value)));
                 continue;
             }
-            let file = secret_name(&self.id, name);
+            let is_taken = |file: &str| self.secrets.iter().any(|(_, other, _)| other == file);
+            let file = secret_name(&self.id, name, is_taken);
             let reference = vec![("secret".to_owned(), Value::String(file.clone()))];
             members.push((name.clone(), Value::Object(reference)));
             self.secrets.push((name.clone(), file, value));
@@ -273,18 +274,24 @@ fn asks_secret(template: &Template, proposal: &Proposal) -> bool {
 }
 
 /// The file of a secret: of a server's own, so that no two share one by accident. At most 32 of `a-z0-9-`.
-fn secret_name(id: &str, name: &str) -> String {
-    let lower = name.to_ascii_lowercase();
-    let name: String = lower
+fn secret_name(id: &str, name: &str, is_taken: impl Fn(&str) -> bool) -> String {
+    let plain: String = name
         .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .map(|c| {
+            if c.is_ascii_alphanumeric() {
+                c.to_ascii_lowercase()
+            } else {
+                '-'
+            }
+        })
         .collect();
-    let whole = format!("{id}-{}", name.trim_matches('-'));
-    if whole.len() <= 32 {
+    let whole = format!("{id}-{}", plain.trim_matches('-'));
+    if whole.len() <= 32 && !is_taken(&whole) {
         return whole;
     }
-    let hash = colibri_text::hex(&Sha256::digest(whole.as_bytes()));
-    format!("{}-{}", whole[..23].trim_end_matches('-'), &hash[..8])
+    // Of the name as it stands: another may differ from it in case or marks alone.
+    let hash = colibri_text::hex(&Sha256::digest(format!("{id}-{name}")));
+    format!("{}-{}", whole[..whole.len().min(23)].trim_end_matches('-'), &hash[..8])
 }
 
 /// The places of arguments that look like secrets, by themselves or by the option before them.
@@ -396,14 +403,91 @@ fn absolute(command: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use colibri_mcp::edit::Kind;
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
     fn secrets_have_files_of_their_servers_own() {
+        let secret_name = |id: &str, name: &str| secret_name(id, name, |file| file == "x-token");
         assert_eq!(secret_name("github", "GITHUB_TOKEN"), "github-github-token");
         let long = secret_name("a-rather-long-server-id", "PERSONAL_ACCESS_TOKEN");
         assert!(colibri_registry::is_secret_name(&long), "{long}");
         assert_ne!(long, secret_name("a-rather-long-server-id", "PERSONAL_ACCESS_TOKEM"));
+        // One that differs in case alone has taken the plain name.
+        let other = secret_name("x", "Token");
+        assert!(
+            other.starts_with("x-token-") && colibri_registry::is_secret_name(&other),
+            "{other}"
+        );
+    }
+
+    /// A server of this user's with these variables or headers.
+    fn planned(fields: BTreeMap<String, Field>, is_remote: bool) -> Plan {
+        let runs = match is_remote {
+            true => Runs::Remote(Remote {
+                url: Template::from("https://h.example/mcp"),
+                headers: fields,
+                sse: false,
+            }),
+            false => Runs::Process(Box::new(Process {
+                program: Program::Command(Template::from("/bin/sh")),
+                args: vec![Template::from("-c")],
+                env: fields,
+                cwd: None,
+            })),
+        };
+        let scope = Scope {
+            registry: PathBuf::from("/x/external-mcp.json"),
+            secrets: PathBuf::from("/x/secrets"),
+            servers: PathBuf::from("/x/servers"),
+            logins: PathBuf::from("/x/logins"),
+            consent: None,
+            group: None,
+        };
+        let proposal = Proposal::new("s", Ok(runs));
+        plan(&proposal, "s", &Answers::new(), None, &scope, Options::default()).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn no_secret_stands_in_an_entry_and_each_is_in_a_file_of_its_own(
+            fields in proptest::collection::btree_map(
+                "[Tt][Oo][Kk][Ee][Nn]|[A-Za-z][A-Za-z0-9_]{0,30}", ("[ -~]{0,30}", any::<bool>()), 0..8,
+            ),
+            is_remote in any::<bool>(),
+        ) {
+            let text = |value: &str| format!("v4lue-{value}");
+            let made = fields.iter().map(|(name, (value, secret))| {
+                let text = Template::from(text(value).as_str());
+                (name.clone(), Field { text, secret: *secret, optional: false })
+            });
+            let plan = planned(made.collect(), is_remote);
+            let written = Kind::Json.set("", &["servers", "s"], &plan.entry).unwrap();
+            let registry = colibri_registry::Registry::parse(written.as_bytes(), "file").unwrap();
+            prop_assert!(registry.servers.contains_key("s"), "{written}: {:?}", registry.refused);
+            let files: BTreeSet<&str> = plan.secrets.iter().map(|(_, file, _)| file.as_str()).collect();
+            prop_assert_eq!(files.len(), plan.secrets.len());
+            prop_assert!(files.iter().all(|file| colibri_registry::is_secret_name(file)));
+            let key = if is_remote { "headers" } else { "env" };
+            for (name, (value, secret)) in &fields {
+                let stands = Kind::Json.get(&written, &["servers", "s", key, name]).unwrap().unwrap();
+                let kept = plan.secrets.iter().find(|(of, ..)| of == name);
+                match kept {
+                    Some((_, file, kept)) => {
+                        prop_assert_eq!(kept, &text(value));
+                        prop_assert_eq!(stands, serde_json::json!({ "secret": file }));
+                    }
+                    None => {
+                        prop_assert!(!secret && !name_says_secret(name) && !looks_secret(&text(value)));
+                        prop_assert_eq!(stands, serde_json::json!(text(value)));
+                    }
+                }
+            }
+        }
     }
 
     #[test]

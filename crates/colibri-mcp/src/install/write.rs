@@ -96,7 +96,7 @@ pub(crate) fn write(plans: &[Plan], scope: &Scope) -> Result<Written, Failure> {
     let mut ready = Vec::new();
     for plan in plans {
         // What is there is another's: nothing of it may be touched, nor undone.
-        if let Some(why) = taken(plan, &known.entries) {
+        if let Some(why) = taken(plan, &known.entries).or_else(|| shared(plan, &ready)) {
             written.failed.push((plan.id.clone(), why));
             continue;
         }
@@ -133,6 +133,15 @@ fn taken(plan: &Plan, entries: &Entries) -> Option<String> {
         let names = |entry: &Value| secrets_of(entry).contains(file);
         let (other, _) = entries.iter().find(|(_, (_, entry))| names(entry))?;
         Some(format!("its secret would be the file {file}, which is {other}'s"))
+    })
+}
+
+/// Why a server cannot be written beside those that are about to be.
+fn shared(plan: &Plan, ready: &[&Plan]) -> Option<String> {
+    plan.secrets.iter().find_map(|(_, file, _)| {
+        let has = |other: &&&Plan| other.secrets.iter().any(|(_, own, _)| own == file);
+        let other = ready.iter().find(has)?;
+        Some(format!("its secret would be the file {file}, which is {}'s", other.id))
     })
 }
 
