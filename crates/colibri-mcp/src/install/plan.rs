@@ -1,6 +1,7 @@
 //! What an entry will be, and all that has to be written for it.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -216,9 +217,13 @@ impl Plan {
             self.notes
                 .push("its address holds what looks like a secret, and stands in the registry".to_owned());
         }
-        let host = url.split("://").nth(1).unwrap_or_default();
-        let host = host.split(['/', '?', '#']).next().unwrap_or_default();
-        let of_this_machine = ["localhost", "127.", "[::1]"].iter().any(|name| host.starts_with(name));
+        let of_this_machine = is_of_this_machine(&url);
+        if url.starts_with("http://") && !of_this_machine {
+            self.notes.push(
+                "it is reached without TLS: whoever is on the way reads and changes what goes there and comes back"
+                    .to_owned(),
+            );
+        }
         let mut members = Vec::new();
         if remote.sse {
             members.push(("type".to_owned(), Value::String("sse".to_owned())));
@@ -263,6 +268,18 @@ impl Plan {
         }
         Ok(members)
     }
+}
+
+/// Whether an address leads to this machine by what is written there, whoever resolves names.
+fn is_of_this_machine(url: &str) -> bool {
+    let rest = url.split("://").nth(1).unwrap_or_default();
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = match authority.strip_prefix('[') {
+        Some(address) => address.split(']').next().unwrap_or_default(),
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    let address = host.parse::<IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
 /// Whether one of the gaps of a text is a secret: by what its source says, or by its name.
@@ -487,6 +504,28 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn only_this_machine_is_let_to_this_machine() {
+        for own in [
+            "http://localhost:8/x",
+            "https://LOCALHOST",
+            "http://127.9.9.9/",
+            "http://[::1]:8?x",
+        ] {
+            assert!(is_of_this_machine(own), "{own}");
+        }
+        for other in [
+            "https://localhost.evil.example/",
+            "https://127.evil.example/",
+            "https://127.0.0.1.evil.example:8/",
+            "https://evil.example/@localhost",
+            "https://evil.example?localhost",
+            "https://[::1.evil",
+        ] {
+            assert!(!is_of_this_machine(other), "{other}");
         }
     }
 
