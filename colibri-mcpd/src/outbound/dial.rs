@@ -1,6 +1,7 @@
 //! Connections: names resolved, addresses held against the rules, through a proxy where there is one, TLS on top.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -9,7 +10,9 @@ use hyper::Uri;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -26,6 +29,9 @@ const IN_ALL: Duration = Duration::from_secs(15);
 const ONE_ADDRESS: Duration = Duration::from_secs(5);
 /// The most addresses of a name that are tried.
 const MAX_ADDRESSES: usize = 8;
+/// The most names that are looked up at a time, for one server's session and for all.
+const MAX_OWN_LOOK_UPS: usize = 2;
+const MAX_LOOK_UPS: usize = 8;
 /// The most bytes of a proxy's answer.
 const MAX_PROXY_HEAD: usize = 8 * 1024;
 
@@ -56,14 +62,49 @@ pub trait Dial: Send + Sync {
 pub struct Dialer {
     rules: Rules,
     tls: OnceLock<Arc<ClientConfig>>,
+    /// How names are resolved.
+    look_up: LookUp,
+    /// Room for this one's.
+    looking_up: Arc<Semaphore>,
 }
+
+/// Resolves a name, and blocks meanwhile.
+type LookUp = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
+
+/// Room for all: a name server that does not answer must not take the threads that others need.
+static LOOKING_UP: Semaphore = Semaphore::const_new(MAX_LOOK_UPS);
 
 impl Dialer {
     /// One that keeps to these rules.
     pub fn new(rules: Rules) -> Dialer {
+        Dialer::over(rules, |host, port| Ok((host, port).to_socket_addrs()?.collect()))
+    }
+
+    /// One that resolves names in this way.
+    pub(super) fn over(rules: Rules, look_up: LookUp) -> Dialer {
         Dialer {
             rules,
             tls: OnceLock::new(),
+            look_up,
+            looking_up: Arc::new(Semaphore::new(MAX_OWN_LOOK_UPS)),
+        }
+    }
+
+    async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+        if let Ok(address) = host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(address, port)]);
+        }
+        let own = self.looking_up.clone().acquire_owned().await;
+        let room = LOOKING_UP.acquire().await;
+        let (look_up, host) = (self.look_up, host.to_owned());
+        // It goes on when nobody waits any more, and so keeps its room.
+        let found = spawn_blocking(move || {
+            let _room = (own, room);
+            look_up(&host, port)
+        });
+        match found.await {
+            Ok(found) => found.map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
         }
     }
 
@@ -106,7 +147,7 @@ impl Dialer {
             host: host.to_owned(),
             why,
         };
-        let addresses = resolve(host, port).await.map_err(failed)?;
+        let addresses = self.resolve(host, port).await.map_err(failed)?;
         let mut last = None;
         for address in addresses.into_iter().take(MAX_ADDRESSES) {
             let ip = address.ip();
@@ -197,15 +238,5 @@ impl Dial for Dialer {
                 .await
                 .unwrap_or_else(|elapsed| Err(late(elapsed)))
         })
-    }
-}
-
-async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
-    match host.parse::<IpAddr>() {
-        Ok(address) => Ok(vec![SocketAddr::new(address, port)]),
-        Err(_) => match lookup_host((host, port)).await {
-            Ok(addresses) => Ok(addresses.collect()),
-            Err(error) => Err(error.to_string()),
-        },
     }
 }

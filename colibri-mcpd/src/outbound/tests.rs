@@ -1,5 +1,6 @@
 //! The client against peers that behave, and that do not.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -654,5 +655,41 @@ async fn many_long_answers_at_once_are_not_all_held() {
         let whole = taken.iter().filter(|taken| **taken == 1 << 20).count();
         assert_eq!((taken.len(), whole), (20, 4), "{answer}");
         assert!(taken.iter().sum::<usize>() < (4 << 20) + 16 * 200_000, "{taken:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_server_that_does_not_answer_takes_few_threads() {
+    static WAITING: AtomicUsize = AtomicUsize::new(0);
+    static OVER: AtomicBool = AtomicBool::new(false);
+    let look_up = |_: &str, _: u16| {
+        WAITING.fetch_add(1, Ordering::SeqCst);
+        while !OVER.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(Vec::new())
+    };
+    let clients: Vec<Client> = (0..10)
+        .map(|_| Client::over(Dialer::over(Rules::default(), look_up)))
+        .collect();
+    let asked = |client: &Client| {
+        let client = client.clone();
+        tokio::spawn(async move { body(&client, "http://slow.example/").await })
+    };
+    let begun: Vec<_> = (0..5).flat_map(|_| clients.iter().map(asked)).collect();
+    while WAITING.load(Ordering::SeqCst) < 8 {
+        tokio::task::yield_now().await;
+    }
+    // Who gives up leaves the thread behind, and its room with it.
+    begun.iter().for_each(|asked| asked.abort());
+    let again: Vec<_> = clients.iter().map(asked).collect();
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(WAITING.load(Ordering::SeqCst), 8);
+    OVER.store(true, Ordering::SeqCst);
+    for asked in again {
+        let error = asked.await.unwrap().unwrap_err().to_string();
+        assert!(error.contains("the name has no address"), "{error}");
     }
 }
