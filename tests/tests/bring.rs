@@ -696,6 +696,22 @@ fn one_that_is_interrupted_undoes_what_is_half_done() {
     }
 }
 
+#[test]
+fn one_that_cannot_be_written_says_why_and_leaves_nothing() {
+    let place = users_own();
+    fs::remove_file(place.path("external-mcp.json")).unwrap();
+    // Where its secret would be is no directory.
+    fs::write(place.path("daemon-secrets"), "").unwrap();
+    let before = files(&place);
+    let (status, said) = run(&place, &["add", "fx", "--yes", "--env", "FX_TOKEN=abc", "--", "sh"]);
+    assert_eq!(status, Some(65), "{said}");
+    assert!(
+        said.contains("fx was not written") && said.contains("daemon-secrets: File exists"),
+        "{said}"
+    );
+    assert_eq!(files(&place), before);
+}
+
 /// Waits until something is there.
 fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
     for _ in 0..6000 {

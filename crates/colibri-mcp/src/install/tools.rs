@@ -1,10 +1,10 @@
 //! Other programs that are run while something is installed, never when a server is started.
 
-use std::fs::File;
-use std::io::{self, Read as _, Seek as _};
+use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
@@ -54,9 +54,9 @@ fn reason(said: &str) -> Vec<String> {
 
 /// Runs a program, and ends it and all that it started when this is to end.
 fn wait_for(command: &mut Command) -> io::Result<(ExitStatus, Vec<u8>, Vec<u8>)> {
-    let (out, err) = (tempfile::tempfile()?, tempfile::tempfile()?);
     command.stdin(Stdio::null()).process_group(0);
-    let mut child = command.stdout(out.try_clone()?).stderr(err.try_clone()?).spawn()?;
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (out, err) = (read(child.stdout.take()), read(child.stderr.take()));
     let group = Pid::from_raw(child.id().cast_signed());
     let status = loop {
         if let Some(status) = child.try_wait()? {
@@ -69,11 +69,17 @@ fn wait_for(command: &mut Command) -> io::Result<(ExitStatus, Vec<u8>, Vec<u8>)>
         }
         std::thread::sleep(PAUSE);
     };
-    let read = |mut file: File| {
+    Ok((status, out.join().unwrap_or_default(), err.join().unwrap_or_default()))
+}
+
+/// Reads to the end, on a thread of its own.
+fn read(from: Option<impl io::Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
         let mut said = Vec::new();
-        file.rewind().and_then(|()| file.read_to_end(&mut said)).map(|_| said)
-    };
-    Ok((status, read(out)?, read(err)?))
+        // What was read until then is what there is.
+        let _ = from.map(|mut from| from.read_to_end(&mut said));
+        said
+    })
 }
 
 /// Where a program is on PATH, of which relative parts do not count.
@@ -133,11 +139,6 @@ mod tests {
         let meant = said(Command::new("/bin/pwd").current_dir(&place));
         assert_eq!(meant.trim_end(), place.to_str().unwrap());
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
 
     #[test]
     fn what_is_shown_says_why() {

@@ -119,8 +119,10 @@ pub(crate) fn write(plans: &[Plan], scope: &Scope) -> Result<Written, Failure> {
         .filter(|plan| !is_written(plan))
         .for_each(|plan| undo(plan, scope));
     outcome?;
-    let ids: Vec<&str> = written.ids.iter().map(String::as_str).collect();
-    agree_to(scope, &ids)?;
+    if !written.ids.is_empty() {
+        let ids: Vec<&str> = written.ids.iter().map(String::as_str).collect();
+        agree_to(scope, &ids)?;
+    }
     Ok(written)
 }
 
