@@ -2,6 +2,7 @@
 
 use super::*;
 use std::io::{BufRead, BufReader};
+use std::ops::{Deref, DerefMut};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -17,20 +18,23 @@ impl Lines {
     }
 }
 
-/// A daemon's side of one connection.
+/// One side of a connection.
 struct Peer {
     lines: Lines,
     stream: UnixStream,
 }
 
 impl Peer {
-    /// The next connection, with its hello read and checked.
-    fn accept(listener: &UnixListener) -> Peer {
-        let (stream, _) = listener.accept().unwrap();
-        let mut peer = Peer {
+    fn over(stream: UnixStream) -> Peer {
+        Peer {
             lines: Lines(BufReader::new(stream.try_clone().unwrap())),
             stream,
-        };
+        }
+    }
+
+    /// The daemon's side of the next connection, with its hello read and checked.
+    fn accept(listener: &UnixListener) -> Peer {
+        let mut peer = Peer::over(listener.accept().unwrap().0);
         assert_eq!(peer.lines.next(), "{\"colibri\":1,\"narrow\":[]}\n");
         peer
     }
@@ -46,8 +50,7 @@ impl Peer {
 
 /// A client with a bridge of its own.
 struct Client {
-    lines: Lines,
-    stream: UnixStream,
+    peer: Peer,
     bridge: Arc<Bridge<UnixStream>>,
     receive: JoinHandle<Result<Ended, BridgeError>>,
     send: JoinHandle<Result<(), BridgeError>>,
@@ -63,20 +66,11 @@ impl Client {
         ));
         let (one, other) = (bridge.clone(), bridge.clone());
         Client {
-            lines: Lines(BufReader::new(stream.try_clone().unwrap())),
-            stream,
+            peer: Peer::over(stream),
             bridge,
             receive: std::thread::spawn(move || one.receive()),
             send: std::thread::spawn(move || other.send(inside)),
         }
-    }
-
-    fn say(&mut self, line: &str) {
-        self.stream.write_all(format!("{line}\n").as_bytes()).unwrap();
-    }
-
-    fn expect(&mut self, line: &str) {
-        assert_eq!(self.lines.next(), format!("{line}\n"));
     }
 
     fn expect_error(&mut self, id: &str, code: Code) -> String {
@@ -95,13 +89,27 @@ impl Client {
 
     /// Closes stdin, and returns how the bridge ended and what was still delivered.
     fn finish(mut self) -> (Ended, String) {
-        self.stream.shutdown(Shutdown::Write).unwrap();
+        self.peer.stream.shutdown(Shutdown::Write).unwrap();
         self.send.join().unwrap().unwrap();
         let ended = self.receive.join().unwrap().unwrap();
         drop(self.bridge);
         let mut rest = String::new();
-        self.lines.0.read_to_string(&mut rest).unwrap();
+        self.peer.lines.0.read_to_string(&mut rest).unwrap();
         (ended, rest)
+    }
+}
+
+impl Deref for Client {
+    type Target = Peer;
+
+    fn deref(&self) -> &Peer {
+        &self.peer
+    }
+}
+
+impl DerefMut for Client {
+    fn deref_mut(&mut self) -> &mut Peer {
+        &mut self.peer
     }
 }
 
@@ -125,6 +133,15 @@ impl Place {
         let _ = std::fs::remove_file(self.socket());
         UnixListener::bind(self.socket()).unwrap()
     }
+}
+
+/// A client whose bridge is connected to a daemon.
+fn connected() -> (Place, UnixListener, Client, Peer) {
+    let place = Place::new();
+    let listener = place.listen();
+    let client = Client::start(&place.socket());
+    let daemon = Peer::accept(&listener);
+    (place, listener, client, daemon)
 }
 
 const INITIALIZE: &str =
@@ -157,10 +174,7 @@ fn open_session(place: &Place) -> (Client, Peer) {
 
 #[test]
 fn passes_bytes_both_ways_as_they_are() {
-    let place = Place::new();
-    let listener = place.listen();
-    let mut client = Client::start(&place.socket());
-    let mut daemon = Peer::accept(&listener);
+    let (_place, _listener, mut client, mut daemon) = connected();
     for line in [
         "{\"id\":1,\"method\":\"m\",\"big\":123456789012345678901234567890}",
         "",
@@ -177,10 +191,7 @@ fn passes_bytes_both_ways_as_they_are() {
 
 #[test]
 fn a_line_in_many_pieces_arrives_whole() {
-    let place = Place::new();
-    let listener = place.listen();
-    let mut client = Client::start(&place.socket());
-    let mut daemon = Peer::accept(&listener);
+    let (_place, _listener, mut client, mut daemon) = connected();
     for byte in call("1").bytes() {
         client.stream.write_all(&[byte]).unwrap();
     }
@@ -195,10 +206,7 @@ fn a_line_in_many_pieces_arrives_whole() {
 
 #[test]
 fn the_end_of_stdin_passes_on_and_pending_answers_still_arrive() {
-    let place = Place::new();
-    let listener = place.listen();
-    let mut client = Client::start(&place.socket());
-    let mut daemon = Peer::accept(&listener);
+    let (_place, _listener, mut client, mut daemon) = connected();
     client.say(&call("1"));
     client.stream.write_all(call("2").as_bytes()).unwrap();
     let daemon = std::thread::spawn(move || {
@@ -217,10 +225,7 @@ fn the_end_of_stdin_passes_on_and_pending_answers_still_arrive() {
 
 #[test]
 fn a_daemon_that_never_closes_does_not_keep_the_bridge() {
-    let place = Place::new();
-    let listener = place.listen();
-    let mut client = Client::start(&place.socket());
-    let mut daemon = Peer::accept(&listener);
+    let (_place, _listener, mut client, mut daemon) = connected();
     client.say(r#"{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}"#);
     daemon.expect(r#"{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"}"#);
     assert_eq!(client.finish(), (Ended::Well, String::new()));
@@ -369,10 +374,7 @@ fn a_restart_keeps_subscriptions_to_resources() {
 
 #[test]
 fn an_initialize_in_flight_is_sent_again() {
-    let place = Place::new();
-    let listener = place.listen();
-    let mut client = Client::start(&place.socket());
-    let mut daemon = Peer::accept(&listener);
+    let (_place, listener, mut client, mut daemon) = connected();
     client.say(INITIALIZE);
     daemon.expect(INITIALIZE);
     drop(daemon);
@@ -384,10 +386,7 @@ fn an_initialize_in_flight_is_sent_again() {
 
 #[test]
 fn a_modern_client_gets_its_subscription_back_and_one_acknowledgement() {
-    let place = Place::new();
-    let listener = place.listen();
-    let mut client = Client::start(&place.socket());
-    let mut daemon = Peer::accept(&listener);
+    let (_place, listener, mut client, mut daemon) = connected();
     let listen = r#"{"jsonrpc":"2.0","id":"sub","method":"subscriptions/listen","params":{"notifications":{}}}"#;
     let acknowledged = r#"{"method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"sub"}}}"#;
     client.say(listen);
@@ -447,7 +446,7 @@ fn a_closed_stdout_ends_the_bridge() {
     let client = Client::start(&place.socket());
     let mut daemon = Peer::accept(&listener);
     client.stream.shutdown(Shutdown::Both).unwrap();
-    drop((client.lines, client.stream));
+    drop(client.peer);
     daemon.say(CHANGED);
     let ended = client.receive.join().unwrap();
     assert!(
@@ -458,10 +457,7 @@ fn a_closed_stdout_ends_the_bridge() {
 
 #[test]
 fn frames_at_the_limit_pass_and_longer_ones_are_answered_and_skipped() {
-    let place = Place::new();
-    let listener = place.listen();
-    let mut client = Client::start(&place.socket());
-    let mut daemon = Peer::accept(&listener);
+    let (_place, _listener, mut client, mut daemon) = connected();
     let start = r#"{"jsonrpc":"2.0","id":"big","method":"m","params":""#;
     let exact = format!("{start}{}\"}}", "x".repeat(MAX_LINE - start.len() - 2));
     let mut writer = client.stream.try_clone().unwrap();
@@ -489,10 +485,7 @@ fn frames_at_the_limit_pass_and_longer_ones_are_answered_and_skipped() {
 
 #[test]
 fn a_slow_client_blocks_only_its_own_direction() {
-    let place = Place::new();
-    let listener = place.listen();
-    let mut client = Client::start(&place.socket());
-    let mut daemon = Peer::accept(&listener);
+    let (_place, _listener, mut client, mut daemon) = connected();
     let filler = format!("{{\"method\":\"{}\"}}", "x".repeat(1 << 20));
     let mut flood = daemon.stream.try_clone().unwrap();
     let line = format!("{filler}\n");
