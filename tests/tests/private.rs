@@ -339,6 +339,15 @@ fn what_is_added_is_known_before_an_agent_asks() {
         "echo the disk is full >&2; exit 7",
     ]);
     assert!(said.contains("bad is ") && said.contains("the disk is full"), "{said}");
+    // What is turned off where it comes from stays so.
+    let file = home.path("mcp.json");
+    fs::write(
+        &file,
+        r#"{"mcpServers":{"off":{"command":"/bin/cat","disabled":true}}}"#,
+    )
+    .unwrap();
+    let said = home.good(&["import", file.to_str().unwrap(), "--yes"]);
+    assert!(said.contains("Added off") && !said.contains("not started"), "{said}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::context::Context;
 use crate::failure::Failure;
-use crate::install::{self, Answers, Options, Plan, Scope};
+use crate::install::{self, Answers, Options, Plan, Registered, Scope};
 use crate::interrupt;
 use crate::owned::agree;
 use colibri_api::{ServerState, ServerTools};
@@ -185,7 +185,15 @@ pub(crate) fn bring_in(
     told.answer(context, &scope, (said, facts), written.kept.as_deref())?;
     interrupt::release()?;
     if !choices.service {
-        introduced(&written.ids, context)?;
+        // What is turned off where it comes from stays so.
+        let Registered { entries, .. } = install::registered(&scope)?;
+        let is_on = |id: &&String| {
+            entries
+                .get(*id)
+                .is_some_and(|(_, entry)| entry.get("disabled").is_none())
+        };
+        let on: Vec<String> = written.ids.iter().filter(is_on).cloned().collect();
+        introduced(&on, context)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -193,7 +201,7 @@ pub(crate) fn bring_in(
 /// Has the user's own daemon start servers that the user just agreed to, and says what they offer, or why they do not
 /// start: an agent that asks for tools once, when it starts, then gets theirs. No other daemon is the user's to start.
 pub(crate) fn introduced(ids: &[String], context: &Context) -> Result<(), Failure> {
-    if !context.place.private {
+    if !context.place.private || ids.is_empty() {
         return Ok(());
     }
     let until = Instant::now() + INTRODUCTION;
