@@ -643,17 +643,13 @@ fn commands_that_write_answer_as_json_too() {
     assert!(!editor.exists());
 }
 
-/// A directory with programs that stand in for npm(1) and node(1): the first writes down in `started` that it installs, and
-/// does not come to an end.
-fn endless_npm(place: &Place) -> PathBuf {
+/// A directory with programs that stand in for npm(1) and node(1), of which the first installs by these commands.
+fn stand_in_npm(place: &Place, installs: &str) -> PathBuf {
     let directory = place.path("programs");
     fs::create_dir(&directory).unwrap();
     let lock = r#"{"packages":{"":{},"node_modules/p":{"version":"1.0.0","integrity":"sha512-00","bin":"p.js"}}}"#;
-    let started = place.path("started");
     let npm = format!(
-        "#!/bin/sh\ncase \"$*\" in\n*--package-lock-only*) echo '{lock}' >package-lock.json ;;\n\
-         *) echo half >half; sleep 300 & echo $! >'{}'; wait ;;\nesac\n",
-        started.display()
+        "#!/bin/sh\ncase \"$*\" in\n*--package-lock-only*) echo '{lock}' >package-lock.json ;;\n*) {installs} ;;\nesac\n"
     );
     for (name, text) in [("npm", npm.as_str()), ("node", "#!/bin/sh\necho /bin/sh\n")] {
         let path = directory.join(name);
@@ -666,7 +662,9 @@ fn endless_npm(place: &Place) -> PathBuf {
 #[test]
 fn one_that_is_interrupted_undoes_what_is_half_done() {
     let place = users_own();
-    let programs = endless_npm(&place);
+    let started = place.path("started");
+    let endless = format!("echo half >half; sleep 300 & echo $! >'{}'; wait", started.display());
+    let programs = stand_in_npm(&place, &endless);
     fs::create_dir(place.path("tmp")).unwrap();
     let before = files(&place);
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
@@ -679,7 +677,6 @@ fn one_that_is_interrupted_undoes_what_is_half_done() {
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         let add = add.spawn().unwrap();
-        let started = place.path("started");
         let sleeps = until(|| fs::read_to_string(&started).ok()?.trim().parse().ok());
         assert!(place.path("servers/p/half").exists());
         kill(Pid::from_raw(i32::try_from(add.id()).unwrap()), signal).unwrap();
@@ -689,11 +686,32 @@ fn one_that_is_interrupted_undoes_what_is_half_done() {
         assert!(said.contains("interrupted: nothing was written"), "{said}");
         // What the installer started is ended too.
         until(|| kill(Pid::from_raw(sleeps), None).is_err().then_some(()));
-        fs::remove_file(started).unwrap();
+        fs::remove_file(&started).unwrap();
         assert_eq!(files(&place), before);
         assert!(!place.path("servers").exists());
         assert_eq!(fs::read_dir(place.path("tmp")).unwrap().count(), 0);
     }
+}
+
+#[test]
+fn a_package_of_which_a_part_could_not_be_written_is_refused() {
+    let place = users_own();
+    let warns =
+        "mkdir -p node_modules/p; : >node_modules/p/p.js; echo 'npm warn tar TAR_ENTRY_ERROR ENOSPC: no space' >&2";
+    let programs = stand_in_npm(&place, warns);
+    let before = files(&place);
+    let mut add = client(&place, &["add", "p", "--yes", "--", "npx", "-y", "p"]);
+    let output = add
+        .env("PATH", format!("{}:/usr/bin:/bin", programs.display()))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(65), "{said}");
+    assert!(
+        said.contains("npm did not unpack all") && said.contains("ENOSPC"),
+        "{said}"
+    );
+    assert_eq!(files(&place), before);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::tools::{need, run};
+use super::tools::{need, run, run_whole};
 use colibri_mcp::bring::Package;
 
 /// What is to be installed: `package.json` and `package-lock.json`, of which the latter has version and hash of all.
@@ -129,7 +129,11 @@ impl Npm {
         if !self.scripts {
             npm.arg("--ignore-scripts");
         }
-        run(&mut npm)?;
+        // It calls it a success if it could not write what it unpacked, as on a disk that is full.
+        let (_, said) = run_whole(npm.env("npm_config_loglevel", "warn"))?;
+        if let Some(line) = said.lines().find(|line| line.contains("TAR_ENTRY_ERROR")) {
+            return Err(format!("npm did not unpack all: {}", colibri_text::brief(line, 200)));
+        }
         match prefix.join(&self.script).is_file() {
             true => Ok(()),
             false => Err(format!("{} is not in what npm installed", self.script)),

@@ -25,6 +25,14 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// # Errors
 /// It cannot be started, or says that it failed.
 pub(super) fn run(command: &mut Command) -> Result<Vec<u8>, String> {
+    run_whole(command).map(|(out, _)| out)
+}
+
+/// The same; what it wrote to stderr too.
+///
+/// # Errors
+/// As above.
+pub(super) fn run_whole(command: &mut Command) -> Result<(Vec<u8>, String), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     if command.get_current_dir().is_none() {
         command.current_dir("/");
@@ -33,10 +41,10 @@ pub(super) fn run(command: &mut Command) -> Result<Vec<u8>, String> {
     if interrupt::is_told() {
         return Err(Failure::Interrupted.to_string());
     }
-    if status.success() {
-        return Ok(out);
-    }
     let said = String::from_utf8_lossy(&err);
+    if status.success() {
+        return Ok((out, said.into_owned()));
+    }
     Err(format!("{name}: {status}\n  {}", reason(&said).join("\n  ")))
 }
 
