@@ -85,9 +85,10 @@ def leftovers(spared=(), patience_s=5):
 
 
 class Daemon:
-    """A private colibri-mcpd that hosts `servers` (id → registry entry), as a context manager."""
+    """A private colibri-mcpd that hosts `servers` (id → registry entry), as a context manager. Its state is gone with it,
+    unless a directory is given for that."""
 
-    def __init__(self, directory, servers, *flags):
+    def __init__(self, directory, servers, *flags, state=None):
         # The path of a socket may be no longer than 104 bytes, and the repository may lie anywhere.
         self.runtime = pathlib.Path(tempfile.mkdtemp(prefix="colibri-"))
         self.socket = self.runtime / "colibri.sock"
@@ -99,7 +100,7 @@ class Daemon:
             binary("colibri-mcpd"),
             *("--socket", self.socket),
             *("--external-config", registry),
-            *("--state-dir", self.runtime / "state"),
+            *("--state-dir", state or self.runtime / "state"),
             "--external-call",
             *flags,
             *(["--allow-root"] if os.geteuid() == 0 else []),

@@ -20,6 +20,9 @@ use serde_json::{Value, json};
 struct Issued {
     /// The forms with which tokens were asked for, by field.
     asked: Vec<Vec<(String, String)>>,
+    /// How often it registered us, and how often before it forgot whom it knew.
+    clients: usize,
+    forgotten: usize,
     /// The challenges and codes that were given out.
     codes: Vec<(String, String)>,
     /// The access tokens that are good.
@@ -64,7 +67,9 @@ impl Guarded {
                 ),
                 ("POST", "/register") => {
                     let mut client = request.body.clone();
-                    client["client_id"] = json!("us");
+                    let mut issued = state.lock().unwrap();
+                    issued.clients += 1;
+                    client["client_id"] = json!(format!("us-{}", issued.clients));
                     let body = client.to_string();
                     answer(stream, "201 Created", "Content-Type: application/json\r\n", &body)
                 }
@@ -125,6 +130,10 @@ fn consented(state: &Mutex<Issued>, asked: &[(String, String)], origin: &str, st
     assert_eq!(field(asked, "code_challenge_method"), "S256");
     assert_eq!(field(asked, "resource"), format!("{origin}/mcp"));
     let mut issued = state.lock().unwrap();
+    let client = field(asked, "client_id").strip_prefix("us-").unwrap();
+    if client.parse::<usize>().unwrap() <= issued.forgotten {
+        return answer(stream, "400 Bad Request", "", "invalid_client");
+    }
     let code = format!("code-{}", issued.codes.len());
     issued
         .codes
@@ -391,6 +400,32 @@ fn a_login_is_renewed_until_its_issuer_ends_it() {
     let back = login.back();
     assert!(login.paste(&back).0);
     assert_eq!(text_of(&call(&mut client)), "for access-4");
+}
+
+#[test]
+fn an_issuer_that_forgot_us_is_registered_with_anew_when_a_login_is_begun_again() {
+    let guarded = Guarded::new();
+    let daemon = guarded.place.start(&[]);
+    let login = guarded.login();
+    let back = login.back();
+    assert!(login.paste(&back).0);
+    {
+        let mut issued = guarded.issued.lock().unwrap();
+        assert_eq!(issued.clients, 1);
+        issued.forgotten = 1;
+        issued.good.clear();
+        issued.is_over = true;
+    }
+    wants_login(&mut daemon.modern());
+    // It is the browser that is told, and nobody comes back.
+    let login = guarded.login();
+    assert!(browse(&login.url).starts_with("HTTP/1.1 400 "));
+    assert!(!login.paste("").0);
+    let login = guarded.login();
+    let back = login.back();
+    assert!(login.paste(&back).0);
+    assert_eq!(guarded.issued.lock().unwrap().clients, 2);
+    assert!(text_of(&call(&mut daemon.modern())).starts_with("for access-"));
 }
 
 #[test]

@@ -81,6 +81,9 @@ impl Logins {
         secure_url(endpoint)?;
         let redirect = server.redirect();
         let secrets = server.secrets()?;
+        if self.is_begun_again(uid, account) {
+            server.store.forget_registration(&issuer.issuer, &redirect)?;
+        }
         let client = server.known_as(&found, &secrets).await?;
         let (state, verifier) = (random()?, random()?);
         let mut query = Serializer::new(String::new());
@@ -213,6 +216,14 @@ impl Logins {
             }
         }
         pending.remove(state).ok_or_else(String::new)
+    }
+
+    /// Whether somebody who was sent to the issuer has not come back: it may have told them that it does not know us any
+    /// more, which is shown to nobody else.
+    fn is_begun_again(&self, uid: u32, account: &Arc<Account>) -> bool {
+        let pending = self.pending();
+        let mut logins = pending.values();
+        logins.any(|login| login.uid == uid && login.account.server().id == account.server().id)
     }
 
     fn pending(&self) -> MutexGuard<'_, BTreeMap<String, Pending>> {
