@@ -30,6 +30,8 @@ const MAX_REDIRECTS: usize = 5;
 const KEPT: Duration = Duration::from_secs(4);
 /// The most that are kept.
 const MAX_KEPT: usize = 16;
+/// The most connections of one server's session: each is a descriptor, of which the daemon has so many for everybody.
+const MAX_OPEN: usize = 512;
 /// As much of an answer is held without asking for room.
 const SMALL: usize = 64 * 1024;
 /// The most answers of one server, larger than that, that are held at a time: each may have the length of a message, and
@@ -66,6 +68,7 @@ pub struct Client {
 struct Shared {
     dial: Box<dyn Dial>,
     kept: Mutex<Vec<Kept>>,
+    open: Arc<Semaphore>,
     large: Arc<Semaphore>,
 }
 
@@ -87,6 +90,7 @@ impl Client {
             shared: Arc::new(Shared {
                 dial: Box::new(dial),
                 kept: Mutex::default(),
+                open: Arc::new(Semaphore::new(MAX_OPEN)),
                 large: Arc::new(Semaphore::new(MAX_LARGE)),
             }),
         }
@@ -151,7 +155,7 @@ impl Client {
         let host = &origin.host;
         let mut sender = match self.kept(origin).await {
             Some(sender) => sender,
-            None => self.connect(origin).await?,
+            None => self.connect(origin, limits.head).await?,
         };
         let sent = match timeout(limits.head, sender.try_send_request(request)).await {
             Ok(sent) => sent,
@@ -219,19 +223,26 @@ impl Client {
         }
     }
 
-    async fn connect(&self, origin: &Origin) -> Result<SendRequest<Whole>, Error> {
+    async fn connect(&self, origin: &Origin, patience: Duration) -> Result<SendRequest<Whole>, Error> {
+        let failed = |why: String| Error::Connect {
+            host: origin.host.clone(),
+            why,
+        };
+        let full = || failed(format!("its {MAX_OPEN} connections are all in use"));
+        let room = timeout(patience, self.shared.open.clone().acquire_owned()).await;
+        let room = room.ok().and_then(Result::ok).ok_or_else(full)?;
         let io = self.shared.dial.dial(origin).await?;
         let made = Builder::new()
             .max_buf_size(MAX_HEAD)
             .max_headers(MAX_FIELDS)
             .handshake(TokioIo::new(io))
             .await;
-        let (sender, connection) = made.map_err(|error| Error::Connect {
-            host: origin.host.clone(),
-            why: error.to_string(),
-        })?;
+        let (sender, connection) = made.map_err(|error| failed(error.to_string()))?;
         // It ends with the sender and the body of the last answer.
-        tokio::spawn(connection);
+        tokio::spawn(async move {
+            let _ = connection.await;
+            drop(room);
+        });
         Ok(sender)
     }
 }

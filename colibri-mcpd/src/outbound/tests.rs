@@ -693,3 +693,18 @@ async fn a_name_server_that_does_not_answer_takes_few_threads() {
         assert!(error.contains("the name has no address"), "{error}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn one_servers_calls_take_so_many_descriptors_and_no_more() {
+    let connections: Arc<Mutex<Vec<DuplexStream>>> = Arc::default();
+    let mut link = session_over(Client::over(Deaf(connections.clone())));
+    let requests = (0..700).map(|id| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\"}}\n"));
+    let requests: String = requests.collect();
+    link.input.write_all(requests.as_bytes()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(connections.lock().unwrap().len(), 512);
+    // Whose connection ends makes room.
+    connections.lock().unwrap().drain(..100);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(connections.lock().unwrap().len(), 512);
+}
