@@ -109,7 +109,8 @@ impl Scope {
         locked.map_err(|(_, errno)| failed(errno.into()))
     }
 
-    /// Whether the service's daemon can run a program: root finds some in places that are root's alone.
+    /// Whether the service's daemon can run a program, and nobody but root could put another in its place: root finds some
+    /// in places that are root's alone, and with the PATH of who became root, in places that are a user's.
     ///
     /// # Errors
     /// It cannot: why.
@@ -123,6 +124,23 @@ impl Scope {
             let may = |facts: Metadata| facts.mode() & if facts.gid() == group { 0o011 } else { 0o001 } != 0;
             !path.metadata().is_ok_and(may)
         });
+        let changed_by = real.ancestors().find_map(|path| {
+            let facts = path.metadata().ok()?;
+            let is_sticky = path.is_dir() && facts.mode() & 0o1000 != 0;
+            match facts.uid() {
+                0 if facts.mode() & 0o002 == 0 || is_sticky => None,
+                0 => Some((path, "everybody".to_owned())),
+                uid => Some((path, format!("uid {uid}"))),
+            }
+        });
+        if let Some((path, who)) = changed_by {
+            return Err(Failure::Data(format!(
+                "{} is {}, and {} is {who}'s to change: the service runs what root alone can change",
+                program.display(),
+                real.display(),
+                path.display()
+            )));
+        }
         match closed {
             None => Ok(()),
             Some(path) => Err(Failure::Data(format!(
@@ -137,5 +155,52 @@ impl Scope {
     /// Where a server's packages are.
     pub(crate) fn prefix(&self, id: &str) -> PathBuf {
         self.servers.join(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{Permissions, set_permissions, write};
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+
+    #[test]
+    fn the_service_runs_nothing_that_others_than_root_can_change() {
+        let mut scope = Scope {
+            registry: PathBuf::new(),
+            secrets: PathBuf::new(),
+            servers: PathBuf::new(),
+            logins: PathBuf::new(),
+            consent: None,
+            group: Some(12345),
+        };
+        scope.check_reach(Path::new("/bin/sh")).unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let program = place.path().join("bin/program");
+        std::fs::create_dir(place.path().join("bin")).unwrap();
+        write(&program, "").unwrap();
+        let with = |path: &Path, mode| set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        for path in [place.path(), &place.path().join("bin"), &program] {
+            with(path, 0o755);
+        }
+        if !Uid::effective().is_root() {
+            let said = scope.check_reach(&program).unwrap_err().to_string();
+            return assert!(said.contains("root alone"), "{said}");
+        }
+        scope.check_reach(&program).unwrap();
+        for path in [place.path().join("bin"), program.clone()] {
+            with(&path, 0o757);
+            let said = scope.check_reach(&program).unwrap_err().to_string();
+            assert!(said.contains("everybody's to change"), "{said}");
+            with(&path, 0o755);
+            chown(&path, Some(12345), None).unwrap();
+            let said = scope.check_reach(&program).unwrap_err().to_string();
+            assert!(said.contains("uid 12345's to change"), "{said}");
+            chown(&path, Some(0), None).unwrap();
+        }
+        // What is a user's own, the user alone runs.
+        with(&program, 0o757);
+        scope.group = None;
+        scope.check_reach(&program).unwrap();
     }
 }
