@@ -41,6 +41,7 @@ pub use segment::SegmentName;
 pub use show::{Fields, Filter, Shown, show, show_last, tail};
 pub use signed_note::{NoteError, Verifier};
 pub use stats::{Row, Stats, stats};
+pub use time::Date;
 pub use verify::verify;
 pub use witness::{Head, Witness, WitnessedHeads};
 pub use writer::{Limits, Notify, Severity};

@@ -49,15 +49,19 @@ fn padded(out: &mut Vec<u8>, mut value: u64, width: usize) {
 
 /// A calendar day in UTC, ordered by time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Date {
-    pub(crate) year: u64,
-    pub(crate) month: u64,
-    pub(crate) day: u64,
+pub struct Date {
+    /// The year of the Gregorian calendar.
+    pub year: u64,
+    /// 1 to 12.
+    pub month: u64,
+    /// 1 to 31.
+    pub day: u64,
 }
 
 impl Date {
-    /// The day of a time: Gregorian calendar by the cycle of 400 years, counted from 1 March of year 0.
-    pub(crate) fn of(time: SystemTime) -> Self {
+    /// The day of a time: Gregorian calendar by the cycle of 400 years, counted from 1 March of year 0. One before
+    /// 1970 is 1 January 1970.
+    pub fn of(time: SystemTime) -> Self {
         let days = time
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default()

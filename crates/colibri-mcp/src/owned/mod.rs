@@ -19,6 +19,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use colibri_mcp::edit::{Fault, Kind, Value};
 use colibri_text::visible_lines;
+use colibri_trail::Date;
 
 /// Files and directories that are made are the person's alone: keys may come to stand in them.
 const FILE_MODE: u32 = 0o600;
@@ -265,11 +266,7 @@ pub(crate) fn agree(question: &str, yes: bool) -> Result<(), Failure> {
 
 /// Keeps what a file says beside it.
 fn keep(real: &Path, text: &str, about: &Metadata) -> io::Result<PathBuf> {
-    let seconds = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs();
-    let suffix = format!("{BACKUP}{}", stamp(seconds));
+    let suffix = format!("{BACKUP}{}", stamp(SystemTime::now()));
     let mut kept = beside(real, &suffix);
     let mut more = 0;
     loop {
@@ -315,22 +312,10 @@ fn fill(mut file: File, text: &str, like: Option<&Metadata>) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Seconds since 1970 as YYYYMMDDHHMMSS, UTC.
-fn stamp(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days; days since 1 March of year 0.
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 {
-        from_march + 3
-    } else {
-        from_march - 9
-    };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hours, minutes, seconds) = (rest / 3600, rest / 60 % 60, rest % 60);
+/// A time as YYYYMMDDHHMMSS, UTC.
+fn stamp(time: SystemTime) -> String {
+    let Date { year, month, day } = Date::of(time);
+    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (hours, minutes, seconds) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     format!("{year:04}{month:02}{day:02}{hours:02}{minutes:02}{seconds:02}")
 }
