@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use colibri_api::Approval;
-use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use colibri_protocol::{Code, Failure};
-use colibri_text::{brief, hex, visible};
+use colibri_registry::sha256_hex;
+use colibri_text::{brief, visible};
 use colibri_wire::json::{Json, Kind};
 
 /// How long a call waits, where nothing else is said.
@@ -234,7 +234,7 @@ impl Decision {
 /// characters escaped, at most 4 KiB; then the length and the SHA-256 of the whole, so that what is cut off is not
 /// unknown to whoever has it.
 pub fn summary(arguments: &[u8]) -> String {
-    let digest = hex(&Sha256::digest(arguments));
+    let digest = sha256_hex(arguments);
     let mut shown = String::new();
     if let Some(json) = Json::part(arguments, 0..arguments.len()) {
         show(&mut shown, json, "", 0);

@@ -176,7 +176,7 @@ fn entry<E>(cursor: &Cursor<'_>, more: impl Fn(&Object<'_>, Entry) -> Result<E, 
 
 /// SHA-256 of `bytes`, lower-case hex.
 #[must_use]
-pub fn sha256_hex(bytes: &[u8]) -> String {
+pub fn sha256_hex(bytes: impl AsRef<[u8]>) -> String {
     colibri_text::hex(&Sha256::digest(bytes))
 }
 

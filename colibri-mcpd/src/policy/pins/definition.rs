@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 
 use colibri_protocol::Feature;
-use colibri_text::{first_hidden, hex, visible};
+use colibri_text::{first_hidden, visible};
 use colibri_wire::json::{Json, Kind, Member};
-use sha2::{Digest as _, Sha256};
 
 /// The most bytes of one definition; a longer one is never trusted on first use.
 pub(super) const MAX_DEFINITION: usize = 1 << 20;
@@ -17,10 +16,6 @@ const MAX_LINES: usize = 2 << 20;
 const MAX_MEMBERS: usize = 100;
 /// Deeper definitions are taken as they stand, without sorting.
 const MAX_DEPTH: usize = 128;
-
-pub(super) fn digest(text: &str) -> String {
-    hex(&Sha256::digest(text))
-}
 
 /// A definition with its keys sorted by how they are written, and without insignificant space. Repeated keys stay, in
 /// their order; numbers and strings stay as written: two texts that some reader could tell apart are never made equal.

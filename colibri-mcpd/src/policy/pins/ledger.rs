@@ -6,10 +6,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use colibri_api::{PinRow, PinSeen, PinState, PinSubject as Subject};
 use colibri_protocol::Feature;
+use colibri_registry::sha256_hex;
 use colibri_text::visible;
 use colibri_wire::json::string;
 
-use super::definition::{MAX_DEFINITION, changed_members, difference, digest, hidden_in, what_is_pinned};
+use super::definition::{MAX_DEFINITION, changed_members, difference, hidden_in, what_is_pinned};
 use super::pin::{Difference, PinError, Trust};
 use super::saved::{PinFile, Pinned, ServerPins, load, save, subject};
 use super::standing::{Judgement, Standing};
@@ -151,7 +152,7 @@ impl Pins {
                 .into_iter()
                 .flatten()
                 .collect();
-            let sum = digest(&text);
+            let sum = sha256_hex(&text);
             let twice = fresh.get(&subject);
             if approved.iter().copied().chain(twice).any(|pin| pin.sha256 == sum) {
                 return Standing::Approved;
@@ -272,7 +273,7 @@ impl Pins {
                 row.by = Some(by);
             }
             if let Some(waits) = waits {
-                row.waiting = Some(digest(&waits.text));
+                row.waiting = Some(sha256_hex(&waits.text));
                 row.state = waits.standing.state();
                 row.reason = waits.standing.reason();
             }
@@ -303,7 +304,7 @@ impl Pins {
             .approved(&state, server, subject)
             .map_or("", |pin| pin.text.as_str());
         Some(Difference {
-            sha256: digest(new),
+            sha256: sha256_hex(new),
             text: difference(old, new),
         })
     }
@@ -331,7 +332,7 @@ impl Pins {
                     what: subject.to_string(),
                 });
             };
-            let now = digest(text);
+            let now = sha256_hex(text);
             let what = || subject.to_string();
             if now != *sha256 {
                 return Err(PinError::ChangedAgain { what: what(), now });

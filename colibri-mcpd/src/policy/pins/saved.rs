@@ -6,10 +6,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use colibri_api::PinSubject as Subject;
 use colibri_protocol::Feature;
+use colibri_registry::sha256_hex;
 use colibri_text::visible;
 use serde::{Deserialize, Serialize};
 
-use super::definition::digest;
 use super::pin::PinError;
 use crate::policy::file;
 
@@ -53,7 +53,7 @@ impl Pinned {
     pub(super) fn new(text: String, by: &str) -> Pinned {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         Pinned {
-            sha256: digest(&text),
+            sha256: sha256_hex(&text),
             text,
             by: by.to_owned(),
             at: now.map(|since| since.as_secs()).unwrap_or_default(),
@@ -137,7 +137,7 @@ pub(super) fn load(path: &Path) -> Result<Option<PinFile>, PinError> {
     let file: PinFile = serde_json::from_slice(&bytes).map_err(|error| content(error.to_string()))?;
     for (server, pins) in &file.servers {
         for (_, pin) in pins.all() {
-            if digest(&pin.text) != pin.sha256 {
+            if sha256_hex(&pin.text) != pin.sha256 {
                 return Err(content(format!(
                     "a pin of server {} is not the hash of its text",
                     visible(server)

@@ -9,7 +9,6 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use nix::fcntl::OFlag;
-use sha2::{Digest as _, Sha256};
 
 use super::add::{Choices, Offer, bring_in};
 use super::context::Context;
@@ -164,7 +163,7 @@ fn read(source: Option<Source>, path: &Path, sha256: Option<&str>) -> Result<Fou
             return Err(Failure::File { path, source });
         }
     };
-    let hash = colibri_text::hex(&Sha256::digest(&bytes));
+    let hash = colibri_registry::sha256_hex(&bytes);
     if sha256.is_some_and(|wanted| !wanted.eq_ignore_ascii_case(&hash)) {
         return Err(at(format!(
             "its SHA-256 is {hash}, which is another than the one named"
