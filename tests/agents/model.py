@@ -11,6 +11,7 @@ import sys
 import threading
 
 DONE = "The script is done."
+WAIT = "WaitForMcpServers"
 
 
 class Model(http.server.ThreadingHTTPServer):
@@ -46,6 +47,9 @@ class Model(http.server.ThreadingHTTPServer):
                 self.bodies.setdefault(done - 1, body)
         if done >= len(self.steps):
             return None, None, DONE
+        if WAIT in names:
+            # Claude Code goes on while its servers are being connected to, and has a tool to wait for them.
+            return "wait", WAIT, {}
         wanted, arguments = self.steps[done]
         name = next((name for name in names if name.endswith(wanted)), None)
         return (done, name, arguments) if name else (None, None, "Well.")
@@ -104,7 +108,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         names = [tool.get("name", "") for tool in body.get("tools") or []]
         contents = [message["content"] for message in body["messages"] if isinstance(message["content"], list)]
         parts = [part for content in contents for part in content]
-        results = [part for part in parts if part.get("type") == "tool_result"]
+        results = [part for part in parts
+                   if part.get("type") == "tool_result" and part["tool_use_id"] != "toolu_wait"]
         step, tool, what = self.server.decide(names, results, body)
         use = {"type": "tool_use", "id": f"toolu_{step}", "name": tool, "input": {}}
         block = use if tool else {"type": "text", "text": ""}
