@@ -78,7 +78,7 @@ SERVERS = [
         "oci", "ghcr.io/github/github-mcp-server:1", "1.0.0")), "container image"),
     ("nuget", server_json("com.example/nuget", package("nuget", "NuGet.Mcp.Server", "1.0.0")), ".NET"),
     ("bundle", server_json("com.example/bundle", package(
-        "mcpb", "https://example.org/bundle.mcpb", "1.0.0", fileSha256="0" * 64)), "--sha256 0000"),
+        "mcpb", "https://example.org/bundle.mcpb", "1.0.0", fileSha256="0" * 64)), "https://example.org/bundle.mcpb: "),
     ("serena", command("uvx", "--from", "git+https://github.com/oraios/serena", "serena"), "only published packages"),
     ("brave-unset", server_json("io.github.brave/brave-unset", package(
         "npm", "@brave/brave-search-mcp-server", "2.1.3", ("BRAVE_API_KEY", True))), "it needs BRAVE_API_KEY"),

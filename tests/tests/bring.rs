@@ -8,7 +8,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -482,6 +483,83 @@ fn a_bundle_is_unpacked_run_checked_and_removed() {
     assert!(said.contains("not as it was installed"), "{said}");
     good(&place, &["remove", "bundled-server", "--yes"]);
     assert!(!prefix.exists() && !place.path("daemon-secrets/bundled-server-pass").exists());
+}
+
+/// Serves bytes by HTTP to whoever asks, under `/bundle.mcpb`; the address.
+fn serve(bytes: Vec<u8>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let asked = lines.next().unwrap().unwrap();
+            lines
+                .take_while(|line| line.as_ref().is_ok_and(|line| !line.is_empty()))
+                .for_each(drop);
+            let (status, bytes) = match asked.contains(" /bundle.mcpb ") {
+                true => ("200 OK", bytes.as_slice()),
+                false => ("404 Not Found", &b""[..]),
+            };
+            let head = format!(
+                "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                bytes.len()
+            );
+            stream.write_all(&[head.as_bytes(), bytes].concat()).unwrap();
+        }
+    });
+    address
+}
+
+#[test]
+fn a_bundle_of_a_registry_is_fetched_by_its_hash() {
+    let place = users_own();
+    let manifest = json!({ "manifest_version": "0.3", "name": "b", "server": { "type": "python", "entry_point": "s.py",
+        "mcp_config": { "command": "python3", "args": ["${__dirname}/s.py"], "env": { "A": "1" } } } });
+    let bytes = zip_of(&[("manifest.json", manifest.to_string().as_bytes()), ("s.py", b"print()")]);
+    let hash = colibri_registry::sha256_hex(&bytes);
+    let address = serve(bytes);
+    let file = place.path("server.json");
+    let import = |name: &str, hash: &str| {
+        let package = json!({ "registryType": "mcpb", "identifier": format!("{address}/{name}"), "fileSha256": hash,
+            "transport": { "type": "stdio" },
+            "environmentVariables": [{ "name": "B_KEY", "isSecret": true, "isRequired": true }] });
+        let server = json!({ "name": "com.example/published", "version": "1.0.0", "packages": [package] });
+        fs::write(&file, server.to_string()).unwrap();
+        run(
+            &place,
+            &[
+                "import",
+                file.to_str().unwrap(),
+                "--yes",
+                "--set",
+                "B_KEY=open-sesame-1",
+            ],
+        )
+    };
+    fs::write(&file, "").unwrap();
+    let mut before = files(&place);
+    for (name, wanted, why) in [
+        ("bundle.mcpb", "0".repeat(64), "and must be 0000"),
+        ("gone.mcpb", hash.clone(), "404"),
+    ] {
+        let (status, said) = import(name, &wanted);
+        assert!(status == Some(65) && said.contains(why), "{said}");
+        let mut after = files(&place);
+        before.remove(&file);
+        after.remove(&file);
+        assert_eq!(after, before);
+    }
+    let (status, said) = import("bundle.mcpb", &hash);
+    assert_eq!(status, Some(0), "{said}");
+    let entry = &json_of(&place.path("external-mcp.json"))["servers"]["published"];
+    let secret = json!({ "secret": "published-b-key" });
+    assert_eq!(entry["env"], json!({ "A": "1", "B_KEY": secret }));
+    assert!(place.path("servers/published/bundle/s.py").exists());
+    good(&place, &["remove", "published", "--yes"]);
+    let mut after = files(&place);
+    after.retain(|path, _| *path != file && !path.to_string_lossy().contains(".colibri-backup-"));
+    assert_eq!(after, before);
 }
 
 #[test]

@@ -92,7 +92,7 @@ mod tests {
     fn process(proposal: &Proposal) -> &super::super::proposal::Process {
         match proposal.runs.as_ref().unwrap() {
             Runs::Process(process) => process,
-            Runs::Remote(_) => panic!("no process"),
+            _ => panic!("no process"),
         }
     }
 

@@ -288,7 +288,7 @@ mod tests {
     fn process(proposal: &Proposal) -> &Process {
         match proposal.runs.as_ref().unwrap() {
             Runs::Process(process) => process,
-            Runs::Remote(_) => panic!("no process"),
+            _ => panic!("no process"),
         }
     }
 

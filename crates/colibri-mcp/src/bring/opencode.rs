@@ -48,7 +48,7 @@ mod tests {
                 assert!(matches!(&process.program, Program::Package(package) if package.name == "my-server"));
                 assert_eq!(process.args[0].plain(), Some("--x"));
             }
-            Runs::Remote(_) => panic!("no process"),
+            _ => panic!("no process"),
         }
         assert_eq!(found[1].missing(&Default::default()), ["MY_KEY"]);
         assert_eq!(found[2].missing(&Default::default()), ["file:~/.token"]);

@@ -37,6 +37,24 @@ impl Proposal {
         }
     }
 
+    /// The same by its bundle, which was fetched.
+    #[must_use]
+    pub fn by_bundle(mut self, bundle: Proposal) -> Proposal {
+        let env = match self.runs {
+            Ok(Runs::Published(published)) => published.env,
+            _ => BTreeMap::new(),
+        };
+        self.runs = bundle.runs.map(|mut runs| {
+            if let Runs::Process(process) = &mut runs {
+                process.env.extend(env);
+            }
+            runs
+        });
+        self.wants.extend(bundle.wants);
+        self.notes.extend(bundle.notes);
+        self
+    }
+
     /// What is asked for, must be there and has neither an answer nor a default.
     pub fn missing(&self, answers: &Answers) -> Vec<&str> {
         let Ok(runs) = &self.runs else {
@@ -59,6 +77,8 @@ pub enum Runs {
     Process(Box<Process>),
     /// An address.
     Remote(Remote),
+    /// A bundle that is fetched first, and says itself how it is reached.
+    Published(Published),
 }
 
 impl Runs {
@@ -74,6 +94,7 @@ impl Runs {
                 (texts.collect(), &process.env)
             }
             Runs::Remote(remote) => (vec![&remote.url], &remote.headers),
+            Runs::Published(published) => (Vec::new(), &published.env),
         };
         let fields = fields.values().map(|field| &field.text);
         texts.into_iter().chain(fields).flat_map(Template::keys).collect()
@@ -133,6 +154,17 @@ pub enum Registry {
     Npm,
     /// pypi.org, or what pip(1) is configured for.
     Pypi,
+}
+
+/// A bundle that is published at an address.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Published {
+    /// Where.
+    pub url: String,
+    /// The SHA-256 that it must have.
+    pub sha256: String,
+    /// What its environment has besides what the bundle says.
+    pub env: BTreeMap<String, Field>,
 }
 
 /// A server behind an address.

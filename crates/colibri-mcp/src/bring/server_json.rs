@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::entry::scalar;
-use super::proposal::{Field, Process, Program, Proposal, Registry, Remote, Runs, Want};
+use super::proposal::{Field, Process, Program, Proposal, Published, Registry, Remote, Runs, Want};
 use super::runner;
 use super::template::{Piece, Template};
 
@@ -89,11 +89,19 @@ impl Reader {
             "oci" => return refuse("a container image; Colibri runs no containers"),
             "nuget" => return refuse("packages of .NET cannot be installed by version and hash here"),
             "mcpb" => {
-                let hash = text(package, "fileSha256");
-                return refuse(&format!(
-                    "a bundle: download it, then colibri-mcp import FILE.mcpb --sha256 {}",
-                    if hash.is_empty() { "HASH" } else { hash }
-                ));
+                let sha256 = text(package, "fileSha256").to_ascii_lowercase();
+                if sha256.len() != 64 || !sha256.chars().all(|c| c.is_ascii_hexdigit()) {
+                    return refuse("it names no fileSha256 that the bundle must have");
+                }
+                let is_url = identifier.starts_with("https://") || identifier.starts_with("http://");
+                if !is_url || identifier.contains(|c: char| c.is_whitespace() || colibri_text::is_hidden(c)) {
+                    return refuse("it is no address of a bundle");
+                }
+                return Ok(Runs::Published(Published {
+                    url: identifier.to_owned(),
+                    sha256,
+                    env: self.fields(package, "environmentVariables")?,
+                }));
             }
             "npm" | "pypi" => {}
             _ => return refuse("a registry that is not known here"),
@@ -335,7 +343,7 @@ mod tests {
     fn process(proposal: &Proposal) -> &Process {
         match proposal.runs.as_ref().unwrap() {
             Runs::Process(process) => process,
-            Runs::Remote(_) => panic!("no process"),
+            _ => panic!("no process"),
         }
     }
 
@@ -407,7 +415,11 @@ mod tests {
         for (more, why) in [
             (json!({ "registryType": "oci" }), "container"),
             (json!({ "registryType": "nuget" }), ".NET"),
-            (json!({ "registryType": "mcpb", "fileSha256": "ab" }), "--sha256 ab"),
+            (json!({ "registryType": "mcpb", "fileSha256": "ab" }), "no fileSha256"),
+            (
+                json!({ "registryType": "mcpb", "fileSha256": "0".repeat(64), "identifier": "file:///etc/x" }),
+                "no address",
+            ),
             (json!({ "registryType": "cargo" }), "not known"),
             (
                 json!({ "transport": { "type": "streamable-http", "url": "http://127.0.0.1/" } }),
@@ -477,7 +489,7 @@ mod tests {
                 );
                 assert!(remote.headers["X-Team"].optional && remote.headers["Authorization"].secret);
             }
-            Runs::Process(_) => panic!("no address"),
+            _ => panic!("no address"),
         }
     }
 }

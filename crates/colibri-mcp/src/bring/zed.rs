@@ -61,7 +61,7 @@ mod tests {
                 assert_eq!(process.args[0].plain(), Some("y"));
                 assert_eq!(process.env["K"].text.plain(), Some("v"));
             }
-            Runs::Remote(_) => panic!("no process"),
+            _ => panic!("no process"),
         }
         assert!(matches!(found[4].runs, Ok(Runs::Remote(_))));
         assert!(found[2].disabled);

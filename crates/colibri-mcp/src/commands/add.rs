@@ -14,7 +14,7 @@ use crate::install::{self, Answers, Options, Plan, Registered, Scope};
 use crate::interrupt;
 use crate::owned::agree;
 use colibri_api::{ServerState, ServerTools};
-use colibri_mcp::bring::{self, Proposal};
+use colibri_mcp::bring::{self, Proposal, Runs};
 use colibri_registry::is_server_id;
 use colibri_text::{counted, visible, visible_lines};
 
@@ -139,8 +139,20 @@ pub(crate) fn bring_in(
     };
     let known = install::registered(&scope)?.entries;
     let (mut plans, mut refused): (Vec<Plan>, Vec<(String, String)>) = (Vec::new(), Vec::new());
-    for (id, mut proposal, bundle) in offers {
+    for (id, mut proposal, mut bundle) in offers {
         let name = proposal.name.clone();
+        if let Ok(Runs::Published(published)) = &proposal.runs {
+            (proposal, bundle) = match install::fetch_bundle(published) {
+                Ok((bytes, its_own)) => (proposal.by_bundle(its_own), Some(bytes)),
+                Err(why) => (
+                    Proposal {
+                        runs: Err(why),
+                        ..proposal
+                    },
+                    None,
+                ),
+            };
+        }
         let plan = match (&proposal.runs, known.contains_key(&id)) {
             (Err(why), _) => Err(why.clone()),
             (_, true) => Err(install::already(&id)),

@@ -2,6 +2,7 @@
 //! [`pypi`]), and the writing ([`write`]). Nothing is written before a person agreed.
 
 mod answers;
+mod bundle;
 mod files;
 mod npm;
 mod plan;
@@ -12,6 +13,7 @@ mod tools;
 mod write;
 
 pub(crate) use answers::Answers;
+pub(crate) use bundle::fetch as fetch_bundle;
 pub(crate) use files::check as check_installed;
 pub(crate) use plan::{Options, Plan, plan};
 pub(crate) use scope::Scope;

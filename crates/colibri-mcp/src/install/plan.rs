@@ -96,6 +96,7 @@ pub(crate) fn plan(
     let mut members = match proposal.runs.as_ref().map_err(Clone::clone)? {
         Runs::Process(process) => plan.process(process, proposal, answers, bundle, scope, options)?,
         Runs::Remote(remote) => plan.remote(remote, proposal, answers)?,
+        Runs::Published(published) => return Err(format!("{} was not fetched", published.url)),
     };
     if let Some(limit) = proposal.timeout_ms {
         members.push(("timeout_ms".to_owned(), Value::Number(limit.to_string())));

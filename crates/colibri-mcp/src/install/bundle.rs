@@ -1,0 +1,64 @@
+//! A bundle that a registry's `server.json` names by address and hash.
+
+use std::fs;
+use std::process::Command;
+use std::rc::Rc;
+
+use sha2::{Digest as _, Sha256};
+
+use super::tools::{find, run};
+use colibri_mcp::bring::{self, MAX_ARCHIVE, Proposal, Published};
+
+/// Fetches a bundle by curl(1), or fetch(1) of FreeBSD: it, and its server. It must have the hash that is published, so
+/// whoever brings it cannot change it.
+///
+/// # Errors
+/// It cannot be fetched, is another, or no bundle.
+pub(crate) fn fetch(published: &Published) -> Result<(Rc<[u8]>, Proposal), String> {
+    let Published { url, sha256, .. } = published;
+    let stage = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
+    let file = stage.path().join("bundle.mcpb");
+    let mut command = match (find("curl"), find("fetch")) {
+        (Some(curl), _) => {
+            let mut curl = Command::new(curl);
+            // -q: nothing of a .curlrc.
+            curl.args([
+                "-q",
+                "--fail",
+                "--silent",
+                "--show-error",
+                "--location",
+                "--max-redirs",
+                "5",
+            ]);
+            curl.args([
+                "--proto",
+                "=http,https",
+                "--max-filesize",
+                &MAX_ARCHIVE.to_string(),
+                "--output",
+            ]);
+            curl
+        }
+        (None, Some(fetch)) => {
+            let mut fetch = Command::new(fetch);
+            fetch.args(["-q", "-o"]);
+            fetch
+        }
+        (None, None) => return Err("curl is not on PATH: install it first, to fetch the bundle".to_owned()),
+    };
+    eprintln!("Fetching {} ...", colibri_text::visible(url));
+    let at = |why: String| format!("{url}: {why}");
+    run(command.arg(&file).arg(url)).map_err(at)?;
+    let length = file.metadata().map_or(0, |facts| facts.len());
+    if length > MAX_ARCHIVE as u64 {
+        return Err(at("it has more than 256 MiB".to_owned()));
+    }
+    let bytes = fs::read(&file).map_err(|error| at(error.to_string()))?;
+    let hash = colibri_text::hex(&Sha256::digest(&bytes));
+    if hash != *sha256 {
+        return Err(at(format!("its SHA-256 is {hash}, and must be {sha256}")));
+    }
+    let proposal = bring::bundle(&bytes, std::env::consts::OS).map_err(at)?.proposal;
+    Ok((bytes.into(), proposal))
+}
