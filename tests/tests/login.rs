@@ -27,6 +27,8 @@ struct Issued {
     codes: Vec<(String, String)>,
     /// The access tokens that are good.
     good: Vec<String>,
+    /// The tokens that were given back.
+    revoked: Vec<String>,
     /// It renews nothing more.
     is_over: bool,
 }
@@ -61,7 +63,7 @@ impl Guarded {
                     &json!({ "issuer": origin, "authorization_endpoint": format!("{origin}/authorize"),
                         "token_endpoint": format!("{origin}/token"), "registration_endpoint": format!("{origin}/register"),
                         "response_types_supported": ["code"], "code_challenge_methods_supported": ["S256"],
-                        "grant_types_supported": ["authorization_code", "refresh_token"],
+                        "revocation_endpoint": format!("{origin}/revoke"), "grant_types_supported": ["authorization_code", "refresh_token"],
                         "token_endpoint_auth_methods_supported": ["none"],
                         "authorization_response_iss_parameter_supported": true }),
                 ),
@@ -74,6 +76,13 @@ impl Guarded {
                     answer(stream, "201 Created", "Content-Type: application/json\r\n", &body)
                 }
                 ("GET", "/authorize") => consented(&state, &form(query), &origin, stream),
+                ("POST", "/revoke") => {
+                    let form = form(&request.text);
+                    let mut issued = state.lock().unwrap();
+                    issued.good.retain(|good| good != field(&form, "token"));
+                    issued.revoked.push(field(&form, "token").to_owned());
+                    answer(stream, "200 OK", "", "")
+                }
                 ("POST", "/token") => token(&state, form(&request.text), stream),
                 _ => answer(stream, "404 Not Found", "", ""),
             }
@@ -348,10 +357,11 @@ fn a_person_logs_in_by_pasting_where_the_browser_was_sent_and_out_again() {
     assert_eq!(text_of(&call(&mut client)), "for access-1");
     let out = guarded.place.colibri_mcp(&["logout", "web"]).output().unwrap();
     assert!(
-        out.status.success() && String::from_utf8_lossy(&out.stdout).contains("Logged out"),
+        out.status.success() && String::from_utf8_lossy(&out.stdout).contains("takes them no more"),
         "{out:?}"
     );
     wants_login(&mut client);
+    assert_eq!(guarded.issued.lock().unwrap().revoked, ["refresh-1", "access-1"]);
     let left = fs::read_dir(guarded.tokens()).unwrap();
     assert!(left.map(|file| file.unwrap().path()).all(|file| !has_token(&&file)));
 }

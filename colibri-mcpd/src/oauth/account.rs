@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hyper::header::HeaderValue;
 use hyper::{StatusCode, Uri};
 use secrecy::{ExposeSecret as _, SecretString};
+use tracing::debug;
 
 use super::challenge::{Bearer, bearer};
 use super::discovery::{self, Found, Secrets, discover, register, words};
-use super::grant::{Kind, Party, Refused, Tokens, token};
+use super::grant::{Kind, Party, Refused, Tokens, revoke, token};
 use super::metadata::{AuthorizationServer, is_of};
 use super::now;
 use super::settings::{Grant, IdentityProvider, Settings};
@@ -349,6 +350,42 @@ impl Account {
         self.server.store.forget_login(&self.server.id, self.owner)
     }
 
+    /// Forgets the login and gives its tokens back. `None`: there was none; whether its issuer took them.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub async fn log_out(&self) -> Result<Option<bool>, String> {
+        let _one = self.renewing.lock().await;
+        let login = self.login()?;
+        if !self.forget()? {
+            return Ok(None);
+        }
+        let Some(login) = login else { return Ok(Some(false)) };
+        let revoked = self.revoke(&login).await;
+        if let Err(why) = &revoked {
+            debug!(server = self.server.id, "its tokens were not given back: {why}");
+        }
+        Ok(Some(revoked.is_ok()))
+    }
+
+    /// Has the issuer forget tokens: the one that renews first, which may end the other (RFC 7009 §2.1).
+    async fn revoke(&self, login: &Login) -> Result<(), String> {
+        let endpoint = login.revocation_endpoint.as_ref().ok_or("its issuer has no way to")?;
+        let secrets = self.server.secrets()?;
+        let party = named(&login.client, &secrets).party(secrets.private_key.clone());
+        let tokens = [
+            ("refresh_token", login.refresh_token.as_ref()),
+            ("access_token", Some(&login.access_token)),
+        ];
+        for (hint, token) in tokens {
+            let Some(token) = token else { continue };
+            let form = [("token", token.expose_secret()), ("token_type_hint", hint)];
+            let revoked = revoke(&self.server.client, &login.issuer, endpoint, &party, &form).await;
+            revoked.map_err(|refused| refused.to_string())?;
+        }
+        Ok(())
+    }
+
     /// Exchanges what an identity provider says of a person for a token of this server (ID-JAG).
     async fn vouched(
         &self,
@@ -476,6 +513,7 @@ pub(super) fn made(found: &Found, client: &Registration, tokens: Tokens) -> Logi
         issuer: found.issuer.issuer.clone(),
         resource: found.resource.clone(),
         token_endpoint: found.issuer.token_endpoint.clone(),
+        revocation_endpoint: found.issuer.revocation_endpoint.clone(),
         client,
         scopes,
         access_token: tokens.access,

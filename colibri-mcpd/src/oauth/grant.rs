@@ -137,6 +137,26 @@ pub(crate) async fn token(
     })
 }
 
+/// Has an issuer forget the token in `form` (RFC 7009).
+///
+/// # Errors
+/// What the endpoint, or the way to it, has against it. No secret is in it.
+pub(crate) async fn revoke(
+    client: &Client,
+    issuer: &str,
+    endpoint: &str,
+    party: &Party,
+    form: &[(&str, &str)],
+) -> Result<(), Refused> {
+    let request = request(issuer, endpoint, party, form)?;
+    let mut response = in_time(client.request(request, Limits::all(TIME_LIMIT))).await?;
+    if response.status == StatusCode::OK {
+        return Ok(());
+    }
+    let answer = in_time(response.whole(MAX_ANSWER)).await?;
+    Err(refused(issuer, response.status, &answer))
+}
+
 /// The request for a token, with the client's id and proof.
 fn request(issuer: &str, endpoint: &str, party: &Party, form: &[(&str, &str)]) -> Result<Request<Bytes>, String> {
     let url = secure_url(endpoint)?;

@@ -33,6 +33,9 @@ pub(crate) struct AuthorizationServer {
     /// Where clients register themselves (RFC 7591).
     #[serde(default)]
     pub(crate) registration_endpoint: Option<String>,
+    /// Where tokens are given back (RFC 7009).
+    #[serde(default)]
+    pub(crate) revocation_endpoint: Option<String>,
     /// What it can issue.
     #[serde(default)]
     pub(crate) scopes_supported: Vec<String>,

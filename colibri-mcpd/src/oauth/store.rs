@@ -36,6 +36,9 @@ pub(super) struct Login {
     pub(super) resource: String,
     /// Where the next are had.
     pub(super) token_endpoint: String,
+    /// Where they are given back.
+    #[serde(default)]
+    pub(super) revocation_endpoint: Option<String>,
     /// To which client they were issued.
     pub(super) client: Registration,
     /// What was asked for, so that the next login asks for no less.

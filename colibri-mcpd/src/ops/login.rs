@@ -60,7 +60,7 @@ pub(crate) async fn answer(daemon: &Daemon, call: &Call, request: LoginRequest) 
     let done = match request {
         LoginRequest::Start(asked) => start(daemon, call, asked).await.and_then(|step| json(&step)),
         LoginRequest::Finish(asked) => finish(daemon, call, &asked.address).await.and_then(|done| json(&done)),
-        LoginRequest::Out(asked) => out(daemon, call, &asked.server).and_then(|done| json(&done)),
+        LoginRequest::Out(asked) => out(daemon, call, &asked.server).await.and_then(|done| json(&done)),
     };
     match done {
         Ok(result) => Outcome::Own {
@@ -139,13 +139,14 @@ fn logged_in(call: &Call, done: crate::oauth::Ended) -> LoggedIn {
     }
 }
 
-fn out(daemon: &Daemon, call: &Call, id: &str) -> Result<LoggedOut, Refused> {
+async fn out(daemon: &Daemon, call: &Call, id: &str) -> Result<LoggedOut, Refused> {
     let (server, account) = account(daemon, &call.client, id)?;
-    let was_logged_in = account.forget()?;
+    let revoked = account.log_out().await?;
     server.log_out(account.owner());
     info!(server = id, uid = call.client.caller.uid, "logged out");
     Ok(LoggedOut {
         server: id.to_owned(),
-        was_logged_in,
+        was_logged_in: revoked.is_some(),
+        is_revoked: revoked == Some(true),
     })
 }

@@ -67,4 +67,7 @@ pub struct LoggedOut {
     pub server: String,
     /// Whether there was a login.
     pub was_logged_in: bool,
+    /// Whether the issuer of its tokens takes them no more.
+    #[serde(default)]
+    pub is_revoked: bool,
 }

@@ -77,7 +77,14 @@ impl Logout {
         };
         let (done, raw) = context.ask::<LoggedOut>("colibri/logout", &asked)?;
         context.print(&raw, || match done.was_logged_in {
-            true => format!("Logged out of {}: its tokens are removed here.", visible(&done.server)),
+            true if done.is_revoked => {
+                let server = visible(&done.server);
+                format!("Logged out of {server}: its tokens are removed here, and their issuer takes them no more.")
+            }
+            true => {
+                let server = visible(&done.server);
+                format!("Logged out of {server}: its tokens are removed here, but their issuer did not revoke them.")
+            }
             false => format!("There was no login to {}.", visible(&done.server)),
         })
     }
