@@ -28,7 +28,7 @@ import traceback
 import zlib
 
 import acp
-from home import END_IDLE_S, MEMBERS, PERSON, SERVICE, Home, Wrong, need, registries
+from home import END_IDLE_S, MEMBERS, PERSON, SERVICE, Home, Wrong, as_user, need, registries
 from model import DONE, Model
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -343,6 +343,8 @@ def main():
     parser.add_argument("agent", nargs="*", choices=[[], *AGENTS], help="which; all of them without one")
     arguments = parser.parse_args()
     agents, programs = arguments.agents.resolve() / "node_modules/.bin", arguments.bin.resolve()
+    if subprocess.run(["test", "-x", agents / "claude"], **as_user(PERSON)).returncode:
+        sys.exit(f"{agents} is not there, or not for user {PERSON}: tests/agents/install.sh, where others can read")
     names = arguments.agent or list(AGENTS)
     # Those first that wait for registries, then each agent through both doors.
     legs = [(first, name) for name in names if name in FIRST]

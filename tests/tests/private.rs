@@ -437,9 +437,11 @@ fn a_bridge_outlives_its_daemon_and_an_upgrade_of_it() {
     echoed(&mut bridge, "two");
     let second = home.started(&said, 1);
 
-    // A package is upgraded by putting another file in the place of the program.
-    copy_program(&program("colibri-mcpd"), &home.path("new"));
-    fs::rename(home.path("new"), home.path("colibri-mcpd")).unwrap();
+    // A package is upgraded by putting other files in the place of the programs.
+    for name in ["colibri-mcp", "colibri-mcpd"] {
+        copy_program(&program(name), &home.path("new"));
+        fs::rename(home.path("new"), home.path(name)).unwrap();
+    }
     wait_for("the old program's end", || (!is_alive(second)).then_some(()));
     echoed(&mut bridge, "three");
     home.started(&said, 2);
