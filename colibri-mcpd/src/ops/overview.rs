@@ -28,7 +28,7 @@ pub(super) fn of(daemon: &Daemon, operator: Option<u32>, tail: u64) -> Overview 
         let (state, reason, since) = server.state(Viewer::Operator(operator));
         let sessions = server.sessions();
         let (catalogue, judgement) = server.offer.definitions();
-        let blocked = |feature| judgement.blocked(feature).count() as u64;
+        let (blocked, others_blocked) = judgement.blocked_counts();
         servers.push(OverviewServer {
             id: server.id.to_string(),
             state: Some(state),
@@ -38,11 +38,8 @@ pub(super) fn of(daemon: &Daemon, operator: Option<u32>, tail: u64) -> Overview 
             prompts: catalogue.of(Feature::Prompt).len() as u64,
             resources: catalogue.of(Feature::Resource).len() as u64,
             templates: catalogue.of(Feature::Template).len() as u64,
-            blocked: blocked(Feature::Tool),
-            others_blocked: [Feature::Prompt, Feature::Resource, Feature::Template]
-                .map(blocked)
-                .iter()
-                .sum(),
+            blocked,
+            others_blocked,
             instructions_blocked: !judgement.instructions.is_approved(),
             processes: sessions.len() as u64,
             in_flight: sessions.iter().map(|(_, session)| session.in_flight() as u64).sum(),

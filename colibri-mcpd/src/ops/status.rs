@@ -194,7 +194,7 @@ fn server_facts(server: &Server, viewer: Viewer, all: &Processes) -> ServerFacts
         Transport::Http { .. } => None,
     };
     let count = |feature| catalogue.of(feature).len() as u64;
-    let blocked = |feature| judgement.blocked(feature).count() as u64;
+    let (tools_blocked, others_blocked) = judgement.blocked_counts();
     ServerFacts {
         id: server.id.to_string(),
         transport: match (&server.entry.transport, jail) {
@@ -210,11 +210,8 @@ fn server_facts(server: &Server, viewer: Viewer, all: &Processes) -> ServerFacts
         prompts: count(Feature::Prompt),
         resources: count(Feature::Resource),
         templates: count(Feature::Template),
-        tools_blocked: blocked(Feature::Tool),
-        others_blocked: [Feature::Prompt, Feature::Resource, Feature::Template]
-            .map(blocked)
-            .iter()
-            .sum(),
+        tools_blocked,
+        others_blocked,
         instructions_blocked: !judgement.instructions.is_approved(),
         processes: server
             .sessions()

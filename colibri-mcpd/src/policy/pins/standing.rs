@@ -60,6 +60,13 @@ impl Judgement {
             .filter(|(_, standing)| !standing.is_approved());
         blocked.map(|(name, _)| name.as_str())
     }
+
+    /// How many tools are not as approved, and how many of all else.
+    pub fn blocked_counts(&self) -> (u64, u64) {
+        let count = |feature| self.blocked(feature).count() as u64;
+        let others = [Feature::Prompt, Feature::Resource, Feature::Template].map(count);
+        (count(Feature::Tool), others.iter().sum())
+    }
 }
 
 /// The members of a definition whose names say nothing but what the specification says (2026-07-28, schema.ts, `Tool`).
