@@ -435,6 +435,34 @@ fn a_flood_of_updates_costs_nobody_anything() {
     }
 }
 
+#[test]
+fn the_end_of_a_subscription_counts_though_its_server_was_taken_away() {
+    let place = place(&[], json!({}));
+    let daemon = place.start(&[]);
+    let (mut client, _) = subscribed(&daemon, Era::Legacy, "fix+file:///a");
+    // A call keeps the process beyond the reload; with its answer it tells of an update.
+    let mut caller = daemon.connect();
+    caller.open_with(LEGACY, json!({ "elicitation": {} }));
+    let form = json!({ "message": "m", "requestedSchema": { "type": "object", "properties": {} } });
+    let ask = json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": form });
+    place.frame("ask", ask.to_string().as_bytes());
+    let update =
+        json!({ "jsonrpc": "2.0", "method": "notifications/resources/updated", "params": { "uri": "file:///a" } });
+    let answer = r#"{"jsonrpc":"2.0","id":@ID@,"result":{"content":[]}}"#;
+    place.frame("then", format!("{update}\n{answer}").as_bytes());
+    let call = caller.request_tool("fix__ask_raw", json!({ "case": "ask", "then": "then" }));
+    let asked = caller.notification("elicitation/create");
+    place.registry(&json!({}));
+    daemon.reload();
+    let answer = client.ask("resources/unsubscribe", json!({ "uri": "fix+file:///a" }));
+    assert_eq!(answer["error"]["code"], -32002, "{answer}");
+    let accept = json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "action": "accept", "content": {} } });
+    caller.send(accept.to_string());
+    assert_eq!(caller.answer(call)["result"]["content"], json!([]));
+    let told = told_so_far(&mut client);
+    assert!(!methods(&told).contains(&"notifications/resources/updated"), "{told:?}");
+}
+
 /// What a client is told of log messages while it has one of this level written for it.
 fn logged(client: &mut Client, level: &str, meta: Value) -> usize {
     let arguments = json!({ "method": "message", "params": { "level": level, "data": { "n": 1 }, "x": [1] } });

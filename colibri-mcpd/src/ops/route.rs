@@ -29,6 +29,10 @@ pub(crate) fn asked(
     match method {
         Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
             let uri = text(params.get("uri"), "params.uri", parts)?;
+            if method == Method::ResourcesUnsubscribe {
+                // Whatever became of its server, and of the right to ask it.
+                client.session.unsubscribe(&uri);
+            }
             Ok(wanted.find(method, wanted.uri(Feature::Resource, uri.into_owned()), version))
         }
         Method::Complete => {

@@ -292,7 +292,6 @@ impl Server {
             failed: false,
         };
         if call.method == Some(Method::ResourcesUnsubscribe) {
-            session.unsubscribe(&shown);
             return chain.finish(vec![(call, done())]);
         }
         if shown.len() > URI_LIMIT || session.subscribed() >= URIS_LIMIT {
