@@ -437,6 +437,7 @@ impl Connection {
             uid: self.uid,
             connection: self.name.clone(),
             narrow: self.narrow,
+            times: 1,
             arrived: 0,
         };
         self.world.books().calls.insert(tag.clone(), made);
@@ -461,6 +462,15 @@ impl Connection {
             _ => Retry::Forged,
         };
         self.world.count("retry");
+        if let Some(made) = self
+            .world
+            .books()
+            .calls
+            .get_mut(&question.tag)
+            .filter(|_| how == Retry::Twice)
+        {
+            made.times = 2;
+        }
         for _ in 0..if how == Retry::Twice { 2 } else { 1 } {
             let mut params = question.call.clone();
             let (mut state, mut responses) = (question.state.clone(), question.responses.clone());
@@ -556,7 +566,7 @@ impl Connection {
                 self.ask(Kind::Subscribe, "subscriptions/listen", params, None).await;
             }
             86..93 if self.version == LEGACY[1] && self.said_hello => self.batch().await,
-            93..98 if self.version != MODERN => self.watch().await,
+            86..94 if self.version != MODERN => self.watch().await,
             90..96 => {
                 self.world.count("client that does not read for a while");
                 self.note("pauses");

@@ -204,8 +204,9 @@ async fn simulate(seed: u64) -> Arc<World> {
             limit: None,
             resources: rng.chance(60),
         };
-        // A process of one call ends soon, so everybody's turn comes.
-        let limit = (profile.isolation == "call" && rng.chance(50)).then(|| rng.between(1, 3) as usize);
+        // A process of one call ends soon, so everybody's turn comes, in a calm world in time.
+        let least = if calm { 2 } else { 1 };
+        let limit = (profile.isolation == "call" && rng.chance(50)).then(|| rng.between(least, 3) as usize);
         let profile = Profile { limit, ..profile };
         let idle = rng.between(1, MAX_IDLE);
         let limit = if calm {

@@ -718,11 +718,12 @@ impl Life {
                 }
                 Some(made) => {
                     made.arrived += u32::from(!is_retry);
-                    let (arrived, narrow) = (made.arrived, made.narrow);
+                    let (too_often, narrow) = (made.arrived > made.times, made.narrow);
                     let who = (made.uid, made.connection.clone());
                     drop(books);
-                    if arrived > 1 {
-                        self.world.fail(&self.name, &format!("{tag} came a second time"));
+                    if too_often {
+                        self.world
+                            .fail(&self.name, &format!("{tag} came once more than it was made"));
                     }
                     if narrow {
                         self.world
@@ -779,7 +780,7 @@ impl Life {
             let at = wait.mul_f64(0.9);
             self.plan_in(at, Step::Progress(id));
         }
-        if self.rng.chance(50) {
+        if self.rng.chance(80) {
             let uri = (*self.rng.pick(&RESOURCES)).to_owned();
             let at = self.rng.millis(most);
             self.plan_in(at, Step::Update(uri));

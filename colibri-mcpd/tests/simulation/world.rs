@@ -51,6 +51,8 @@ pub(crate) struct Made {
     pub connection: String,
     /// Its connection closed the gate, so no server may see it.
     pub narrow: bool,
+    /// How often it was made: a retry that is made twice is two calls to a server that has no retries.
+    pub times: u32,
     /// Processes that it came to.
     pub arrived: u32,
 }
