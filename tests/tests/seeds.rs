@@ -17,7 +17,7 @@ use std::thread;
 mod fuzz;
 
 /// How many inputs are made of one seed.
-const MADE: u64 = 40;
+const MADE: u64 = 100;
 
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("fuzz")
