@@ -273,8 +273,14 @@ impl Clients {
             rules: Vec::new(),
             only: None,
         };
-        let Some(rules) = &self.rules else {
-            return all(root || caller.uid == nix::unistd::geteuid().as_raw());
+        let nobody = Rules::default();
+        let rules = match &self.rules {
+            Some(rules) => rules,
+            None => match root || caller.uid == nix::unistd::geteuid().as_raw() {
+                // Who can open the socket of a user's own daemon, by whatever mode of a directory, is not the user.
+                false if self.alone => &nobody,
+                operator => return all(operator),
+            },
         };
         let mut speaking = Vec::new();
         if let Some(own) = rules.users.get(&caller.uid) {
@@ -698,6 +704,24 @@ mod tests {
         assert_eq!(anybody.closes(Gate::Write), None);
         let root = rights(&clients, 0);
         assert!(root.operator && !root.self_approve);
+    }
+
+    #[test]
+    fn a_daemon_of_ones_own_serves_nobody_else() {
+        let own = nix::unistd::geteuid().as_raw();
+        let caller = |uid| Caller {
+            uid,
+            gid: 100,
+            pid: None,
+        };
+        let clients = Clients::absent("/x/clients.json".into()).alone();
+        for uid in [0, own] {
+            let rights = clients.rights(&caller(uid));
+            assert!(rights.operator && rights.self_approve && rights.sees_any("s"), "{uid}");
+        }
+        let other = clients.rights(&caller(own + 1));
+        assert!(!other.operator && !other.self_approve && !other.sees_any("s"));
+        assert!(other.closes(Gate::Write).is_some() && other.closes(Gate::External).is_some());
     }
 
     #[test]
