@@ -1,10 +1,12 @@
 //! How a person logs in to a server behind a URL: `colibri/login`, `colibri/login-finish`, `colibri/logout`. Anybody
 //! may who may use the server.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// The parameters of `colibri/login`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoginAsked {
     /// The server.
     pub server: String,
@@ -14,6 +16,15 @@ pub struct LoginAsked {
     /// What the identity provider of the entry says of the person: an ID token. With it nobody has to consent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id_token: Option<String>,
+}
+
+impl fmt::Debug for LoginAsked {
+    /// Without the token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("LoginAsked");
+        shown.field("server", &self.server).field("scopes", &self.scopes);
+        shown.field("id_token", &self.id_token.as_ref().map(|_| "…")).finish()
+    }
 }
 
 /// The answer of `colibri/login`.
@@ -36,10 +47,18 @@ pub enum LoginStep {
 }
 
 /// The parameters of `colibri/login-finish`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoginFinishAsked {
     /// The whole address to which the browser was sent.
     pub address: String,
+}
+
+impl fmt::Debug for LoginFinishAsked {
+    /// Without what follows `?`: a code is in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = self.address.split('?').next().unwrap_or_default();
+        f.debug_struct("LoginFinishAsked").field("address", &place).finish()
+    }
 }
 
 /// The answer of `colibri/login-finish`.
@@ -70,4 +89,23 @@ pub struct LoggedOut {
     /// Whether the issuer of its tokens takes them no more.
     #[serde(default)]
     pub is_revoked: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_proves_who_a_person_is_is_in_no_debug_output() {
+        let asked = LoginAsked {
+            server: "s".to_owned(),
+            scopes: Vec::new(),
+            id_token: Some("hunter2".to_owned()),
+        };
+        let finish = LoginFinishAsked {
+            address: "http://127.0.0.1:1/callback?code=hunter2".to_owned(),
+        };
+        let shown = format!("{asked:?} {finish:?}");
+        assert!(!shown.contains("hunter2") && shown.contains("callback"), "{shown}");
+    }
 }
