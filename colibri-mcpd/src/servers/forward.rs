@@ -1,6 +1,6 @@
 //! What is changed in a call on its way to a server: its id and token always, names and `_meta` where they differ.
 //! Everything else stays byte for byte. `docs/rewrites.md` lists every rule; the rules themselves are
-//! [`colibri_protocol::rewrites`]'.
+//! `colibri-protocol`'s.
 
 use crate::relay::{Arguments, Call};
 use colibri_protocol::input::{RetryWith, retry_edits};

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use super::answer::{META_SERVER, META_SERVER_INFO, server_info};
 use super::ask::Ask;
 use super::error::{Code, Failure};
-use super::rewrites::{Change, rewrite};
+use super::members::{Change, rewrite};
 use super::rpc_error::RpcError;
 use super::version::Version;
 use colibri_text::{brief, visible_lines};

@@ -27,6 +27,7 @@ pub mod input;
 pub mod links;
 pub mod lists;
 pub mod logging;
+mod members;
 pub mod method;
 mod mirrored;
 pub mod request;
@@ -34,6 +35,7 @@ pub mod rewrites;
 pub mod rpc_error;
 pub mod subscription;
 pub mod tasks;
+mod towards;
 pub mod upstream;
 pub mod uri;
 pub mod version;
@@ -47,11 +49,11 @@ pub use feature::{Feature, Features};
 pub use method::Method;
 pub use mirrored::{Mirrored, compare_request, declared_version, request_fields};
 pub use request::{Notification, Request, Session, classify, read_initialize, read_notification};
-pub use rewrites::{
-    Inspected, Shape, Towards, cancelled_edits, error_edits, id_edit, inspect_result, params_edits, progress_edits,
-    quoted, rename_edit, required_params, result_edits,
-};
+pub use rewrites::{Inspected, Shape, error_edits, inspect_result, result_edits};
 pub use rpc_error::RpcError;
+pub use towards::{
+    Towards, cancelled_edits, id_edit, params_edits, progress_edits, quoted, rename_edit, required_params,
+};
 pub use version::{Era, Version};
 
 /// At most the first `longest` bytes, without cutting a character.

@@ -3,7 +3,8 @@
 use super::answer::{META_SERVER, META_SERVER_INFO, TTL_MS, server_info};
 use super::feature::Feature;
 use super::links::Links;
-use super::rewrites::{Change, claims_ours, rewrite};
+use super::members::{Change, rewrite};
+use super::rewrites::claims_ours;
 use super::rpc_error::RpcError;
 use super::uri;
 use super::version::Version;

@@ -3,8 +3,8 @@
 
 use super::answer::META_SUBSCRIPTION_ID;
 use super::feature::Feature;
+use super::members::{Change, rewrite};
 use super::request::{must_be, object};
-use super::rewrites::{Change, rewrite};
 use super::rpc_error::RpcError;
 use super::uri;
 use colibri_wire::json::{Kind, string};

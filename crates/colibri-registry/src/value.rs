@@ -50,7 +50,7 @@ pub fn user(cursor: &Cursor<'_>) -> Result<String, Error> {
 /// An absolute path, written plainly, other than `/`.
 ///
 /// # Errors
-/// As [`path_or_root`], or `/`.
+/// Not text, or not such a path.
 pub fn path(cursor: &Cursor<'_>) -> Result<PathBuf, Error> {
     match path_or_root(cursor)? {
         root if root == Path::new("/") => Err(cursor.error("must not be the root directory")),
