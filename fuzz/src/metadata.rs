@@ -1,6 +1,6 @@
 //! What servers and authorization servers say of logins, whatever it is: challenges, metadata, registrations, tokens,
 //! errors, and the address that a person pastes. A login begins and ends only as all of it together allows; nothing goes
-//! over a connection that others can read; no secret is in what is told.
+//! over a connection that others can read; no secret is in what is told; of a login that is ended nothing is kept.
 //!
 //! Input: options (1 byte), then pieces between bytes that no text has, 0xFF: the challenge, the metadata of the resource
 //! and of the authorization server, the answers to the registration and to the first request for a token, the address,
@@ -235,6 +235,26 @@ async fn log_in(world: &World, account: &Arc<Account>, logins: &Logins) -> Vec<S
     vec![format!("{started:?}"), told]
 }
 
+/// Ends a login: nothing of it is kept, and its tokens go to nobody but whom its issuer named for that.
+async fn log_out(world: &World, account: &Account, state: &Path) {
+    let before = world.asked.lock().expect("a lock").len();
+    let is_over = account.log_out().await.expect("a directory of its own");
+    let kept = std::fs::read_dir(state.join("oauth")).into_iter().flatten().flatten();
+    let logins = kept.filter(|file| file.file_name().to_string_lossy().starts_with("login."));
+    assert_eq!(logins.count(), 0, "a login is kept");
+    assert!(matches!(account.authorization().await, Ok(None)), "a token is kept");
+    assert_eq!(account.log_out().await, Ok(None));
+    let named = world.document(2)["revocation_endpoint"]
+        .as_str()
+        .and_then(|url| url.parse().ok());
+    let named = named.and_then(|url| Origin::of(&url).ok());
+    let asked = world.asked.lock().expect("a lock");
+    assert!(is_over.is_some() || asked.len() == before);
+    for asked in &asked[before..] {
+        assert_eq!(Some(&asked.origin), named.as_ref(), "a token went elsewhere");
+    }
+}
+
 /// What the fuzzer calls.
 pub fn run(data: &[u8]) {
     let Some((options, rest)) = data.split_first() else {
@@ -306,6 +326,7 @@ pub fn run(data: &[u8]) {
             );
         }
         told.extend(account.challenged(challenge(sent)).await.err());
+        log_out(&world, &account, state.path()).await;
 
         let in_secrets: usize = [3, 4, 6]
             .iter()
