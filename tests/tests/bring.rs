@@ -331,6 +331,33 @@ fn what_cannot_be_is_refused_with_its_reason() {
             64,
         ),
         (&["add", "x", "--yes"], "", 64),
+        (
+            &["add", "x", "--yes", "--", "/etc/passwd"],
+            "not an executable file",
+            65,
+        ),
+        (
+            &["add", "x", "--yes", "--", "sh", "-c", "exec npx -y y"],
+            "would fetch",
+            65,
+        ),
+        (&["add", "colibri", "--yes", "--", "sh"], "calls itself", 65),
+        (
+            &["add", "x", "--yes", "--url", "https://u:p@h/"],
+            "user or password",
+            65,
+        ),
+        (&["add", "x", "--yes", "--url", "https://h:99999/"], "port", 65),
+        (
+            &["add", "x", "--yes", "--url", "https://h/", "--header", "Host=x"],
+            "belongs to the transport",
+            65,
+        ),
+        (
+            &["add", "x", "--yes", "--url", "https://h/", "--header", "X=a\nb"],
+            "printable ASCII",
+            65,
+        ),
         (&["remove", "x", "--yes"], "has no server x", 65),
         (&["enable", "x", "--yes"], "has no server x", 65),
         (&["import", "zed", "--yes"], "no settings here", 65),

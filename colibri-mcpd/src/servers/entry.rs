@@ -9,7 +9,7 @@ use hyper::Uri;
 
 use colibri_json::{Cursor, Error, Object};
 use colibri_registry::value::{one_of, path, size, unique};
-use colibri_registry::{Command, Registry, Value, secret_or_text};
+use colibri_registry::{Command, Registry, Value, check_header_name, check_url, is_header_value, secret_or_text};
 
 use super::oauth_key;
 use crate::oauth::Settings;
@@ -94,29 +94,6 @@ const MAX_TIMEOUT_MS: u64 = 86_400_000;
 
 /// The keys that go with a url alone.
 const URL_KEYS: [&str; 5] = ["headers", "allow_addresses", "ca", "proxy", "oauth"];
-
-/// Headers that belong to HTTP or to the MCP transport: an entry that set them would break the connection, or speak in
-/// the daemon's place.
-const RESERVED_HEADERS: &[&str] = &[
-    "accept",
-    "accept-encoding",
-    "connection",
-    "content-length",
-    "content-type",
-    "host",
-    "keep-alive",
-    "last-event-id",
-    "mcp-method",
-    "mcp-name",
-    "mcp-protocol-version",
-    "mcp-session-id",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
 
 /// Reads a registry whole; `file` is the name that errors give.
 ///
@@ -271,17 +248,7 @@ fn proxy(cursor: &Cursor<'_>) -> Result<Uri, Error> {
 fn headers(cursor: &Cursor<'_>) -> Result<BTreeMap<String, Value>, Error> {
     let mut headers = BTreeMap::new();
     for member in cursor.members()? {
-        // RFC 9110 §5.6.2, token.
-        let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-        if !(1..=128).contains(&member.key.len()) || !member.key.bytes().all(token) {
-            return Err(member.key_error("not a legal name of an HTTP header"));
-        }
-        if RESERVED_HEADERS
-            .iter()
-            .any(|name| name.eq_ignore_ascii_case(member.key))
-        {
-            return Err(member.key_error("this header belongs to the transport and cannot be set"));
-        }
+        check_header_name(member.key).map_err(|why| member.key_error(why))?;
         if headers
             .keys()
             .any(|name: &String| name.eq_ignore_ascii_case(member.key))
@@ -289,7 +256,7 @@ fn headers(cursor: &Cursor<'_>) -> Result<BTreeMap<String, Value>, Error> {
             return Err(member.key_error("this header stands twice (case does not count); remove one"));
         }
         let value = secret_or_text(&member.value)?;
-        if matches!(&value, Value::Plain(text) if !text.bytes().all(|b| matches!(b, b' '..=b'~'))) {
+        if matches!(&value, Value::Plain(text) if !is_header_value(text)) {
             return Err(member.value.error("a header's value must be printable ASCII"));
         }
         headers.insert(member.key.to_owned(), value);
@@ -310,19 +277,7 @@ fn method(cursor: &Cursor<'_>) -> Result<String, Error> {
 
 fn url(cursor: &Cursor<'_>) -> Result<String, Error> {
     let url = cursor.text()?;
-    let Some(rest) = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")) else {
-        return Err(cursor.error("must begin with https:// or http://"));
-    };
-    if url.len() > 2048 || !url.bytes().all(|b| matches!(b, b'!'..=b'~')) || url.contains(['"', '<', '>', '\\', '#']) {
-        return Err(cursor.error("must be at most 2048 printable ASCII characters, without spaces, quotes, \\ and #"));
-    }
-    let authority = rest.split(['/', '?']).next().unwrap_or_default();
-    if authority.contains('@') {
-        return Err(cursor.error("must not hold a user or password; use headers with {\"secret\": NAME}"));
-    }
-    if authority.is_empty() || authority.starts_with(':') {
-        return Err(cursor.error("the host is missing"));
-    }
+    check_url(url).map_err(|why| cursor.error(why))?;
     match url.parse().map(|url: Uri| Origin::of(&url).is_ok()) {
         Ok(true) => Ok(url.to_owned()),
         _ => Err(cursor.error("is no URL that can be connected to")),

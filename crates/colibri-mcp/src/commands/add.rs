@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::context::Context;
+use super::tool_list::OWN;
 use crate::failure::Failure;
 use crate::install::{self, Answers, Options, Plan, Registered, Scope};
 use crate::interrupt;
@@ -154,6 +155,7 @@ pub(crate) fn bring_in(
             };
         }
         let plan = match (&proposal.runs, known.contains_key(&id)) {
+            _ if id == OWN => Err(format!("{OWN} is what the daemon calls itself: give it another name")),
             (Err(why), _) => Err(why.clone()),
             (_, true) => Err(install::already(&id)),
             (Ok(_), false) => answers

@@ -60,15 +60,31 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, 
             Err(failure) => eprintln!("colibri-mcp: {}", colibri_text::visible_lines(&failure.to_string())),
         }
     }
+    let names: Vec<String> = found.iter().map(|(proposal, _)| proposal.name.clone()).collect();
+    if let Some(name) = arguments.server.iter().find(|name| !names.contains(name)) {
+        return Err(Failure::Data(format!(
+            "there is no server {} to be imported{}; nothing was written",
+            visible(name),
+            if names.is_empty() {
+                String::new()
+            } else {
+                format!("; there are: {}", visible(&names.join(", ")))
+            }
+        )));
+    }
     if !arguments.server.is_empty() {
         found.retain(|(proposal, _)| arguments.server.contains(&proposal.name));
     }
     // The bridge that `connect` put there is no server of anybody's.
     found.retain(|(proposal, _)| !is_our_own(proposal));
     if found.is_empty() {
-        return Err(Failure::Data(
-            "no server is there to be imported; nothing was written".to_owned(),
-        ));
+        let from = arguments.from.as_deref().map_or_else(
+            || "the settings of the editors that are known here".to_owned(),
+            |from| visible(from).into_owned(),
+        );
+        return Err(Failure::Data(format!(
+            "no server is there to be imported, in {from}; nothing was written"
+        )));
     }
     let mapped = map_names(found.iter().map(|(proposal, _)| proposal.name.as_str()));
     for one in mapped.iter().filter(|one| one.name != one.id) {

@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use super::npm::{self, Npm};
 use super::pypi::{self, Pypi};
 use super::scope::Scope;
-use super::tools::{find, need, node, text};
+use super::tools::{find, is_executable, need, node, text};
 use colibri_mcp::bring::{
     Answers, Field, Process, Program, Proposal, Registry, Remote, Runs, Template, looks_secret, name_says_secret,
 };
@@ -175,11 +175,14 @@ impl Plan {
         let mut words = words.into_iter();
         let command = words.next().ok_or("its command is empty")?;
         let before: Vec<String> = words.collect();
-        if ["/npx", "/uvx"].iter().any(|name| command.ends_with(name)) {
-            return Err("its command would fetch what it runs each time it is started".to_owned());
-        }
         self.told = asked.into_iter().map(|at| at + before.len()).collect();
         let args = [before, args].concat();
+        if fetches(&command, &args) {
+            return Err(
+                "its command would fetch what it runs each time it is started: give the runner itself as the command"
+                    .to_owned(),
+            );
+        }
         self.told.extend(told(&args));
         if !self.told.is_empty() {
             self.notes.push(
@@ -209,9 +212,7 @@ impl Plan {
             .url
             .fill(answers)
             .map_err(|key| format!("its address needs {key}"))?;
-        if !(url.starts_with("https://") || url.starts_with("http://")) {
-            return Err("its address does not begin with https:// or http://".to_owned());
-        }
+        colibri_registry::check_url(&url).map_err(|why| format!("its address {why}"))?;
         let is_secret = asks_secret(&remote.url, proposal);
         self.told.extend(is_secret.then_some(0));
         if is_secret || looks_secret(&url) {
@@ -233,6 +234,17 @@ impl Plan {
         if of_this_machine && colibri_registry::ENTRY_KEYS.contains(&"allow_addresses") {
             let loopback = Value::Array(vec![Value::String("loopback".to_owned())]);
             members.push(("allow_addresses".to_owned(), loopback));
+        }
+        for (name, field) in &remote.headers {
+            let shown = colibri_text::brief(name, 40);
+            colibri_registry::check_header_name(name).map_err(|why| format!("its header {shown:?}: {why}"))?;
+            let sent = field
+                .text
+                .fill(answers)
+                .map_or(true, |value| colibri_registry::is_header_value(&value));
+            if !sent {
+                return Err(format!("the value of its header {shown} must be printable ASCII"));
+            }
         }
         let headers = self.fields(&remote.headers, proposal, answers)?;
         if !headers.is_empty() {
@@ -310,6 +322,17 @@ fn secret_name(id: &str, name: &str, is_taken: impl Fn(&str) -> bool) -> String 
     // Of the name as it stands: another may differ from it in case or marks alone.
     let hash = colibri_text::hex(&Sha256::digest(format!("{id}-{name}")));
     format!("{}-{}", whole[..whole.len().min(23)].trim_end_matches('-'), &hash[..8])
+}
+
+/// Whether a command is a runner of packages, or one that starts what its arguments name, of which one is a runner.
+fn fetches(command: &str, args: &[String]) -> bool {
+    let name = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
+    let is_runner = |word: &str| ["npx", "bunx", "pnpx", "uvx", "pipx"].contains(&name(word).as_str());
+    let starts_others = [
+        "sh", "bash", "zsh", "dash", "ksh", "env", "sudo", "doas", "nohup", "nice", "timeout",
+    ];
+    let mut words = args.iter().flat_map(|arg| arg.split_whitespace());
+    is_runner(command) || (starts_others.contains(&name(command).as_str()) && words.any(is_runner))
 }
 
 /// The places of arguments that look like secrets, by themselves or by the option before them.
@@ -397,6 +420,9 @@ fn start(
 
 /// The absolute path of a program: as it is, or as PATH has it now.
 fn absolute(command: &str) -> Result<String, String> {
+    if command.is_empty() {
+        return Err("its command is empty".to_owned());
+    }
     if command.contains('/') {
         let path = PathBuf::from(command);
         if !path.is_absolute() {
@@ -405,9 +431,13 @@ fn absolute(command: &str) -> Result<String, String> {
                 colibri_text::brief(command, 80)
             ));
         }
-        return match path.exists() {
-            true => Ok(command.to_owned()),
-            false => Err(format!("{} is not there", colibri_text::brief(command, 120))),
+        return match (is_executable(&path), path.exists()) {
+            (true, _) => Ok(command.to_owned()),
+            (_, true) => Err(format!(
+                "{} is not an executable file",
+                colibri_text::brief(command, 120)
+            )),
+            (_, false) => Err(format!("{} is not there", colibri_text::brief(command, 120))),
         };
     }
     let found = find(command).ok_or_else(|| {
@@ -545,6 +575,18 @@ mod tests {
         assert!(absolute("sh").unwrap().ends_with("/sh") && absolute("sh").unwrap().starts_with('/'));
         assert!(absolute("no-such-program-here").unwrap_err().contains("PATH"));
         assert!(absolute("./x").unwrap_err().contains("relative"));
-        assert!(absolute("/no/such/program").is_err());
+        assert!(absolute("/no/such/program").is_err() && absolute("").unwrap_err().contains("empty"));
+        assert!(absolute("/etc/passwd").unwrap_err().contains("not an executable"));
+    }
+
+    #[test]
+    fn what_would_fetch_at_each_start_is_known_behind_a_shell_too() {
+        let fetches = |words: &[&str]| {
+            let args: Vec<String> = words[1..].iter().map(|word| (*word).to_owned()).collect();
+            fetches(words[0], &args)
+        };
+        assert!(fetches(&["/usr/bin/npx", "x"]) && fetches(&["/bin/sh", "-c", "exec npx -y x"]));
+        assert!(fetches(&["/usr/bin/env", "A=b", "/usr/local/bin/uvx", "x"]));
+        assert!(!fetches(&["/bin/sh", "-c", "exec x-npx"]) && !fetches(&["/usr/bin/server", "npx"]));
     }
 }
