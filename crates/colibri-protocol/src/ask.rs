@@ -98,10 +98,7 @@ impl Ask {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn json(text: &str) -> Json<'_> {
-        Json::parse(text.as_bytes()).unwrap()
-    }
+    use crate::read_in_tests::json;
 
     #[test]
     fn what_is_asked_for_is_one_of_mcps_kinds() {

@@ -422,10 +422,7 @@ pub fn read_response(ask: Ask, result: Json<'_>, server: Version) -> Result<(Sai
 mod tests {
     use super::Version::*;
     use super::*;
-
-    fn json(text: &str) -> Json<'_> {
-        Json::parse(text.as_bytes()).unwrap()
-    }
+    use crate::read_in_tests::json;
 
     /// A client of this version that can be asked all that its version has.
     fn able(client: Version) -> Wording<'static> {

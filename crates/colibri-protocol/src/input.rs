@@ -285,15 +285,8 @@ mod tests {
     use super::super::rewrites::is_input_required;
     use super::super::rpc_error::INVALID_PARAMS;
     use super::*;
+    use crate::read_in_tests::{apply, json};
     use proptest::prelude::*;
-
-    fn json(text: &str) -> Json<'_> {
-        Json::parse(text.as_bytes()).unwrap()
-    }
-
-    fn apply(text: &str, edits: &Edits) -> String {
-        String::from_utf8(edits.apply(text.as_bytes())).unwrap()
-    }
 
     #[test]
     fn what_a_server_asks_for_is_read_in_its_order() {

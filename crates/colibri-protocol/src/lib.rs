@@ -64,6 +64,20 @@ fn prefix(text: &str, longest: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
+/// What the tests of each file read and edit with.
+#[cfg(test)]
+mod read_in_tests {
+    use colibri_wire::{Edits, Json};
+
+    pub(crate) fn json(text: &str) -> Json<'_> {
+        Json::parse(text.as_bytes()).unwrap()
+    }
+
+    pub(crate) fn apply(text: &str, edits: &Edits) -> String {
+        String::from_utf8(edits.apply(text.as_bytes())).unwrap()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;

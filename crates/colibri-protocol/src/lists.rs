@@ -257,13 +257,10 @@ pub fn page<'a>(
 mod tests {
     use super::Version::*;
     use super::*;
+    use crate::read_in_tests::json;
     use proptest::prelude::*;
     use serde_json::{Value, json};
     use std::collections::BTreeMap;
-
-    fn json(text: &str) -> Json<'_> {
-        Json::parse(text.as_bytes()).unwrap()
-    }
 
     fn edited(text: &str, server: Version, client: Version, exposure: Option<&Exposure<'_>>) -> String {
         let edits = definition_edits(Feature::Tool, json(text), (server, client), exposure);

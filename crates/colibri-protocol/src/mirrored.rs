@@ -334,6 +334,7 @@ fn mismatch(what: String) -> RpcError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::read_in_tests::json;
 
     #[test]
     fn a_definition_does_not_become_many_times_larger_than_it_is() {
@@ -349,10 +350,6 @@ mod tests {
         assert!(Mirrored::of_tool(json(&below)).is_empty());
         let named = tool(&annotated(0, &long));
         assert!(Mirrored::of_tool(json(&named)).is_empty() && Mirrored::check_tool(json(&named)).is_err());
-    }
-
-    fn json(text: &str) -> Json<'_> {
-        Json::parse(text.as_bytes()).unwrap()
     }
 
     fn compared(method: &str, params: &str, fields: &[(&str, &str)]) -> Result<(), i64> {

@@ -324,10 +324,7 @@ mod tests {
     use super::super::rpc_error::{INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION};
     use super::Version::*;
     use super::*;
-
-    fn json(text: &str) -> Json<'_> {
-        Json::parse(text.as_bytes()).unwrap()
-    }
+    use crate::read_in_tests::json;
 
     const ALL: [Capability; 5] = [
         Capability::Tools,

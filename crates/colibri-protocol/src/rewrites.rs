@@ -400,16 +400,9 @@ mod tests {
     use super::super::towards::{Towards, cancelled_edits, id_edit, params_edits, progress_edits, rename_edit};
     use super::Version::*;
     use super::*;
+    use crate::read_in_tests::{apply, json};
     use proptest::prelude::*;
     use serde_json::{Value, json};
-
-    fn json(text: &str) -> Json<'_> {
-        Json::parse(text.as_bytes()).unwrap()
-    }
-
-    fn apply(text: &str, edits: &Edits) -> String {
-        String::from_utf8(edits.apply(text.as_bytes())).unwrap()
-    }
 
     fn shape(method: Method, server: Version, client: Version) -> Shape<'static> {
         Shape {

@@ -189,10 +189,7 @@ pub fn updated_edits(params: Json<'_>, prefix: Option<&str>, subscription: Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn json(text: &str) -> Json<'_> {
-        Json::parse(text.as_bytes()).unwrap()
-    }
+    use crate::read_in_tests::json;
 
     fn read(text: &str) -> Option<Filter> {
         Filter::read(Some(json(text))).ok()

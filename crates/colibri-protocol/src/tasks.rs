@@ -107,10 +107,7 @@ pub fn is_declared(params: Option<Json<'_>>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn json(text: &str) -> Json<'_> {
-        Json::parse(text.as_bytes()).unwrap()
-    }
+    use crate::read_in_tests::json;
 
     #[test]
     fn a_task_is_read_and_its_id_replaced() {

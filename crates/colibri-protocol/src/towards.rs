@@ -165,15 +165,8 @@ pub fn quoted(text: &str) -> With {
 mod tests {
     use super::Version::*;
     use super::*;
+    use crate::read_in_tests::{apply, json};
     use serde_json::{Value, json};
-
-    fn json(text: &str) -> Json<'_> {
-        Json::parse(text.as_bytes()).unwrap()
-    }
-
-    fn apply(text: &str, edits: &Edits) -> String {
-        String::from_utf8(edits.apply(text.as_bytes())).unwrap()
-    }
 
     fn towards(client: Version, server: Version) -> Towards {
         Towards {

@@ -201,12 +201,9 @@ mod tests {
     use super::super::request::{self, Session};
     use super::Version::*;
     use super::*;
+    use crate::read_in_tests::json;
     use colibri_wire::{Envelope, envelope};
     use serde_json::{Value, json};
-
-    fn json(text: &str) -> Json<'_> {
-        Json::parse(text.as_bytes()).unwrap()
-    }
 
     fn value(bytes: &[u8]) -> Value {
         assert!(Envelope::parse(bytes).is_ok());

@@ -219,10 +219,7 @@ pub(super) fn invalid(method: &'static str, what: &str) -> Unusable {
 mod tests {
     use super::super::super::version::Version::*;
     use super::*;
-
-    fn json(text: &str) -> Json<'_> {
-        Json::parse(text.as_bytes()).unwrap()
-    }
+    use crate::read_in_tests::json;
 
     #[test]
     fn reads_an_initialize_result() {

@@ -231,10 +231,7 @@ fn read_ttl(ttl: Json<'_>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn json(text: &str) -> Json<'_> {
-        Json::parse(text.as_bytes()).unwrap()
-    }
+    use crate::read_in_tests::json;
 
     fn tools() -> Walk {
         Walk::of(Feature::Tool)
