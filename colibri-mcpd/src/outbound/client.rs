@@ -151,6 +151,11 @@ impl Client {
         )))
     }
 
+    /// Keeps none of its connections any longer.
+    pub fn let_go(&self) {
+        self.shared.kept().clear();
+    }
+
     async fn send(&self, origin: &Origin, request: Request<Whole>, limits: Limits) -> Result<Response, Error> {
         let host = &origin.host;
         let mut sender = match self.kept(origin).await {

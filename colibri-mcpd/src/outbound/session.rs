@@ -361,6 +361,8 @@ impl Session {
             return Ok(());
         }
         let invalid = || {
+            // It may be another request's: then so would be whatever came next over this connection.
+            self.port.endpoint.client.let_go();
             Failed::new(
                 FaultKind::Invalid,
                 "it answered with JSON that is no answer to the request",
