@@ -13,6 +13,8 @@ use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use colibri_mcp::bring::{Source, bundle, read};
+
 #[path = "../../fuzz/src/lib.rs"]
 mod fuzz;
 
@@ -147,4 +149,20 @@ fn every_target_has_a_program() {
                 .contains(&format!("colibri_fuzz::{target}::run(data)"))
         );
     }
+}
+
+#[test]
+fn every_source_of_servers_has_a_seed_with_servers_that_run() {
+    let seeds = seeds("bring");
+    for (at, source) in Source::ALL.into_iter().enumerate() {
+        let mut files = seeds.iter().filter(|(_, seed)| usize::from(seed[0]) == at);
+        let runs = files.any(|(_, seed)| {
+            let text = String::from_utf8_lossy(&seed[1..]);
+            let servers = read(Some(source), Path::new("file"), &text);
+            servers.is_ok_and(|(_, servers)| servers.iter().any(|server| server.runs.is_ok()))
+        });
+        assert!(runs, "{source:?}");
+    }
+    let mut bundles = seeds.iter().filter(|(_, seed)| seed[1..].starts_with(b"PK"));
+    assert!(bundles.any(|(_, seed)| bundle(&seed[1..], "linux").is_ok_and(|found| found.proposal.runs.is_ok())));
 }
