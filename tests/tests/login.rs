@@ -87,7 +87,7 @@ impl Guarded {
                 _ => answer(stream, "404 Not Found", "", ""),
             }
         });
-        // Nobody else gets it as long as this one is bound; `login` finds it free.
+        // One that was free just now.
         let redirect = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let place = Place::new();
         let entry = port.entry("/mcp", json!({ "oauth": { "redirect_port": redirect } }));
