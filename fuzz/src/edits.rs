@@ -82,7 +82,9 @@ pub fn run(data: &[u8]) {
         // One round may lay out anew what stood in one line; the next changes nothing.
         let again = kind.set(&back, &keys, &entry()).expect("what could be set");
         let again = kind.remove(&again, &keys).expect("what was set");
-        assert_eq!(back, again);
+        let (both, feeds) = (text.matches("\r\n").count(), text.matches('\n').count());
+        let has_one_end = both == 0 || both == feeds;
+        assert!(!has_one_end || back == again, "{back:?} became {again:?}");
         assert!(is_kept(&back, text), "{text:?} became {back:?}");
         // What is written as editors write it comes back as it was, but for an object that was there and empty.
         let is_laid_out = text.lines().all(|line| {
@@ -90,8 +92,6 @@ pub fn run(data: &[u8]) {
             let closes = !line.contains('}') || matches!(line.trim_start(), "}" | "},");
             opens && closes && !line.is_empty() && line.trim_end() == line
         });
-        let (both, feeds) = (text.matches("\r\n").count(), text.matches('\n').count());
-        let has_one_end = both == 0 || both == feeds;
         let was_empty = there_before
             .as_ref()
             .is_some_and(|one| one.as_object().is_none_or(|one| one.is_empty()));
