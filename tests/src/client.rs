@@ -178,7 +178,7 @@ impl Client {
         self.find(|message| message["id"] == id && message.get("method").is_none())
     }
 
-    /// Waits for a notification; other messages are kept in [`Client::others`].
+    /// Waits for a notification, or a request, of this method; other messages are kept in [`Client::others`].
     pub fn notification(&mut self, method: &str) -> Value {
         self.find(|message| message["method"] == method)
     }
