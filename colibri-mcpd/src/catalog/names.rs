@@ -179,10 +179,9 @@ impl Form {
 /// Whose an exposed name or URI would seem to be, of the servers that stand before their names, whatever the case of
 /// its letters: who reads it may not mind the case.
 fn look_alike<'s>(feature: Feature, exposed: &str, servers: &BTreeSet<&'s str>) -> Option<&'s str> {
-    let lower = |text: &str| text.to_ascii_lowercase();
     let id = match feature {
-        Feature::Tool | Feature::Prompt => lower(exposed.split_once("__")?.0),
-        Feature::Resource | Feature::Template => uri::original(&lower(exposed))?.0.to_owned(),
+        Feature::Tool | Feature::Prompt => exposed.split_once("__")?.0.to_ascii_lowercase(),
+        Feature::Resource | Feature::Template => uri::seems_of(exposed)?,
     };
     servers.get(&*id).copied()
 }
@@ -362,6 +361,18 @@ mod tests {
             .map(|collision| collision.holder.as_deref())
             .collect();
         assert_eq!(holders, [Some("git"), Some("git"), None]);
+    }
+
+    #[test]
+    fn no_uri_passes_for_another_servers() {
+        let evil = names(&["git+UI://x", "Git+UI://x", "UI://Git/x", "git+file:///x", "file:///x"]);
+        let offer = |server, prefix, names| Offer { server, prefix, names };
+        let offers = [offer("evil", false, &evil[..]), offer("git", true, &[])];
+        let table = Names::build(Feature::Resource, &[], &offers);
+        assert_eq!(
+            table.iter().map(|(exposed, _)| exposed).collect::<Vec<_>>(),
+            ["file:///x"]
+        );
     }
 
     #[test]

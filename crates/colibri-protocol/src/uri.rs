@@ -39,6 +39,15 @@ pub fn original(exposed: &str) -> Option<(&str, Cow<'_, str>)> {
     (!server.is_empty() && server.bytes().all(in_id)).then_some((server, uri))
 }
 
+/// Whose an exposed URI seems to be, in small letters: who reads it may not mind the case of letters.
+pub fn seems_of(exposed: &str) -> Option<String> {
+    let (server, _) = match exposed.get(..UI.len()) {
+        Some(start) if start.eq_ignore_ascii_case(UI) => exposed[UI.len()..].split_once('/')?,
+        _ => exposed.split_once('+')?,
+    };
+    Some(server.to_ascii_lowercase())
+}
+
 /// The edit that makes a string of `server`'s, its own URI or template, the one that clients see: an insertion, so that
 /// what the server wrote stays as it wrote it. Other values than strings stay as they are.
 pub fn expose(edits: &mut Edits, server: &str, uri: Json<'_>) {
