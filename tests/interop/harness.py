@@ -84,6 +84,18 @@ def leftovers(spared=(), patience_s=5):
     return found
 
 
+def until_listening(process, port):
+    """Waits until a process takes connections on that port of localhost."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return socket.create_connection(("localhost", port), 1).close()
+        except OSError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
 class Daemon:
     """A private colibri-mcpd that hosts `servers` (id → registry entry), as a context manager. Its state is gone with it,
     unless a directory is given for that."""

@@ -13,7 +13,6 @@ import os
 import re
 import socket
 import subprocess
-import time
 import urllib.error
 import urllib.request
 
@@ -37,16 +36,8 @@ def example(install, work, port, issuer):
     with (work / "server.log").open("ab") as log:
         process = subprocess.Popen([install.node, install.modules / EXAMPLE, "--oauth", "--oauth-strict"], env=env, cwd=work,
                                    stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    deadline = time.monotonic() + harness.PATIENCE_S
     for number in (port, issuer):
-        while True:
-            try:
-                socket.create_connection(("localhost", number), 1).close()
-                break
-            except OSError:
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
+        harness.until_listening(process, number)
     try:
         yield
     finally:

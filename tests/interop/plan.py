@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import subprocess
-import time
 
 import harness
 
@@ -56,15 +55,7 @@ class Web:
         with (work / f"web-{self.port}.log").open("wb") as log:
             process = subprocess.Popen([filled(part) for part in self.command], env=env, cwd=work,
                                        stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        deadline = time.monotonic() + harness.PATIENCE_S
-        while True:
-            try:
-                socket.create_connection(("localhost", self.port), 1).close()
-                break
-            except OSError:
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
+        harness.until_listening(process, self.port)
         try:
             yield process.pid
         finally:
