@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use hyper::Uri;
 
+use colibri_api::{check_header_name, check_url, is_header_value};
 use colibri_json::{Cursor, Error, Object};
 use colibri_registry::value::{one_of, path, size, unique};
-use colibri_registry::{Command, Registry, Value, check_header_name, check_url, is_header_value, secret_or_text};
+use colibri_registry::{Command, Registry, Value, secret_or_text};
 
 use super::oauth_key;
 use crate::oauth::Settings;

@@ -1,9 +1,10 @@
-//! What daemon and client share: where things are, and what they say to each other.
+//! What daemon and client share: where things are, what an entry may name, and what they say to each other.
 //!
 //! An answer is one type here: the daemon makes it, its JSON Schema is derived from it ([`schema`]), the client reads
 //! it.
 
 mod cost;
+mod http;
 mod login;
 mod named;
 mod operator;
@@ -17,6 +18,7 @@ mod tap;
 mod tasks;
 
 pub use cost::{Budgets, CostMode, CostModeSet};
+pub use http::{check_header_name, check_url, is_header_value};
 pub use login::{LoggedIn, LoggedOut, LoginAsked, LoginFinishAsked, LoginStep, LogoutAsked};
 pub use named::UnknownName;
 pub use operator::{

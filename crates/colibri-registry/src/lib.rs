@@ -12,12 +12,10 @@ use colibri_json::{Cursor, Document, Error, Object};
 use sha2::{Digest, Sha256};
 
 mod command;
-mod http;
 mod jail;
 pub mod value;
 
 pub use command::{Command, Value, value as secret_or_text};
-pub use http::{check_header_name, check_url, is_header_value};
 pub use jail::{JAIL_KEYS, Jail, Limits, Mount, Network, allow, is_jail_name, jail_name, jail_path, limits};
 pub use value::{is_secret_name, is_server_id, is_user_name};
 

@@ -212,7 +212,7 @@ impl Plan {
             .url
             .fill(answers)
             .map_err(|key| format!("its address needs {key}"))?;
-        colibri_registry::check_url(&url).map_err(|why| format!("its address {why}"))?;
+        colibri_api::check_url(&url).map_err(|why| format!("its address {why}"))?;
         let is_secret = asks_secret(&remote.url, proposal);
         self.told.extend(is_secret.then_some(0));
         if is_secret || looks_secret(&url) {
@@ -237,11 +237,11 @@ impl Plan {
         }
         for (name, field) in &remote.headers {
             let shown = colibri_text::brief(name, 40);
-            colibri_registry::check_header_name(name).map_err(|why| format!("its header {shown:?}: {why}"))?;
+            colibri_api::check_header_name(name).map_err(|why| format!("its header {shown:?}: {why}"))?;
             let sent = field
                 .text
                 .fill(answers)
-                .map_or(true, |value| colibri_registry::is_header_value(&value));
+                .map_or(true, |value| colibri_api::is_header_value(&value));
             if !sent {
                 return Err(format!("the value of its header {shown} must be printable ASCII"));
             }
