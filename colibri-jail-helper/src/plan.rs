@@ -5,18 +5,21 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use colibri_json::Writer;
-use colibri_registry::{self as registry, Command, Jail, Network, Registry, Value};
+use colibri_registry::{self as registry, Agent, Command, Jail, Network, Registry, Stdin, Value};
 
-use crate::names::{self, Digest, JailName, ServerId};
+use crate::names::{self, Digest, JailName, ServerId, SessionId};
 use crate::passwd::Account;
 use crate::policy::{Policy, Uids};
+use crate::record::Fact;
 use crate::refusal::{Exit, Refusal};
 
-/// What `run` does for one server.
+/// What `run` does for one server or agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// The server.
+    /// The server, or the agent: no two entries of a registry have the same id.
     pub server: ServerId,
+    /// What an agent has beyond that; `None`: it is a server.
+    pub agent: Option<PlannedAgent>,
     /// The entry's digest.
     pub digest: Digest,
     /// Where the server runs.
@@ -37,6 +40,37 @@ pub struct Plan {
     pub limits: PlannedLimits,
 }
 
+/// What an agent has and a server has not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlannedAgent {
+    /// Its standard input.
+    pub stdin: Stdin,
+    /// Who must own its door: the policy's caller, whoever asks.
+    pub door_owner: u32,
+}
+
+impl PlannedAgent {
+    /// An instance's door on the host: the directory of the sockets that the daemon listens on for it alone. It follows
+    /// from the session, so that nobody can ask for another one.
+    #[must_use]
+    pub fn door(session: &SessionId) -> PathBuf {
+        Path::new(DOORS_DIR).join(session.as_str())
+    }
+}
+
+/// Where every jailed agent finds its door.
+pub const DOOR: &str = "/var/run/colibri";
+
+/// The doors of all instances, under the name that has no symlink in it (see [`crate::STATE_DIR`]).
+const DOORS_DIR: &str = if cfg!(target_os = "linux") {
+    "/run/colibri/doors"
+} else {
+    "/var/run/colibri/doors"
+};
+
+/// The daemon's socket for programs that speak MCP, as an agent is told of it.
+const DOOR_SOCKET: (&str, &str) = ("COLIBRI_MCP_SOCKET", "/var/run/colibri/colibri.sock");
+
 /// Where a server runs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Place {
@@ -56,10 +90,8 @@ pub enum Place {
 pub struct Ephemeral {
     /// The root: shown read-only, nosuid.
     pub root: PathBuf,
-    /// IPv4.
-    pub ip4: PlannedNetwork,
-    /// IPv6.
-    pub ip6: PlannedNetwork,
+    /// The network.
+    pub network: PlannedNetwork,
     /// Bytes of `/tmp`.
     pub tmp: u64,
     /// Directories of the host, outermost first.
@@ -71,13 +103,11 @@ pub struct Ephemeral {
 impl Ephemeral {
     fn write(&self, out: &mut Writer) {
         out.key("root").string(&self.root.to_string_lossy());
-        for (family, network) in [("ip4", &self.ip4), ("ip6", &self.ip6)] {
-            match network {
-                PlannedNetwork::Disable => out.key(family).string("disable"),
-                PlannedNetwork::Inherit => out.key(family).string("inherit"),
-                PlannedNetwork::Addresses(addresses) => out.key(family).array(|out| {
-                    addresses.iter().for_each(|address| out.string(&address.to_string()));
-                }),
+        match &self.network {
+            PlannedNetwork::Loopback => out.key("network").string("loopback"),
+            PlannedNetwork::Families { ip4, ip6 } => {
+                ip4.write(out.key("ip4"));
+                ip6.write(out.key("ip6"));
             }
         }
         out.key("tmp").number(self.tmp);
@@ -96,15 +126,49 @@ impl Ephemeral {
     }
 }
 
-/// A jail's addresses of one family.
+/// A jail's network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlannedNetwork {
+    /// Of the host's stack, what each family says.
+    Families {
+        /// IPv4.
+        ip4: PlannedFamily,
+        /// IPv6.
+        ip6: PlannedFamily,
+    },
+    /// A stack of its own, in which there is 127.0.0.1 and nothing else: for an agent with a model.
+    Loopback,
+}
+
+impl PlannedNetwork {
+    /// No network at all.
+    pub const NONE: Self = Self::Families {
+        ip4: PlannedFamily::Disable,
+        ip6: PlannedFamily::Disable,
+    };
+}
+
+/// A jail's addresses of one family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PlannedFamily {
     /// None.
     Disable,
     /// The host network, loopback services included.
     Inherit,
     /// These.
     Addresses(Vec<IpAddr>),
+}
+
+impl PlannedFamily {
+    fn write(&self, out: &mut Writer) {
+        match self {
+            Self::Disable => out.string("disable"),
+            Self::Inherit => out.string("inherit"),
+            Self::Addresses(addresses) => out.array(|out| {
+                addresses.iter().for_each(|address| out.string(&address.to_string()));
+            }),
+        }
+    }
 }
 
 /// A directory of the host shown inside.
@@ -132,7 +196,7 @@ pub struct Variable {
 /// Where a variable's value comes from.
 #[derive(Clone, PartialEq, Eq)]
 pub enum VariableValue {
-    /// From the entry, or from the helper's own three.
+    /// From the entry, or from the helper's own.
     Plain(String),
     /// From the secret file of this name.
     Secret(String),
@@ -203,27 +267,30 @@ const DEFAULT_TMP: u64 = 64 << 20;
 const PATH: &str = "/sbin:/bin:/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin";
 
 impl Plan {
-    /// Makes the plan for `server`. `caller` is the account of the policy's caller, which no server may have.
+    /// Makes the plan for `server`, or for the agent of this name. `caller` is the account of the policy's caller, which
+    /// neither may have.
     ///
     /// # Errors
     /// The first rule that refuses. No path has been looked at.
     pub fn make(server: &ServerId, registry: &Registry, policy: &Policy, caller: Account) -> Result<Self, Refusal> {
-        let entry = registry
-            .servers
-            .get(server.as_str())
-            .ok_or_else(|| Refusal::file("registry", "no entry of this name; see external-mcp.json(5)"))?;
-        let digest = Digest::parse(entry.digest.as_bytes())
+        let id = server.as_str();
+        let (digest, disabled, command, agent) = match (registry.servers.get(id), registry.agents.get(id)) {
+            (Some(entry), _) => (&entry.digest, entry.disabled, entry.command.as_deref(), None),
+            (None, Some(agent)) => (&agent.digest, agent.disabled, Some(&*agent.command), Some(agent)),
+            (None, None) => {
+                let what = "no entry of this name; see external-mcp.json(5)";
+                return Err(Refusal::file("registry", what));
+            }
+        };
+        let digest = Digest::parse(digest.as_bytes())
             .ok_or_else(|| Refusal::system("registry", "hash the entry", "not a SHA-256"))?;
-        if !policy.lists_server(server.as_str()) {
-            return Err(Refusal::policy(
-                "servers",
-                "the policy's servers do not list this server",
-            ));
+        if !policy.lists_server(id) {
+            return Err(Refusal::policy("servers", "the policy's servers do not list this id"));
         }
-        if entry.disabled {
+        if disabled {
             return Err(Refusal::policy("disabled", "the entry is disabled"));
         }
-        let Some(command) = &entry.command else {
+        let Some(command) = command else {
             return Err(Refusal::policy(
                 "jail",
                 "the entry has a url: nothing is started for it",
@@ -237,9 +304,9 @@ impl Plan {
         };
         let place = match &jail.name {
             Some(name) => persistent(name, jail, policy)?,
-            None => ephemeral(jail, policy)?,
+            None => ephemeral(jail, agent, policy)?,
         };
-        let user_name = user_name(server.as_str(), jail);
+        let user_name = user_name(id, jail);
         let user = policy
             .users
             .get(user_name)
@@ -268,11 +335,23 @@ impl Plan {
             gid: user.gid,
             program: command.program.clone(),
             args: command.args.clone(),
-            env: environment(command, home),
+            env: environment(command, agent.is_some(), home),
             cwd: command.cwd.clone().unwrap_or_else(|| PathBuf::from("/")),
             limits: limits(jail, policy),
+            agent: agent.map(|agent| PlannedAgent {
+                stdin: agent.stdin,
+                door_owner: caller.uid,
+            }),
             place,
         })
+    }
+
+    /// The fact by which an agent has a persistent jail's one door.
+    pub fn door_in_persistent(&self) -> Option<Fact> {
+        match &self.place {
+            Place::Persistent { jail, .. } if self.agent.is_some() => Some(Fact::Door(jail.clone())),
+            _ => None,
+        }
     }
 
     /// The names of the secrets that the server is given, each once.
@@ -294,7 +373,8 @@ impl Plan {
     pub fn to_json(&self) -> String {
         let mut out = Writer::pretty();
         out.object(|out| {
-            out.key("server").string(self.server.as_str());
+            let kind = if self.agent.is_some() { "agent" } else { "server" };
+            out.key(kind).string(self.server.as_str());
             out.key("digest").string(self.digest.as_str());
             out.key("place").object(|out| match &self.place {
                 Place::Ephemeral(jail) => out.key("ephemeral").object(|out| jail.write(out)),
@@ -322,6 +402,17 @@ impl Plan {
                 }
             });
             out.key("cwd").string(&self.cwd.to_string_lossy());
+            if let Some(agent) = &self.agent {
+                out.key("stdin").string(match agent.stdin {
+                    Stdin::Null => "null",
+                    Stdin::Pipe => "pipe",
+                });
+                out.key("door").object(|out| {
+                    out.key("of").string(DOORS_DIR);
+                    out.key("owner").number(agent.door_owner);
+                    out.key("at").string(DOOR);
+                });
+            }
             out.key("limits").object(|out| self.limits.write(out));
         });
         let mut json = String::from_utf8_lossy(&out.into_bytes()).into_owned();
@@ -350,14 +441,18 @@ fn user_name<'a>(server: &'a str, jail: &'a Jail) -> &'a str {
     jail.user.as_deref().unwrap_or(server)
 }
 
-/// A uid is the last wall between two servers of one host (limits per uid, files in shared mounts), so no two entries
-/// have the same, whether the other one may run or not. No two users of a policy have one in common.
+/// A uid is the last wall between two servers or agents of one host (limits per uid, files in shared mounts), so no two
+/// entries have the same, whether the other one may run or not. No two users of a policy have one in common.
 fn shares_uid(server: &ServerId, user: &str, registry: &Registry) -> bool {
-    registry
-        .servers
+    let servers = registry.servers.iter().map(|(id, entry)| (id, entry.jail()));
+    let agents = registry
+        .agents
         .iter()
+        .map(|(id, agent)| (id, agent.command.jail.as_ref()));
+    servers
+        .chain(agents)
         .filter(|(id, _)| id.as_str() != server.as_str())
-        .any(|(id, other)| other.jail().is_some_and(|jail| user_name(id, jail) == user))
+        .any(|(id, jail)| jail.is_some_and(|jail| user_name(id, jail) == user))
 }
 
 fn persistent(name: &str, jail: &Jail, policy: &Policy) -> Result<Place, Refusal> {
@@ -385,7 +480,7 @@ fn persistent(name: &str, jail: &Jail, policy: &Policy) -> Result<Place, Refusal
     })
 }
 
-fn ephemeral(jail: &Jail, policy: &Policy) -> Result<Place, Refusal> {
+fn ephemeral(jail: &Jail, agent: Option<&Agent>, policy: &Policy) -> Result<Place, Refusal> {
     let root = jail
         .path
         .as_ref()
@@ -401,6 +496,11 @@ fn ephemeral(jail: &Jail, policy: &Policy) -> Result<Place, Refusal> {
         // The inner mount point would be a directory of the outer mount, which its owner can swap.
         return Err(Refusal::policy("mounts", "a mount lies at or below another one"));
     }
+    let door = Path::new(DOOR);
+    if agent.is_some() && mounts.iter().any(|m| m.at.starts_with(door) || door.starts_with(&m.at)) {
+        let what = "a mount lies at, above or below /var/run/colibri, where an agent has its door";
+        return Err(Refusal::policy("mounts", what));
+    }
     for name in &jail.allow {
         if !policy.allow.contains(name) {
             return Err(Refusal::policy(
@@ -411,8 +511,7 @@ fn ephemeral(jail: &Jail, policy: &Policy) -> Result<Place, Refusal> {
     }
     Ok(Place::Ephemeral(Ephemeral {
         root: root.clone(),
-        ip4: network(&jail.ip4, policy)?,
-        ip6: network(&jail.ip6, policy)?,
+        network: network(jail, agent, policy)?,
         tmp: least(jail.limits.tmp, policy.limits.tmp).unwrap_or(DEFAULT_TMP),
         mounts,
         allow: jail.allow.clone(),
@@ -436,17 +535,31 @@ fn planned_mount(mount: &registry::Mount, policy: &Policy) -> Result<PlannedMoun
         .ok_or_else(|| Refusal::policy("mounts", "the policy does not list a mount that the entry asks for"))
 }
 
-fn network(asked: &Network, policy: &Policy) -> Result<PlannedNetwork, Refusal> {
+fn network(jail: &Jail, agent: Option<&Agent>, policy: &Policy) -> Result<PlannedNetwork, Refusal> {
+    if !agent.is_some_and(|agent| agent.loopback) {
+        return Ok(PlannedNetwork::Families {
+            ip4: family(&jail.ip4, policy)?,
+            ip6: family(&jail.ip6, policy)?,
+        });
+    }
+    if policy.network.loopback {
+        return Ok(PlannedNetwork::Loopback);
+    }
+    let what = "an agent with a model needs \"loopback\" in the policy's network";
+    Err(Refusal::policy("network", what))
+}
+
+fn family(asked: &Network, policy: &Policy) -> Result<PlannedFamily, Refusal> {
     match asked {
-        Network::Disable => Ok(PlannedNetwork::Disable),
-        Network::Inherit if policy.network.inherit => Ok(PlannedNetwork::Inherit),
+        Network::Disable => Ok(PlannedFamily::Disable),
+        Network::Inherit if policy.network.inherit => Ok(PlannedFamily::Inherit),
         Network::Inherit => Err(Refusal::policy("network", "the policy does not give the host network")),
         Network::Addresses(addresses) => {
             if addresses
                 .iter()
                 .all(|address| policy.network.addresses.contains(address))
             {
-                Ok(PlannedNetwork::Addresses(addresses.clone()))
+                Ok(PlannedFamily::Addresses(addresses.clone()))
             } else {
                 Err(Refusal::policy(
                     "network",
@@ -457,10 +570,11 @@ fn network(asked: &Network, policy: &Policy) -> Result<PlannedNetwork, Refusal> 
     }
 }
 
-fn environment(command: &Command, home: &str) -> Vec<Variable> {
+fn environment(command: &Command, is_agent: bool, home: &str) -> Vec<Variable> {
     let own = [("HOME", home), ("LANG", "C.UTF-8"), ("PATH", PATH)];
     let own = own
         .into_iter()
+        .chain(is_agent.then_some(DOOR_SOCKET))
         .filter(|(name, _)| !command.env.contains_key(*name))
         .map(|(name, value)| Variable {
             name: name.to_owned(),
@@ -502,12 +616,14 @@ mod tests {
 
     const CALLER: Account = Account { uid: 900, gid: 901 };
 
-    const POLICY: &str = r#"{ "caller": "colibri", "servers": ["docs", "other", "build", "web"],
+    const POLICY: &str = r#"{ "caller": "colibri", "servers": ["docs", "other", "build", "web", "coder"],
   "ephemeral": ["/r/docs", "/r/other"], "persistent": ["build0"],
   "users": { "docs": {"uid": 871, "gid": 871}, "other": {"uid": 872, "gid": 872}, "build": {"uid": 873, "gid": 873},
+             "coder": {"uid": 875, "gid": 875},
              "self": {"uid": 900, "gid": 871}, "group": {"uid": 874, "gid": 901} },
   "network": ["192.0.2.7"], "mounts": [ {"path": "/home/op/p", "owner": 1001, "at": "/work", "write": false},
-                                        {"path": "/home/op/q", "owner": 1001, "at": "/work/q", "write": true} ],
+                                        {"path": "/home/op/q", "owner": 1001, "at": "/work/q", "write": true},
+                                        {"path": "/home/op/r", "owner": 1001, "at": "/var/run", "write": false} ],
   "allow": ["raw_sockets"], "limits": { "memory": "1G", "processes": 10, "tmp": "8M" } }"#;
 
     fn plan_of(server: &str, servers: &str) -> Result<Plan, Refusal> {
@@ -533,7 +649,10 @@ mod tests {
         assert_eq!(plan.limits.memory, Some(1 << 30));
         assert!(plan.limits.needs_racct);
         let Place::Ephemeral(jail) = &plan.place else { panic!() };
-        assert_eq!(jail.ip6, PlannedNetwork::Disable);
+        let ip4 = PlannedFamily::Addresses(vec!["192.0.2.7".parse().unwrap()]);
+        let ip6 = PlannedFamily::Disable;
+        assert_eq!(jail.network, PlannedNetwork::Families { ip4, ip6 });
+        assert_eq!(plan.agent, None, "a server has no door");
         assert_eq!(jail.tmp, 8 << 20);
         assert_eq!(jail.mounts[0].owner, 1001);
     }
@@ -594,6 +713,107 @@ mod tests {
         ] {
             assert_eq!(plan_of(server, servers).expect_err(servers).rule, rule, "{servers}");
         }
+    }
+
+    /// The plan of an agent `coder` with these keys of its jail and of its entry, beside a server `docs`.
+    fn coder_with(policy: &str, jail: &str, keys: &str) -> Result<Plan, Refusal> {
+        let registry = format!(
+            r#"{{"servers":{{"docs":{{"command":"/bin/s","jail":{{"path":"/r/docs"}}}}}},
+                "agents":{{"coder":{{"command":"/bin/a","jail":{{{jail}}}{keys}}}}}}}"#
+        );
+        let registry = Registry::parse(registry.as_bytes(), "r").unwrap();
+        let policy = Policy::parse(policy.as_bytes(), "p").unwrap();
+        Plan::make(&ServerId::parse(b"coder").unwrap(), &registry, &policy, CALLER)
+    }
+
+    const MODEL: &str = r#","model":{"url":"https://a.example","api":"anthropic"}"#;
+
+    #[test]
+    fn an_agent_is_planned_as_a_server_is_with_a_door() {
+        let plan = coder_with(POLICY, r#""path":"/r/other""#, "").unwrap();
+        let (stdin, door_owner) = (Stdin::Null, CALLER.uid);
+        assert_eq!(plan.agent, Some(PlannedAgent { stdin, door_owner }));
+        let Place::Ephemeral(jail) = &plan.place else { panic!() };
+        assert_eq!(jail.network, PlannedNetwork::NONE);
+        let json = plan.to_json();
+        for shown in [
+            "\"agent\": \"coder\"",
+            "\"stdin\": \"null\"",
+            "/doors\"",
+            "\"COLIBRI_MCP_SOCKET\"",
+        ] {
+            assert!(json.contains(shown), "{shown}: {json}");
+        }
+        let plan = coder_with(POLICY, r#""path":"/r/other""#, r#","stdin":"pipe""#).unwrap();
+        assert_eq!(plan.agent.unwrap().stdin, Stdin::Pipe);
+        let session = SessionId::parse(b"0123456789abcdef").unwrap();
+        assert!(PlannedAgent::door(&session).ends_with("colibri/doors/0123456789abcdef"));
+        assert_eq!(plan.door_in_persistent(), None);
+        let plan = coder_with(POLICY, r#""name":"build0""#, MODEL).unwrap();
+        let build0 = JailName::parse("build0").unwrap();
+        assert_eq!(plan.door_in_persistent(), Some(Fact::Door(build0)));
+    }
+
+    #[test]
+    fn an_agents_environment_names_its_door_unless_the_entry_does() {
+        let value = |keys| {
+            let plan = coder_with(POLICY, r#""path":"/r/other""#, keys).unwrap();
+            let of_socket = |v: Variable| (v.name == "COLIBRI_MCP_SOCKET").then_some(v.value);
+            plan.env.into_iter().filter_map(of_socket).collect::<Vec<_>>()
+        };
+        assert_eq!(value(""), [VariableValue::Plain(format!("{DOOR}/colibri.sock"))]);
+        assert_eq!(
+            value(r#","env":{"COLIBRI_MCP_SOCKET":"/x"}"#),
+            [VariableValue::Plain("/x".to_owned())]
+        );
+    }
+
+    #[test]
+    fn an_agent_with_a_model_needs_loopback_in_the_policy() {
+        let refused = coder_with(POLICY, r#""path":"/r/other""#, MODEL).unwrap_err();
+        assert_eq!((refused.rule, refused.exit), ("network", Exit::Policy));
+        let policy = POLICY.replace(r#""network": ["#, r#""network": ["loopback", "#);
+        let plan = coder_with(&policy, r#""path":"/r/other""#, MODEL).unwrap();
+        let Place::Ephemeral(jail) = &plan.place else { panic!() };
+        assert_eq!(jail.network, PlannedNetwork::Loopback);
+        assert!(plan.to_json().contains("\"network\": \"loopback\""));
+    }
+
+    #[test]
+    fn nothing_is_mounted_over_a_door() {
+        let jail = r#""path":"/r/other","mounts":[{"path":"/home/op/r","at":"/var/run"}]"#;
+        assert_eq!(coder_with(POLICY, jail, "").unwrap_err().rule, "mounts");
+        assert!(
+            docs(&jail.replace("/r/other", "/r/docs")).is_ok(),
+            "a server may have it"
+        );
+    }
+
+    #[test]
+    fn an_agent_never_shares_a_uid_with_a_server() {
+        let refused = coder_with(POLICY, r#""path":"/r/other","user":"docs""#, "").unwrap_err();
+        assert_eq!(refused.rule, "users");
+        let both = r#"{"servers":{"docs":{"command":"/bin/s","jail":{"path":"/r/docs"}}},
+                       "agents":{"coder":{"command":"/bin/a","jail":{"path":"/r/other","user":"docs"}}}}"#;
+        let registry = Registry::parse(both.as_bytes(), "r").unwrap();
+        let policy = Policy::parse(POLICY.as_bytes(), "p").unwrap();
+        let docs = ServerId::parse(b"docs").unwrap();
+        assert_eq!(Plan::make(&docs, &registry, &policy, CALLER).unwrap_err().rule, "users");
+    }
+
+    #[test]
+    fn an_agent_must_be_listed_enabled_and_jailed() {
+        let unlisted = POLICY.replace(r#", "coder"]"#, "]");
+        let jail = r#""path":"/r/other""#;
+        assert_eq!(coder_with(&unlisted, jail, "").unwrap_err().rule, "servers");
+        assert_eq!(
+            coder_with(POLICY, jail, r#","disabled":true"#).unwrap_err().rule,
+            "disabled"
+        );
+        let registry = Registry::parse(br#"{"agents":{"coder":{"command":"/bin/a"}}}"#, "r").unwrap();
+        let policy = Policy::parse(POLICY.as_bytes(), "p").unwrap();
+        let coder = ServerId::parse(b"coder").unwrap();
+        assert_eq!(Plan::make(&coder, &registry, &policy, CALLER).unwrap_err().rule, "jail");
     }
 
     #[test]

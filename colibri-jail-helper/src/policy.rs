@@ -18,7 +18,7 @@ pub struct Policy {
     pub caller: String,
     /// Whether a start is refused when its audit line cannot be handed to syslogd(8).
     pub audit: Audit,
-    /// Patterns (`*` alone is special) on the ids of the servers that may be started.
+    /// Patterns (`*` alone is special) on the ids of the servers and agents that may be started.
     pub servers: Vec<String>,
     /// The most instances at a time.
     pub max: u64,
@@ -97,6 +97,8 @@ impl Uids {
 pub struct Networks {
     /// The host's whole stack may be given ("host network").
     pub inherit: bool,
+    /// A stack of the jail's own with a loopback interface alone may be given: to agents with a model.
+    pub loopback: bool,
     /// These addresses may be given.
     pub addresses: Vec<IpAddr>,
 }
@@ -308,9 +310,12 @@ fn networks(cursor: &Cursor<'_>) -> Result<Networks, Error> {
             // Always allowed; it may stand in the list so that a list can say that there is nothing else.
             "disable" => {}
             "inherit" => networks.inherit = true,
+            "loopback" => networks.loopback = true,
             text => match text.parse::<IpAddr>() {
                 Ok(address) if !address.is_unspecified() && !address.is_multicast() => networks.addresses.push(address),
-                _ => return Err(item.error("must be \"disable\", \"inherit\" or the address of one host")),
+                _ => {
+                    return Err(item.error("must be \"disable\", \"loopback\", \"inherit\" or the address of one host"));
+                }
             },
         }
     }
@@ -372,7 +377,7 @@ mod tests {
         let uids = Uids::Shared(871);
         assert_eq!(policy.users["mcp0"], User { uids, gid: 871 });
         assert_eq!(policy.limits.memory, Some(2 << 30));
-        assert!(!policy.network.inherit);
+        assert!(!policy.network.inherit && !policy.network.loopback);
         assert_eq!(policy.mounts[0].at, Path::new("/work"));
     }
 

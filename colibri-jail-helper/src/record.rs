@@ -21,6 +21,8 @@ pub enum Fact {
     Ephemeral,
     /// The instance entered this jail, which is not ours to remove.
     Persistent(JailName),
+    /// The instance is an agent's in this persistent jail, in which there is room for one door.
+    Door(JailName),
     /// The jail's id.
     Jid(i32),
     /// A file system was mounted. Undone by id, never by path: paths can be mounted over.
@@ -44,6 +46,7 @@ impl Fact {
             Self::Supervisor(pid) => format!("supervisor {pid}\n"),
             Self::Ephemeral => "ephemeral\n".to_owned(),
             Self::Persistent(name) => format!("persistent {name}\n"),
+            Self::Door(name) => format!("door {name}\n"),
             Self::Jid(jid) => format!("jid {jid}\n"),
             Self::Mount { fsid: [a, b], at } => format!("mount {a} {b} {at}\n"),
             Self::Rules => "rules\n".to_owned(),
@@ -59,6 +62,7 @@ impl Fact {
             "supervisor" => rest.parse().ok().filter(|pid| *pid > 1).map(Self::Supervisor),
             "ephemeral" => Some(Self::Ephemeral),
             "persistent" => JailName::parse(rest).map(Self::Persistent),
+            "door" => JailName::parse(rest).map(Self::Door),
             "jid" => rest.parse().ok().map(Self::Jid),
             "mount" => {
                 let mut parts = rest.splitn(3, ' ');
@@ -98,6 +102,7 @@ mod tests {
             Fact::Supervisor(4242),
             Fact::Ephemeral,
             Fact::Persistent(JailName::parse("build0").unwrap()),
+            Fact::Door(JailName::parse("build0").unwrap()),
             Fact::Jid(7),
             Fact::Mount {
                 fsid: [-3, 12],

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use colibri_jail_helper::plan::Ephemeral;
+use colibri_jail_helper::plan::{DOOR, Ephemeral};
 use colibri_jail_helper::refusal::Refusal;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
@@ -68,11 +68,11 @@ pub(crate) fn open_mount_point(top: &OwnedFd, path: &Path) -> Result<OwnedFd, Re
 /// refused before anything is made. Acting walks again.
 ///
 /// # Errors
-/// As [`open_directory`], for the root, its mount points and the sources of its mounts.
-pub(crate) fn check_places(jail: &Ephemeral) -> Result<(), Refusal> {
+/// As [`open_directory`], for the root, its mount points, an agent's door among them, and the sources of its mounts.
+pub(crate) fn check_places(jail: &Ephemeral, has_door: bool) -> Result<(), Refusal> {
     let root = open_directory(&jail.root, Trust::Root)?;
-    for point in [Path::new("/dev"), Path::new("/tmp")] {
-        open_mount_point(&root, point)?;
+    for point in ["/dev", "/tmp"].into_iter().chain(has_door.then_some(DOOR)) {
+        open_mount_point(&root, Path::new(point))?;
     }
     for mount in &jail.mounts {
         open_mount_point(&root, &mount.at)?;

@@ -2,6 +2,7 @@
 
 #[cfg(target_os = "freebsd")]
 pub(crate) mod devfs;
+pub(crate) mod door;
 pub(crate) mod files;
 pub(crate) mod identity;
 #[cfg(target_os = "freebsd")]

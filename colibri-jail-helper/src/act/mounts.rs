@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use colibri_jail_helper::STATE_DIR;
 use colibri_jail_helper::names::SessionId;
-use colibri_jail_helper::plan::Ephemeral;
+use colibri_jail_helper::plan::{DOOR, Ephemeral};
 use colibri_jail_helper::record::Fact;
 use colibri_jail_helper::refusal::Refusal;
 use nix::errno::Errno;
 
-use crate::act::devfs;
 use crate::act::files::{self, Trust};
 use crate::act::state::Record;
-use crate::sys::{self, Parameters};
+use crate::act::{devfs, door};
+use crate::sys::{self, Mounted, Parameters};
 
 /// How long an unmount is tried before it is forced: a dying process holds its nodes for a moment.
 const BUSY: Duration = Duration::from_secs(2);
@@ -23,16 +23,25 @@ const BUSY: Duration = Duration::from_secs(2);
 /// How long force is tried after that.
 const FORCED: Duration = Duration::from_secs(10);
 
-/// Mounts everything of an ephemeral root below the instance's staging directory.
+/// Whether a jail can connect to the Unix sockets of the host that lie below a directory which it is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sockets {
+    /// Not where the kernel can keep it from them (15).
+    Barred,
+    /// An agent's door is for that.
+    Reached,
+}
+
+/// Mounts everything of an ephemeral root below the instance's staging directory; at last an agent's door.
 ///
 /// # Errors
 /// A step failed. What was mounted until then is in the record.
-pub(crate) fn stage(jail: &Ephemeral, record: &mut Record) -> Result<(), Refusal> {
+pub(crate) fn stage(jail: &Ephemeral, door: Option<&OwnedFd>, record: &mut Record) -> Result<(), Refusal> {
     let top = record.root();
     let top_text = top.to_string_lossy().into_owned();
     let root = files::open_directory(&jail.root, Trust::Root)?;
     let options = |p: Parameters| p.flag("ro").and_then(|p| p.flag("nosuid"));
-    mount_from(&root, &top_text, options, record)?;
+    mount_from(&root, &top_text, Sockets::Barred, options, record)?;
     let staged = files::open_directory(&top, Trust::Root)?;
     files::open_mount_point(&staged, Path::new("/dev"))?;
     let dev = format!("{top_text}/dev");
@@ -56,9 +65,80 @@ pub(crate) fn stage(jail: &Ephemeral, record: &mut Record) -> Result<(), Refusal
             let p = p.flag("nosuid")?;
             if shown.write { Ok(p) } else { p.flag("ro") }
         };
-        mount_from(&source, &at, options, record)?;
+        mount_from(&source, &at, Sockets::Barred, options, record)?;
+    }
+    if let Some(door) = door {
+        files::open_mount_point(&staged, Path::new(DOOR))?;
+        mount_from(
+            door,
+            &format!("{top_text}{DOOR}"),
+            Sockets::Reached,
+            only_sockets,
+            record,
+        )?;
     }
     Ok(())
+}
+
+/// How a door is shown: there is nothing in it to write, to execute, or to gain by.
+fn only_sockets(p: Parameters) -> Result<Parameters, Errno> {
+    p.flag("ro")?.flag("nosuid")?.flag("noexec")
+}
+
+/// Where an agent has its door in the persistent jail whose root is this, walked to.
+///
+/// # Errors
+/// Another agent has its door there, or something else is mounted; it is not there, or not root's alone, on the way as
+/// well.
+pub(crate) fn door_in(jail: &str) -> Result<(OwnedFd, String), Refusal> {
+    let at = format!("{}{DOOR}", jail.trim_end_matches('/'));
+    match all_mounted()?.iter().find(|mount| mount.on == at) {
+        Some(door) if door.from.starts_with(STATE_DIR) => return Err(door::taken()),
+        Some(_) => return Err(Refusal::file(door::RULE, format!("{at}: something is mounted there"))),
+        None => {}
+    }
+    let root = files::open_directory(Path::new(jail), Trust::Root)?;
+    let point = files::open_mount_point(&root, Path::new(DOOR))?;
+    Ok((point, at))
+}
+
+/// Shows an agent's door in a persistent jail. Root of that jail may rename what is on the way there, and the daemon
+/// what is on the way to the door: so the door is first mounted where neither can go, and from there on exactly the
+/// directory that was walked to. By that source it is known, whatever it is mounted on.
+///
+/// # Errors
+/// A step failed. What was mounted until then is in the record.
+pub(crate) fn show_door(jail: &str, door: &OwnedFd, record: &mut Record) -> Result<(), Refusal> {
+    let failed = |tried| move |error| Refusal::system("mount", tried, error);
+    let (point, at) = door_in(jail)?;
+    let staged = record.root().to_string_lossy().into_owned();
+    mount_from(door, &staged, Sockets::Reached, only_sockets, record)?;
+    nix::unistd::fchdir(&point).map_err(failed("go to where the door is to be"))?;
+    let shown = nmount("nullfs", ".", |p| p.text("target", &staged).and_then(only_sockets));
+    nix::unistd::chdir("/").map_err(failed("go back to /"))?;
+    let found: Vec<Mounted> = all_mounted()?.into_iter().filter(|m| m.from == staged).collect();
+    for mounted in &found {
+        record.note(fact_of(mounted))?;
+    }
+    shown?;
+    if !matches!(&found[..], [mounted] if mounted.on == at) {
+        return Err(Refusal::file(
+            door::RULE,
+            format!("{at}: moved while the door was mounted"),
+        ));
+    }
+    Ok(())
+}
+
+fn all_mounted() -> Result<Vec<Mounted>, Refusal> {
+    sys::all_mounted().map_err(|error| Refusal::system("mount", "list what is mounted", error))
+}
+
+fn fact_of(mounted: &Mounted) -> Fact {
+    Fact::Mount {
+        fsid: mounted.fsid,
+        at: mounted.on.clone(),
+    }
 }
 
 /// A nullfs of exactly the directory that a descriptor is open on: nmount(2) takes paths alone, so this process goes
@@ -66,16 +146,20 @@ pub(crate) fn stage(jail: &Ephemeral, record: &mut Record) -> Result<(), Refusal
 fn mount_from(
     source: &OwnedFd,
     at: &str,
+    sockets: Sockets,
     options: impl Fn(Parameters) -> Result<Parameters, Errno>,
     record: &mut Record,
 ) -> Result<(), Refusal> {
     let failed = |tried| move |error| Refusal::system("mount", tried, error);
     nix::unistd::fchdir(source).map_err(failed("go to the directory to be shown"))?;
-    // A Unix socket below the directory is the host's: where the kernel can (15), the jail cannot connect to it.
-    let closed = |p: Parameters| p.text("target", ".")?.flag("nounixbypass").and_then(&options);
-    let mounted = match mount("nullfs", at, closed, record) {
-        Err(Mounting::UnknownOption) => mount("nullfs", at, |p| p.text("target", ".").and_then(&options), record),
-        mounted => mounted,
+    let open = |p: Parameters| p.text("target", ".").and_then(&options);
+    let barred = |p: Parameters| open(p)?.flag("nounixbypass");
+    let mounted = match sockets {
+        Sockets::Reached => mount("nullfs", at, open, record),
+        Sockets::Barred => match mount("nullfs", at, barred, record) {
+            Err(Mounting::UnknownOption) => mount("nullfs", at, open, record),
+            mounted => mounted,
+        },
     };
     nix::unistd::chdir("/").map_err(failed("go back to /"))?;
     mounted.map(drop).map_err(Refusal::from)
@@ -106,44 +190,46 @@ fn mount(
     record: &mut Record,
 ) -> Result<OwnedFd, Mounting> {
     let failed = |tried| move |error| Mounting::Refused(Refusal::system("mount", tried, error));
-    let refused = |error: String| Mounting::Refused(Refusal::system("mount", &format!("mount {kind} on {at}"), error));
-    let parameters = Parameters::new()
-        .text("fstype", kind)
-        .and_then(|p| p.text("fspath", at))
-        .and_then(options)
-        .and_then(|p| p.room("errmsg", 256));
-    let mut parameters = parameters.map_err(failed("name a mount"))?;
-    if let Err(error) = sys::nmount(&mut parameters, 0) {
-        let why = parameters.read_text("errmsg");
-        return Err(if error == Errno::EINVAL && why.contains("unknown") {
-            Mounting::UnknownOption
-        } else {
-            refused(format!("{error} {why}"))
-        });
-    }
+    nmount(kind, at, options)?;
     let flags = nix::fcntl::OFlag::O_RDONLY | nix::fcntl::OFlag::O_DIRECTORY | nix::fcntl::OFlag::O_CLOEXEC;
     let opened = nix::fcntl::open(at, flags, nix::sys::stat::Mode::empty()).map_err(failed("open what was mounted"))?;
     let mounted = sys::mounted_at(opened.as_fd()).map_err(failed("examine what was mounted"))?;
     if mounted.on != at || mounted.kind != kind {
         // Not ours, so not noted; the record's own mounts are undone by the caller.
-        return Err(refused("it is not what is there now".to_owned()));
+        return Err(not_mounted(kind, at, "it is not what is there now"));
     }
-    let fact = Fact::Mount {
-        fsid: mounted.fsid,
-        at: at.to_owned(),
-    };
-    record.note(fact).map_err(Mounting::Refused)?;
+    record.note(fact_of(&mounted)).map_err(Mounting::Refused)?;
     Ok(opened)
+}
+
+/// nmount(2).
+fn nmount(kind: &str, at: &str, options: impl FnOnce(Parameters) -> Result<Parameters, Errno>) -> Result<(), Mounting> {
+    let parameters = Parameters::new()
+        .text("fstype", kind)
+        .and_then(|p| p.text("fspath", at))
+        .and_then(options)
+        .and_then(|p| p.room("errmsg", 256));
+    let mut parameters = parameters.map_err(|error| not_mounted(kind, at, &error.to_string()))?;
+    let Err(error) = sys::nmount(&mut parameters, 0) else {
+        return Ok(());
+    };
+    let why = parameters.read_text("errmsg");
+    if error == Errno::EINVAL && why.contains("unknown") {
+        return Err(Mounting::UnknownOption);
+    }
+    Err(not_mounted(kind, at, &format!("{error} {why}")))
+}
+
+fn not_mounted(kind: &str, at: &str, why: &str) -> Mounting {
+    Mounting::Refused(Refusal::system("mount", &format!("mount {kind} on {at}"), why))
 }
 
 /// Undoes the mounts that an instance's facts tell of, last first. Returns what could not be undone.
 pub(crate) fn undo(session: &SessionId, facts: &[Fact]) -> Vec<String> {
-    let below = format!("{STATE_DIR}/{session}/");
     let mut left = Vec::new();
     for fact in facts.iter().rev() {
         if let Fact::Mount { fsid, at } = fact
-            && at.starts_with(&below)
-            && let Err(error) = unmount(*fsid, at)
+            && let Err(error) = unmount(session, *fsid, at)
         {
             left.push(format!("{at} is still mounted: {error}"));
         }
@@ -151,7 +237,15 @@ pub(crate) fn undo(session: &SessionId, facts: &[Fact]) -> Vec<String> {
     left
 }
 
-/// Undoes what is mounted in the directories of such sessions, whatever records say: last first.
+/// The session whose directory a file system is mounted in or, as a door in a persistent jail is, mounted from.
+fn session_of(mount: &Mounted) -> Option<SessionId> {
+    [&mount.on, &mount.from].into_iter().find_map(|path| {
+        let below = path.strip_prefix(STATE_DIR)?.strip_prefix('/')?;
+        SessionId::parse(below.split('/').next()?.as_bytes())
+    })
+}
+
+/// Undoes what is mounted in or from the directories of such sessions, whatever records say: last first.
 pub(crate) fn undo_strays(doomed: &dyn Fn(&SessionId) -> bool) -> Vec<String> {
     let mounted = match sys::all_mounted() {
         Ok(mounted) => mounted,
@@ -159,10 +253,8 @@ pub(crate) fn undo_strays(doomed: &dyn Fn(&SessionId) -> bool) -> Vec<String> {
     };
     let mut left = Vec::new();
     for mount in mounted.iter().rev() {
-        let below = mount.on.strip_prefix(STATE_DIR).and_then(|rest| rest.strip_prefix('/'));
-        let session = below.and_then(|rest| SessionId::parse(rest.split('/').next()?.as_bytes()));
-        if session.as_ref().is_some_and(doomed)
-            && let Err(error) = unmount(mount.fsid, &mount.on)
+        if let Some(session) = session_of(mount).filter(doomed)
+            && let Err(error) = unmount(&session, mount.fsid, &mount.on)
         {
             left.push(format!("{} is still mounted: {error}", mount.on));
         }
@@ -170,17 +262,17 @@ pub(crate) fn undo_strays(doomed: &dyn Fn(&SessionId) -> bool) -> Vec<String> {
     left
 }
 
-/// Unmounts one file system, if the kernel says that it is mounted at `at`: with patience while it is busy, then by
+/// Unmounts one file system, if the kernel says that it is mounted at `at` and is this session's: with patience while it is busy, then by
 /// force, again and again. One that is not there, or has its id from a later mount elsewhere, is unmounted already.
 ///
 /// Force alone does not end it: the kernel can answer EBUSY to force too, and the same unmount succeeds later (observed
 /// once on 15.1, in a sweep right after the supervisor of an ephemeral jail was killed; the cause was not found).
-fn unmount(fsid: [i32; 2], at: &str) -> Result<(), Errno> {
+fn unmount(session: &SessionId, fsid: [i32; 2], at: &str) -> Result<(), Errno> {
     let begun = Instant::now();
     loop {
         if !sys::all_mounted()?
             .iter()
-            .any(|mount| mount.fsid == fsid && mount.on == at)
+            .any(|mount| mount.fsid == fsid && mount.on == at && session_of(mount).as_ref() == Some(session))
         {
             return Ok(());
         }

@@ -34,13 +34,19 @@ pub(crate) fn plan(server: &ServerId, policy: &Policy, caller: Account) -> Resul
 pub(crate) fn check(policy: &Policy, caller: Account) -> Result<(), Refusal> {
     let registry = read_registry()?;
     let (mut bad, mut said) = (0, String::new());
-    for (id, entry) in &registry.servers {
+    let servers = registry
+        .servers
+        .iter()
+        .map(|(id, e)| (id, e.jail().is_some() && !e.disabled));
+    let agents = registry
+        .agents
+        .iter()
+        .map(|(id, a)| (id, a.command.jail.is_some() && !a.disabled));
+    let runnable = servers.chain(agents).filter_map(|(id, runs)| runs.then_some(id));
+    for id in runnable {
         let Some(server) = ServerId::parse(id.as_bytes()) else {
             continue;
         };
-        if entry.jail().is_none() || entry.disabled {
-            continue;
-        }
         let refused = Plan::make(&server, &registry, policy, caller)
             .and_then(|plan| sandbox::check(&plan).and_then(|()| Environment::build(&plan).map(drop)));
         match refused {

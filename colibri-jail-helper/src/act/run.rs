@@ -20,7 +20,7 @@ use crate::act::sandbox::{self, Sandbox};
 use crate::act::secrets::Environment;
 use crate::act::state::{Record, State};
 use crate::act::syslog::{Severity, send_line};
-use crate::act::{files, supervise};
+use crate::act::{door, files, server, supervise};
 use crate::sys::{self, Ended, Waited};
 
 /// One request to run a server, from a caller who may ask.
@@ -59,12 +59,13 @@ impl Run<'_> {
         let (mut record, uid) = {
             let locked = state.lock()?;
             let uid = locked.admit(&plan, self.policy)?;
-            let facts = vec![
+            let mut facts = vec![
                 Fact::Server(self.server.clone()),
                 Fact::Caller(self.asker.uid),
                 Fact::Uid(uid),
                 Fact::Supervisor(Pid::this().as_raw()),
             ];
+            facts.extend(plan.door_in_persistent());
             (locked.create(self.session, facts)?, uid)
         };
         let outcome = self.live(&plan, uid, environment, &mut record);
@@ -91,6 +92,9 @@ impl Run<'_> {
         let plan = Plan::make(self.server, &registry, self.policy, self.caller)?;
         plan.confirm_digest(self.digest)?;
         sandbox::check(&plan)?;
+        if let Some(agent) = &plan.agent {
+            door::open(agent, self.session)?;
+        }
         let environment = Environment::build(&plan)?;
         Ok((plan, environment))
     }
@@ -158,11 +162,8 @@ fn detach_output() -> Result<(), Refusal> {
 pub(crate) fn relay(inner: Pid) -> Result<i32, Refusal> {
     sys::ignore_signals();
     detach_output()?;
-    let null = OpenOptions::new().read(true).open("/dev/null");
-    if let Ok(null) = null {
-        // The read end of the lifeline; a copy here would keep the daemon's writes from failing.
-        let _ = nix::unistd::dup2_stdin(&null);
-    }
+    // The read end of the lifeline; a copy here would keep the daemon's writes from failing.
+    let _ = server::detach_input();
     match sys::wait(Some(inner), true).map_err(|error| Refusal::system("run", "wait", error))? {
         Waited::Child(_, Ended::Exited(status)) => Ok(status),
         Waited::Child(_, Ended::Signaled(number)) => sys::die_by(number),

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use colibri_jail_helper::STATE_DIR;
 use colibri_jail_helper::names::{self, JailName, SessionId};
-use colibri_jail_helper::plan::{Ephemeral, Place, Plan, PlannedLimits, PlannedNetwork};
+use colibri_jail_helper::plan::{Ephemeral, Place, Plan, PlannedFamily, PlannedLimits, PlannedNetwork};
 use colibri_jail_helper::record::Fact;
 use colibri_jail_helper::refusal::{Exit, Refusal};
 use nix::errno::Errno;
@@ -19,9 +19,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::act::secrets::Environment;
-use crate::act::server::Server;
+use crate::act::server::{self, Server};
 use crate::act::state::Record;
-use crate::act::{files, mounts, tell};
+use crate::act::{door, files, mounts, tell};
 use crate::sys::{self, Parameters, Waited};
 
 /// The most bytes of a jail's path (MAXPATHLEN) and name (MAXHOSTNAMELEN).
@@ -35,7 +35,7 @@ const ERRMSG_ROOM: usize = 1024;
 ///
 /// # Errors
 /// A path that is not as it must be, a live jail in the way, a persistent jail that does not run or is not the one the
-/// entry means, resource accounting that is off.
+/// entry means, resource accounting that is off, a kernel in which a jail has no network stack of its own.
 pub(crate) fn check(plan: &Plan) -> Result<(), Refusal> {
     if plan.limits.needs_racct && !racct() {
         return Err(Refusal::file(
@@ -46,12 +46,22 @@ pub(crate) fn check(plan: &Plan) -> Result<(), Refusal> {
     }
     match &plan.place {
         Place::Ephemeral(jail) => {
-            files::check_places(jail)?;
+            files::check_places(jail, plan.agent.is_some())?;
             refuse_jails_in_the_way(&jail.root)?;
-            refuse_thin_root(&jail.root)
+            refuse_thin_root(&jail.root)?;
+            if jail.network == PlannedNetwork::Loopback && sys::sysctl_number("kern.features.vimage") != Some(1) {
+                let what = "give a jail a network stack of its own";
+                return Err(Refusal::system("vimage", what, "this kernel is built without VIMAGE"));
+            }
         }
-        Place::Persistent { jail, root_path } => find_persistent(jail, root_path.as_deref()).map(drop),
+        Place::Persistent { jail, root_path } => {
+            let found = find_persistent(jail, root_path.as_deref())?;
+            if plan.agent.is_some() {
+                mounts::door_in(&found.path)?;
+            }
+        }
     }
+    Ok(())
 }
 
 fn racct() -> bool {
@@ -128,8 +138,8 @@ fn refuse_thin_root(root: &Path) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The id of a persistent jail that is as the entry says.
-fn find_persistent(name: &JailName, root_path: Option<&Path>) -> Result<i32, Refusal> {
+/// A persistent jail that is as the entry says.
+fn find_persistent(name: &JailName, root_path: Option<&Path>) -> Result<Live, Refusal> {
     let failed = |error| Refusal::system("jails", "look a jail up", error);
     let mac_do = sys::sysctl_exists("security.jail.param.mac.do.");
     let parameters = Parameters::new()
@@ -152,7 +162,8 @@ fn find_persistent(name: &JailName, root_path: Option<&Path>) -> Result<i32, Ref
         }
         Err(error) => return Err(failed(error)),
     };
-    if root_path.is_some_and(|wanted| wanted.to_string_lossy() != parameters.read_text("path")) {
+    let path = parameters.read_text("path");
+    if root_path.is_some_and(|wanted| wanted.to_string_lossy() != path) {
         return Err(Refusal::policy(
             "root_path",
             "the running jail of this name has another path than the entry says",
@@ -162,7 +173,11 @@ fn find_persistent(name: &JailName, root_path: Option<&Path>) -> Result<i32, Ref
         let what = "the jail inherits mac.do, by which its processes can become root in it; set mac.do=disable";
         return Err(Refusal::policy("mac.do", what));
     }
-    Ok(jid)
+    Ok(Live {
+        jid,
+        name: name.to_string(),
+        path,
+    })
 }
 
 /// A running instance.
@@ -189,17 +204,26 @@ impl Sandbox {
         let failed = |tried| move |error| Refusal::system("jail", tried, error);
         sys::become_reaper().map_err(failed("become the reaper"))?;
         let session = record.session().clone();
+        let door = plan.agent.map(|agent| door::open(&agent, &session)).transpose()?;
+        let mut raises_loopback = false;
         let (jid, owner) = match &plan.place {
             Place::Ephemeral(jail) => {
                 record.note(Fact::Ephemeral)?;
-                mounts::stage(jail, record)?;
+                mounts::stage(jail, door.as_ref(), record)?;
+                raises_loopback = jail.network == PlannedNetwork::Loopback;
                 make_jail(jail, &session, &record.root())?
             }
             Place::Persistent { jail, root_path } => {
                 record.note(Fact::Persistent(jail.clone()))?;
-                (find_persistent(jail, root_path.as_deref())?, None)
+                let found = find_persistent(jail, root_path.as_deref())?;
+                if let Some(door) = &door {
+                    mounts::show_door(&found.path, door, record)?;
+                }
+                (found.jid, None)
             }
         };
+        // A directory, with which nobody enters a jail.
+        drop(door);
         record.note(Fact::Jid(jid))?;
         if racct() {
             record.note(Fact::Rules)?;
@@ -221,7 +245,15 @@ impl Sandbox {
                     uid,
                     jid,
                 };
-                let Err(refusal) = server.execute(|| sys::jail_attach(jid).map_err(failed("enter the jail")));
+                let enter = || {
+                    sys::jail_attach(jid).map_err(failed("enter the jail"))?;
+                    // In the stack of its own that the jail has; no user but root can.
+                    match raises_loopback {
+                        true => sys::raise_loopback().map_err(failed("raise the loopback interface")),
+                        false => Ok(()),
+                    }
+                };
+                let Err(refusal) = server::choose_input(plan).and_then(|()| server.execute(enter));
                 tell::refusal(&refusal.line(false));
                 std::process::exit(refusal.exit as i32)
             }
@@ -301,18 +333,13 @@ fn make_jail(jail: &Ephemeral, session: &SessionId, root: &Path) -> Result<(i32,
         for parameter in &allow {
             parameters = parameters.flag(parameter)?;
         }
-        for (family, network) in [("ip4", &jail.ip4), ("ip6", &jail.ip6)] {
-            parameters = match network {
-                PlannedNetwork::Disable => parameters.number(family, libc::JAIL_SYS_DISABLE)?,
-                PlannedNetwork::Inherit => parameters.number(family, libc::JAIL_SYS_INHERIT)?,
-                PlannedNetwork::Addresses(addresses) => {
-                    let bytes = addresses.iter().flat_map(address_bytes).collect();
-                    parameters
-                        .number(family, libc::JAIL_SYS_NEW)?
-                        .bytes(&format!("{family}.addr"), bytes)?
-                }
-            };
-        }
+        parameters = match &jail.network {
+            PlannedNetwork::Loopback => parameters.number("vnet", libc::JAIL_SYS_NEW)?,
+            PlannedNetwork::Families { ip4, ip6 } => {
+                let parameters = family_parameter(parameters, "ip4", ip4)?;
+                family_parameter(parameters, "ip6", ip6)?
+            }
+        };
         if own {
             parameters = parameters.number("desc", -1)?;
         }
@@ -334,6 +361,19 @@ fn make_jail(jail: &Ephemeral, session: &SessionId, root: &Path) -> Result<(i32,
                 .map_err(|error| refused_jail(error, &parameters))
         }
         Err(error) => Err(refused_jail(error, &parameters)),
+    }
+}
+
+fn family_parameter(parameters: Parameters, family: &str, network: &PlannedFamily) -> Result<Parameters, Errno> {
+    match network {
+        PlannedFamily::Disable => parameters.number(family, libc::JAIL_SYS_DISABLE),
+        PlannedFamily::Inherit => parameters.number(family, libc::JAIL_SYS_INHERIT),
+        PlannedFamily::Addresses(addresses) => {
+            let bytes = addresses.iter().flat_map(address_bytes).collect();
+            parameters
+                .number(family, libc::JAIL_SYS_NEW)?
+                .bytes(&format!("{family}.addr"), bytes)
+        }
     }
 }
 

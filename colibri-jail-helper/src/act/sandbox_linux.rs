@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use colibri_jail_helper::names::SessionId;
-use colibri_jail_helper::plan::{Ephemeral, Place, Plan, PlannedNetwork};
+use colibri_jail_helper::plan::{DOOR, Ephemeral, Place, Plan, PlannedNetwork};
 use colibri_jail_helper::record::Fact;
 use colibri_jail_helper::refusal::{Exit, Refusal};
 use nix::fcntl::OFlag;
@@ -24,9 +24,10 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::{Pid, pipe2, pivot_root};
 
+use crate::act::door;
 use crate::act::files::{self, Trust};
 use crate::act::secrets::Environment;
-use crate::act::server::Server;
+use crate::act::server::{self, Server};
 use crate::act::state::Record;
 use crate::act::tell;
 use crate::sys::{self, Waited};
@@ -40,7 +41,7 @@ pub(crate) fn check(plan: &Plan) -> Result<(), Refusal> {
     let Place::Ephemeral(jail) = &plan.place else {
         return only("persistent jails");
     };
-    if jail.ip4 != PlannedNetwork::Disable || jail.ip6 != PlannedNetwork::Disable {
+    if ![PlannedNetwork::NONE, PlannedNetwork::Loopback].contains(&jail.network) {
         return only("jail networks");
     }
     if !jail.allow.is_empty() {
@@ -49,7 +50,7 @@ pub(crate) fn check(plan: &Plan) -> Result<(), Refusal> {
     if plan.limits.needs_racct {
         return only("limits of a whole instance (rctl)");
     }
-    files::check_places(jail)
+    files::check_places(jail, plan.agent.is_some())
 }
 
 fn freebsd_only(what: &str) -> Refusal {
@@ -234,7 +235,12 @@ impl Init<'_> {
         }
         let kinds =
             CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWUTS;
+        server::choose_input(self.plan)?;
+        sys::leave_keyring().map_err(failed("leave the keyring"))?;
         unshare(kinds).map_err(failed("make namespaces"))?;
+        if self.jail.network == PlannedNetwork::Loopback {
+            sys::raise_loopback().map_err(failed("raise the loopback interface"))?;
+        }
         let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
         mount(None::<&str>, "/", None::<&str>, private, None::<&str>).map_err(failed("make mounts private"))?;
         self.stage(&record.root())?;
@@ -296,7 +302,7 @@ impl Init<'_> {
         let failed = |tried| move |error| Refusal::system("sandbox", tried, error);
         let none = None::<&str>;
         let root = files::open_directory(&self.jail.root, Trust::Root)?;
-        bind(&root, at, false)?;
+        bind(&root, at, MsFlags::MS_RDONLY)?;
         let staged = files::open_directory(at, Trust::Root)?;
         let dev = files::open_mount_point(&staged, Path::new("/dev"))?;
         let tmp = files::open_mount_point(&staged, Path::new("/tmp"))?;
@@ -335,12 +341,30 @@ impl Init<'_> {
             Some(options.as_str()),
         )
         .map_err(failed("mount /tmp"))?;
+        // Some programs find themselves by /proc/self. Where the root has a place for it they get their own processes'
+        // directories and nothing of the kernel's; FreeBSD's jails have none.
+        if let Ok(proc) = files::open_mount_point(&staged, Path::new("/proc")) {
+            let flags = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+            let own = Some("subset=pid,hidepid=invisible");
+            mount(Some("proc"), path_of(&proc).as_str(), Some("proc"), flags, own).map_err(failed("mount /proc"))?;
+        }
         for shown in &self.jail.mounts {
             let source = files::open_directory(&shown.path, Trust::Owner(shown.owner))?;
             // Checked through the staged root, mounted by path below it: all of it is root's, and read-only.
             files::open_mount_point(&staged, &shown.at)?;
             let below = shown.at.strip_prefix("/").unwrap_or(&shown.at);
-            bind(&source, &at.join(below), shown.write)?;
+            let restricted = if shown.write {
+                MsFlags::empty()
+            } else {
+                MsFlags::MS_RDONLY
+            };
+            bind(&source, &at.join(below), restricted)?;
+        }
+        if let Some(agent) = &self.plan.agent {
+            let source = door::open(agent, self.session)?;
+            files::open_mount_point(&staged, Path::new(DOOR))?;
+            let below = DOOR.trim_start_matches('/');
+            bind(&source, &at.join(below), MsFlags::MS_RDONLY | MsFlags::MS_NOEXEC)?;
         }
         std::env::set_current_dir(at).map_err(|error| Refusal::system("sandbox", "enter the staged root", error))?;
         pivot_root(".", ".").map_err(failed("pivot_root"))?;
@@ -354,14 +378,12 @@ fn path_of(fd: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-fn bind(source: &OwnedFd, at: &Path, write: bool) -> Result<(), Refusal> {
+/// Shows a directory, in any case without devices and set-user-ID.
+fn bind(source: &OwnedFd, at: &Path, restricted: MsFlags) -> Result<(), Refusal> {
     let failed = |tried| move |error| Refusal::system("sandbox", tried, error);
     let none = None::<&str>;
     mount(Some(path_of(source).as_str()), at, none, MsFlags::MS_BIND, none).map_err(failed("bind a directory"))?;
-    let mut flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    if !write {
-        flags |= MsFlags::MS_RDONLY;
-    }
+    let flags = restricted | MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     mount(none, at, none, flags, none).map_err(failed("restrict a bound directory"))
 }
 

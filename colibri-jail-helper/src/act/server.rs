@@ -2,11 +2,13 @@
 
 use std::convert::Infallible;
 use std::ffi::CString;
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 
 use colibri_jail_helper::names::SessionId;
 use colibri_jail_helper::plan::{Plan, PlannedLimits};
 use colibri_jail_helper::refusal::Refusal;
+use colibri_registry::Stdin;
 use nix::poll::PollTimeout;
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, SFlag, stat, umask};
@@ -82,6 +84,27 @@ impl Server<'_> {
         // What env(1) and shells exit with when execve(2) fails.
         std::process::exit(if error == nix::errno::Errno::ENOENT { 127 } else { 126 })
     }
+}
+
+/// The standard input of the server or agent, for the process that becomes it or makes it, before that one leaves the
+/// host's root: an agent may have /dev/null, and the supervisor alone the lifeline.
+///
+/// # Errors
+/// /dev/null cannot be opened.
+pub(crate) fn choose_input(plan: &Plan) -> Result<(), Refusal> {
+    match plan.agent.map(|agent| agent.stdin) {
+        Some(Stdin::Null) => detach_input(),
+        Some(Stdin::Pipe) | None => Ok(()),
+    }
+}
+
+/// Puts /dev/null in the place of stdin.
+///
+/// # Errors
+/// It cannot be opened.
+pub(crate) fn detach_input() -> Result<(), Refusal> {
+    let null = File::open("/dev/null").map_err(|error| Refusal::system("run", "open /dev/null", error))?;
+    nix::unistd::dup2_stdin(&null).map_err(|error| Refusal::system("run", "detach stdin", error))
 }
 
 fn set_limits(limits: &PlannedLimits) -> Result<(), Refusal> {

@@ -29,6 +29,7 @@ use nix::fcntl::{Flock, FlockArg, OFlag, openat};
 use nix::sys::stat::{Mode, fstat, mkdirat};
 use nix::unistd::{UnlinkatFlags, mkfifoat, unlinkat};
 
+use crate::act::door;
 use crate::act::files::{self, Trust};
 
 /// The most bytes of a record or of `starts` that are read.
@@ -271,10 +272,14 @@ impl Locked<'_> {
             .count() as u64;
         // Those of abandoned instances too: something of them may still run.
         let mut taken = Vec::new();
+        let door = plan.door_in_persistent();
         for session in self.sessions()? {
             let (Found::Owned(facts) | Found::Abandoned(Record { facts, .. })) = self.find(&session)? else {
                 continue;
             };
+            if door.as_ref().is_some_and(|door| facts.contains(door)) {
+                return Err(door::taken());
+            }
             taken.extend(facts.iter().filter_map(|fact| match fact {
                 Fact::Uid(uid) => Some(*uid),
                 _ => None,

@@ -1,6 +1,7 @@
 //! Linux: for the development sandbox alone.
 
 use std::ffi::c_int;
+use std::os::fd::AsRawFd;
 
 use colibri_jail_helper::names::SessionId;
 use nix::errno::Errno;
@@ -124,7 +125,6 @@ const PIPEFS: nix::sys::statfs::FsType = nix::sys::statfs::FsType(0x5049_5045);
 
 /// Whether a file has an access control list that says more than its mode.
 pub(crate) fn has_acl(fd: std::os::fd::BorrowedFd<'_>) -> Result<bool, Errno> {
-    use std::os::fd::AsRawFd;
     // SAFETY: a C string, and no buffer: the size alone is asked for.
     let size = unsafe {
         libc::fgetxattr(
@@ -146,9 +146,40 @@ pub(crate) fn mark(_: &SessionId) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Leaves the session keyring that was inherited, in which the caller may keep its keys, for an empty one
+/// (keyrings(7)). Where a kernel knows no keys, or a container's filter lets nobody ask for them, there is nothing to
+/// leave.
+pub(crate) fn leave_keyring() -> Result<(), Errno> {
+    const JOIN_SESSION_KEYRING: c_int = 1;
+    // SAFETY: numbers, and no name: the new keyring is nobody else's.
+    let joined = unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, std::ptr::null::<libc::c_char>()) };
+    match Errno::result(joined) {
+        Ok(_) | Err(Errno::ENOSYS | Errno::EPERM) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Puts the next child of this process, and all below it, into a pid namespace of its own.
 pub(crate) fn separate_children() -> Result<(), Errno> {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWPID)
+}
+
+/// Raises the loopback interface of this process's network namespace, which then has 127.0.0.1 and ::1
+/// (netdevice(7)).
+pub(crate) fn raise_loopback() -> Result<(), Errno> {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    // SAFETY: an all-zero ifreq is valid; the ioctls take a pointer to a live one, whose name ends with a NUL, and of
+    // its union the flags alone are used.
+    unsafe {
+        let mut request: libc::ifreq = std::mem::zeroed();
+        for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+            *to = *from as libc::c_char;
+        }
+        Errno::result(libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, &mut request))?;
+        request.ifr_ifru.ifru_flags |= libc::IFF_UP as libc::c_short;
+        Errno::result(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &mut request)).map(drop)
+    }
 }
 
 /// close_range(2).

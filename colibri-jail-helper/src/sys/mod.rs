@@ -99,10 +99,10 @@ pub(crate) fn set_limit(which: Resource, soft: libc::rlim_t, hard: libc::rlim_t)
     Errno::result(unsafe { libc::setrlimit(which, &limit) }).map(drop)
 }
 
-/// Sets every signal that can be set, real-time ones included, to be ignored or to its default: ignoring one discards
+/// Sets signals, real-time ones included, to be ignored or to their default, where that can be: ignoring one discards
 /// it if it was pending.
-fn set_all_signals(disposition: libc::sighandler_t) {
-    for number in 1..=MAX_SIGNAL {
+fn set_signals(numbers: impl Iterator<Item = c_int>, disposition: libc::sighandler_t) {
+    for number in numbers {
         // SAFETY: no handler is installed, only default or ignore. The result does not matter: the few signals that
         // cannot be set cannot be ignored or pending either.
         unsafe { libc::signal(number, disposition) };
@@ -111,8 +111,8 @@ fn set_all_signals(disposition: libc::sighandler_t) {
 
 /// Forgets signals that are pending and dispositions that were inherited, and lets every signal in again.
 pub(crate) fn reset_signals() -> Result<(), Errno> {
-    set_all_signals(libc::SIG_IGN);
-    set_all_signals(libc::SIG_DFL);
+    set_signals(1..=MAX_SIGNAL, libc::SIG_IGN);
+    set_signals(1..=MAX_SIGNAL, libc::SIG_DFL);
     SigSet::empty().thread_set_mask()
 }
 
@@ -145,12 +145,13 @@ pub(crate) fn signals_of_supervisor() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Ignores every signal that can be: for the process that only relays a status.
+/// Ignores every signal that can be but SIGCHLD: for the process that only relays its child's status, which the kernel
+/// throws away if the child ends while SIGCHLD is ignored, be it for a moment.
 pub(crate) fn ignore_signals() {
-    set_all_signals(libc::SIG_IGN);
-    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-    // SAFETY: the default for SIGCHLD keeps the child's status for waitpid(2); no handler is installed.
-    let _ = unsafe { sigaction(Signal::SIGCHLD, &default) };
+    set_signals(
+        (1..=MAX_SIGNAL).filter(|number| *number != libc::SIGCHLD),
+        libc::SIG_IGN,
+    );
 }
 
 /// Ends this process by the signal of this number, as its child was ended, so that whoever waits sees the same.

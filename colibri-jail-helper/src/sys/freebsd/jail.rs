@@ -133,6 +133,8 @@ pub(crate) struct Mounted {
     pub fsid: [i32; 2],
     /// Its type.
     pub kind: String,
+    /// What was mounted, in the words of whoever mounted it.
+    pub from: String,
     /// Where it is mounted.
     pub on: String,
 }
@@ -148,6 +150,7 @@ impl Mounted {
         Self {
             fsid,
             kind: text(&found.f_fstypename),
+            from: text(&found.f_mntfromname),
             on: text(&found.f_mntonname),
         }
     }
@@ -202,8 +205,9 @@ struct DevfsRule {
     included_set: u16,
 }
 
-const fn ioctl_number(direction: u64, number: u64, size: usize) -> u64 {
-    direction | ((size as u64 & 0x1fff) << 16) | ((b'D' as u64) << 8) | number
+/// sys/ioccom.h
+const fn ioctl_number(direction: u64, group: u8, number: u64, size: usize) -> u64 {
+    direction | ((size as u64 & 0x1fff) << 16) | ((group as u64) << 8) | number
 }
 
 const IOC_IN: u64 = 0x8000_0000;
@@ -229,7 +233,7 @@ pub(crate) fn devfs_add_rule(devfs: BorrowedFd<'_>, set: u16, number: u16, show:
     for (to, from) in rule.pattern.iter_mut().take(199).zip(show.unwrap_or_default().bytes()) {
         *to = from;
     }
-    let request = ioctl_number(IOC_INOUT, 0, std::mem::size_of::<DevfsRule>());
+    let request = ioctl_number(IOC_INOUT, b'D', 0, std::mem::size_of::<DevfsRule>());
     // SAFETY: DEVFSIO_RADD takes a pointer to a devfs_rule, of this layout.
     match Errno::result(unsafe { libc::ioctl(devfs.as_raw_fd(), request, &mut rule) }) {
         Ok(_) | Err(Errno::EEXIST) => Ok(()),
@@ -240,10 +244,68 @@ pub(crate) fn devfs_add_rule(devfs: BorrowedFd<'_>, set: u16, number: u16, show:
 /// Makes a devfs mount follow a set, now and for devices that appear later.
 pub(crate) fn devfs_use_set(devfs: BorrowedFd<'_>, set: u16) -> Result<(), Errno> {
     for number in [10, 11] {
-        let request = ioctl_number(IOC_IN, number, std::mem::size_of::<u16>());
+        let request = ioctl_number(IOC_IN, b'D', number, std::mem::size_of::<u16>());
         let mut set = set;
         // SAFETY: DEVFSIO_SUSE and DEVFSIO_SAPPLY take a pointer to a devfs_rsnum, which is 16 bits.
         Errno::result(unsafe { libc::ioctl(devfs.as_raw_fd(), request, &mut set) })?;
     }
     Ok(())
+}
+
+/// net/if.h: a request about an interface, of which the flags alone are used here.
+#[repr(C)]
+struct InterfaceRequest {
+    name: [u8; 16],
+    flags: [u16; 8],
+}
+
+/// net/if.h: struct ifaliasreq.
+#[repr(C)]
+struct AliasRequest {
+    name: [u8; 16],
+    address: libc::sockaddr_in,
+    destination: libc::sockaddr_in,
+    mask: libc::sockaddr_in,
+    vhid: c_int,
+}
+
+const LOOPBACK: [u8; 16] = *b"lo0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+
+/// Gives the loopback interface of this process's network stack, a jail's own, 127.0.0.1/8, and raises it, as
+/// `ifconfig lo0 inet 127.0.0.1/8 up` does.
+pub(crate) fn raise_loopback() -> Result<(), Errno> {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    let internet = |address: [u8; 4]| libc::sockaddr_in {
+        sin_len: size_of::<libc::sockaddr_in>() as u8,
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: 0,
+        sin_addr: libc::in_addr {
+            s_addr: u32::from_ne_bytes(address),
+        },
+        sin_zero: [0; 8],
+    };
+    let mut alias = AliasRequest {
+        name: LOOPBACK,
+        address: internet([127, 0, 0, 1]),
+        // SAFETY: all zeros are "none", which the length of 0 says.
+        destination: unsafe { std::mem::zeroed() },
+        mask: internet([255, 0, 0, 0]),
+        vhid: 0,
+    };
+    let mut flags = InterfaceRequest {
+        name: LOOPBACK,
+        flags: [0; 8],
+    };
+    let add_address = ioctl_number(IOC_IN, b'i', 43, size_of::<AliasRequest>());
+    let get_flags = ioctl_number(IOC_INOUT, b'i', 17, size_of::<InterfaceRequest>());
+    let set_flags = ioctl_number(IOC_IN, b'i', 16, size_of::<InterfaceRequest>());
+    // SAFETY: SIOCAIFADDR takes a pointer to an ifaliasreq, SIOCGIFFLAGS and SIOCSIFFLAGS one to an ifreq (sys/sockio.h),
+    // each of this layout and live through the call.
+    unsafe {
+        Errno::result(libc::ioctl(socket.as_raw_fd(), add_address, &mut alias))?;
+        Errno::result(libc::ioctl(socket.as_raw_fd(), get_flags, &mut flags))?;
+        flags.flags[0] |= libc::IFF_UP as u16;
+        Errno::result(libc::ioctl(socket.as_raw_fd(), set_flags, &mut flags)).map(drop)
+    }
 }
