@@ -1,16 +1,19 @@
 #!/bin/sh
 
-# Builds a root for a jailed MCP server: FreeBSD's base packages, packages, and a server from PyPI or npm if one is
-# named. Says at the end what to put into external-mcp.json and jail-policy.json.
+# Builds a root for a jailed MCP server, an integration or an agent: FreeBSD's base packages, packages, and a server from
+# PyPI or npm if one is named. Says at the end what to put into external-mcp.json and jail-policy.json.
 
 set -eu
 
 usage()
 {
 	cat >&2 <<'USAGE'
-usage: make-root.sh [-b base.txz] [-k package]... [-n npm-package | -p pypi-package] root
+usage: make-root.sh [-a | -i] [-b base.txz] [-k package]... [-n npm-package | -p pypi-package] root
 
+  -a                for an agent: the places for its door, its home and its work, and colibri-mcp, which is the bridge to
+                    its door and the forwarder to its model
   -b base.txz       take the base system from this release set instead of base packages (FreeBSD 14)
+  -i                for an integration of Colibri's own: colibri-mcp, and the host's resolv.conf
   -k package        install this package as well; may be given more than once
   -n npm-package    install Node.js and this server from npm, into /usr/local/mcp of the root
   -p pypi-package   install Python and this server from PyPI, into /usr/local/mcp of the root
@@ -26,13 +29,17 @@ fail()
 	exit 1
 }
 
+agent=""
+integration=""
 base=""
 packages=""
 npm=""
 pypi=""
-while getopts b:k:n:p: option; do
+while getopts ab:ik:n:p: option; do
 	case "${option}" in
+	a) agent=/usr/local/bin/colibri-mcp ;;
 	b) base="${OPTARG}" ;;
+	i) integration=/usr/local/bin/colibri-mcp ;;
 	k) packages="${packages} ${OPTARG}" ;;
 	n) npm="${OPTARG}" ;;
 	p) pypi="${OPTARG}" ;;
@@ -57,6 +64,12 @@ if [ -n "${npm}" ] && [ -n "${pypi}" ]; then
 	usage
 fi
 [ "$(uname -s)" = FreeBSD ] || fail "this builds roots on FreeBSD, for FreeBSD"
+if [ -n "${agent}" ] && [ -n "${integration}" ]; then
+	usage
+fi
+for program in ${agent} ${integration}; do
+	[ -x "${program}" ] || fail "${program} is not there: install the package first"
+done
 [ "$(id -u)" -eq 0 ] || fail "must be run as root: a root's files belong to root"
 if [ -e "${root}" ] && [ -n "$(ls -A "${root}")" ]; then
 	fail "${root} is not empty"
@@ -161,6 +174,18 @@ chown root:wheel "${root}/dev" "${root}/tmp"
 chmod 755 "${root}/dev"
 chmod 1777 "${root}/tmp"
 
+# An agent's door is mounted at the first; the others are for the entry's HOME, cwd and mounts.
+if [ -n "${agent}" ]; then
+	mkdir -p "${root}/var/run/colibri" "${root}/home/agent" "${root}/work" "${root}/usr/local/bin"
+	install -m 755 "${agent}" "${root}${agent}"
+fi
+
+if [ -n "${integration}" ]; then
+	mkdir -p "${root}/usr/local/bin"
+	install -m 755 "${integration}" "${root}${integration}"
+	cp /etc/resolv.conf "${root}/etc/resolv.conf"
+fi
+
 name=$(basename "${root}")
 command="/usr/local/bin/NAME-OF-THE-SERVER"
 if [ -n "${npm}${pypi}" ]; then
@@ -168,6 +193,26 @@ if [ -n "${npm}${pypi}" ]; then
 	find "${root}/usr/local/mcp/bin" ! -type d ! -name 'python*' ! -name 'pip*' ! -name 'activate*' ! -name 'Activate*' |
 		sed "s|^${root}|  |"
 	command="/usr/local/mcp/bin/ONE-OF-THEM"
+fi
+if [ -n "${agent}" ]; then
+	cat <<END
+
+${root} is ready for an agent. Entry and policy for Claude Code, Codex, OpenCode and Gemini CLI are in
+/usr/local/share/examples/colibri/agents; docs/agents.md says the rest.
+
+To remove the root: chflags -R noschg ${root} && rm -rf ${root}
+END
+	exit 0
+fi
+if [ -n "${integration}" ]; then
+	cat <<END
+
+${root} is ready for an integration. Entries and policies are in
+/usr/local/share/examples/colibri/integrations; docs/integrations.md says the rest.
+
+To remove the root: chflags -R noschg ${root} && rm -rf ${root}
+END
+	exit 0
 fi
 cat <<END
 

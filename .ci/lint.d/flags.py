@@ -45,7 +45,8 @@ def described(page, program):
 def main():
     binaries = pathlib.Path(sys.argv[1])
     problems = []
-    for name, page in (("colibri-mcpd", "colibri-mcpd.8"), ("colibri-mcp", "colibri-mcp.1")):
+    for name, page in (("colibri-mcpd", "colibri-mcpd.8"), ("colibri-mcp", "colibri-mcp.1"),
+                       ("chibi-mcp-bridge", "chibi-mcp-bridge.1")):
         flags, commands = described(page, name)
         real_flags, real_commands = set(COMMON), {"help"}
         for path, text in subcommands(str(binaries / name)):
@@ -69,19 +70,20 @@ def main():
         problems.append(f"colibri-jail-helper.8 lacks {sorted(real_commands - commands)}")
     # The keys of the two files, from the readers.
     keys = []
-    for file, constant in (("lib", "ENTRY_KEYS"), ("jail", "JAIL_KEYS")):
+    for file, constant in (("lib", "ENTRY_KEYS"), ("jail", "JAIL_KEYS"), ("agent", "AGENT_KEYS")):
         registry = pathlib.Path(f"crates/colibri-registry/src/{file}.rs").read_text()
         keys += re.findall(r'"([a-z_0-9]+)"', re.search(rf"{constant}: .*?\];", registry, re.S).group(0))
-    oauth = pathlib.Path("colibri-mcpd/src/servers/oauth_key.rs").read_text()
-    keys += re.findall(r'"([a-z_]+)"', re.search(r"const KEYS: .*?\];", oauth, re.S).group(0))
+    for file in ("oauth_key", "model"):
+        reader = pathlib.Path(f"colibri-mcpd/src/registry/{file}.rs").read_text()
+        keys += re.findall(r'"([a-z_]+)"', re.search(r"const KEYS: .*?\];", reader, re.S).group(0))
     problems += missing_keys("external-mcp.json.5", keys)
     policy = pathlib.Path("colibri-jail-helper/src/policy.rs").read_text()
     found = re.search(r"root\.object\(&\[(.*?)\]\)", policy, re.S).group(1)
     problems += missing_keys("jail-policy.json.5", re.findall(r'"([a-z_]+)"', found))
-    for page, file in (("clients.json.5", "clients"), ("colibri-contract.5", "contract")):
-        text = pathlib.Path(f"colibri-mcpd/src/policy/{file}.rs").read_text()
-        found = re.findall(r"(?:KEYS: &\[&str\] = &|\.object\(&)\[(.*?)\]", text)
-        problems += missing_keys(page, re.findall(r'"([a-z_]+)"', " ".join(found)))
+    for page, files in (("clients.json.5", ["clients"]), ("colibri-contract.5", ["contract", "answers"])):
+        text = "".join(pathlib.Path(f"colibri-mcpd/src/policy/{file}.rs").read_text() for file in files)
+        found = re.findall(r"(?:KEYS|TERM): [^=]*= &?\[(.*?)\];|(?:root\(\)|value)\.object\(&\[(.*?)\]\)", text, re.S)
+        problems += missing_keys(page, re.findall(r'"([a-z_]+)"', " ".join(one + other for one, other in found)))
     print("\n".join(problems))
     sys.exit(1 if problems else 0)
 

@@ -5,10 +5,12 @@
 //! are those of the design; where one is missed, the table says so. Absolute figures depend on the machine and on what
 //! else it does; the ratios are what counts. Last come clients that do their worst, and what another one sees of it
 //! (`neighbours` as an argument measures that alone, `http` only many connections by lines and by HTTP, `url` only a
-//! server behind a URL).
+//! server behind a URL, `door` only an agent's door).
 
 #[path = "support/crowd.rs"]
 mod crowd;
+#[path = "support/door.rs"]
+mod door;
 #[path = "support/neighbour.rs"]
 mod neighbour;
 mod support;
@@ -59,11 +61,13 @@ fn main() {
         Some("neighbours") => neighbours(),
         Some("http") => framings(),
         Some("url") => behind_url(),
+        Some("door") => through_a_door(),
         Some("web-server") => web::serve(),
         _ => {
             compare();
             framings();
             behind_url();
+            through_a_door();
             neighbours();
         }
     }
@@ -340,6 +344,21 @@ fn behind_url() {
     let [direct, through] = rounds[ROUNDS / 2];
     println!("\na server behind a URL: p50 {direct:.0} us directly, {through:.0} us through the daemon");
     goal("added to a call of it", through - direct, 60.0, "us", false);
+}
+
+/// Calls of one server through an agent's door and over the daemon's own socket, in turn.
+fn through_a_door() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let (daemon, socket) = door::open(directory.path(), &[env!("CARGO_BIN_EXE_colibri-mcpd").to_owned()]);
+    let mut direct = socket_way("socket", &daemon.socket, "echo__echo");
+    let mut through = socket_way("door", &socket, "echo__echo");
+    let mut rounds: Vec<[f64; 2]> = (0..ROUNDS)
+        .map(|_| [&mut direct, &mut through].map(|way| micros(way.latency(SMALL))))
+        .collect();
+    rounds.sort_by(|a, b| (a[1] - a[0]).total_cmp(&(b[1] - b[0])));
+    let [direct, through] = rounds[ROUNDS / 2];
+    println!("\nan agent's door: p50 {direct:.1} us over the daemon's socket, {through:.1} us through the door");
+    goal("added to a warm call of it", through - direct, 10.0, "us", false);
 }
 
 /// One client's p99 beside another that does its worst.

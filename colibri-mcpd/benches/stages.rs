@@ -10,19 +10,21 @@ use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use colibri_api::{CostMode, Day};
 use colibri_mcpd::catalog::Host;
 use colibri_mcpd::confine::{BoxFuture, Exit, LaunchSpec, Process, SpawnError, Spawned, Spawner};
 use colibri_mcpd::peer::{Budget, Frame, FrameReader, Outbox};
 use colibri_mcpd::policy::shares::Limits as ShareLimits;
-use colibri_mcpd::policy::{Approvals, Caller, Clients, DEFAULT_EXPIRY, Gates, Shares};
+use colibri_mcpd::policy::{Approvals, Caller, Clients, DEFAULT_EXPIRY, Gates, Shares, Spent, Terms};
+use colibri_mcpd::registry::parse;
+use colibri_mcpd::registry::secrets::Secrets;
+use colibri_mcpd::registry::{Loaded, Server as Entry};
+use colibri_mcpd::relay::charge::charge;
 use colibri_mcpd::relay::{
-    Arguments, Call, CallMetrics, Chain, Client, Outcome, Parts, Recorder, Relayed, Rules, Target, exit, record,
-    validate,
+    Arguments, Call, CallMetrics, Chain, Client, Outcome, Parts, Recorder, Relayed, Rules, Target, cost, exit, keeping,
+    record, validate,
 };
 use colibri_mcpd::servers;
-use colibri_mcpd::servers::parse;
-use colibri_mcpd::servers::registry::{Loaded, Server as Entry};
-use colibri_mcpd::servers::secrets::Secrets;
 use colibri_mcpd::store::Store;
 use colibri_protocol::{self as protocol, Capability, Feature, Session, Version};
 use colibri_trail::{Head, Limits, Options, Trail, Witness};
@@ -35,16 +37,22 @@ const VERSION: Version = Version::V2025_11_25;
 /// In-memory pipes hold a whole batch.
 const PIPE: usize = 16 << 20;
 
-const STAGES: [&str; 8] = [
+const STAGES: [&str; 11] = [
     "enter: read, classify, admit",
     "validate: gates, rules, schema",
     "record: enter",
     "dispatch: edit, queue for the server",
     "exit: read the answer",
+    "exit: whether it is over its limit",
     "exit: shape it",
     "record: exit",
     "exit: queue for the client",
+    "exit: count what it cost",
+    "cost: budget, limit of the result, count",
 ];
+
+/// The stage that looks whether a result is over its limit.
+const LIMIT: usize = 5;
 
 struct Nobody;
 
@@ -113,7 +121,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     for (size, batches) in [(64, 2000), (64 * 1024, 40)] {
         let times = runtime.block_on(measure(size, batches))?;
-        let total: Duration = times.iter().sum();
+        // The last is part of others.
+        let total: Duration = times[..STAGES.len() - 1].iter().sum();
         let calls = (batches * BATCH) as u32;
         println!(
             "{size} bytes of text each way, {BATCH} calls together: {:.2} us a call",
@@ -122,6 +131,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         for (stage, time) in STAGES.iter().zip(times) {
             let share = 100.0 * time.as_secs_f64() / total.as_secs_f64();
             println!("  {stage:40} {:8.3} us {share:5.1} %", micros(time / calls));
+        }
+        // What a result pays that is below its limit.
+        let rule = times[LIMIT] / calls;
+        let share = times[LIMIT].as_secs_f64() / total.as_secs_f64();
+        println!(
+            "  the limit of a result: {:.3} us, {share:.4} of the call, at most 1 us",
+            micros(rule)
+        );
+        if rule > Duration::from_micros(1) {
+            return Err("a result below its limit pays too much".into());
         }
     }
     Ok(())
@@ -147,11 +166,15 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
             clients: ArcSwap::from_pointee(Clients::absent(directory.path().join("clients.json"))),
         },
         metrics: CallMetrics::default(),
+        ledger: Default::default(),
         approvals: Approvals::new(DEFAULT_EXPIRY),
         states: colibri_mcpd::relay::request_state::RequestStates::of_this_process()?,
         tickets: Default::default(),
+        results: Default::default(),
+        board: Default::default(),
     });
     let budget = Arc::new(Budget::new(1 << 30));
+    let shares = Arc::new(Shares::new(ShareLimits::NONE));
     let host = Host::new(servers::Parts {
         spawner: Arc::new(InMemory),
         store: Arc::new(Store::open(directory.path())?),
@@ -163,9 +186,12 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         registry: "bench".to_owned(),
         call_timeout: Duration::from_secs(30),
         pins: None,
-        shares: Arc::new(Shares::new(ShareLimits::NONE)),
+        shares: shares.clone(),
     });
-    let registry = parse(br#"{"servers":{"echo":{"command":"/bench/echo"}}}"#, "bench")?;
+    let registry = parse(
+        br#"{"servers":{"echo":{"command":"/bench/echo","result_limit":"1M"}}}"#,
+        "bench",
+    )?;
     host.load(&Loaded {
         servers: registry
             .servers
@@ -175,6 +201,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
                 (id, Entry { entry, refusal: None })
             })
             .collect(),
+        agents: Default::default(),
         notes: Vec::new(),
         is_absent: false,
     });
@@ -183,8 +210,15 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         gid: 1001,
         pid: Some(4242),
     };
+    let spent = Spent {
+        day: Day::of(SystemTime::now()),
+        bytes: 0,
+        own: Some(CostMode::Max),
+    };
+    shares.recall([(caller.uid, spent)]);
     let outbox = Outbox::new(PIPE, budget);
-    let client = Arc::new(Client::new(1, caller, outbox.clone(), 2 * BATCH));
+    let client = Client::new(1, caller, outbox.clone(), 2 * BATCH);
+    let client = Arc::new(client.sharing(shares.of(caller.uid)));
     host.discovered(host.discover(&host.unseen(), &client)).await;
     let target: Arc<dyn Target> = host
         .table()
@@ -237,9 +271,28 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         record::entered(&chain.recorder, &mut entered)?;
         times[2] += start.elapsed();
 
+        // The rule alone: validating and shaping have parts of it, too. A mode acts, and its budget is never spent.
+        let rights = chain.rules.rights(&client);
+        let start = Instant::now();
+        for call in &mut entered {
+            call.terms = cost::terms(&rights, &call.client);
+            cost::affords(&rights, call)?;
+            std::hint::black_box(cost::limit(call));
+            std::hint::black_box(cost::answered(call, size));
+        }
+        times[10] += start.elapsed();
+        shares.recall([(caller.uid, spent)]);
+
         let start = Instant::now();
         let outcomes: Vec<Outcome> = answers.iter().filter_map(read_answer).collect();
         times[4] += start.elapsed();
+        let start = Instant::now();
+        let outcomes: Vec<Outcome> = entered
+            .iter()
+            .zip(outcomes)
+            .filter_map(|(call, outcome)| keeping::within_limit(call, outcome).ok())
+            .collect();
+        times[LIMIT] += start.elapsed();
         let start = Instant::now();
         let shaped: Vec<(Box<Call>, exit::Answer)> = entered
             .into_iter()
@@ -249,15 +302,21 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
                 (call, answer)
             })
             .collect();
-        times[5] += start.elapsed();
-        let start = Instant::now();
-        record::left(&chain.recorder, &shaped)?;
         times[6] += start.elapsed();
         let start = Instant::now();
-        for (call, answer) in &shaped {
-            exit::deliver(call, answer);
-        }
+        record::left(&chain.recorder, &shaped)?;
         times[7] += start.elapsed();
+        let start = Instant::now();
+        let queued: Vec<usize> = shaped
+            .iter()
+            .map(|(call, answer)| exit::deliver(call, answer))
+            .collect();
+        times[8] += start.elapsed();
+        let start = Instant::now();
+        for ((call, answer), queued) in shaped.iter().zip(queued) {
+            charge(&chain.ledger, call, answer, call.entered.elapsed(), queued);
+        }
+        times[9] += start.elapsed();
 
         let calls: Vec<Box<Call>> = requests
             .iter()
@@ -309,11 +368,15 @@ fn enter(client: &Arc<Client>, target: &Arc<dyn Target>, frame: &Bytes) -> Optio
         time: SystemTime::now(),
         number: 0,
         attempt: 1,
+        began: tokio::time::Instant::now(),
+        failed: Vec::new(),
         resumes: None,
         confirmed: false,
         place: None,
         validated: false,
+        terms: Terms::default(),
         against: None,
+        deferred: None,
     }))
 }
 
@@ -329,6 +392,6 @@ fn read_answer(frame: &Bytes) -> Option<Outcome> {
         says_error: false,
         edits: None,
         version: VERSION,
-        limit: None,
+        is_interim: false,
     }))
 }

@@ -4,14 +4,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
+use hyper::Uri;
 use hyper::http::uri::Authority;
 
+use crate::notices;
 use crate::policy::shares;
+use crate::results;
 use colibri_api::paths::Private;
-use colibri_api::{PrivMode, paths};
+use colibri_api::{CostMode, PrivMode, check_url, paths};
+use colibri_http::{Allowed, Origin};
 
 /// How long a private daemon waits for another client, in seconds.
 const END_IDLE_S: u64 = 600;
+/// The most bytes of a model's name.
+const MAX_MODEL: usize = 200;
 
 /// Serves MCP on a Unix socket: Colibri's own tools and those of the external servers in the registry.
 #[derive(Debug, Parser)]
@@ -51,9 +57,31 @@ pub struct Flags {
     /// Open the external-call gate: tools of external servers may be called [env: COLIBRI_MCP_EXTERNAL_CALL=1]
     #[arg(long)]
     external_call: bool,
+    /// Hold users to this cost mode for whom none is set: fast, smart or max; without it, agents alone, to smart
+    #[arg(long, value_name = "MODE", env = "COLIBRI_COST_MODE")]
+    cost_mode: Option<CostMode>,
     /// Have servers that were never seen started with the daemon, so that no list waits for them; --private does, too
     #[arg(long)]
     learn: bool,
+    /// Start agents whose entries have "autospawn" when a task fits them [env: COLIBRI_AUTOSPAWN=YES]
+    #[arg(long)]
+    autospawn: bool,
+    /// Have a model write a sentence about each tool, for searches: definitions are sent to its provider through the
+    /// server model-api [env: COLIBRI_SUMMARIES=1]
+    #[arg(long)]
+    summaries: bool,
+    /// Ask this model of the server model-api for them
+    #[arg(long, value_name = "MODEL", env = "COLIBRI_SUMMARY_MODEL", default_value = "ratatoskr:free/text-generation",
+          value_parser = model_name)]
+    summary_model: String,
+    /// Post what happens to this URL, signed with the key daemon-secrets/webhook
+    #[arg(long, value_name = "URL", env = "COLIBRI_WEBHOOK_URL", hide_env_values = true, value_parser = webhook_url)]
+    webhook: Option<Uri>,
+    /// Let that URL lead to these addresses beside public ones: loopback, private, link-local, an address or a network;
+    /// may be given more than once
+    #[arg(long, value_name = "ADDRESSES", env = "COLIBRI_WEBHOOK_ALLOW", value_delimiter = ',', requires = "webhook",
+          value_parser = addresses)]
+    webhook_allow: Vec<Allowed>,
     /// Refuse to start servers outside a jail [env: COLIBRI_MCP_REQUIRE_JAIL=1]
     #[arg(long)]
     require_jail: bool,
@@ -88,6 +116,12 @@ pub struct Flags {
     /// Run at most this many processes of one jailed server for one user
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     max_processes_per_user: u32,
+    /// Keep at most this many bytes of one user's results that are over their limit; 0: none
+    #[arg(long, value_name = "BYTES", env = "COLIBRI_MCP_MAX_RESULTS_PER_USER", default_value_t = 64 << 20)]
+    max_results_per_user: u64,
+    /// Keep at most this many bytes of such results in all; 0: none
+    #[arg(long, value_name = "BYTES", env = "COLIBRI_MCP_MAX_RESULTS", default_value_t = 512 << 20)]
+    max_results: u64,
     /// Allow a client this many calls in flight
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     max_in_flight: u32,
@@ -126,6 +160,28 @@ fn http_host(text: &str) -> Result<String, String> {
     name.ok_or_else(|| "it is no host name: leave out the scheme, the port and the path".to_owned())
 }
 
+/// Reads the webhook's URL, and repeats nothing of one that is none: it may hold a token.
+fn webhook_url(text: &str) -> Result<Uri, String> {
+    let no_url = || "it is no URL that can be connected to".to_owned();
+    check_url(text)?;
+    let url: Uri = text.parse().map_err(|_| no_url())?;
+    Origin::of(&url).map_err(|_| no_url())?;
+    Ok(url)
+}
+
+/// Reads addresses that a URL may lead to.
+fn addresses(text: &str) -> Result<Allowed, String> {
+    let wanted = "it must be loopback, private, link-local, an address, or a network like 10.1.0.0/16";
+    Allowed::parse(text).ok_or_else(|| wanted.to_owned())
+}
+
+/// Reads a model's name.
+fn model_name(text: &str) -> Result<String, String> {
+    let is_name = (1..=MAX_MODEL).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    let name = is_name.then(|| text.to_owned());
+    name.ok_or_else(|| format!("it is no model's name: 1 to {MAX_MODEL} visible characters of ASCII, without spaces"))
+}
+
 /// What the daemon runs with.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -159,6 +215,12 @@ pub struct Config {
     pub external_call: bool,
     /// Servers that were never seen are started with the daemon.
     pub learn: bool,
+    /// Agents are started by themselves where their entries say so.
+    pub autospawn: bool,
+    /// The model that summarises tools, if one does.
+    pub summaries: Option<String>,
+    /// Where what happens is posted, if anywhere.
+    pub webhook: Option<notices::Settings>,
     /// Only jailed servers.
     pub require_jail: bool,
     /// No definition is trusted on first use.
@@ -171,6 +233,8 @@ pub struct Config {
     pub priv_mode: PrivMode,
     /// What one user may take.
     pub shares: shares::Limits,
+    /// How much is kept of results over their limit.
+    pub results: results::Limits,
     /// Calls in flight of one client.
     pub max_in_flight: usize,
     /// Bytes of one message.
@@ -232,6 +296,12 @@ impl Flags {
             write: !self.private && (self.write || switch("COLIBRI_MCP_WRITE")?),
             external_call: self.private || self.external_call || switch("COLIBRI_MCP_EXTERNAL_CALL")?,
             learn: self.private || self.learn,
+            autospawn: self.autospawn || std::env::var_os("COLIBRI_AUTOSPAWN").is_some_and(|value| value == "YES"),
+            summaries: (self.summaries || switch("COLIBRI_SUMMARIES")?).then_some(self.summary_model),
+            webhook: self.webhook.map(|url| notices::Settings {
+                url,
+                allowed: self.webhook_allow,
+            }),
             require_jail: self.require_jail || switch("COLIBRI_MCP_REQUIRE_JAIL")?,
             pin_strict: self.pin_strict || switch("COLIBRI_MCP_PIN_STRICT")?,
             pins: self.pins,
@@ -244,6 +314,11 @@ impl Flags {
                 trail_per_user: self.max_trail_per_user,
                 starts_per_user: self.max_starts_per_user,
                 processes_per_user: self.max_processes_per_user as usize,
+                cost_mode: self.cost_mode,
+            },
+            results: results::Limits {
+                per_user: self.max_results_per_user,
+                total: self.max_results,
             },
             max_in_flight: self.max_in_flight as usize,
             max_frame: self.max_frame as usize,

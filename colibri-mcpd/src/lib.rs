@@ -1,21 +1,31 @@
 //! Colibri MCP: the daemon's library.
 //!
-//! Ground floor first; a module uses only what stands left of it: `peer`, `outbound` → `policy`, `store`, `confine`
-//! → `relay` → `servers`, `builtin` → `catalog` → `daemon` → `ops` → `door` → `run`.
+//! Ground floor first; a module uses only what stands left of it: `peer`, `outbound`, `results` → `policy`, `store`,
+//! `confine` → `registry`, `ledger`, `relay` → `board` → `servers`, `builtin` → `catalog` → `daemon` → `ops`
+//! → `door` → `run`.
 
+pub mod agents;
+pub mod board;
 pub mod builtin;
 pub mod catalog;
 pub mod config;
 pub mod confine;
 pub mod daemon;
 pub mod door;
+pub mod ledger;
 mod log;
+pub mod model;
+pub mod notices;
 pub mod oauth;
 mod ops;
 pub mod outbound;
 pub mod peer;
 pub mod policy;
+pub mod registry;
 pub mod relay;
+pub mod results;
 pub mod run;
+pub mod search;
 pub mod servers;
 pub mod store;
+pub mod summaries;

@@ -11,26 +11,35 @@ use clap::Parser;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::SigSet;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
+use crate::agents::{self, Agents};
+use crate::board::Board;
 use crate::catalog::Host;
 use crate::config::{Config, Flags};
-use crate::confine::{SystemSpawner, as_user, check_contract, harden, keeper};
+use crate::confine::{Spawner, SystemSpawner, as_user, check_contract, harden, keeper};
 use crate::daemon::idle;
 use crate::daemon::sources::{self, Files, Sources};
+use crate::daemon::spending;
 use crate::daemon::{Daemon, MAX_QUEUED};
-use crate::door::Listener;
+use crate::door::{AgentDoors, Listener, ScheduledCalls, SummaryCalls};
+use crate::ledger;
 use crate::log;
+use crate::model::{self, ModelRelays};
+use crate::notices::Webhook;
 use crate::oauth;
 use crate::ops::{check, metrics, reload, witness};
 use crate::peer::Budget;
 use crate::policy::{Approvals, DEFAULT_EXPIRY, Gates, Shares};
+use crate::registry::secrets::Secrets;
 use crate::relay::request_state::RequestStates;
 use crate::relay::tickets::Tickets;
 use crate::relay::{CallMetrics, Chain, Recorder, Rules};
+use crate::results::Results;
 use crate::servers;
-use crate::servers::secrets::Secrets;
 use crate::store::Store;
+use crate::summaries::Maker;
 use colibri_api::{PrivMode, paths};
 use colibri_trail::{self as trail, Detail, Options, Trail, TrailError};
 
@@ -191,6 +200,12 @@ fn make_state_directory(path: &Path) -> std::io::Result<()> {
 /// The exit status, and what to say with it.
 pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
     let sources = Sources::recall(&config).map_err(|error| (EXIT_CONFIG, error))?;
+    let secrets = Arc::new(Secrets::beside(&config.registry));
+    let webhook = config
+        .webhook
+        .as_ref()
+        .map(|settings| Webhook::open(settings, &secrets));
+    let webhook = webhook.transpose().map_err(|error| (EXIT_CONFIG, error))?;
     let files = sources.read(&config).map_err(|error| (EXIT_CONFIG, error))?;
     sources.remember(&config, &files);
     let Files {
@@ -201,11 +216,7 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
     let store = Arc::new(store);
     let pins = sources::open_pins(&config).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let spawner = SystemSpawner::new(config.priv_mode).map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
-    if loaded
-        .servers
-        .values()
-        .any(|server| server.refusal.is_none() && server.entry.is_jailed())
-    {
+    if loaded.needs_helper() {
         prepare_helper(&spawner, config.priv_mode).await;
     }
     let gates = Gates::new(config.write, config.external_call);
@@ -217,6 +228,8 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
         .event("start", &[("version", Detail::Text(env!("CARGO_PKG_VERSION")))])
         .map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
     let states = RequestStates::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
+    let results = Results::open(&config.state_dir, config.results);
+    let results = results.map_err(|error| (EXIT_CONFIG, format!("kept results: {error}")))?;
     let chain = Arc::new(Chain {
         recorder,
         rules: Rules {
@@ -224,25 +237,41 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
             clients: ArcSwap::from_pointee(clients),
         },
         metrics: CallMetrics::default(),
+        ledger: Default::default(),
         approvals: Approvals::new(DEFAULT_EXPIRY),
         states,
         tickets: Tickets::default(),
+        results: Arc::new(results),
+        board: Default::default(),
     });
     let budget = Arc::new(Budget::new(MAX_QUEUED));
+    let spawner: Arc<dyn Spawner> = Arc::new(spawner);
+    let agents = Agents::new(agents::Parts {
+        spawner: spawner.clone(),
+        chain: chain.clone(),
+        secrets: secrets.clone(),
+        socket: config.socket.clone(),
+        state_dir: config.state_dir.clone(),
+        board: Board::new(store.clone(), chain.clone()),
+        autospawn: config.autospawn,
+    });
+    let agents = agents.map_err(|error| (EXIT_SYSTEM, format!("{}: {error}", config.state_dir.display())))?;
+    let shares = Arc::new(Shares::new(config.shares));
+    spending::recall(&store, &shares).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let host = Host::new(servers::Parts {
-        spawner: Arc::new(spawner),
+        spawner,
         store: store.clone(),
         chain: chain.clone(),
         budget: budget.clone(),
         max_frame: config.max_frame,
-        secrets: Arc::new(Secrets::beside(&config.registry)),
+        secrets: secrets.clone(),
         tokens: Arc::new(oauth::Store::below(&config.state_dir)),
         registry: config.registry.display().to_string(),
         call_timeout: config.call_timeout,
         pins: Some(Arc::new(pins)),
-        shares: Arc::new(Shares::new(config.shares)),
+        shares,
     });
-    reload::apply(&host, &loaded);
+    reload::apply(&host, &agents, &loaded);
     let signals = Signals::new().map_err(|error| (EXIT_SYSTEM, format!("signals: {error}")))?;
     let listener = Listener::bind(&config.socket).map_err(|error| (EXIT_UNAVAILABLE, error.to_string()))?;
     let bound = config.metrics_socket.as_deref().map(Listener::bind);
@@ -250,22 +279,81 @@ pub async fn run(config: Config, recorder: Recorder) -> Result<(), Failed> {
         .transpose()
         .map_err(|error| (EXIT_UNAVAILABLE, error.to_string()))?;
     info!(socket = %config.socket.display(), write = config.write, external_call = config.external_call, "listening");
-    let daemon = Daemon::new(config, sources, chain, host, store, budget);
+    let models = {
+        let (chain, ledger) = (chain.clone(), chain.ledger.clone());
+        let record: Box<model::Record> = Box::new(move |event, details| {
+            let recorded = chain.recorder.event(event, details);
+            recorded.map_err(|error| error.to_string())
+        });
+        ModelRelays::new(record, ledger, secrets.clone())
+    };
+    agents.open_models(Arc::new(models));
+    let daemon = Daemon::new(config, sources, chain, host, agents, store, budget);
+    daemon.agents.open_doors(AgentDoors::new(&daemon));
+    daemon.board.set_calls(ScheduledCalls::new(&daemon));
+    let begun = daemon.board.begin();
+    begun.map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
+    daemon.board.set_spawns(Arc::new(daemon.agents.clone()));
     daemon.learn();
+    // What is made in the background ends when this is dropped.
+    let mut background = JoinSet::new();
+    if let Some(model) = &daemon.config.summaries {
+        let calls = SummaryCalls::new(&daemon);
+        let maker = Maker::new(&daemon.summaries, &daemon.store, &daemon.host, calls, model);
+        background.spawn(maker.work(daemon.host.changes().come()));
+    }
+    if let Some(webhook) = webhook {
+        background.spawn(webhook.work(daemon.notices.watch()));
+    }
     let readers = metrics_listener.as_ref().map(|listener| async || listener.next().await);
     tokio::select! {
         () = listener.accept(&daemon) => {}
         () = metrics::serve(readers, &daemon) => {}
+        () = daemon.board.schedule() => {}
+        () = daemon.keep_spending_always() => {}
+        () = keep_costs(&daemon) => {}
+        () = daemon.notice_always() => {}
+        () = daemon.chain.results.clone().sweep() => {}
         name = signals.wait(&daemon) => info!(signal = name, "told to end"),
         why = idle::is_over(&daemon.connections, daemon.config.end_idle) => info!(why, "nothing to do any more"),
     }
-    drop((listener, metrics_listener));
+    drop((listener, metrics_listener, background));
     daemon.end().await;
+    if let Err(error) = daemon.keep_spending() {
+        error!("what users have spent since a while ago was not kept: {error}");
+    }
+    if let Err(error) = write_costs(&daemon).await {
+        error!("the last costs were not kept: {error}");
+    }
     if let Err(error) = daemon.chain.close() {
         error!("the trail was not sealed: {error}");
     }
     info!("ended");
     Ok(())
+}
+
+/// Writes what was counted to the store, again and again.
+async fn keep_costs(daemon: &Arc<Daemon>) {
+    let mut was_written = true;
+    loop {
+        tokio::time::sleep(ledger::INTERVAL).await;
+        let written = write_costs(daemon).await;
+        match &written {
+            // Said once: what cannot be written now cannot be for long.
+            Err(error) if was_written => warn!("costs are counted and not yet kept: {error}"),
+            Ok(()) if !was_written => info!("costs are kept again"),
+            _ => {}
+        }
+        was_written = written.is_ok();
+    }
+}
+
+async fn write_costs(daemon: &Arc<Daemon>) -> Result<(), String> {
+    let daemon = daemon.clone();
+    // The disk is waited for: not on a thread that serves clients.
+    let written = tokio::task::spawn_blocking(move || daemon.chain.ledger.write(&daemon.store)).await;
+    let written = written.map_err(|error| error.to_string())?;
+    written.map_err(|error| error.to_string())
 }
 
 /// Sees to it that the helper is ours, and has it tear down what an earlier daemon left. A helper that cannot be used

@@ -250,6 +250,7 @@ fn order(kind: &str) -> LaunchSpec {
         arguments: vec!["server".to_owned(), kind.to_owned()],
         environment: BTreeMap::new(),
         directory: None,
+        stdin: colibri_registry::Stdin::Pipe,
     }
 }
 
@@ -399,7 +400,7 @@ fn a_keeper_that_nobody_listens_to_keeps_on() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut keeper = Command::new(myself())
-        .args(["keeper", "--grace-ms", "50", "--parent", "1", "--"])
+        .args(["keeper", "--grace-ms", "50", "--parent", "1", "--stdin", "pipe", "--"])
         .arg(myself())
         .args(["server", "tree"])
         .stdin(Stdio::piped())
@@ -443,6 +444,7 @@ fn exit_statuses_are_exact() {
                 arguments: vec!["-c".to_owned(), format!("exit {status}")],
                 environment: BTreeMap::new(),
                 directory: None,
+                stdin: colibri_registry::Stdin::Pipe,
             };
             let mut spawned = spawn(order).await;
             assert_eq!(spawned.process.wait().await, Exit::Status(status));
@@ -518,6 +520,7 @@ fn words_of_server_and_keeper_do_not_mix() {
             arguments: vec!["-c".to_owned(), "printf half >&2; read _; echo line >&2".to_owned()],
             environment: BTreeMap::new(),
             directory: None,
+            stdin: colibri_registry::Stdin::Pipe,
         };
         let mut spawned = spawn(order).await;
         spawned.stdin.write_all(b"\n").await.unwrap();
@@ -556,6 +559,7 @@ fn what_cannot_be_started_is_said() {
             arguments: Vec::new(),
             environment: BTreeMap::new(),
             directory: cwd,
+            stdin: colibri_registry::Stdin::Pipe,
         };
         let spawner = SystemSpawner::with(settings());
         let error = spawner.spawn(host(broken.clone(), None)).await.err().unwrap();
@@ -630,13 +634,33 @@ fn the_keeper_refuses_to_run_without_a_lifeline() {
         child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
         (child.wait().unwrap().code(), said)
     };
-    let good = ["keeper", "--grace-ms", "1", "--parent", "1", "--", "/bin/sh"];
+    let good = [
+        "keeper",
+        "--grace-ms",
+        "1",
+        "--parent",
+        "1",
+        "--stdin",
+        "pipe",
+        "--",
+        "/bin/sh",
+    ];
     let (code, said) = run(&good, Stdio::null());
     assert_eq!(code, Some(71));
     assert!(said.contains("must be a pipe"), "{said}");
     for length in 1..good.len() {
         assert_eq!(run(&good[..length], Stdio::piped()).0, Some(64), "{length}");
     }
-    let bad = ["keeper", "--grace-ms", "-1", "--parent", "1", "--", "/bin/sh"];
+    let bad = [
+        "keeper",
+        "--grace-ms",
+        "-1",
+        "--parent",
+        "1",
+        "--stdin",
+        "pipe",
+        "--",
+        "/bin/sh",
+    ];
     assert_eq!(run(&bad, Stdio::piped()).0, Some(64));
 }

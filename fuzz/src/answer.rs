@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use colibri_mcpd::outbound::{Anonymous, BoxFuture, Client, Dial, Endpoint, Error, Io, Origin, Transport, connect};
+use colibri_http::{BoxFuture, Client, Dial, Error, Io, Origin};
+use colibri_mcpd::outbound::{Anonymous, Endpoint, Transport, connect};
 use colibri_wire::{Envelope, Kind};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
@@ -39,12 +40,7 @@ pub fn run(data: &[u8]) {
     let Some((first, bytes)) = data.split_first() else {
         return;
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime");
-    runtime.block_on(async {
+    super::to_its_end(async {
         let (transport, asked) = match first % 3 {
             0 => (Transport::Streamable, MODERN),
             1 => (Transport::Streamable, LEGACY),

@@ -9,6 +9,7 @@ pub mod frames;
 pub mod http;
 pub mod json;
 pub mod metadata;
+pub mod model;
 pub mod names;
 pub mod registry;
 pub mod retry;
@@ -20,7 +21,7 @@ pub mod uris;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 15] = [
     ("answer", answer::run),
     ("bring", bring::run),
     ("edits", edits::run),
@@ -29,6 +30,7 @@ pub const TARGETS: [Target; 14] = [
     ("http", http::run),
     ("json", json::run),
     ("metadata", metadata::run),
+    ("model", model::run),
     ("names", names::run),
     ("registry", registry::run),
     ("retry", retry::run),
@@ -36,3 +38,13 @@ pub const TARGETS: [Target; 14] = [
     ("salvage", salvage::run),
     ("uris", uris::run),
 ];
+
+/// Awaits what a target does, on one thread; where all wait, time goes on at once.
+fn to_its_end<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    runtime.block_on(future)
+}

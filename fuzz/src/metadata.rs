@@ -9,8 +9,9 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use colibri_http::{BoxFuture, Client, Dial, Error, Io, Origin};
 use colibri_mcpd::oauth::{Account, Grant, IdentityProvider, Logins, REDIRECT_PORT, Server, Settings, Store, Vault};
-use colibri_mcpd::outbound::{Authorizer as _, BoxFuture, Challenge, Client, Dial, Error, Io, Origin};
+use colibri_mcpd::outbound::{Authorizer as _, Challenge};
 use colibri_registry::Value;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value as Document;
@@ -273,12 +274,7 @@ pub fn run(data: &[u8]) {
         std::env::temp_dir()
     };
     let state = tempfile::tempdir_in(base).expect("a directory");
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime");
-    runtime.block_on(async {
+    super::to_its_end(async {
         let server = Arc::new(Server {
             id: "docs".to_owned(),
             url: SERVER.parse().expect("a URL"),

@@ -79,7 +79,7 @@ fn pages(feature: Feature, entries: &BTreeMap<String, String>, mut cursor: Optio
     let mut listed = Vec::new();
     loop {
         let entries = entries.iter().map(|(name, json)| (name.as_str(), json.as_bytes()));
-        let (names, next) = read(&page(feature, Version::LATEST, 1, cursor.as_ref(), entries), feature);
+        let (names, next) = read(&page(feature, Version::LATEST, 1, cursor.as_ref(), entries).0, feature);
         assert!(
             next.is_none() || !names.is_empty(),
             "a page without anything that goes on"

@@ -26,7 +26,7 @@ fn sealed(bytes: &[u8]) {
     let bound = Bound {
         uid: 7,
         server: "fs",
-        digest: digest("tools/call", Json::parse(b"{\"name\":\"a\"}").ok()),
+        digest: digest("tools/call", Json::parse(b"{\"name\":\"a\"}").ok(), None),
     };
     let state = STATES.seal(Kind::Server, &bound, 3, bytes, until);
     let resumed = STATES.unseal(&state, &bound, SystemTime::UNIX_EPOCH).expect("our own");

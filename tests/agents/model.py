@@ -17,7 +17,8 @@ WAIT = "WaitForMcpServers"
 class Model(http.server.ThreadingHTTPServer):
     """The model. `steps` are the tools to call with their arguments, one after the other. `offered` are the names of
     all tools that were offered, `requests` the paths that were asked for; `results` has for each step what the agent
-    passed on of its answer, as it wrote it, and `bodies` the whole request that did."""
+    passed on of its answer, as it wrote it, and `bodies` the whole request that did. Arguments may be a function that makes
+    them when it is their turn. `tokens` are those that answers said they took, in and out; `keys` what came as a key."""
 
     daemon_threads = True
 
@@ -25,6 +26,7 @@ class Model(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.steps = steps
         self.offered, self.requests, self.results, self.bodies = set(), [], {}, {}
+        self.tokens, self.keys = [0, 0], []
         self.lock = threading.Lock()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -52,7 +54,15 @@ class Model(http.server.ThreadingHTTPServer):
             return "wait", WAIT, {}
         wanted, arguments = self.steps[done]
         name = next((name for name in names if name.endswith(wanted)), None)
-        return (done, name, arguments) if name else (None, None, "Well.")
+        if not name:
+            return None, None, "Well."
+        return done, name, arguments() if callable(arguments) else arguments
+
+    def took(self, read, wrote):
+        """Counts the tokens of an answer."""
+        with self.lock:
+            self.tokens = [self.tokens[0] + read, self.tokens[1] + wrote]
+        return read, wrote
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -72,8 +82,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
         path = self.path.partition("?")[0]
+        keys = [self.headers[name] for name in ("x-api-key", "authorization", "x-goog-api-key") if self.headers[name]]
         with self.server.lock:
             self.server.requests.append(path)
+            self.server.keys.extend(keys)
         if path.endswith("/count_tokens"):
             self.answer({"input_tokens": 1})
         elif path.endswith("/messages"):
@@ -115,32 +127,34 @@ class Handler(http.server.BaseHTTPRequestHandler):
         block = use if tool else {"type": "text", "text": ""}
         delta = ({"type": "input_json_delta", "partial_json": json.dumps(what)} if tool
                  else {"type": "text_delta", "text": what})
+        read, wrote = self.server.took(len(json.dumps(body)) // 4, 7)
         message = {"id": f"msg_{step}", "type": "message", "role": "assistant", "model": body.get("model", "m"),
                    "content": [], "stop_reason": None, "stop_sequence": None,
-                   "usage": {"input_tokens": 1, "output_tokens": 1}}
+                   "usage": {"input_tokens": read, "output_tokens": 1}}
         reason = "tool_use" if tool else "end_turn"
         if not body.get("stream"):
             whole = block | ({"input": what} if tool else {"text": what})
-            return self.answer(message | {"content": [whole], "stop_reason": reason})
+            usage = {"input_tokens": read, "output_tokens": wrote}
+            return self.answer(message | {"content": [whole], "stop_reason": reason, "usage": usage})
         self.stream([
             {"type": "message_start", "message": message},
             {"type": "content_block_start", "index": 0, "content_block": block},
             {"type": "content_block_delta", "index": 0, "delta": delta},
             {"type": "content_block_stop", "index": 0},
             {"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None},
-             "usage": {"output_tokens": 1}},
+             "usage": {"output_tokens": wrote}},
             {"type": "message_stop"},
         ])
 
     def openai_responses(self, body):
         # A server's tools may stand in a namespace of its own.
+        items = body.get("input") if isinstance(body.get("input"), list) else []
         names, spaces = [], {}
         for tool in body.get("tools") or []:
             for inner in tool.get("tools") or [tool]:
                 names.append(inner.get("name", ""))
                 if inner is not tool:
                     spaces[inner.get("name", "")] = tool.get("name")
-        items = body.get("input") if isinstance(body.get("input"), list) else []
         results = [item for item in items if item.get("type") == "function_call_output"]
         step, tool, what = self.server.decide(names, results, body)
         if tool:
@@ -151,8 +165,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             item = {"type": "message", "id": "msg_1", "role": "assistant",
                     "content": [{"type": "output_text", "text": what, "annotations": []}]}
-        usage = {"input_tokens": 1, "input_tokens_details": None, "output_tokens": 1, "output_tokens_details": None,
-                 "total_tokens": 2}
+        read, wrote = self.server.took(len(json.dumps(body)) // 4, 7)
+        usage = {"input_tokens": read, "input_tokens_details": None, "output_tokens": wrote,
+                 "output_tokens_details": None, "total_tokens": read + wrote}
         response = f"resp_{step}"
         self.stream([
             {"type": "response.created", "response": {"id": response}},
@@ -169,15 +184,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
         said = {"role": "assistant", **({"tool_calls": [call]} if tool else {"content": what})}
         reason = "tool_calls" if tool else "stop"
         head = {"id": f"c{step}", "created": 0, "model": body.get("model", "m")}
+        read, wrote = self.server.took(len(json.dumps(body)) // 4, 7)
+        usage = {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote}
         if not body.get("stream"):
             choice = {"index": 0, "message": said, "finish_reason": reason}
-            return self.answer(head | {"object": "chat.completion", "choices": [choice],
-                                       "usage": {"prompt_tokens": 1, "completion_tokens": 1}})
+            return self.answer(head | {"object": "chat.completion", "choices": [choice], "usage": usage})
         chunk = head | {"object": "chat.completion.chunk"}
-        self.stream([
-            chunk | {"choices": [{"index": 0, "delta": said, "finish_reason": None}]},
-            chunk | {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]},
-        ], named=False)
+        events = [chunk | {"choices": [{"index": 0, "delta": said, "finish_reason": None}]},
+                  chunk | {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}]
+        if (body.get("stream_options") or {}).get("include_usage"):
+            events.append(chunk | {"choices": [], "usage": usage})
+        self.stream(events, named=False)
 
     def gemini(self, body, path):
         names = [f.get("name", "") for tool in body.get("tools") or [] for f in tool.get("functionDeclarations") or []]
@@ -185,8 +202,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         results = [part for part in parts if "functionResponse" in part]
         _, tool, what = self.server.decide(names, results, body)
         part = {"functionCall": {"name": tool, "args": what}} if tool else {"text": what}
+        read, wrote = self.server.took(len(json.dumps(body)) // 4, 7)
         answer = {"candidates": [{"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}],
-                  "usageMetadata": {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}}
+                  "usageMetadata": {"promptTokenCount": read, "candidatesTokenCount": wrote,
+                                    "totalTokenCount": read + wrote}}
         if "stream" in path:
             self.stream([answer], named=False)
         else:

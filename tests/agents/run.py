@@ -165,6 +165,17 @@ RECORDS = [
     ("gone", "echo", "INTEGRATION_UNAVAILABLE"),
 ]
 OWN = ("colibri_external_mcp_list_tools", "colibri_snapshot")
+# What a service allows the person.
+PERSON_MAY = {"gates": ["external-call"], "servers": {"*": ["*"]}, "deny": {"fix": ["pid"]}}
+# Where tools are searched for. A tool that is refused looks like one that is not there.
+SEARCH = {
+    "find": ("colibri_find_tools", {"query": "echo a word"}),
+    "schema": ("colibri_tool_schema", {"tool": "fix__echo"}),
+    "call": ("colibri_call_tool", {"tool": "fix__echo", "arguments": {"word": WORD}}),
+    "refused": ("colibri_call_tool", {"tool": "fix__pid", "arguments": {}}),
+}
+SEARCH_MUST = {"find": ["fix__echo"], "schema": ["The tool echo.", "object"], "call": [WORD], "refused": ["NO_SUCH_TOOL"]}
+SEARCHED = "found, definition, call, a refusal"
 SEEN = "call, progress, image, structured result, four refusals"
 
 
@@ -259,6 +270,19 @@ def judge(name, model, home, trail):
     need(calls == [(*record, uid) for record in RECORDS], f"the trail has {calls}")
 
 
+def judge_search(_, model, home, trail):
+    """Sees to it that the model was offered no server's tool and told what the four answered, and that the trail has the
+    call under the name of its server and tool."""
+    listed = [one for one in model.offered if re.search("(fix|meter|gone)__", one)]
+    need(not listed, f"listed all the same: {listed}")
+    for step, result in zip(SEARCH, model.results.values()):
+        for part in SEARCH_MUST[step]:
+            need(part in texts(result), f"{step}: {part!r} did not reach the model: {texts(result)}")
+    calls = [(call.get("server"), call["tool"], call["uid"]) for call in trail
+             if call["kind"] == "enter" and call.get("server") == "fix"]
+    need(calls[:1] == [("fix", "echo", os.geteuid() or PERSON)], f"the trail has {calls}")
+
+
 def prepare(name, home):
     if AGENTS[name].before:
         file, settings = AGENTS[name].before
@@ -300,13 +324,22 @@ def private(name, programs, agents):
 
 def service(name, programs, agents):
     """Through the bridge and the socket of a daemon that runs as the service does, as another user."""
+    return through_service(name, programs, agents, PERSON_MAY, STEPS, judge), SEEN
+
+
+def searching(name, programs, agents):
+    """The same, where no server's tool is listed: the model finds one, asks for its definition, and calls it."""
+    return through_service(name, programs, agents, PERSON_MAY | {"list": "search"}, SEARCH, judge_search), SEARCHED
+
+
+def through_service(name, programs, agents, person, steps, judge):
+    """Has the agent follow the script with a service that allows the person this: its model."""
     group = grp.getgrnam(MEMBERS).gr_gid
     with Home("service", programs, SERVICE) as host, Home(name, programs, groups=[group]) as home:
         prepare(name, home)
         del host.env["COLIBRI_MCP_END_IDLE"]
         entries = {server: {"command": words[0], "args": words[1:]} for server, words in put_servers(host).items()}
         registry = host.write("registry.json", json.dumps({"servers": entries}))
-        person = {"gates": ["external-call"], "servers": {"*": ["*"]}, "deny": {"fix": ["pid"]}}
         clients = host.write("clients.json", json.dumps({"others": person}))
         # As rc.d/colibri_mcp and the unit make them: the group of the socket's directory says who may open it.
         host.write("run/.keep", "")
@@ -321,19 +354,19 @@ def service(name, programs, agents):
         with (host.path / "daemon.log").open("w+") as log:
             daemon = host.start([host.path / "colibri-mcpd", *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             try:
-                while "gone__echo" not in home.run([home.client, "tools", "--socket", socket])[1]:
+                while "The tool echo." not in home.run([home.client, "tools", "gone", "--socket", socket])[1]:
                     need(daemon.poll() is None, f"the daemon ended: {(host.path / 'daemon.log').read_text()}")
                     time.sleep(0.1)
                 home.colibri("connect", AGENTS[name].editor or name, "--yes", "--socket", socket)
                 home.watch_bridge()
                 need(not (home.path / ".local/state/colibri").exists(), "a private daemon was started")
-                model = ask(name, agents, home, list(STEPS.values()))
+                model = ask(name, agents, home, list(steps.values()))
                 need(not (home.path / ".local/state/colibri").exists(), "a private daemon was started")
             finally:
                 daemon.terminate()
                 daemon.wait(60)
             judge(name, model, home, host.trail("--state-dir", state))
-        return model, SEEN
+        return model
 
 
 def main():
@@ -349,6 +382,7 @@ def main():
     # Those first that wait for registries, then each agent through both doors.
     legs = [(first, name) for name in names if name in FIRST]
     legs += [(leg, name) for name in names for leg in (private, service)]
+    legs += [(searching, name) for name in names if not AGENTS[name].editor]
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         running = {pool.submit(leg, name, programs, agents): f"{name}, {leg.__name__}" for leg, name in legs}

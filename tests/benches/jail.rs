@@ -26,7 +26,7 @@ mod linux {
     use std::process::{Child, Command, Stdio};
     use std::time::{Duration, Instant};
 
-    use colibri_tests::installed::{CONFIG, Installed, ROOTS};
+    use colibri_tests::installed::{CONFIG, Installed, MODEL, ROOTS};
 
     /// How often each way to start is measured.
     const STARTS: usize = 40;
@@ -49,22 +49,35 @@ mod linux {
         system.write_policy(
             &system
                 .policy()
-                .replace(r#""servers":["one","two"]"#, r#""servers":["*"]"#),
+                .replace(r#""servers":["one","two"]"#, r#""servers":["*"]"#)
+                .replace(r#""users":{"#, r#""users":{"agent":{"uid":7873,"gid":7873},"#),
         );
         system.write_registry(&format!(
-            r#"{{"servers":{{"one":{},"two":{},"host":{},"fresh":{}}}}}"#,
+            r#"{{"agents":{{"three":{}}},"servers":{{"one":{},"two":{},"host":{},"fresh":{}}}}}"#,
+            entry(
+                "/bin/inmate",
+                &format!(r#","stdin":"pipe","jail":{{"path":"{ROOTS}/one","user":"agent"}}{MODEL}"#)
+            ),
             entry("/bin/inmate", &jail("one")),
             entry("/bin/inmate", &(jail("two") + per_call)),
             entry(&program, ""),
             entry(&program, per_call),
         ));
 
-        let (mut plain, mut confined) = (Vec::new(), Vec::new());
+        let (mut plain, mut confined, mut agents) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..STARTS {
             plain.push(first_answer(Command::new(&program).arg("mcp")));
             confined.push(first_answer(&mut system.run("one").0.command));
+            let (mut agent, _, _door) = system.run_agent("three");
+            agents.push(first_answer(&mut agent.command));
         }
         println!();
+        ratio(
+            "first answer through the helper: an agent with door and loopback, a server",
+            median(agents),
+            median(confined.clone()),
+            Some(2.0),
+        );
         ratio(
             "first answer: helper, plain spawn",
             median(confined),

@@ -102,9 +102,12 @@ def judge(leg, results, reference, baseline):
 
 
 def run_direct(install, work, era, fixture):
-    """The control. The adapter in front of the fixture drops a connection now and then: three tries."""
+    """The control, without Colibri. The adapter in front of the fixture drops a connection now and then: a scenario that
+    fails has three tries."""
+    results = {}
     for attempt in (1, 2, 3):
-        results = run_suite(install, work / f"direct-{era}-{attempt}", era, ["adapter.py", fixture, era])
+        again = run_suite(install, work / f"direct-{era}-{attempt}", era, ["adapter.py", fixture, era])
+        results = {**again, **{scenario: checks for scenario, checks in results.items() if passes(checks)}}
         if all(passes(checks) for checks in results.values()):
             break
     return results

@@ -45,6 +45,8 @@ for class in colibri-developers colibri-deadbeefdeadbeef; do
 done
 new_session() {
 	counter=$((counter + 1))
+	session=$next_session
+	[ -z "$session" ] || return
 	session=abcdef012$(printf '%07x' $((counter + $$ * 256)))
 }
 start a one

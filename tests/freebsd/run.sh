@@ -7,7 +7,7 @@
 # Needs root and the base system alone; changes /usr/local/etc/colibri, the installed
 # binaries, the rc script and its rc.conf.d(5) file, and puts back what was there. Output is TAP 13, each check with what
 # it saw.
-# A SECTION is a number from 1 to 13; all of them run if none is named.
+# A SECTION is a number from 1 to 14; all of them run if none is named.
 # --live: the essentials, as a live image has them: all of /usr/local on a read-only nosuid file system, state on tmpfs,
 # mdo mode. With RAISE_SECURELEVEL=yes in the environment at securelevel 3, too, from which only a reboot leads back.
 
@@ -46,6 +46,7 @@ duid=7872
 
 . "$tree/tests/freebsd/tap.sh"
 . "$tree/tests/freebsd/helper.sh"
+. "$tree/tests/freebsd/agents.sh"
 
 # The rc script, as the port makes it.
 install_service() {
@@ -1525,7 +1526,7 @@ clean "cost"
 
 # --- all --------------------------------------------------------------------------------------------------------------
 
-[ $# -gt 0 ] || set -- 1 2 3 4 5 6 7 8 9 10 11 12 13
+[ $# -gt 0 ] || set -- 1 2 3 4 5 6 7 8 9 10 11 12 13 14
 for section; do
 	"section_$section"
 done

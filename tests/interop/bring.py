@@ -13,6 +13,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 
 import harness
 
@@ -198,13 +199,13 @@ def tools_of(user, names, wrong):
         for _ in range(600):
             if socket.exists() or daemon.poll() is not None:
                 break
-            harness.time.sleep(0.1)
+            time.sleep(0.1)
         for name in names:
             for _ in range(60):
                 status, said = user.client("--socket", str(socket), "tools", name, "--json")
                 if "still starting" not in said:
                     break
-                harness.time.sleep(2)
+                time.sleep(2)
             tools = len(json.loads(said).get("tools", [])) if status == 0 else 0
             print(f"{name}: {tools} tools", flush=True)
             if not tools:

@@ -5,11 +5,13 @@
 //! mistake would have to be made twice to go unseen.
 
 mod bridge;
+pub mod campaign;
 mod client;
 mod daemon;
 pub mod http;
 #[cfg(target_os = "linux")]
 pub mod installed;
+pub mod model;
 mod processes;
 mod programs;
 pub mod remote;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 
@@ -135,6 +136,47 @@ impl Port {
         for stream in lock(&self.open).drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
+    }
+}
+
+/// A certificate authority, and what a server shows that has a certificate of it: for these names, until then.
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    /// # Panics
+    /// If there are no keys.
+    #[expect(clippy::new_without_default, reason = "an authority is made on purpose")]
+    pub fn new() -> Authority {
+        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        Authority(CertifiedIssuer::self_signed(params, key).expect("a certificate"))
+    }
+
+    /// Its own certificate.
+    pub fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// What a server of this name shows until the end of that year.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    pub fn shows(&self, name: &str, last_year: i32) -> Arc<ServerConfig> {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("parameters");
+        params.not_after = date_time_ymd(last_year, 12, 31);
+        let certificate = params.signed_by(&key, &self.0).expect("a certificate");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions of TLS")
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![certificate.der().clone()],
+                key.serialize_der().try_into().expect("a key"),
+            );
+        Arc::new(config.expect("a certificate of this key"))
     }
 }
 

@@ -49,6 +49,7 @@ fn unexpected_files(place: &Place) -> BTreeSet<String> {
     let state = place.path("state").to_string_lossy().into_owned();
     let own = |path: &String| {
         [
+            "/state/results",
             ".record",
             "/log",
             "/colibri.sock",
@@ -62,7 +63,7 @@ fn unexpected_files(place: &Place) -> BTreeSet<String> {
         .iter()
         .any(|end| path.ends_with(end))
             || *path == state
-            || ["/colibri.db", "/trail"]
+            || ["/colibri.db", "/trail", "/agents"]
                 .iter()
                 .any(|name| path.starts_with(&format!("{state}{name}")))
     };

@@ -35,8 +35,8 @@ fn run(arguments: &[&str]) -> Output {
 }
 
 /// Starts the demo and reads until it shows `heading`; returns it, the daemon's directory, and all it said so far.
-fn demo_until(home: &Path, heading: &str) -> (Child, BufReader<std::process::ChildStdout>, String) {
-    let mut demo = client(home, &["demo"])
+fn demo_until(home: &Path, demo: &[&str], heading: &str) -> (Child, BufReader<std::process::ChildStdout>, String) {
+    let mut demo = client(home, demo)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -81,9 +81,72 @@ fn the_demo_shows_everything_and_leaves_nothing() {
 }
 
 #[test]
+fn the_demo_of_an_agent_shows_a_task_from_its_creation_to_its_result_and_leaves_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let output = client(home.path(), &["demo", "agent"]).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let complaints = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), complaints.as_str()), (Some(0), ""), "{said}");
+    for part in [
+        "The agent runs ",
+        "Task 1 is queued",
+        "working  calls colibri_next_task",
+        "working  calls demo__write_note",
+        "working  calls colibri_finish_task",
+        "done     ends: The task is done.",
+        "Task 1 is done; its result: {\"note\":\"from-the-agent\"",
+        "4 requests, 4 of them with the key",
+        "agents: 0 running, 1 ended",
+        "SERVERS BEHIND THEM",
+        "event  demo-agent agent-started",
+        "exit   demo-agent demo write_note SUCCESS",
+        "/trail: sound",
+        "No process and no file of it is left.",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains('\x1b') && !said.contains("no-agent-sees"), "{said}");
+    assert_eq!(entries(home.path()), 0);
+}
+
+/// The processes in whose command line or environment this stands.
+#[cfg(target_os = "linux")]
+fn processes_of(mark: &Path) -> Vec<String> {
+    let mark = mark.to_str().unwrap();
+    let says = |pid: &Path, what: &str| {
+        let text = std::fs::read(pid.join(what)).unwrap_or_default();
+        String::from_utf8_lossy(&text).replace('\0', " ")
+    };
+    let found = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    found
+        .filter(|pid| says(pid, "cmdline").contains(mark) || says(pid, "environ").contains(mark))
+        .map(|pid| says(&pid, "cmdline"))
+        .collect()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_killed_demo_takes_its_agent_with_it() {
+    let home = tempfile::tempdir().unwrap();
+    let (mut demo, _lines, _) = demo_until(home.path(), &["demo", "agent"], "calls colibri_next_task");
+    assert!(
+        processes_of(home.path()).iter().any(|line| line.contains("demo-agent")),
+        "{:?}",
+        processes_of(home.path())
+    );
+    demo.kill().unwrap();
+    demo.wait().unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while !processes_of(home.path()).is_empty() {
+        assert!(std::time::Instant::now() < deadline, "{:?}", processes_of(home.path()));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[test]
 fn an_interrupted_demo_leaves_nothing() {
     let home = tempfile::tempdir().unwrap();
-    let (mut demo, mut lines, _) = demo_until(home.path(), "3. A call");
+    let (mut demo, mut lines, _) = demo_until(home.path(), &["demo"], "3. A call");
     kill(Pid::from_raw(demo.id().try_into().unwrap()), Signal::SIGINT).unwrap();
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
@@ -97,7 +160,7 @@ fn an_interrupted_demo_leaves_nothing() {
 #[test]
 fn a_killed_demo_takes_its_daemon_with_it() {
     let home = tempfile::tempdir().unwrap();
-    let (mut demo, _lines, said) = demo_until(home.path(), "3. A call");
+    let (mut demo, _lines, said) = demo_until(home.path(), &["demo"], "3. A call");
     let socket = said
         .split("It listens on ")
         .nth(1)

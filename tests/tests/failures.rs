@@ -78,6 +78,16 @@ fn bridged(place: &Place, tool: &str, meanwhile: impl FnOnce()) -> Value {
     answer
 }
 
+/// What is answered to a call of `count` under a contract that says this of it.
+fn counted_under(term: &str) -> Value {
+    let place = Place::new();
+    let contract = place.path("contract.json");
+    fs::write(&contract, format!(r#"{{"tools":{{"count":{term}}}}}"#)).unwrap();
+    fs::set_permissions(&contract, fs::Permissions::from_mode(0o600)).unwrap();
+    place.registry(&json!({ "fix": place.fixture("fix", &[], json!({ "contract": contract })) }));
+    called(&place, &[], "count", json!({}))
+}
+
 /// Brings a failure about.
 fn bring_about(code: &str) -> Shown {
     let answer = match code {
@@ -113,6 +123,12 @@ fn bring_about(code: &str) -> Shown {
             daemon.signal(Signal::SIGTERM);
             daemon.wait_for_log("ending clients=");
             client.ask("ping", json!({}))
+        }
+        "TASK_REFUSED" => {
+            let place = Place::new();
+            let daemon = place.start(&["--write"]);
+            let given = json!({ "name": "colibri_start_task", "arguments": { "task": 7, "claim": 1 } });
+            daemon.quiet(LEGACY).ask("tools/call", given)
         }
         "DAEMON_UNREACHABLE" => bridged(&Place::new(), "count", || {}),
         "CONNECTION_LOST" => {
@@ -182,14 +198,8 @@ fn bring_about(code: &str) -> Shown {
             place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
             called(&place, &[], "count", json!({}))
         }
-        "CONTRACT_DENIED" => {
-            let place = Place::new();
-            let contract = place.path("contract.json");
-            fs::write(&contract, r#"{"tools":{"count":{"deny":"nobody counts here"}}}"#).unwrap();
-            fs::set_permissions(&contract, fs::Permissions::from_mode(0o600)).unwrap();
-            place.registry(&json!({ "fix": place.fixture("fix", &[], json!({ "contract": contract })) }));
-            called(&place, &[], "count", json!({}))
-        }
+        "CONTRACT_DENIED" => counted_under(r#"{ "deny": "nobody counts here" }"#),
+        "RESULT_REFUSED" => counted_under(r#"{ "allow": "it counts", "result": { "schema": {} } }"#),
         "APPROVAL_DENIED" => {
             let place = Place::of_fixture(&[], json!({ "tools": { "confirm": ["count"] } }));
             let daemon = place.start(&[]);
@@ -209,6 +219,11 @@ fn bring_about(code: &str) -> Shown {
             "huge",
             json!({ "bytes": 2000 }),
         ),
+        "NO_SUCH_RESULT" => {
+            let place = Place::new();
+            let given = json!({ "name": "colibri_read_result", "arguments": { "handle": "0".repeat(32) } });
+            place.start(&[]).quiet(LEGACY).ask("tools/call", given)
+        }
         "NO_SUCH_TOOL" => {
             let place = Place::new();
             called_by_origin(&mut place.start(&[]).quiet(LEGACY))
@@ -272,8 +287,8 @@ fn bring_about(code: &str) -> Shown {
             "never",
             json!({}),
         ),
-        // What a person is asked, and what changed definitions do, is shown in pins.rs.
-        "LIMIT_USER" | "PIN_CHANGED" => return Shown::Elsewhere,
+        // What a person is asked, and what changed definitions do, is shown in pins.rs; agents' doors are in door.rs.
+        "LIMIT_USER" | "PIN_CHANGED" | "BUDGET_SPENT" => return Shown::Elsewhere,
         // Nobody can bring about a fault that nobody knows of.
         "INTERNAL" => return Shown::Elsewhere,
         other => panic!("no test brings {other} about: add one above"),

@@ -8,10 +8,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 
-use colibri_tests::remote::{Far, Port, answer, json_answer};
+use colibri_tests::remote::{Authority, Far, Port, answer, json_answer};
 use colibri_tests::{Place, code_of, text_of};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
-use rustls::ServerConfig;
 use serde_json::{Value, json};
 
 const HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n";
@@ -214,31 +212,6 @@ fn no_redirect_leads_elsewhere_or_on_and_on() {
     assert_eq!(other.connections(), 0);
 }
 
-/// A certificate authority, and what a server shows that has a certificate of it: for these names, until then.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
-
-impl Authority {
-    fn new() -> Authority {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Authority(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
-    }
-
-    fn shows(&self, name: &str, last_year: i32) -> Arc<ServerConfig> {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        params.not_after = date_time_ymd(last_year, 12, 31);
-        let certificate = params.signed_by(&key, &self.0).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate.der().clone()], key.serialize_der().try_into().unwrap());
-        Arc::new(config.unwrap())
-    }
-}
-
 #[test]
 fn a_certificate_is_looked_at_for_each_connection() {
     let (authority, stranger) = (Authority::new(), Authority::new());
@@ -249,7 +222,7 @@ fn a_certificate_is_looked_at_for_each_connection() {
     });
     let place = Place::new();
     let file = place.path("authority.pem");
-    std::fs::write(&file, authority.0.pem()).unwrap();
+    std::fs::write(&file, authority.pem()).unwrap();
     let entry = |more| port.entry("/mcp", more).to_string().replace("http:", "https:");
     let entries: [Value; 2] =
         [json!({ "ca": file }), json!({})].map(|more| serde_json::from_str(&entry(more)).unwrap());

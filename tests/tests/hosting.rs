@@ -336,9 +336,13 @@ fn calls_to_servers_that_were_never_seen_are_recorded_as_theirs() {
         "gone": { "command": place.path("nothing-here") },
         "web": { "url": "http://127.0.0.1:9/mcp" },
         "good": place.fixture("good", &[], json!({})),
+        // The only one whose tools may have any name.
+        "bare": { "command": place.path("nothing-here"), "prefix": false },
     }));
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
+    let bare = client.ask("tools/call", json!({ "name": "t5", "arguments": {} }));
+    assert_eq!(code_of(&bare), Some("SERVER_UNSTARTABLE"), "{bare}");
     let mut call = |server: &str, tool: &str| {
         let call = json!({ "server": server, "tool": tool, "arguments": {} });
         let by_origin = client.call("colibri_external_mcp_call_tool", call);
@@ -368,6 +372,7 @@ fn calls_to_servers_that_were_never_seen_are_recorded_as_theirs() {
     assert_eq!(recorded(&place, "t2")[0], once);
     let once = of("web", "FAIL", "SERVER_UNSTARTABLE");
     assert_eq!(recorded(&place, "t3"), [once.clone(), once]);
+    assert_eq!(recorded(&place, "t5"), [of("bare", "FAIL", "SERVER_UNSTARTABLE")]);
     assert_eq!(recorded(&place, "t4"), [of("good", "FAIL", "NO_SUCH_TOOL")]);
 }
 

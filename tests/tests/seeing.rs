@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
-use colibri_tests::{Client, Daemon, LEGACY, Place, text_of, wait_for};
+use colibri_tests::{Client, Daemon, LEGACY, Place, program, text_of, wait_for};
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::termios::{LocalFlags, tcgetattr};
@@ -628,6 +628,161 @@ fn top_says_that_the_daemon_is_gone_and_finds_the_next_one() {
     // Without a daemon from the start it says so as every command does, and touches no terminal.
     let (status, _, text) = run(&place, &["top"]);
     assert_eq!((status, text.contains("not running")), (Some(69), true), "{text}");
+}
+
+/// A daemon with an agent that says what an attacker would, and stays.
+fn place_of_an_agent() -> Place {
+    let place = Place::new();
+    let script = r#"echo '{"type":"system","subtype":"init","session_id":"\u001b[2Jevil"}'; echo '{"type":"assistant","text":"\u009b31m\u202e"}'; exec sleep 600"#;
+    let agent = json!({ "command": "/bin/sh", "args": ["-c", script], "events": "claude", "max": 2 });
+    place.registry_text(&json!({ "agents": { "coder": agent } }).to_string());
+    place
+}
+
+#[test]
+fn glasspane_is_a_snapshot_for_programs_and_text_where_there_is_no_terminal() {
+    let place = place_of_an_agent();
+    let _daemon = place.start(&["--write"]);
+    let (status, text, error) = run(&place, &["glasspane"]);
+    assert_eq!(status, Some(0), "{error}");
+    assert!(text.contains("none runs; 1 agent can be started"), "{text}");
+    let (status, id, error) = run(&place, &["--json", "agent", "run", "coder"]);
+    assert_eq!(status, Some(0), "{error}");
+    let id: Value = serde_json::from_str(&id).unwrap();
+    let id = id["instance"]["id"].as_str().unwrap().to_owned();
+    let snapshot = wait_for("an agent that works", || {
+        let (_, text, _) = run(&place, &["--json", "glasspane"]);
+        let snapshot: Value = serde_json::from_str(&text).unwrap();
+        (snapshot["panes"][0]["state"] == "working").then_some(snapshot)
+    });
+    assert_eq!(snapshot["schema"], "colibri.glasspane.snapshot.v1");
+    let pane = &snapshot["panes"][0];
+    assert_eq!(
+        (&pane["id"], &pane["agent"]),
+        (&json!(id), &json!("coder")),
+        "{snapshot}"
+    );
+    assert_eq!(
+        (&pane["session_id"], &pane["jail"]),
+        (&json!("\\u{1b}[2Jevil"), &Value::Null)
+    );
+    assert!(pane["last_event_at"].as_u64() > Some(0) && snapshot["time"].as_u64() > Some(0));
+    for key in ["stalled", "attention", "tokens", "calls", "waiting_approvals", "cwd"] {
+        assert!(!pane[key].is_null(), "{key}: {snapshot}");
+    }
+    let (_, text, _) = run(&place, &["glasspane", "--once"]);
+    assert!(
+        text.contains("agents: 1 running, 0 ended") && text.contains("working"),
+        "{text}"
+    );
+    assert!(text.contains("event  coder     agent-started"), "its records: {text}");
+    assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+}
+
+#[test]
+fn the_page_of_glasspane_holds_what_an_attacker_says_as_text() {
+    let place = Place::of_fixture(&[], json!({}));
+    let daemon = place.start(&[]);
+    let tools = daemon.modern().tools();
+    assert!(tools.len() > 5, "{tools:?}");
+    let state = place.path("hostile");
+    let made = Command::new(program("recorded-day"))
+        .arg(&state)
+        .args(["1000", "hostile"])
+        .status();
+    assert!(made.unwrap().success());
+    let file = place.path("page.html");
+    let html = |more: &[&str]| {
+        let path = file.to_str().unwrap();
+        let command = ["glasspane", "--html", path, "--state-dir", state.to_str().unwrap()];
+        run(&place, &[&command[..], more].concat())
+    };
+    let (status, text, error) = html(&[]);
+    assert_eq!(
+        (status, text.contains("open it in a browser")),
+        (Some(0), true),
+        "{error}"
+    );
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let page = fs::read_to_string(&file).unwrap();
+    assert!(page.contains("default-src 'none'; script-src 'sha256-"), "{page}");
+    assert_eq!(
+        (page.matches("<script").count(), page.matches("</script").count()),
+        (2, 2)
+    );
+    assert!(!page.contains("<img") && !page.contains(['\u{202e}', '\u{2028}', '\0', '\u{1b}']));
+    let (_, data) = page.split_once("id=\"data\">").unwrap();
+    let data: Value = serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap();
+    let names: Vec<&str> = (data["day"]["names"].as_array().unwrap().iter())
+        .map(|name| name.as_str().unwrap())
+        .collect();
+    let said = [
+        "</script><script>document.title=",
+        "<img src=x onerror=",
+        "\\u{202e}gnp.exe",
+        "a\\u{0}b",
+    ];
+    for said in said {
+        assert!(names.iter().any(|name| name.contains(said)), "{said}: {names:?}");
+    }
+    assert!(names.iter().all(|name| name.chars().count() <= 1000), "{names:?}");
+    assert_eq!(data["verdict"]["sound"], true);
+    let listed = data["ledger"]["rows"].as_array().unwrap();
+    assert!(
+        listed
+            .iter()
+            .any(|row| row["tool"] == "colibri_status" && row["listed"].as_u64() > Some(100) && row["calls"] == 0),
+        "{listed:?}"
+    );
+    // A page of its own is replaced, anything else is not.
+    assert_eq!(html(&[]).0, Some(0));
+    fs::write(&file, "mine").unwrap();
+    let (status, _, error) = html(&[]);
+    assert_eq!((status, error.contains("--replace")), (Some(65), true), "{error}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
+    assert_eq!(html(&["--replace"]).0, Some(0));
+    // Nothing is silently ignored.
+    for wrong in [
+        &["glasspane", "--since", "2026"][..],
+        &["glasspane", "--html", "x", "--once"],
+    ] {
+        assert_eq!(run(&place, wrong).0, Some(64), "{wrong:?}");
+    }
+    let (status, _, error) = html(&["--since", "2026-11-21", "--until", "2026-11-21"]);
+    assert_eq!(
+        (status, error.contains("not before the end")),
+        (Some(64), true),
+        "{error}"
+    );
+}
+
+#[test]
+fn glasspane_starts_shows_and_stops_an_agent_and_gives_the_terminal_back() {
+    let place = place_of_an_agent();
+    let daemon = place.start(&["--write"]);
+    let mut terminal = Terminal::start(place.colibri_mcp(&["glasspane", "--interval", "1"]));
+    terminal.wait_for("none runs; 1 agent can be started: s");
+    assert!(terminal.is_raw());
+    terminal.press(b"s");
+    terminal.wait_for("START WHICH AGENT?");
+    terminal.press(b"j\r");
+    terminal.wait_for("agents: 1 running");
+    terminal.press(b"\t\r");
+    terminal.wait_for(r#""text":"\u009b31m"#);
+    terminal.wait_for("calls itself \\u{1b}[2Jevil");
+    terminal.press(b"xn");
+    terminal.press(b"x");
+    terminal.wait_for("y stop it");
+    terminal.press(b"y");
+    terminal.wait_for("agents: 0 running, 1 ended");
+    // The daemon goes, and another one comes.
+    daemon.kill();
+    terminal.wait_for("NO NEWS: ");
+    let daemon = place.start(&["--write"]);
+    wait_for("news", || (!terminal.screen().contains("NO NEWS")).then_some(()));
+    terminal.press(b"q");
+    assert_eq!(terminal.end(), Some(0));
+    daemon.stop();
 }
 
 // Why a call cannot be made.

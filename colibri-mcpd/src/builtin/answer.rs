@@ -2,15 +2,17 @@
 
 use super::arguments::{Members, quoted};
 use super::facts::{ExternalTool, Offered, View};
+use crate::results::Piece;
 use colibri_api::{
-    CostMode, CostModeSet, CreatedTask, DaemonFacts, ServerCounts, ServerFacts, ServerState, Servers, Skills, Snapshot,
-    Status, Task, TaskStatus, Tasks, UnseenServer,
+    CostMode, CostModeSet, CreatedTask, DaemonFacts, FoundTools, NextTask, OneTask, ResultPiece, Schedule, Schedules,
+    ServerCounts, ServerFacts, ServerState, Servers, Skills, Snapshot, Status, Task, TaskStatus, Tasks, UnseenServer,
 };
 use colibri_protocol::{Answer, Code, Failure, Method, Version};
 use colibri_text::{brief, counted, visible};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// The most bytes of the structured content of `colibri_external_mcp_list_tools`. With its copy as text, in which each
@@ -50,29 +52,49 @@ pub(super) fn refused(failure: Failure) -> ToolOutcome {
 
 /// A successful result.
 fn outcome(summary: &str, structured: &impl Serialize) -> Result<ToolOutcome, Failure> {
+    let json = to_raw_value(structured).map_err(unwritable)?;
+    written(&[summary.trim_end(), json.get()], Some(&json))
+}
+
+/// A result of these texts.
+fn written(texts: &[&str], structured: Option<&impl Serialize>) -> Result<ToolOutcome, Failure> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct CallToolResult<'a> {
-        content: [Text<'a>; 2],
-        structured_content: &'a RawValue,
+    struct CallToolResult<'a, T> {
+        content: Vec<Text<'a>>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        structured_content: Option<&'a T>,
     }
     #[derive(Serialize)]
     struct Text<'a> {
         r#type: &'static str,
         text: &'a str,
     }
-    let made = to_raw_value(structured).and_then(|structured| {
-        let content = [summary.trim_end(), structured.get()].map(|text| Text { r#type: "text", text });
-        serde_json::to_vec(&CallToolResult {
-            content,
-            structured_content: &structured,
-        })
+    let content = texts.iter().map(|text| Text { r#type: "text", text });
+    let made = serde_json::to_vec(&CallToolResult {
+        content: content.collect(),
+        structured_content: structured,
     });
     made.map(|result| ToolOutcome {
         result,
         is_error: false,
     })
-    .map_err(|e| Failure::new(Code::Internal, format!("the answer cannot be written as JSON: {e}")))
+    .map_err(unwritable)
+}
+
+fn unwritable(error: serde_json::Error) -> Failure {
+    Failure::new(Code::Internal, format!("the answer cannot be written as JSON: {error}"))
+}
+
+/// The answer of `colibri_read_result`. What is read costs the reader as it is, so it is told as little as can be: as the
+/// structured content and as the text that MCP wants of the same.
+pub(super) fn piece(piece: &Piece) -> Result<ToolOutcome, Failure> {
+    let piece = ResultPiece {
+        text: piece.text.clone(),
+        next: piece.next,
+    };
+    let json = to_raw_value(&piece).map_err(unwritable)?;
+    written(&[json.get()], Some(&json))
 }
 
 /// What status and snapshot say of the daemon.
@@ -86,7 +108,7 @@ fn daemon_summary(daemon: &DaemonFacts) -> String {
         visible(&daemon.socket),
         gate(daemon.gates.write),
         gate(daemon.gates.external_call),
-        budgets(daemon.cost_mode),
+        cost(daemon),
     );
     if daemon.require_jail {
         text.push_str("Only jailed servers are started.\n");
@@ -260,12 +282,17 @@ pub(super) fn external_tools(offered: Offered, server: Option<&str>) -> Result<T
     };
     answer.not_seen.retain(|unseen| is_asked(&unseen.server));
     let mut lines = Vec::new();
-    let mut room = MAX_TOOLS_BYTES;
-    for tool in offered.tools.iter().filter(|tool| is_asked(&tool.server)) {
+    let asked = || offered.tools.iter().filter(|tool| is_asked(&tool.server));
+    let servers: BTreeSet<&str> = asked().map(|tool| &*tool.server).collect();
+    // However much one lists, there is room for the others.
+    let each = MAX_TOOLS_BYTES / servers.len().max(1);
+    let mut rooms: BTreeMap<&str, usize> = servers.into_iter().map(|server| (server, each)).collect();
+    for tool in asked() {
+        let room = rooms.entry(&tool.server).or_default();
         let listed = listed(tool);
         match listed.and_then(|(entry, line)| Some((room.checked_sub(entry.get().len() + 1)?, entry, line))) {
             Some((left, entry, line)) => {
-                room = left;
+                *room = left;
                 answer.tools.push(entry);
                 lines.push(line);
             }
@@ -283,15 +310,46 @@ pub(super) fn external_tools(offered: Offered, server: Option<&str>) -> Result<T
         );
     }
     push_list(&mut text, &lines, String::clone);
-    push_list(&mut text, &answer.not_seen, |unseen| {
-        let reason = unseen
-            .reason
-            .as_ref()
-            .map(|reason| format!(": {}", brief(reason, MAX_SUMMARY_TEXT)));
-        let (server, state, reason) = (&unseen.server, unseen.state.name(), reason.unwrap_or_default());
-        format!("{server}: its tools are not known, it is {state}{reason}")
-    });
+    push_list(&mut text, &answer.not_seen, unseen_line);
     outcome(&text, &answer)
+}
+
+fn unseen_line(unseen: &UnseenServer) -> String {
+    let reason = unseen
+        .reason
+        .as_ref()
+        .map(|reason| format!(": {}", brief(reason, MAX_SUMMARY_TEXT)));
+    let (server, state, reason) = (&unseen.server, unseen.state.name(), reason.unwrap_or_default());
+    format!("{server}: its tools are not known, it is {state}{reason}")
+}
+
+/// The answer of `colibri_find_tools`. Whoever asks pays for every byte of it: no second text repeats it.
+pub(super) fn found(found: FoundTools) -> Result<ToolOutcome, Failure> {
+    let mut text = String::new();
+    push_list(&mut text, &found.tools, |tool| match &*tool.description {
+        "" => tool.name.clone(),
+        description => format!("{}: {description}", tool.name),
+    });
+    if found.tools.is_empty() {
+        push_line(&mut text, "No tool fits. Try other words, or fewer.");
+    }
+    if found.left_out > 0 {
+        push_line(&mut text, &format!("{} more fit, not so well.", found.left_out));
+    }
+    if found.words_left_out > 0 {
+        let words = counted(found.words_left_out, "word");
+        push_line(
+            &mut text,
+            &format!("The query is long: its last {words} counted for nothing."),
+        );
+    }
+    push_list(&mut text, &found.not_seen, unseen_line);
+    written(&[text.trim_end()], Some(&found))
+}
+
+/// The answer of `colibri_tool_schema`: the definition alone, since whoever asks pays for every byte of it.
+pub(super) fn definition(json: &[u8]) -> Result<ToolOutcome, Failure> {
+    written(&[&String::from_utf8_lossy(json)], None::<&()>)
 }
 
 /// A tool's entry in the list, and its line in the summary; `None` if its definition is no JSON object.
@@ -358,14 +416,59 @@ pub(super) fn task(task: Task) -> Result<ToolOutcome, Failure> {
     outcome(&format!("Created task {}", task_line(&task)), &CreatedTask { task })
 }
 
+/// The answer of `colibri_next_task`.
+pub(super) fn next_task(task: Option<Task>) -> Result<ToolOutcome, Failure> {
+    let text = match &task {
+        Some(task) => format!("Claim {} of task {}", task.claim, task_line(task)),
+        None => "There is no task to be had now.".to_owned(),
+    };
+    outcome(&text, &NextTask { task })
+}
+
+/// The answer of `colibri_get_task` and of what changes a task.
+pub(super) fn one_task(task: Task, result: Option<String>) -> Result<ToolOutcome, Failure> {
+    let result = result.map(RawValue::from_string).transpose().map_err(|error| {
+        let why = format!("the result of task {} in the store is no JSON: {error}", task.id);
+        Failure::new(Code::StoreUnavailable, why)
+    })?;
+    outcome(&format!("Task {}", task_line(&task)), &OneTask { task, result })
+}
+
+/// The answer of `colibri_schedule_task`.
+pub(super) fn schedules(schedules: Vec<Schedule>) -> Result<ToolOutcome, Failure> {
+    let mut text = format!("{}\n", counted(schedules.len() as u64, "schedule"));
+    push_list(&mut text, &schedules, |schedule| {
+        let Schedule { id, timing, work, .. } = schedule;
+        let when = match (&timing.cron, timing.every_s, &timing.at) {
+            (Some(cron), ..) => cron.clone(),
+            (_, Some(every), _) => format!("every {every} s"),
+            (_, _, at) => at.clone().unwrap_or_default(),
+        };
+        let what = match (&work.task, &work.call) {
+            (Some(task), _) => format!("creates {}", brief(&task.title, MAX_SUMMARY_TEXT)),
+            (_, call) => format!("calls {}", call.as_ref().map_or("nothing", |call| &call.tool)),
+        };
+        let outcome = schedule
+            .last_outcome
+            .as_deref()
+            .map(|last| format!(" ({})", brief(last, MAX_SUMMARY_TEXT)));
+        format!("{id} [{when}] {what}{}", outcome.unwrap_or_default())
+    });
+    outcome(&text, &Schedules { schedules })
+}
+
 fn task_line(task: &Task) -> String {
-    format!(
+    let mut line = format!(
         "{} [{}, priority {}] {}",
         task.id,
         task.said.status.name(),
         task.said.priority,
         brief(&task.said.title, MAX_SUMMARY_TEXT)
-    )
+    );
+    for why in [&task.reason, &task.waiting].into_iter().flatten() {
+        line.push_str(&format!(" ({})", brief(why, MAX_SUMMARY_TEXT)));
+    }
+    line
 }
 
 /// The answer of `colibri_list_skills`.
@@ -381,12 +484,29 @@ pub(super) fn skills(found: &Skills) -> Result<ToolOutcome, Failure> {
 }
 
 /// The answer of `colibri_set_cost_mode`.
-pub(super) fn cost_mode(mode: CostMode) -> Result<ToolOutcome, Failure> {
+pub(super) fn cost_mode(daemon: &DaemonFacts) -> Result<ToolOutcome, Failure> {
     let set = CostModeSet {
-        mode,
-        budgets: mode.budgets(),
+        mode: daemon.cost_mode,
+        budgets: daemon.budgets,
+        spending: daemon.spending,
     };
-    outcome(&format!("Cost mode is now {}", budgets(mode)), &set)
+    outcome(&format!("Cost mode is now {}", cost(daemon)), &set)
+}
+
+/// The mode with its budgets, and how the caller stands with them.
+fn cost(daemon: &DaemonFacts) -> String {
+    let (mode, spending) = (daemon.cost_mode, &daemon.spending);
+    let mut text = budgets(mode);
+    if spending.set != mode {
+        text.push_str(&format!("; went up from {}, whose budget is spent", spending.set));
+    }
+    let since = if spending.until.is_some() { " today (UTC)" } else { "" };
+    text.push_str(&format!("; {} bytes spent{since}", spending.spent_bytes));
+    match spending.left_bytes {
+        Some(left) => text.push_str(&format!(", {left} left")),
+        None => text.push_str(", and nothing is held back: no mode is set"),
+    }
+    text
 }
 
 fn budgets(mode: CostMode) -> String {

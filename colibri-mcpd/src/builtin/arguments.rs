@@ -130,6 +130,14 @@ where
     }
 }
 
+/// The same, that may be left out.
+pub(super) fn some_line<'de, D, const MIN: usize, const MAX: usize>(deserializer: D) -> Result<Option<String>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    line::<D, MIN, MAX>(deserializer).map(Some)
+}
+
 /// The same, of several lines: tab, line feed and carriage return are the only control characters.
 pub(super) fn text<'de, D, const MIN: usize, const MAX: usize>(deserializer: D) -> Result<String, D::Error>
 where
@@ -186,6 +194,28 @@ where
         }
     }
     Ok(labels)
+}
+
+/// The same, where none and left out are not the same.
+pub(super) fn some_labels<'de, D, const MOST: usize, const MAX: usize>(
+    deserializer: D,
+) -> Result<Option<Vec<String>>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    labels::<D, MOST, MAX>(deserializer).map(Some)
+}
+
+/// Any JSON value of at most `MAX` bytes, as it is written.
+pub(super) fn bounded<'de, D, const MAX: usize>(deserializer: D) -> Result<&'de RawValue, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let value = <&RawValue>::deserialize(deserializer)?;
+    match value.get().len() {
+        length if length > MAX => Err(D::Error::custom(format!("has {length} bytes, allowed are {MAX}"))),
+        _ => Ok(value),
+    }
 }
 
 /// An integer from `MIN` to `MAX`. As JSON Schema has it, `5.0` is an integer too.

@@ -1,10 +1,20 @@
 //! The tools' definitions, in the newest form of the protocol; what older versions do not know is for the protocol
 //! layer to leave out.
 
-use super::inputs::{CallTool, CreateTask, IntakeTask, ListTasks, ListTools, Nothing, SetCostMode};
+use super::inputs::{
+    CallNamed, CallTool, CancelTask, CreateTask, FailTask, FindTools, FinishTask, GetTask, IntakeTask, ListTasks,
+    ListTools, NextTask, Nothing, ReadResult, ReleaseTask, ScheduleTask, SetCostMode, StartTask, ToolSchema,
+};
 use crate::policy::Gate;
+use bytes::Bytes;
 use colibri_api::schema::{of_answer, of_arguments};
-use colibri_api::{CostModeSet, CreatedTask, ServerTools, Servers, Skills, Snapshot, Status, Tasks};
+use colibri_api::{
+    CostModeSet, CreatedTask, FoundTools, OneTask, ResultPiece, Schedules, ServerTools, Servers, Skills, Snapshot,
+    Status, Tasks,
+};
+use colibri_protocol::lists::definition_edits;
+use colibri_protocol::{Feature, Version};
+use colibri_wire::Json;
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
@@ -23,16 +33,40 @@ pub enum Tool {
     CreateTask,
     /// `colibri_intake_task`
     IntakeTask,
+    /// `colibri_get_task`
+    GetTask,
+    /// `colibri_next_task`
+    NextTask,
+    /// `colibri_start_task`
+    StartTask,
+    /// `colibri_finish_task`
+    FinishTask,
+    /// `colibri_fail_task`
+    FailTask,
+    /// `colibri_release_task`
+    ReleaseTask,
+    /// `colibri_cancel_task`
+    CancelTask,
+    /// `colibri_schedule_task`
+    ScheduleTask,
     /// `colibri_set_cost_mode`
     SetCostMode,
+    /// `colibri_read_result`
+    ReadResult,
     /// `colibri_external_mcp_servers`
     ExternalServers,
     /// `colibri_external_mcp_list_tools`
     ExternalListTools,
+    /// `colibri_find_tools`
+    FindTools,
+    /// `colibri_tool_schema`
+    ToolSchema,
 }
 
-/// The tool that relays: its call is not answered here.
+/// The tool that relays to a server's own name of a tool: its call is not answered here.
 pub const EXTERNAL_CALL_TOOL: &str = "colibri_external_mcp_call_tool";
+/// The tool that calls another by its name in lists: its call is not answered here either.
+pub const CALL_TOOL: &str = "colibri_call_tool";
 
 /// Who answers the call of a tool of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +75,8 @@ pub enum Route {
     Here(Tool),
     /// The relay, after [`super::parse_external_call`].
     Relay,
+    /// Whoever answers for the tool that it names, after [`super::parse_named_call`].
+    Named,
 }
 
 /// One entry of `tools/list`.
@@ -50,15 +86,27 @@ pub struct Definition {
     pub name: &'static str,
     /// Which gate its calls need. It is listed while the gate is closed, too.
     pub gate: Gate,
+    /// Which gate its calls need at an agent's door; `None`: no agent has it.
+    pub at_door: Option<Gate>,
     /// Who answers its calls.
     pub route: Route,
     /// The entry's raw JSON, on one line.
     pub json: Box<[u8]>,
+    /// The same without what is said of the answer.
+    brief: Box<[u8]>,
     /// The names of its arguments.
     arguments: Vec<String>,
 }
 
 impl Definition {
+    /// The entry for a client of this version, `whole` or without what is said of the answer: that is most of it.
+    pub fn listed(&self, version: Version, whole: bool) -> Bytes {
+        let raw = if whole { &self.json } else { &self.brief };
+        let json = Json::part(raw, 0..raw.len());
+        let edits = json.map(|json| definition_edits(Feature::Tool, json, (Version::LATEST, version), None));
+        Bytes::from(edits.unwrap_or_default().apply(raw))
+    }
+
     /// The names of its arguments.
     pub(super) fn arguments(&self) -> Vec<&str> {
         self.arguments.iter().map(String::as_str).collect()
@@ -85,7 +133,7 @@ pub fn definition(name: &str) -> Option<&'static Definition> {
 }
 
 fn all() -> Vec<Definition> {
-    use Route::{Here, Relay};
+    use Route::{Here, Named, Relay};
     vec![
         tool(
             "colibri_status",
@@ -142,6 +190,78 @@ fn all() -> Vec<Definition> {
             of_answer::<CreatedTask>(),
         ),
         tool(
+            "colibri_get_task",
+            "Get a task",
+            Here(Tool::GetTask),
+            Access::Read,
+            GET_TASK,
+            of_arguments::<GetTask>(),
+            of_answer::<OneTask>(),
+        ),
+        tool(
+            "colibri_next_task",
+            "Claim the next task",
+            Here(Tool::NextTask),
+            Access::Work,
+            NEXT_TASK,
+            of_arguments::<NextTask>(),
+            of_answer::<colibri_api::NextTask>(),
+        ),
+        tool(
+            "colibri_start_task",
+            "Start a task",
+            Here(Tool::StartTask),
+            Access::Work,
+            START_TASK,
+            of_arguments::<StartTask>(),
+            of_answer::<OneTask>(),
+        ),
+        tool(
+            "colibri_finish_task",
+            "Finish a task",
+            Here(Tool::FinishTask),
+            Access::Work,
+            FINISH_TASK,
+            of_arguments::<FinishTask<'static>>(),
+            of_answer::<OneTask>(),
+        ),
+        tool(
+            "colibri_fail_task",
+            "Fail a task",
+            Here(Tool::FailTask),
+            Access::Work,
+            FAIL_TASK,
+            of_arguments::<FailTask>(),
+            of_answer::<OneTask>(),
+        ),
+        tool(
+            "colibri_release_task",
+            "Release a task",
+            Here(Tool::ReleaseTask),
+            Access::Work,
+            RELEASE_TASK,
+            of_arguments::<ReleaseTask>(),
+            of_answer::<OneTask>(),
+        ),
+        tool(
+            "colibri_cancel_task",
+            "Cancel a task",
+            Here(Tool::CancelTask),
+            Access::Set,
+            CANCEL_TASK,
+            of_arguments::<CancelTask>(),
+            of_answer::<OneTask>(),
+        ),
+        tool(
+            "colibri_schedule_task",
+            "Schedule a task",
+            Here(Tool::ScheduleTask),
+            Access::Add,
+            SCHEDULE_TASK,
+            of_arguments::<ScheduleTask<'static>>(),
+            of_answer::<Schedules>(),
+        ),
+        tool(
             "colibri_set_cost_mode",
             "Set the cost mode",
             Here(Tool::SetCostMode),
@@ -149,6 +269,15 @@ fn all() -> Vec<Definition> {
             SET_COST_MODE,
             of_arguments::<SetCostMode>(),
             of_answer::<CostModeSet>(),
+        ),
+        tool(
+            "colibri_read_result",
+            "Read a kept result",
+            Here(Tool::ReadResult),
+            Access::Read,
+            READ_RESULT,
+            of_arguments::<ReadResult>(),
+            of_answer::<ResultPiece>(),
         ),
         tool(
             "colibri_external_mcp_servers",
@@ -177,6 +306,33 @@ fn all() -> Vec<Definition> {
             of_arguments::<CallTool<'static>>(),
             Value::Null,
         ),
+        tool(
+            "colibri_find_tools",
+            "Find tools",
+            Here(Tool::FindTools),
+            Access::Read,
+            FIND_TOOLS,
+            of_arguments::<FindTools>(),
+            of_answer::<FoundTools>(),
+        ),
+        tool(
+            "colibri_tool_schema",
+            "Show a tool's arguments",
+            Here(Tool::ToolSchema),
+            Access::Read,
+            TOOL_SCHEMA,
+            of_arguments::<ToolSchema>(),
+            Value::Null,
+        ),
+        tool(
+            CALL_TOOL,
+            "Call a tool",
+            Named,
+            Access::External,
+            CALL,
+            of_arguments::<CallNamed<'static>>(),
+            Value::Null,
+        ),
     ]
 }
 
@@ -189,8 +345,28 @@ const LIST_SKILLS: &str = "Lists the skills installed for this daemon: directori
     their description fits the work. Also lists those that cannot be used, and why.";
 const CREATE_TASK: &str = "Creates a queued task. Needs the write gate.";
 const INTAKE_TASK: &str = "Takes a request in free text in as a task for later triage. Needs the write gate.";
-const SET_COST_MODE: &str = "Sets the cost mode for all users of this daemon: fast, smart or max, from small to large \
-    budgets. It persists. Needs the write gate.";
+const GET_TASK: &str = "Shows one task, with its result if it is done. Who has claimed it keeps it longer by asking.";
+const NEXT_TASK: &str = "Claims the next queued task, the oldest of the highest priority, and gives it with the number \
+    of the claim; task is null where there is none to be had. An agent gets one at a time, a person's claim lasts 15 \
+    minutes from the last call on the task. Needs the write gate.";
+const START_TASK: &str = "Says that work on a claimed task begins, or goes on, which keeps a person's claim. Needs the \
+    write gate.";
+const FINISH_TASK: &str = "Ends a claimed task with its result, once: text or any JSON of at most 64 KiB. Needs the \
+    write gate.";
+const FAIL_TASK: &str = "Ends a claimed task that cannot be done, with the reason. Needs the write gate.";
+const RELEASE_TASK: &str = "Gives a claimed task back to the queue; the third time it fails. Without a claim, queues a \
+    request that was taken in. Needs the write gate.";
+const CANCEL_TASK: &str = "Ends a task of yours that is not to be done any more, whoever has it. Operators may end \
+    everybody's. Needs the write gate.";
+const SCHEDULE_TASK: &str = "Creates, lists or deletes schedules. Each creates a task or calls one tool as you, by cron's \
+    five fields (UTC), every so many seconds, or once; not while its last task or call has not ended. Needs the write \
+    gate.";
+const SET_COST_MODE: &str = "Sets your cost mode: fast, smart or max, from small to large budgets of a day (UTC), or \
+    default for what the operator gave. From then on a result over the mode's limit is held back, and calls are answered \
+    with what to do once the day's budget is spent. None above the operator's. It persists. Needs the write gate.";
+const READ_RESULT: &str = "Reads on in a result that was too long to be answered at once, under the handle that its answer \
+    names. Without more it is a piece of the result's JSON from offset on; lines and pattern are about its text, where \
+    offset counts lines. next is the offset of the next piece, and is missing at the end.";
 const EXTERNAL_SERVERS: &str = "Lists the external MCP servers behind this daemon: state, reason, isolation, jail, \
     processes.";
 const EXTERNAL_LIST_TOOLS: &str = "Lists the tools of the external MCP servers, of all or of one, with their input \
@@ -198,12 +374,21 @@ const EXTERNAL_LIST_TOOLS: &str = "Lists the tools of the external MCP servers, 
 const EXTERNAL_CALL: &str = "Calls a tool of an external MCP server and returns its result unchanged. Needs the \
     external-call gate.";
 
+const FIND_TOOLS: &str = "Finds tools of all servers by what is to be done, the best first, listed or not. Say in a few words \
+    what the tool does and to what; colibri_tool_schema then shows the arguments of one.";
+const TOOL_SCHEMA: &str =
+    "Shows the definition of one tool, listed or not: what it does and the schema of its arguments.";
+const CALL: &str = "Calls any tool by its name, listed or not, and returns its result unchanged. What it does is what that \
+    tool does. Needs the external-call gate.";
+
 /// What a tool does to the world; decides gate and annotations.
 enum Access {
     /// Looks only.
     Read,
     /// Adds something.
     Add,
+    /// Takes or gives up a task; agents may, for tasks of their own.
+    Work,
     /// Replaces a setting; twice is the same as once.
     Set,
     /// Does whatever an external tool does.
@@ -221,7 +406,7 @@ fn tool(
 ) -> Definition {
     let (gate, annotations) = match access {
         Access::Read => (Gate::None, json!({"readOnlyHint": true, "openWorldHint": false})),
-        Access::Add => (
+        Access::Add | Access::Work => (
             Gate::Write,
             json!({"readOnlyHint": false, "destructiveHint": false, "idempotentHint": false, "openWorldHint": false}),
         ),
@@ -233,6 +418,11 @@ fn tool(
             Gate::External,
             json!({"readOnlyHint": false, "destructiveHint": true, "idempotentHint": false, "openWorldHint": true}),
         ),
+    };
+    let at_door = match access {
+        Access::Read | Access::External => Some(gate),
+        Access::Work => Some(Gate::None),
+        Access::Add | Access::Set => None,
     };
     let properties = input.get_mut("properties").and_then(Value::as_object_mut);
     // An argument that may be left out is not null.
@@ -254,14 +444,17 @@ fn tool(
         "inputSchema": input,
         "annotations": annotations,
     });
+    let brief = json.to_string().into_bytes().into_boxed_slice();
     if !output.is_null() {
         json["outputSchema"] = output;
     }
     Definition {
         name,
         gate,
+        at_door,
         route,
         json: json.to_string().into_bytes().into_boxed_slice(),
+        brief,
         arguments,
     }
 }

@@ -1,7 +1,8 @@
 //! What Colibri itself offers: the `colibri_*` tools.
 //!
 //! [`definitions`] is what `tools/list` shows of them. A call goes to [`call`], except that of
-//! [`EXTERNAL_CALL_TOOL`], which [`parse_external_call`] reads and the relay answers. A tool answers with two texts, a
+//! [`EXTERNAL_CALL_TOOL`] and [`CALL_TOOL`], which [`parse_external_call`] and [`parse_named_call`] read and the relay
+//! answers. A tool answers with two texts, a
 //! summary for people and the whole as JSON for clients that know no structured content (MCP asks for the latter,
 //! "Tools: Structured Content"), and with `structuredContent`.
 
@@ -14,31 +15,53 @@ mod skills;
 
 pub use answer::ToolOutcome;
 pub use arguments::ArgumentError;
-pub use definitions::{Definition, EXTERNAL_CALL_TOOL, Route, Tool, definition, definitions};
+pub use definitions::{CALL_TOOL, Definition, EXTERNAL_CALL_TOOL, Route, Tool, definition, definitions};
 pub use facts::{ExternalTool, Offered, View};
 pub use skills::Skills;
 
-use crate::store::{Error, MAX_PRIORITY, MAX_TITLE, PRIORITY_DEFAULT, Store, TaskFilter};
+use crate::board::{Board, Doer};
+use crate::relay;
+use crate::results::{NotRead, Owner, Request, Results, What};
+use crate::store::{Error, MAX_PRIORITY, MAX_TITLE, PRIORITY_DEFAULT, TaskFilter};
 use answer::refused;
 use arguments::{quoted, read};
-use colibri_api::{CostMode, NewTask, TaskStatus};
+use bytes::Bytes;
+use colibri_api::{CostMode, FoundTools, NewTask, Schedule, ScheduledCall, ScheduledWork, TaskStatus, Timing};
 use colibri_protocol::{Code, Failure};
-use inputs::{CallTool, CreateTask, IntakeTask, ListTasks, ListTools, Nothing, SetCostMode};
+use inputs::{
+    CallNamed, CallTool, CancelTask, CreateTask, FailTask, FindTools, FinishTask, GetTask, IntakeTask, ListTasks,
+    ListTools, NextTask, Nothing, ReadResult, ReleaseTask, ScheduleAction, ScheduleTask, SetCostMode, StartTask,
+    ToolSchema,
+};
+use serde_json::value::RawValue;
 
 /// What a call needs.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    /// The daemon with this cost mode, and its servers, as this caller sees them.
-    pub look: &'a dyn Fn(CostMode) -> View,
+    /// The daemon and its servers, as this caller sees them.
+    pub look: &'a dyn Fn() -> View,
     /// What is offered to this caller.
     pub offered: &'a dyn Fn() -> Offered,
-    /// Tasks and cost mode.
-    pub store: &'a Store,
+    /// Sets the caller's cost mode; `None`: takes back what they set.
+    pub set_cost_mode: &'a dyn Fn(Option<CostMode>) -> Result<(), Failure>,
+    /// The tools that fit a query best, of all servers or of one, and not more than so many.
+    pub find: &'a Find<'a>,
+    /// The definition of a tool that this caller may see, as its client's version of MCP is listed it.
+    pub definition: &'a dyn Fn(&str) -> Option<Bytes>,
+    /// Tasks.
+    pub board: &'a Board,
     /// The skill directories.
     pub skills: &'a Skills,
-    /// The caller, from the kernel.
-    pub uid: u32,
+    /// Results over their limit, and the most bytes that an answer with a piece of one may have, if there is a limit.
+    pub results: (&'a Results, Option<u64>),
+    /// Whose such results are read.
+    pub owner: &'a Owner,
+    /// The caller, from the kernel; for an agent's instance the person for whom it runs.
+    pub who: Doer<'a>,
 }
+
+/// Finds tools that fit a query, of all servers or of one, and not more than so many.
+pub type Find<'a> = dyn Fn(&str, Option<&str>, usize) -> Result<FoundTools, Failure> + 'a;
 
 /// Answers a call. `arguments` is the raw JSON of `params.arguments`, if there is one. The gate was
 /// checked before.
@@ -47,25 +70,25 @@ pub fn call(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> ToolO
 }
 
 fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<ToolOutcome, Failure> {
-    let Context { store, .. } = context;
-    let look = || Ok::<_, Error>((context.look)(store.cost_mode()?));
+    let Context { look, board, who, .. } = context;
     let known = tool.definition().map(Definition::arguments).unwrap_or_default();
     match tool {
         Tool::Status => {
             let Nothing {} = read(arguments, &known)?;
-            answer::status(look()?)
+            answer::status(look())
         }
         Tool::Snapshot => {
             let Nothing {} = read(arguments, &known)?;
-            answer::snapshot(look()?, &store.task_counts()?)
+            answer::snapshot(look(), &board.task_counts(who.agent.map(|_| who.uid))?)
         }
         Tool::ListTasks => {
             let asked: ListTasks = read(arguments, &known)?;
             let filter = TaskFilter {
                 status: asked.status,
                 source: asked.source,
+                created_by: who.agent.map(|_| who.uid),
             };
-            answer::tasks(&store.tasks(&filter, asked.limit, asked.cursor.as_deref())?)
+            answer::tasks(&board.tasks(&filter, asked.limit, asked.cursor.as_deref())?)
         }
         Tool::ListSkills => {
             let Nothing {} = read(arguments, &known)?;
@@ -80,12 +103,16 @@ fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<
                 status: TaskStatus::Queued,
                 required_capabilities: asked.required_capabilities,
                 priority: u8::try_from(asked.priority).unwrap_or(MAX_PRIORITY),
-                created_by: context.uid,
+                created_by: who.uid,
             };
-            answer::task(store.add_task(new)?)
+            answer::task(board.create(who, new, None)?)
         }
         Tool::IntakeTask => {
-            let IntakeTask { text, source } = read(arguments, &known)?;
+            let IntakeTask {
+                text,
+                source,
+                capabilities,
+            } = read(arguments, &known)?;
             let first = text.lines().map(str::trim).find(|line| !line.is_empty());
             let first = first.ok_or_else(|| ArgumentError("argument text is blank".to_owned()))?;
             let title = first
@@ -98,26 +125,154 @@ fn answer(tool: Tool, arguments: Option<&[u8]>, context: Context<'_>) -> Result<
                 source,
                 description: text,
                 status: TaskStatus::Intake,
-                required_capabilities: Vec::new(),
+                required_capabilities: capabilities,
                 priority: PRIORITY_DEFAULT,
-                created_by: context.uid,
+                created_by: who.uid,
             };
-            answer::task(store.add_task(new)?)
+            answer::task(board.create(who, new, None)?)
+        }
+        Tool::GetTask => {
+            let GetTask { task } = read(arguments, &known)?;
+            let (task, result) = board.task(who, task)?;
+            answer::one_task(task, result)
+        }
+        Tool::NextTask => {
+            let NextTask { task, capabilities } = read(arguments, &known)?;
+            if who.agent.is_some() && (task.is_some() || capabilities.is_some()) {
+                let why = "an agent is given the task that is next for it: leave task and capabilities out";
+                return Err(ArgumentError(why.to_owned()).into());
+            }
+            answer::next_task(board.next(who, task.map(u64::from), capabilities.as_deref())?)
+        }
+        Tool::StartTask => {
+            let StartTask { task, claim } = read(arguments, &known)?;
+            answer::one_task(board.start(who, task, claim)?, None)
+        }
+        Tool::FinishTask => {
+            let FinishTask { task, claim, result } = read(arguments, &known)?;
+            // In valid JSON a line end is never part of a string; an answer is one line.
+            let result = result.get().replace(['\n', '\r'], " ");
+            answer::one_task(board.finish(who, task, claim, &result)?, None)
+        }
+        Tool::FailTask => {
+            let FailTask { task, claim, reason } = read(arguments, &known)?;
+            answer::one_task(board.fail(who, task, claim, &reason)?, None)
+        }
+        Tool::ReleaseTask => {
+            let ReleaseTask { task, claim, reason } = read(arguments, &known)?;
+            if who.agent.is_some() && claim.is_none() {
+                return Err(ArgumentError("argument claim is missing".to_owned()).into());
+            }
+            answer::one_task(board.release(who, task, claim.map(u64::from), &reason)?, None)
+        }
+        Tool::CancelTask => {
+            let CancelTask { task, reason } = read(arguments, &known)?;
+            answer::one_task(board.cancel(who, task, &reason)?, None)
+        }
+        Tool::ScheduleTask => {
+            let asked: ScheduleTask<'_> = read(arguments, &known)?;
+            answer::schedules(scheduled(board, who, asked)?)
         }
         Tool::SetCostMode => {
             let SetCostMode { mode } = read(arguments, &known)?;
-            store.set_cost_mode(mode)?;
-            answer::cost_mode(mode)
+            (context.set_cost_mode)(mode.chosen())?;
+            answer::cost_mode(&look().daemon)
+        }
+        Tool::ReadResult => {
+            let (handle, request) = piece(read(arguments, &known)?, context.results.1)?;
+            answer::piece(&context.results.0.read(context.owner, &handle, &request)?)
         }
         Tool::ExternalServers => {
             let Nothing {} = read(arguments, &known)?;
-            answer::servers(look()?.servers)
+            answer::servers(look().servers)
         }
         Tool::ExternalListTools => {
             let ListTools { server } = read(arguments, &known)?;
             answer::external_tools((context.offered)(), server.as_deref())
         }
+        Tool::FindTools => {
+            let FindTools { query, limit, server } = read(arguments, &known)?;
+            answer::found((context.find)(&query, server.as_deref(), limit as usize)?)
+        }
+        Tool::ToolSchema => {
+            let ToolSchema { tool } = read(arguments, &known)?;
+            let found = (context.definition)(&tool);
+            answer::definition(&found.ok_or_else(|| relay::no_such_tool(&tool))?)
+        }
     }
+}
+
+/// The most bytes of a kept result that are read at once.
+const MOST_READ: u64 = 64 << 10;
+/// The most bytes of an answer with a piece of one that are not the piece's.
+const AROUND_PIECE: u64 = 256;
+
+/// The handle, and what is asked for under it. All that can be wrong with it is found before the handle is looked at.
+fn piece(asked: ReadResult, limit: Option<u64>) -> Result<(String, Request), ArgumentError> {
+    let wrong = |name: &'static str| move |why: String| ArgumentError(format!("argument {name} {why}"));
+    let what = match (asked.lines, asked.json_pointer, asked.pattern) {
+        (None, None, None) => What::Json,
+        (Some(lines), None, None) => What::Lines(lines.into()),
+        (None, Some(pointer), None) => What::value(&pointer).map_err(wrong("json_pointer"))?,
+        (None, None, Some(pattern)) => What::matching(&pattern).map_err(wrong("pattern"))?,
+        _ => {
+            let why = "only one of lines, json_pointer and pattern can be given";
+            return Err(ArgumentError(why.to_owned()));
+        }
+    };
+    let request = Request {
+        offset: asked.offset,
+        most: asked.length.map_or(MOST_READ, |length| MOST_READ.min(length.into())),
+        room: limit.map_or(u64::MAX, |limit| limit.saturating_sub(AROUND_PIECE)),
+        what,
+    };
+    Ok((asked.handle, request))
+}
+
+fn scheduled(board: &Board, who: Doer<'_>, asked: ScheduleTask<'_>) -> Result<Vec<Schedule>, Failure> {
+    let wrong = |why: &str| Failure::from(ArgumentError(why.to_owned()));
+    match asked.action {
+        ScheduleAction::List => return Ok(board.schedules(who)?),
+        ScheduleAction::Delete => {
+            let id = asked.schedule.ok_or_else(|| wrong("argument schedule is missing"))?;
+            return Ok(vec![board.unschedule(who, id.into())?]);
+        }
+        ScheduleAction::Create => {}
+    }
+    let work = match (asked.title, asked.tool) {
+        (Some(title), None) => ScheduledWork {
+            task: Some(NewTask {
+                title,
+                description: asked.description,
+                source: asked.source,
+                status: TaskStatus::Queued,
+                required_capabilities: asked.required_capabilities,
+                priority: u8::try_from(asked.priority).unwrap_or(MAX_PRIORITY),
+                created_by: who.uid,
+            }),
+            call: None,
+        },
+        (None, Some(tool)) => {
+            let arguments = asked.arguments.map_or("{}", RawValue::get);
+            if !arguments.starts_with('{') {
+                return Err(wrong("argument arguments must be an object"));
+            }
+            // In valid JSON a line end is never part of a string; a message is one line.
+            let arguments = RawValue::from_string(arguments.replace(['\n', '\r'], " "));
+            let arguments = arguments.map_err(|error| wrong(&error.to_string()))?;
+            ScheduledWork {
+                task: None,
+                call: Some(ScheduledCall { tool, arguments }),
+            }
+        }
+        _ => return Err(wrong("either title or tool must be given")),
+    };
+    let timing = Timing {
+        cron: asked.cron,
+        every_s: asked.every_s.map(u64::from),
+        at: asked.at,
+    };
+    Ok(vec![board.schedule_work(who, timing, work)?])
 }
 
 /// A call that [`EXTERNAL_CALL_TOOL`] asks for.
@@ -145,15 +300,46 @@ pub fn parse_external_call(arguments: Option<&[u8]>) -> Result<ExternalCall<'_>,
         tool,
         arguments,
     } = read(arguments, &known)?;
+    Ok(ExternalCall {
+        server,
+        tool,
+        arguments: inner(arguments)?,
+    })
+}
+
+/// A call that [`CALL_TOOL`] asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedCall<'a> {
+    /// The tool's name in lists; it may not exist.
+    pub tool: String,
+    /// As [`ExternalCall::arguments`].
+    pub arguments: Option<&'a [u8]>,
+}
+
+/// Reads the arguments of [`CALL_TOOL`], as [`parse_external_call`] those of the other.
+///
+/// # Errors
+/// What is wrong with them, or that the tool it names calls others, as this one does.
+pub fn parse_named_call(arguments: Option<&[u8]>) -> Result<NamedCall<'_>, ArgumentError> {
+    let known = definition(CALL_TOOL).map(Definition::arguments).unwrap_or_default();
+    let CallNamed { tool, arguments } = read(arguments, &known)?;
+    if let Some(named) = definition(&tool).filter(|named| matches!(named.route, Route::Relay | Route::Named)) {
+        let why = format!("argument tool: {} cannot be called through {CALL_TOOL}", named.name);
+        return Err(ArgumentError(why));
+    }
+    Ok(NamedCall {
+        tool,
+        arguments: inner(arguments)?,
+    })
+}
+
+/// The arguments of a tool that is called through another.
+fn inner(arguments: Option<&RawValue>) -> Result<Option<&[u8]>, ArgumentError> {
     let arguments = arguments.map(|raw| raw.get().as_bytes());
     if arguments.is_some_and(|raw| raw.first() != Some(&b'{')) {
         return Err(ArgumentError("argument arguments must be an object".to_owned()));
     }
-    Ok(ExternalCall {
-        server,
-        tool,
-        arguments,
-    })
+    Ok(arguments)
 }
 
 impl ArgumentError {
@@ -173,9 +359,23 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
             Error::Cursor(cursor) => ArgumentError(cursor.to_string()).into(),
+            Error::Task(refusal) => Failure::new(Code::TaskRefused, refusal.to_string()),
+            Error::Timing(why) => ArgumentError(why).into(),
+            Error::Schedules => Failure::new(Code::TaskRefused, error.to_string()).advising("delete schedules first"),
+            Error::Unrecorded(why) => Failure::new(Code::TrailUnavailable, why),
             Error::Full { .. } => Failure::new(Code::StoreUnavailable, error.to_string())
                 .advising("ask the operator to delete ended tasks, then call again"),
             error => Failure::new(Code::StoreUnavailable, error.to_string()),
+        }
+    }
+}
+
+impl From<NotRead> for Failure {
+    fn from(error: NotRead) -> Self {
+        match error {
+            NotRead::Unknown => Failure::new(Code::NoSuchResult, error.to_string()),
+            NotRead::Missing(why) => ArgumentError(why).into(),
+            NotRead::Disk(_) => Failure::new(Code::StoreUnavailable, format!("the result {error}")),
         }
     }
 }

@@ -1,12 +1,14 @@
 use super::*;
 use crate::policy::Gate;
-use crate::store::{MAX_DESCRIPTION, MAX_PAGE, MAX_TASKS};
+use crate::store::{MAX_DESCRIPTION, MAX_PAGE, MAX_TASKS, Store};
 use colibri_api::{
-    DaemonFacts, OpenGates, RegistryFacts, ServerFacts, ServerIsolation, ServerJail, ServerProcess, ServerState,
-    ServerTransport, UnseenServer,
+    CostSetBy, DaemonFacts, FoundTool, OpenGates, RegistryFacts, ServerFacts, ServerIsolation, ServerJail,
+    ServerProcess, ServerState, ServerTransport, Spending, UnseenServer,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use std::cell::Cell;
+use std::sync::Arc;
 use tempfile::TempDir;
 
 /// A daemon with two servers, one of them hostile.
@@ -64,12 +66,22 @@ fn view(open: bool, mode: CostMode) -> View {
             http_sessions: 0,
             cost_mode: mode,
             budgets: mode.budgets(),
+            spending: Spending {
+                acts: true,
+                set_by: CostSetBy::User,
+                set: mode,
+                escalates: false,
+                spent_bytes: 1,
+                left_bytes: Some(mode.budgets().session_bytes - 1),
+                until: Some(1_795_000_000_000),
+            },
             registry: RegistryFacts {
                 path: "/usr/local/etc/colibri/external-mcp.json".to_owned(),
                 error: Some("line 3, column 7: unknown key \"jial\", did you mean \"jail\"?".to_owned()),
             },
             trail_error: None,
             approvals_waiting: 1,
+            agents_by_state: Default::default(),
             collisions: vec!["build: tool git__status is offered by git already".to_owned()],
             look_alikes: vec!["servers docs and d0cs could be taken for each other".to_owned()],
         },
@@ -80,7 +92,11 @@ fn view(open: bool, mode: CostMode) -> View {
 /// A store, skills and the daemon for calls.
 struct Bench {
     state: TempDir,
-    store: Store,
+    mode: Cell<Option<CostMode>>,
+    board: Arc<Board>,
+    /// The agent's instance that calls; `None`: the person.
+    agent: Option<(&'static str, &'static str)>,
+    results: Results,
     skills: Skills,
     open: bool,
     external: Vec<(&'static str, &'static str, Vec<u8>)>,
@@ -94,7 +110,13 @@ impl Bench {
         std::fs::write(skill.join("SKILL.md"), "---\nname: pdf\ndescription: Reads PDFs\n---\n").unwrap();
         std::fs::create_dir(state.path().join("skills/empty")).unwrap();
         let skills = Skills::new(vec![state.path().join("skills")]);
-        let store = Store::open(&state.path().join("state")).unwrap();
+        let store = Arc::new(Store::open(&state.path().join("state")).unwrap());
+        let board = Board::for_tests(store.clone(), &state.path().join("state"));
+        let limits = crate::results::Limits {
+            per_user: 1 << 20,
+            total: 1 << 20,
+        };
+        let results = Results::open(state.path(), limits).unwrap();
         let external = vec![
             (
                 "github",
@@ -112,7 +134,10 @@ impl Bench {
         ];
         Self {
             state,
-            store,
+            mode: Cell::default(),
+            board,
+            agent: None,
+            results,
             skills,
             open,
             external,
@@ -137,6 +162,13 @@ impl Bench {
         }
     }
 
+    fn owner(&self) -> Owner {
+        Owner {
+            uid: 1001,
+            session: self.agent.map(|(_, session)| session.into()),
+        }
+    }
+
     fn call(&self, name: &str, arguments: &[u8]) -> ToolOutcome {
         let Some(Definition {
             route: Route::Here(tool),
@@ -146,11 +178,42 @@ impl Bench {
             panic!("{name}")
         };
         let context = Context {
-            look: &|mode| view(self.open, mode),
+            look: &|| view(self.open, self.mode.get().unwrap_or_default()),
             offered: &|| self.offered(),
-            store: &self.store,
+            set_cost_mode: &|mode| {
+                self.mode.set(mode);
+                Ok(())
+            },
+            find: &|query, server, limit| {
+                let tools = self
+                    .external
+                    .iter()
+                    .filter(|(id, ..)| server.is_none_or(|server| server == *id));
+                let found = tools.clone().take(limit).map(|(server, tool, _)| FoundTool {
+                    name: format!("{server}__{tool}"),
+                    server: (*server).to_owned(),
+                    description: query.to_owned(),
+                });
+                Ok(FoundTools {
+                    tools: found.collect(),
+                    left_out: tools.count().saturating_sub(limit) as u64,
+                    words_left_out: 2,
+                    not_seen: self.offered().unseen,
+                })
+            },
+            definition: &|name| {
+                let mut tools = self.offered().tools.into_iter();
+                tools.find_map(|tool| (tool.name == name).then_some(tool.definition))
+            },
+            board: &self.board,
             skills: &self.skills,
-            uid: 1001,
+            results: (&self.results, Some(4000)),
+            owner: &self.owner(),
+            who: Doer {
+                uid: 1001,
+                agent: self.agent,
+                operator: false,
+            },
         };
         call(*tool, Some(arguments), context)
     }
@@ -164,7 +227,9 @@ impl Bench {
         // The hostile schema holds a number that a Value cannot.
         let result: Value = serde_json::from_str(&result.replace("1e400", "1e40")).unwrap();
         let structured = result["structuredContent"].clone();
-        let text = result["content"][1]["text"].as_str().unwrap();
+        let text = result["content"].as_array().unwrap().last().unwrap()["text"]
+            .as_str()
+            .unwrap();
         assert_eq!(
             serde_json::from_str::<Value>(text).unwrap(),
             structured,
@@ -197,7 +262,11 @@ fn parsed(name: &str) -> Value {
     serde_json::from_slice(&definition(name).unwrap().json).unwrap()
 }
 
-const READ: [(&str, Gate); 6] = [
+const READ: [(&str, Gate); 10] = [
+    ("colibri_find_tools", Gate::None),
+    ("colibri_tool_schema", Gate::None),
+    ("colibri_read_result", Gate::None),
+    ("colibri_get_task", Gate::None),
     ("colibri_status", Gate::None),
     ("colibri_snapshot", Gate::None),
     ("colibri_list_tasks", Gate::None),
@@ -205,16 +274,26 @@ const READ: [(&str, Gate); 6] = [
     ("colibri_external_mcp_servers", Gate::None),
     ("colibri_external_mcp_list_tools", Gate::None),
 ];
-const GATED: [(&str, Gate); 4] = [
+const GATED: [(&str, Gate); 12] = [
+    ("colibri_schedule_task", Gate::Write),
+    ("colibri_next_task", Gate::Write),
+    ("colibri_start_task", Gate::Write),
+    ("colibri_finish_task", Gate::Write),
+    ("colibri_fail_task", Gate::Write),
+    ("colibri_release_task", Gate::Write),
+    ("colibri_cancel_task", Gate::Write),
     ("colibri_create_task", Gate::Write),
     ("colibri_intake_task", Gate::Write),
     ("colibri_set_cost_mode", Gate::Write),
     (EXTERNAL_CALL_TOOL, Gate::External),
+    (CALL_TOOL, Gate::External),
 ];
+/// What answers with other people's words alone.
+const WITHOUT_OUTPUT_SCHEMA: [&str; 3] = ["colibri_tool_schema", EXTERNAL_CALL_TOOL, CALL_TOOL];
 
 #[test]
-fn the_ten_tools_are_defined_as_the_design_says() {
-    assert_eq!(definitions().len(), 10);
+fn the_tools_are_defined_as_the_design_says() {
+    assert_eq!(definitions().len(), READ.len() + GATED.len());
     for (name, gate) in READ.into_iter().chain(GATED) {
         let definition = definition(name).unwrap();
         let json = parsed(name);
@@ -225,7 +304,16 @@ fn the_ten_tools_are_defined_as_the_design_says() {
         assert_eq!(json["annotations"]["readOnlyHint"], gate == Gate::None, "{name}");
         assert_eq!(json["annotations"]["openWorldHint"], gate == Gate::External, "{name}");
         assert_eq!(definition.route == Route::Relay, name == EXTERNAL_CALL_TOOL);
-        assert_eq!(json.get("outputSchema").is_none(), name == EXTERNAL_CALL_TOOL);
+        assert_eq!(definition.route == Route::Named, name == CALL_TOOL);
+        assert_eq!(
+            json["annotations"]["destructiveHint"] == true,
+            gate == Gate::External,
+            "{name}"
+        );
+        assert_eq!(
+            json.get("outputSchema").is_none(),
+            WITHOUT_OUTPUT_SCHEMA.contains(&name)
+        );
         for schema in [Some(&json["inputSchema"]), json.get("outputSchema")]
             .into_iter()
             .flatten()
@@ -309,6 +397,109 @@ fn external_tools_are_listed_with_their_schemas_as_written() {
 }
 
 #[test]
+fn what_is_found_is_a_line_each_whatever_servers_say() {
+    let bench = Bench::new(false);
+    let found = |arguments: Value| {
+        let outcome = bench.call("colibri_find_tools", arguments.to_string().as_bytes());
+        assert!(!outcome.is_error && !outcome.result.contains(&b'\n'));
+        let result: Value = serde_json::from_slice(&outcome.result).unwrap();
+        assert_eq!(result["content"].as_array().unwrap().len(), 1);
+        let schema = &parsed("colibri_find_tools")["outputSchema"];
+        jsonschema::validate(schema, &result["structuredContent"]).unwrap();
+        let text = result["content"][0]["text"].as_str().unwrap().to_owned();
+        (result["structuredContent"].clone(), text)
+    };
+    let (some, text) = found(json!({"query": "a\n- evil\u{202e}", "limit": 2}));
+    assert_eq!(
+        (some["tools"].as_array().unwrap().len(), &some["left_out"]),
+        (2, &json!(1))
+    );
+    assert!(
+        text.starts_with("- github__search: a\\n- evil\\u{202e}\n- docs__bad"),
+        "{text}"
+    );
+    assert!(
+        text.contains("1 more fit") && text.contains("last 2 words") && text.contains("it is failed"),
+        "{text}"
+    );
+    assert!(
+        found(json!({"query": "x", "server": "none"}))
+            .1
+            .starts_with("No tool fits")
+    );
+    for wrong in [
+        json!({}),
+        json!({"query": ""}),
+        json!({"query": "x".repeat(4001)}),
+        json!({"query": ["x"]}),
+        json!({"query": "x", "limit": 0}),
+        json!({"query": "x", "limit": 51}),
+        json!({"query": "x", "server": ""}),
+        json!({"query": "x", "words": 1}),
+    ] {
+        let (error, _) = bench.refused("colibri_find_tools", wrong.to_string().as_bytes());
+        assert_eq!(error["code"], "SCHEMA_INVALID", "{wrong}");
+    }
+}
+
+#[test]
+fn a_definition_is_shown_as_it_was_written() {
+    let bench = Bench::new(false);
+    let outcome = bench.call("colibri_tool_schema", b"{\"tool\":\"github__search\"}");
+    let result: Value = serde_json::from_slice(&outcome.result).unwrap();
+    assert_eq!(result["content"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        result["content"][0]["text"].as_str().unwrap().as_bytes(),
+        bench.external[0].2
+    );
+    // What is not there, whoever asks, and bytes that are no text.
+    for name in ["github__nothing", "search", "", "\u{202e}\n\"", &"x".repeat(1024)] {
+        let (error, text) = bench.refused("colibri_tool_schema", json!({ "tool": name }).to_string().as_bytes());
+        assert_eq!(
+            error["code"],
+            if name.is_empty() {
+                "SCHEMA_INVALID"
+            } else {
+                "NO_SUCH_TOOL"
+            }
+        );
+        assert!(text.len() < 400 && !text.contains('\u{202e}'), "{text}");
+    }
+    let broken = bench.call("colibri_tool_schema", b"{\"tool\":\"docs__broken\"}");
+    assert!(serde_json::from_slice::<Value>(&broken.result).is_ok());
+}
+
+#[test]
+fn a_call_through_another_names_no_tool_that_calls_others() {
+    let read = |text: &str| {
+        parse_named_call(Some(text.as_bytes())).map(|call| (call.tool, call.arguments.map(<[u8]>::to_vec)))
+    };
+    assert_eq!(read(r#"{"tool":"a__b"}"#), Ok(("a__b".to_owned(), None)));
+    assert_eq!(
+        read(r#"{"arguments":{"n": 1e400},"tool":"\u0061"}"#),
+        Ok(("a".to_owned(), Some(br#"{"n": 1e400}"#.to_vec())))
+    );
+    for name in [CALL_TOOL, EXTERNAL_CALL_TOOL, r"colibri_call\u005ftool"] {
+        let refused = read(&format!(r#"{{"tool":"{name}","arguments":{{}}}}"#))
+            .unwrap_err()
+            .to_string();
+        assert!(refused.contains("cannot be called through"), "{refused}");
+    }
+    for wrong in [
+        "{}",
+        r#"{"tool":1}"#,
+        r#"{"tool":""}"#,
+        r#"{"tool":"a","tool":"b"}"#,
+        r#"{"tool":"a","arguments":[]}"#,
+        r#"{"tool":"a","arguments":null}"#,
+        r#"{"tool":"a","server":"b"}"#,
+        r#"["a"]"#,
+    ] {
+        assert!(read(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn a_list_of_huge_tools_stays_under_the_frame_limit() {
     let mut bench = Bench::new(false);
     let huge = format!("{{\"inputSchema\":{{\"d\":\"{}\"}}}}", "\\\\".repeat(300_000));
@@ -320,6 +511,11 @@ fn a_list_of_huge_tools_stays_under_the_frame_limit() {
         (listed["tools"].as_array().unwrap().len(), &listed["left_out"]),
         (6, &json!(14))
     );
+    // What one lists leaves room for the others.
+    bench.external.push(("zoo", "small", b"{\"inputSchema\":{}}".to_vec()));
+    let (listed, _) = bench.ok("colibri_external_mcp_list_tools", json!({}));
+    assert_eq!(listed["tools"].as_array().unwrap().last().unwrap()["server"], "zoo");
+    assert_eq!(listed["left_out"], 17);
 }
 
 #[test]
@@ -360,6 +556,270 @@ fn tasks_are_created_taken_in_and_listed() {
 }
 
 #[test]
+fn a_task_is_claimed_started_finished_and_its_result_read() {
+    let bench = Bench::new(true);
+    bench.ok(
+        "colibri_create_task",
+        json!({"title": "Fix it", "required_capabilities": ["rust"]}),
+    );
+    let (none, text) = bench.ok("colibri_next_task", json!({"capabilities": ["cobol"]}));
+    assert_eq!(
+        (&none, text.as_str()),
+        (&json!({"task": null}), "There is no task to be had now.")
+    );
+    let (next, text) = bench.ok("colibri_next_task", json!({}));
+    assert!(
+        text.starts_with("Claim 1 of task 1 [claimed, priority 5] Fix it"),
+        "{text}"
+    );
+    assert_eq!(next["task"]["claimed_by"], 1001);
+    let (started, _) = bench.ok("colibri_start_task", json!({"task": 1, "claim": 1}));
+    assert_eq!(started["task"]["status"], "started");
+    let result = b"{\"task\":1,\"claim\":1,\"result\":{\"n\": 18446744073709551616,\n\"x\":1e400}}";
+    assert!(!bench.call("colibri_finish_task", result).is_error);
+    let raw = bench.call("colibri_get_task", b"{\"task\":1}").result;
+    let raw = String::from_utf8(raw).unwrap();
+    assert!(
+        raw.contains("\"result\":{\"n\": 18446744073709551616, \"x\":1e400}") && !raw.contains('\n'),
+        "{raw}"
+    );
+    let (error, text) = bench.refused("colibri_finish_task", result);
+    assert_eq!(error["code"], "TASK_REFUSED");
+    assert!(text.contains("task 1 is done"), "{text}");
+    let (_, text) = bench.refused("colibri_cancel_task", b"{\"task\":1}");
+    assert!(text.contains("task 1 is done"), "{text}");
+}
+
+#[test]
+fn a_task_is_failed_released_cancelled_and_taken_in_with_capabilities() {
+    let bench = Bench::new(true);
+    bench.ok(
+        "colibri_intake_task",
+        json!({"text": "please", "capabilities": ["rust"]}),
+    );
+    assert_eq!(bench.ok("colibri_next_task", json!({})).0["task"], Value::Null);
+    let (queued, _) = bench.ok("colibri_release_task", json!({"task": 1}));
+    assert_eq!(queued["task"]["status"], "queued");
+    assert_eq!(queued["task"]["required_capabilities"], json!(["rust"]));
+    let (next, _) = bench.ok("colibri_next_task", json!({"task": 1}));
+    assert_eq!(next["task"]["claim"], 1);
+    let given = json!({"task": 1, "claim": 1, "reason": "no time"});
+    let (back, text) = bench.ok("colibri_release_task", given);
+    assert_eq!(
+        (&back["task"]["status"], &back["task"]["attempts"]),
+        (&json!("queued"), &json!(1))
+    );
+    assert!(text.contains("(no time)"), "{text}");
+    bench.ok("colibri_next_task", json!({}));
+    let given = json!({"task": 1, "claim": 2, "reason": "cannot be"});
+    assert_eq!(bench.ok("colibri_fail_task", given).0["task"]["status"], "failed");
+    bench.ok("colibri_create_task", json!({"title": "t"}));
+    let (listed, text) = bench.ok("colibri_list_tasks", json!({"status": "queued"}));
+    assert_eq!(listed["tasks"][0]["waiting"], "no agent is there for uid 1001");
+    assert!(text.contains("no agent is there"), "{text}");
+    let (over, _) = bench.ok("colibri_cancel_task", json!({"task": 2, "reason": "not any more"}));
+    assert_eq!(
+        (&over["task"]["status"], &over["task"]["reason"]),
+        (&json!("cancelled"), &json!("not any more"))
+    );
+}
+
+#[test]
+fn a_result_is_bounded_and_a_number_out_of_range_is_named() {
+    let bench = Bench::new(true);
+    bench.ok("colibri_create_task", json!({"title": "t"}));
+    bench.ok("colibri_next_task", json!({}));
+    let finish = |length: usize| json!({"task": 1, "claim": 1, "result": "x".repeat(length - 2)}).to_string();
+    for length in [16 << 20, (64 << 10) + 1] {
+        let (error, text) = bench.refused("colibri_finish_task", finish(length).as_bytes());
+        assert_eq!(error["code"], "SCHEMA_INVALID");
+        assert!(
+            text.contains(&format!("argument result has {length} bytes, allowed are 65536")),
+            "{text}"
+        );
+    }
+    for task in [
+        "0",
+        "-1",
+        "4294967296",
+        "18446744073709551616",
+        "1e400",
+        "1.5",
+        "\"1\"",
+        "null",
+    ] {
+        for tool in ["colibri_get_task", "colibri_next_task", "colibri_cancel_task"] {
+            let (error, text) = bench.refused(tool, format!("{{\"task\":{task}}}").as_bytes());
+            assert_eq!(error["code"], "SCHEMA_INVALID", "{task}");
+            assert!(text.contains("argument task"), "{text}");
+        }
+    }
+    let (error, text) = bench.refused("colibri_get_task", b"{\"task\":4294967295}");
+    assert_eq!(error["code"], "TASK_REFUSED");
+    assert!(text.contains("there is no task 4294967295"), "{text}");
+    bench.ok("colibri_finish_task", serde_json::from_str(&finish(64 << 10)).unwrap());
+}
+
+/// An agent that tries what is not its own.
+#[test]
+fn an_instance_has_nothing_but_the_task_that_it_claimed() {
+    let mut bench = Bench::new(true);
+    for (title, uid) in [("hers", 1001), ("his", 1002), ("hers, too", 1001)] {
+        let new = NewTask {
+            title: title.to_owned(),
+            description: String::new(),
+            source: "s".to_owned(),
+            status: TaskStatus::Queued,
+            required_capabilities: Vec::new(),
+            priority: 5,
+            created_by: uid,
+        };
+        let creator = Doer {
+            uid,
+            agent: None,
+            operator: false,
+        };
+        bench.board.create(creator, new, None).unwrap();
+    }
+    bench.ok("colibri_next_task", json!({"task": 3}));
+    bench.agent = Some(("coder", "00000000000000aa"));
+    let (_, text) = bench.refused("colibri_next_task", b"{\"task\":2}");
+    assert!(text.contains("leave task and capabilities out"), "{text}");
+    let (next, _) = bench.ok("colibri_next_task", json!({}));
+    assert_eq!((&next["task"]["id"], &next["task"]["claim"]), (&json!(1), &json!(1)));
+    assert_eq!(bench.ok("colibri_next_task", json!({})).0, next, "the one that it has");
+    let (listed, _) = bench.ok("colibri_list_tasks", json!({}));
+    assert_eq!(listed["tasks"].as_array().unwrap().len(), 2, "its person's alone");
+    for tool in [
+        "colibri_start_task",
+        "colibri_finish_task",
+        "colibri_fail_task",
+        "colibri_release_task",
+    ] {
+        let orders = [
+            (2, 0, "there is no task 2"),
+            (2, 1, "there is no task 2"),
+            (3, 1, "claimed by uid 1001"),
+            (1, 0, "claim 0 of task 1 is over"),
+            (1, 2, "claim 2 of task 1 is over"),
+            (9, 1, "there is no task 9"),
+        ];
+        assert_eq!(
+            definition(tool).unwrap().at_door,
+            Some(Gate::None),
+            "no write gate is needed there"
+        );
+        for (task, claim, why) in orders {
+            let mut given = json!({"task": task, "claim": claim});
+            match tool {
+                "colibri_finish_task" => given["result"] = json!("mine"),
+                "colibri_start_task" => {}
+                _ => given["reason"] = json!("mine"),
+            }
+            let (error, text) = bench.refused(tool, given.to_string().as_bytes());
+            assert_eq!(error["code"], "TASK_REFUSED", "{tool} {task}");
+            assert!(text.contains(why), "{text}");
+        }
+    }
+    assert!(
+        bench
+            .refused("colibri_get_task", b"{\"task\":2}")
+            .1
+            .contains("there is no task 2")
+    );
+    assert!(
+        bench
+            .refused("colibri_release_task", b"{\"task\":1}")
+            .1
+            .contains("claim is missing")
+    );
+    for tool in [
+        "colibri_create_task",
+        "colibri_intake_task",
+        "colibri_cancel_task",
+        "colibri_schedule_task",
+        "colibri_set_cost_mode",
+    ] {
+        assert_eq!(definition(tool).unwrap().at_door, None, "{tool} is not an agent's");
+    }
+    bench.agent = Some(("coder", "00000000000000bb"));
+    let (_, text) = bench.refused("colibri_finish_task", b"{\"task\":1,\"claim\":1,\"result\":1}");
+    assert!(
+        text.contains("claimed by the agent's instance 00000000000000aa"),
+        "{text}"
+    );
+    assert_eq!(bench.ok("colibri_next_task", json!({})).0["task"], Value::Null);
+    bench.agent = None;
+    let (_, text) = bench.refused("colibri_finish_task", b"{\"task\":1,\"claim\":1,\"result\":1}");
+    assert!(
+        text.contains("claimed by the agent's instance"),
+        "its person does not answer for it: {text}"
+    );
+}
+
+#[test]
+fn schedules_are_created_listed_and_deleted() {
+    let bench = Bench::new(true);
+    let given = json!({"action": "create", "cron": "0 3 * * mon", "title": "Clean up"});
+    let (made, text) = bench.ok("colibri_schedule_task", given);
+    assert_eq!(made["schedules"][0]["work"]["task"]["title"], "Clean up");
+    assert!(text.contains("1 [0 3 * * mon] creates Clean up"), "{text}");
+    let given = json!({"action": "create", "every_s": 60, "tool": "git__status", "arguments": {"n": 1}});
+    bench.ok("colibri_schedule_task", given);
+    let (listed, text) = bench.ok("colibri_schedule_task", json!({"action": "list"}));
+    assert_eq!(listed["schedules"].as_array().unwrap().len(), 2);
+    assert!(text.contains("2 [every 60 s] calls git__status"), "{text}");
+    bench.ok("colibri_schedule_task", json!({"action": "delete", "schedule": 1}));
+    for (given, why) in [
+        (json!({"action": "create", "cron": "0 3 * * *"}), "either title or tool"),
+        (
+            json!({"action": "create", "cron": "0 3 * * *", "title": "a", "tool": "b"}),
+            "either title or tool",
+        ),
+        (json!({"action": "create", "title": "a"}), "one of cron, every_s and at"),
+        (
+            json!({"action": "create", "title": "a", "every_s": 1, "at": "2100-01-01T00:00:00Z"}),
+            "one of cron",
+        ),
+        (
+            json!({"action": "create", "title": "a", "cron": "61 * * * *"}),
+            "minute \"61\" is not within 0 to 59",
+        ),
+        (
+            json!({"action": "create", "title": "a", "cron": "0 0 31 2 *"}),
+            "never comes",
+        ),
+        (
+            json!({"action": "create", "title": "a", "at": "1999-01-01T00:00:00Z"}),
+            "is over",
+        ),
+        (
+            json!({"action": "create", "tool": "a", "every_s": 5, "arguments": [1]}),
+            "must be an object",
+        ),
+        (json!({"action": "delete"}), "schedule is missing"),
+        (json!({"action": "delete", "schedule": 1}), "no schedule 1 of yours"),
+        (json!({"action": "run"}), "create, list, delete"),
+    ] {
+        let (_, text) = bench.refused("colibri_schedule_task", given.to_string().as_bytes());
+        assert!(text.contains(why), "{given}: {text}");
+    }
+    for _ in 0..99 {
+        bench.ok(
+            "colibri_schedule_task",
+            json!({"action": "create", "every_s": 5, "title": "t"}),
+        );
+    }
+    let full = b"{\"action\":\"create\",\"every_s\":5,\"title\":\"t\"}";
+    assert!(
+        bench
+            .refused("colibri_schedule_task", full)
+            .1
+            .contains("100 of one user")
+    );
+}
+
+#[test]
 fn the_largest_page_stays_under_the_frame_limit() {
     let bench = Bench::new(true);
     let description = "\u{10ffff}".repeat(MAX_DESCRIPTION);
@@ -389,13 +849,125 @@ fn skills_are_listed_with_what_is_wrong() {
 }
 
 #[test]
-fn the_cost_mode_is_set_for_all() {
+fn a_kept_result_is_read_in_pieces_no_longer_than_the_mode_allows() {
+    let mut bench = Bench::new(false);
+    let whole = format!(
+        r#"{{"content":[{{"type":"text","text":"one\ntwo\nthree"}}],"more":"{}"}}"#,
+        "é".repeat(5000)
+    );
+    let kept = bench.results.keep(&bench.owner(), whole.as_bytes()).unwrap();
+    let handle = kept.handle.to_string();
+    let (piece, text) = bench.ok("colibri_read_result", json!({"handle": handle, "length": 1_000_000}));
+    let length = piece["text"].as_str().unwrap().len();
+    assert!(
+        (1_700..2_000).contains(&length),
+        "half of 4,000, since it is told twice: {length}"
+    );
+    assert_eq!(piece["next"], length);
+    assert!(
+        text.starts_with("{\"text\":"),
+        "once as text, once as structured content"
+    );
+    let read = |more: Value| {
+        let mut given = json!({"handle": handle});
+        given.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        bench.ok("colibri_read_result", given).0
+    };
+    assert_eq!(read(json!({"lines": 2})), json!({"text": "one\ntwo", "next": 2}));
+    assert_eq!(read(json!({"lines": 2, "offset": 2})), json!({"text": "three"}));
+    assert_eq!(read(json!({"pattern": "^t"})), json!({"text": "1: two\n2: three\n"}));
+    assert_eq!(
+        read(json!({"json_pointer": "/content/0/type"})),
+        json!({"text": "\"text\""})
+    );
+    assert_eq!(read(json!({"offset": whole.len() - 1})), json!({"text": "}"}));
+    for (more, why) in [
+        (json!({"offset": 1_000_000}), "beyond the end"),
+        (json!({"lines": 1, "offset": 4}), "there are 3 lines"),
+        (
+            json!({"lines": 1, "pattern": "x"}),
+            "only one of lines, json_pointer and pattern",
+        ),
+        (json!({"pattern": "("}), "argument pattern is no regular expression"),
+        (
+            json!({"pattern": "(a)\\1"}),
+            "argument pattern is no regular expression",
+        ),
+        (json!({"pattern": "((a{99}){99}){99}"}), "argument pattern is too large"),
+        (
+            json!({"json_pointer": "a"}),
+            "argument json_pointer must be empty or begin with /",
+        ),
+        (json!({"json_pointer": "/x"}), "there is no"),
+        (json!({"length": 0}), "must be from 1"),
+        (json!({"offset": -1}), "must be from 0"),
+    ] {
+        let mut given = json!({"handle": handle});
+        given.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let (error, text) = bench.refused("colibri_read_result", given.to_string().as_bytes());
+        assert_eq!(error["code"], "SCHEMA_INVALID");
+        assert!(text.contains(why), "{given}: {text}");
+    }
+    let given = json!({"handle": handle}).to_string();
+    bench.agent = Some(("coder", "00000000000000aa"));
+    let others = bench.refused("colibri_read_result", given.as_bytes());
+    let guessed = bench.refused(
+        "colibri_read_result",
+        b"{\"handle\":\"0123456789abcdef0123456789abcdef\"}",
+    );
+    assert_eq!(others, guessed);
+    assert_eq!(guessed.0["code"], "NO_SUCH_RESULT");
+}
+
+#[test]
+fn the_answer_with_a_piece_is_within_the_limit_whatever_is_escaped_in_it() {
+    let bench = Bench::new(false);
+    for part in ["x", "\"", "\\", "\n", "\u{1}", "\u{1f426}", "\" \n\\"] {
+        let text = part.repeat(1_500);
+        let whole = json!({"content": [{"type": "text", "text": text}], "deep": text}).to_string();
+        let kept = bench.results.keep(&bench.owner(), whole.as_bytes()).unwrap();
+        for more in [
+            json!({}),
+            json!({"json_pointer": "/deep"}),
+            json!({"lines": 1_000_000}),
+            json!({"pattern": "^|."}),
+        ] {
+            let (mut read, mut next) = (String::new(), Some(0));
+            while let Some(offset) = next {
+                let mut given = json!({"handle": kept.handle.to_string(), "offset": offset});
+                given.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+                let result = bench.call("colibri_read_result", given.to_string().as_bytes()).result;
+                assert!(result.len() <= 4_000, "{part:?} {more}: {}", result.len());
+                let answer: Value = serde_json::from_slice(&result).unwrap();
+                let piece = &answer["structuredContent"];
+                read.push_str(piece["text"].as_str().unwrap_or_else(|| panic!("{answer}")));
+                assert!(piece["next"].is_null() || piece["next"].as_u64() > next, "{piece}");
+                next = piece["next"].as_u64();
+            }
+            if more == json!({}) {
+                assert_eq!(read, whole);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cost_mode_is_set_and_taken_back() {
     let bench = Bench::new(true);
     let (set, _) = bench.ok("colibri_set_cost_mode", json!({"mode": "max"}));
     assert_eq!(set["budgets"]["tool_result_bytes"], Value::Null);
     assert_eq!(bench.ok("colibri_status", json!({})).0["cost_mode"], "max");
+    let (set, text) = bench.ok("colibri_set_cost_mode", json!({"mode": "default"}));
+    assert_eq!(
+        (&set["mode"], &set["spending"]["left_bytes"]),
+        (&json!("smart"), &json!(1_999_999))
+    );
+    assert!(text.contains("1 bytes spent today (UTC), 1999999 left"), "{text}");
     let (_, text) = bench.refused("colibri_set_cost_mode", b"{\"mode\":\"cheap\"}");
-    assert!(text.contains("one of fast, smart, max, not \"cheap\""), "{text}");
+    assert!(
+        text.contains("one of fast, smart, max, default, not \"cheap\""),
+        "{text}"
+    );
     let (_, text) = bench.refused("colibri_set_cost_mode", b"{}");
     assert!(text.contains("argument mode is missing"), "{text}");
 }
@@ -404,14 +976,12 @@ fn the_cost_mode_is_set_for_all() {
 fn a_store_that_fails_is_an_answer() {
     let bench = Bench::new(true);
     let other = rusqlite::Connection::open(bench.state.path().join("state/colibri.db")).unwrap();
-    other.execute_batch("DROP TABLE settings").unwrap();
-    let (error, text) = bench.refused("colibri_status", b"{}");
-    assert_eq!(error["code"], "STORE_UNAVAILABLE");
-    assert!(text.contains("colibri.db"), "{text}");
     other
         .execute(
             "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
-             INSERT INTO tasks SELECT i, 't', '', 's', 'queued', '[]', 5, 0, 0, 0 FROM n",
+             INSERT INTO tasks (id, title, description, source, status, required_capabilities, priority, created_by,
+                 created_at, updated_at)
+             SELECT i, 't', '', 's', 'queued', '[]', 5, 0, 0, 0 FROM n",
             [MAX_TASKS],
         )
         .unwrap();
@@ -419,6 +989,10 @@ fn a_store_that_fails_is_an_answer() {
         bench.refused("colibri_create_task", b"{\"title\":\"t\"}").0["code"],
         "STORE_UNAVAILABLE"
     );
+    other.execute_batch("DROP TABLE tasks").unwrap();
+    let (error, text) = bench.refused("colibri_list_tasks", b"{}");
+    assert_eq!(error["code"], "STORE_UNAVAILABLE");
+    assert!(text.contains("colibri.db"), "{text}");
 }
 
 #[test]
@@ -520,6 +1094,7 @@ proptest! {
                 }
                 let taken = match definition(name).unwrap().route {
                     Route::Relay => parse_external_call(Some(given.to_string().as_bytes())).is_ok(),
+                    Route::Named => parse_named_call(Some(given.to_string().as_bytes())).is_ok(),
                     Route::Here(_) => {
                         let outcome = bench.call(name, given.to_string().as_bytes());
                         !outcome.is_error || error_of(outcome).0["code"] != "SCHEMA_INVALID"

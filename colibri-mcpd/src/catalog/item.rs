@@ -1,17 +1,30 @@
 //! What servers list, as clients see it: tools, which are called, prompts, which are had, resources and templates.
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tracing::{info, warn};
 
 use crate::peer::aside;
-use crate::policy::{Gate, Standing, ToolCheck, Verdict, summary};
-use crate::relay::{Call, Chain, Described, HeldCall, Outcome, Target, Upstream};
+use crate::policy::{Answers, Gate, ListMode, Standing, ToolCheck, Verdict, canonical, summary};
+use crate::relay::{AgentDoor, Call, Chain, Described, HeldCall, Outcome, Target, Upstream};
 use crate::servers::{Server, State, Viewer};
 use colibri_protocol::lists::{Exposure, definition_edits};
 use colibri_protocol::{Code, Failure, Feature, Method, Mirrored, Version};
+use colibri_registry::sha256_hex;
 use colibri_wire::Json;
+
+/// Digits of the sum of a schema.
+const SCHEMA_DIGITS: usize = 16;
+
+/// What tells a tool's definition from others.
+pub struct Sums {
+    /// The first eight bytes of SHA-256 over its schema as compact JSON with sorted keys, in hexadecimal.
+    pub schema: String,
+    /// SHA-256 of all of it, as it is pinned.
+    pub definition: String,
+}
 
 /// One tool, prompt, resource or template of one server.
 pub struct Item {
@@ -37,8 +50,12 @@ pub struct Item {
     task_only: bool,
     /// How its definition stands to its pin.
     pub standing: Standing,
+    /// Whether it is a tool whose definition a person accepted.
+    by_hand: bool,
     /// What a tool's arguments have to pass, compiled at its first call.
     check: OnceLock<ToolCheck>,
+    /// What tells its definition from others, made when first wanted.
+    sums: OnceLock<Sums>,
     /// The definition for each version of clients, made when first wanted.
     forms: [OnceLock<Bytes>; Version::ALL.len()],
 }
@@ -49,7 +66,7 @@ impl Item {
         server: &Arc<Server>,
         (feature, own, raw): (Feature, &str, &Bytes),
         (exposed, version): (&str, Version),
-        standing: Standing,
+        (standing, by_hand): (Standing, bool),
     ) -> Item {
         let is_name = matches!(feature, Feature::Tool | Feature::Prompt);
         Item {
@@ -63,7 +80,9 @@ impl Item {
             mirrored: mirrored(raw),
             task_only: feature == Feature::Tool && is_task_only(raw),
             standing,
+            by_hand,
             check: OnceLock::new(),
+            sums: OnceLock::new(),
             forms: Default::default(),
             server: server.clone(),
         }
@@ -75,13 +94,46 @@ impl Item {
         server: &Arc<Server>,
         raw: &Bytes,
         (exposed, version): (&str, Version),
-        standing: &Standing,
+        (standing, by_hand): (&Standing, bool),
     ) -> bool {
         Arc::ptr_eq(&self.server, server)
             && self.raw == *raw
             && self.exposed == exposed
             && self.standing == *standing
+            && self.by_hand == by_hand
             && self.version == version
+    }
+
+    /// What tells a tool's definition from others.
+    pub fn sums(&self) -> &Sums {
+        self.sums.get_or_init(|| {
+            let definition = Json::part(&self.raw, 0..self.raw.len());
+            let schema = definition.and_then(|definition| definition.get("inputSchema"));
+            let schema = schema.map_or("null", |schema| schema.text());
+            let mut digits = sha256_hex(canonical(schema.as_bytes()));
+            digits.truncate(SCHEMA_DIGITS);
+            Sums {
+                schema: digits,
+                definition: sha256_hex(canonical(&self.raw)),
+            }
+        })
+    }
+
+    /// Whether its list shows it to who is listed tools in this mode.
+    pub fn is_listed(&self, mode: ListMode) -> bool {
+        self.feature != Feature::Tool
+            || match mode {
+                ListMode::All => true,
+                ListMode::Pinned => self.by_hand || self.server.rules.always(&self.own),
+                ListMode::Search => self.server.rules.always(&self.own),
+            }
+    }
+
+    /// What the server says of it; empty if it says nothing.
+    pub fn description(&self) -> Cow<'_, str> {
+        let definition = Json::part(&self.raw, 0..self.raw.len());
+        let text = definition.and_then(|definition| definition.get("description")?.as_str());
+        text.unwrap_or_default()
     }
 
     fn compile(&self) -> ToolCheck {
@@ -170,7 +222,16 @@ impl Target for Item {
         self.feature != Feature::Tool || self.server.rules.idempotent(&self.own)
     }
 
+    fn answers(&self) -> Option<&Answers> {
+        let contract = self.server.contract.as_ref().filter(|_| self.feature == Feature::Tool);
+        contract?.answers(&self.own)
+    }
+
     fn check(&self, call: &mut Call) -> Result<(), Failure> {
+        // First, so that what is denied has one answer, whatever else stands against the call.
+        if let Some(failure) = self.verdict.failure(&self.server.id, self.feature) {
+            return Err(failure);
+        }
         refuse_task(call, &self.server.id)?;
         if self.task_only {
             let why = format!(
@@ -178,9 +239,6 @@ impl Target for Item {
                 self.own, self.server.id
             );
             return Err(no_tasks(why, &self.server.id, "use another tool of this server"));
-        }
-        if let Some(failure) = self.verdict.failure(&self.server.id, self.feature) {
-            return Err(failure);
         }
         if let Some(failure) = self.standing.failure(&self.server.id, self.feature, &self.own) {
             return Err(failure);
@@ -206,9 +264,9 @@ impl Target for Item {
     }
 
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
-        match &self.verdict {
-            Verdict::Confirm { rule } if !call.confirmed => hold(self.server.clone(), chain, call, rule.clone()),
-            _ => self.server.call(call),
+        match call.confirm_rule(&self.verdict) {
+            Some(rule) => hold(self.server.clone(), chain, call, rule),
+            None => self.server.call(call),
         }
     }
 }
@@ -284,7 +342,7 @@ pub(super) fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Box<Call>, rul
         return chain.ask_to_confirm(call, &rule, &arguments);
     }
     let asked = chain.approvals.ask(
-        call.client.caller.uid,
+        &call.client.asker(),
         described.server,
         described.operation,
         &rule,
@@ -304,6 +362,7 @@ pub(super) fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Box<Call>, rul
     if let Some(token) = token.and_then(|span| str::from_utf8(call.frame.get(span)?).ok()) {
         call.client.outbox.push(waiting.notice(token).as_bytes());
     }
+    let counted = call.client.door.as_ref().map(AgentDoor::waits);
     let mut person = chain.ask_person(&call, &arguments);
     let held = HeldCall::hold(chain, call);
     let chain = chain.clone();
@@ -321,7 +380,7 @@ pub(super) fn hold(server: Arc<Server>, chain: &Arc<Chain>, call: Box<Call>, rul
             decision = waiting.decision() => decision.failure(&server.id, &rule),
             allowed = said => (!allowed).then(|| refused_by_person(&server.id, &rule)),
         };
-        drop(person);
+        drop((person, counted));
         let Some(mut call) = held.take() else { return };
         match against {
             Some(failure) => chain.finish(vec![(call, Outcome::Failed(failure))]),

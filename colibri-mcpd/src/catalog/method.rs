@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::item::hold;
 use super::names::Taken;
-use crate::policy::Gate;
+use crate::policy::{Gate, Verdict};
 use crate::relay::{Call, Chain, Described, Target, Upstream};
 use crate::servers::Server;
 use colibri_protocol::{Failure, Feature};
@@ -35,8 +36,12 @@ impl Target for HostMethod {
         Ok(())
     }
 
-    fn send(self: Arc<Self>, _: &Arc<Chain>, call: Box<Call>) {
-        self.server.call(call);
+    fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
+        // No rule of the server's own is about its methods.
+        match call.confirm_rule(&Verdict::Allow) {
+            Some(rule) => hold(self.server.clone(), chain, call, rule),
+            None => self.server.call(call),
+        }
     }
 }
 

@@ -27,10 +27,11 @@ pub use sought::Wanted;
 pub use table::Table;
 
 use crate::policy::{Pins, Shares};
+use crate::registry::secrets::Redactor;
+use crate::registry::{self, Entry, Transport};
 use crate::relay::Client;
 use crate::relay::ClientSession;
-use crate::servers::secrets::Redactor;
-use crate::servers::{Context, Entry, Parts, Server, Transport, registry};
+use crate::servers::{Context, Parts, Server};
 use colibri_protocol::logging::Level;
 
 /// Warnings about names that are logged: servers can invent names without end.

@@ -106,9 +106,8 @@ impl Host {
             return Look::Here(Reading::of(server, feature, wanted));
         }
         let unseen = bare.iter().filter(|server| !server.offer.is_in_table());
-        let unseen: Vec<_> = unseen.map(|server| (*server).clone()).collect();
-        if !unseen.is_empty() {
-            return Look::Seek(Place::Among(unseen));
+        if let Some(place) = Place::among(unseen.map(|server| (*server).clone()).collect(), wanted) {
+            return Look::Seek(place);
         }
         let mut with = bare
             .iter()
@@ -164,12 +163,11 @@ impl Target for Reading {
     }
 
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
-        match &self.verdict {
-            // Who wants to be told no more asks for nothing.
-            Verdict::Confirm { rule } if !call.confirmed && call.method != Some(Method::ResourcesUnsubscribe) => {
-                hold(self.server.clone(), chain, call, rule.clone());
-            }
-            _ => self.server.call(call),
+        // Who wants to be told no more asks for nothing.
+        let is_asking = call.method != Some(Method::ResourcesUnsubscribe);
+        match call.confirm_rule(&self.verdict).filter(|_| is_asking) {
+            Some(rule) => hold(self.server.clone(), chain, call, rule),
+            None => self.server.call(call),
         }
     }
 }

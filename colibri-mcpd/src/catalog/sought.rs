@@ -7,15 +7,17 @@ use super::Host;
 use super::item::refuse_task;
 use crate::builtin;
 use crate::policy::{Gate, Rights};
-use crate::relay::{COLIBRI, Call, Chain, Described, Outcome, Target, Upstream};
+use crate::relay::{COLIBRI, Call, Chain, Described, Outcome, Target, Upstream, no_such_tool};
 use crate::servers::Server;
-use colibri_protocol::{Answer, Failure, Feature, RpcError, Version};
+use colibri_protocol::{Failure, Feature, RpcError, Version};
 
 /// What a client asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
     /// The tool or prompt that clients see under this name.
     Exposed(Feature, String),
+    /// The same of a tool, for `colibri_call_tool`.
+    Called(String),
     /// The tool that this server has under this name of its own.
     Origin(String, String),
     /// The resource, or the template, that clients see under this URI.
@@ -42,29 +44,36 @@ pub(super) enum Place {
     Among(Vec<Arc<Server>>),
 }
 
+impl Place {
+    /// One of these: where there is but one, it is the one that a call is for.
+    pub(super) fn among(mut servers: Vec<Arc<Server>>, name: &str) -> Option<Place> {
+        match servers.len() {
+            0 | 1 => Some(Place::At(servers.pop()?, name.to_owned())),
+            _ => Some(Place::Among(servers)),
+        }
+    }
+}
+
 impl Wanted {
     /// What it is.
     fn feature(&self) -> Feature {
         match self {
             Wanted::Exposed(feature, _) | Wanted::Uri(feature, _) | Wanted::Own(feature, ..) => *feature,
-            Wanted::Origin(..) => Feature::Tool,
+            Wanted::Origin(..) | Wanted::Called(_) => Feature::Tool,
         }
     }
 
     /// The answer to who asks for what is not there. Of a server that policy hides from the caller nothing is said, as
     /// if there were none: `known` says whether the caller may know the server that is named.
     fn missing(&self, why: Option<&str>, known: bool, version: Version) -> Outcome {
-        let error = match self {
+        Outcome::error(match self {
             Wanted::Exposed(feature, name) | Wanted::Own(feature @ (Feature::Tool | Feature::Prompt), _, name) => {
                 RpcError::unknown(feature.noun(), name, why)
             }
             Wanted::Uri(_, uri) | Wanted::Own(_, _, uri) => RpcError::unknown_resource(uri, why, version),
             Wanted::Origin(server, name) => return Outcome::Failed(builtin::no_such_tool(server, name, known)),
-        };
-        Outcome::Own {
-            answer: Answer::Error(error),
-            failed: true,
-        }
+            Wanted::Called(name) => return Outcome::Failed(no_such_tool(name)),
+        })
     }
 }
 
@@ -103,7 +112,7 @@ impl Host {
             Look::Missing(why) => {
                 let known = match &wanted {
                     Wanted::Origin(id, _) => self.servers().contains_key(id) && rights.sees_any(id),
-                    Wanted::Exposed(..) | Wanted::Uri(..) | Wanted::Own(..) => false,
+                    Wanted::Exposed(..) | Wanted::Called(_) | Wanted::Uri(..) | Wanted::Own(..) => false,
                 };
                 Err(wanted.missing(why, known, version))
             }
@@ -111,6 +120,23 @@ impl Host {
     }
 
     fn look(&self, wanted: &Wanted, rights: &Rights) -> Look {
+        let look = self.look_everywhere(wanted, rights);
+        if !rights.is_agents() {
+            return look;
+        }
+        // What an agent may not use is to it as if nobody had it.
+        let sees = match &look {
+            Look::Here(target) => {
+                let found = target.describe();
+                rights.sees(found.server, found.feature, found.operation)
+            }
+            Look::Seek(Place::At(server, own)) => rights.sees(&server.id, wanted.feature(), own),
+            Look::Seek(Place::Among(_)) | Look::Missing(_) => true,
+        };
+        if sees { look } else { Look::Missing(None) }
+    }
+
+    fn look_everywhere(&self, wanted: &Wanted, rights: &Rights) -> Look {
         let here = |target: Option<Arc<dyn Target>>| target.map(Look::Here);
         match wanted {
             Wanted::Exposed(feature, name) => {
@@ -118,6 +144,10 @@ impl Host {
                     Look::Missing(_) if *feature == Feature::Tool => self.look_by_own_name(name, rights),
                     look => look,
                 })
+            }
+            Wanted::Called(name) => {
+                let known = here(self.exposed(Feature::Tool, name));
+                known.unwrap_or_else(|| self.look_among_unseen(name, rights))
             }
             Wanted::Own(feature, id, own) => {
                 let servers = self.servers();
@@ -183,10 +213,7 @@ impl Host {
             };
         }
         let bare = servers.values().filter(|server| !server.entry.prefix).filter(wanted);
-        match bare.cloned().collect::<Vec<_>>() {
-            none if none.is_empty() => Look::Missing(None),
-            bare => Look::Seek(Place::Among(bare)),
-        }
+        Place::among(bare.cloned().collect(), exposed).map_or(Look::Missing(None), Look::Seek)
     }
 }
 
@@ -215,7 +242,11 @@ impl Target for Sought {
             (Place::At(server, name), _) => (&*server.id, name),
             (
                 Place::Among(_),
-                Wanted::Exposed(_, name) | Wanted::Uri(_, name) | Wanted::Origin(_, name) | Wanted::Own(_, _, name),
+                Wanted::Exposed(_, name)
+                | Wanted::Called(name)
+                | Wanted::Uri(_, name)
+                | Wanted::Origin(_, name)
+                | Wanted::Own(_, _, name),
             ) => (COLIBRI, name),
         };
         // A client's own words go to the records: no more of them than a tool's name can have.
@@ -229,6 +260,10 @@ impl Target for Sought {
             operation: &operation[..end],
             gate: Gate::External,
         }
+    }
+
+    fn is_named(&self) -> bool {
+        false
     }
 
     fn upstream(&self) -> Option<&dyn Upstream> {

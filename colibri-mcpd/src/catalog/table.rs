@@ -95,14 +95,16 @@ impl Table {
                     let found = names.exposed(&server.id, name);
                     let exposed = found.unwrap_or(name);
                     let standing = judgement.of(feature, name);
+                    let by_hand = feature == Feature::Tool && judgement.by_hand.contains(name);
                     let origin = (server.id.clone(), name.clone());
                     let kept = old
                         .origins
                         .get(&origin)
-                        .filter(|old| old.is_still(server, raw, (exposed, version), standing));
+                        .filter(|old| old.is_still(server, raw, (exposed, version), (standing, by_hand)));
                     let item = kept.cloned().unwrap_or_else(|| {
                         let exposure = (exposed, version);
-                        Arc::new(Item::new(server, (feature, name, raw), exposure, standing.clone()))
+                        let approval = (standing.clone(), by_hand);
+                        Arc::new(Item::new(server, (feature, name, raw), exposure, approval))
                     });
                     if found.is_some() {
                         if feature == Feature::Tool {

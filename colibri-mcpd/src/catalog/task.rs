@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Host;
-use crate::policy::Gate;
+use crate::policy::{Gate, Rights};
 use crate::relay::{Call, Chain, Described, Outcome, Target, Upstream};
 use crate::servers::{Server, Session};
 use colibri_protocol::{Code, Failure, Feature, RpcError};
@@ -19,19 +19,23 @@ struct HostTask {
 }
 
 impl Host {
-    /// The process that has a user's task, and its server's own id of it.
-    pub fn open_task(&self, uid: u32, id: &str) -> Option<(Arc<Session>, String)> {
+    /// The process that has a task of a user with these rights, and its server's own id of it.
+    pub fn open_task(&self, uid: u32, id: &str, rights: &Rights) -> Option<(Arc<Session>, String)> {
         let found = self.context.tasks().find(uid, id)?;
+        if !sees(rights, &found.server, &found.tool) {
+            return None;
+        }
         let process = found.process.filter(|process| !process.has_ended())?;
         Some((process, found.own.into()))
     }
 
-    /// Who answers a user's request about a task.
+    /// Who answers the request of a user with these rights about a task.
     ///
     /// # Errors
     /// There is no such task, or it went with its process.
-    pub fn task(&self, uid: u32, id: &str) -> Result<Arc<dyn Target>, RpcError> {
-        let Some(found) = self.context.tasks().find(uid, id) else {
+    pub fn task(&self, uid: u32, id: &str, rights: &Rights) -> Result<Arc<dyn Target>, RpcError> {
+        let found = self.context.tasks().find(uid, id);
+        let Some(found) = found.filter(|found| sees(rights, &found.server, &found.tool)) else {
             return Err(RpcError::invalid_params(
                 "no such task: it is not known here, or its time is over; call the tool again",
             ));
@@ -51,6 +55,11 @@ impl Host {
             process,
         }))
     }
+}
+
+/// Whether a task of this tool is there: what an agent may not call it may not ask after either, whoever called it.
+fn sees(rights: &Rights, server: &str, tool: &str) -> bool {
+    !rights.is_agents() || rights.sees(server, Feature::Tool, tool)
 }
 
 impl Target for HostTask {

@@ -4,7 +4,7 @@
 //! It is the daemon's own executable, started again with a hidden first argument:
 //!
 //! ```text
-//! colibri-mcpd keeper --grace-ms N --parent PID -- PROGRAM ARGS…
+//! colibri-mcpd keeper --grace-ms N --parent PID --stdin null|pipe -- PROGRAM ARGS…
 //! ```
 //!
 //! Its standard input is the server's, and it polls it without reading: when the last writer is gone, because the
@@ -12,6 +12,7 @@
 //! be able to signal anybody. `docs/processes.md` says what each platform guarantees.
 
 use super::{sys, tree};
+use colibri_registry::Stdin;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{SigSet, Signal};
@@ -71,6 +72,10 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
     let mut command = Command::new(&task.program);
     command.args(&task.arguments).env_clear().envs(environment());
+    if task.stdin == Stdin::Null {
+        // The keeper alone has the lifeline then.
+        command.stdin(std::process::Stdio::null());
+    }
     sys::lead_session_and_die_with_parent(&mut command);
     let server = match command.spawn() {
         Ok(server) => Pid::from_raw(server.id() as i32),
@@ -111,13 +116,15 @@ fn say(line: &dyn Display) {
 struct Task {
     grace: Duration,
     parent: Pid,
+    stdin: Stdin,
     program: OsString,
     arguments: Vec<OsString>,
 }
 
 impl Task {
     fn read(mut arguments: impl Iterator<Item = OsString>) -> Result<Self, &'static str> {
-        const USAGE: &str = "started by the daemon as: keeper --grace-ms N --parent PID -- PROGRAM ARGS…";
+        const USAGE: &str =
+            "started by the daemon as: keeper --grace-ms N --parent PID --stdin null|pipe -- PROGRAM ARGS…";
         let mut number = |name: &str| {
             let found = arguments.next().is_some_and(|argument| argument == name);
             arguments
@@ -128,12 +135,17 @@ impl Task {
         };
         let grace = number("--grace-ms")?;
         let parent = number("--parent")?;
+        let stdin = arguments.next().filter(|argument| argument == "--stdin");
+        let stdin = stdin.and_then(|_| arguments.next()).ok_or(USAGE)?;
+        let stdins = [Stdin::Null, Stdin::Pipe];
+        let stdin = stdins.into_iter().find(|of| stdin == stdin_word(*of)).ok_or(USAGE)?;
         if arguments.next().is_none_or(|argument| argument != "--") {
             return Err(USAGE);
         }
         Ok(Self {
             grace: Duration::from_millis(grace.into()),
             parent: Pid::from_raw(i32::try_from(parent).map_err(|_| USAGE)?),
+            stdin,
             program: arguments.next().ok_or(USAGE)?,
             arguments: arguments.collect(),
         })
@@ -265,6 +277,14 @@ fn reap(server: Pid, status: &mut Option<u8>) -> io::Result<bool> {
             Err(Errno::ECHILD) => return Ok(true),
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// A standard input, as the keeper's command line says it.
+pub(super) fn stdin_word(stdin: Stdin) -> &'static str {
+    match stdin {
+        Stdin::Null => "null",
+        Stdin::Pipe => "pipe",
     }
 }
 

@@ -9,6 +9,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use colibri_api::{HELPER, PrivMode};
+use colibri_registry::Stdin;
 use secrecy::SecretString;
 
 /// `PATH` of host servers whose entry sets none.
@@ -32,6 +33,8 @@ pub enum LaunchSpec {
         environment: BTreeMap<String, SecretString>,
         /// Working directory; `None`: `/`.
         directory: Option<PathBuf>,
+        /// Its standard input.
+        stdin: Stdin,
     },
     /// A process in a jail, which the helper starts.
     Jailed(JailConfig),
@@ -47,10 +50,12 @@ impl LaunchSpec {
     }
 }
 
-/// All that the daemon says to the helper about a server.
+/// All that the daemon says to the helper about a server or an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JailConfig {
-    /// The server's id, under which the helper finds its entry in the registry.
+    /// The instance: what [`session_id`](super::session_id) made.
+    pub session: String,
+    /// The server's or agent's id, under which the helper finds its entry in the registry.
     pub server: String,
     /// SHA-256 of the entry as the daemon loaded it, lower-case hex; where the file differs by then, nothing starts.
     pub digest: String,

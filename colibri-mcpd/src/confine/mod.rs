@@ -17,5 +17,5 @@ mod tree;
 
 pub use launch::{Exit, JailConfig, LaunchSpec, PATH, Settings, SpawnError};
 pub use priv_mode::{CommandLine, check_program, jail_wrap, prepare_spawn_command};
-pub use spawner::{BoxFuture, Process, Spawned, Spawner, SystemSpawner, check_contract};
+pub use spawner::{BoxFuture, Process, Spawned, Spawner, SystemSpawner, check_contract, session_id};
 pub use tree::Processes;

@@ -73,11 +73,18 @@ pub(super) fn helper_command(mode: PrivMode, arguments: &[&str]) -> CommandLine 
     }
 }
 
-/// The command line that starts a jailed server. `session` is 16 lower-case hex digits.
-pub fn jail_wrap(mode: PrivMode, jail: &JailConfig, session: &str) -> CommandLine {
+/// The command line that starts a jailed server or agent.
+pub fn jail_wrap(mode: PrivMode, jail: &JailConfig) -> CommandLine {
     helper_command(
         mode,
-        &["run", "--session", session, "--digest", &jail.digest, &jail.server],
+        &[
+            "run",
+            "--session",
+            &jail.session,
+            "--digest",
+            &jail.digest,
+            &jail.server,
+        ],
     )
 }
 
@@ -86,19 +93,16 @@ pub fn jail_wrap(mode: PrivMode, jail: &JailConfig, session: &str) -> CommandLin
 /// # Errors
 /// A host server in mdo mode, where whoever runs as colibri can become root; a program that is missing or not
 /// executable; for a jailed server, no helper.
-pub fn prepare_spawn_command(
-    settings: &Settings,
-    order: &LaunchSpec,
-    session: &str,
-) -> Result<CommandLine, SpawnError> {
+pub fn prepare_spawn_command(settings: &Settings, order: &LaunchSpec) -> Result<CommandLine, SpawnError> {
     match order {
-        LaunchSpec::Jailed(jail) => Ok(jail_wrap(reachable(settings.priv_mode)?, jail, session)),
+        LaunchSpec::Jailed(jail) => Ok(jail_wrap(reachable(settings.priv_mode)?, jail)),
         LaunchSpec::Host { .. } if settings.priv_mode == PrivMode::Mdo => Err(SpawnError::HostInMdoMode),
         LaunchSpec::Host {
             program,
             arguments,
             environment,
             directory,
+            stdin,
             ..
         } => {
             let path = environment.get("PATH").map(|path| path.expose_secret());
@@ -121,6 +125,8 @@ pub fn prepare_spawn_command(
                 settings.grace.as_millis().to_string().into(),
                 "--parent".into(),
                 std::process::id().to_string().into(),
+                "--stdin".into(),
+                keeper::stdin_word(*stdin).into(),
                 "--".into(),
                 program.clone().into_os_string(),
             ];
@@ -281,11 +287,12 @@ mod tests {
 
     #[test]
     fn every_mode_runs_the_same_helper_with_an_empty_environment() {
+        let session = "0123456789abcdef";
         let jail = JailConfig {
+            session: session.into(),
             server: "github".into(),
             digest: "d".repeat(64),
         };
-        let session = "0123456789abcdef";
         let run = format!("run --session {session} --digest {} github", "d".repeat(64));
         let helper = "/usr/local/libexec/colibri-jail-helper";
         for (mode, before) in [
@@ -293,7 +300,7 @@ mod tests {
             (PrivMode::Mdo, "/usr/bin/mdo -i -u root -- ".to_owned()),
             (PrivMode::Sudo, format!("{SUDO} -n -- ")),
         ] {
-            let command = jail_wrap(mode, &jail, session);
+            let command = jail_wrap(mode, &jail);
             assert_eq!(words(&command).join(" "), format!("{before}{helper} {run}"));
             assert!(command.environment.is_empty());
         }
@@ -341,13 +348,14 @@ mod tests {
             ]
             .into(),
             directory: None,
+            stdin: colibri_registry::Stdin::Pipe,
         }
     }
 
     #[test]
     fn host_servers_get_a_built_environment_that_does_not_work_on_the_keeper() {
         let settings = Settings::new(PrivMode::Helper, "/bin/keeper".into());
-        let command = prepare_spawn_command(&settings, &host("/bin/sh"), "").unwrap();
+        let command = prepare_spawn_command(&settings, &host("/bin/sh")).unwrap();
         let names: Vec<_> = command
             .environment
             .iter()
@@ -364,7 +372,7 @@ mod tests {
         );
         let words = words(&command);
         assert_eq!(words[..3], ["/bin/keeper", "keeper", "--grace-ms"]);
-        assert_eq!(words[6..], ["--", "/bin/sh", "a b", ";rm -rf /"]);
+        assert_eq!(words[6..], ["--stdin", "pipe", "--", "/bin/sh", "a b", ";rm -rf /"]);
         assert!(!format!("{command:?}").contains("hush"));
         assert!(!format!("{:?}", host("/bin/sh")).contains("hush"));
     }
@@ -373,12 +381,12 @@ mod tests {
     fn refuses_programs_that_are_not_there_and_host_servers_in_mdo_mode() {
         let settings = Settings::new(PrivMode::Helper, "/bin/keeper".into());
         for program in ["/nonexistent", "/etc/passwd", "/etc"] {
-            let refused = prepare_spawn_command(&settings, &host(program), "");
+            let refused = prepare_spawn_command(&settings, &host(program));
             assert!(matches!(refused, Err(SpawnError::Program { .. })), "{program}");
         }
         let mdo = Settings::new(PrivMode::Mdo, "/bin/keeper".into());
         assert!(matches!(
-            prepare_spawn_command(&mdo, &host("/bin/sh"), ""),
+            prepare_spawn_command(&mdo, &host("/bin/sh")),
             Err(SpawnError::HostInMdoMode)
         ));
     }

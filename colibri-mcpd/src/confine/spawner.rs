@@ -95,11 +95,11 @@ impl SystemSpawner {
     }
 
     async fn start(&self, spec: LaunchSpec) -> Result<Spawned, SpawnError> {
-        let session = match &spec {
-            LaunchSpec::Jailed(_) => session_id().map_err(|error| supervisor_error(HELPER.into(), error))?,
+        let command = prepare_spawn_command(&self.settings, &spec)?;
+        let session = match spec {
+            LaunchSpec::Jailed(jail) => jail.session,
             LaunchSpec::Host { .. } => String::new(),
         };
-        let command = prepare_spawn_command(&self.settings, &spec, &session)?;
         supervise(&command, session).await
     }
 }
@@ -344,8 +344,11 @@ fn readable(messages: &[u8]) -> String {
     }
 }
 
-/// Sixteen lower-case hex digits that nobody can guess: the name of one instance of a jailed server.
-fn session_id() -> io::Result<String> {
+/// Sixteen lower-case hex digits that nobody can guess: the name of one instance of a jailed server or an agent.
+///
+/// # Errors
+/// The system gives no random bytes.
+pub fn session_id() -> io::Result<String> {
     Ok(format!("{:016x}", u64::from_ne_bytes(sys::random_bytes()?)))
 }
 

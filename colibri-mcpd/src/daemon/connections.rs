@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 
 use crate::catalog::{Changed, Changes};
 use crate::peer::Budget;
-use crate::policy::Gate;
+use crate::policy::{Clients, Gate};
 use crate::relay::{Call, Chain, Client, HeldCall, Outcome};
 use colibri_protocol::answer::subscription_closed;
 use colibri_protocol::subscription::list_changed;
@@ -102,10 +102,22 @@ impl Connection {
         self.client.all_landed().await;
     }
 
-    fn tell_to_go(&self, why: &'static str) {
+    /// Has the client go.
+    pub fn tell_to_go(&self, why: &'static str) {
         // What was said first holds.
         let _ = self.told_to_go.set(why);
         self.told.notify_waiters();
+    }
+
+    /// Tells the client that a list has changed, if it wants to know.
+    fn tell_changed(&self, feature: Feature) {
+        let client = &self.client;
+        if self.initialized.load(Ordering::Acquire) {
+            client.outbox.push(&list_changed(feature, None));
+        }
+        for subscription in client.told_of(feature) {
+            client.outbox.push(&list_changed(feature, Some(&subscription)));
+        }
     }
 
     fn take_held(&self) -> Vec<Box<Call>> {
@@ -191,7 +203,9 @@ impl Connections {
         let mut open = self.open();
         open.remove(&client.connection);
         let uid = client.caller.uid;
-        !open.values().any(|connection| connection.client.caller.uid == uid)
+        // An agent that runs for somebody is not that person.
+        let is_theirs = |client: &Client| client.caller.uid == uid && client.door.is_none();
+        client.door.is_none() && !open.values().any(|connection| is_theirs(&connection.client))
     }
 
     /// How many there are.
@@ -317,12 +331,22 @@ impl Connections {
                 (Feature::Resource, resources),
             ];
             for (feature, _) in kinds.into_iter().filter(|(_, changed)| *changed) {
-                if connection.initialized.load(Ordering::Acquire) {
-                    client.outbox.push(&list_changed(feature, None));
-                }
-                for subscription in client.told_of(feature) {
-                    client.outbox.push(&list_changed(feature, Some(&subscription)));
-                }
+                connection.tell_changed(feature);
+            }
+        }
+    }
+
+    /// Tells those clients that their list of tools has changed whom another client policy shows other ones of the same.
+    pub fn tell_list_modes(&self, before: &Clients) {
+        if !self.chain.rules.gates.load().is_open(Gate::External) {
+            return;
+        }
+        for connection in self.all() {
+            let caller = &connection.client.caller;
+            let now = self.chain.rules.clients.load().rights(caller).list;
+            // Who sees one server alone is listed all of it.
+            if before.rights(caller).list != now && connection.client.session.only().is_none() {
+                connection.tell_changed(Feature::Tool);
             }
         }
     }

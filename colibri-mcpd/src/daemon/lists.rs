@@ -7,13 +7,13 @@ use bytes::Bytes;
 
 use crate::builtin;
 use crate::catalog::{Item, Table};
+use crate::ledger::Listed;
 use crate::peer::Budget;
-use crate::policy::Rights;
-use crate::relay::Page;
+use crate::policy::{ListMode, Rights};
+use crate::relay::{COLIBRI, Page};
 use crate::servers::State;
-use colibri_protocol::lists::{Cursor, definition_edits, least_ttl, page};
+use colibri_protocol::lists::{Cursor, least_ttl, page};
 use colibri_protocol::{Code, Failure, Feature, Version};
-use colibri_wire::Json;
 
 /// The most bytes of pages that are kept although nobody is being sent them.
 const MAX_KEPT: usize = 16 * 1024 * 1024;
@@ -41,25 +41,32 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    fn make(&self) -> Vec<u8> {
+    /// The page, and the tools in it.
+    fn make(&self) -> (Vec<u8>, Vec<Listed>) {
+        // Who is listed little is not to pay for our own tools either.
+        let whole = self.rights.list == ListMode::All;
         let own = builtin::definitions()
             .iter()
             .filter(|_| self.feature == Feature::Tool && !self.rights.is_narrowed())
-            .map(|definition| {
-                let edits = Json::part(&definition.json, 0..definition.json.len())
-                    .map(|json| definition_edits(self.feature, json, (Version::LATEST, self.version), None))
-                    .unwrap_or_default();
-                (definition.name.to_owned(), Bytes::from(edits.apply(&definition.json)))
-            });
-        let mut listed: Vec<(String, Bytes)> = own.collect();
+            .filter(|definition| definition.at_door.is_some() || !self.rights.is_agents())
+            .map(|definition| (definition.name.to_owned(), definition.listed(self.version, whole), None));
+        let mut listed: Vec<(String, Bytes, Option<&Arc<Item>>)> = own.collect();
         if self.external {
-            let sees = |item: &&Arc<Item>| self.rights.sees(&item.server.id, self.feature, &item.own);
+            let sees = |item: &&Arc<Item>| {
+                item.is_listed(self.rights.list) && self.rights.sees(&item.server.id, self.feature, &item.own)
+            };
             if self.rights.is_narrowed() {
                 let seen = self.table.offered_alone(self.feature).filter(sees);
-                listed.extend(seen.map(|item| (item.own.clone(), item.own_definition(self.version))));
+                listed.extend(seen.map(|item| (item.own.clone(), item.own_definition(self.version), Some(item))));
             } else {
                 let seen = self.table.offered(self.feature).filter(sees);
-                listed.extend(seen.map(|item| (item.exposed.clone(), item.definition(self.version, self.uid))));
+                listed.extend(seen.map(|item| {
+                    (
+                        item.exposed.clone(),
+                        item.definition(self.version, self.uid),
+                        Some(item),
+                    )
+                }));
             }
         }
         listed.sort_by(|a, b| a.0.cmp(&b.0));
@@ -67,14 +74,20 @@ impl Asked {
             .standing
             .iter()
             .filter_map(|(_, version, ttl)| Some(((*version)?, *ttl)));
-        let listed = listed.iter().map(|(name, raw)| (name.as_str(), &raw[..]));
-        page(
+        let (page, in_it) = page(
             self.feature,
             self.version,
             least_ttl(lives),
             self.cursor.as_ref(),
-            listed,
-        )
+            listed.iter().map(|(name, raw, _)| (name.as_str(), &raw[..])),
+        );
+        let tools = listed[in_it].iter().filter(|_| self.feature == Feature::Tool);
+        let tools = tools.map(|(name, raw, item)| Listed {
+            server: item.map_or_else(|| COLIBRI.into(), |item| item.server.id.clone()),
+            tool: item.map_or(name.as_str(), |item| &item.own).into(),
+            bytes: raw.len() as u64,
+        });
+        (page, tools.collect())
     }
 }
 
@@ -126,13 +139,14 @@ impl Lists {
         if let Some(made) = pages.iter().find(|made| made.is_for(&asked)) {
             return Ok(made.page.clone());
         }
-        let page = Page::new(asked.make(), budget).ok_or_else(|| {
+        let (result, tools) = asked.make();
+        let page = Page::new(result, budget).ok_or_else(|| {
             Failure::new(
                 Code::DaemonBusy,
                 "the daemon has no room for the list: too much is queued for its clients",
             )
         })?;
-        let page = Arc::new(page);
+        let page = Arc::new(page.listing(tools));
         pages.retain(|made| made.table.strong_count() > 0 && made.rights.strong_count() > 0);
         pages.push_front(Made {
             feature: asked.feature,

@@ -3,23 +3,31 @@
 pub mod connections;
 pub mod idle;
 mod lists;
+mod noticing;
 pub mod sources;
+pub mod spending;
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use crate::agents::Agents;
+use crate::board::Board;
 use crate::builtin::Skills;
 use crate::catalog::Host;
 use crate::config::Config;
+use crate::notices::Notices;
 use crate::oauth::Logins;
 use crate::peer::{Budget, Outbox};
-use crate::policy::{Caller, Gate};
+use crate::policy::{Caller, Gate, ListMode, Turns};
 use crate::relay::{Call, Chain, Client, Page};
+use crate::search::Search;
 use crate::servers::{Server, Viewer};
 use crate::store::Store;
+use crate::summaries::Summaries;
 use colibri_protocol::answer::join_instructions;
 use colibri_protocol::lists::Cursor;
 use colibri_protocol::{Capability, Failure, Feature, Presented};
@@ -37,6 +45,11 @@ const SERVERS_END: Duration = Duration::from_secs(10);
 const INSTRUCTIONS: &str = "Colibri MCP hosts the MCP servers of this machine. Tools called colibri_* are its own; \
 tools called SERVER__TOOL belong to the server named before the two underscores. colibri_snapshot tells in one call what \
 there is and in which state.\n";
+
+/// What we say besides to a model that is not listed all tools.
+const TO_FIND: &str = "Most tools of the servers here are not listed, and can be used all the same. Before saying that \
+something cannot be done, find a tool for it: colibri_find_tools takes a few words on what is to be done and names tools, \
+colibri_tool_schema shows the arguments of one, and colibri_call_tool calls it.\n";
 
 /// The limits of every connection.
 #[derive(Debug, Clone, Copy)]
@@ -65,14 +78,28 @@ pub struct Daemon {
     pub chain: Arc<Chain>,
     /// The external servers.
     pub host: Arc<Host>,
+    /// The agents.
+    pub agents: Arc<Agents>,
     /// Colibri's own state.
     pub store: Arc<Store>,
+    /// One sentence about each tool.
+    pub summaries: Arc<Summaries>,
+    /// What finds tools.
+    pub search: Search,
+    /// Who has which task.
+    pub board: Arc<Board>,
     /// The skills.
     pub skills: Skills,
     /// The clients that are connected.
     pub connections: Arc<Connections>,
     /// The logins that were begun.
     pub logins: Logins,
+    /// Turns at adding up what things cost.
+    pub sums: Turns,
+    /// Turns at looking through all tools.
+    pub searches: Turns,
+    /// Where it is told what happens.
+    pub notices: Notices,
     lists: Lists,
     registry_error: Mutex<Option<String>>,
 }
@@ -84,6 +111,7 @@ impl Daemon {
         sources: Sources,
         chain: Arc<Chain>,
         host: Arc<Host>,
+        agents: Arc<Agents>,
         store: Arc<Store>,
         budget: Arc<Budget>,
     ) -> Arc<Daemon> {
@@ -93,6 +121,7 @@ impl Daemon {
             in_flight: config.max_in_flight,
         };
         let skills = Skills::new(config.skills.clone());
+        let board = agents.board().clone();
         let connections = Connections::new(chain.clone(), budget.clone(), host.changes());
         Arc::new(Daemon {
             config,
@@ -102,9 +131,16 @@ impl Daemon {
             started: Instant::now(),
             chain,
             host,
+            agents,
+            summaries: Summaries::recall(&store),
+            search: Search::default(),
             store,
+            board,
             skills,
             logins: Logins::default(),
+            sums: Turns::new(2),
+            searches: Turns::new(4),
+            notices: Notices::default(),
             lists: Lists::default(),
             connections,
             registry_error: Mutex::default(),
@@ -148,7 +184,11 @@ impl Daemon {
             texts.pop().map(|(_, text)| text).unwrap_or_default()
         } else {
             let texts = texts.iter().map(|(id, text)| (id.as_str(), text.as_str()));
-            join_instructions(INSTRUCTIONS, texts)
+            let own = match rights.list {
+                ListMode::All => Cow::Borrowed(INSTRUCTIONS),
+                ListMode::Search | ListMode::Pinned => Cow::Owned(format!("{INSTRUCTIONS}{TO_FIND}")),
+            };
+            join_instructions(&own, texts)
         };
         presented
     }
@@ -183,13 +223,9 @@ impl Daemon {
         if !self.config.learn || unseen.is_empty() || !self.chain.rules.gates.load().is_open(Gate::External) {
             return;
         }
-        let caller = Caller {
-            uid: nix::unistd::geteuid().as_raw(),
-            gid: nix::unistd::getegid().as_raw(),
-            pid: None,
-        };
+        let (number, caller) = (self.connections.next_number(), Caller::of_daemon());
         let outbox = Outbox::of_client(self.limits.frame, &self.budget);
-        let client = Client::new(self.connections.next_number(), caller, outbox, self.limits.in_flight);
+        let client = Client::new(number, caller, outbox, self.limits.in_flight);
         self.host.discover(&unseen, &Arc::new(client));
     }
 
@@ -237,14 +273,19 @@ impl Daemon {
         info!(
             clients = self.connections.count().connections,
             servers = self.host.running(),
+            agents = self.agents.count(),
             "ending"
         );
         let servers = async {
             self.chain.tickets.end_all("the daemon is ending");
-            self.host.end(SERVERS_END).await
+            tokio::join!(self.host.end(SERVERS_END), self.agents.end(SERVERS_END))
         };
-        if !self.connections.end(servers).await {
+        let (servers, agents) = self.connections.end(servers).await;
+        if !servers {
             warn!(servers = self.host.running(), "servers have not ended in time");
+        }
+        if !agents {
+            warn!(agents = self.agents.count(), "agents have not ended in time");
         }
         self.lists.clear();
     }

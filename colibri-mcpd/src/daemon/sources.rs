@@ -11,7 +11,7 @@ use tracing::warn;
 use crate::config::Config;
 use crate::policy::file::replace;
 use crate::policy::{Clients, Consent, PinError, Pins, Trust};
-use crate::servers::registry::{self, Loaded};
+use crate::registry::{self, Loaded};
 
 /// The file in the state directory that names, a path a line, the files that were in force.
 const MEMORY: &str = "files-in-force";
@@ -82,6 +82,10 @@ impl Sources {
                 for (id, server) in &mut loaded.servers {
                     let refusal = || consent.refusal(id, &server.entry.digest);
                     server.refusal = server.refusal.take().or_else(refusal);
+                }
+                for (id, agent) in &mut loaded.agents {
+                    let refusal = || consent.refusal(id, &agent.entry.digest);
+                    agent.refusal = agent.refusal.take().or_else(refusal);
                 }
             }
             Ok(loaded)

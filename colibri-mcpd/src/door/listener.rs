@@ -160,16 +160,7 @@ impl Listener {
 
     /// Waits for the next one who connects.
     pub async fn next(&self) -> UnixStream {
-        loop {
-            match self.socket.accept().await {
-                Ok((stream, _)) => return stream,
-                Err(error) => {
-                    // Out of descriptors, most likely: it goes by when a client leaves.
-                    error!("accepting a client failed: {error}");
-                    sleep(Duration::from_millis(100)).await;
-                }
-            }
-        }
+        next(&self.socket).await
     }
 
     /// Accepts clients for as long as this is polled.
@@ -209,8 +200,22 @@ impl Drop for Listener {
     }
 }
 
+/// Waits for the next one who connects to a socket.
+pub(super) async fn next(socket: &UnixListener) -> UnixStream {
+    loop {
+        match socket.accept().await {
+            Ok((stream, _)) => return stream,
+            Err(error) => {
+                // Out of descriptors, most likely: it goes by when a client leaves.
+                error!("accepting a client failed: {error}");
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
 /// Who is on the other end: the peer's credentials, from the kernel (SO_PEERCRED, LOCAL_PEERCRED).
-fn caller(stream: &UnixStream) -> io::Result<Caller> {
+pub(super) fn caller(stream: &UnixStream) -> io::Result<Caller> {
     let credentials = stream.peer_cred()?;
     Ok(Caller {
         uid: credentials.uid(),
@@ -220,7 +225,7 @@ fn caller(stream: &UnixStream) -> io::Result<Caller> {
 }
 
 /// Whether a connection speaks HTTP: its first byte is a letter, as no message begins. Waits for that byte.
-async fn speaks_http(stream: &UnixStream) -> bool {
+pub(super) async fn speaks_http(stream: &UnixStream) -> bool {
     let mut first = [0];
     loop {
         let look = || Ok(recv(stream.as_raw_fd(), &mut first, MsgFlags::MSG_PEEK)?);
@@ -283,11 +288,11 @@ impl Newcomer {
 }
 
 /// Answers a client's first request with why it is not served.
-async fn turn_away(daemon: &Daemon, stream: UnixStream, full: Full) {
+pub(super) async fn turn_away(daemon: &Daemon, stream: UnixStream, full: Full) {
     let (reader, writer) = stream.into_split();
     let code = match full {
-        Full::All(_) | Full::KeptBack(..) => Code::DaemonBusy,
-        Full::User(_) => Code::LimitUser,
+        Full::All(_) | Full::KeptBack(..) | Full::Doors(_) => Code::DaemonBusy,
+        Full::User(_) | Full::Door(_) => Code::LimitUser,
     };
     let answer = Failure::new(code, full.to_string()).answer(None, Version::LATEST_LEGACY);
     // Nothing of its request is kept but the id.

@@ -9,11 +9,14 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use crate::daemon::Daemon;
+use crate::ops::agents::AgentRequest;
+use crate::ops::costs;
 use crate::ops::login::LoginRequest;
 use crate::ops::operator::OperatorRequest;
 use crate::ops::own::Own;
 use crate::ops::route;
 use crate::ops::watch::Watch;
+use crate::policy::Terms;
 use crate::relay::request_state::{self, Bound, Resumed};
 use crate::relay::{AnswerParts, Arguments, Batch, Call, Client, Limit, Parts, Target, Trace};
 use colibri_protocol::{
@@ -135,7 +138,7 @@ impl Messages {
         self.client.note_error(refusal.code);
         let message = Answer::Error(RpcError::new(refusal.code, refusal.message)).to_message(refusal.id.as_deref());
         match batch {
-            Some(batch) => batch.answer(Some(&message)),
+            Some(batch) => drop(batch.answer(Some(&message))),
             None => drop(self.client.outbox.push(&message)),
         }
     }
@@ -144,7 +147,7 @@ impl Messages {
     fn fail(&self, failure: &Failure, id: &str, batch: Option<&Arc<Batch>>) {
         let message = failure.answer(None, self.version()).to_message(Some(id));
         match batch {
-            Some(batch) => batch.answer(Some(&message)),
+            Some(batch) => drop(batch.answer(Some(&message))),
             None => drop(self.client.outbox.push(&message)),
         }
     }
@@ -162,7 +165,8 @@ impl Messages {
             Limit::Trail(limit) => Failure::new(
                 Code::LimitUser,
                 format!(
-                    "the calls of this user fill the trail faster than {limit} bytes a second (--max-trail-per-user)"
+                    "the calls of this {} fill the trail faster than {limit} bytes a second (--max-trail-per-user)",
+                    if self.client.door.is_some() { "agent" } else { "user" }
                 ),
             ),
             Limit::InFlight(limit) => Failure::new(
@@ -220,12 +224,22 @@ impl Messages {
                 target,
             ));
         }
-        if name.starts_with(protocol::method::OPERATORS) {
+        let is_ours = name.starts_with(protocol::method::OPERATORS);
+        if is_ours && self.client.door.is_some() {
+            // Whoever an agent runs for: it has none of these.
+            let target = Own::answer(&name, RpcError::method_not_found(&name, self.version()).into());
+            return Some(self.call((key, batch), (self.version(), None), parts, None, target));
+        }
+        if is_ours {
             let daemon = self.daemon.clone();
             let target = if let Some(watch) = Watch::read(&name, params) {
                 watch.map(|watch| Own::watch(daemon, &name, watch))
             } else if let Some(request) = LoginRequest::read(&name, params) {
                 request.map(|request| Own::login(daemon, &name, request))
+            } else if let Some(request) = AgentRequest::read(&name, params) {
+                request.map(|request| Own::agent(daemon, &name, request))
+            } else if let Some(asked) = costs::read(&name, params) {
+                asked.map(|asked| Own::costs(daemon, &name, asked))
             } else {
                 OperatorRequest::read(&name, params).map(|order| Own::operator(daemon, &name, order))
             };
@@ -284,13 +298,16 @@ impl Messages {
             return Ok(None);
         }
         let [state, responses] = request.retry;
+        if responses.is_some() && self.client.door.is_some() {
+            return Err(answers_nothing("inputResponses"));
+        }
         let Some(retry) = protocol::input::read_retry(state, responses)? else {
             return Ok(None);
         };
         let bound = Bound {
             uid: self.client.caller.uid,
             server: described.server,
-            digest: request_state::digest(method.as_str(), params),
+            digest: request_state::digest(method.as_str(), params, self.client.asker().session),
         };
         Ok(Some(self.daemon.chain.states.unseal(
             &retry.state,
@@ -323,11 +340,15 @@ impl Messages {
             time: self.now.1,
             number: 0,
             attempt: 1,
+            began: self.now.0,
+            failed: Vec::new(),
             resumes: None,
             confirmed: false,
             place: None,
             validated: false,
+            terms: Terms::default(),
             against: None,
+            deferred: None,
         })
     }
 
@@ -348,7 +369,8 @@ impl Messages {
     ) -> Result<Arc<dyn Target>, RpcError> {
         let version = request.version;
         let Some(method) = request.method else {
-            let target = route::method(&self.daemon, name).ok_or_else(|| RpcError::method_not_found(name, version))?;
+            let target = route::method(&self.daemon, &self.client, name)
+                .ok_or_else(|| RpcError::method_not_found(name, version))?;
             if let Some(params) = params {
                 parts.arguments = Arguments::At(params.span());
             }
@@ -369,7 +391,11 @@ impl Messages {
             }
             Method::Initialize => {
                 let asked = protocol::read_initialize(params)?;
-                let askable = Askable::read(asked.version, asked.capabilities);
+                let askable = match &self.client.door {
+                    None => Askable::read(asked.version, asked.capabilities),
+                    // There is no person at an agent's door.
+                    Some(_) => Askable::NOTHING,
+                };
                 self.client.session.agree(asked.version, askable);
                 let presented = self.daemon.presented(&self.client, &OFFERED);
                 let answer = protocol::initialize_result(asked.version, &presented);
@@ -406,16 +432,25 @@ impl Messages {
             Method::TasksGet | Method::TasksUpdate | Method::TasksCancel if !protocol::tasks::is_declared(params) => {
                 Err(protocol::tasks::undeclared())
             }
+            Method::TasksUpdate if self.client.door.is_some() => Err(answers_nothing("tasks/update")),
             Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
                 let id = params.and_then(|params| params.get("taskId"));
                 let id = id.and_then(|id| Some((id.span(), id.as_str()?)));
                 let (at, id) = id.ok_or_else(|| RpcError::invalid_params("params.taskId must be a string"))?;
                 parts.name = Some(at);
-                self.daemon.host.task(self.client.caller.uid, &id)
+                let rights = self.daemon.chain.rules.rights(&self.client);
+                self.daemon.host.task(self.client.caller.uid, &id, &rights)
             }
             _ => Err(RpcError::method_not_found(method.as_str(), version)),
         }
     }
+}
+
+/// Refuses what only one could say who was asked.
+fn answers_nothing(leave: &str) -> RpcError {
+    RpcError::invalid_params(format!(
+        "nobody is asked through an agent's door, so there is nothing to answer: leave {leave} out"
+    ))
 }
 
 /// The trace context of a request. One that is longer than any that the standard allows is left out.

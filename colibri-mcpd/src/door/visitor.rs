@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::daemon::Daemon;
 use crate::daemon::connections::{Connection, Kind};
 use crate::peer::Outbox;
-use crate::policy::Caller;
-use crate::relay::Client;
+use crate::policy::{Caller, Share};
+use crate::relay::{AgentDoor, Client};
 
 /// A connection that has come in: who it is, and what the daemon keeps of it.
 pub struct Visitor {
@@ -18,10 +18,23 @@ pub struct Visitor {
 impl Visitor {
     /// It comes in; it is for who serves it to have it leave again.
     pub fn enter(daemon: Arc<Daemon>, caller: Caller) -> Visitor {
-        let number = daemon.connections.next_number();
-        let outbox = Outbox::of_client(daemon.limits.frame + daemon.limits.ahead, &daemon.budget);
-        let client = Client::new(number, caller, outbox, daemon.limits.in_flight);
-        let client = Arc::new(client.sharing(daemon.host.shares().of(caller.uid)));
+        let client = client(&daemon, caller).sharing(daemon.host.shares().of(caller.uid));
+        Visitor::of(daemon, client)
+    }
+
+    /// The same through an agent's door, for a person, as some process.
+    pub(super) fn through(
+        daemon: &Arc<Daemon>,
+        door: &Arc<AgentDoor>,
+        (person, peer): (Caller, Caller),
+        share: &Arc<Share>,
+    ) -> Visitor {
+        let client = client(daemon, person).through(door.clone(), peer);
+        Visitor::of(daemon.clone(), client.sharing(share.clone()))
+    }
+
+    fn of(daemon: Arc<Daemon>, client: Client) -> Visitor {
+        let client = Arc::new(client);
         let connection = daemon.connections.enter(client.clone(), Kind::Connection);
         Visitor {
             daemon,
@@ -29,4 +42,17 @@ impl Visitor {
             connection,
         }
     }
+
+    /// It leaves without having been served.
+    pub(super) fn leave(self) {
+        self.client.disconnect();
+        self.client.outbox.close();
+        self.daemon.leave(&self.client);
+    }
+}
+
+fn client(daemon: &Daemon, caller: Caller) -> Client {
+    let number = daemon.connections.next_number();
+    let outbox = Outbox::of_client(daemon.limits.frame + daemon.limits.ahead, &daemon.budget);
+    Client::new(number, caller, outbox, daemon.limits.in_flight)
 }

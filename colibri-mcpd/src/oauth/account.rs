@@ -14,7 +14,8 @@ use super::metadata::{AuthorizationServer, is_of};
 use super::now;
 use super::settings::{Grant, IdentityProvider, Settings};
 use super::store::{Login, Owner, Registration, Store};
-use crate::outbound::{Authorizer, BoxFuture, Challenge, Client};
+use crate::outbound::{Authorizer, Challenge};
+use colibri_http::{BoxFuture, Client};
 use colibri_registry::Value;
 use colibri_text::brief;
 

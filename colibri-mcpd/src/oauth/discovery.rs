@@ -13,7 +13,7 @@ use super::metadata::{AuthorizationServer, ProtectedResource, issuer_locations, 
 use super::settings::{Grant, IdentityProvider, Settings};
 use super::store::{Registration, Store};
 use super::{TIME_LIMIT, in_time};
-use crate::outbound::{Client, Limits, Origin};
+use colibri_http::{Client, Limits, Origin};
 use colibri_text::brief;
 
 /// The most bytes of a document.

@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 
 use super::metadata::secure_url;
 use super::{TIME_LIMIT, in_time, now, random};
-use crate::outbound::{Client, Limits};
+use colibri_http::{Client, Limits};
 use colibri_text::brief;
 
 /// The most bytes of an answer.

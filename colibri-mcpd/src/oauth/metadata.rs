@@ -4,7 +4,7 @@
 use hyper::Uri;
 use serde::Deserialize;
 
-use crate::outbound::Origin;
+use colibri_http::Origin;
 use colibri_text::brief;
 
 /// The metadata of a protected resource: an MCP server (RFC 9728 §2).

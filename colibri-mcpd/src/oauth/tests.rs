@@ -12,7 +12,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::sync::Notify;
 
 use super::*;
-use crate::outbound::{Authorizer as _, BoxFuture, Challenge, Client, Dial, Error, Io, Origin};
+use crate::outbound::{Authorizer as _, Challenge};
+use colibri_http::{BoxFuture, Client, Dial, Error, Io, Origin};
 use colibri_registry::Value;
 
 const ISSUER: &str = "https://issuer.example";

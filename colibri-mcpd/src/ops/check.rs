@@ -10,9 +10,11 @@ use crate::config::Config;
 use crate::confine::{PATH, check_program};
 use crate::daemon::sources::{Files, Sources, open_pins};
 use crate::log;
-use crate::servers::Transport;
-use crate::servers::registry::{FIXED_PATH, Loaded, Server};
-use crate::servers::secrets::Secrets;
+use crate::notices::Webhook;
+use crate::policy::{Accounts as _, SystemAccounts};
+use crate::registry::Transport;
+use crate::registry::secrets::Secrets;
+use crate::registry::{Agent, FIXED_PATH, Loaded, Server};
 use colibri_api::{HELPER, PrivMode};
 
 /// The helper's policy, beside the registry that it reads.
@@ -32,6 +34,12 @@ pub(crate) fn configuration(config: &Config) -> Result<String, Vec<String>> {
         .into_iter()
         .collect();
     faults.extend(socket_group(config));
+    let secrets = Secrets::beside(&config.registry);
+    let webhook = config
+        .webhook
+        .as_ref()
+        .map(|settings| Webhook::open(settings, &secrets));
+    faults.extend(webhook.and_then(Result::err));
     if config.syslog
         && let Err(error) = log::reach_syslogd()
     {
@@ -39,8 +47,8 @@ pub(crate) fn configuration(config: &Config) -> Result<String, Vec<String>> {
     }
     match Sources::recall(config).and_then(|sources| sources.read(config)) {
         Ok(Files { registry, .. }) => {
-            tell_servers(config, &registry);
-            if registry.servers.values().any(is_started_by_helper) {
+            tell_entries(config, &registry);
+            if registry.servers.values().any(is_started_by_helper) || registry.agents.values().any(is_jailed) {
                 faults.extend(policy_fault(Path::new(FIXED_PATH)));
                 faults.extend(helper_fault(config.priv_mode, Path::new(HELPER)));
             }
@@ -62,8 +70,12 @@ fn is_started_by_helper(server: &Server) -> bool {
     server.refusal.is_none() && !server.entry.disabled && server.entry.is_jailed()
 }
 
+fn is_jailed(agent: &Agent) -> bool {
+    agent.refusal.is_none() && !agent.entry.disabled && agent.entry.command.jail.is_some()
+}
+
 /// What of the registry would not be served, and what is odd about it.
-fn tell_servers(config: &Config, registry: &Loaded) {
+fn tell_entries(config: &Config, registry: &Loaded) {
     let secrets = Secrets::beside(&config.registry);
     for (id, server) in registry.servers.iter().filter(|(_, server)| !server.entry.disabled) {
         if let Some(reason) = server.refusal.clone().or_else(|| server.contract().err()) {
@@ -72,6 +84,17 @@ fn tell_servers(config: &Config, registry: &Loaded) {
             && let Some(missing) = missing(command, &secrets)
         {
             eprintln!("colibri-mcpd: server {id} would not start: {missing}");
+        }
+    }
+    for (id, agent) in registry.agents.iter().filter(|(_, agent)| !agent.entry.disabled) {
+        if let Some(reason) = &agent.refusal {
+            eprintln!("colibri-mcpd: agent {id} would not be run: {reason}");
+        } else if let Some(missing) = missing(&agent.entry.command, &secrets) {
+            eprintln!("colibri-mcpd: agent {id} would not start: {missing}");
+        }
+        let unknown = |user: &&String| user.parse::<u32>().is_err() && SystemAccounts.uid(user).is_none();
+        for user in agent.entry.users.iter().filter(unknown) {
+            eprintln!("colibri-mcpd: agent {id}: there is no user {user}, whom its users name");
         }
     }
     for note in &registry.notes {
@@ -98,7 +121,7 @@ fn missing(command: &Command, secrets: &Secrets) -> Option<String> {
     secrets.resolve(&command.env).err().map(|error| error.to_string())
 }
 
-/// How many servers there are, and how many of them are not served.
+/// How many servers and agents there are, and how many of them are not served.
 fn counted(registry: &Loaded) -> String {
     let disabled = registry.servers.values().filter(|server| server.entry.disabled).count();
     let is_blocked = |server: &&Server| server.refusal.is_some() || server.contract().is_err();
@@ -108,6 +131,14 @@ fn counted(registry: &Loaded) -> String {
     for (count, what) in [(disabled, "disabled"), (blocked, "blocked")] {
         if count > 0 {
             text += &format!(", {count} of them {what}");
+        }
+    }
+    if !registry.agents.is_empty() {
+        text += &format!("; {}", colibri_text::counted(registry.agents.len() as u64, "agent"));
+        let refused = |agent: &&Agent| agent.entry.disabled || agent.refusal.is_some();
+        let refused = registry.agents.values().filter(refused).count();
+        if refused > 0 {
+            text += &format!(", {refused} of them not run");
         }
     }
     text

@@ -12,7 +12,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::status::milliseconds;
 use crate::policy::sounds_secret;
-use crate::servers::secrets::{REDACTED, Redactor};
+use crate::registry::secrets::{REDACTED, Redactor};
 use crate::servers::tap::{Asker, Seen};
 use colibri_wire::envelope::{Envelope, Kind};
 use colibri_wire::json::{Kind as JsonKind, string};

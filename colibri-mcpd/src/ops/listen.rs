@@ -141,8 +141,9 @@ struct Tasks {
 fn tasks(daemon: &Daemon, call: &Call, filter: &Filter) -> Vec<Tasks> {
     let params = call.parts.params.clone().and_then(|at| Json::part(&call.frame, at));
     let mut tasks: BTreeMap<u64, Tasks> = BTreeMap::new();
+    let rights = daemon.chain.rules.rights(&call.client);
     for shown in filter.tasks_told.iter().filter(|_| is_declared(params)) {
-        if let Some((process, own)) = daemon.host.open_task(call.client.caller.uid, shown) {
+        if let Some((process, own)) = daemon.host.open_task(call.client.caller.uid, shown, &rights) {
             let of = tasks.entry(process.number).or_insert_with(|| Tasks {
                 process,
                 ids: BTreeMap::new(),
@@ -174,7 +175,8 @@ fn resources(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: &mut Box<Call>, fil
         };
         let own = own_uri(&*call.target, shown);
         // What a person has to confirm is not told of by the way: nobody is asked for a part of a request.
-        if server.rules.judge(Feature::Resource, &own, b"") != Verdict::Allow {
+        let verdict = server.rules.judge(Feature::Resource, &own, b"");
+        if verdict != Verdict::Allow || call.confirm_rule(&verdict).is_some() {
             continue;
         }
         if asked.iter().all(|other| other.shown != *shown) {

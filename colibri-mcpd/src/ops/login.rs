@@ -11,7 +11,7 @@ use crate::daemon::Daemon;
 use crate::oauth::{Account, Owner};
 use crate::relay::{Call, Client, Outcome};
 use crate::servers::Server;
-use colibri_protocol::{Answer, Failure, RpcError};
+use colibri_protocol::{Failure, RpcError};
 use colibri_text::brief;
 use colibri_wire::Json;
 
@@ -63,16 +63,12 @@ pub(crate) async fn answer(daemon: &Daemon, call: &Call, request: LoginRequest) 
         LoginRequest::Out(asked) => out(daemon, call, &asked.server).await.and_then(|done| json(&done)),
     };
     match done {
-        Ok(result) => Outcome::Own {
-            answer: Answer::Result(result),
-            failed: false,
-        },
+        Ok(result) => Outcome::result(result),
         Err(Refused::Policy(failure)) => Outcome::Failed(failure),
         // An issuer may repeat what it was shown, which is not always the caller's.
-        Err(Refused::Told(why)) => Outcome::Own {
-            answer: RpcError::invalid_params(daemon.host.redactor().redact(&why).into_owned()).into(),
-            failed: true,
-        },
+        Err(Refused::Told(why)) => Outcome::error(RpcError::invalid_params(
+            daemon.host.redactor().redact(&why).into_owned(),
+        )),
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! No label names a user, a tool or an argument: labels are server ids of the registry, states and codes of ours.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -19,7 +20,8 @@ use tracing::{debug, warn};
 
 use super::overview;
 use crate::daemon::Daemon;
-use colibri_api::{Overview, OverviewServer, ServerState as State};
+use crate::ledger::Totals;
+use colibri_api::{AgentState, Cost, Overview, OverviewServer, ServerState as State, TaskStatus};
 
 /// Readers that are served at one time; further ones are only closed.
 const MAX_READERS: usize = 16;
@@ -92,10 +94,16 @@ async fn answer(daemon: Arc<Daemon>, mut stream: UnixStream) -> io::Result<()> {
 }
 
 fn render(daemon: &Daemon) -> Result<String, fmt::Error> {
+    // What cannot be written now is said elsewhere, and comes later.
+    let _ = daemon.chain.ledger.write(&daemon.store);
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Snapshot {
         overview: overview::of(daemon, None, 0),
         most_queued: daemon.connections.load().most_queued,
+        agents: daemon.agents.by_state(None),
+        tasks: daemon.board.task_counts(None).ok(),
+        taken: daemon.board.counts(),
+        costs: daemon.chain.ledger.totals(),
     }));
     let mut text = String::new();
     text::encode(&mut text, &registry)?;
@@ -108,12 +116,23 @@ type Gauge<T> = (&'static str, &'static str, T);
 /// How a server's number is read.
 type OfServer = fn(&OverviewServer) -> u64;
 
+/// How a cost's number is read.
+type OfCost = fn(&Cost) -> u64;
+
 /// All numbers at one time.
 #[derive(Debug)]
 struct Snapshot {
     overview: Overview,
     /// Bytes queued for the client that is furthest behind.
     most_queued: usize,
+    /// Instances of agents that run, by state.
+    agents: BTreeMap<AgentState, u64>,
+    /// Tasks by status; `None`: the store cannot be read.
+    tasks: Option<[(TaskStatus, u64); 7]>,
+    /// Claims, and tasks that came back to the queue, since the start.
+    taken: (u64, u64),
+    /// What calls and models cost since the start.
+    costs: Totals,
 }
 
 impl Snapshot {
@@ -201,6 +220,69 @@ impl Snapshot {
         Ok(())
     }
 
+    fn agents(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Instances of agents that run, by what they do.";
+        let mut family = encoder.encode_descriptor("colibri_agents", help, None, MetricType::Gauge)?;
+        for state in AgentState::ALL {
+            let count = self.agents.get(&state).copied().unwrap_or_default();
+            family.encode_family(&[("state", state.name())])?.encode_gauge(&count)?;
+        }
+        Ok(())
+    }
+
+    fn tasks(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Tasks, by status.";
+        let mut family = encoder.encode_descriptor("colibri_tasks", help, None, MetricType::Gauge)?;
+        for (status, count) in self.tasks.iter().flatten() {
+            family
+                .encode_family(&[("status", status.name())])?
+                .encode_gauge(count)?;
+        }
+        let (claims, requeues) = self.taken;
+        let counters = [
+            ("colibri_task_claims", "Claims of tasks since the start.", claims),
+            (
+                "colibri_task_requeues",
+                "Tasks that came back to the queue since the start.",
+                requeues,
+            ),
+        ];
+        for (name, help, value) in counters {
+            encoder
+                .encode_descriptor(name, help, None, MetricType::Counter)?
+                .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+        }
+        Ok(())
+    }
+
+    fn costs(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let counters: [Gauge<OfCost>; 3] = [
+            ("colibri_request_bytes", "Bytes of requests.", |cost| cost.bytes_in),
+            ("colibri_answer_bytes", "Bytes of answers.", |cost| cost.bytes_out),
+            ("colibri_listed_bytes", "Bytes of tools in lists.", |cost| {
+                cost.listed_bytes
+            }),
+        ];
+        for (name, help, value) in counters {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (server, cost) in &self.costs.servers {
+                family
+                    .encode_family(&[("server", &**server)])?
+                    .encode_counter::<NoLabelSet, _, u64>(&value(cost), None)?;
+            }
+        }
+        let help = "Tokens of agents' models.";
+        let mut family = encoder.encode_descriptor("colibri_model_tokens", help, None, MetricType::Counter)?;
+        for (agent, cost) in &self.costs.agents {
+            for (direction, tokens) in [("in", cost.tokens_in), ("out", cost.tokens_out)] {
+                family
+                    .encode_family(&[("agent", &**agent), ("direction", direction)])?
+                    .encode_counter::<NoLabelSet, _, u64>(&tokens, None)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The daemon's own.
     fn gauges(&self) -> Vec<Gauge<u64>> {
         let all = &self.overview;
@@ -253,6 +335,9 @@ impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         self.calls(&mut encoder)?;
         self.states(&mut encoder)?;
+        self.agents(&mut encoder)?;
+        self.tasks(&mut encoder)?;
+        self.costs(&mut encoder)?;
         for (name, help, value) in self.gauges() {
             encoder
                 .encode_descriptor(name, help, None, MetricType::Gauge)?

@@ -1,7 +1,10 @@
-//! What the daemon answers itself: who answers what, the operators' methods and streams, status, metrics, reload, and
+//! What the daemon answers itself: who answers what, the operators' methods and streams, agents, costs, status, metrics, reload, and
 //! `--check`.
 
+pub(crate) mod agents;
 pub(crate) mod check;
+pub(crate) mod costs;
+mod doer;
 mod frames;
 mod listen;
 pub(crate) mod login;
@@ -12,6 +15,9 @@ pub(crate) mod own;
 pub(crate) mod reload;
 pub(crate) mod route;
 mod status;
+mod stream;
 mod sys;
 pub(crate) mod watch;
+mod watch_notices;
+mod watch_tasks;
 pub(crate) mod witness;

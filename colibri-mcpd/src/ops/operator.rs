@@ -8,13 +8,14 @@ use colibri_api::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 use tracing::{error, info};
 
 use super::reload::reload;
 use crate::daemon::Daemon;
 use crate::policy::{Pins, Rights};
 use crate::relay::{Call, Client, Outcome};
-use colibri_protocol::{Answer, Code, Failure, RpcError, Version};
+use colibri_protocol::{Code, Failure, RpcError, Version};
 use colibri_text::brief;
 use colibri_trail::Detail;
 use colibri_wire::Json;
@@ -74,6 +75,17 @@ pub(crate) fn parameters<T: DeserializeOwned>(params: Option<Json<'_>>) -> Resul
         .map_err(|error| RpcError::invalid_params(format!("params: {}", brief(&error.to_string(), 200))))
 }
 
+/// Reads parameters of which none is unknown, beside the `_meta` that every request of 2026-07-28 has.
+///
+/// # Errors
+/// -32602, with the first thing that is wrong.
+pub(crate) fn strict<T: DeserializeOwned>(params: Option<Json<'_>>) -> Result<T, RpcError> {
+    let mut members: Map<String, Value> = parameters(params)?;
+    members.remove("_meta");
+    serde_json::from_value(Value::Object(members))
+        .map_err(|error| RpcError::invalid_params(format!("params: {}", brief(&error.to_string(), 200))))
+}
+
 /// What an operator may do, if the caller is one.
 ///
 /// # Errors
@@ -120,14 +132,8 @@ pub(crate) fn answer(daemon: &Arc<Daemon>, call: &Call, order: &OperatorRequest)
         OperatorRequest::PinAccept(asked) => accept_pins(daemon, asked, by),
     };
     match result {
-        Ok(result) => Outcome::Own {
-            answer: Answer::Result(result),
-            failed: false,
-        },
-        Err(error) => Outcome::Own {
-            answer: RpcError::invalid_params(error).into(),
-            failed: true,
-        },
+        Ok(result) => Outcome::result(result),
+        Err(error) => Outcome::error(RpcError::invalid_params(error)),
     }
 }
 
@@ -140,12 +146,15 @@ fn json(answer: &impl Serialize) -> Result<Vec<u8>, String> {
 fn decide(daemon: &Daemon, id: &str, approve: bool, by: u32, self_approve: bool) -> Result<Vec<u8>, String> {
     let decided = daemon.chain.approvals.decide(id, approve, by, self_approve);
     let pending = decided.map_err(|error| error.to_string())?;
-    let details = [
+    let mut details = vec![
         ("approval", Detail::Text(&pending.id)),
         ("by", Detail::Number(by.into())),
         ("uid", Detail::Number(pending.uid.into())),
         ("approved", Detail::Flag(approve)),
     ];
+    if let (Some(agent), Some(session)) = (&pending.agent, &pending.session) {
+        details.extend([("agent", Detail::Text(agent)), ("session", Detail::Text(session))]);
+    }
     if let Err(error) = daemon.chain.recorder.event("approval", &details) {
         error!("a decision was not recorded: {error}");
     }
@@ -258,6 +267,7 @@ fn accept_pins(daemon: &Daemon, asked: &PinAcceptAsked, by: u32) -> Result<Vec<u
     if let Some(server) = daemon.host.servers().get(server) {
         server.judge_again();
     }
+    daemon.summaries.try_again();
     json(&PinsAccepted {
         server: server.clone(),
         accepted,

@@ -1,17 +1,21 @@
 //! The state of everything at one time, for operators: what `colibri-mcp top` shows.
 
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-use colibri_api::{CallCounts, Overview, OverviewServer, TrailFacts, TrailRow};
+use colibri_api::{CallCounts, Day, Overview, OverviewServer, Spender, TrailFacts, TrailRow};
 
 use super::status::milliseconds;
 use super::sys;
 use crate::daemon::Daemon;
-use crate::policy::Gate;
+use crate::policy::{Caller, Gate};
 use crate::relay::{COLIBRI, Counted, Recorder};
 use crate::servers::Viewer;
 use colibri_protocol::Feature;
 use colibri_trail::{self as trail, Shown};
+
+/// The most people, and the most agents, that are told to have spent.
+const MOST_SPENDERS: usize = 100;
 
 /// The overview for an operator, or for nobody in particular, with so many of the trail's last records. Reads files:
 /// not for a thread that serves clients.
@@ -61,8 +65,55 @@ pub(super) fn of(daemon: &Daemon, operator: Option<u32>, tail: u64) -> Overview 
         state_dir: Some(daemon.config.state_dir.to_string_lossy().into_owned()),
         servers,
         approvals: daemon.chain.approvals.list(),
+        spenders: spenders(daemon),
         trail: trail_of(daemon, tail),
     }
+}
+
+/// Who has had answers, those who had most first, and not more of them than a person can look through.
+fn spenders(daemon: &Daemon) -> Vec<Spender> {
+    let (shares, clients) = (daemon.host.shares(), daemon.chain.rules.clients.load());
+    let rule = |uid| {
+        // Who has no account any more is in no group.
+        let nobody = |_| Caller {
+            uid,
+            gid: u32::MAX,
+            pid: None,
+        };
+        clients.rights(&Caller::of_account(uid).unwrap_or_else(nobody)).cost
+    };
+    let mut spenders = Vec::new();
+    for (uid, spent) in shares
+        .spent_on(Day::of(SystemTime::now()))
+        .into_iter()
+        .take(MOST_SPENDERS)
+    {
+        let terms = shares.of(uid).terms(rule(uid));
+        spenders.push(Spender {
+            uid,
+            agent: None,
+            session: None,
+            mode: terms.in_force(spent),
+            spent_bytes: spent,
+            left_bytes: terms.most().map(|most| most.saturating_sub(spent)),
+        });
+    }
+    for instance in daemon.agents.running().iter().take(MOST_SPENDERS) {
+        let (uid, door) = (instance.uid, &instance.door);
+        let terms = shares.of(uid).terms_of_agent(rule(uid));
+        let spent = door.spent.bytes.load(Ordering::Relaxed);
+        let most = [door.max_bytes, terms.most()].into_iter().flatten().min();
+        spenders.push(Spender {
+            uid,
+            agent: Some(door.agent.to_string()),
+            session: Some(door.session.to_string()),
+            mode: terms.in_force(spent),
+            spent_bytes: spent,
+            left_bytes: most.map(|most| most.saturating_sub(spent)),
+        });
+    }
+    spenders.sort_by_key(|spender| std::cmp::Reverse(spender.spent_bytes));
+    spenders
 }
 
 fn counted(counted: &Counted) -> CallCounts {
@@ -112,6 +163,10 @@ fn row_of(record: &Shown<'_>) -> TrailRow {
         kind: record.kind.to_string(),
         timestamp: fields.timestamp.to_string(),
         uid: record.uid,
+        enter: fields.enter,
+        agent: fields.agent.clone(),
+        session: fields.session.clone(),
+        for_uid: fields.for_uid,
         server: either(&fields.server, &fields.integration_id),
         tool: either(&fields.tool, &fields.operation),
         method: text(&fields.method),

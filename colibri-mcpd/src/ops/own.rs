@@ -2,6 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use colibri_api::CostsAsked;
+
+use super::agents::{self, AgentRequest};
+use super::costs;
+use super::doer::doer;
 use super::listen;
 use super::login::{self, LoginRequest};
 use super::operator::{self, OperatorRequest};
@@ -9,8 +14,9 @@ use super::status::CallerFacts;
 use super::watch::{self, Watch};
 use crate::builtin;
 use crate::daemon::Daemon;
-use crate::policy::Gate;
-use crate::relay::{COLIBRI, Call, Chain, Described, Outcome, Target};
+use crate::policy::{Gate, Turn};
+use crate::relay::{self, COLIBRI, Call, Chain, Described, Outcome, Target};
+use crate::results::Owner;
 use colibri_protocol::lists::Cursor;
 use colibri_protocol::subscription::Filter;
 use colibri_protocol::{Answer, Failure, Feature, Method, Shape, Version, result_edits};
@@ -19,6 +25,8 @@ use colibri_wire::{Id, Json};
 /// A request that the daemon answers itself.
 pub(crate) struct Own {
     operation: String,
+    /// Whether that is a name of ours, and not a client's word.
+    named: bool,
     gate: Gate,
     work: Work,
 }
@@ -31,13 +39,20 @@ enum Work {
     Operator(Arc<Daemon>, OperatorRequest),
     Watch(Arc<Daemon>, Watch),
     Login(Arc<Daemon>, LoginRequest),
+    Agent(Arc<Daemon>, AgentRequest),
+    Costs(Arc<Daemon>, CostsAsked),
 }
 
 impl Own {
     fn target(operation: &str, gate: Gate, work: Work) -> Arc<dyn Target> {
         // A client's own words go to the records: no more of them than a method's name can have.
         let operation = operation.chars().take(100).collect();
-        Arc::new(Own { operation, gate, work })
+        Arc::new(Own {
+            operation,
+            named: !matches!(work, Work::Over(_)),
+            gate,
+            work,
+        })
     }
 
     /// A request whose answer is known already.
@@ -47,7 +62,12 @@ impl Own {
 
     /// A call of a tool of ours whose outcome is known already.
     pub(crate) fn done(definition: &builtin::Definition, outcome: builtin::ToolOutcome) -> Arc<dyn Target> {
-        Own::over(definition.name, definition.gate, told(outcome))
+        Arc::new(Own {
+            operation: definition.name.to_owned(),
+            named: true,
+            gate: definition.gate,
+            work: Work::Over(Mutex::new(Some(told(outcome)))),
+        })
     }
 
     /// A call whose outcome is known already.
@@ -81,9 +101,19 @@ impl Own {
         Own::target(method, Gate::None, Work::Login(daemon, request))
     }
 
+    /// What is asked for about agents.
+    pub(crate) fn agent(daemon: Arc<Daemon>, method: &str, request: AgentRequest) -> Arc<dyn Target> {
+        Own::target(method, request.gate(), Work::Agent(daemon, request))
+    }
+
+    /// What is asked for about costs.
+    pub(crate) fn costs(daemon: Arc<Daemon>, method: &str, asked: CostsAsked) -> Arc<dyn Target> {
+        Own::target(method, Gate::None, Work::Costs(daemon, asked))
+    }
+
     /// A call of a tool of ours.
-    pub(crate) fn tool(daemon: Arc<Daemon>, definition: &builtin::Definition, tool: builtin::Tool) -> Arc<dyn Target> {
-        Own::target(definition.name, definition.gate, Work::Tool(daemon, tool))
+    pub(crate) fn tool(daemon: Arc<Daemon>, (name, gate): (&str, Gate), tool: builtin::Tool) -> Arc<dyn Target> {
+        Own::target(name, gate, Work::Tool(daemon, tool))
     }
 }
 
@@ -95,6 +125,10 @@ impl Target for Own {
             operation: &self.operation,
             gate: self.gate,
         }
+    }
+
+    fn is_named(&self) -> bool {
+        self.named
     }
 
     fn tells_own_state(&self) -> bool {
@@ -139,6 +173,8 @@ impl Target for Own {
                 });
             }
             Work::Watch(daemon, watch) => watch::start(daemon, chain, call, watch),
+            Work::Agent(daemon, request) => agents::start(daemon, chain, call, request),
+            Work::Costs(daemon, asked) => costs::start(daemon, chain, call, asked),
             Work::Login(daemon, request) => {
                 let (request, daemon, chain) = (request.clone(), daemon.clone(), chain.clone());
                 tokio::spawn(async move {
@@ -146,32 +182,67 @@ impl Target for Own {
                     chain.finish(vec![(call, outcome)]);
                 });
             }
-            Work::Tool(daemon, tool @ builtin::Tool::ExternalListTools) => {
+            Work::Tool(
+                daemon,
+                tool @ (builtin::Tool::ExternalListTools | builtin::Tool::FindTools | builtin::Tool::ToolSchema),
+            ) => {
                 let (tool, daemon, chain) = (*tool, daemon.clone(), chain.clone());
                 tokio::spawn(async move {
                     daemon.host.discovered(daemon.discover_ungated(&call)).await;
-                    answer_tool(daemon, tool, chain, call);
+                    // All tools may have to be looked at.
+                    let Owner { uid, session } = call.client.owner();
+                    let turn = daemon.searches.of(uid, session).await;
+                    answer_tool(daemon, tool, chain, call, Some(turn));
                 });
             }
-            Work::Tool(daemon, tool) => answer_tool(daemon.clone(), *tool, chain.clone(), call),
+            Work::Tool(daemon, tool @ builtin::Tool::ReadResult) => {
+                let (tool, daemon, chain) = (*tool, daemon.clone(), chain.clone());
+                tokio::spawn(async move {
+                    // It may take a while and some memory: one user does not have all of that.
+                    let turn = chain.results.turn(call.client.owner()).await;
+                    answer_tool(daemon, tool, chain, call, Some(turn));
+                });
+            }
+            Work::Tool(daemon, tool) => answer_tool(daemon.clone(), *tool, chain.clone(), call, None),
         }
     }
 }
 
-fn answer_tool(daemon: Arc<Daemon>, tool: builtin::Tool, chain: Arc<Chain>, call: Box<Call>) {
+/// Answers a call of a tool of ours; whose turn it is for that has had it then.
+fn answer_tool(daemon: Arc<Daemon>, tool: builtin::Tool, chain: Arc<Chain>, call: Box<Call>, turn: Option<Turn>) {
     // The store waits for the disk: not on a thread that serves clients.
     tokio::task::spawn_blocking(move || {
+        if call.client.is_cancelled(&call.id) {
+            return chain.finish(vec![(call, Outcome::Cancelled)]);
+        }
         let facts = CallerFacts::new(daemon.clone(), call.client.clone());
+        let most = relay::cost::limit(&call).map(|limit| limit.result);
         let context = builtin::Context {
-            look: &|mode| facts.view(mode),
+            look: &|| facts.view(),
             offered: &|| facts.offered(),
-            store: &daemon.store,
+            set_cost_mode: &|mode| facts.set_cost_mode(mode),
+            find: &|query, server, limit| facts.find(query, server, limit),
+            definition: &|name| facts.definition(name, call.version),
+            board: &daemon.board,
             skills: &daemon.skills,
-            uid: call.client.caller.uid,
+            results: (&chain.results, most),
+            owner: &call.client.owner(),
+            who: doer(&daemon, &call.client),
         };
         let outcome = builtin::call(tool, Some(call.arguments()), context);
-        let outcome = fit(told(outcome), &call);
+        let outcome = match (tool, fit(told(outcome), &call)) {
+            (
+                builtin::Tool::ExternalListTools | builtin::Tool::ToolSchema,
+                Outcome::Own {
+                    answer: Answer::Result(result),
+                    failed: false,
+                },
+            ) => chain.own_result(&call, result),
+            (_, outcome) => outcome,
+        };
         chain.finish(vec![(call, outcome)]);
+        // What was read is counted now: who is next finds what is left.
+        drop(turn);
     });
 }
 

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use tracing::{error, info, warn};
 
 use super::check;
+use crate::agents::Agents;
 use crate::catalog::Host;
 use crate::daemon::Daemon;
 use crate::daemon::sources::Files;
 use crate::policy::Clients;
-use crate::servers::registry::Loaded;
+use crate::registry::Loaded;
 use crate::servers::{State, Viewer};
 use colibri_trail::Detail;
 
-/// Makes the servers of a registry the daemon's, and says what is odd about it.
-pub(crate) fn apply(host: &Host, loaded: &Loaded) {
+/// Makes the servers and agents of a registry the daemon's, and says what is odd about it.
+pub(crate) fn apply(host: &Host, agents: &Agents, loaded: &Loaded) {
     for note in &loaded.notes {
         info!("{note}");
     }
@@ -24,6 +25,7 @@ pub(crate) fn apply(host: &Host, loaded: &Loaded) {
         }
     }
     host.load(loaded);
+    agents.load(loaded);
 }
 
 /// Says what is odd about the client policy.
@@ -47,9 +49,15 @@ pub(crate) fn reload(daemon: &Daemon) -> Result<Vec<(String, String)>, String> {
             daemon.sources.remember(&daemon.config, &files);
             let Files { clients, registry } = files;
             note_clients(&clients);
-            daemon.chain.rules.clients.store(Arc::new(clients));
-            apply(&daemon.host, &registry);
-            info!(servers = registry.servers.len(), "registry reloaded");
+            let before = daemon.chain.rules.clients.swap(Arc::new(clients));
+            daemon.connections.tell_list_modes(&before);
+            apply(&daemon.host, &daemon.agents, &registry);
+            daemon.summaries.try_again();
+            info!(
+                servers = registry.servers.len(),
+                agents = registry.agents.len(),
+                "registry reloaded"
+            );
             Ok(blocked(daemon))
         }
         Err(error) => Err(format!("nothing was taken over: {error}")),

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::own::Own;
-use crate::builtin::{self, Route};
+use crate::builtin::{self, ArgumentError, Route};
 use crate::catalog::Wanted;
 use crate::daemon::Daemon;
 use crate::policy::Gate;
-use crate::relay::{Arguments, Client, Parts, Target};
+use crate::relay::{Arguments, Client, Outcome, Parts, Target, no_such_tool};
 use colibri_protocol::{Feature, Method, Request, RpcError, Version};
 use colibri_wire::Json;
 
@@ -65,10 +65,12 @@ fn text<'a>(value: Option<Json<'a>>, place: &str, parts: &mut Parts) -> Result<C
 }
 
 /// Who answers a method that MCP does not know: the server whose entry lists it.
-pub(crate) fn method(daemon: &Daemon, name: &str) -> Option<Arc<dyn Target>> {
+pub(crate) fn method(daemon: &Daemon, client: &Client, name: &str) -> Option<Arc<dyn Target>> {
     let table = daemon.host.table();
     let method = table.method(name)?;
-    Some(method.clone())
+    let rights = daemon.chain.rules.rights(client);
+    let is_hidden = rights.is_agents() && !rights.sees(&method.server.id, Feature::Tool, name);
+    (!is_hidden).then(|| method.clone() as Arc<dyn Target>)
 }
 
 /// A client that asks for something.
@@ -78,6 +80,19 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
+    /// The tool of Colibri itself that this client has under a name.
+    fn own_definition(&self, name: &str) -> Option<&'static builtin::Definition> {
+        let is_there = self.client.session.only().is_none();
+        let own = builtin::definition(name).filter(|_| is_there);
+        own.filter(|own| self.client.door.is_none() || own.at_door.is_some())
+    }
+
+    fn own(&self, definition: &builtin::Definition, tool: builtin::Tool) -> Arc<dyn Target> {
+        let gate = definition.at_door.filter(|_| self.client.door.is_some());
+        let gate = gate.unwrap_or(definition.gate);
+        Own::tool(self.daemon.clone(), (definition.name, gate), tool)
+    }
+
     /// Who answers for a tool.
     fn tool(
         &self,
@@ -86,10 +101,11 @@ impl Asking<'_> {
         parts: &mut Parts,
         version: Version,
     ) -> Result<Arc<dyn Target>, RpcError> {
-        match builtin::definition(name).filter(|_| self.client.session.only().is_none()) {
+        match self.own_definition(name) {
             Some(definition) => match definition.route {
-                Route::Here(tool) => Ok(Own::tool(self.daemon.clone(), definition, tool)),
+                Route::Here(tool) => Ok(self.own(definition, tool)),
                 Route::Relay => self.external_call(definition, params, parts, version),
+                Route::Named => self.named_call(definition, params, parts, version),
             },
             None => Ok(self.named(Method::ToolsCall, Feature::Tool, name, version)),
         }
@@ -106,8 +122,15 @@ impl Asking<'_> {
             let wanted = Wanted::Own(feature, only.clone(), name.to_owned());
             return self.find_as(operation, wanted, version);
         }
-        let known = self.daemon.host.exposed(feature, name);
-        known.unwrap_or_else(|| self.find_as(operation, Wanted::Exposed(feature, name.to_owned()), version))
+        // What of all this an agent has is not looked up by the name alone.
+        let known = self
+            .client
+            .door
+            .is_none()
+            .then(|| self.daemon.host.exposed(feature, name));
+        known
+            .flatten()
+            .unwrap_or_else(|| self.find_as(operation, Wanted::Exposed(feature, name.to_owned()), version))
     }
 
     fn uri(&self, feature: Feature, uri: String) -> Wanted {
@@ -158,23 +181,71 @@ impl Asking<'_> {
         parts: &mut Parts,
         version: Version,
     ) -> Result<Arc<dyn Target>, RpcError> {
-        let arguments = params.get("arguments");
-        let parsed = builtin::parse_external_call(arguments.map(|arguments| arguments.text().as_bytes()));
-        let (call, outer) = match (parsed, arguments) {
-            (Ok(call), Some(outer)) => (call, outer),
-            (Err(error), _) => return Ok(Own::done(definition, error.outcome())),
-            (Ok(_), None) => return Err(RpcError::invalid_params("params.arguments must be an object")),
+        let (call, outer) = match asked_for(params, builtin::parse_external_call)? {
+            Ok(asked) => asked,
+            Err(error) => return Ok(Own::done(definition, error.outcome())),
         };
         let wanted = Wanted::Origin(call.server, call.tool);
         let target = self.find_as(definition.name, wanted, version);
-        let inner = call.arguments.map(|inner| {
-            let at = outer.span().start + (inner.as_ptr() as usize - outer.text().as_ptr() as usize);
-            at..at + inner.len()
-        });
-        parts.arguments = Arguments::Within {
-            outer: outer.span(),
-            inner,
-        };
+        parts.arguments = within(outer, call.arguments);
         Ok(target)
+    }
+
+    /// The target of `colibri_call_tool`: that of the tool it names.
+    fn named_call(
+        &self,
+        definition: &builtin::Definition,
+        params: Json<'_>,
+        parts: &mut Parts,
+        version: Version,
+    ) -> Result<Arc<dyn Target>, RpcError> {
+        let (call, outer) = match asked_for(params, builtin::parse_named_call)? {
+            Ok(asked) => asked,
+            Err(error) => return Ok(Own::done(definition, error.outcome())),
+        };
+        parts.arguments = within(outer, call.arguments);
+        if self
+            .daemon
+            .chain
+            .rules
+            .gates_for(self.client)
+            .check(definition.gate)
+            .is_err()
+        {
+            // Refused by its own gate, whatever it names.
+            let nothing = Outcome::Failed(no_such_tool(&call.tool));
+            return Ok(Own::over(definition.name, definition.gate, nothing));
+        }
+        let target = match self.own_definition(&call.tool).map(|own| (own, own.route)) {
+            Some((own, Route::Here(tool))) => self.own(own, tool),
+            _ => self.find_as(&call.tool, Wanted::Called(call.tool.clone()), version),
+        };
+        parts.called = Some(call.tool.into());
+        Ok(target)
+    }
+}
+
+/// Reads the arguments of a tool that calls others, and where they stand.
+fn asked_for<'m, C>(
+    params: Json<'m>,
+    parse: impl Fn(Option<&'m [u8]>) -> Result<C, ArgumentError>,
+) -> Result<Result<(C, Json<'m>), ArgumentError>, RpcError> {
+    let arguments = params.get("arguments");
+    match (parse(arguments.map(|arguments| arguments.text().as_bytes())), arguments) {
+        (Ok(call), Some(outer)) => Ok(Ok((call, outer))),
+        (Err(error), _) => Ok(Err(error)),
+        (Ok(_), None) => Err(RpcError::invalid_params("params.arguments must be an object")),
+    }
+}
+
+/// Where the arguments of a tool stand that is called through another, whose own ones are `outer`.
+fn within(outer: Json<'_>, inner: Option<&[u8]>) -> Arguments {
+    let inner = inner.map(|inner| {
+        let at = outer.span().start + (inner.as_ptr() as usize - outer.text().as_ptr() as usize);
+        at..at + inner.len()
+    });
+    Arguments::Within {
+        outer: outer.span(),
+        inner,
     }
 }

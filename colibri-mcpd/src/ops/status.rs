@@ -3,20 +3,23 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use colibri_jail_helper::names::MARK_PREFIX;
-use colibri_protocol::Feature;
+use colibri_protocol::{Code, Failure, Feature, Version};
 use colibri_registry::{Jail, Network};
 
-use crate::builtin::{ExternalTool, Offered, View};
-use crate::catalog::{Table, Taken};
+use crate::builtin::{self, ExternalTool, Offered, View};
+use crate::catalog::{Item, Table, Taken};
 use crate::confine::Processes;
 use crate::daemon::Daemon;
 use crate::policy::{GateState, LookAlike, Rights};
+use crate::registry::Transport;
+use crate::relay::cost::{self, Standing};
 use crate::relay::{COLIBRI, Client, Recorder};
-use crate::servers::{Catalogue, Server, Transport, Viewer};
+use crate::servers::{Catalogue, Server, Viewer};
 use colibri_api::{
-    CostMode, DaemonFacts, OpenGates, RegistryFacts, ServerFacts, ServerJail, ServerProcess, ServerTransport,
-    UnseenServer,
+    CostMode, DaemonFacts, Day, FoundTool, FoundTools, OpenGates, RegistryFacts, ServerFacts, ServerJail,
+    ServerProcess, ServerTransport, Spending, UnseenServer, first_sentence,
 };
 
 /// The facts as one client may see them.
@@ -42,8 +45,9 @@ impl CallerFacts {
 }
 
 impl CallerFacts {
-    /// The daemon with this cost mode, and its servers.
-    pub(super) fn view(&self, mode: CostMode) -> View {
+    /// The daemon and its servers.
+    pub(super) fn view(&self) -> View {
+        let (mode, spending) = self.spending();
         let config = &self.daemon.config;
         let gates = self.daemon.chain.rules.gates_for(&self.client);
         let count = self.daemon.connections.count();
@@ -62,6 +66,7 @@ impl CallerFacts {
                 http_sessions: count.sessions as u64,
                 cost_mode: mode,
                 budgets: mode.budgets(),
+                spending,
                 registry: RegistryFacts {
                     path: config.registry.to_string_lossy().into_owned(),
                     error: self.daemon.registry_error(),
@@ -71,11 +76,56 @@ impl CallerFacts {
                     Recorder::Off => None,
                 },
                 approvals_waiting: self.approvals_waiting(),
+                agents_by_state: self
+                    .daemon
+                    .agents
+                    .by_state((!self.rights.operator).then_some(self.client.caller.uid)),
                 collisions: self.collisions(),
                 look_alikes: self.look_alikes(),
             },
             servers: self.servers(),
         }
+    }
+
+    /// The cost mode in force, and how the client stands with it.
+    fn spending(&self) -> (CostMode, Spending) {
+        let terms = cost::terms(&self.rights, &self.client);
+        let standing = Standing::of(&self.client, terms);
+        let spending = Spending {
+            acts: terms.mode.is_some(),
+            set_by: terms.set_by,
+            set: terms.mode.unwrap_or_default(),
+            escalates: terms.escalates,
+            spent_bytes: standing.spent,
+            left_bytes: standing.left(),
+            until: self.client.door.is_none().then(|| Day::of(SystemTime::now()).end_ms()),
+        };
+        (standing.mode().unwrap_or_default(), spending)
+    }
+
+    /// Sets the cost mode of the client's user; `None`: takes back what they set. It is on the disk when this returns.
+    ///
+    /// # Errors
+    /// The operator lets them have no more than a lower one, or it could not be kept.
+    pub(super) fn set_cost_mode(&self, mode: Option<CostMode>) -> Result<(), Failure> {
+        let rule = self.rights.cost;
+        if let Some(above) = mode.filter(|mode| !rule.lets(*mode)) {
+            let given = rule.mode.unwrap_or_default();
+            let rule = self.rights.cost_place();
+            let message = format!("policy gives this user cost mode {given}, by {rule}: {above} is above it");
+            let failure = Failure::new(Code::PolicyDenied, message).by_rule(rule);
+            return Err(failure.advising("set a lower mode, or ask the operator to change the rule in that file"));
+        }
+        if let Some(share) = self.client.share() {
+            share.choose(mode);
+        }
+        let kept = self.daemon.keep_spending();
+        kept.map_err(|error| {
+            Failure::new(
+                Code::StoreUnavailable,
+                format!("the mode is set, but not kept: {error}"),
+            )
+        })
     }
 
     /// What is offered of external servers.
@@ -86,7 +136,6 @@ impl CallerFacts {
             .table
             .offered(Feature::Tool)
             .filter(|tool| self.rights.sees(&tool.server.id, Feature::Tool, &tool.own));
-        let unseen = host.unseen();
         Offered {
             servers: host.servers().keys().filter(|id| sees(id)).cloned().collect(),
             tools: tools
@@ -97,19 +146,72 @@ impl CallerFacts {
                     definition: tool.raw.clone(),
                 })
                 .collect(),
-            unseen: unseen
-                .iter()
-                .filter(|server| sees(&server.id))
-                .map(|server| {
-                    let (state, reason, _) = server.state(self.viewer());
-                    UnseenServer {
-                        server: server.id.to_string(),
-                        state,
-                        reason,
-                    }
-                })
-                .collect(),
+            unseen: self.unseen(),
         }
+    }
+
+    /// The tools that fit a query best, of all servers or of one.
+    pub(super) fn find(&self, query: &str, server: Option<&str>, limit: usize) -> Result<FoundTools, Failure> {
+        let servers = self.daemon.host.servers();
+        if let Some(id) = server.filter(|id| !servers.contains_key(*id) || !self.rights.sees_any(id)) {
+            return Err(builtin::no_such_tool(id, "", false));
+        }
+        let is_asked = |id: &str| server.is_none_or(|server| server == id);
+        let summaries = &self.daemon.summaries;
+        let found = self.daemon.search.find(&self.table, summaries, query)?;
+        let mut usable = found
+            .tools
+            .iter()
+            .filter(|item| is_asked(&item.server.id) && self.is_usable(item));
+        let tools = usable.by_ref().take(limit).map(|item| FoundTool {
+            name: item.exposed.clone(),
+            server: item.server.id.to_string(),
+            description: match summaries.of(item) {
+                Some(summary) => summary.to_string(),
+                None => first_sentence(&item.description()),
+            },
+        });
+        let tools = tools.collect();
+        let not_seen = self.unseen().into_iter().filter(|unseen| is_asked(&unseen.server));
+        Ok(FoundTools {
+            tools,
+            left_out: usable.count() as u64,
+            words_left_out: found.left_out as u64,
+            not_seen: not_seen.collect(),
+        })
+    }
+
+    /// The servers whose tools are not known.
+    fn unseen(&self) -> Vec<UnseenServer> {
+        let unseen = self.daemon.host.unseen().into_iter();
+        let seen = unseen.filter(|server| self.rights.sees_any(&server.id));
+        let told = seen.map(|server| {
+            let (state, reason, _) = server.state(self.viewer());
+            UnseenServer {
+                server: server.id.to_string(),
+                state,
+                reason,
+            }
+        });
+        told.collect()
+    }
+
+    /// The definition of a tool as a client of this version is listed it.
+    pub(super) fn definition(&self, name: &str, version: Version) -> Option<Bytes> {
+        let own = builtin::definition(name).filter(|own| own.at_door.is_some() || !self.rights.is_agents());
+        if let Some(own) = own {
+            return Some(own.listed(version, true));
+        }
+        let item = self.table.by_name(Feature::Tool, name)?;
+        self.is_usable(item)
+            .then(|| item.definition(version, self.client.caller.uid))
+    }
+
+    /// Whether nothing stands against a call of a tool whatever its arguments are.
+    fn is_usable(&self, item: &Item) -> bool {
+        item.standing.is_approved()
+            && item.verdict.failure(&item.server.id, item.feature).is_none()
+            && self.rights.sees(&item.server.id, item.feature, &item.own)
     }
 
     fn viewer(&self) -> Viewer {

@@ -1,4 +1,4 @@
-//! The operators' methods that answer with a stream: `colibri/tap` and `colibri/overview`.
+//! The operators' methods that answer with a stream: `colibri/tap`, `colibri/overview`, `colibri/watch-notices`.
 //!
 //! Such a request is acknowledged by its first notification, followed by others until its client cancels it, which has
 //! no answer, or goes away, or until the daemon ends it with a result that says why. A client that reads slowly gets
@@ -7,27 +7,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use colibri_api::{OverviewAsked, TapAsked, TapDropped, Tapping};
-use serde::Serialize;
+use colibri_api::{OverviewAsked, TapAsked, TapDropped, Tapping, WatchTasksAsked};
 use serde_json::json;
-use serde_json::value::RawValue;
 use tokio::time::sleep;
 
-use super::frames::{Describer, SHORT, notification, raw};
-use super::{operator, overview};
+use super::frames::{Describer, SHORT};
+use super::stream::Stream;
+use super::{operator, overview, watch_notices, watch_tasks};
 use crate::daemon::Daemon;
-use crate::daemon::connections::stream_ended;
-use crate::relay::{Call, Chain, Client, HeldCall, Outcome};
+use crate::relay::{Call, Chain, Outcome};
 use crate::servers::tap::{Batch, MAX_TAPS, Tap};
 use crate::servers::{Server, Viewer};
-use colibri_protocol::{Answer, Code, Failure, RpcError};
+use colibri_protocol::{Code, Failure, RpcError};
 use colibri_trail::Detail;
 use colibri_wire::Json;
 
-/// Bytes queued for a client from which on it gets no more until it has read.
-const AHEAD: usize = 1024 * 1024;
-/// How soon a client that is behind is looked at again.
-const LOOK: Duration = Duration::from_millis(20);
 /// What a notification holds beside the frame, bytes; more than it ever is.
 const AROUND: usize = 16 * 1024;
 /// The longest message that clients read (`client::lines::LINE_LIMIT`), whatever the daemon's limit is.
@@ -37,13 +31,17 @@ const EVERY_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
 /// The most records of the trail in an overview.
 const MAX_TAIL: u64 = 200;
 
-/// What an operator watches.
+/// What is watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Watch {
     /// `colibri/tap`: the frames of a server.
     Tap(TapAsked),
     /// `colibri/overview`: the state of everything.
     Overview(OverviewAsked),
+    /// `colibri/watch-notices`: what happens.
+    Notices,
+    /// `colibri/watch-tasks`: changes of tasks; for everybody, of their own.
+    Tasks(WatchTasksAsked),
 }
 
 impl Watch {
@@ -54,6 +52,8 @@ impl Watch {
     pub(crate) fn read(method: &str, params: Option<Json<'_>>) -> Option<Result<Watch, RpcError>> {
         match method {
             "colibri/tap" => Some(operator::parameters(params).map(Watch::Tap)),
+            "colibri/watch-notices" => Some(Ok(Watch::Notices)),
+            "colibri/watch-tasks" => Some(operator::parameters(params).map(Watch::Tasks)),
             "colibri/overview" => Some(operator::parameters(params).and_then(|asked: OverviewAsked| {
                 if asked.every_ms.is_some_and(|every| !EVERY_MS.contains(&every)) {
                     return Err(RpcError::invalid_params(format!(
@@ -75,10 +75,19 @@ impl Watch {
 /// Answers a request: with a stream, with one result, or with what stands against it.
 pub(crate) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, watch: &Watch) {
     let refuse = |call, outcome| chain.finish(vec![(call, outcome)]);
+    if let Watch::Tasks(asked) = watch {
+        return watch_tasks::start(daemon, chain, call, asked);
+    }
     if let Err(failure) = operator::check(daemon, &call.client) {
         return refuse(call, Outcome::Failed(failure));
     }
     match watch {
+        Watch::Tasks(_) => {}
+        Watch::Notices => {
+            // From here on, so that nothing is missed that happens from now on.
+            let notices = daemon.notices.watch();
+            tokio::spawn(watch_notices::tell(Stream::begin(daemon, chain, call), notices));
+        }
         Watch::Tap(TapAsked { server, full }) => match open(daemon, &call, server, *full) {
             Err(outcome) => refuse(call, outcome),
             Ok((server, tap)) => {
@@ -100,8 +109,7 @@ pub(crate) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, w
             let operator = call.client.caller.uid;
             tokio::task::spawn_blocking(move || {
                 let overview = json!(overview::of(&daemon, Some(operator), tail));
-                let answer = Answer::Result(overview.to_string().into_bytes());
-                chain.finish(vec![(call, Outcome::Own { answer, failed: false })]);
+                chain.finish(vec![(call, Outcome::result(overview.to_string().into_bytes()))]);
             });
         }
         Watch::Overview(OverviewAsked {
@@ -116,10 +124,7 @@ pub(crate) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, w
 
 /// Begins to tap a server, once it is on record who does.
 fn open(daemon: &Daemon, call: &Call, id: &str, full: bool) -> Result<(Arc<Server>, Tap), Outcome> {
-    let wrong = |message: String| Outcome::Own {
-        answer: RpcError::invalid_params(message).into(),
-        failed: true,
-    };
+    let wrong = |message: String| Outcome::error(RpcError::invalid_params(message));
     let servers = daemon.host.servers();
     let Some(server) = servers.get(id) else {
         return Err(wrong(format!(
@@ -156,62 +161,10 @@ fn describer(call: &Call, server: &Server, full: bool, frame: usize) -> Describe
     Describer::new(call.id_text(), most, asked)
 }
 
-/// A streaming answer.
-struct Stream {
-    daemon: Arc<Daemon>,
-    chain: Arc<Chain>,
-    client: Arc<Client>,
-    held: Arc<HeldCall>,
-    id: Box<str>,
-}
-
-impl Stream {
-    fn begin(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>) -> Stream {
-        let (client, id) = (call.client.clone(), Box::<str>::from(call.id_text()));
-        let held = HeldCall::hold(chain, call);
-        daemon.connections.hold(&client, &held);
-        Stream {
-            daemon: daemon.clone(),
-            chain: chain.clone(),
-            client,
-            held,
-            id,
-        }
-    }
-
-    /// Why the stream may not go on, if so: an operator's right can be taken away.
-    fn refused(&self) -> Option<&'static str> {
-        let refused = operator::check(&self.daemon, &self.client).is_err();
-        refused.then_some("you are no operator any more")
-    }
-
-    /// Waits until the client has read most of what it was sent. `false`: the stream is over.
-    async fn has_room(&self) -> bool {
-        while self.client.outbox.queued() > AHEAD {
-            tokio::select! {
-                biased;
-                () = self.held.over() => return false,
-                () = sleep(LOOK) => {}
-            }
-        }
-        true
-    }
-
-    fn send(&self, method: &str, params: &impl Serialize) -> bool {
-        self.client.outbox.push(&notification(method, params))
-    }
-
-    fn end(&self, why: &str) {
-        if let Some(call) = self.held.take() {
-            let answer = stream_ended(why);
-            self.chain.finish(vec![(call, Outcome::Own { answer, failed: false })]);
-        }
-    }
-
-    /// The id of the request, as JSON.
-    fn id(&self) -> Box<RawValue> {
-        raw(&self.id)
-    }
+/// Why a stream may not go on, if so: an operator's right can be taken away.
+fn refused(stream: &Stream) -> Option<&'static str> {
+    let refused = operator::check(&stream.daemon, &stream.client).is_err();
+    refused.then_some("you are no operator any more")
 }
 
 async fn frames(stream: Stream, tap: Tap, mut describer: Describer) {
@@ -221,7 +174,7 @@ async fn frames(stream: Stream, tap: Tap, mut describer: Describer) {
             () = stream.held.over() => return,
             batch = tap.next() => batch,
         };
-        if let Some(why) = stream.refused() {
+        if let Some(why) = refused(&stream) {
             return stream.end(why);
         }
         let Batch { frames, dropped, ended } = batch;
@@ -239,7 +192,7 @@ async fn frames(stream: Stream, tap: Tap, mut describer: Describer) {
         };
         describer = back;
         for line in lines {
-            if !stream.has_room().await || !stream.client.outbox.push(&line) {
+            if !stream.has_room().await || !stream.push(&line) {
                 return;
             }
         }
@@ -258,7 +211,7 @@ async fn frames(stream: Stream, tap: Tap, mut describer: Describer) {
 
 async fn overviews(stream: Stream, every: Duration, tail: u64) {
     loop {
-        if let Some(why) = stream.refused() {
+        if let Some(why) = refused(&stream) {
             return stream.end(why);
         }
         if !stream.has_room().await {

@@ -3,7 +3,7 @@
 use hyper::StatusCode;
 use hyper::header::HeaderValue;
 
-use super::BoxFuture;
+use colibri_http::BoxFuture;
 
 /// What a server says to a request that it does not let in.
 #[derive(Debug, Clone)]

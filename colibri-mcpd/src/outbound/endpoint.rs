@@ -1,19 +1,18 @@
 //! An MCP endpoint: what is sent to it, and what its answers mean whatever the transport.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Method, Request, StatusCode, Uri};
 use tokio::sync::mpsc;
 use tracing::debug;
 
 use super::authorizer::{Authorizer, Challenge};
-use super::client::{Client, Limits, Response};
-use super::error::Error;
 use super::fault::{Failed, Fault, FaultKind};
 use super::lines::as_line;
+use colibri_http::{Client, Error, Limits, Response};
 use colibri_text::brief;
 
 /// How often a request is sent that was refused for who asks.
@@ -155,7 +154,7 @@ pub(super) fn body_of(response: &Response) -> Body {
 pub(super) fn refused(response: &Response, said: &[u8]) -> Failed {
     let status = response.status;
     let kind = match status {
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => FaultKind::Busy(retry_after(response)),
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => FaultKind::Busy(response.retry_after()),
         status => FaultKind::Status {
             is_servers: status.is_server_error(),
         },
@@ -174,64 +173,5 @@ fn with(why: String, said: &[u8]) -> String {
     match text.trim() {
         "" => why,
         text => format!("{why}: {}", brief(text, MAX_TOLD)),
-    }
-}
-
-/// How long the server wants to be left alone: seconds, or a time (RFC 9110 §10.2.3).
-fn retry_after(response: &Response) -> Option<Duration> {
-    let value = response.header(RETRY_AFTER.as_str())?.trim();
-    if let Ok(seconds) = value.parse::<u32>() {
-        return Some(Duration::from_secs(seconds.into()));
-    }
-    let until = http_date(value)?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-    Some(until.saturating_sub(now))
-}
-
-/// A date as HTTP writes it today (`Sun, 06 Nov 1994 08:49:37 GMT`), since the epoch.
-fn http_date(text: &str) -> Option<Duration> {
-    const MONTHS: [&str; 12] = [
-        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-    ];
-    let mut parts = text.strip_suffix(" GMT")?.split_once(", ")?.1.split(' ');
-    let mut number = || parts.next()?.parse::<u64>().ok();
-    let day = number()?;
-    let month = parts.next()?;
-    let month = MONTHS.iter().position(|name| *name == month)? as u64 + 1;
-    let year: u64 = parts.next()?.parse().ok()?;
-    let mut time = parts.next()?.split(':').map(|part| part.parse::<u64>().ok());
-    let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
-    if !(1970..10_000).contains(&year) || !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
-        return None;
-    }
-    // Days since the epoch: years begin in March, so that a leap day is their last.
-    let (year, month) = if month < 3 {
-        (year - 1, month + 9)
-    } else {
-        (year, month - 3)
-    };
-    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468;
-    Some(Duration::from_secs(((days * 24 + hour) * 60 + minute) * 60 + second))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates_are_read() {
-        let seconds = |text| http_date(text).map(|since| since.as_secs());
-        assert_eq!(seconds("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
-        assert_eq!(seconds("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
-        assert_eq!(seconds("Tue, 29 Feb 2028 12:00:00 GMT"), Some(1_835_438_400));
-        for wrong in [
-            "",
-            "now",
-            "Sun, 06 Nov 1994",
-            "Sun, 99 Nov 1994 08:49:37 GMT",
-            "Sun, 06 X 1994 08:49:37 GMT",
-        ] {
-            assert_eq!(seconds(wrong), None, "{wrong}");
-        }
     }
 }

@@ -12,12 +12,11 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::debug;
 
-use super::client::Response;
 use super::endpoint::{Body, EVENTS, Port, body_of, first_of, refused};
 use super::fault::{Failed, FaultKind};
-use super::origin::{Origin, resolve_reference};
 use super::sse::{Event, Parser};
 use crate::peer::{Frame, FrameReader};
+use colibri_http::{Origin, Response, resolve_reference};
 use colibri_wire::{Envelope, envelope::Kind};
 
 /// How long the server may take to name its endpoint.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::error::Error;
+use colibri_http::Error;
 
 /// What became of a message that was to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]

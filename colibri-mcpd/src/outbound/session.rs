@@ -16,13 +16,13 @@ use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
-use super::client::Response;
 use super::endpoint::{Body, EVENTS, Endpoint, Port, Transport, body_of, first_of, refused};
 use super::events;
 use super::fault::{Failed, Fault, FaultKind};
 use super::lines::{Lines, lines};
 use super::sse::Parser;
 use crate::peer::{Frame, FrameReader};
+use colibri_http::Response;
 use colibri_protocol::rpc_error::HEADER_MISMATCH;
 use colibri_protocol::{Mirrored, declared_version, request_fields};
 use colibri_wire::{Envelope, Json, envelope::Kind};
@@ -572,7 +572,8 @@ fn error_of(body: &[u8]) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outbound::{Anonymous, Client, Rules};
+    use crate::outbound::Anonymous;
+    use colibri_http::{Client, Rules};
 
     #[test]
     fn a_server_whose_tools_are_ever_others_fills_no_memory() {

@@ -67,6 +67,17 @@ pub enum DecideError {
     OwnCall(String),
 }
 
+/// Whose call waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asker<'a> {
+    /// Who called, or for whom the agent runs that did.
+    pub uid: u32,
+    /// The agent that called, if one did.
+    pub agent: Option<&'a str>,
+    /// Its instance.
+    pub session: Option<&'a str>,
+}
+
 struct Entry {
     shown: Approval,
     since: Instant,
@@ -106,10 +117,21 @@ impl Approvals {
     ///
     /// # Errors
     /// [`Code::ApprovalDenied`] if too many calls wait already.
-    pub fn ask(&self, uid: u32, server: &str, tool: &str, rule: &str, arguments: String) -> Result<Waiting, Failure> {
+    pub fn ask(
+        &self,
+        asker: &Asker<'_>,
+        server: &str,
+        tool: &str,
+        rule: &str,
+        arguments: String,
+    ) -> Result<Waiting, Failure> {
         let mut waiting = lock(&self.waiting);
-        let own = waiting.values().filter(|entry| entry.shown.uid == uid).count();
-        if own >= MAX_OF_ONE || waiting.len() >= MAX_WAITING {
+        // An agent fills its own part of the queue, and not that of the person for whom it runs.
+        let is_own = |shown: &Approval| shown.uid == asker.uid && shown.session.as_deref() == asker.session;
+        let own = waiting.values().filter(|entry| is_own(&entry.shown)).count();
+        // Nor do many of them fill that of people.
+        let most = asker.session.map_or(MAX_WAITING, |_| MAX_WAITING / 2);
+        if own >= MAX_OF_ONE || waiting.len() >= most {
             let failure = Failure::new(Code::ApprovalDenied, "too many calls wait for approval already");
             return Err(failure
                 .of_server(server)
@@ -133,7 +155,9 @@ impl Approvals {
         let asked = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let shown = Approval {
             id: id.clone(),
-            uid,
+            uid: asker.uid,
+            agent: asker.agent.map(str::to_owned),
+            session: asker.session.map(str::to_owned),
             server: server.to_owned(),
             tool: tool.to_owned(),
             rule: rule.to_owned(),
@@ -311,9 +335,17 @@ mod tests {
         Approvals::new(DEFAULT_EXPIRY)
     }
 
+    fn person(uid: u32) -> Asker<'static> {
+        Asker {
+            uid,
+            agent: None,
+            session: None,
+        }
+    }
+
     fn ask(queue: &Approvals, uid: u32) -> Waiting {
         queue
-            .ask(uid, "github", "create_issue", "rule", summary(b"{}"))
+            .ask(&person(uid), "github", "create_issue", "rule", summary(b"{}"))
             .unwrap()
     }
 
@@ -382,17 +414,61 @@ mod tests {
     }
 
     #[test]
+    fn an_agent_fills_no_part_of_the_queue_but_its_own() {
+        let queue = queue();
+        let agent = |session| Asker {
+            agent: Some("coder"),
+            session: Some(session),
+            ..person(1001)
+        };
+        let call = |asker: &Asker<'_>| queue.ask(asker, "s", "t", "r", String::new());
+        let held: Vec<Waiting> = (0..MAX_OF_ONE).map(|_| call(&agent("a")).unwrap()).collect();
+        assert!(call(&agent("a")).is_err());
+        let (other, own) = (call(&agent("b")).unwrap(), call(&person(1001)).unwrap());
+        let shown = queue.list();
+        assert_eq!(
+            (shown[0].agent.as_deref(), shown[0].session.as_deref()),
+            (Some("coder"), Some("a"))
+        );
+        assert_eq!(shown.len(), held.len() + 2);
+        // It is still a call for that uid.
+        for id in [&held[0].id, &other.id, &own.id] {
+            assert_eq!(
+                queue.decide(id, true, 1001, false),
+                Err(DecideError::OwnCall(id.clone()))
+            );
+        }
+        assert!(queue.decide(&held[0].id, true, 1001, true).is_ok());
+    }
+
+    #[test]
+    fn many_agents_leave_half_of_the_queue_to_people() {
+        let queue = queue();
+        let sessions: Vec<String> = (0..MAX_WAITING).map(|n| format!("{n:016x}")).collect();
+        let agents = sessions.iter().map(|session| Asker {
+            agent: Some("coder"),
+            session: Some(session),
+            ..person(1001)
+        });
+        let held: Vec<_> = agents
+            .map(|asker| queue.ask(&asker, "s", "t", "r", String::new()))
+            .collect();
+        assert_eq!(held.iter().filter(|held| held.is_ok()).count(), MAX_WAITING / 2);
+        assert!(queue.ask(&person(1001), "s", "t", "r", String::new()).is_ok());
+    }
+
+    #[test]
     fn the_queue_is_bounded_for_each_and_for_all() {
         let queue = queue();
         let mut held: Vec<Waiting> = (0..MAX_OF_ONE).map(|_| ask(&queue, 1)).collect();
-        let full = queue.ask(1, "s", "t", "r", String::new()).err().unwrap();
+        let full = queue.ask(&person(1), "s", "t", "r", String::new()).err().unwrap();
         assert_eq!(full.code, Code::ApprovalDenied);
         for uid in 2..=(MAX_WAITING / MAX_OF_ONE) as u32 {
             held.extend((0..MAX_OF_ONE).map(|_| ask(&queue, uid)));
         }
-        assert!(queue.ask(999, "s", "t", "r", String::new()).is_err());
+        assert!(queue.ask(&person(999), "s", "t", "r", String::new()).is_err());
         held.pop();
-        assert!(queue.ask(999, "s", "t", "r", String::new()).is_ok());
+        assert!(queue.ask(&person(999), "s", "t", "r", String::new()).is_ok());
     }
 
     #[test]

@@ -13,10 +13,14 @@ use std::time::{Duration, Instant};
 
 use colibri_json::{Cursor, Document};
 use colibri_registry::is_server_id;
+use colibri_registry::value::one_of;
 
+use super::agent_tools::AgentTools;
 use super::file::{self, FileError};
 use super::gates::{Caller, Gate, Gates};
+use super::list_mode::{LIST_MODES, ListMode};
 use super::pattern::Pattern;
+use super::spending::CostRule;
 use colibri_protocol::{Ask, Askable, Code, Failure, Feature};
 
 /// How long what the user database said of a uid is believed: a look-up may go over the network, and a person who was
@@ -26,7 +30,16 @@ const GROUPS_KEPT: Duration = Duration::from_secs(30);
 /// The most rights that are remembered at once; beyond it the memory starts anew.
 const MAX_KEPT: usize = 1024;
 
-const RULE_KEYS: &[&str] = &["gates", "servers", "deny", "ask", "operator", "self_approve"];
+const RULE_KEYS: &[&str] = &[
+    "gates",
+    "servers",
+    "deny",
+    "ask",
+    "list",
+    "operator",
+    "self_approve",
+    "cost",
+];
 /// What servers can ask of people.
 const ASKS: [&str; 3] = ["elicitation", "sampling", "roots"];
 
@@ -103,8 +116,11 @@ struct Rule {
     deny: Vec<Scope>,
     /// What servers may ask of the person; `None`: whatever their entries let them.
     ask: Option<Askable>,
+    /// Which tools are listed; `None`: not said.
+    list: Option<ListMode>,
     operator: bool,
     self_approve: bool,
+    cost: CostRule,
 }
 
 /// What of which servers an entry grants or denies.
@@ -137,12 +153,18 @@ pub struct Rights {
     pub operator: bool,
     /// Whether this operator may approve calls that their own uid made.
     pub self_approve: bool,
+    /// What is said of this caller's cost.
+    pub cost: CostRule,
+    /// Which tools of servers are listed.
+    pub list: ListMode,
     file: String,
     /// No rule restricts this caller.
     unrestricted: bool,
     rules: Vec<Arc<Rule>>,
     /// Of all servers this one alone is there.
     only: Option<Arc<str>>,
+    /// It is an agent that runs for this caller, and has no more than this.
+    agent: Option<AgentTools>,
 }
 
 impl Clients {
@@ -268,10 +290,13 @@ impl Clients {
             gates: Gates::new(true, true),
             operator,
             self_approve: operator && self.alone,
+            cost: CostRule::default(),
+            list: ListMode::All,
             file: self.file.clone(),
             unrestricted: true,
             rules: Vec::new(),
             only: None,
+            agent: None,
         };
         let nobody = Rules::default();
         let rules = match &self.rules {
@@ -308,10 +333,14 @@ impl Clients {
             gates: Gates::new(any(|rule| rule.write), any(|rule| rule.external)),
             operator: root || any(|rule| rule.operator),
             self_approve: any(|rule| rule.self_approve),
+            cost: (speaking.iter()).fold(CostRule::default(), |cost, rule| cost.or(rule.cost)),
+            // As with rights: one group more never shows less.
+            list: speaking.iter().filter_map(|rule| rule.list).max().unwrap_or_default(),
             file: self.file.clone(),
             unrestricted: false,
             rules: speaking,
             only: None,
+            agent: None,
         }
     }
 }
@@ -325,14 +354,40 @@ impl Rights {
     /// The same for who sees this server alone: nothing of the others, and no operator's methods.
     pub fn narrowed(&self, only: &Arc<str>) -> Rights {
         Rights {
+            only: Some(only.clone()),
+            // Who sees one server has no tools of ours to find others with.
+            list: ListMode::All,
+            ..self.lessened()
+        }
+    }
+
+    /// The same for an agent that runs for this caller: the narrower of the two, and no operator's methods.
+    pub fn of_agent(&self, tools: &AgentTools) -> Rights {
+        Rights {
+            agent: Some(tools.clone()),
+            ..self.lessened()
+        }
+    }
+
+    /// The same for who is no operator, whoever it comes from.
+    fn lessened(&self) -> Rights {
+        Rights {
             gates: self.gates,
             operator: false,
             self_approve: false,
+            cost: self.cost,
+            list: self.list,
             file: self.file.clone(),
             unrestricted: self.unrestricted,
             rules: self.rules.clone(),
-            only: Some(only.clone()),
+            only: self.only.clone(),
+            agent: self.agent.clone(),
         }
+    }
+
+    /// Whether they are an agent's. What it may not use is not there for it.
+    pub fn is_agents(&self) -> bool {
+        self.agent.is_some()
     }
 
     /// Whether one server alone is there, under its own names.
@@ -342,6 +397,11 @@ impl Rights {
 
     fn is_there(&self, server: &str) -> bool {
         self.only.as_deref().is_none_or(|only| only == server)
+            && self.agent.as_ref().is_none_or(|tools| tools.has_any(server))
+    }
+
+    fn agent_has(&self, server: &str, name: &str) -> bool {
+        self.agent.as_ref().is_none_or(|tools| tools.has(server, name))
     }
 
     /// Whether this caller may call a tool, get a prompt or read a resource, by the server's id and its own name or
@@ -350,7 +410,8 @@ impl Rights {
     /// # Errors
     /// [`Code::PolicyDenied`] with the rule and the file.
     pub fn may(&self, server: &str, feature: Feature, name: &str) -> Result<(), Failure> {
-        if self.unrestricted && self.is_there(server) {
+        let is_there = self.is_there(server) && self.agent_has(server, name);
+        if self.unrestricted && is_there {
             return Ok(());
         }
         let denied = |rule: String, why: &str| {
@@ -373,7 +434,7 @@ impl Rights {
                 ));
             }
         }
-        if self.is_there(server)
+        if is_there
             && self
                 .rules
                 .iter()
@@ -407,6 +468,7 @@ impl Rights {
     /// the daemon is answered with what to set.
     pub fn sees(&self, server: &str, feature: Feature, name: &str) -> bool {
         self.is_there(server)
+            && self.agent_has(server, name)
             && (self.unrestricted
                 || (self.gates.is_open(Gate::External)
                     && !self
@@ -424,6 +486,11 @@ impl Rights {
         let grants = |rule: &Arc<Rule>| rule.servers.iter().any(|scope| scope.servers.matches(server));
         self.is_there(server)
             && (self.unrestricted || (self.gates.is_open(Gate::External) && self.rules.iter().any(grants)))
+    }
+
+    /// Where this caller's cost is said.
+    pub fn cost_place(&self) -> String {
+        self.places("cost")
     }
 
     fn places(&self, key: &str) -> String {
@@ -467,9 +534,11 @@ fn rule(cursor: &Cursor<'_>) -> Result<Rule, colibri_json::Error> {
         }
         rule.ask = Some(Askable::named(words));
     }
+    rule.list = keys.read("list", |mode| one_of(mode, &LIST_MODES))?;
     let truth = |key| keys.read(key, Cursor::boolean).map(Option::unwrap_or_default);
     rule.operator = truth("operator")?;
     rule.self_approve = truth("self_approve")?;
+    rule.cost = keys.read("cost", CostRule::read)?.unwrap_or_default();
     if rule.self_approve && !rule.operator {
         return Err(cursor.error("self_approve goes with operator, which this entry does not have"));
     }
@@ -620,6 +689,35 @@ mod tests {
         ] {
             let text = format!(r#"{{"others":{{"servers":{{"git":{wrong}}}}}}}"#);
             assert!(parse(&text).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn of_several_list_modes_the_one_that_lists_most_holds() {
+        let clients = parse(
+            r#"{"users":{"alice":{"list":"search"}},
+                "groups":{"dev":{"list":"search"},"ops":{"list":"pinned"}},
+                "others":{}}"#,
+        )
+        .unwrap();
+        for (uid, mode) in [
+            (1001, ListMode::Search),
+            (1002, ListMode::Search),
+            (1003, ListMode::Pinned),
+            (4242, ListMode::All),
+            (0, ListMode::All),
+        ] {
+            let rights = rights(&clients, uid);
+            assert_eq!(rights.list, mode, "{uid}");
+            // An agent is listed what its person is; who sees one server alone is listed all of it.
+            assert_eq!(rights.of_agent(&AgentTools::default()).list, mode);
+            assert_eq!(rights.narrowed(&Arc::from("git")).list, ListMode::All);
+        }
+        for wrong in [r#""none""#, r#""All""#, "true", "[]"] {
+            assert!(
+                parse(&format!(r#"{{"others":{{"list":{wrong}}}}}"#)).is_err(),
+                "{wrong}"
+            );
         }
     }
 

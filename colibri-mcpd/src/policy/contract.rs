@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use colibri_json::{Cursor, Document};
-use serde_json::{Map, Value};
 
+use super::answers::Answers;
 use super::file::{self, FileError};
-use super::schema::{Fit, Schema, every_keyword_applies};
+use super::schema::{Fit, Schema};
 use super::strict_json::{Exact, Inexact};
+use super::terms;
 use colibri_protocol::{Code, Failure};
 use colibri_text::visible;
 
@@ -20,7 +21,7 @@ use colibri_text::visible;
 #[derive(Debug)]
 pub struct Contract {
     file: String,
-    tools: BTreeMap<String, Term>,
+    tools: BTreeMap<String, (Term, Answers)>,
     others: Term,
     /// `None`: the contract says nothing of prompts.
     prompts: Option<BTreeMap<String, Term>>,
@@ -59,11 +60,11 @@ impl Contract {
             None => Term::Deny {
                 reason: "the contract does not name this tool".to_owned(),
             },
-            Some(others) => term(others)?,
+            Some(others) => term(others, &TERM)?,
         };
         Ok(Contract {
             file: file.to_owned(),
-            tools: terms(root.need("tools")?)?,
+            tools: tools(root.need("tools")?, file)?,
             others,
             prompts: root.read("prompts", terms)?,
         })
@@ -75,10 +76,15 @@ impl Contract {
     /// [`Code::ContractDenied`] with the contract's reason, the place in the arguments, and the place in the file.
     pub fn check(&self, server: &str, tool: &str, arguments: Result<&Exact, &Inexact>) -> Result<(), Failure> {
         let (term, place) = match self.tools.get(tool) {
-            Some(term) => (term, format!("{}: tools.{}", self.file, visible(tool))),
+            Some((term, _)) => (term, place(&self.file, tool)),
             None => (&self.others, format!("{}: others", self.file)),
         };
         apply(server, term, place, arguments)
+    }
+
+    /// What the contract says of the answers of a tool, by its server's own name for it.
+    pub fn answers(&self, tool: &str) -> Option<&Answers> {
+        self.tools.get(tool).map(|(_, answers)| answers)
     }
 
     /// Whether the contract lets a prompt, by its server's own name for it, be had with these arguments, which are JSON
@@ -140,31 +146,45 @@ fn apply(server: &str, term: &Term, place: String, arguments: Result<&Exact, &In
     }
 }
 
+/// The keys of a term.
+const TERM: [&str; 4] = ["allow", "deny", "when", "reason"];
+
 fn terms(cursor: &Cursor<'_>) -> Result<BTreeMap<String, Term>, colibri_json::Error> {
     let members = cursor.members()?.into_iter();
     members
-        .map(|member| Ok((member.key.to_owned(), term(&member.value)?)))
+        .map(|member| Ok((member.key.to_owned(), term(&member.value, &TERM)?)))
         .collect()
 }
 
-fn term(cursor: &Cursor<'_>) -> Result<Term, colibri_json::Error> {
-    let keys = cursor.object(&["allow", "deny", "when", "reason"])?;
-    let reason = |key: &str| {
-        let value = keys.need(key)?;
-        match value.text()? {
-            text if text.trim().is_empty() || text.len() > 500 => {
-                Err(value.error("a reason must have 1 to 500 bytes: it is what the refused caller reads"))
-            }
-            text => Ok(text.to_owned()),
-        }
-    };
+/// The terms of tools, which may say something of what becomes of calls too.
+fn tools(cursor: &Cursor<'_>, file: &str) -> Result<BTreeMap<String, (Term, Answers)>, colibri_json::Error> {
+    let known = [&TERM[..], &Answers::KEYS].concat();
+    let mut tools = BTreeMap::new();
+    for member in cursor.members()? {
+        let read = term(&member.value, &known)?;
+        let is_denied = matches!(read, Term::Deny { .. });
+        let place = place(file, member.key);
+        let answers = Answers::read(&member.value.object(&known)?, is_denied, place)?;
+        tools.insert(member.key.to_owned(), (read, answers));
+    }
+    Ok(tools)
+}
+
+/// Where the term of a tool stands.
+fn place(file: &str, tool: &str) -> String {
+    format!("{file}: tools.{}", visible(tool))
+}
+
+fn term(cursor: &Cursor<'_>, known: &[&str]) -> Result<Term, colibri_json::Error> {
+    let keys = cursor.object(known)?;
+    let reason = |key: &str| terms::reason(keys.need(key)?);
     match (keys.get("allow"), keys.get("deny"), keys.get("when")) {
         (Some(_), None, None) if keys.get("reason").is_none() => reason("allow").map(|_| Term::Allow),
         (None, Some(_), None) if keys.get("reason").is_none() => Ok(Term::Deny {
             reason: reason("deny")?,
         }),
         (None, None, Some(when)) => Ok(Term::When {
-            schema: Box::new(schema(when)?),
+            schema: Box::new(terms::schema(when)?),
             reason: reason("reason")?,
         }),
         _ => Err(cursor.error(
@@ -173,41 +193,10 @@ fn term(cursor: &Cursor<'_>) -> Result<Term, colibri_json::Error> {
     }
 }
 
-fn schema(cursor: &Cursor<'_>) -> Result<Schema, colibri_json::Error> {
-    cursor.members()?;
-    let read = Exact::read(cursor.raw()).map_err(|inexact| cursor.error(format!("the schema has {inexact}")))?;
-    every_keyword_applies(&read.value).map_err(|error| cursor.error(error.to_string()))?;
-    let mut value = read.value;
-    if let Value::Object(top) = &mut value {
-        // What has no properties takes no arguments.
-        top.entry("type").or_insert_with(|| "object".into());
-        top.entry("properties").or_insert_with(|| Map::new().into());
-    }
-    close(&mut value);
-    Schema::build(value).map_err(|error| cursor.error(error.to_string()))
-}
-
-/// Closes every object with listed properties against others, unless it says something of them itself. Branches
-/// (`anyOf` and the like) speak of the same value as the schema around them and are left alone.
-fn close(schema: &mut Value) {
-    let Value::Object(map) = schema else { return };
-    let says = map.contains_key("additionalProperties") || map.contains_key("unevaluatedProperties");
-    if map.contains_key("properties") && !says {
-        map.insert("additionalProperties".to_owned(), Value::Bool(false));
-    }
-    for (key, value) in map {
-        match (key.as_str(), value) {
-            ("properties" | "patternProperties", Value::Object(members)) => members.values_mut().for_each(close),
-            ("prefixItems", Value::Array(items)) => items.iter_mut().for_each(close),
-            ("items" | "contains" | "additionalProperties", inner) => close(inner),
-            _ => {}
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use colibri_wire::Json;
 
     fn contract(text: &str) -> Contract {
         Contract::parse(text.as_bytes(), "c.json").unwrap()
@@ -370,73 +359,61 @@ mod tests {
 
     #[test]
     fn the_git_contract_keeps_to_feature_branches() {
-        let work = r#""path":"/work/trees/login""#;
-        let with = |rest: &str| format!("{{{work}{rest}}}");
+        let commit =
+            |message: &str, path: &str| format!(r#"{{"slug":"p0.3.2","message":"{message}","paths":["{path}"]}}"#);
         table(
             &shipped("git.json"),
             &[
-                ("git_status", &with("")),
-                ("git_log", &with(r#","maxCount":20"#)),
-                ("git_fetch", &with(r#","remote":"origin","prune":false"#)),
-                ("git_worktree", &with(r#","mode":"list""#)),
+                ("git_fetch", "{}"),
+                ("git_worktree_add", r#"{"slug":"p0.3.2"}"#),
                 (
-                    "git_worktree",
-                    r#"{"path":"/work/repo","mode":"add","worktreePath":"/work/trees/login","branch":"feature/login","commitish":"origin/main"}"#,
+                    "git_commit",
+                    &commit("Add login\\n\\nIt is signed off by nobody.", "src/a.rs"),
                 ),
-                ("git_branch", &with(r#","mode":"list""#)),
-                (
-                    "git_branch",
-                    &with(r#","mode":"create","branchName":"feature/login-2""#),
-                ),
-                ("git_checkout", &with(r#","target":"feature/login""#)),
-                ("git_add", &with(r#","paths":["src/a.rs"]"#)),
-                ("git_commit", &with(r#","message":"Add login""#)),
+                ("git_commit", &commit("Add login", ".")),
+                ("git_commit", &commit("Add login", "..a/.gitignore")),
+                ("git_status", r#"{"slug":"login"}"#),
+                ("git_diff", r#"{"slug":"login","against":"origin/main"}"#),
+                ("git_log", "{}"),
+                ("git_log", r#"{"slug":"login","count":200}"#),
             ],
             &[
-                ("git_push", &with("")),
-                ("git_push", &with(r#","force":true"#)),
-                ("git_reset", &with(r#","mode":"hard""#)),
-                ("git_rebase", &with("")),
-                ("git_fetch", &with(r#","remote":"ext::sh -c id""#)),
-                ("git_fetch", &with(r#","remote":"--upload-pack=id""#)),
-                ("git_fetch", r#"{"path":"/etc"}"#),
-                (
-                    "git_worktree",
-                    &with(r#","mode":"remove","worktreePath":"/work/trees/login","force":true"#),
-                ),
-                (
-                    "git_worktree",
-                    r#"{"path":"/work/repo","mode":"add","worktreePath":"/work/trees/../../etc","branch":"feature/x"}"#,
-                ),
-                (
-                    "git_worktree",
-                    r#"{"path":"/work/repo","mode":"add","worktreePath":"/work/trees/x","branch":"main"}"#,
-                ),
-                (
-                    "git_worktree",
-                    r#"{"path":"/work/repo","mode":"add","worktreePath":"/work/trees/x"}"#,
-                ),
-                ("git_branch", &with(r#","mode":"delete","branchName":"feature/login""#)),
-                ("git_branch", &with(r#","mode":"create","branchName":"main""#)),
-                (
-                    "git_branch",
-                    &with(r#","mode":"create","branchName":"feature/../main""#),
-                ),
-                (
-                    "git_branch",
-                    &with(r#","mode":"create","branchName":"feature/x","force":true"#),
-                ),
-                ("git_branch", &with(r#","mode":"list","force":true"#)),
-                ("git_branch", &with(r#","mode":"list","Mode":"delete""#)),
-                ("git_checkout", &with(r#","target":"main""#)),
-                ("git_checkout", &with(r#","target":"feature/x","force":true"#)),
-                ("git_commit", r#"{"path":"/work/repo","message":"on main"}"#),
-                ("git_commit", &with(r#","message":"x","amend":true"#)),
-                ("git_commit", r#"{"message":"x"}"#),
-                ("git_add", &with(r#","paths":["../../etc/passwd"]"#)),
-                ("git_add", &with(r#","paths":["--force"]"#)),
-                ("git_status", r#"{"path":"/work/trees/login\n"}"#),
+                ("git_push", "{}"),
+                ("git_push", r#"{"branch":"feature/login","force":true}"#),
+                ("git_reset", r#"{"mode":"hard"}"#),
+                ("git_branch", r#"{"mode":"delete"}"#),
                 ("git_config", "{}"),
+                ("git_fetch", r#"{"remote":"ext::sh -c id"}"#),
+                ("git_fetch", r#"{"prune":true}"#),
+                ("git_worktree_add", "{}"),
+                ("git_worktree_add", r#"{"slug":"../main"}"#),
+                ("git_worktree_add", r#"{"slug":"a..b"}"#),
+                ("git_worktree_add", r#"{"slug":"a.lock"}"#),
+                ("git_worktree_add", r#"{"slug":"a.LOCK"}"#),
+                ("git_worktree_add", r#"{"slug":"a."}"#),
+                ("git_worktree_add", r#"{"slug":"-f"}"#),
+                ("git_worktree_add", r#"{"slug":"a\n"}"#),
+                ("git_worktree_add", r#"{"slug":"a","force":true}"#),
+                ("git_worktree_add", r#"{"slug":"a","Slug":"main"}"#),
+                ("git_commit", r#"{"slug":"login","message":"x"}"#),
+                ("git_commit", r#"{"slug":"login","message":"x","paths":[]}"#),
+                (
+                    "git_commit",
+                    r#"{"slug":"login","message":"x","paths":["a"],"amend":true}"#,
+                ),
+                ("git_commit", &commit("x", "../../etc/passwd")),
+                ("git_commit", &commit("x", "a/..")),
+                ("git_commit", &commit("x", "/etc/passwd")),
+                ("git_commit", &commit("x", "a/.Git/hooks/x")),
+                ("git_commit", &commit(&"x".repeat(5_001), "a")),
+                ("git_commit", &commit("x\\n\\n  Signed-Off-By: root", "a")),
+                ("git_commit", &commit("x\\n\\nCo-authored-by: root", "a")),
+                ("git_commit", &commit("x [ci skip]", "a")),
+                ("git_commit", &commit("squash! x", "a")),
+                ("git_commit", &commit("-----BEGIN RSA PRIVATE KEY-----", "a")),
+                ("git_commit", &commit("ghp_0123456789abcdefghijABCDEFGHIJ012345", "a")),
+                ("git_diff", r#"{"slug":"login","against":"--output=x"}"#),
+                ("git_log", r#"{"count":201}"#),
             ],
         );
     }
@@ -446,109 +423,268 @@ mod tests {
         table(
             &shipped("notes-mirror.json"),
             &[
-                ("read_text_file", r#"{"path":"/work/docs/guide/start.md"}"#),
-                ("list_directory", r#"{"path":"/work/docs"}"#),
-                ("list_directory", r#"{"path":"/work/docs/guide"}"#),
-                (
-                    "read_multiple_files",
-                    r#"{"paths":["/work/docs/a.md","/work/docs/b/c.md"]}"#,
-                ),
-                ("create_directory", r#"{"path":"/work/vault/mirror/guide"}"#),
-                (
-                    "write_file",
-                    r##"{"path":"/work/vault/mirror/guide/start.md","content":"# Start"}"##,
-                ),
+                ("notes_sync", r#"{"strategy":"mirror","dry_run":false}"#),
+                ("notes_sync", r#"{"strategy":"add","dry_run":true}"#),
             ],
             &[
-                ("read_text_file", r#"{"path":"/work/vault/mirror/a.md"}"#),
-                ("read_text_file", r#"{"path":"/work/vault/diary.md"}"#),
-                ("read_text_file", r#"{"path":"/work/docs/../vault/diary.md"}"#),
-                ("read_text_file", r#"{"path":"/work/docs/./a.md"}"#),
-                ("read_text_file", r#"{"path":"/work/docs/private/a.md"}"#),
-                ("read_text_file", r#"{"path":"/work/docs/guide/PRIVATE/a.md"}"#),
-                ("read_text_file", r#"{"path":"/work/docs/.git/config"}"#),
-                ("read_text_file", r#"{"path":"/work/docs/server.key"}"#),
-                ("read_text_file", r#"{"path":"/work/docs/.env"}"#),
-                ("read_text_file", r#"{"path":"/work/docsecrets/a.md"}"#),
+                ("notes_sync", "{}"),
+                ("notes_sync", r#"{"strategy":"mirror"}"#),
+                ("notes_sync", r#"{"dry_run":true}"#),
+                ("notes_sync", r#"{"strategy":"reverse","dry_run":false}"#),
+                ("notes_sync", r#"{"strategy":"MIRROR","dry_run":false}"#),
+                ("notes_sync", r#"{"strategy":"mirror","dry_run":"false"}"#),
+                ("notes_sync", r#"{"strategy":"mirror","dry_run":0}"#),
+                ("notes_sync", r#"{"strategy":["mirror"],"dry_run":false}"#),
                 (
-                    "read_multiple_files",
-                    r#"{"paths":["/work/docs/a.md","/work/vault/diary.md"]}"#,
+                    "notes_sync",
+                    r#"{"strategy":"add","strategy":"mirror","dry_run":false}"#,
                 ),
-                ("list_directory", r#"{"path":"/work/vault"}"#),
-                ("write_file", r#"{"path":"/work/docs/a.md","content":"x"}"#),
-                ("write_file", r#"{"path":"/work/vault/diary.md","content":"x"}"#),
+                ("notes_sync", r#"{"strategy":"add","dry_run":true,"Dry_run":false}"#),
                 (
-                    "write_file",
-                    r#"{"path":"/work/vault/mirror/.obsidian/plugins/x.js","content":"x"}"#,
+                    "notes_sync",
+                    r#"{"strategy":"mirror","dry_run":false,"repository":"/"}"#,
                 ),
-                ("write_file", r#"{"path":"/work/vault/mirror/a.js","content":"x"}"#),
                 (
-                    "write_file",
-                    r#"{"path":"/work/vault/mirror/a.md\u0000.js","content":"x"}"#,
+                    "notes_sync",
+                    r#"{"strategy":"mirror","dry_run":false,"mirror":"/work/repository"}"#,
                 ),
-                ("write_file", r#"{"path":"/work/vault/mirror/a.md"}"#),
-                (
-                    "move_file",
-                    r#"{"source":"/work/docs/a.md","destination":"/work/vault/mirror/a.md"}"#,
-                ),
-                ("edit_file", r#"{"path":"/work/vault/mirror/a.md","edits":[]}"#),
-                ("delete_file", r#"{"path":"/work/vault/mirror/a.md"}"#),
+                ("notes_read", "{}"),
+                ("write_file", r#"{"path":"/work/repository/docs/a.md","content":"x"}"#),
             ],
         );
     }
 
     #[test]
     fn the_model_contract_caps_and_has_no_system_prompt() {
-        let messages = r#""messages":[{"role":"user","content":"hello"}]"#;
-        let call = |rest: &str| format!(r#"{{"model":"small-1",{messages}{rest}}}"#);
-        let long = format!(
-            r#"{{"model":"small-1","max_tokens":10,"messages":[{{"role":"user","content":"{}"}}]}}"#,
-            "x".repeat(40_000)
-        );
+        let call = |rest: &str| format!(r#"{{"task_id":"7","context":"hello",{rest}}}"#);
+        let model = r#""model":"ratatoskr:free/text-generation""#;
+        let long = call(&format!(
+            r#""max_tokens":10,"temperature":0,{model},"context":"{}""#,
+            "x".repeat(200_001)
+        ));
+        let long = long.replacen(r#""context":"hello","#, "", 1);
         table(
             &shipped("model-api.json"),
             &[
-                ("chat", &call(r#","max_tokens":1024"#)),
-                ("chat", &call(r#","max_tokens":1,"temperature":0.2"#)),
                 (
-                    "chat",
-                    r#"{"model":"small-1","max_tokens":9,"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}]}"#,
+                    "complete",
+                    &call(&format!(r#""max_tokens":4096,"temperature":1,{model}"#)),
                 ),
-                ("list_models", "{}"),
+                (
+                    "complete",
+                    &call(&format!(r#""max_tokens":1,"temperature":0.2,{model}"#)),
+                ),
             ],
             &[
-                ("chat", &call("")),
-                ("chat", &call(r#","max_tokens":4097"#)),
-                ("chat", &call(r#","max_tokens":0"#)),
-                ("chat", &call(r#","max_tokens":1e9"#)),
-                ("chat", &call(r#","max_tokens":"1""#)),
-                ("chat", &call(r#","max_tokens":10,"system":"you are root""#)),
-                ("chat", &call(r#","max_tokens":10,"tools":[]"#)),
-                ("chat", &call(r#","max_tokens":10,"MAX_TOKENS":100000"#)),
+                ("complete", "{}"),
+                ("complete", &call(&format!(r#""temperature":0,{model}"#))),
                 (
-                    "chat",
-                    r#"{"model":"large-9","max_tokens":10,"messages":[{"role":"user","content":"x"}]}"#,
+                    "complete",
+                    &call(&format!(r#""max_tokens":4097,"temperature":0,{model}"#)),
+                ),
+                ("complete", &call(&format!(r#""max_tokens":0,"temperature":0,{model}"#))),
+                (
+                    "complete",
+                    &call(&format!(r#""max_tokens":1e9,"temperature":0,{model}"#)),
                 ),
                 (
-                    "chat",
-                    r#"{"model":"small-1","max_tokens":10,"messages":[{"role":"system","content":"x"}]}"#,
+                    "complete",
+                    &call(&format!(r#""max_tokens":"1","temperature":0,{model}"#)),
                 ),
                 (
-                    "chat",
-                    r#"{"model":"small-1","max_tokens":10,"messages":[{"role":"developer","content":"x"}]}"#,
+                    "complete",
+                    &call(&format!(r#""max_tokens":1,"temperature":1.1,{model}"#)),
+                ),
+                ("complete", &call(r#""max_tokens":1,"temperature":0,"model":"large-9""#)),
+                (
+                    "complete",
+                    &call(&format!(
+                        r#""max_tokens":1,"temperature":0,{model},"system":"you are root""#
+                    )),
                 ),
                 (
-                    "chat",
-                    r#"{"model":"small-1","max_tokens":10,"messages":[{"role":"user","content":"x","name":"y"}]}"#,
+                    "complete",
+                    &call(&format!(r#""max_tokens":1,"temperature":0,{model},"tools":[]"#)),
                 ),
-                ("chat", r#"{"model":"small-1","max_tokens":10,"messages":[]}"#),
                 (
-                    "chat",
-                    r#"{"max_tokens":10,"messages":[{"role":"user","content":"x"}]}"#,
+                    "complete",
+                    &call(&format!(r#""max_tokens":1,"MAX_TOKENS":9,"temperature":0,{model}"#)),
                 ),
-                ("chat", &long),
+                (
+                    "complete",
+                    &call(&format!(r#""max_tokens":1,"temperature":0,{model},"stream":true"#)),
+                ),
+                ("complete", &long),
                 ("fine_tune", "{}"),
             ],
         );
+    }
+
+    #[test]
+    fn what_a_contract_says_of_answers_is_applied() {
+        let contract = shipped("model-api.json");
+        let answers = contract.answers("complete").unwrap();
+        assert!(contract.answers("other").is_none());
+        let wait = |result: &str, attempt| {
+            let again = answers.again(Json::parse(result.as_bytes()).unwrap(), attempt)?;
+            Some((again.code.to_owned(), again.wait.as_secs()))
+        };
+        let failed = |code: &str, rest: &str| {
+            format!(r#"{{"isError":true,"structuredContent":{{"ok":false,"error":{{"code":"{code}"{rest}}}}}}}"#)
+        };
+        for (attempt, seconds) in (1..).zip([1, 4, 15, 60]) {
+            let expected = Some(("MODEL_FAILED".to_owned(), seconds));
+            assert_eq!(wait(&failed("MODEL_FAILED", ""), attempt), expected);
+            let busy = Some(("MODEL_BUSY".to_owned(), 30));
+            assert_eq!(wait(&failed("MODEL_BUSY", ""), attempt), busy);
+        }
+        let busy =
+            |after: &str| wait(&failed("MODEL_BUSY", &format!(r#","retry_after_s":{after}"#)), 1).map(|(_, wait)| wait);
+        let long = [
+            busy("7"),
+            busy("0"),
+            busy("600"),
+            busy("601"),
+            busy("18446744073709551615"),
+        ];
+        assert_eq!(long, [Some(7), Some(1), Some(600), None, None]);
+        // What is no time is none.
+        assert_eq!([busy("-1"), busy("1e99"), busy("\"7\"")], [Some(30); 3]);
+        for (none, attempt) in [
+            (failed("MODEL_FAILED", ""), 5),
+            (failed("MODEL_FAILED", ""), 0),
+            (failed("MODEL_REFUSED", ""), 1),
+            (failed("model_failed", ""), 1),
+            (r#"{"isError":true}"#.to_owned(), 1),
+            (
+                r#"{"structuredContent":[{"error":{"code":"MODEL_FAILED"}}]}"#.to_owned(),
+                1,
+            ),
+        ] {
+            assert_eq!(wait(&none, attempt), None, "{none}");
+        }
+        let facts = |result: &str| {
+            answers
+                .facts(Json::parse(result.as_bytes()).unwrap(), &str::to_owned)
+                .map(|facts| format!("{facts:?}"))
+        };
+        let whole =
+            r#"{"structuredContent":{"model_used":"m\u202e","tokens_in":3,"tokens_out":"5","stop_reason":null,"x":1}}"#;
+        assert_eq!(
+            facts(whole).unwrap(),
+            r#"Facts { event: "model_call", fields: [("model", Text("m\\u{202e}")), ("tokens_in", Number(3)), ("tokens_out", Text("5"))] }"#
+        );
+        assert_eq!(facts(r#"{"content":[]}"#), None);
+    }
+
+    #[test]
+    fn a_refused_call_is_recorded_and_left_by_what_every_reader_sees_in_it() {
+        let contract = contract(
+            r#"{"tools":{"push":{"deny":"people push",
+              "refused":{"event":"vcs_push_refused","fields":{"branch":"/branch","force":"/force","n":"/n"}},
+              "task":{"title":"Push it","fields":{"branch":"/branch"}}}}}"#,
+        );
+        let answers = contract.answers("push").unwrap();
+        let redact = |text: &str| text.replace("hunter2", "[redacted]");
+        let said = |arguments: &str| {
+            let facts = answers.refused(arguments.as_bytes(), &redact).unwrap();
+            let left = answers.left("CONTRACT_DENIED", arguments.as_bytes(), &redact).unwrap();
+            (format!("{:?}", facts.fields), left.title)
+        };
+        assert_eq!(
+            said(r#"{"branch":"a\u202eb hunter2","force":true,"n":7,"other":"x"}"#),
+            (
+                r#"[("branch", Text("a\\u{202e}b [redacted]")), ("force", Flag(true)), ("n", Number(7))]"#.to_owned(),
+                r"Push it (a\u{202e}b [redacted])".to_owned()
+            )
+        );
+        let long = format!(r#"{{"branch":"{}hunter2"}}"#, "x".repeat(198));
+        assert!(!said(&long).0.contains("hu"));
+        let nothing = ("[]".to_owned(), "Push it".to_owned());
+        for arguments in [
+            r#"{"branch":"a","branch":"b"}"#,
+            r#"{"branch":"a","Branch":"b"}"#,
+            r#"{"branch":["a"]}"#,
+            r#"{"n":-1}"#,
+            "{}",
+            "[]",
+        ] {
+            assert_eq!(said(arguments), nothing, "{arguments}");
+        }
+        // What is refused is no answer.
+        assert_eq!(answers.facts(Json::parse(b"{}").unwrap(), &redact), None);
+    }
+
+    #[test]
+    fn a_result_that_is_not_as_the_contract_says_is_refused_by_its_place() {
+        let contract = contract(
+            r#"{"tools":{"t":{"allow":"x","result":{"schema":{"properties":{"a":{"type":"integer"}}}}},"u":{"allow":"x"}}}"#,
+        );
+        let answers = contract.answers("t").unwrap();
+        let result = Json::parse(br#"{"structuredContent":{"a":"\u001b"}}"#).unwrap();
+        let failure = answers.check(result, false, b"{}").unwrap_err();
+        assert_eq!(
+            (failure.code, failure.rule.as_deref()),
+            (Code::ResultRefused, Some("c.json: tools.t.result"))
+        );
+        let message = &failure.message;
+        assert!(
+            message.starts_with("the tool did run, but its result is not as the contract says: "),
+            "{message}"
+        );
+        assert!(!message.contains('\u{1b}'), "{message}");
+        let other = contract.answers("u").unwrap();
+        assert!(answers.checks_results() && !other.checks_results());
+        assert_eq!(other.check(result, false, b"{}"), Ok(()));
+    }
+
+    #[test]
+    fn what_a_contract_says_wrongly_of_answers_is_named_in_its_place() {
+        for (said, place) in [
+            (r#""record":{"event":"stop","fields":{}}"#, "record.event"),
+            (r#""record":{"event":"model-call","fields":{}}"#, "record.event"),
+            (r#""record":{"event":"model_call"}"#, "record"),
+            (
+                r#""record":{"event":"model_call","fields":{"A":"/a"}}"#,
+                "record.fields",
+            ),
+            (
+                r#""record":{"event":"model_call","fields":{"a":"a"}}"#,
+                "record.fields.a",
+            ),
+            (
+                r#""record":{"event":"model_call","fields":{"a":"/a//b"}}"#,
+                "record.fields.a",
+            ),
+            (
+                r#""record":{"event":"model_call","fields":{"uid":"/a"}}"#,
+                "record.fields",
+            ),
+            (r#""refused":{"event":"stop","fields":{}}"#, "refused.event"),
+            (r#""refused":{"event":"a_b","fields":{"a":"b"}}"#, "refused.fields.a"),
+            (r#""result":{}"#, "result"),
+            (r#""task":{"title":"t"}"#, "task"),
+            (r#""retries":{"low":[1]}"#, "retries"),
+            (r#""retries":{"BUSY":[]}"#, "retries.BUSY"),
+            (r#""retries":{"BUSY":[0]}"#, "retries.BUSY[0]"),
+            (r#""retries":{"BUSY":[600001]}"#, "retries.BUSY[0]"),
+            (r#""retries":{"BUSY":[1,1,1,1,1,1,1,1,1,1,1]}"#, "retries.BUSY"),
+        ] {
+            let text = format!(r#"{{"tools":{{"t":{{"allow":"x",{said}}}}}}}"#);
+            let error = Contract::parse(text.as_bytes(), "c.json").unwrap_err();
+            assert!(error.path.starts_with(&format!("tools.t.{place}")), "{said}: {error}");
+        }
+        for (said, place) in [
+            (r#""retries":{"BUSY":[1]}"#, "retries"),
+            (r#""record":{"event":"a_b","fields":{}}"#, "record"),
+            (r#""result":{"schema":{}}"#, "result"),
+            (r#""task":{"title":"t","codes":["A"]}"#, "task.codes"),
+        ] {
+            let denied = format!(r#"{{"tools":{{"t":{{"deny":"x",{said}}}}}}}"#);
+            let error = Contract::parse(denied.as_bytes(), "c.json").unwrap_err();
+            assert_eq!(error.path, format!("tools.t.{place}"), "{error}");
+        }
+        let others = r#"{"tools":{},"others":{"allow":"x","retries":{"BUSY":[1]}}}"#;
+        assert!(Contract::parse(others.as_bytes(), "c.json").is_err());
     }
 }

@@ -13,6 +13,32 @@ pub struct Caller {
     pub pid: Option<i32>,
 }
 
+impl Caller {
+    /// A person who is not connected.
+    ///
+    /// # Errors
+    /// There is no such account.
+    pub fn of_account(uid: u32) -> Result<Caller, String> {
+        match nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid)) {
+            Ok(Some(user)) => Ok(Caller {
+                uid,
+                gid: user.gid.as_raw(),
+                pid: None,
+            }),
+            _ => Err(format!("there is no user with the uid {uid} any more")),
+        }
+    }
+
+    /// The daemon itself, for calls that nobody else asked for.
+    pub fn of_daemon() -> Caller {
+        Caller {
+            uid: nix::unistd::geteuid().as_raw(),
+            gid: nix::unistd::getegid().as_raw(),
+            pid: None,
+        }
+    }
+}
+
 /// What stands in front of a tool. The two gates are separate because they open different trust surfaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Gate {

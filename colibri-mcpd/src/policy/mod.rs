@@ -3,34 +3,48 @@
 //! Everything here is synchronous and immutable once built, except for [`Pins`] and [`Approvals`], which keep state; a
 //! reload builds new values and swaps them whole.
 
+mod agent_tools;
+mod answers;
 mod approvals;
 mod check;
 mod clients;
 mod confusables;
 mod consent;
 mod contract;
+mod deferral;
 pub mod file;
 mod gates;
+mod list_mode;
 mod pattern;
 mod pins;
+mod result_term;
 mod rules;
 mod schema;
 pub mod shares;
+mod spending;
 mod strict_json;
+mod terms;
 mod tool_rules;
+mod turns;
 
-pub use approvals::{Approvals, DEFAULT_EXPIRY, DecideError, Decision, Waiting, sounds_secret, summary};
+pub use agent_tools::AgentTools;
+pub use answers::{Again, Answers, Fact, Facts, Redact};
+pub use approvals::{Approvals, Asker, DEFAULT_EXPIRY, DecideError, Decision, Waiting, sounds_secret, summary};
 pub use check::ToolCheck;
 pub use clients::{Accounts, Clients, Rights, SystemAccounts};
 pub use confusables::{LookAlike, look_alikes, skeleton};
 pub use consent::Consent;
 pub use contract::Contract;
+pub use deferral::Left;
 pub use file::FileError;
 pub use gates::{Caller, CallerGates, Gate, GateState, Gates};
+pub use list_mode::ListMode;
 pub use pattern::Pattern;
 pub use pins::{Judgement, PinError, Pins, Standing, Trust, canonical};
 pub use rules::{Rules, Verdict};
 pub use schema::{Fit, Schema, SchemaError};
 pub use shares::{Share, Shares};
+pub use spending::{CostRule, Spent, Terms};
 pub use strict_json::{Exact, Inexact};
 pub use tool_rules::ToolRules;
+pub use turns::{Turn, Turns};

@@ -97,6 +97,11 @@ impl Rules {
     pub fn idempotent(&self, tool: &str) -> bool {
         self.tools.idempotent.iter().any(|pattern| pattern.matches(tool))
     }
+
+    /// Whether the operator marked the tool as one that is always listed.
+    pub fn always(&self, tool: &str) -> bool {
+        self.tools.always.iter().any(|pattern| pattern.matches(tool))
+    }
 }
 
 /// Whether a definition says `destructiveHint: true`, in any of several members of that name: of two that disagree a
@@ -127,6 +132,7 @@ mod tests {
             confirm: list(confirm),
             confirm_destructive: true,
             idempotent: list(&["get_*"]),
+            always: list(&["get_*"]),
         };
         let prompts = ToolRules {
             deny: list(&["x"]),

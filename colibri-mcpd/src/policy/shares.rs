@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::spending::{CostRule, Spending, Spent, Terms};
+use colibri_api::{CostMode, Day};
+
 /// The shares of every user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -23,6 +26,8 @@ pub struct Limits {
     pub starts_per_user: u32,
     /// Processes of one jailed server that are one user's.
     pub processes_per_user: usize,
+    /// The cost mode of whoever nothing nearer says one for; `None`: none acts.
+    pub cost_mode: Option<CostMode>,
 }
 
 impl Limits {
@@ -34,6 +39,7 @@ impl Limits {
         trail_per_user: 0,
         starts_per_user: 0,
         processes_per_user: usize::MAX,
+        cost_mode: None,
     };
 }
 
@@ -51,6 +57,12 @@ pub enum Full {
     /// The user has as many as one user may have.
     #[error("this user has {0} clients connected already (--max-clients-per-user)")]
     User(usize),
+    /// The agent's door has as many as one may have.
+    #[error("this agent's door has {0} connections already, which is the most that one takes")]
+    Door(usize),
+    /// All agents' doors have as many as they may have together.
+    #[error("agents have {0} connections already, and what is left is for people (--max-clients)")]
+    Doors(usize),
 }
 
 /// What all users have taken.
@@ -58,16 +70,24 @@ pub enum Full {
 pub struct Shares {
     limits: Limits,
     clients: AtomicUsize,
+    /// Those of them that came through agents' doors.
+    agents: AtomicUsize,
     /// Kept for as long as the daemon runs: who comes back finds what was taken.
     users: Mutex<HashMap<u32, Arc<Share>>>,
+    /// Who keeps what is spent.
+    keeping: Mutex<()>,
 }
 
 /// What one user has taken.
 #[derive(Debug)]
 pub struct Share {
+    /// The person's for whom the agent runs whose share it is; `None`: it is a person's.
+    person: Option<Arc<Share>>,
     clients: AtomicUsize,
     trail: Flow,
     starts: Flow,
+    spending: Spending,
+    measuring: Mutex<()>,
 }
 
 /// A place for a connection; given back when dropped.
@@ -83,7 +103,9 @@ impl Shares {
         Shares {
             limits,
             clients: AtomicUsize::new(0),
+            agents: AtomicUsize::new(0),
             users: Mutex::default(),
+            keeping: Mutex::default(),
         }
     }
 
@@ -98,15 +120,91 @@ impl Shares {
 
     /// What a user has taken.
     pub fn of(&self, uid: u32) -> Arc<Share> {
-        let share = || {
-            Arc::new(Share {
-                clients: AtomicUsize::new(0),
-                // Four seconds' worth of trail at once, half a minute's worth of starts.
-                trail: Flow::new(self.limits.trail_per_user, 1_000, 4_000),
-                starts: Flow::new(self.limits.starts_per_user.into(), 60_000, 30_000),
-            })
-        };
-        self.users().entry(uid).or_insert_with(share).clone()
+        self.users().entry(uid).or_insert_with(|| self.new_share(None)).clone()
+    }
+
+    /// A share like a user's for an agent that runs for them, which is to take nothing from the user's own.
+    pub fn of_agent(&self, person: u32) -> Arc<Share> {
+        self.new_share(Some(self.of(person)))
+    }
+
+    fn new_share(&self, person: Option<Arc<Share>>) -> Arc<Share> {
+        Arc::new(Share {
+            person,
+            clients: AtomicUsize::new(0),
+            // Four seconds' worth of trail at once, half a minute's worth of starts.
+            trail: Flow::new(self.limits.trail_per_user, 1_000, 4_000),
+            starts: Flow::new(self.limits.starts_per_user.into(), 60_000, 30_000),
+            spending: Spending::new(self.limits.cost_mode),
+            measuring: Mutex::default(),
+        })
+    }
+
+    /// What people have had today and the modes that they chose, as it was kept.
+    pub fn recall(&self, kept: impl IntoIterator<Item = (u32, Spent)>) {
+        for (uid, spent) in kept {
+            self.of(uid).spending.recall(spent);
+        }
+    }
+
+    /// Has `keep` keep what is not kept, if there is anything: one after the other, so that none keeps what is older than
+    /// what another has kept.
+    ///
+    /// # Errors
+    /// Those of `keep`, and then it is to be kept still.
+    pub fn keep<E>(&self, keep: impl FnOnce(&[(u32, Spent)]) -> Result<(), E>) -> Result<(), E> {
+        let _alone = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
+        let unkept: Vec<_> = (self.users().iter())
+            .filter_map(|(uid, share)| Some((*uid, share.spending.unkept()?)))
+            .collect();
+        if !unkept.is_empty() {
+            keep(&unkept)?;
+        }
+        for (uid, spent) in unkept {
+            self.of(uid).spending.is_kept(spent);
+        }
+        Ok(())
+    }
+
+    /// Who has had anything on this day, who had most first.
+    pub fn spent_on(&self, day: Day) -> Vec<(u32, u64)> {
+        let users = self.users();
+        let all = users.iter().map(|(uid, share)| (*uid, share.spending.on(day).bytes));
+        let mut some: Vec<_> = all.filter(|(_, bytes)| *bytes > 0).collect();
+        some.sort_by_key(|(uid, bytes)| (std::cmp::Reverse(*bytes), *uid));
+        some
+    }
+
+    /// A place for a connection to an agent's door, which takes so many. All doors leave half of the places to people.
+    ///
+    /// # Errors
+    /// Which limit is reached.
+    pub fn admit_agent(self: &Arc<Shares>, share: &Arc<Share>, most: usize) -> Result<Place, Full> {
+        let users = self.users();
+        let all = self.clients.load(Ordering::Relaxed);
+        let Limits { clients, kept_back, .. } = self.limits;
+        let kept_back = kept_back.min(clients / 2);
+        if all >= clients - kept_back {
+            return Err(Full::KeptBack(all, kept_back));
+        }
+        if share.clients.load(Ordering::Relaxed) >= most {
+            return Err(Full::Door(most));
+        }
+        let agents = self.agents.load(Ordering::Relaxed);
+        if agents >= (clients / 2).max(1) {
+            return Err(Full::Doors(agents));
+        }
+        let place = self.place(share.clone());
+        drop(users);
+        Ok(place)
+    }
+
+    fn place(self: &Arc<Shares>, share: Arc<Share>) -> Place {
+        self.clients.fetch_add(1, Ordering::Relaxed);
+        self.agents.fetch_add(share.person.is_some().into(), Ordering::Relaxed);
+        share.clients.fetch_add(1, Ordering::Relaxed);
+        let shares = self.clone();
+        Place { shares, share }
     }
 
     /// A place for a connection of a user.
@@ -136,22 +234,61 @@ impl Shares {
                 return Err(Full::User(clients_per_user));
             }
         }
-        self.clients.fetch_add(1, Ordering::Relaxed);
-        share.clients.fetch_add(1, Ordering::Relaxed);
+        let place = self.place(share);
         drop(users);
-        let shares = self.clone();
-        Ok(Place { shares, share })
+        Ok(place)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         self.share.clients.fetch_sub(1, Ordering::Relaxed);
+        self.shares
+            .agents
+            .fetch_sub(self.share.person.is_some().into(), Ordering::Relaxed);
         self.shares.clients.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Share {
+    /// The cost mode under which it is spent, where policy says this of its user.
+    pub fn terms(&self, rule: CostRule) -> Terms {
+        match &self.person {
+            Some(person) => person.terms_of_agent(rule),
+            None => self.spending.terms(rule),
+        }
+    }
+
+    /// The cost mode of agents that run for its user.
+    pub fn terms_of_agent(&self, rule: CostRule) -> Terms {
+        self.spending.terms(rule).of_agent()
+    }
+
+    /// What its user has had on a day, and the mode that they chose.
+    pub fn spent_on(&self, day: Day) -> Spent {
+        self.spending.on(day)
+    }
+
+    /// Adds an answer of so many bytes on a day, and returns what was spent before it.
+    pub fn spend(&self, day: Day, bytes: u64) -> u64 {
+        self.spending.add(day, bytes)
+    }
+
+    /// How many bytes of a list count on a day, on which all lists of its user count for so many at most.
+    pub fn of_list(&self, day: Day, bytes: u64, most: u64) -> u64 {
+        self.spending.of_list(day, bytes, most)
+    }
+
+    /// Held by who looks at what is left and then takes of it.
+    pub fn alone(&self) -> MutexGuard<'_, ()> {
+        self.measuring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The user chose this mode; `None`: no longer any.
+    pub fn choose(&self, mode: Option<CostMode>) {
+        self.spending.choose(mode);
+    }
+
     /// Bytes of trail were written for the user.
     pub fn wrote_trail(&self, bytes: usize) {
         self.trail.take(bytes);
@@ -242,6 +379,7 @@ mod tests {
         trail_per_user: 1_000,
         starts_per_user: 60,
         processes_per_user: 4,
+        cost_mode: None,
     };
 
     #[test]
@@ -257,6 +395,34 @@ mod tests {
         shares.admit(1, false).unwrap();
         drop(places);
         assert_eq!(shares.clients.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn agents_take_nothing_of_their_persons_share_and_leave_half_of_the_places() {
+        let limits = Limits { clients: 8, ..LIMITS };
+        let shares = Arc::new(Shares::new(limits));
+        let (one, other) = (shares.of_agent(1), shares.of_agent(1));
+        let mut places: Vec<_> = (0..2).map(|_| shares.admit_agent(&one, 2).unwrap()).collect();
+        assert_eq!(shares.admit_agent(&one, 2).unwrap_err(), Full::Door(2));
+        places.extend((0..2).map(|_| shares.admit_agent(&other, 3).unwrap()));
+        assert_eq!(shares.admit_agent(&other, 3).unwrap_err(), Full::Doors(4));
+        one.wrote_trail(1 << 20);
+        assert!(one.trail_is_spent() && !other.trail_is_spent() && !shares.of(1).trail_is_spent());
+        let people: Vec<_> = (0..3).map(|_| shares.admit(1, false).unwrap()).collect();
+        drop(places.pop());
+        places.push(shares.admit_agent(&other, 3).unwrap());
+        drop(places.pop());
+        // What is kept back is for operators, whoever else comes.
+        let person = shares.admit(2, false).unwrap();
+        assert_eq!(shares.admit_agent(&other, 3).unwrap_err(), Full::KeptBack(7, 1));
+        drop((people, person, places));
+        assert_eq!(
+            (
+                shares.clients.load(Ordering::Relaxed),
+                shares.agents.load(Ordering::Relaxed)
+            ),
+            (0, 0)
+        );
     }
 
     #[test]

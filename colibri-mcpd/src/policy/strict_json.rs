@@ -16,6 +16,9 @@ pub(super) const MAX_DEPTH: usize = 128;
 /// The most bytes of arguments that are read: reading is done between two calls of other clients.
 pub(super) const MAX_BYTES: usize = 4 << 20;
 
+/// How the whole is called where a place is named.
+const TOP: &str = "the top level";
+
 /// The most values (and keys) of arguments that are read.
 const MAX_VALUES: usize = 100_000;
 
@@ -49,7 +52,7 @@ impl Exact {
     pub fn read(arguments: &[u8]) -> Result<Exact, Inexact> {
         let whole = |why| {
             Err(Inexact {
-                at: "the arguments".to_owned(),
+                at: TOP.to_owned(),
                 why,
             })
         };
@@ -236,9 +239,14 @@ fn pointer(steps: &[Step]) -> String {
 /// A pointer as messages show it.
 pub(super) fn shown_pointer(pointer: &str) -> String {
     if pointer.is_empty() {
-        return "the arguments".to_owned();
+        return TOP.to_owned();
     }
     brief(pointer, 160)
+}
+
+/// Whether some readers take one key for the other, although they differ.
+pub(super) fn look_alike(one: &str, other: &str) -> bool {
+    one != other && fold(one) == fold(other)
 }
 
 /// A key as readers without regard to case, compatibility forms or NUL see it.
@@ -284,16 +292,16 @@ mod tests {
             (r#"{"n":1e-400}"#, "/n", "beyond"),
             (r#"{"n":0.1234567890123456789}"#, "/n", "17 digits"),
             (r#"{"s":"\ud800"}"#, "/s", "lone surrogate"),
-            (r#"{"\ud800":1}"#, "the arguments", "lone surrogate"),
-            (r#"[1]"#, "the arguments", "other than an object"),
-            ("\"x\"", "the arguments", "other than an object"),
-            ("", "the arguments", "other than an object"),
-            ("{} {}", "the arguments", "more than one"),
+            (r#"{"\ud800":1}"#, TOP, "lone surrogate"),
+            (r#"[1]"#, TOP, "other than an object"),
+            ("\"x\"", TOP, "other than an object"),
+            ("", TOP, "other than an object"),
+            ("{} {}", TOP, "more than one"),
             ("{\"a\":tru}", "/a", "not JSON"),
             ("{\"a\":01}", "/a", "beyond"),
             ("{\"a\" 1}", "/a", "not JSON"),
-            ("{\"a", "the arguments", "not JSON"),
-            ("{\"a\\", "the arguments", "not JSON"),
+            ("{\"a", TOP, "not JSON"),
+            ("{\"a\\", TOP, "not JSON"),
         ] {
             let inexact = read(text).unwrap_err();
             assert_eq!(inexact.at, at, "{text}");

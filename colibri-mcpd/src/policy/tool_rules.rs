@@ -18,10 +18,12 @@ pub struct ToolRules {
     pub confirm_destructive: bool,
     /// Tools that may be called again after a failure whose outcome is unknown.
     pub idempotent: Vec<Pattern>,
+    /// Tools that are listed also to who is shown only some and finds the others.
+    pub always: Vec<Pattern>,
 }
 
-/// The rules that `tools` alone has: prompts and resources have no effects.
-const ON_EFFECTS: [&str; 2] = ["confirm_destructive", "idempotent"];
+/// The rules that `tools` of a server alone has: prompts and resources have no effects, and are not searched.
+const OF_TOOLS: [&str; 3] = ["confirm_destructive", "idempotent", "always"];
 
 impl ToolRules {
     /// Reads the value of `tools`.
@@ -29,7 +31,7 @@ impl ToolRules {
     /// # Errors
     /// An unknown key, a list with nothing or the same thing twice in it, a pattern of no or too many bytes.
     pub fn read(cursor: &Cursor<'_>) -> Result<Self, Error> {
-        Self::rules(cursor, &["allow", "deny", "confirm", ON_EFFECTS[0], ON_EFFECTS[1]])
+        Self::rules(cursor, &[&["allow", "deny", "confirm"][..], &OF_TOOLS].concat())
     }
 
     /// Reads the value of `prompts` or `resources`.
@@ -58,6 +60,7 @@ impl ToolRules {
             confirm: list("confirm")?,
             confirm_destructive: keys.read("confirm_destructive", Cursor::boolean)?.unwrap_or_default(),
             idempotent: list("idempotent")?,
+            always: list("always")?,
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -15,11 +15,17 @@ use super::recorder::Recorder;
 use super::request_state::{RequestStates, Resumed};
 use super::rules::Rules;
 use super::tickets::{Over, Tickets};
+use super::undone::Defers;
+use crate::ledger::{Ledger, Listed};
 use crate::peer::{Budget, Shared};
-use crate::policy::{Approvals, Gate};
+use crate::policy::{Answers, Approvals, Gate, Terms, Verdict};
+use crate::results::Results;
 use colibri_protocol::logging::Level;
 use colibri_protocol::request::META_CLIENT_CAPABILITIES;
-use colibri_protocol::{Answer as OwnAnswer, Askable, Failure, Feature, Method, Mirrored, Version};
+use colibri_protocol::{
+    Answer as OwnAnswer, Askable, Code, Deferred, Failure, Feature, Method, Mirrored, RpcError, Version,
+};
+use colibri_text::brief;
 use colibri_trail::Digest;
 use colibri_wire::{Edits, Id, Json};
 
@@ -53,6 +59,10 @@ pub struct Call {
     pub number: u64,
     /// Attempts made so far, the current one included.
     pub attempt: u32,
+    /// When the current one began, or will.
+    pub began: Instant,
+    /// The codes with which those before failed.
+    pub failed: Vec<Box<str>>,
     /// What it says as a retry of a call that asked for input.
     pub resumes: Option<Box<Resumed>>,
     /// A person allowed it.
@@ -61,8 +71,12 @@ pub struct Call {
     pub place: Option<Box<dyn Send + Sync>>,
     /// Whether its arguments were checked against a schema that they fit.
     pub validated: bool,
+    /// The cost mode under which it entered.
+    pub terms: Terms,
     /// What stands against it.
     pub against: Option<Box<Failure>>,
+    /// What became of what it was for, where that is left to the board.
+    pub deferred: Option<Box<Deferred>>,
 }
 
 /// A request's W3C trace context, as its `_meta` has it (<https://www.w3.org/TR/trace-context/>).
@@ -93,6 +107,8 @@ pub struct Parts {
     pub log_level: Option<Level>,
     /// Whether its client, a modern one, declares capabilities in it.
     pub declares: bool,
+    /// The name that `colibri_call_tool` was given, if that is how it was called.
+    pub called: Option<Box<str>>,
 }
 
 /// Where the arguments of a tool call stand.
@@ -103,7 +119,7 @@ pub enum Arguments {
     Missing,
     /// Where the server reads them too.
     At(Range<usize>),
-    /// Inside the arguments of `colibri_external_mcp_call_tool`, which stand at `outer`.
+    /// Inside the arguments of `colibri_external_mcp_call_tool` or `colibri_call_tool`, which stand at `outer`.
     Within {
         /// What the server is to read instead of.
         outer: Range<usize>,
@@ -133,8 +149,23 @@ impl Call {
         }
     }
 
-    /// What its client can be asked: as its handshake says, or as this request does.
+    /// The rule by which a person has to allow it first: its target's `verdict`, or its agent's entry, says so.
+    pub fn confirm_rule(&self, verdict: &Verdict) -> Option<String> {
+        let confirm = |verdict: &Verdict| match verdict {
+            Verdict::Confirm { rule } if !self.confirmed => Some(rule.clone()),
+            _ => None,
+        };
+        confirm(verdict).or_else(|| {
+            let (door, described) = (self.client.door.as_ref()?, self.target.describe());
+            confirm(&door.tools.judge(described.server, described.operation))
+        })
+    }
+
+    /// What its client can be asked: as its handshake says, or as this request does. An agent has no person.
     pub fn askable(&self) -> Askable {
+        if self.client.door.is_some() {
+            return Askable::NOTHING;
+        }
         if !self.version.is_modern() {
             return self.client.session.askable();
         }
@@ -193,12 +224,18 @@ pub struct Chain {
     pub rules: Rules,
     /// What was counted of the calls that the daemon answers itself.
     pub metrics: CallMetrics,
+    /// What every call costs.
+    pub ledger: Arc<Ledger>,
     /// The calls that wait for a person.
     pub approvals: Approvals,
     /// What seals the `requestState` that clients are given.
     pub states: RequestStates,
     /// What waits for a retry.
     pub tickets: Tickets<dyn Waits>,
+    /// Results that were over their limit.
+    pub results: Arc<Results>,
+    /// Where what calls do not do is left.
+    pub board: OnceLock<Weak<dyn Defers>>,
 }
 
 /// A call that waits for its retry.
@@ -226,6 +263,11 @@ pub trait Target: Send + Sync {
         None
     }
 
+    /// Whether the operation, as it is described, is a name that the daemon or its server gave, and no client's own word.
+    fn is_named(&self) -> bool {
+        true
+    }
+
     /// Whether it only reads the daemon's own state, which is told also where nothing can be recorded: who looks for
     /// the reason must be able to see it.
     fn tells_own_state(&self) -> bool {
@@ -235,6 +277,11 @@ pub trait Target: Send + Sync {
     /// Whether the operator marked it as one that may be called again although an earlier call may have had an effect.
     fn is_idempotent(&self) -> bool {
         false
+    }
+
+    /// What its contract says of its answers, and of calls that it refuses.
+    fn answers(&self) -> Option<&Answers> {
+        None
     }
 
     /// The arguments that a modern client repeats in header fields over HTTP.
@@ -260,6 +307,15 @@ pub trait Upstream {
     /// Arguments or a result as they are recorded where the operator asked for all of them: secrets redacted. `None`
     /// where only their digest is wanted.
     fn in_full(&self, json: &[u8]) -> Option<Box<RawValue>>;
+
+    /// Text without the values of secrets.
+    fn redact(&self, text: &str) -> String;
+
+    /// The most bytes that a result of it may have to be relayed whole; `None`: any number.
+    fn result_limit(&self) -> Option<u64>;
+
+    /// Whether its results are relayed whole, however long they are.
+    fn relays_whole(&self) -> bool;
 
     /// Where its calls are counted.
     fn metrics(&self) -> &CallMetrics;
@@ -298,16 +354,43 @@ pub enum Outcome {
     Page(Arc<Page>),
     /// With something that stands against it.
     Failed(Failure),
+    /// With something that stood against it before it was sent.
+    Refused(Failure),
     /// With a server's answer.
     Relayed(Relayed),
     /// By its client, who wants no answer any more.
     Cancelled,
 }
 
+/// The answer to who calls by `colibri_call_tool` what is not there, or what policy denies: nobody is told which.
+pub fn no_such_tool(name: &str) -> Failure {
+    Failure::new(Code::NoSuchTool, format!("there is no tool \"{}\"", brief(name, 40)))
+        .advising("find a tool with colibri_find_tools")
+}
+
+impl Outcome {
+    /// A result of our own that did what was asked.
+    pub fn result(result: Vec<u8>) -> Outcome {
+        Outcome::Own {
+            answer: OwnAnswer::Result(result),
+            failed: false,
+        }
+    }
+
+    /// A JSON-RPC error of our own.
+    pub fn error(error: RpcError) -> Outcome {
+        Outcome::Own {
+            answer: OwnAnswer::Error(error),
+            failed: true,
+        }
+    }
+}
+
 /// A result that many get: made, hashed and held once.
 pub struct Page {
     pub(super) result: Shared,
     digest: Digest,
+    listed: Arc<[Listed]>,
 }
 
 impl Page {
@@ -315,7 +398,19 @@ impl Page {
     pub fn new(result: Vec<u8>, budget: &Arc<Budget>) -> Option<Page> {
         let digest = Digest::of(&result);
         let result = Shared::new(result, budget)?;
-        Some(Page { result, digest })
+        let listed = Arc::default();
+        Some(Page { result, digest, listed })
+    }
+
+    /// The same as a list of these tools.
+    pub fn listing(self, tools: Vec<Listed>) -> Page {
+        let listed = tools.into();
+        Page { listed, ..self }
+    }
+
+    /// The tools that it lists.
+    pub fn listed(&self) -> &Arc<[Listed]> {
+        &self.listed
     }
 
     /// Its bytes.
@@ -343,6 +438,6 @@ pub struct Relayed {
     pub edits: Option<Box<Edits>>,
     /// The version that the server speaks.
     pub version: Version,
-    /// The most bytes that the result may have.
-    pub limit: Option<u64>,
+    /// Whether it is no result yet, but asks for something or names a task: it is not kept.
+    pub is_interim: bool,
 }

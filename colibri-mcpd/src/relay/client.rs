@@ -8,10 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 
-use super::client_session::ClientSession;
+use super::agent_door::AgentDoor;
+use super::client_session::{ClientSession, Lessened};
 use super::lasting::Lasting;
 use crate::peer::Outbox;
-use crate::policy::{Caller, Gate, Gates, Share};
+use crate::policy::{Asker, Caller, Gate, Gates, Rights, Share};
+use crate::results::Owner;
 use colibri_protocol::Feature;
 use colibri_protocol::subscription::Filter;
 use colibri_wire::Id;
@@ -22,8 +24,14 @@ pub struct Client {
     pub session: Arc<ClientSession>,
     /// The connection's number, never used twice by one daemon.
     pub connection: u64,
-    /// Who it is, as the kernel says.
+    /// For whom it calls: who it is as the kernel says, or the person for whom an agent runs.
     pub caller: Caller,
+    /// Who it is, as the kernel says.
+    pub peer: Caller,
+    /// The agent's door that it came through, if it did.
+    pub door: Option<Arc<AgentDoor>>,
+    /// What the agent may do of what the person may.
+    rights: Lessened,
     /// Where its answers go.
     pub outbox: Arc<Outbox>,
     /// Calls in flight at once.
@@ -126,6 +134,9 @@ impl Client {
             session: Arc::new(ClientSession::new(connection)),
             connection,
             caller,
+            peer: caller,
+            door: None,
+            rights: Lessened::default(),
             outbox,
             limit,
             share: None,
@@ -146,6 +157,39 @@ impl Client {
         self
     }
 
+    /// The same, come through an agent's door for the caller, as this process.
+    pub fn through(mut self, door: Arc<AgentDoor>, peer: Caller) -> Client {
+        self.peer = peer;
+        self.door = Some(door);
+        self
+    }
+
+    /// Whose calls those are that wait for a person.
+    pub fn asker(&self) -> Asker<'_> {
+        Asker {
+            uid: self.caller.uid,
+            agent: self.door.as_ref().map(|door| &*door.agent),
+            session: self.door.as_ref().map(|door| &*door.session),
+        }
+    }
+
+    /// Whose the results are that are kept for it.
+    pub fn owner(&self) -> Owner {
+        Owner {
+            uid: self.caller.uid,
+            session: self.door.as_ref().map(|door| door.session.clone()),
+        }
+    }
+
+    /// What is left for it of the rights of its caller.
+    pub(super) fn lessened(&self, rights: Arc<Rights>) -> Arc<Rights> {
+        let rights = match &self.door {
+            Some(door) => self.rights.of(&rights, |rights| rights.of_agent(&door.tools)),
+            None => rights,
+        };
+        self.session.narrowed(rights)
+    }
+
     /// The same, taking from this user's share.
     pub fn sharing(mut self, share: Arc<Share>) -> Client {
         self.share = Some(share);
@@ -153,8 +197,8 @@ impl Client {
     }
 
     /// What its user has taken of what all have in common.
-    pub fn share(&self) -> Option<&Share> {
-        self.share.as_deref()
+    pub fn share(&self) -> Option<&Arc<Share>> {
+        self.share.as_ref()
     }
 
     fn subscriptions(&self) -> MutexGuard<'_, BTreeMap<Id, Listening>> {
@@ -384,14 +428,13 @@ impl Batch {
         }
     }
 
-    /// One request of the batch is over; `None` where it gets no answer.
-    pub fn answer(&self, answer: Option<&[u8]>) {
+    /// One request of the batch is over; `None` where it gets no answer. Whether there is one that goes out.
+    pub fn answer(&self, answer: Option<&[u8]>) -> bool {
         let mut state = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let (expected, answers) = &mut *state;
         // A client that has no room left gets nothing more anyway: its connection ends.
-        if let Some(answer) = answer
-            && self.client.keep(answers.len(), answers.len() + answer.len() + 1)
-        {
+        let goes_out = answer.filter(|answer| self.client.keep(answers.len(), answers.len() + answer.len() + 1));
+        if let Some(answer) = goes_out {
             answers.push(if answers.is_empty() { b'[' } else { b',' });
             answers.extend_from_slice(answer);
         }
@@ -402,6 +445,7 @@ impl Batch {
             self.client.push(answers);
             *answers = Vec::new();
         }
+        goes_out.is_some()
     }
 }
 

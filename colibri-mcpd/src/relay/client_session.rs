@@ -32,8 +32,29 @@ pub struct ClientSession {
 /// What a client sees that sees one server alone.
 struct View {
     server: Arc<str>,
-    /// What policy lets it do there, and what that was made of.
-    rights: Mutex<Option<(Weak<Rights>, Arc<Rights>)>>,
+    /// What policy lets it do there.
+    rights: Lessened,
+}
+
+/// Rights of which something is taken away, and what they were made of.
+#[derive(Default)]
+pub(super) struct Lessened {
+    known: Mutex<Option<(Weak<Rights>, Arc<Rights>)>>,
+}
+
+impl Lessened {
+    /// What is left of these.
+    pub(super) fn of(&self, rights: &Arc<Rights>, lessen: impl Fn(&Rights) -> Rights) -> Arc<Rights> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*known {
+            Some((of, left)) if of.as_ptr() == Arc::as_ptr(rights) => left.clone(),
+            _ => {
+                let left = Arc::new(lessen(rights));
+                *known = Some((Arc::downgrade(rights), left.clone()));
+                left
+            }
+        }
+    }
 }
 
 impl ClientSession {
@@ -69,7 +90,7 @@ impl ClientSession {
     pub fn show_only(&self, server: &str) {
         let _ = self.view.set(View {
             server: server.into(),
-            rights: Mutex::default(),
+            rights: Lessened::default(),
         });
     }
 
@@ -80,17 +101,9 @@ impl ClientSession {
 
     /// What is left of these rights for it.
     pub(super) fn narrowed(&self, rights: Arc<Rights>) -> Arc<Rights> {
-        let Some(view) = self.view.get() else {
-            return rights;
-        };
-        let mut known = view.rights.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*known {
-            Some((of, narrowed)) if of.as_ptr() == Arc::as_ptr(&rights) => narrowed.clone(),
-            _ => {
-                let narrowed = Arc::new(rights.narrowed(&view.server));
-                *known = Some((Arc::downgrade(&rights), narrowed.clone()));
-                narrowed
-            }
+        match self.view.get() {
+            Some(view) => view.rights.of(&rights, |rights| rights.narrowed(&view.server)),
+            None => rights,
         }
     }
 

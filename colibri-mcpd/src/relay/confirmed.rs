@@ -12,7 +12,7 @@ use super::client::Client;
 use super::record::Asked;
 use super::request_state::Kind;
 use super::tickets::{Over, TICKET, TooMany, WAIT};
-use colibri_protocol::{Answer, Ask, Code, Failure, Said, Version, input, read_response};
+use colibri_protocol::{Ask, Code, Failure, Said, Version, input, read_response};
 use colibri_wire::{Edits, Json};
 
 /// The key of our question among those that a client is asked.
@@ -34,7 +34,7 @@ impl Chain {
 
     /// Asks the person behind a modern client whether a call may be made, who gets to read what `arguments` say of it.
     /// If the retry says so, it goes to its target as confirmed.
-    pub fn ask_to_confirm(&self, call: Box<Call>, rule: &str, arguments: &str) {
+    pub fn ask_to_confirm(self: &Arc<Chain>, call: Box<Call>, rule: &str, arguments: &str) {
         let described = call.target.describe();
         let confirmation = Confirmation {
             server: described.server.into(),
@@ -64,7 +64,7 @@ impl Chain {
 }
 
 impl Confirmation {
-    fn ask(self: Arc<Self>, chain: &Chain, call: Box<Call>) {
+    fn ask(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
         let outcome = match chain.ticket(&call.client, self.clone()) {
             Ok(ticket) => {
                 let state = chain.seal(Kind::Confirm, &call, &ticket, SystemTime::now() + WAIT);
@@ -74,10 +74,7 @@ impl Confirmation {
                     params: Some(&self.params),
                 };
                 let result = input::input_required_result(call.version, &self.server, &[question], &state);
-                Outcome::Own {
-                    answer: Answer::Result(result),
-                    failed: false,
-                }
+                Outcome::result(result)
             }
             Err(why) => Outcome::Failed(self.failure(format!("the person cannot be asked: {why}"))),
         };

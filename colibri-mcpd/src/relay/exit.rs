@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::call::{Call, Outcome, Page, Relayed, Upstream};
+use super::call::{Call, Outcome, Page, Relayed, Upstream, no_such_tool};
 use colibri_protocol::{self as protocol, Answer as OwnAnswer, Code, Failure, Method, Shape};
 use colibri_wire::{Edits, Json};
 
@@ -18,6 +18,8 @@ pub struct Answer {
     pub success: bool,
     /// Why not.
     pub code: Option<Cow<'static, str>>,
+    /// Whether it is no result yet.
+    pub is_interim: bool,
 }
 
 /// What a client is sent.
@@ -32,12 +34,25 @@ pub enum Message {
     None,
 }
 
+impl Message {
+    /// Its bytes.
+    pub(super) fn length(&self) -> usize {
+        match self {
+            Message::Own(message) => message.len(),
+            Message::Page(head, page) => head.len() + page.length() + 1,
+            Message::Edited(frame, edits, _) => edits.edited_length(frame.len()),
+            Message::None => 0,
+        }
+    }
+}
+
 /// Shapes the answer.
 pub fn shape(call: &Call, outcome: Outcome) -> Answer {
     let own = |answer: OwnAnswer, success, code| Answer {
         message: Message::Own(answer.to_message(Some(call.id_text()))),
         success,
         code,
+        is_interim: false,
     };
     match outcome {
         Outcome::Own { answer, failed } => {
@@ -51,15 +66,25 @@ pub fn shape(call: &Call, outcome: Outcome) -> Answer {
             message: Message::Page(OwnAnswer::result_head(call.id_text()), page),
             success: true,
             code: None,
+            is_interim: false,
         },
         Outcome::Failed(failure) => {
             let code = Some(Cow::Borrowed(failure.code.name()));
             own(failure.answer(call.method, call.version), false, code)
         }
+        Outcome::Refused(failure) => {
+            let code = Some(Cow::Borrowed(failure.code.name()));
+            let told = match &call.parts.called {
+                Some(name) if failure.code == Code::PolicyDenied => no_such_tool(name),
+                _ => failure,
+            };
+            own(told.answer(call.method, call.version), false, code)
+        }
         Outcome::Cancelled => Answer {
             message: Message::None,
             success: false,
             code: Some(Cow::Borrowed("CANCELLED")),
+            is_interim: false,
         },
         Outcome::Relayed(relayed) => match shape_relayed(call, &relayed) {
             Ok(answer) => answer,
@@ -75,24 +100,10 @@ pub fn shape(call: &Call, outcome: Outcome) -> Answer {
 fn shape_relayed(call: &Call, relayed: &Relayed) -> Result<Answer, Failure> {
     let mut edits = Edits::new();
     protocol::id_edit(&mut edits, relayed.id.clone(), &call.frame[call.parts.id.clone()]);
-    let shape = Shape {
-        method: call.method,
-        server: relayed.version,
-        client: call.version,
-        // Who sees one server alone sees its own URIs.
-        prefix: (call.target.upstream())
-            .and_then(Upstream::prefix)
-            .filter(|_| call.client.session.only().is_none()),
-    };
+    let shape = shape_of(call, relayed);
     let (span, success, code) = match &relayed.outcome {
         Ok(span) => {
-            if let Some(limit) = relayed.limit.filter(|limit| span.len() as u64 > *limit) {
-                return Err(too_large(&relayed.frame[span.clone()], limit, call.number));
-            }
-            if shape.may_edit(&relayed.frame[span.clone()]) {
-                let result = part(&relayed.frame, span)?;
-                edits.append_at(span.start, protocol::result_edits(&shape, result)?);
-            }
+            edit_result(&mut edits, &shape, relayed, span)?;
             let failed = call.method == Some(Method::ToolsCall) && relayed.says_error;
             (span, !failed, failed.then_some(Cow::Borrowed("TOOL_ERROR")))
         }
@@ -112,7 +123,49 @@ fn shape_relayed(call: &Call, relayed: &Relayed) -> Result<Answer, Failure> {
         message: Message::Edited(relayed.frame.clone(), edits, span.clone()),
         success,
         code,
+        is_interim: relayed.is_interim,
     })
+}
+
+fn shape_of<'a>(call: &'a Call, relayed: &Relayed) -> Shape<'a> {
+    Shape {
+        method: call.method,
+        server: relayed.version,
+        client: call.version,
+        // Who sees one server alone sees its own URIs.
+        prefix: (call.target.upstream())
+            .and_then(Upstream::prefix)
+            .filter(|_| call.client.session.only().is_none()),
+    }
+}
+
+fn edit_result(edits: &mut Edits, shape: &Shape<'_>, relayed: &Relayed, span: &Range<usize>) -> Result<(), Failure> {
+    if shape.may_edit(&relayed.frame[span.clone()]) {
+        let result = part(&relayed.frame, span)?;
+        edits.append_at(span.start, protocol::result_edits(shape, result)?);
+    }
+    Ok(())
+}
+
+/// A server's result, which stands at `span`, as its client would have it.
+///
+/// # Errors
+/// As it cannot be brought into the shape that its client can read.
+pub(super) fn result_for(call: &Call, relayed: &Relayed, span: &Range<usize>) -> Result<Vec<u8>, Failure> {
+    let mut edits = Edits::new();
+    edit_result(&mut edits, &shape_of(call, relayed), relayed, span)?;
+    Ok(edited_result(relayed, span, edits))
+}
+
+/// A server's result, which stands at `span`, with the edits that it needs whoever gets it, and these, all of which are
+/// within it.
+pub(super) fn edited_result(relayed: &Relayed, span: &Range<usize>, mut edits: Edits) -> Vec<u8> {
+    if let Some(own) = &relayed.edits {
+        edits.append_at(0, (**own).clone());
+    }
+    let mut frame = edits.apply(&relayed.frame);
+    frame.truncate(frame.len() - (relayed.frame.len() - span.end));
+    frame.split_off(span.start)
 }
 
 /// A part of a message that was parsed before.
@@ -121,45 +174,32 @@ fn part<'a>(frame: &'a Bytes, span: &Range<usize>) -> Result<Json<'a>, Failure> 
         .ok_or_else(|| Failure::new(Code::ServerAnswerInvalid, "the server's answer holds no value"))
 }
 
-/// The error result that replaces a result over its server's limit.
-fn too_large(result: &[u8], limit: u64, number: u64) -> Failure {
-    let head = String::from_utf8_lossy(&result[..result.len().min(2048)]).into_owned();
-    Failure::new(
-        Code::ResultTooLarge,
-        format!(
-            "the result has {} bytes, the limit is {limit} (result_limit of the entry); trail record {number}; it begins: \
-             {head}",
-            result.len()
-        ),
-    )
-}
-
-/// Sends the answer to the client, if it still waits for one.
-pub fn deliver(call: &Call, answer: &Answer) {
+/// Sends the answer to the client, if it still waits for one. Returns the bytes of the answer that were queued for it.
+pub fn deliver(call: &Call, answer: &Answer) -> usize {
     if call.method == Some(Method::SubscriptionsListen) {
         call.client.end_subscription(&call.id);
     }
     if let Some(code) = answer.code.as_deref().and_then(|code| code.parse().ok()) {
         call.client.note_error(code);
     }
-    let batch = call.batch.as_ref();
-    call.client.land(&call.id, |waited_for| match &answer.message {
-        Message::Own(message) if waited_for => match batch {
-            None => drop(call.client.outbox.push(message)),
-            Some(batch) => batch.answer(Some(message)),
-        },
-        Message::Page(head, page) if waited_for => match batch {
-            None => drop(call.client.outbox.push_shared(head, &page.result, b"}")),
-            Some(batch) => batch.answer(Some(&[head, &page.result.bytes()[..], b"}"].concat())),
-        },
-        Message::Edited(frame, edits, _) if waited_for => match batch {
-            None => drop(call.client.outbox.push_edited(frame, edits)),
-            Some(batch) => batch.answer(Some(&edits.apply(frame))),
-        },
-        _ => {
-            if let Some(batch) = batch {
-                batch.answer(None);
-            }
+    let (batch, length) = (call.batch.as_ref(), answer.message.length());
+    let mut is_queued = false;
+    call.client.land(&call.id, |waited_for| {
+        is_queued = match &answer.message {
+            Message::Own(message) if waited_for => match batch {
+                None => call.client.outbox.push(message),
+                Some(batch) => batch.answer(Some(message)),
+            },
+            Message::Page(head, page) if waited_for => match batch {
+                None => call.client.outbox.push_shared(head, &page.result, b"}"),
+                Some(batch) => batch.answer(Some(&[head, &page.result.bytes()[..], b"}"].concat())),
+            },
+            Message::Edited(frame, edits, _) if waited_for => match batch {
+                None => call.client.outbox.push_edited(frame, edits),
+                Some(batch) => batch.answer(Some(&edits.apply(frame))),
+            },
+            _ => batch.is_some_and(|batch| batch.answer(None)),
         }
     });
+    if is_queued { length } else { 0 }
 }

@@ -30,6 +30,21 @@ impl HeldCall {
         held
     }
 
+    /// Holds a call until `after` is done. `None`: it was cancelled meanwhile, and has ended.
+    pub async fn until(after: impl Future<Output = ()>, chain: &Arc<Chain>, call: Box<Call>) -> Option<Box<Call>> {
+        let held = HeldCall::hold(chain, call);
+        tokio::select! {
+            () = after => {}
+            () = held.over() => return None,
+        }
+        let call = held.take()?;
+        if call.client.unsent(&call.id) {
+            return Some(call);
+        }
+        chain.finish(vec![(call, Outcome::Cancelled)]);
+        None
+    }
+
     /// The call, unless it was cancelled or taken.
     pub fn take(&self) -> Option<Box<Call>> {
         let call = self.call.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();

@@ -5,28 +5,36 @@
 //! ends them with [`Chain::finish`]. Both take what arrived together in one go, so that a busy connection pays for one
 //! record write per batch instead of one per call.
 
+mod agent_door;
 mod asked;
 mod asking;
 mod call;
+pub mod charge;
 mod client;
 mod client_session;
 mod confirmed;
+pub mod cost;
 mod counters;
 pub mod exit;
 mod held_call;
+pub mod keeping;
 mod lasting;
 pub mod record;
 mod recorder;
 pub mod request_state;
 mod rules;
+mod settled;
 mod stages;
 pub mod tickets;
+mod undone;
 pub mod validate;
 
+pub use agent_door::{AgentDoor, Spent};
 pub use asked::{AnswerParts, Asked, MAX_ASKED, PATIENCE, Progress, Response, Unanswered};
 pub use asking::Asking;
 pub use call::{
     Arguments, COLIBRI, Call, Chain, Described, Outcome, Page, Parts, Relayed, Target, Trace, Upstream, Waits,
+    no_such_tool,
 };
 pub use client::{Batch, Cancel, Client, Limit};
 pub use client_session::ClientSession;
@@ -36,3 +44,4 @@ pub use lasting::Lasting;
 pub use recorder::Recorder;
 pub use rules::Rules;
 pub use stages::refused;
+pub use undone::{Defers, Undone};

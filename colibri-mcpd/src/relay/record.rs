@@ -4,14 +4,19 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
-use super::call::Call;
+use super::call::{Call, Relayed};
 use super::client::Client;
 use super::exit::{Answer, Message};
 use super::recorder::Recorder;
+use super::settled::redacted;
+use crate::policy::{Fact, Facts};
+use crate::results::Kept;
 use colibri_protocol::{Code, Era, Failure};
 use colibri_text::hex;
-use colibri_trail::{Attempt, Detail, Digest, Enter, Exit, Record, TrailError};
+use colibri_trail::{Attempt, Detail, Digest, Enter, Event, Exit, Record, Through, TrailError};
+use colibri_wire::Json;
 
 fn unavailable(error: &TrailError) -> Failure {
     Failure::new(Code::TrailUnavailable, error.to_string())
@@ -58,9 +63,9 @@ fn enter<'a>(call: &'a Call, full: Option<&'a RawValue>, name: Option<&'a str>) 
     let to = call.target.describe();
     Record::Enter(Enter {
         time: call.time,
-        uid: call.client.caller.uid,
-        gid: call.client.caller.gid,
-        pid: call.client.caller.pid.and_then(|pid| pid.try_into().ok()),
+        uid: call.client.peer.uid,
+        gid: call.client.peer.gid,
+        pid: call.client.peer.pid.and_then(|pid| pid.try_into().ok()),
         connection: call.client.session.number,
         continues: (call.number > 0).then_some(call.number),
         method: call.method.map_or(to.operation, |method| method.as_str()),
@@ -77,6 +82,11 @@ fn enter<'a>(call: &'a Call, full: Option<&'a RawValue>, name: Option<&'a str>) 
         traceparent: call.trace.as_ref().map(|trace| &*trace.parent),
         tracestate: call.trace.as_ref().and_then(|trace| trace.state.as_deref()),
         validated: call.validated,
+        through: call.client.door.as_ref().map(|door| Through {
+            agent: &door.agent,
+            session: &door.session,
+            for_uid: call.client.caller.uid,
+        }),
     })
 }
 
@@ -96,7 +106,15 @@ pub fn left(recorder: &Recorder, calls: &[(Box<Call>, Answer)]) -> Result<(), Fa
         }
         let full = answer_in_full(call, answer);
         note_written(call, full.as_deref());
-        trail.append([exit(call, answer, full.as_deref(), time)])
+        let exit = exit(call, answer, full.as_deref(), time);
+        let facts = more_facts(call, answer);
+        if facts.is_empty() {
+            trail.append([exit])
+        } else {
+            let more: Vec<_> = facts.iter().map(|facts| told(call, facts, time)).collect();
+            let more = more.iter().map(|(name, details)| event(name, details, time));
+            trail.append([exit].into_iter().chain(more).collect::<Vec<_>>())
+        }
     } else {
         let calls: Vec<_> = calls
             .iter()
@@ -106,14 +124,20 @@ pub fn left(recorder: &Recorder, calls: &[(Box<Call>, Answer)]) -> Result<(), Fa
         if calls.is_empty() {
             return Ok(());
         }
-        let records: Vec<_> = calls
+        let facts: Vec<_> = calls
             .iter()
-            .map(|(call, answer, full)| {
-                note_written(call, full.as_deref());
-                exit(call, answer, full.as_deref(), time)
-            })
+            .map(|(call, answer, _)| (*call, more_facts(call, answer)))
             .collect();
-        trail.append(&records)
+        let more: Vec<_> = facts
+            .iter()
+            .flat_map(|(call, facts)| facts.iter().map(|facts| told(call, facts, time)))
+            .collect();
+        let exits = calls.iter().map(|(call, answer, full)| {
+            note_written(call, full.as_deref());
+            exit(call, answer, full.as_deref(), time)
+        });
+        let more = more.iter().map(|(name, details)| event(name, details, time));
+        trail.append(exits.chain(more).collect::<Vec<_>>())
     };
     appended.map_err(|error| {
         let failure = unavailable(&error);
@@ -133,9 +157,96 @@ fn answer_in_full(call: &Call, answer: &Answer) -> Option<Box<RawValue>> {
     }
 }
 
+/// What the contract of its server has recorded of the result of a call that did what was asked.
+pub(super) fn facts<'a>(call: &'a Call, relayed: &Relayed) -> Option<Facts<'a>> {
+    let answers = call
+        .target
+        .answers()
+        .filter(|_| !relayed.says_error && !relayed.is_interim)?;
+    let result = Json::part(&relayed.frame, relayed.outcome.clone().ok()?)?;
+    answers.facts(result, &|text| redacted(call, text))
+}
+
+fn facts_of<'a>(call: &'a Call, answer: &Answer) -> Option<Facts<'a>> {
+    let answers = call.target.answers().filter(|_| answer.success && !answer.is_interim)?;
+    match &answer.message {
+        Message::Edited(frame, _, span) => {
+            answers.facts(Json::part(frame, span.clone())?, &|text| redacted(call, text))
+        }
+        Message::Own(_) | Message::Page(..) | Message::None => None,
+    }
+}
+
+/// Records what the contract of its server has recorded of a result that its client does not get whole.
+///
+/// # Errors
+/// [`Code::TrailUnavailable`]: its client may not be told of it.
+pub(super) fn held_back(recorder: &Recorder, call: &Call, facts: &Facts<'_>) -> Result<(), Failure> {
+    let Recorder::Trail(trail) = recorder else {
+        return Ok(());
+    };
+    let time = SystemTime::now();
+    let (name, details) = told(call, facts, time);
+    let appended = trail.append([event(name, &details, time)]);
+    appended.map(drop).map_err(|error| unavailable(&error))
+}
+
+/// What is recorded of a call beside its end: what its contract says, of a call that it refused too, and which task it
+/// became.
+fn more_facts<'a>(call: &'a Call, answer: &Answer) -> Vec<Facts<'a>> {
+    let Some(answers) = call.target.answers() else {
+        return Vec::new();
+    };
+    let is_refused = answer.code.as_deref() == Some(Code::ContractDenied.name());
+    let refused = || answers.refused(call.arguments(), &|text| redacted(call, text));
+    let facts = if is_refused { refused() } else { facts_of(call, answer) };
+    let task = call.deferred.as_ref().and_then(|deferred| deferred.task);
+    let deferred = task.map(|task| Facts {
+        event: "deferred",
+        fields: vec![("task", Fact::Number(task))],
+    });
+    facts.into_iter().chain(deferred).collect()
+}
+
+/// The name of a record beside a call's end, and what it says.
+fn told<'a>(call: &'a Call, facts: &'a Facts<'_>, time: SystemTime) -> (&'a str, Vec<(&'a str, Detail<'a>)>) {
+    (facts.event, details(call, facts, time))
+}
+
+fn details<'a>(call: &'a Call, facts: &'a Facts<'_>, time: SystemTime) -> Vec<(&'a str, Detail<'a>)> {
+    let described = call.target.describe();
+    let latency = time.duration_since(call.time).unwrap_or_default();
+    let mut details = vec![
+        ("call", Detail::Number(call.number)),
+        ("uid", Detail::Number(call.client.caller.uid.into())),
+        ("server", Detail::Text(described.server)),
+        ("tool", Detail::Text(described.operation)),
+        (
+            "latency_ms",
+            Detail::Number(latency.as_millis().try_into().unwrap_or(u64::MAX)),
+        ),
+    ];
+    if let Some(share) = call.client.share() {
+        share.wrote_trail(RECORD);
+    }
+    details.extend(facts.fields.iter().map(|(name, fact)| {
+        let detail = match fact {
+            Fact::Text(text) => Detail::Text(text),
+            Fact::Number(number) => Detail::Number(*number),
+            Fact::Flag(flag) => Detail::Flag(*flag),
+        };
+        (*name, detail)
+    }));
+    details
+}
+
+fn event<'a>(event: &'a str, details: &'a [(&'a str, Detail<'a>)], time: SystemTime) -> Record<'a> {
+    Record::Event(Event { time, event, details })
+}
+
 fn exit<'a>(call: &'a Call, answer: &'a Answer, full: Option<&'a RawValue>, time: SystemTime) -> Record<'a> {
     Record::Exit(Exit {
-        attempt: attempt(call, time, answer.code.as_deref()),
+        attempt: attempt(call, time, of_contract(call, answer).or(answer.code.as_deref())),
         success: answer.success,
         output: match &answer.message {
             Message::Own(message) => Some(Digest::of(message)),
@@ -145,6 +256,15 @@ fn exit<'a>(call: &'a Call, answer: &'a Answer, full: Option<&'a RawValue>, time
         },
         output_full: full,
     })
+}
+
+/// The code of a tool's own failure that its contract has tried again: the last attempt's, as those before.
+fn of_contract<'a>(call: &'a Call, answer: &Answer) -> Option<&'a str> {
+    let answers = call.target.answers().filter(|_| !answer.success)?;
+    match &answer.message {
+        Message::Edited(frame, _, span) => answers.code(Json::part(frame, span.clone())?),
+        Message::Own(_) | Message::Page(..) | Message::None => None,
+    }
 }
 
 /// What a record has at the least, in bytes, or about that: names and traces, which are bounded, make it longer.
@@ -158,14 +278,39 @@ fn note_written(call: &Call, full: Option<&RawValue>) {
 }
 
 /// Records that an attempt failed and that another follows.
-pub fn retried(recorder: &Recorder, call: &Call, failure: &Failure) {
+pub fn retried(recorder: &Recorder, call: &Call, code: &str) {
     if let Recorder::Trail(trail) = recorder {
-        let record = Record::Retry(attempt(call, SystemTime::now(), Some(failure.code.name())));
+        let latency = Instant::now().saturating_duration_since(call.began);
+        let record = Record::Retry(Attempt {
+            latency,
+            ..attempt(call, SystemTime::now(), Some(code))
+        });
         if let Err(error) = trail.append([record]) {
             // The next attempt sends nothing that has no `enter` record, and its end is recorded or held back.
             tracing::error!("a retry was not recorded: {error}");
         }
     }
+}
+
+/// Records that the result of a call is kept, which its client did not get.
+///
+/// # Errors
+/// [`Code::TrailUnavailable`]: its client may not be told where it is.
+pub(super) fn kept(recorder: &Recorder, call: &Call, kept: &Kept) -> Result<(), Failure> {
+    let Recorder::Trail(trail) = recorder else {
+        return Ok(());
+    };
+    let (to, time, digest) = (call.target.describe(), SystemTime::now(), hex(&kept.sha256));
+    let of_kept = [
+        ("call", Detail::Number(call.number)),
+        ("server", Detail::Text(to.server)),
+        ("uid", Detail::Number(call.client.caller.uid.into())),
+        ("sha256", Detail::Text(&digest)),
+        ("length", Detail::Number(kept.bytes)),
+    ];
+    let of_kept = event("result-kept", &of_kept, time);
+    note_written(call, None);
+    trail.append([of_kept]).map(drop).map_err(|error| unavailable(&error))
 }
 
 /// A request of a server, or of the daemon, towards a client.

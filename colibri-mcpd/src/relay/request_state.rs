@@ -308,8 +308,9 @@ fn seconds(time: SystemTime) -> u64 {
 }
 
 /// SHA-256 of what is called: the method, and its `params` but for what a retry says otherwise. Keys in any order are
-/// the same, since some clients write them in another each time.
-pub fn digest(method: &str, params: Option<Json<'_>>) -> [u8; 32] {
+/// the same, since some clients write them in another each time. What an agent calls in its
+/// session is not what the person calls for whom it runs.
+pub fn digest(method: &str, params: Option<Json<'_>>, agent: Option<&str>) -> [u8; 32] {
     let same = |key: &Json<'_>| {
         !["_meta", "requestState", "inputResponses"]
             .iter()
@@ -324,6 +325,10 @@ pub fn digest(method: &str, params: Option<Json<'_>>) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(method);
     hash.update(b"\n");
+    if let Some(session) = agent {
+        hash.update(session);
+        hash.update(b"\n");
+    }
     hash.update(canonical(format!("{{{}}}", members.join(",")).as_bytes()));
     hash.finalize().into()
 }
@@ -455,8 +460,14 @@ mod tests {
         let call = r#"{"name":"n","arguments":{"a":1,"b":{"c":2,"d":3}},"_meta":{"progressToken":1}}"#;
         let retry = r#"{"requestState":"s","inputResponses":{"k":{}},"_meta":{"progressToken":2},
             "arguments":{"b":{"d":3,"c":2},"a":1},"name":"n"}"#;
-        let is = digest("tools/call", Some(json(call)));
-        assert_eq!(is, digest("tools/call", Some(json(retry))));
+        let is = digest("tools/call", Some(json(call)), None);
+        assert_eq!(is, digest("tools/call", Some(json(retry)), None));
+        let [one, other] =
+            ["0123456789abcdef", "fedcba9876543210"].map(|of| digest("tools/call", Some(json(call)), Some(of)));
+        assert!(
+            is != one && is != other && one != other,
+            "each agent's calls are its own"
+        );
         for (method, other) in [
             ("prompts/get", call),
             ("tools/call", r#"{"name":"n","arguments":{"a":1,"b":{"c":2,"d":4}}}"#),
@@ -467,7 +478,7 @@ mod tests {
             ),
             ("tools/call", r#"{"name":"n","arguments":{"a":1.0,"b":{"c":2,"d":3}}}"#),
         ] {
-            assert_ne!(is, digest(method, Some(json(other))), "{other}");
+            assert_ne!(is, digest(method, Some(json(other)), None), "{other}");
         }
     }
 

@@ -18,7 +18,7 @@ pub struct Rules {
 impl Rules {
     /// What policy lets a client do.
     pub fn rights(&self, client: &Client) -> Arc<Rights> {
-        client.session.narrowed(self.clients.load().rights(&client.caller))
+        client.lessened(self.clients.load().rights(&client.caller))
     }
 
     /// The gates as they stand for a client.

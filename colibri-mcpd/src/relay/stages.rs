@@ -1,19 +1,21 @@
 //! The stages, one after the other.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
 use super::call::{Call, Chain, Outcome, Target, Upstream};
+use super::charge::{self, charge};
 use super::client::Client;
+use super::keeping::{self, Over};
 use super::recorder::Recorder;
 use super::request_state::{self, Bound, Refused};
-use super::{exit, record, validate};
+use super::{cost, exit, record, settled, validate};
 use crate::peer::together;
 use crate::policy::Rights;
-use colibri_protocol::{Answer, Code, Failure};
-use colibri_trail::TrailError;
+use colibri_protocol::{Code, Failure};
+use colibri_trail::{Detail, TrailError};
 use colibri_wire::Json;
 
 impl Chain {
@@ -45,7 +47,7 @@ impl Chain {
                 if call.against.is_none() && call.target.tells_own_state() {
                     self.dispatch(call);
                 } else {
-                    let answer = exit::shape(&call, Outcome::Failed(failure.clone()));
+                    let answer = self.shape(&call, Outcome::Failed(failure.clone()));
                     refused.push((call, answer));
                 }
             }
@@ -55,7 +57,7 @@ impl Chain {
         for mut call in calls.drain(..) {
             match call.against.take() {
                 None => self.dispatch(call),
-                Some(failure) => refused.push((call, Outcome::Failed(*failure))),
+                Some(failure) => refused.push((call, Outcome::Refused(*failure))),
             }
         }
         self.finish(refused);
@@ -83,7 +85,7 @@ impl Chain {
         let bound = Bound {
             uid: call.client.caller.uid,
             server: described.server,
-            digest: request_state::digest(method, params),
+            digest: request_state::digest(method, params, call.client.asker().session),
         };
         self.states.seal(kind, &bound, call.number, inner, until)
     }
@@ -107,27 +109,46 @@ impl Chain {
         trail.close()
     }
 
-    /// Records that an attempt failed and another follows.
-    pub fn retry(&self, call: &mut Call, failure: &Failure) {
-        record::retried(&self.recorder, call, failure);
+    /// Records that an attempt failed, with this code, and another follows, after this wait.
+    pub fn retry(&self, call: &mut Call, code: &str, wait: Duration) {
+        record::retried(&self.recorder, call, code);
         call.attempt += 1;
+        call.began = Instant::now() + wait;
+        call.failed.push(code.into());
     }
 
     /// Ends calls: the answers are shaped, recorded and delivered, in this order.
-    pub fn finish(&self, mut calls: Vec<(Box<Call>, Outcome)>) {
+    /// A result over its limit is kept first, and what a contract leaves to the board is left there: such a call ends when
+    /// that is done.
+    pub fn finish(self: &Arc<Chain>, mut calls: Vec<(Box<Call>, Outcome)>) {
         let shaped = |(call, outcome): (Box<Call>, Outcome)| {
             let outcome = match outcome {
                 Outcome::Cancelled if call.client.is_given_up(&call.id) => Outcome::Failed(given_up()),
                 outcome => outcome,
             };
-            let answer = exit::shape(&call, outcome);
-            (call, answer)
+            if let Outcome::Relayed(relayed) = &outcome
+                && let Some(facts) = record::facts(&call, relayed)
+            {
+                charge::model(&self.ledger, &call, &facts);
+            }
+            let outcome = settled::checked(&call, outcome);
+            if let Some(left) = settled::left(&call, &outcome) {
+                self.defer(call, outcome, left);
+                return None;
+            }
+            match self.measure(&call, outcome) {
+                Ok(answer) => Some((call, answer)),
+                Err(over) => {
+                    self.keep(call, over);
+                    None
+                }
+            }
         };
         together(|| match calls.len() {
             0 => {}
             // As most are: without a list.
-            1 => calls.drain(..).map(shaped).for_each(|one| self.end(&mut [one])),
-            _ => self.end(&mut calls.into_iter().map(shaped).collect::<Vec<_>>()),
+            1 => calls.drain(..).filter_map(shaped).for_each(|one| self.end(&mut [one])),
+            _ => self.end(&mut calls.into_iter().filter_map(shaped).collect::<Vec<_>>()),
         });
     }
 
@@ -140,23 +161,62 @@ impl Chain {
         self.leave(answers);
     }
 
+    /// Shapes an answer, unless it is a result over its limit.
+    ///
+    /// # Errors
+    /// It is one, and has to be kept.
+    fn measure(&self, call: &Call, outcome: Outcome) -> Result<exit::Answer, Box<Over>> {
+        let _alone = cost::alone(call, &outcome);
+        Ok(self.shape(call, keeping::within_limit(call, outcome)?))
+    }
+
+    /// Shapes an answer and counts it at once, so that what is shaped next, be it together with it, sees what is left.
+    fn shape(&self, call: &Call, outcome: Outcome) -> exit::Answer {
+        let answer = exit::shape(call, outcome);
+        let length = answer.message.length();
+        let raised = match &answer.message {
+            exit::Message::Page(..) => cost::listed(call, length),
+            _ => cost::answered(call, length),
+        };
+        if let Some(raised) = raised {
+            self.note_raised(call, raised);
+        }
+        answer
+    }
+
+    /// Records that a cost mode has gone up. The call itself is recorded, whatever becomes of this.
+    fn note_raised(&self, call: &Call, raised: cost::Raised) {
+        let mut details = vec![
+            ("uid", Detail::Number(call.client.caller.uid.into())),
+            ("from", Detail::Text(raised.from.name())),
+            ("to", Detail::Text(raised.to.name())),
+            ("bytes", Detail::Number(raised.spent)),
+        ];
+        if let Some(door) = &call.client.door {
+            details.push(("agent", Detail::Text(&door.agent)));
+            details.push(("session", Detail::Text(&door.session)));
+        }
+        if let Err(error) = self.recorder.event("cost-mode", &details) {
+            tracing::error!("a cost mode that went up was not recorded: {error}");
+        }
+    }
+
     /// Counts calls and delivers their answers. Every call passes here once, at its end.
     fn leave(&self, calls: &[(Box<Call>, exit::Answer)]) {
         let now = Instant::now();
         for (call, answer) in calls {
             let metrics = call.target.upstream().map_or(&self.metrics, Upstream::metrics);
-            metrics.count(answer.code.as_deref(), now.duration_since(call.entered));
-            exit::deliver(call, answer);
+            let took = now.duration_since(call.entered);
+            metrics.count(answer.code.as_deref(), took);
+            let queued = exit::deliver(call, answer);
+            charge(&self.ledger, call, answer, took, queued);
         }
     }
 }
 
 /// The answer to a retry that is not taken.
 pub fn refused(why: Refused) -> Outcome {
-    Outcome::Own {
-        answer: Answer::Error(why.into()),
-        failed: true,
-    }
+    Outcome::error(why.into())
 }
 
 fn given_up() -> Failure {

@@ -1,6 +1,7 @@
 //! The second stage: is this caller allowed this call, and does the call say what its target can take.
 
 use super::call::Call;
+use super::cost;
 use super::rules::Rules;
 use crate::policy::{Gate, Rights};
 use colibri_protocol::Failure;
@@ -12,6 +13,8 @@ use colibri_protocol::Failure;
 pub fn validate(rules: &Rules, rights: &Rights, call: &mut Call) -> Result<(), Failure> {
     let target = call.target.clone();
     let described = target.describe();
+    call.terms = cost::terms(rights, &call.client);
+    cost::affords(rights, call)?;
     if described.gate != Gate::None || !described.is_ours() {
         let open = rules.gates_under(&call.client, rights).check(described.gate);
         open.map_err(|failure| failure.of_server(described.server))?;

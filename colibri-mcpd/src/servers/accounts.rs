@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::context::Context;
-use super::entry::{Entry, Transport};
 use crate::oauth::{self, Account, Owner};
-use crate::outbound::Client;
+use crate::registry::{Entry, Transport};
+use colibri_http::Client;
 
 /// The logins at one server.
 pub(super) struct Accounts {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::instance::Session;
-use super::retry;
+use super::retry::{self, Cause};
 use super::server::Server;
 use super::state::ProcessKey;
 use super::turns::Whose;
-use crate::relay::{Call, Outcome};
+use crate::relay::{Call, HeldCall, Outcome};
 use colibri_protocol::{Askable, Code, Failure, Method, Version};
 
 impl Server {
@@ -165,11 +165,15 @@ impl Server {
                 },
                 Err(failure) => failure,
             };
-            if call.attempt >= self.entry.attempts || retry::class(&failure) == retry::Class::Permanent {
+            if self.is_over() || !retry::goes_on(&call, Cause::Ours(failure.code), self.entry.attempts) {
                 return chain.finish(vec![(call, Outcome::Failed(failure))]);
             }
-            chain.retry(&mut call, &failure);
-            tokio::time::sleep(retry::wait_after(call.attempt - 1, self.context.next_retry())).await;
+            let wait = retry::wait_after(call.attempt, self.context.next_retry());
+            chain.retry(&mut call, failure.code.name(), wait);
+            match HeldCall::until(tokio::time::sleep(wait), chain, call).await {
+                Some(back) => call = back,
+                None => return,
+            }
         }
     }
 }

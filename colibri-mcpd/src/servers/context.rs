@@ -7,15 +7,15 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tracing::warn;
 
-use super::entry::Entry;
 use super::instance::{Limits, Session};
 use super::listing::Catalogue;
-use super::secrets::{Redactor, Secrets};
 use super::tasks::Tasks;
 use crate::confine::Spawner;
 use crate::oauth;
 use crate::peer::Budget;
 use crate::policy::{Judgement, Pins, Shares};
+use crate::registry::Entry;
+use crate::registry::secrets::{Redactor, Secrets};
 use crate::relay::Chain;
 use crate::store::Store;
 
@@ -170,7 +170,6 @@ impl Context {
             call: entry.limits.call.unwrap_or(self.parts.call_timeout),
             idle: entry.limits.idle.unwrap_or(Duration::from_secs(300)),
             total: entry.limits.total.unwrap_or(Duration::from_secs(3600)),
-            result: entry.result_limit,
         }
     }
 

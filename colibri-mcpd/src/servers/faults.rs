@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::instance::{Keeper, Pending, Session};
+use super::retry::Cause;
 use crate::outbound::{Fault, FaultKind};
 use crate::relay::Outcome;
 use colibri_protocol::Code;
@@ -50,7 +51,11 @@ impl Session {
                 FaultKind::Forgotten => keeper.unsent(call, failure, Some(Duration::ZERO)),
                 FaultKind::Busy(after) => keeper.unsent(call, failure, Some(after.unwrap_or(BUSY))),
                 FaultKind::Mismatched => keeper.mismatched(self, call, failure),
-                FaultKind::Lost | FaultKind::Status { is_servers: true } => keeper.lost(call, failure),
+                FaultKind::Lost | FaultKind::Invalid | FaultKind::Status { is_servers: true } => {
+                    if let Err(call) = keeper.spoiled(call, Cause::Ours(failure.code)) {
+                        self.chain.finish(vec![(call, Outcome::Failed(failure))]);
+                    }
+                }
                 _ => self.chain.finish(vec![(call, Outcome::Failed(failure))]),
             },
         }

@@ -18,6 +18,14 @@ pub(super) fn request(call: &Call, number: u64, version: Version, name: Option<&
         if let Some(token) = &call.parts.progress_token {
             edits.replace(token.clone(), number);
         }
+        // An agent has no person who could be asked, whatever its program declares.
+        if call.client.door.is_some()
+            && call.parts.declares
+            && let Some(params) = call.parts.params.clone()
+            && let Some(object) = Json::part(&call.frame, params.clone())
+        {
+            edits.append_at(params.start, protocol::mute_edits(object));
+        }
     } else if let Some(params) = call.parts.params.clone()
         && let Some(object) = Json::part(&call.frame, params.clone())
     {

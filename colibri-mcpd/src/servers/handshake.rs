@@ -6,11 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use tracing::{debug, info, warn};
 
-use super::entry::Transport;
 use super::instance::{Answered, PeerInfo, Session};
 use super::launch::{Launch, NotStarted, Opening};
 use super::listing::{Catalogue, Definition, Listing};
 use crate::outbound::Transport as Spoken;
+use crate::registry::Transport;
 use colibri_protocol::rpc_error::METHOD_NOT_FOUND;
 use colibri_protocol::upstream::{self, Page, Probe, ServerSays, Walk};
 use colibri_protocol::{Code, Failure, Feature, Features, Mirrored, Version};

@@ -49,7 +49,7 @@ impl Waits for Retry {
 }
 
 /// Answers a retry whose call is not held any more.
-fn is_lost(ticket: &Ticket, chain: &Chain, retry: Box<Call>) {
+fn is_lost(ticket: &Ticket, chain: &Arc<Chain>, retry: Box<Call>) {
     let outcome = match ticket.lost.get() {
         Some(failure) => Outcome::Failed(failure.clone()),
         None => refused(Refused::Used),
@@ -147,10 +147,7 @@ impl Session {
             _ => None,
         };
         let outcome = match result {
-            Some(result) => Outcome::Own {
-                answer: Answer::Result(result),
-                failed: false,
-            },
+            Some(result) => Outcome::result(result),
             // It was cancelled just now.
             None => Outcome::Cancelled,
         };

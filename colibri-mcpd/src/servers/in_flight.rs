@@ -11,13 +11,14 @@ use tokio::time::Instant;
 use super::forward;
 use super::hold::EXPIRED;
 use super::instance::{Answered, End, Keeper, MAX_UNREAD, Pending, Session, State};
+use super::retry::Cause;
 use super::tap::Direction;
 use super::turns::Whose;
 use crate::relay::{Call, Cancel, Outcome, Relayed};
 use colibri_protocol::extensions;
 use colibri_protocol::input::read_input_requests;
 use colibri_protocol::tasks::{self, Task};
-use colibri_protocol::{self as protocol, Answer, Code, Failure, Method, upstream};
+use colibri_protocol::{self as protocol, Code, Failure, Method, upstream};
 use colibri_wire::{Edits, Json};
 
 /// The most calls that are over and unanswered that are remembered of a process; of more, the latest.
@@ -157,9 +158,9 @@ impl Session {
     }
 
     /// Answers the calls whose time is up.
-    pub(super) fn expire(self: &Arc<Self>) {
+    pub(super) fn expire(self: &Arc<Self>, keeper: &dyn Keeper) {
         let now = Instant::now();
-        let (mut finished, mut given_up) = (Vec::new(), Vec::new());
+        let (mut over, mut given_up) = (Vec::new(), Vec::new());
         let mut state = self.state();
         let late: Vec<u64> = state
             .pending
@@ -180,7 +181,7 @@ impl Session {
                     };
                     let message = format!("no answer within {} ms ({name})", limit.as_millis());
                     self.push(&upstream::cancelled(number, &message));
-                    finished.push((call, Outcome::Failed(self.failure(code, message))));
+                    over.push((call, self.failure(code, message)));
                 }
                 Some(Pending::Held(held)) => {
                     self.push(&upstream::cancelled(number, EXPIRED));
@@ -195,7 +196,11 @@ impl Session {
             self.rest(&mut state);
         }
         drop(state);
-        self.chain.finish(finished);
+        let over = over.into_iter().filter_map(|(call, failure)| {
+            let call = keeper.spoiled(call, Cause::Ours(failure.code)).err()?;
+            Some((call, Outcome::Failed(failure)))
+        });
+        self.chain.finish(over.collect());
         given_up
             .into_iter()
             .for_each(|held| self.end_held(*held, EXPIRED, None));
@@ -211,7 +216,12 @@ impl Session {
         for pending in pending {
             let failure = |message: String| self.failure(Code::ServerDied, message);
             match pending {
-                Pending::Call { call, .. } => keeper.lost(call, failure(format!("the call was lost: {reason}"))),
+                Pending::Call { call, .. } => {
+                    if let Err(call) = keeper.spoiled(call, Cause::Ours(Code::ServerDied)) {
+                        let failure = failure(format!("the call was lost: {reason}"));
+                        self.chain.finish(vec![(call, Outcome::Failed(failure))]);
+                    }
+                }
                 Pending::Held(held) => {
                     let lost = failure(format!("the call was lost while its client was asked: {reason}"));
                     self.end_held(*held, reason, Some(&lost));
@@ -257,8 +267,10 @@ impl Session {
         self.rest(&mut state);
         drop(state);
         match pending {
-            Pending::Call { call, .. } => {
+            Pending::Call { mut call, .. } => {
                 let mut inspected = outcome.map(protocol::inspect_result).unwrap_or_default();
+                // Of a legacy server the word means nothing: what it says is a result.
+                inspected.asks &= version.is_modern();
                 if let Ok(result) = outcome
                     && (inspected.is_task || call.method == Some(Method::TasksGet))
                 {
@@ -271,13 +283,18 @@ impl Session {
                     && let Some(asked) = self.url_required(&call, error)
                 {
                     let outcome = match asked {
-                        Ok(result) => Outcome::Own {
-                            answer: Answer::Result(result),
-                            failed: false,
-                        },
+                        Ok(result) => Outcome::result(result),
                         Err(failure) => Outcome::Failed(failure),
                     };
                     return finished.push((call, outcome));
+                }
+                if let (Err(error), Some(keeper)) = (outcome, keeper)
+                    && let Some(code) = error.get("code").and_then(|code| code.text().parse().ok())
+                {
+                    match keeper.spoiled(call, Cause::Servers(code)) {
+                        Ok(()) => return,
+                        Err(back) => call = back,
+                    }
                 }
                 if let Err(error) = outcome {
                     match self.urls_named(&call, error) {
@@ -286,7 +303,6 @@ impl Session {
                     }
                 }
                 if inspected.asks
-                    && version.is_modern()
                     && let Ok(result) = outcome
                 {
                     if !call.version.is_modern()
@@ -304,7 +320,16 @@ impl Session {
                         }
                     }
                 }
+                if inspected.says_error
+                    && let (Some(keeper), Ok(result)) = (keeper, outcome)
+                {
+                    let target = call.target.clone();
+                    if let Some(again) = target.answers().and_then(|answers| answers.again(result, call.attempt)) {
+                        return keeper.failed(call, again);
+                    }
+                }
                 let outcome = spans(outcome);
+                let is_interim = inspected.asks || inspected.is_task;
                 let edits = inspected.edits;
                 finished.push((
                     call,
@@ -315,7 +340,7 @@ impl Session {
                         says_error: inspected.says_error,
                         edits: (!edits.is_empty()).then(|| Box::new(edits)),
                         version,
-                        limit: self.limits.result,
+                        is_interim,
                     }),
                 ));
             }
@@ -344,6 +369,10 @@ impl Session {
                 let why = "the server answered with a task, which this request did not allow; it was told to cancel it";
                 return Err(invalid(why.to_owned()));
             }
+            if let Some(answers) = call.target.answers().filter(|answers| answers.checks_results()) {
+                self.ask_without_answer(|number| upstream::cancel_task(number, &task.id));
+                return Err(answers.refuse_task().of_server(&*self.server));
+            }
         }
         let process = (self, self.number, &self.server);
         match self
@@ -367,7 +396,13 @@ impl Session {
     }
 
     /// Answers a call whose answer cannot be relayed.
-    pub(super) fn refuse_answer(&self, number: u64, failure: Failure, finished: &mut Vec<(Box<Call>, Outcome)>) {
+    pub(super) fn refuse_answer(
+        &self,
+        number: u64,
+        failure: Failure,
+        keeper: &dyn Keeper,
+        finished: &mut Vec<(Box<Call>, Outcome)>,
+    ) {
         let mut state = self.state();
         let Some(pending) = state.pending.remove(number) else {
             return self.metrics.count_stray();
@@ -375,7 +410,11 @@ impl Session {
         self.rest(&mut state);
         drop(state);
         match pending {
-            Pending::Call { call, .. } => finished.push((call, Outcome::Failed(failure))),
+            Pending::Call { call, .. } => {
+                if let Err(call) = keeper.spoiled(call, Cause::Ours(failure.code)) {
+                    finished.push((call, Outcome::Failed(failure)));
+                }
+            }
             Pending::Held(held) => self.end_held(*held, &failure.message, Some(&failure)),
             Pending::Internal { answer, .. } => drop(answer.send(Err(failure))),
         }

@@ -14,7 +14,7 @@ use tracing::warn;
 use super::held::Held;
 use super::judged::Definitions;
 use super::open_asks::{Asks, MayAsk};
-use super::secrets::Secrets;
+use super::retry::Cause;
 use super::stderr::{Allowance, FirstWords};
 use super::tap::{Asker, Direction, Seen, Taps};
 use super::tasks::Tasks;
@@ -22,6 +22,8 @@ use super::turns::Whose;
 use super::watching::Watching;
 use crate::confine::Process;
 use crate::peer::{Outbox, Slab};
+use crate::policy::Again;
+use crate::registry::secrets::Secrets;
 use crate::relay::{Call, CallMetrics, Chain};
 use colibri_protocol::logging::Level;
 use colibri_protocol::upstream::Capabilities;
@@ -44,8 +46,6 @@ pub struct Limits {
     pub idle: Duration,
     /// Of one call in all.
     pub total: Duration,
-    /// The most bytes of a result.
-    pub result: Option<u64>,
 }
 
 /// How a process ended that nobody wanted to end.
@@ -82,6 +82,9 @@ pub(super) trait Keeper: Send + Sync {
     /// A call is to be sent again: what the server asked for was answered.
     fn again(&self, call: Box<Call>);
 
+    /// An integration failed in a way that its contract has tried again.
+    fn failed(&self, call: Box<Call>, again: Again<'_>);
+
     /// A call was not taken by the server: nothing of it was sent, or it was refused unprocessed. `after`: how long the
     /// server is to be left alone.
     fn unsent(&self, call: Box<Call>, failure: Failure, after: Option<Duration>);
@@ -90,8 +93,11 @@ pub(super) trait Keeper: Send + Sync {
     /// be listed before it is sent again.
     fn mismatched(&self, session: &Arc<Session>, call: Box<Call>, failure: Failure);
 
-    /// A call was lost with the process; whether it had an effect is not known.
-    fn lost(&self, call: Box<Call>, failure: Failure);
+    /// A call failed that the server may have processed: whether it had an effect is not known.
+    ///
+    /// # Errors
+    /// The call, if it is not made again.
+    fn spoiled(&self, call: Box<Call>, cause: Cause) -> Result<(), Box<Call>>;
 }
 
 /// What a server said of itself in its handshake.

@@ -9,19 +9,20 @@ use arc_swap::ArcSwap;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::context::Context;
-use super::entry::{Entry, Transport};
 use super::instance::{self, Keeper, Limits, Session};
 use super::open_asks::MayAsk;
 use super::remote::{self, Faults, Reached};
 use super::stderr::Allowance;
 use super::tap::Taps;
-use crate::confine::{JailConfig, LaunchSpec, SpawnError, Spawned};
+use crate::confine::{JailConfig, LaunchSpec, SpawnError, Spawned, session_id};
 use crate::oauth::Account;
-use crate::outbound::{Anonymous, Rules, Transport as Spoken};
+use crate::outbound::{Anonymous, Transport as Spoken};
 use crate::peer::Outbox;
+use crate::registry::{Entry, Transport};
 use crate::relay::{CallMetrics, Client};
+use colibri_http::Rules;
 use colibri_protocol::{Code, Failure, Version};
-use colibri_registry::{Command, Value};
+use colibri_registry::{Command, Stdin, Value};
 
 /// Between two tries of who waits its turn, unless a process ends meanwhile.
 const BETWEEN_TRIES: Duration = Duration::from_millis(500);
@@ -269,7 +270,9 @@ impl Launch {
     /// What is started.
     fn launch_spec(&self, command: &Command) -> Result<LaunchSpec, Failure> {
         if command.jail.is_some() {
+            let session = session_id().map_err(|error| self.unstartable(format!("no session id: {error}")))?;
             return Ok(LaunchSpec::Jailed(JailConfig {
+                session,
                 server: self.server.to_string(),
                 digest: self.digest.load().to_string(),
             }));
@@ -284,6 +287,7 @@ impl Launch {
             arguments: command.args.clone(),
             environment,
             directory: command.cwd.clone(),
+            stdin: Stdin::Pipe,
         })
     }
 }

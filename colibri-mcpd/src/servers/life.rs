@@ -70,7 +70,7 @@ impl Session {
                 }
                 () = self.attention.notified() => look.as_mut().reset(self.next_look()),
                 () = &mut look => {
-                    self.expire();
+                    self.expire(&*keeper);
                     look.as_mut().reset(self.next_look());
                 }
                 ended = &mut gone => {
@@ -245,7 +245,7 @@ impl Session {
                     ));
                     if !request && let Some(id) = id.and_then(|id| id.parse().ok()) {
                         let message = format!("the server's answer has {length} bytes, over the frame limit");
-                        self.refuse_answer(id, self.failure(Code::FrameTooLong, message), &mut finished);
+                        self.refuse_answer(id, self.failure(Code::FrameTooLong, message), &**keeper, &mut finished);
                     }
                 }
                 Frame::Endless { length } => {
@@ -309,7 +309,12 @@ impl Session {
                     && let Some(number) = refusal.id.as_deref().and_then(|id| id.parse().ok())
                 {
                     let message = format!("the server's answer cannot be relayed: {refusal}");
-                    self.refuse_answer(number, self.failure(Code::ServerAnswerInvalid, message), finished);
+                    self.refuse_answer(
+                        number,
+                        self.failure(Code::ServerAnswerInvalid, message),
+                        &**keeper,
+                        finished,
+                    );
                 }
                 return;
             }
@@ -406,11 +411,12 @@ mod tests {
 
     use super::super::instance::{Limits, Owner};
     use super::super::open_asks::MayAsk;
-    use super::super::secrets::Secrets;
+    use super::super::retry::Cause;
     use super::*;
     use crate::confine::{BoxFuture, Exit, Process};
     use crate::peer::{Budget, Outbox};
-    use crate::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates};
+    use crate::policy::{Again, Approvals, Clients, DEFAULT_EXPIRY, Gates};
+    use crate::registry::secrets::Secrets;
     use crate::relay::{CallMetrics, Chain, Recorder, Rules};
     use colibri_protocol::logging::Level;
     use colibri_protocol::{Askable, Failure, Version};
@@ -446,11 +452,15 @@ mod tests {
 
         fn again(&self, _: Box<Call>) {}
 
+        fn failed(&self, _: Box<Call>, _: Again<'_>) {}
+
         fn unsent(&self, _: Box<Call>, _: Failure, _: Option<Duration>) {}
 
         fn mismatched(&self, _: &Arc<Session>, _: Box<Call>, _: Failure) {}
 
-        fn lost(&self, _: Box<Call>, _: Failure) {}
+        fn spoiled(&self, call: Box<Call>, _: Cause) -> Result<(), Box<Call>> {
+            Err(call)
+        }
     }
 
     fn session() -> (Arc<Session>, Arc<CallMetrics>) {
@@ -463,7 +473,6 @@ mod tests {
                 call: long,
                 idle: long,
                 total: long,
-                result: None,
             },
             taps: Arc::default(),
             secrets: Arc::new(Secrets::beside(&PathBuf::new())),
@@ -485,9 +494,12 @@ mod tests {
                 clients: ArcSwap::from_pointee(Clients::absent(PathBuf::new())),
             },
             metrics: CallMetrics::default(),
+            ledger: Default::default(),
             approvals: Approvals::new(DEFAULT_EXPIRY),
             states: crate::relay::request_state::RequestStates::of_this_process().unwrap(),
             tickets: Default::default(),
+            results: Default::default(),
+            board: Default::default(),
         });
         let outbox = Outbox::new(1 << 20, Arc::new(Budget::default()));
         let version = Version::LATEST_LEGACY;

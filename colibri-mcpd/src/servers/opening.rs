@@ -7,17 +7,17 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::entry::Isolation;
 use super::handshake;
 use super::instance::Session;
 use super::launch::{Launch, NotStarted};
 use super::open_asks::MayAsk;
-use super::retry::{self, Discovery};
+use super::retry::{Cause, Discovery};
 use super::server::Server;
 use super::slots::{Opened, Slot, Slots};
 use super::state::ProcessKey;
 use super::supervision::Supervision;
 use crate::policy::Caller;
+use crate::registry::Isolation;
 use crate::relay::Client;
 use colibri_protocol::{Askable, Code, Failure};
 
@@ -91,7 +91,7 @@ impl Server {
     }
 
     async fn start(self: Arc<Self>, key: ProcessKey, client: Arc<Client>) {
-        let result = match self.turn(key).await {
+        let result = match self.turn(key, &client).await {
             Ok(()) => self.process(key, client).await,
             Err(failure) => Err(NotStarted::NotNow(failure)),
         };
@@ -117,7 +117,7 @@ impl Server {
                 Err(NotStarted::Failed(failure)) => {
                     warn!(server = &*self.id, "could not be started: {}", failure.message);
                     let health = inner.health.entry(key.uid()).or_default();
-                    health.failed(&failure.message, None, retry::class(failure));
+                    health.failed(&failure.message, None, Cause::Ours(failure.code));
                     inner.discovery.failed();
                     self.ailing.store(true, Ordering::Release);
                 }
@@ -155,16 +155,22 @@ impl Server {
 
     /// Waits until it is the turn of a user to have another process: the helper, which bounds the processes of jailed
     /// servers and their starts, does not know for whom they are.
-    async fn turn(&self, key: ProcessKey) -> Result<(), Failure> {
+    async fn turn(&self, key: ProcessKey, client: &Client) -> Result<(), Failure> {
         let Some(uid) = key.uid().filter(|_| self.entry.is_jailed()) else {
             return Ok(());
         };
         let limits = self.context.shares().limits();
-        let share = self.context.shares().of(uid);
+        // An agent has starts of its own, and leaves a process to the person for whom it runs.
+        let agents = client.share().filter(|_| client.door.is_some()).cloned();
+        let most = match &agents {
+            Some(_) => limits.processes_per_user.saturating_sub(1).max(1),
+            None => limits.processes_per_user,
+        };
+        let share = agents.unwrap_or_else(|| self.context.shares().of(uid));
         let until = Instant::now() + self.limits.start;
         loop {
             let freed = self.freed.notified();
-            let begun = self.inner().begin(uid, key, limits.processes_per_user);
+            let begun = self.inner().begin(uid, key, most);
             let (until_then, limit) = match begun.map(|()| share.start()) {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(wait)) => {

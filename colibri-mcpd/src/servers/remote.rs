@@ -11,7 +11,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::confine::{BoxFuture, Exit, Process, Spawned};
-use crate::outbound::{self, Authorizer, Client, Endpoint, Fault, Rules};
+use crate::outbound::{self, Authorizer, Endpoint, Fault};
+use colibri_http::{Client, Rules};
 
 /// Told what became of requests that have no answer. Of a process none is told.
 pub(super) type Faults = Option<mpsc::UnboundedReceiver<Fault>>;

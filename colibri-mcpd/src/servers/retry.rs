@@ -1,13 +1,24 @@
 //! How failures are told apart, and how long to wait after them.
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use colibri_protocol::{Code, Failure};
+use crate::relay::Call;
+use colibri_protocol::Code;
+use colibri_protocol::rpc_error::{
+    HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND,
+    MISSING_REQUIRED_CLIENT_CAPABILITY, PARSE_ERROR, RESOURCE_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION,
+    URL_ELICITATION_REQUIRED,
+};
 
-/// Waits before the second and the third attempt of a call; a fourth waits as long as the third.
-const BETWEEN_ATTEMPTS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
+/// Waits before the second, the third and the fourth attempt of a call; later ones wait as long as the fourth.
+const BETWEEN_ATTEMPTS: [Duration; 3] = [
+    Duration::from_millis(200),
+    Duration::from_secs(1),
+    Duration::from_secs(5),
+];
 /// How long a server that failed this often in a row is left alone. Once is an accident.
 const BACKOFF: [Duration; 4] = [
     Duration::ZERO,
@@ -29,14 +40,63 @@ pub(super) enum Class {
     Transient,
     /// It stays until somebody changes something.
     Permanent,
+    /// Nobody can say. Once it counts as transient; where the same comes again, as permanent.
+    Unknown,
 }
 
-/// The class of a failure that came before any byte of the call was sent.
-pub(super) fn class(failure: &Failure) -> Class {
-    match failure.code {
-        Code::IntegrationUnavailable | Code::ServerDied => Class::Transient,
-        _ => Class::Permanent,
+/// Why an attempt, or a process, failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// What we say of it.
+    Ours(Code),
+    /// What the server says of it: the code of its JSON-RPC error.
+    Servers(i64),
+}
+
+impl Cause {
+    /// Its class: the one table, which docs/errors.md has too. Whether a call may be made again at all is another
+    /// question: only if the server did not process it, or if it may be processed twice.
+    pub(super) fn class(self) -> Class {
+        match self {
+            Cause::Ours(Code::IntegrationUnavailable | Code::ServerDied | Code::TimeoutCall) => Class::Transient,
+            Cause::Ours(Code::TimeoutStart | Code::ServerAnswerInvalid) => Class::Unknown,
+            Cause::Ours(_) => Class::Permanent,
+            Cause::Servers(INTERNAL_ERROR) => Class::Transient,
+            Cause::Servers(
+                PARSE_ERROR
+                | INVALID_REQUEST
+                | METHOD_NOT_FOUND
+                | INVALID_PARAMS
+                | RESOURCE_NOT_FOUND
+                | HEADER_MISMATCH
+                | MISSING_REQUIRED_CLIENT_CAPABILITY
+                | UNSUPPORTED_PROTOCOL_VERSION
+                | URL_ELICITATION_REQUIRED,
+            ) => Class::Permanent,
+            Cause::Servers(_) => Class::Unknown,
+        }
     }
+
+    /// Its code, as records have it.
+    pub(super) fn code(self) -> Cow<'static, str> {
+        match self {
+            Cause::Ours(code) => Cow::Borrowed(code.name()),
+            Cause::Servers(code) => Cow::Owned(code.to_string()),
+        }
+    }
+}
+
+/// Whether another attempt at a call follows one that failed so, where there are `attempts` at the most.
+pub(super) fn goes_on(call: &Call, cause: Cause, attempts: u32) -> bool {
+    call.attempt < attempts
+        && match cause.class() {
+            Class::Transient => true,
+            Class::Permanent => false,
+            Class::Unknown => {
+                let code = cause.code();
+                call.failed.iter().all(|before| **before != *code)
+            }
+        }
 }
 
 /// How long to wait after this attempt (from 1), up to a quarter more or less so that callers spread. `turn` tells the
@@ -65,14 +125,19 @@ pub(super) struct Health {
     reason: String,
     /// What the process wrote on its standard error.
     wrote: Option<String>,
+    cause: Option<Cause>,
     permanent: bool,
 }
 
 impl Health {
     /// It failed, for this reason.
-    pub(super) fn failed(&mut self, reason: &str, wrote: Option<String>, class: Class) {
+    pub(super) fn failed(&mut self, reason: &str, wrote: Option<String>, cause: Cause) {
         let pause = BACKOFF[(self.failures as usize).min(BACKOFF.len() - 1)];
-        let permanent = class == Class::Permanent;
+        let permanent = match cause.class() {
+            Class::Transient => false,
+            Class::Permanent => true,
+            Class::Unknown => self.cause == Some(cause),
+        };
         if self.failures == 0 || self.permanent != permanent {
             self.since = Some(SystemTime::now());
         }
@@ -80,6 +145,7 @@ impl Health {
         self.until = Some(Instant::now() + pause);
         self.reason = reason.to_owned();
         self.wrote = wrote;
+        self.cause = Some(cause);
         self.permanent = permanent;
     }
 
@@ -169,7 +235,8 @@ mod tests {
         let mut health = Health::default();
         let mut pauses = Vec::new();
         for _ in 0..6 {
-            health.failed("crashed", Some("words".to_owned()), Class::Transient);
+            health.failed("crashed", Some("words".to_owned()), Cause::Ours(Code::ServerDied));
+            assert!(!health.is_permanent());
             pauses.push(health.backing_off().map_or(0, |left| left.as_millis()));
             tokio::time::advance(health.backing_off().unwrap_or_default()).await;
             assert_eq!(health.backing_off(), None);
@@ -179,6 +246,65 @@ mod tests {
             (health.reason(), health.whole_reason().as_str()),
             ("crashed", "crashed; it wrote: words")
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_can_class_is_permanent_the_second_time() {
+        let mut health = Health::default();
+        let mut failed = |code| {
+            health.failed("late", None, Cause::Ours(code));
+            health.is_permanent()
+        };
+        assert!(!failed(Code::TimeoutStart));
+        assert!(failed(Code::TimeoutStart));
+        assert!(!failed(Code::ServerDied));
+        assert!(!failed(Code::TimeoutStart));
+        assert!(failed(Code::ServerUnstartable));
+    }
+
+    /// The table of docs/errors.md has the class of every code.
+    #[test]
+    fn the_manual_has_the_class_of_every_failure() {
+        let doc = include_str!("../../../docs/errors.md");
+        let rows: std::collections::BTreeMap<&str, &str> = doc
+            .lines()
+            .skip_while(|line| *line != "| failure | class |")
+            .skip(2)
+            .map_while(|line| line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | "))
+            .flat_map(|(codes, class)| codes.split(", ").map(move |code| (code.trim_matches('`'), class)))
+            .collect();
+        let name = |cause: Cause| match cause.class() {
+            Class::Transient => "transient",
+            Class::Permanent => "permanent",
+            Class::Unknown => "unknown",
+        };
+        let servers = [
+            PARSE_ERROR,
+            INVALID_REQUEST,
+            METHOD_NOT_FOUND,
+            INVALID_PARAMS,
+            INTERNAL_ERROR,
+            RESOURCE_NOT_FOUND,
+            HEADER_MISMATCH,
+            MISSING_REQUIRED_CLIENT_CAPABILITY,
+            UNSUPPORTED_PROTOCOL_VERSION,
+            URL_ELICITATION_REQUIRED,
+        ]
+        .map(Cause::Servers);
+        let named: Vec<Cause> = servers
+            .into_iter()
+            .chain(Code::ALL.iter().copied().map(Cause::Ours))
+            .filter(|cause| rows.contains_key(&*cause.code()) || cause.class() != Class::Permanent)
+            .collect();
+        for cause in &named {
+            assert_eq!(rows.get(&*cause.code()), Some(&name(*cause)), "{cause:?}");
+        }
+        assert_eq!(rows["every other code of ours"], "permanent");
+        assert_eq!(
+            (rows["every other code of a server"], name(Cause::Servers(7))),
+            ("unknown", "unknown")
+        );
+        assert_eq!(rows.len(), named.len() + 2, "a row for nothing: {rows:?}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -206,7 +332,7 @@ mod tests {
 
     #[test]
     fn waits_are_spread_around_their_base() {
-        for (attempt, base) in [(1, 200.0), (2, 1000.0), (9, 1000.0)] {
+        for (attempt, base) in [(1, 200.0), (2, 1000.0), (3, 5000.0), (9, 5000.0)] {
             let mut waits: Vec<f64> = (0..64)
                 .map(|turn| wait_after(attempt, turn).as_secs_f64() * 1000.0)
                 .collect();

@@ -12,12 +12,10 @@ use tokio::sync::Notify;
 
 use super::accounts::Accounts;
 use super::context::Context;
-use super::entry::{Entry, Isolation};
 use super::instance::{Limits, Session};
 use super::launch::Queue;
 use super::listing::Catalogue;
 use super::offer::Offer;
-use super::registry;
 use super::retry::Discovery;
 use super::slots::{Slot, Slots};
 use super::state::{ProcessKey, State, Viewer};
@@ -26,6 +24,8 @@ use super::tap::Taps;
 use super::turns::Turns;
 use crate::oauth::{Account, Owner};
 use crate::policy::{Caller, Contract, Rules};
+use crate::registry;
+use crate::registry::{Entry, Isolation};
 use crate::relay::{CallMetrics, Client, Upstream};
 use colibri_protocol::{Code, Failure, Version};
 
@@ -293,6 +293,18 @@ impl Upstream for Server {
         }
         let text = std::str::from_utf8(json).ok()?;
         RawValue::from_string(self.redact(text)).ok()
+    }
+
+    fn redact(&self, text: &str) -> String {
+        Server::redact(self, text)
+    }
+
+    fn result_limit(&self) -> Option<u64> {
+        self.entry.result_limit
+    }
+
+    fn relays_whole(&self) -> bool {
+        self.entry.whole
     }
 
     fn metrics(&self) -> &CallMetrics {

@@ -7,11 +7,11 @@ use std::time::SystemTime;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use super::entry::Isolation;
 use super::instance::Session;
 use super::retry::{Discovery, Health};
 use super::state::{ProcessKey, State, Viewer};
 use super::stderr::Allowance;
+use crate::registry::Isolation;
 use colibri_protocol::Failure;
 
 /// What comes of a start.

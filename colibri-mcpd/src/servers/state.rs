@@ -1,6 +1,6 @@
 //! How a server is, and who gets which of its processes.
 
-use super::entry::Isolation;
+use crate::registry::Isolation;
 pub use colibri_api::ServerState as State;
 
 /// Whose calls a process gets.

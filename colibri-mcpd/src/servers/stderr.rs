@@ -7,8 +7,8 @@ use tokio::io::AsyncRead;
 use tokio::time::{Instant, timeout_at};
 use tracing::info;
 
-use super::secrets::Secrets;
 use crate::peer::{Frame, FrameReader};
+use crate::registry::secrets::Secrets;
 
 /// Bytes of a line that are looked at.
 const MAX_LINE: usize = 4096;
@@ -21,7 +21,7 @@ const MAX_BYTES: usize = 64 * 1024;
 
 /// What may go to the log of the standard error of those processes of a server that one user has.
 #[derive(Default)]
-pub(super) struct Allowance(Mutex<Period>);
+pub struct Allowance(Mutex<Period>);
 
 #[derive(Default)]
 struct Period {
@@ -53,7 +53,7 @@ impl Allowance {
 
 /// The first words of a process, for who is told why it ended.
 #[derive(Default)]
-pub(super) struct FirstWords(Mutex<Words>);
+pub struct FirstWords(Mutex<Words>);
 
 #[derive(Default)]
 struct Words {
@@ -75,7 +75,7 @@ impl FirstWords {
     }
 
     /// What there is, on one line.
-    pub(super) fn get(&self) -> Option<String> {
+    pub fn get(&self) -> Option<String> {
         let words = self.words();
         let text = String::from_utf8_lossy(&words.text);
         (!text.trim_end().is_empty()).then(|| colibri_text::visible(text.trim_end()).into_owned())
@@ -100,7 +100,7 @@ impl FirstWords {
 }
 
 /// The standard error of one process.
-pub(super) struct Stderr {
+pub struct Stderr {
     /// The server's id.
     pub server: Arc<str>,
     /// Whose process id the log shows.
@@ -123,7 +123,7 @@ struct LeftOut {
 
 impl Stderr {
     /// Reads it to its end; logs a line an event, and how much was left out, at the end and once in a while.
-    pub(super) async fn log(self, stderr: impl AsyncRead + Unpin) {
+    pub async fn log(self, stderr: impl AsyncRead + Unpin) {
         let mut reader = FrameReader::new(stderr, MAX_LINE);
         let mut left_out = LeftOut::default();
         loop {

@@ -23,7 +23,7 @@ use crate::relay::{Call, HeldCall, Lasting, Outcome, Upstream};
 use colibri_protocol::rpc_error::INTERNAL_ERROR;
 use colibri_protocol::subscription::{Filter, URI_LIMIT, URIS_LIMIT, updated_edits};
 use colibri_protocol::upstream::{self, Capabilities};
-use colibri_protocol::{Answer, Code, Failure, Method, RpcError, empty_result};
+use colibri_protocol::{Code, Failure, Method, RpcError, empty_result};
 use colibri_wire::Json;
 
 /// How long it is waited before a process is started again whose clients are subscribed, and the most.
@@ -287,17 +287,13 @@ impl Server {
             .and_then(|uri| Some(uri.as_str()?.into_owned()))
             .unwrap_or_default();
         let version = call.version;
-        let done = move || Outcome::Own {
-            answer: Answer::Result(empty_result(version)),
-            failed: false,
-        };
+        let done = move || Outcome::result(empty_result(version));
         if call.method == Some(Method::ResourcesUnsubscribe) {
             return chain.finish(vec![(call, done())]);
         }
         if shown.len() > URI_LIMIT || session.subscribed() >= URIS_LIMIT {
             let why = format!("a client can subscribe to {URIS_LIMIT} resources, whose URIs have {URI_LIMIT} bytes");
-            let answer = Answer::Error(RpcError::invalid_params(why));
-            return chain.finish(vec![(call, Outcome::Own { answer, failed: true })]);
+            return chain.finish(vec![(call, Outcome::error(RpcError::invalid_params(why)))]);
         }
         let own = call.target.rename().map_or_else(|| shown.clone(), str::to_owned);
         let key = self.key(&call.client.caller, session.owner());
@@ -317,10 +313,7 @@ impl Server {
                     session.subscribe(shown, lasting);
                     done()
                 }
-                Err(Refused::ByServer(error)) => Outcome::Own {
-                    answer: Answer::Error(error),
-                    failed: true,
-                },
+                Err(Refused::ByServer(error)) => Outcome::error(error),
                 Err(Refused::Failed(failure)) => Outcome::Failed(failure),
             };
             chain.finish(vec![(call, outcome)]);

@@ -10,13 +10,14 @@ use tracing::debug;
 
 use super::handshake;
 use super::instance::{Crash, Keeper, Session};
-use super::retry;
+use super::retry::{self, Cause};
 use super::server::Server;
 use super::slots::Slot;
 use super::state::ProcessKey;
+use crate::policy::Again;
 use crate::relay::{Call, HeldCall, Outcome};
 use colibri_protocol::logging::Level;
-use colibri_protocol::{Failure, Feature, Features};
+use colibri_protocol::{Code, Failure, Feature, Features, Method};
 use colibri_wire::Json;
 
 /// How long a burst of changes to a server's tools may go on before it is looked at.
@@ -52,24 +53,29 @@ pub(super) struct Supervision {
 }
 
 impl Supervision {
-    /// Sends a call that the server did not process once more, after something; it can be cancelled until then.
-    fn call_after(&self, mut call: Box<Call>, failure: &Failure, after: impl Future<Output = ()> + Send + 'static) {
+    /// Sends a call once more, after this wait.
+    fn call_later(&self, call: Box<Call>, code: &str, wait: Duration) {
+        self.call_after(call, code, wait, tokio::time::sleep(wait));
+    }
+
+    /// Sends a call once more, after something, of which so much is a wait, since its last attempt failed with this
+    /// code; it can be cancelled until then.
+    fn call_after(
+        &self,
+        mut call: Box<Call>,
+        code: &str,
+        wait: Duration,
+        after: impl Future<Output = ()> + Send + 'static,
+    ) {
         let (server, key) = (self.server.clone(), self.key);
         let chain = server.context.parts.chain.clone();
         if !call.client.unsent(&call.id) {
             return chain.finish(vec![(call, Outcome::Cancelled)]);
         }
-        chain.retry(&mut call, failure);
-        let held = HeldCall::hold(&chain, call);
+        chain.retry(&mut call, code, wait);
         tokio::spawn(async move {
-            tokio::select! {
-                () = after => {}
-                () = held.over() => return,
-            }
-            let Some(call) = held.take() else { return };
-            match call.client.unsent(&call.id) {
-                true => server.call_later(key, call).await,
-                false => chain.finish(vec![(call, Outcome::Cancelled)]),
+            if let Some(call) = HeldCall::until(after, &chain, call).await {
+                server.call_later(key, call).await;
             }
         });
     }
@@ -113,7 +119,7 @@ impl Keeper for Supervision {
             inner.slots.remove(&self.key);
             if let Some(Crash { reason, wrote }) = crash {
                 let health = inner.health.entry(self.key.uid()).or_default();
-                health.failed(&reason, wrote, retry::Class::Transient);
+                health.failed(&reason, wrote, Cause::Ours(Code::ServerDied));
                 self.server.ailing.store(true, Ordering::Release);
             }
         }
@@ -131,6 +137,10 @@ impl Keeper for Supervision {
         self.server.call(call);
     }
 
+    fn failed(&self, call: Box<Call>, again: Again<'_>) {
+        self.call_later(call, again.code, again.wait);
+    }
+
     fn unsent(&self, call: Box<Call>, failure: Failure, after: Option<Duration>) {
         let server = &self.server;
         let wait = after.unwrap_or_else(|| retry::wait_after(call.attempt, server.context.next_retry()));
@@ -143,7 +153,7 @@ impl Keeper for Supervision {
             let chain = &server.context.parts.chain;
             return chain.finish(vec![(call, Outcome::Failed(failure))]);
         }
-        self.call_after(call, &failure, tokio::time::sleep(wait));
+        self.call_later(call, failure.code.name(), wait);
     }
 
     fn mismatched(&self, session: &Arc<Session>, call: Box<Call>, failure: Failure) {
@@ -165,21 +175,25 @@ impl Keeper for Supervision {
                 server.read_lists(session);
             }
         });
-        self.call_after(call, &failure, async { drop(read.await) });
+        let code = failure.code.name();
+        self.call_after(call, code, Duration::ZERO, async { drop(read.await) });
     }
 
-    fn lost(&self, mut call: Box<Call>, failure: Failure) {
-        let context = &self.server.context;
-        let again = call.target.is_idempotent() && call.attempt < self.server.entry.attempts;
-        if !again || !call.client.unsent(&call.id) {
-            return context.parts.chain.finish(vec![(call, Outcome::Failed(failure))]);
+    fn spoiled(&self, call: Box<Call>, cause: Cause) -> Result<(), Box<Call>> {
+        let server = &self.server;
+        // Who only reads is asked again where the process was lost. An answer of the server is an answer: each of its
+        // errors would take seconds, and its progress be told twice.
+        let is_answer = call.method != Some(Method::ToolsCall) && cause != Cause::Ours(Code::ServerDied);
+        if is_answer
+            || !call.target.is_idempotent()
+            || !retry::goes_on(&call, cause, server.entry.attempts)
+            || server.is_over()
+        {
+            return Err(call);
         }
-        context.parts.chain.retry(&mut call, &failure);
-        let (server, key) = (self.server.clone(), self.key);
-        tokio::spawn(async move {
-            tokio::time::sleep(retry::wait_after(call.attempt - 1, server.context.next_retry())).await;
-            server.call_later(key, call).await;
-        });
+        let wait = retry::wait_after(call.attempt, server.context.next_retry());
+        self.call_later(call, &cause.code(), wait);
+        Ok(())
     }
 
     fn answered(&self) {

@@ -98,7 +98,7 @@ impl Store {
                     ":capabilities": entry.capabilities,
                     ":server_info": entry.server_info,
                     ":instructions": entry.instructions,
-                    ":seen_at": now_ms(),
+                    ":seen_at": now_ms().cast_signed(),
                     ":asks": entry.asks,
                 })?;
             {

@@ -1,38 +1,62 @@
-//! Cost mode: how much a session may spend, as the operator or an assistant last set it.
+//! What people have had of answers, and the cost modes that they chose.
 
 use super::database::{Store, unexpected};
 use super::error::Error;
-use colibri_api::CostMode;
-use rusqlite::OptionalExtension;
+use colibri_api::{CostMode, Day};
+
+/// What a person has had on the day on which they last had anything, and the mode that they chose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cost {
+    /// The person.
+    pub uid: u32,
+    /// The mode that they chose; `None`: none.
+    pub mode: Option<CostMode>,
+    /// The day.
+    pub day: Day,
+    /// Bytes of answers on that day.
+    pub bytes: u64,
+}
 
 impl Store {
-    /// The mode last set; `smart` if none was.
+    /// What is kept of everybody.
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub fn cost_mode(&self) -> Result<CostMode, Error> {
+    pub fn costs(&self) -> Result<Vec<Cost>, Error> {
         self.with(|connection| {
-            let name: Option<String> = connection
-                .prepare_cached("SELECT value FROM settings WHERE name = 'cost_mode'")?
-                .query_row([], |row| row.get(0))
-                .optional()?;
-            name.map_or(Ok(CostMode::default()), |name| {
-                name.parse()
-                    .map_err(|_| unexpected(0, format!("no cost mode: {name:?}")))
-            })
+            connection
+                .prepare_cached("SELECT uid, mode, day, bytes FROM cost ORDER BY uid")?
+                .query_map([], |row| {
+                    let mode: Option<String> = row.get(1)?;
+                    let mode = mode.map(|name| {
+                        let mode = name.parse();
+                        mode.map_err(|_| unexpected(1, format!("no cost mode: {name:?}")))
+                    });
+                    Ok(Cost {
+                        uid: row.get(0)?,
+                        mode: mode.transpose()?,
+                        day: Day(row.get(2)?),
+                        bytes: row.get(3).map(i64::unsigned_abs)?,
+                    })
+                })?
+                .collect()
         })
     }
 
-    /// Sets the mode for all, until it is set again.
+    /// Keeps this of these people, all of it or nothing.
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub fn set_cost_mode(&self, mode: CostMode) -> Result<(), Error> {
-        self.with(|connection| {
-            connection
-                .prepare_cached("INSERT OR REPLACE INTO settings (name, value) VALUES ('cost_mode', ?1)")?
-                .execute([mode.name()])
-                .map(|_| ())
+    pub fn keep_costs(&self, costs: &[Cost]) -> Result<(), Error> {
+        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        self.transact(|transaction| {
+            let mut statement = transaction
+                .prepare_cached("INSERT OR REPLACE INTO cost (uid, mode, day, bytes) VALUES (?1, ?2, ?3, ?4)")?;
+            for cost in costs {
+                let mode = cost.mode.map(CostMode::name);
+                statement.execute((cost.uid, mode, cost.day.0, number(cost.bytes)))?;
+            }
+            Ok(())
         })
     }
 }
@@ -44,9 +68,20 @@ mod tests {
     #[test]
     fn persists() {
         let state = tempfile::tempdir().unwrap();
+        let cost = |uid, mode, bytes| Cost {
+            uid,
+            mode,
+            day: Day(20_000),
+            bytes,
+        };
+        let mut kept = vec![cost(0, None, 7), cost(u32::MAX, Some(CostMode::Fast), u64::MAX / 2)];
+        Store::open(state.path()).unwrap().keep_costs(&kept).unwrap();
+        assert_eq!(Store::open(state.path()).unwrap().costs().unwrap(), kept);
         for mode in CostMode::ALL {
-            Store::open(state.path()).unwrap().set_cost_mode(mode).unwrap();
-            assert_eq!(Store::open(state.path()).unwrap().cost_mode().unwrap(), mode);
+            kept[0] = cost(0, Some(mode), 8);
+            let store = Store::open(state.path()).unwrap();
+            store.keep_costs(&kept[..1]).unwrap();
+            assert_eq!(store.costs().unwrap(), kept);
         }
     }
 
@@ -55,9 +90,9 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let store = Store::open(state.path()).unwrap();
         store
-            .with(|c| c.execute("INSERT INTO settings VALUES ('cost_mode', 'free')", []))
+            .with(|c| c.execute("INSERT INTO cost VALUES (1, 'free', 1, 1)", []))
             .unwrap();
-        assert!(store.cost_mode().unwrap_err().to_string().contains("free"));
+        assert!(store.costs().unwrap_err().to_string().contains("free"));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The open database.
 
-use super::error::Error;
+use super::error::{Error, TaskRefusal};
 use super::open;
-use rusqlite::Connection;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,6 +12,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Store {
     path: PathBuf,
     connection: Mutex<Connection>,
+    /// Why the last statement failed, where that stays until somebody looks after it.
+    failing: Mutex<Option<String>>,
 }
 
 impl Store {
@@ -31,6 +33,7 @@ impl Store {
         Ok(Self {
             path,
             connection: Mutex::new(connection),
+            failing: Mutex::default(),
         })
     }
 
@@ -46,17 +49,77 @@ impl Store {
 
     /// Runs `work` on the connection and names the file in its error.
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>) -> Result<T, Error> {
-        work(&mut self.lock()).map_err(|source| Error::Sqlite {
-            path: self.path.clone(),
-            source,
-        })
+        self.noted(work(&mut self.lock()).map_err(|source| self.failed(source)))
+    }
+
+    fn failed(&self, source: rusqlite::Error) -> Error {
+        let path = self.path.clone();
+        Error::Sqlite { path, source }
+    }
+
+    /// Why it does not work, if it did not the last time.
+    pub fn failing(&self) -> Option<String> {
+        self.failing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn noted<T>(&self, done: Result<T, Error>) -> Result<T, Error> {
+        let why = match &done {
+            Err(error) if error.is_lasting() => Some(error.to_string()),
+            Err(_) => return done,
+            Ok(_) => None,
+        };
+        *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = why;
+        done
+    }
+}
+
+/// Why a transaction is not committed.
+pub(super) enum Aborted {
+    /// What SQLite says.
+    Sqlite(rusqlite::Error),
+    /// What stands against it.
+    Refused(Error),
+}
+
+impl From<rusqlite::Error> for Aborted {
+    fn from(error: rusqlite::Error) -> Aborted {
+        Aborted::Sqlite(error)
+    }
+}
+
+impl From<Error> for Aborted {
+    fn from(error: Error) -> Aborted {
+        Aborted::Refused(error)
+    }
+}
+
+impl From<TaskRefusal> for Aborted {
+    fn from(refusal: TaskRefusal) -> Aborted {
+        Aborted::Refused(refusal.into())
+    }
+}
+
+impl Store {
+    /// Runs `work` as the only writer. What it changed is there whole once this has returned, or not at all.
+    pub(super) fn transact<T>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<T, Aborted>) -> Result<T, Error> {
+        let mut connection = self.lock();
+        let done = (|| {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let done = work(&transaction)?;
+            transaction.commit()?;
+            Ok(done)
+        })();
+        self.noted(done.map_err(|aborted| match aborted {
+            Aborted::Refused(error) => error,
+            Aborted::Sqlite(source) => self.failed(source),
+        }))
     }
 }
 
 /// Milliseconds since the epoch, as everything in the store is dated; 0 if the clock stands before it.
-pub(super) fn now_ms() -> i64 {
+pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A value that the schema's CHECKs rule out, so that the file was changed by another hand.

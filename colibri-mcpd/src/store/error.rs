@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 /// The most tasks in the store, so that a runaway caller cannot fill the disk (about 4 GiB at the worst).
 pub const MAX_TASKS: i64 = 100_000;
 
+/// The most open tasks of one person that calls left, so that one that calls on and on does not bury the others.
+pub(super) const MAX_DEFERRED: i64 = 32;
+
 /// What can go wrong with the store.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -53,6 +56,97 @@ pub enum Error {
     /// The cursor of a list is not one that this list gave out.
     #[error(transparent)]
     Cursor(#[from] CursorError),
+    /// A schedule's timing is none.
+    #[error("{0}")]
+    Timing(String),
+    /// One user, or all, have as many schedules as they may.
+    #[error("there are as many schedules as there may be: 100 of one user, 1,000 in all; delete some")]
+    Schedules,
+    /// One person has as many open tasks that calls left as they may.
+    #[error("{MAX_DEFERRED} tasks that calls left are open, which is the most: finish or cancel some")]
+    Deferred,
+    /// The task is not in the state, or not in the hands, that the order needs.
+    #[error(transparent)]
+    Task(#[from] TaskRefusal),
+    /// The change cannot be recorded, so that it is not made.
+    #[error("{0}")]
+    Unrecorded(String),
+}
+
+/// Why nothing is done with a task.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TaskRefusal {
+    /// It is not there, or not for this caller to see.
+    #[error("there is no task {0}")]
+    Missing(u64),
+    /// Where it stands does not allow it.
+    #[error("task {id} is {status}, and {step} needs one that is {wanted}")]
+    Status {
+        /// The task.
+        id: u64,
+        /// Where it stands.
+        status: &'static str,
+        /// What was to be done.
+        step: &'static str,
+        /// Where it had to stand.
+        wanted: String,
+    },
+    /// The claim is not the one in force.
+    #[error("claim {given} of task {id} is over: the last one is {current}")]
+    OldClaim {
+        /// The task.
+        id: u64,
+        /// What the caller has.
+        given: u64,
+        /// What is in force.
+        current: u64,
+    },
+    /// Somebody else has it.
+    #[error("task {id} is claimed by {holder}")]
+    NotYours {
+        /// The task.
+        id: u64,
+        /// Who has it.
+        holder: String,
+    },
+    /// It is kept for an agent's instance.
+    #[error("task {id} is reserved for the agent's instance {session}")]
+    Reserved {
+        /// The task.
+        id: u64,
+        /// The instance.
+        session: String,
+    },
+    /// Only who created it, and operators, may do that.
+    #[error("task {0} was created by somebody else: its creator, or an operator, can do that")]
+    NotCreator(u64),
+    /// There is no such schedule of theirs.
+    #[error("there is no schedule {0} of yours")]
+    NoSchedule(u64),
+    /// Somebody was faster.
+    #[error("task {0} was changed by somebody else at the same moment")]
+    Raced(u64),
+}
+
+impl Error {
+    /// Whether it stays until somebody looks after the disk or the file.
+    pub(super) fn is_lasting(&self) -> bool {
+        let Error::Sqlite { source, .. } = self else {
+            return false;
+        };
+        matches!(
+            source.sqlite_error_code(),
+            Some(
+                ErrorCode::DiskFull
+                    | ErrorCode::SystemIoFailure
+                    | ErrorCode::ReadOnly
+                    | ErrorCode::CannotOpen
+                    | ErrorCode::PermissionDenied
+                    | ErrorCode::DatabaseCorrupt
+                    | ErrorCode::NotADatabase
+            )
+        )
+    }
 }
 
 /// What to do about what SQLite says, for people.

@@ -1,4 +1,4 @@
-//! SQLite: tasks, cost mode, what was last seen of every server.
+//! SQLite: tasks, schedules, what people spent, the ledger, what was last seen of every server, summaries of tools.
 //!
 //! One file, `colibri.db`, in the state directory, in write-ahead mode and synchronised at each commit: what a method
 //! has answered survives the daemon's and the machine's sudden end, and what it had not answered is there whole or not
@@ -6,15 +6,30 @@
 //! it in a blocking section.
 
 mod catalogue;
+mod claims;
 mod cost;
 mod database;
 mod error;
+mod ledger;
 mod open;
+mod schedule;
+mod search;
+mod step;
+mod summaries;
 mod task;
 
 pub use catalogue::{CatalogueEntry, CatalogueKey};
+pub use claims::{Actor, MAX_ATTEMPTS, Order, Seeks};
+pub use cost::Cost;
 pub use database::Store;
-pub use error::{Error, MAX_TASKS};
+pub(crate) use database::now_ms;
+pub use error::{Error, MAX_TASKS, TaskRefusal};
+pub use ledger::{CostKey, CostQuery};
+pub use search::{FIELDS, ToolIndex};
+pub use step::Step;
+pub(crate) use step::Tell;
+pub use summaries::{MAX_SUMMARIES, Summary};
+pub(crate) use task::DEFERRED;
 pub use task::{
     MAX_CAPABILITIES, MAX_CAPABILITY, MAX_DESCRIPTION, MAX_LABEL, MAX_PAGE, MAX_PRIORITY, MAX_TITLE, PAGE_DEFAULT,
     PRIORITY_DEFAULT, TaskFilter,

@@ -71,6 +71,93 @@ const MIGRATIONS: &[&str] = &[
     ) STRICT;
 ",
     "ALTER TABLE catalogue ADD COLUMN asks INTEGER NOT NULL DEFAULT 0;",
+    "
+    ALTER TABLE tasks ADD COLUMN claim INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE tasks ADD COLUMN claimed_by INTEGER;
+    ALTER TABLE tasks ADD COLUMN claimed_session TEXT;
+    ALTER TABLE tasks ADD COLUMN lease_until INTEGER;
+    ALTER TABLE tasks ADD COLUMN for_session TEXT;
+    ALTER TABLE tasks ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE tasks ADD COLUMN result TEXT;
+    ALTER TABLE tasks ADD COLUMN reason TEXT;
+    ALTER TABLE tasks ADD COLUMN started_at INTEGER;
+    ALTER TABLE tasks ADD COLUMN ended_at INTEGER;
+    CREATE INDEX tasks_to_take ON tasks (status, priority DESC, id);
+    CREATE TABLE schedules (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        timing TEXT NOT NULL,
+        work TEXT NOT NULL,
+        created_by INTEGER NOT NULL,
+        created_at INTEGER NOT NULL,
+        next_at INTEGER,
+        last_at INTEGER,
+        last_task INTEGER,
+        last_outcome TEXT,
+        runs INTEGER NOT NULL DEFAULT 0
+    ) STRICT;
+    CREATE INDEX schedules_due ON schedules (next_at);
+",
+    "
+    CREATE TABLE model_tokens (
+        day INTEGER NOT NULL,
+        uid INTEGER NOT NULL,
+        agent TEXT NOT NULL,
+        tokens_in INTEGER NOT NULL,
+        tokens_out INTEGER NOT NULL,
+        requests INTEGER NOT NULL,
+        PRIMARY KEY (day, uid, agent)
+    ) STRICT;
+",
+    "
+    CREATE TABLE summaries (
+        key TEXT NOT NULL,
+        pin TEXT NOT NULL,
+        text TEXT NOT NULL,
+        model TEXT NOT NULL,
+        made_at INTEGER NOT NULL,
+        PRIMARY KEY (key, pin)
+    ) STRICT;
+    CREATE INDEX summaries_by_age ON summaries (made_at);
+    CREATE TABLE summary_calls (
+        server TEXT NOT NULL,
+        at INTEGER NOT NULL
+    ) STRICT;
+",
+    "
+    -- The one setting was a cost mode for all, which held nothing back: nobody is to be held back by it now.
+    DROP TABLE settings;
+    CREATE TABLE cost (
+        uid INTEGER PRIMARY KEY,
+        mode TEXT,
+        day INTEGER NOT NULL,
+        bytes INTEGER NOT NULL
+    ) STRICT;
+",
+    "
+    -- What agents' models cost stands there too.
+    CREATE TABLE ledger (
+        day INTEGER NOT NULL,
+        uid INTEGER NOT NULL,
+        agent TEXT NOT NULL,
+        server TEXT NOT NULL,
+        method TEXT NOT NULL,
+        tool TEXT NOT NULL,
+        calls INTEGER NOT NULL,
+        errors INTEGER NOT NULL,
+        bytes_in INTEGER NOT NULL,
+        bytes_out INTEGER NOT NULL,
+        microseconds INTEGER NOT NULL,
+        lists INTEGER NOT NULL,
+        listed_bytes INTEGER NOT NULL,
+        model_requests INTEGER NOT NULL,
+        tokens_in INTEGER NOT NULL,
+        tokens_out INTEGER NOT NULL,
+        PRIMARY KEY (day, uid, agent, server, method, tool)
+    ) STRICT, WITHOUT ROWID;
+    INSERT INTO ledger SELECT day, uid, agent, '', 'model', '', 0, 0, 0, 0, 0, 0, 0, requests, tokens_in, tokens_out
+        FROM model_tokens;
+    DROP TABLE model_tokens;
+",
 ];
 
 /// Makes the state directory and the file where they are missing, and refuses those that others could have prepared.
@@ -248,9 +335,16 @@ fn migrate(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{CatalogueKey, Store};
-    use colibri_api::CostMode;
+    use crate::store::{CatalogueKey, Cost, Store};
+    use colibri_api::Day;
     use std::os::unix::fs::symlink;
+
+    const COST: Cost = Cost {
+        uid: 1,
+        mode: None,
+        day: Day(1),
+        bytes: 1,
+    };
 
     fn mode(path: &Path) -> u32 {
         path.metadata().unwrap().mode() & 0o7777
@@ -261,7 +355,7 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         let state = temporary.path().join("a/state");
         let store = Store::open(&state).unwrap();
-        store.set_cost_mode(CostMode::Max).unwrap();
+        store.keep_costs(&[COST]).unwrap();
         assert_eq!(mode(&state), 0o700);
         for name in ["colibri.db", "colibri.db-wal", "colibri.db-shm"] {
             assert_eq!(mode(&state.join(name)), 0o600, "{name}");
@@ -340,31 +434,28 @@ mod tests {
     #[test]
     fn brings_an_older_schema_up_to_date_whole_or_not_at_all() {
         let temporary = tempfile::tempdir().unwrap();
-        Store::open(temporary.path())
-            .unwrap()
-            .set_cost_mode(CostMode::Fast)
-            .unwrap();
+        Store::open(temporary.path()).unwrap().keep_costs(&[COST]).unwrap();
         let path = temporary.path().join(FILE);
         let version = |c: &Connection| {
             c.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))
                 .unwrap()
         };
 
-        let add = "ALTER TABLE settings ADD COLUMN note TEXT";
+        let add = "ALTER TABLE cost ADD COLUMN note TEXT";
         let broken = [MIGRATIONS, &[add, "ALTER TABLE nothing ADD COLUMN x"]].concat();
         assert!(matches!(connect_with(&path, &broken), Err(Error::Sqlite { .. })));
         let old = connect(&path).unwrap();
         assert_eq!(version(&old), MIGRATIONS.len() as i64);
-        assert!(old.prepare("SELECT note FROM settings").is_err());
+        assert!(old.prepare("SELECT note FROM cost").is_err());
         drop(old);
 
         for _ in 0..2 {
             let newer = connect_with(&path, &[MIGRATIONS, &[add]].concat()).unwrap();
             assert_eq!(version(&newer), MIGRATIONS.len() as i64 + 1);
-            let kept: String = newer
-                .query_row("SELECT value FROM settings WHERE note IS NULL", [], |row| row.get(0))
+            let kept: u32 = newer
+                .query_row("SELECT bytes FROM cost WHERE note IS NULL", [], |row| row.get(0))
                 .unwrap();
-            assert_eq!(kept, "fast");
+            assert_eq!(kept, 1);
         }
         let newer = Store::open(temporary.path());
         assert!(matches!(newer, Err(Error::Newer { found, known, .. }) if found == known + 1));
@@ -387,7 +478,7 @@ mod tests {
             executable: "e",
         };
         assert_eq!(store.catalogue(key).unwrap(), None);
-        assert_eq!(store.cost_mode().unwrap(), CostMode::Max);
+        assert_eq!(store.costs().unwrap(), [], "a mode for all that held nothing back");
     }
 
     #[test]
@@ -403,6 +494,6 @@ mod tests {
             }
         });
         let store = Store::open(temporary.path()).unwrap();
-        assert_eq!(store.cost_mode().unwrap(), CostMode::Smart);
+        assert_eq!(store.costs().unwrap(), []);
     }
 }

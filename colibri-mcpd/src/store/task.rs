@@ -1,11 +1,13 @@
 //! Tasks: what people and assistants want done, shared by everyone who can open the socket.
 
-use super::database::{Store, now_ms, unexpected};
-use super::error::{CursorError, Error, MAX_TASKS};
+use super::database::{Aborted, Store, unexpected};
+use super::error::{CursorError, Error, MAX_DEFERRED, MAX_TASKS, TaskRefusal};
+use super::step::Tell;
 use colibri_api::{NewTask, Task, TaskStatus, Tasks};
 use rusqlite::types::Value;
-use rusqlite::{OptionalExtension, Row, TransactionBehavior, params_from_iter};
+use rusqlite::{OptionalExtension, Row, Transaction, params_from_iter};
 use sha2::{Digest, Sha256};
+use std::path::Path;
 
 /// The most characters of a title.
 pub const MAX_TITLE: usize = 200;
@@ -25,6 +27,9 @@ pub const PRIORITY_DEFAULT: u8 = 5;
 pub const MAX_PAGE: u32 = 100;
 /// The tasks of a page for which no limit was said.
 pub const PAGE_DEFAULT: u32 = 50;
+/// What the source of a task that a call left begins with.
+pub(crate) const DEFERRED: &str = "deferred:";
+
 /// Which tasks to list; what is `None` does not restrict.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TaskFilter {
@@ -32,6 +37,8 @@ pub struct TaskFilter {
     pub status: Option<TaskStatus>,
     /// Only from this source.
     pub source: Option<String>,
+    /// Only those that this person created.
+    pub created_by: Option<u32>,
 }
 
 impl TaskFilter {
@@ -49,6 +56,7 @@ impl TaskFilter {
                 .map_or_else(String::new, |source| format!("={source}")),
         );
         digest.update(b"\n");
+        digest.update(self.created_by.map_or_else(String::new, |uid| format!("{uid}\n")));
         digest.update(id.to_be_bytes());
         let check = digest
             .finalize()
@@ -72,49 +80,63 @@ impl TaskFilter {
 }
 
 impl Store {
-    /// Adds a task and returns it as stored. Lengths are the caller's to check.
+    /// Adds a task, and returns it as stored; where a session is named, it is kept for that instance. Lengths are the
+    /// caller's to check.
     ///
     /// # Errors
-    /// [`Error::Full`] at [`MAX_TASKS`]; [`Error::Sqlite`].
-    pub fn add_task(&self, new: NewTask) -> Result<Task, Error> {
-        let capabilities = serde_json::Value::from(new.required_capabilities.clone()).to_string();
-        let now = now_ms();
-        let id = self.with(|connection| {
-            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let count: i64 = transaction
-                .prepare_cached("SELECT count(*) FROM tasks")?
-                .query_row([], |row| row.get(0))?;
-            if count >= MAX_TASKS {
-                return Ok(None);
+    /// [`Error::Full`] at [`MAX_TASKS`]; [`Error::Sqlite`], [`Error::Unrecorded`].
+    pub(crate) fn add_task(
+        &self,
+        new: NewTask,
+        for_session: Option<&str>,
+        now: u64,
+        tell: Tell<'_>,
+    ) -> Result<Task, Error> {
+        self.transact(|transaction| insert(transaction, self.path(), new, for_session, now, tell))
+    }
+
+    /// Adds a task that a call left, unless its creator has an open one of this title and source, which is returned then.
+    ///
+    /// # Errors
+    /// [`Error::Deferred`] where they have [`MAX_DEFERRED`] open ones of such sources; as [`Store::add_task`].
+    pub(crate) fn add_deferred(&self, new: NewTask, now: u64, tell: Tell<'_>) -> Result<Task, Error> {
+        const OPEN: &str = "status IN ('intake', 'queued', 'claimed', 'started') AND created_by = ?1";
+        let same =
+            format!("SELECT {COLUMNS} FROM tasks WHERE {OPEN} AND source = ?2 AND title = ?3 ORDER BY id LIMIT 1");
+        let count = format!("SELECT count(*) FROM tasks WHERE {OPEN} AND source LIKE ?2");
+        self.transact(|transaction| {
+            let mut select = transaction.prepare_cached(&same)?;
+            let values = (new.created_by, &new.source, &new.title);
+            if let Some(open) = select.query_row(values, read).optional()? {
+                return Ok(open);
             }
-            let id = transaction
-                .prepare_cached(
-                    "INSERT INTO tasks (title, description, source, status, required_capabilities, priority,
-                         created_by, created_at, updated_at)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)",
-                )?
-                .insert((
-                    &new.title,
-                    &new.description,
-                    &new.source,
-                    new.status.name(),
-                    &capabilities,
-                    new.priority,
-                    new.created_by,
-                    now,
-                ))?;
-            transaction.commit()?;
-            Ok(Some(id))
-        })?;
-        let id = id.ok_or_else(|| Error::Full {
-            path: self.path().to_owned(),
-        })?;
-        Ok(Task {
-            id: id.unsigned_abs(),
-            said: new,
-            created_at: now.unsigned_abs(),
-            updated_at: now.unsigned_abs(),
+            let values = (new.created_by, format!("{DEFERRED}%"));
+            let open: i64 = transaction
+                .prepare_cached(&count)?
+                .query_row(values, |row| row.get(0))?;
+            if open >= MAX_DEFERRED {
+                return Err(Error::Deferred.into());
+            }
+            insert(transaction, self.path(), new, None, now, tell)
         })
+    }
+
+    /// A task, and its result.
+    ///
+    /// # Errors
+    /// [`Error::Task`] where there is none; [`Error::Sqlite`].
+    pub(crate) fn task(&self, id: u64) -> Result<(Task, Option<String>), Error> {
+        let sql = format!("SELECT {COLUMNS}, result FROM tasks WHERE id = ?1");
+        let found = match i64::try_from(id) {
+            Err(_) => None,
+            Ok(id) => self.with(|connection| {
+                connection
+                    .prepare_cached(&sql)?
+                    .query_row([id], |row| Ok((read(row)?, row.get(RESULT)?)))
+                    .optional()
+            })?,
+        };
+        found.ok_or_else(|| TaskRefusal::Missing(id).into())
     }
 
     /// The tasks that `filter` lets through, newest first, at most `limit` (1 to [`MAX_PAGE`]), from where `cursor`
@@ -125,17 +147,15 @@ impl Store {
     pub fn tasks(&self, filter: &TaskFilter, limit: u32, cursor: Option<&str>) -> Result<Tasks, Error> {
         let before = cursor.map_or(Ok(i64::MAX), |cursor| filter.position(cursor))?;
         let limit = limit.clamp(1, MAX_PAGE) as usize;
-        let mut sql = "SELECT id, title, description, source, status, required_capabilities, priority, created_by,
-                           created_at, updated_at
-                       FROM tasks WHERE id < ?1"
-            .to_owned();
+        let mut sql = format!("SELECT {COLUMNS} FROM tasks WHERE id < ?1");
         let mut values = vec![Value::from(before)];
         for (column, value) in [
-            ("status", filter.status.map(|s| s.name().to_owned())),
-            ("source", filter.source.clone()),
+            ("status", filter.status.map(|s| s.name().to_owned().into())),
+            ("source", filter.source.clone().map(Value::from)),
+            ("created_by", filter.created_by.map(|uid| i64::from(uid).into())),
         ] {
             if let Some(value) = value {
-                values.push(Value::from(value));
+                values.push(value);
                 sql.push_str(&format!(" AND {column} = ?{}", values.len()));
             }
         }
@@ -157,17 +177,21 @@ impl Store {
         Ok(Tasks { tasks, next_cursor })
     }
 
-    /// How many tasks stand in each status, in the order of [`TaskStatus::ALL`].
+    /// How many tasks stand in each status, in the order of [`TaskStatus::ALL`]: all, or those that this person created.
     ///
     /// # Errors
     /// [`Error::Sqlite`].
-    pub fn task_counts(&self) -> Result<[(TaskStatus, u64); 7], Error> {
+    pub fn task_counts(&self, created_by: Option<u32>) -> Result<[(TaskStatus, u64); 7], Error> {
         self.with(|connection| {
             let mut counts = TaskStatus::ALL.map(|status| (status, 0));
-            let mut statement = connection.prepare_cached("SELECT count(*) FROM tasks WHERE status = ?1")?;
+            let whose = created_by.map_or("", |_| " AND created_by = ?2");
+            let mut statement =
+                connection.prepare_cached(&format!("SELECT count(*) FROM tasks WHERE status = ?1{whose}"))?;
             for (status, count) in &mut counts {
+                let status = Value::from(status.name().to_owned());
+                let values = [Some(status), created_by.map(|uid| i64::from(uid).into())];
                 let found: i64 = statement
-                    .query_row([status.name()], |row| row.get(0))
+                    .query_row(params_from_iter(values.into_iter().flatten()), |row| row.get(0))
                     .optional()?
                     .unwrap_or(0);
                 *count = found.unsigned_abs();
@@ -177,11 +201,62 @@ impl Store {
     }
 }
 
-/// A row of [`Store::tasks`]'s query.
-fn read(row: &Row<'_>) -> rusqlite::Result<Task> {
+/// Adds a task as a part of more.
+pub(super) fn insert(
+    transaction: &Transaction<'_>,
+    path: &Path,
+    new: NewTask,
+    for_session: Option<&str>,
+    now: u64,
+    tell: Tell<'_>,
+) -> Result<Task, Aborted> {
+    let count: i64 = transaction
+        .prepare_cached("SELECT count(*) FROM tasks")?
+        .query_row([], |row| row.get(0))?;
+    if count >= MAX_TASKS {
+        return Err(Error::Full { path: path.to_owned() }.into());
+    }
+    let capabilities = serde_json::Value::from(new.required_capabilities.clone()).to_string();
+    let sql = format!(
+        "INSERT INTO tasks (title, description, source, status, required_capabilities, priority, created_by,
+             created_at, updated_at, for_session)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9) RETURNING {COLUMNS}"
+    );
+    let task = transaction.prepare_cached(&sql)?.query_row(
+        (
+            &new.title,
+            &new.description,
+            &new.source,
+            new.status.name(),
+            &capabilities,
+            new.priority,
+            new.created_by,
+            now.cast_signed(),
+            for_session,
+        ),
+        read,
+    )?;
+    tell(&task, None).map_err(Error::Unrecorded)?;
+    Ok(task)
+}
+
+/// What [`read`] reads, in its order.
+pub(super) const COLUMNS: &str = "id, title, description, source, status, required_capabilities, priority, created_by, \
+    created_at, updated_at, claim, claimed_by, claimed_session, lease_until, for_session, attempts, reason, \
+    started_at, ended_at";
+
+/// How many they are, and the place of what comes after them.
+const RESULT: usize = 19;
+
+/// A row of [`COLUMNS`].
+pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Task> {
     let status: String = row.get(4)?;
     let capabilities: String = row.get(5)?;
     let number = |column| row.get::<_, i64>(column).map(i64::unsigned_abs);
+    let time = |column| {
+        row.get::<_, Option<i64>>(column)
+            .map(|time| time.map(i64::unsigned_abs))
+    };
     Ok(Task {
         id: number(0)?,
         said: NewTask {
@@ -198,7 +273,25 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Task> {
         },
         created_at: number(8)?,
         updated_at: number(9)?,
+        claim: number(10)?,
+        claimed_by: row.get(11)?,
+        claimed_session: row.get(12)?,
+        lease_until: time(13)?,
+        for_session: row.get(14)?,
+        attempts: row.get(15)?,
+        reason: row.get(16)?,
+        waiting: None,
+        started_at: time(17)?,
+        ended_at: time(18)?,
     })
+}
+
+#[cfg(test)]
+impl Store {
+    /// Adds a task of which nobody is told.
+    pub(super) fn added(&self, new: NewTask) -> Result<Task, Error> {
+        self.add_task(new, None, 1, &|_, _| Ok(()))
+    }
 }
 
 #[cfg(test)]
@@ -239,7 +332,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let added = Store::open(state.path())
             .unwrap()
-            .add_task(new("a \u{202e} b\0", TaskStatus::Queued, "s"))
+            .added(new("a \u{202e} b\0", TaskStatus::Queued, "s"))
             .unwrap();
         let page = Store::open(state.path())
             .unwrap()
@@ -262,16 +355,21 @@ mod tests {
             .with(|c| {
                 c.execute(
                     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
-                     INSERT INTO tasks SELECT i, 't', '', 's', 'queued', '[]', 5, 0, 0, 0 FROM n",
+                     INSERT INTO tasks (id, title, description, source, status, required_capabilities, priority,
+                         created_by, created_at, updated_at)
+                     SELECT i, 't', '', 's', 'queued', '[]', 5, 0, 0, 0 FROM n",
                     [MAX_TASKS],
                 )
             })
             .unwrap();
         assert!(matches!(
-            store.add_task(new("one more", TaskStatus::Queued, "s")),
+            store.added(new("one more", TaskStatus::Queued, "s")),
             Err(Error::Full { .. })
         ));
-        assert_eq!(store.task_counts().unwrap()[1], (TaskStatus::Queued, MAX_TASKS as u64));
+        assert_eq!(
+            store.task_counts(None).unwrap()[1],
+            (TaskStatus::Queued, MAX_TASKS as u64)
+        );
     }
 
     #[test]
@@ -279,10 +377,10 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let store = Store::open(state.path()).unwrap();
         for _ in 0..5 {
-            store.add_task(new("t", TaskStatus::Queued, "s")).unwrap();
+            store.added(new("t", TaskStatus::Queued, "s")).unwrap();
         }
         let first = store.tasks(&TaskFilter::default(), 2, None).unwrap();
-        store.add_task(new("late", TaskStatus::Queued, "s")).unwrap();
+        store.added(new("late", TaskStatus::Queued, "s")).unwrap();
         let second = store
             .tasks(&TaskFilter::default(), 2, first.next_cursor.as_deref())
             .unwrap();
@@ -300,9 +398,9 @@ mod tests {
                 scope.spawn(move || {
                     for n in 0..10 {
                         store
-                            .add_task(new(&format!("{writer}.{n}"), TaskStatus::Intake, "s"))
+                            .added(new(&format!("{writer}.{n}"), TaskStatus::Intake, "s"))
                             .unwrap();
-                        store.set_cost_mode(colibri_api::CostMode::Fast).unwrap();
+                        store.add_to_ledger(&[]).unwrap();
                     }
                 });
             }
@@ -321,7 +419,7 @@ mod tests {
             );
         }
         assert_eq!(titles.len(), 80);
-        assert_eq!(stores[0].task_counts().unwrap()[0], (TaskStatus::Intake, 80));
+        assert_eq!(stores[0].task_counts(None).unwrap()[0], (TaskStatus::Intake, 80));
     }
 
     #[test]
@@ -330,15 +428,19 @@ mod tests {
             TaskFilter::default(),
             TaskFilter {
                 status: Some(TaskStatus::Queued),
-                source: None,
+                ..TaskFilter::default()
             },
             TaskFilter {
-                status: None,
                 source: Some("queued".to_owned()),
+                ..TaskFilter::default()
             },
             TaskFilter {
-                status: None,
                 source: Some(String::new()),
+                ..TaskFilter::default()
+            },
+            TaskFilter {
+                created_by: Some(0),
+                ..TaskFilter::default()
             },
         ];
         for (i, made) in filters.iter().enumerate() {
@@ -365,13 +467,17 @@ mod tests {
             store.with(|c| c.pragma_update(None, "synchronous", "OFF")).unwrap();
             let mut expected = Vec::new();
             for (s, from) in tasks {
-                let task = store.add_task(new("t", TaskStatus::ALL[s], &from.to_string())).unwrap();
+                let task = store.added(new("t", TaskStatus::ALL[s], &from.to_string())).unwrap();
                 if status.is_none_or(|wanted| wanted == s) && source.is_none_or(|wanted| wanted == from) {
                     expected.insert(0, task.id);
                 }
             }
             let filter =
-                TaskFilter { status: status.map(|s| TaskStatus::ALL[s]), source: source.map(|s| s.to_string()) };
+                TaskFilter {
+                    status: status.map(|s| TaskStatus::ALL[s]),
+                    source: source.map(|s| s.to_string()),
+                    created_by: None,
+                };
             prop_assert_eq!(walk(&store, &filter, limit), expected);
         }
 

@@ -53,7 +53,7 @@ fn child_writes_until_killed() {
     let store = Store::open(state.as_ref()).unwrap();
     let mut told = std::io::stderr();
     for number in 1.. {
-        let id = store.add_task(task(number)).unwrap().id;
+        let id = store.added(task(number)).unwrap().id;
         writeln!(told, "written {id}").unwrap();
         store.put_catalogue(KEY, &entry(number)).unwrap();
     }
@@ -104,7 +104,7 @@ fn a_killed_writer_loses_nothing() {
             .with(|c| c.query_row("SELECT count(*) FROM pragma_foreign_key_check", [], |row| row.get(0)))
             .unwrap();
         assert_eq!(orphans, 0);
-        let count = i64::try_from(store.task_counts().unwrap()[1].1).unwrap();
+        let count = i64::try_from(store.task_counts(None).unwrap()[1].1).unwrap();
         // At most the one that was being written when the signal came may be there beyond what was told.
         assert!(
             (written..=written + 1).contains(&count),

@@ -38,6 +38,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use clap::Parser;
+use colibri_mcpd::agents::{self, Agents};
+use colibri_mcpd::board::Board;
 use colibri_mcpd::catalog::Host;
 use colibri_mcpd::config::{Config, Flags};
 use colibri_mcpd::daemon::Daemon;
@@ -45,11 +47,11 @@ use colibri_mcpd::daemon::sources::Sources;
 use colibri_mcpd::peer::Budget;
 use colibri_mcpd::policy::shares::Limits as ShareLimits;
 use colibri_mcpd::policy::{Approvals, Clients, DEFAULT_EXPIRY, Gates, Shares};
+use colibri_mcpd::registry::parse;
+use colibri_mcpd::registry::secrets::Secrets;
+use colibri_mcpd::registry::{Loaded, Server as Entry};
 use colibri_mcpd::relay::{CallMetrics, Chain, Recorder, Rules};
 use colibri_mcpd::servers;
-use colibri_mcpd::servers::parse;
-use colibri_mcpd::servers::registry::{Loaded, Server as Entry};
-use colibri_mcpd::servers::secrets::Secrets;
 use colibri_mcpd::store::Store;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
@@ -150,6 +152,7 @@ fn registry(
             .into_iter()
             .map(|(id, found)| (id, entry(found)))
             .collect(),
+        agents: BTreeMap::new(),
         notes: Vec::new(),
         is_absent: false,
     }
@@ -231,9 +234,12 @@ async fn simulate(seed: u64) -> Arc<World> {
             clients: ArcSwap::from_pointee(Clients::absent("/simulated/clients.json".into())),
         },
         metrics: CallMetrics::default(),
+        ledger: Default::default(),
         approvals: Approvals::new(DEFAULT_EXPIRY),
         states: colibri_mcpd::relay::request_state::RequestStates::of_this_process().unwrap(),
         tickets: Default::default(),
+        results: Default::default(),
+        board: Default::default(),
     });
     let budget = Arc::new(Budget::new(1 << 30));
     let spawner = SimulatedSpawner {
@@ -241,14 +247,26 @@ async fn simulate(seed: u64) -> Arc<World> {
         profiles: profiles.clone(),
         rng: Mutex::new((rng.fork(), 0)),
     };
+    let spawner = Arc::new(spawner);
+    let secrets = Arc::new(Secrets::beside(Path::new("/simulated/external-mcp.json")));
     let store = STORE.1.clone();
+    let agents = Agents::new(agents::Parts {
+        spawner: spawner.clone(),
+        chain: chain.clone(),
+        secrets: secrets.clone(),
+        socket: "/simulated/colibri.sock".into(),
+        state_dir: STORE.0.path().to_owned(),
+        board: Board::new(store.clone(), chain.clone()),
+        autospawn: false,
+    })
+    .unwrap();
     let host = Host::new(servers::Parts {
-        spawner: Arc::new(spawner),
+        spawner,
         store: store.clone(),
         chain: chain.clone(),
         budget: budget.clone(),
         max_frame: 1 << 20,
-        secrets: Arc::new(Secrets::beside(Path::new("/simulated/external-mcp.json"))),
+        secrets,
         tokens: Arc::new(colibri_mcpd::oauth::Store::below(Path::new("/simulated"))),
         registry: "/simulated/external-mcp.json".to_owned(),
         call_timeout: Duration::from_secs(30),
@@ -261,7 +279,15 @@ async fn simulate(seed: u64) -> Arc<World> {
     host.load(&registry(&profiles, &limits, &entries));
     let config = configuration();
     let sources = Sources::recall(&config).unwrap();
-    let daemon = Daemon::new(config, sources, chain.clone(), host.clone(), store, budget.clone());
+    let daemon = Daemon::new(
+        config,
+        sources,
+        chain.clone(),
+        host.clone(),
+        agents,
+        store,
+        budget.clone(),
+    );
 
     let people: Vec<_> = (0..rng.between(1, 4))
         .map(|number| {

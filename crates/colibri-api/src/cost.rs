@@ -48,12 +48,50 @@ pub struct Budgets {
     pub tool_result_bytes: Option<u64>,
 }
 
+named! {
+    /// Who set a cost mode. The later in this list, the nearer: that one counts.
+    #[derive(Default)]
+    pub enum CostSetBy {
+        /// Nobody: it is reported, and nothing is held back, but for agents.
+        #[default]
+        Nobody = "nobody",
+        /// The daemon's own configuration, for all.
+        Daemon = "daemon",
+        /// The operator, in clients.json.
+        Policy = "policy",
+        /// The user.
+        User = "user",
+    }
+}
+
+/// What the caller has had, and what is left.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Spending {
+    /// Whether the mode holds anything back.
+    pub acts: bool,
+    /// Who set the mode.
+    pub set_by: CostSetBy,
+    /// The mode as it was set; above it is one that went up at its budget.
+    pub set: CostMode,
+    /// Whether it goes up where its budget is spent.
+    pub escalates: bool,
+    /// Bytes of answers: of a person today (UTC), of an agent's instance since its start.
+    pub spent_bytes: u64,
+    /// Bytes that are left in all; null: any number.
+    pub left_bytes: Option<u64>,
+    /// When the count begins anew, in milliseconds since the epoch; null: never, as with an agent's instance.
+    pub until: Option<u64>,
+}
+
 /// The answer of `colibri_set_cost_mode`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct CostModeSet {
-    /// As it is now.
+    /// As it is in force now.
     pub mode: CostMode,
     /// What it allows.
     pub budgets: Budgets,
+    /// What was spent, and what is left.
+    pub spending: Spending,
 }

@@ -23,18 +23,24 @@ const RESERVED_HEADERS: &[&str] = &[
     "upgrade",
 ];
 
+/// Of an address, what says to whom it leads: the part before the path, with user and port, as it is written.
+pub fn authority(url: &str) -> &str {
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+    rest.split(['/', '?', '#']).next().unwrap_or_default()
+}
+
 /// Whether an address may stand in an entry.
 ///
 /// # Errors
 /// Why not.
 pub fn check_url(url: &str) -> Result<(), &'static str> {
-    let Some(rest) = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")) else {
+    if !(url.starts_with("https://") || url.starts_with("http://")) {
         return Err("must begin with https:// or http://");
-    };
+    }
     if url.len() > 2048 || !url.bytes().all(|b| matches!(b, b'!'..=b'~')) || url.contains(['"', '<', '>', '\\', '#']) {
         return Err("must be at most 2048 printable ASCII characters, without spaces, quotes, \\ and #");
     }
-    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    let authority = authority(url);
     if authority.contains('@') {
         return Err("must not hold a user or password; use headers with {\"secret\": NAME}");
     }

@@ -3,34 +3,49 @@
 //! An answer is one type here: the daemon makes it, its JSON Schema is derived from it ([`schema`]), the client reads
 //! it.
 
+mod agents;
 mod cost;
+mod costs;
 mod http;
 mod login;
 mod named;
+mod notices;
 mod operator;
 mod overview;
 pub mod paths;
 mod priv_mode;
+mod results;
 pub mod schema;
+mod sentence;
 mod servers;
 mod status;
 mod tap;
 mod tasks;
 
-pub use cost::{Budgets, CostMode, CostModeSet};
-pub use http::{check_header_name, check_url, is_header_value};
+pub use agents::{
+    AgentEvent, AgentEventsAsked, AgentFacts, AgentInstance, AgentState, Agents, OneAgent, SpawnAsked, StopAsked,
+};
+pub use cost::{Budgets, CostMode, CostModeSet, CostSetBy, Spending};
+pub use costs::{Cost, CostRow, Costs, CostsAsked, CostsBy, Day};
+pub use http::{authority, check_header_name, check_url, is_header_value};
 pub use login::{LoggedIn, LoggedOut, LoginAsked, LoginFinishAsked, LoginStep, LogoutAsked};
 pub use named::UnknownName;
+pub use notices::{Notice, NoticeEvent, NoticeTold, NoticesDropped, WatchingNotices};
 pub use operator::{
     Approval, Approvals, BlockedServer, Decided, DecisionAsked, PinAcceptAsked, PinDiffAsked, PinDiffs, PinList,
     PinRow, PinSeen, PinState, PinSubject, PinsAccepted, PinsAsked, Reloaded, RestartAsked, Restarted,
 };
-pub use overview::{CallCounts, Overview, OverviewServer, TrailFacts, TrailRow};
+pub use overview::{CallCounts, Overview, OverviewServer, Spender, TrailFacts, TrailRow};
 pub use priv_mode::{HELPER, PrivMode};
+pub use results::ResultPiece;
+pub use sentence::{first_sentence, written_sentence};
 pub use servers::{
-    ServerFacts, ServerIsolation, ServerJail, ServerProcess, ServerState, ServerTool, ServerTools, ServerTransport,
-    Servers, UnseenServer, others,
+    FoundTool, FoundTools, ServerFacts, ServerIsolation, ServerJail, ServerProcess, ServerState, ServerTool,
+    ServerTools, ServerTransport, Servers, UnseenServer, others,
 };
 pub use status::{DaemonFacts, OpenGates, RegistryFacts, ServerCounts, Snapshot, Status};
 pub use tap::{Direction, OverviewAsked, StreamEnded, TapAsked, TapClient, TapDropped, TapFrame, Tapping};
-pub use tasks::{CreatedTask, NewTask, Skill, SkillProblem, Skills, Task, TaskStatus, Tasks};
+pub use tasks::{
+    CreatedTask, NewTask, NextTask, OneTask, Schedule, ScheduledCall, ScheduledWork, Schedules, Skill, SkillProblem,
+    Skills, Task, TaskChanged, TaskStatus, Tasks, TasksDropped, Timing, WatchTasksAsked, WatchingTasks,
+};

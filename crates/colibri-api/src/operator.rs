@@ -13,8 +13,14 @@ use crate::named::named;
 pub struct Approval {
     /// By which it is approved.
     pub id: String,
-    /// Whose call it is.
+    /// Whose call it is, or for whom the agent runs that made it.
     pub uid: u32,
+    /// The agent that made it, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// Its instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
     /// The server.
     pub server: String,
     /// The server's own name of the tool.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::cost::CostMode;
 use crate::operator::Approval;
 use crate::servers::ServerState;
 
@@ -39,8 +40,30 @@ pub struct Overview {
     pub servers: Vec<OverviewServer>,
     /// Calls that wait for a person.
     pub approvals: Vec<Approval>,
+    /// Who has had answers: people today (UTC), agents' instances that run since their start. Who had most comes first.
+    #[serde(default)]
+    pub spenders: Vec<Spender>,
     /// The trail; `None`: there is none.
     pub trail: Option<TrailFacts>,
+}
+
+/// Somebody who has had answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Spender {
+    /// The person, or for whom the agent runs.
+    pub uid: u32,
+    /// The agent; `None`: the person.
+    #[serde(default)]
+    pub agent: Option<String>,
+    /// Its instance.
+    #[serde(default)]
+    pub session: Option<String>,
+    /// The cost mode in force; `None`: none acts.
+    pub mode: Option<CostMode>,
+    /// Bytes of answers.
+    pub spent_bytes: u64,
+    /// Bytes that are left; `None`: any number.
+    pub left_bytes: Option<u64>,
 }
 
 /// A server in an overview.
@@ -139,6 +162,18 @@ pub struct TrailRow {
     pub timestamp: String,
     /// Whose call it is about.
     pub uid: Option<u32>,
+    /// The number of the record that the call began with; not of that one.
+    #[serde(default)]
+    pub enter: Option<u64>,
+    /// Of the record that a call began with: the agent through whose door it came.
+    #[serde(default)]
+    pub agent: Option<String>,
+    /// That agent's instance.
+    #[serde(default)]
+    pub session: Option<String>,
+    /// For whom that instance runs.
+    #[serde(default, rename = "for")]
+    pub for_uid: Option<u32>,
     /// The server.
     pub server: Option<String>,
     /// The server's own name of the tool.

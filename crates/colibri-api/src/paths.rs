@@ -87,7 +87,13 @@ impl Private {
     /// Which directory somebody else can write in, and what to do.
     pub fn check(&self) -> Result<(), String> {
         let directories = [Some(self.state_dir.as_path()), self.registry.parent()];
-        directories.into_iter().flatten().try_for_each(check_above)?;
+        directories
+            .into_iter()
+            .flatten()
+            .try_for_each(check_place)
+            .map_err(|why| {
+                format!("{why}; choose another place by XDG_CONFIG_HOME and XDG_STATE_HOME, or mend that")
+            })?;
         match std::fs::metadata(&self.state_dir) {
             Ok(facts) if facts.uid() != Uid::effective().as_raw() || facts.mode() & 0o022 != 0 => Err(format!(
                 "{} must be yours, and nobody else's to write in: its owner is uid {}, its mode {:04o}",
@@ -100,9 +106,13 @@ impl Private {
     }
 }
 
-/// Holds a directory and those above it, without the links that lead to them, against what others could do there.
-fn check_above(directory: &Path) -> Result<(), String> {
-    let there = directory.ancestors().find_map(|path| path.canonicalize().ok());
+/// Holds a file or a directory and all above it, without the links that lead to them, against what others could do there:
+/// each belongs to this user or root, and nobody else writes in it. What is not there is passed over.
+///
+/// # Errors
+/// Which of them somebody else can change.
+pub fn check_place(path: &Path) -> Result<(), String> {
+    let there = path.ancestors().find_map(|path| path.canonicalize().ok());
     let user = Uid::effective();
     let own_group = User::from_uid(user).ok().flatten().map(|user| user.gid.as_raw());
     // Root, by another number where a namespace has none for it.
@@ -110,9 +120,7 @@ fn check_above(directory: &Path) -> Result<(), String> {
     for path in there.iter().flat_map(|path| path.ancestors()) {
         let failed = |why: String| {
             let path = path.display();
-            Err(format!(
-                "{path}: {why}; choose another place by XDG_CONFIG_HOME and XDG_STATE_HOME, or mend that"
-            ))
+            Err(format!("{path}: {why}"))
         };
         let facts = match path.metadata() {
             Ok(facts) => facts,

@@ -80,7 +80,7 @@ fn constants(choice: &Value) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ServerTools, Servers, Snapshot, Status, Tasks};
+    use crate::{FoundTools, ServerTools, Servers, Snapshot, Status, Tasks};
 
     fn words(schema: &Value, found: &mut Vec<String>) {
         match schema {
@@ -100,6 +100,7 @@ mod tests {
             of_answer::<Snapshot>(),
             of_answer::<Servers>(),
             of_answer::<ServerTools>(),
+            of_answer::<FoundTools>(),
             of_answer::<Tasks>(),
         ] {
             let mut found = Vec::new();
@@ -129,7 +130,7 @@ mod tests {
         assert_eq!(tool["required"], json!(["name", "server", "tool", "input_schema"]));
         assert_eq!(tool["properties"]["input_schema"]["type"], "object");
         let status = of_answer::<Status>();
-        assert_eq!(status["required"].as_array().unwrap().len(), 16);
+        assert_eq!(status["required"].as_array().unwrap().len(), 18);
         assert_eq!(
             status["properties"]["cost_mode"]["enum"],
             json!(["fast", "smart", "max"])

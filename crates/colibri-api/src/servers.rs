@@ -192,6 +192,39 @@ pub struct ServerTools {
     pub not_seen: Vec<UnseenServer>,
 }
 
+/// A tool that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct FoundTool {
+    /// The name to call it by.
+    pub name: String,
+    /// The server's id.
+    pub server: String,
+    /// What it does, in one line.
+    pub description: String,
+}
+
+/// The answer of `colibri_find_tools`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct FoundTools {
+    /// The tools that fit, the best first.
+    pub tools: Vec<FoundTool>,
+    /// Further tools that fit, not so well.
+    #[serde(default)]
+    pub left_out: u64,
+    /// Words of the query that were not looked for, because it has too many.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub words_left_out: u64,
+    /// Servers whose tools are not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_seen: Vec<UnseenServer>,
+}
+
+fn is_none(count: &u64) -> bool {
+    *count == 0
+}
+
 /// A server whose tools are not known, because it was never seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cost::{Budgets, CostMode};
+use crate::agents::AgentState;
+use crate::cost::{Budgets, CostMode, Spending};
 use crate::servers::{ServerFacts, ServerState};
 use crate::tasks::TaskStatus;
 
@@ -50,10 +51,13 @@ pub struct DaemonFacts {
     /// Sessions over HTTP.
     #[serde(default)]
     pub http_sessions: u64,
-    /// How generous the budgets are.
+    /// How generous the budgets are for the caller, now.
     pub cost_mode: CostMode,
     /// What a session may spend.
     pub budgets: Budgets,
+    /// What the caller has spent, and what is left.
+    #[serde(default)]
+    pub spending: Spending,
     /// The registry of hosted servers.
     pub registry: RegistryFacts,
     /// Why calls are refused, where they cannot be recorded.
@@ -62,6 +66,9 @@ pub struct DaemonFacts {
     /// Calls that wait for a person: the caller's own, for operators all.
     #[serde(default)]
     pub approvals_waiting: u64,
+    /// Instances of agents that run, by what they do: the caller's own, for operators all.
+    #[serde(default)]
+    pub agents_by_state: BTreeMap<AgentState, u64>,
     /// What is not offered because its name was taken.
     #[serde(default)]
     pub collisions: Vec<String>,

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::named::named;
 
@@ -22,6 +23,13 @@ named! {
         Failed = "failed",
         /// Not to be done any more.
         Cancelled = "cancelled",
+    }
+}
+
+impl TaskStatus {
+    /// Whether nothing is done with such a task any more.
+    pub fn has_ended(self) -> bool {
+        matches!(self, TaskStatus::Done | TaskStatus::Failed | TaskStatus::Cancelled)
     }
 }
 
@@ -57,6 +65,56 @@ pub struct Task {
     pub created_at: u64,
     /// Milliseconds since 1970-01-01 UTC.
     pub updated_at: u64,
+    /// The number of its last claim; 0: nobody has claimed it yet.
+    #[serde(default)]
+    pub claim: u64,
+    /// The uid of who has it, or had it when it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claimed_by: Option<u32>,
+    /// The agent's instance that has it, or had it when it ended; none: a person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claimed_session: Option<String>,
+    /// When the claim of a person lapses, or the reservation of a queued task. Milliseconds since 1970-01-01 UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_until: Option<u64>,
+    /// The agent's instance for which it is reserved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_session: Option<String>,
+    /// How often it came back to the queue; at the third time it fails.
+    #[serde(default)]
+    pub attempts: u32,
+    /// Why it is queued again, failed or cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Why no agent takes it now, while it is queued.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<String>,
+    /// When work on it began. Milliseconds since 1970-01-01 UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<u64>,
+    /// When it was done, failed or cancelled. Milliseconds since 1970-01-01 UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<u64>,
+}
+
+/// The answer of `colibri_get_task`, and of what changes one.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct OneTask {
+    /// As it is now.
+    pub task: Task,
+    /// What it was finished with: any JSON value, as it was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "serde_json::Value")]
+    pub result: Option<Box<RawValue>>,
+}
+
+/// The answer of `colibri_next_task`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct NextTask {
+    /// The task, now claimed; null: there is none to be had.
+    pub task: Option<Task>,
 }
 
 /// The answer of `colibri_list_tasks`: a page, newest first.
@@ -75,6 +133,121 @@ pub struct Tasks {
 pub struct CreatedTask {
     /// As it was created.
     pub task: Task,
+}
+
+/// When a schedule runs; one of these is given.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Timing {
+    /// Minute, hour, day, month and weekday as cron has them, in UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cron: Option<String>,
+    /// Every so many seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every_s: Option<u64>,
+    /// Once, at this time: RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+}
+
+/// A tool that a schedule calls.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct ScheduledCall {
+    /// Its name, as its creator sees it.
+    pub tool: String,
+    /// Its arguments: an object.
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
+    pub arguments: Box<RawValue>,
+}
+
+/// What a schedule does: one of these.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct ScheduledWork {
+    /// Creates this task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<NewTask>,
+    /// Calls this tool, as its creator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<ScheduledCall>,
+}
+
+/// A schedule.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Schedule {
+    /// Its number.
+    pub id: u64,
+    /// When it runs.
+    pub timing: Timing,
+    /// What it does.
+    pub work: ScheduledWork,
+    /// The uid of who created it.
+    pub created_by: u32,
+    /// Milliseconds since 1970-01-01 UTC.
+    pub created_at: u64,
+    /// When it runs next; null: never again.
+    pub next_at: Option<u64>,
+    /// When it ran last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_at: Option<u64>,
+    /// The task that it created last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_task: Option<u64>,
+    /// What came of the last run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_outcome: Option<String>,
+    /// How often it ran.
+    pub runs: u64,
+}
+
+/// The answer of `colibri_schedule_task`: what was created or deleted, or all.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Schedules {
+    /// The schedules.
+    pub schedules: Vec<Schedule>,
+}
+
+/// The parameters of `colibri/watch-tasks`: an operator is told of all tasks, anybody else of those they created or
+/// have claimed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WatchTasksAsked {
+    /// Only this task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<u64>,
+}
+
+/// `colibri/watching-tasks`, the first notification.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct WatchingTasks {
+    /// The id of the request, as it stands in every notification of it.
+    pub watch: Box<RawValue>,
+    /// The one task that is watched, as it is now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<Task>,
+}
+
+/// `colibri/task`: a task has changed.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct TaskChanged {
+    /// The id of the request.
+    pub watch: Box<RawValue>,
+    /// Where it stood; none: it is new.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<TaskStatus>,
+    /// The task after the change.
+    pub task: Task,
+}
+
+/// `colibri/tasks-dropped`: changes that came faster than they were read.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct TasksDropped {
+    /// The id of the request.
+    pub watch: Box<RawValue>,
+    /// How many.
+    pub changes: u64,
 }
 
 /// A skill.

@@ -126,16 +126,10 @@ impl Unavailable {
 
     fn text(&self) -> String {
         let (socket, source) = (self.socket.display(), &self.source);
-        let forbidden = matches!(
-            source.kind(),
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::Other
-        );
-        let inside = sandbox::around_this().filter(|_| forbidden);
+        if let Some(inside) = sandbox::explains(source.kind()) {
+            return format!("colibri-mcpd cannot be reached on {socket} ({source}). {inside}");
+        }
         match source.kind() {
-            _ if inside.is_some() => format!(
-                "colibri-mcpd cannot be reached on {socket} ({source}). {}",
-                inside.unwrap_or_default()
-            ),
             io::ErrorKind::PermissionDenied => format!(
                 "no permission to open {socket} ({source}). Ask the administrator to add you to the group mcpusers, then \
                  log in again"
@@ -482,6 +476,7 @@ fn read_line<'a>(line: &'a [u8], id: u64, method: &str) -> Result<Said<'a>, Requ
     struct JsonRpcError {
         code: i64,
         message: String,
+        data: Option<Value>,
     }
     let line: Line<'a> = serde_json::from_slice(line).map_err(|error| unreadable(method, error))?;
     if let (Some(name), Some(params), None) = (&line.method, line.params, line.id) {
@@ -493,9 +488,14 @@ fn read_line<'a>(line: &'a [u8], id: u64, method: &str) -> Result<Said<'a>, Requ
             .id
             .is_none_or(|given| given.get() == "null" || given.get() == id.to_string())
         {
+            let mut message = error.message;
+            // What to do, where the daemon says so.
+            if let Some(advice) = error.data.as_ref().and_then(|data| data["do"].as_str()) {
+                message = format!("{message}; {advice}");
+            }
             return Err(RequestError::Refused {
                 code: error.code,
-                message: error.message,
+                message,
             });
         }
         return Ok(Said::Nothing);

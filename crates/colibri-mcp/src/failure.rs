@@ -51,6 +51,9 @@ pub(crate) enum Failure {
     /// A signal told this program to end.
     #[error("interrupted: nothing was written")]
     Interrupted,
+    /// A signal told this program to end, and what it watched goes on.
+    #[error("{0}")]
+    Left(String),
     /// An SSH key asked for more than it may.
     #[error("{0}")]
     Refused(String),
@@ -78,11 +81,13 @@ impl Failure {
             | Failure::Declined(_)
             | Failure::Request(RequestError::Tool(_) | RequestError::InputRequired) => 1,
             Failure::Usage(_) => Self::USAGE,
-            Failure::Interrupted => 130,
+            Failure::Interrupted | Failure::Left(_) => 130,
             Failure::Request(RequestError::Refused { .. }) | Failure::Data(_) => 65,
             Failure::File { source, .. } | Failure::Proof(ProofError::Io(source)) => match source.kind() {
                 io::ErrorKind::NotFound => 66,
                 io::ErrorKind::PermissionDenied => 77,
+                // It was read, and is not what it should be: no text, another format.
+                io::ErrorKind::InvalidData => 65,
                 _ => 74,
             },
             Failure::Proof(ProofError::NoAnchor) => Self::USAGE,

@@ -5,6 +5,7 @@ mod commands;
 mod connection;
 mod failure;
 mod install;
+mod integration;
 mod interrupt;
 mod lines;
 mod owned;

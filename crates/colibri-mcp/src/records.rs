@@ -60,21 +60,17 @@ pub(crate) fn verifier(state_dir: &Path, file: Option<&Path>) -> Result<Option<V
 /// Exit status of `trail verify` where nothing is wrong, and nobody vouches for it.
 const UNVOUCHED: u8 = 2;
 
-/// `trail verify`: prints what is wrong, how far the promise reaches and who vouches. The trail is the one in
-/// `state_dir`, or an archive of its segments; `log` is a syslog file with witnessed heads, `-` for standard input.
-/// Returns the exit status: 0 where nothing is wrong and somebody vouches for it, 1 where something is wrong, 2 where
-/// nobody vouches. An archive needs no other witness than being where the daemon cannot write.
+/// What is wrong with a trail, how far the promise reaches and who vouches. The trail is the one in `state_dir`, or an
+/// archive of its segments; `log` is a syslog file with witnessed heads, `-` for standard input.
 ///
 /// # Errors
 /// Where trail, log, note or key cannot be read.
-pub(crate) fn print_verify(
+pub(crate) fn report(
     state_dir: &Path,
     archive: Option<&Path>,
     log: Option<&Path>,
     key: Option<&Verifier>,
-    json: bool,
-    out: &mut dyn Write,
-) -> Result<u8, Failure> {
+) -> Result<Report, Failure> {
     // Log and note before the trail: what a running daemon adds between the two is in the trail already.
     let mut heads = match log {
         Some(path) if path == Path::new("-") => WitnessedHeads::read(io::stdin().lock(), key).map_err(at(path))?,
@@ -91,7 +87,29 @@ pub(crate) fn print_verify(
         Some(archive) => (archive, Extent::Archive),
         None => (&*own, Extent::Whole),
     };
-    let report = verify(dir, extent, key, &heads).map_err(at(dir))?;
+    verify(dir, extent, key, &heads).map_err(at(dir))
+}
+
+/// `trail verify`: prints the [`report`]. Returns the exit status: 0 where nothing is wrong and somebody vouches for it,
+/// 1 where something is wrong, 2 where nobody vouches. An archive needs no other witness than being where the daemon
+/// cannot write.
+///
+/// # Errors
+/// Where trail, log, note or key cannot be read.
+pub(crate) fn print_verify(
+    state_dir: &Path,
+    archive: Option<&Path>,
+    log: Option<&Path>,
+    key: Option<&Verifier>,
+    json: bool,
+    out: &mut dyn Write,
+) -> Result<u8, Failure> {
+    let report = report(state_dir, archive, log, key)?;
+    let own = directory(state_dir);
+    let (dir, extent) = match archive {
+        Some(archive) => (archive, Extent::Archive),
+        None => (&*own, Extent::Whole),
+    };
     if json {
         let text = serde_json::to_string(&report).map_err(io::Error::from)?;
         writeln!(out, "{}", colibri_text::json(&text))?;
@@ -290,7 +308,21 @@ fn one_line(record: &Shown<'_>, users: &mut HashMap<u32, String>) -> String {
         .uid
         .map_or("-", |uid| users.entry(uid).or_insert_with(|| terminal::user(uid)));
     let what = match record.kind.as_str() {
-        "enter" => format!("{user:>8}  {}", [server, tool, method].map(String::as_str).join(" ")),
+        "enter" => {
+            let through = record.through.as_ref().map_or(String::new(), |agent| {
+                let whose = agent.for_uid.map(|uid| format!(" for {}", terminal::user(uid)));
+                format!(
+                    "  by agent {} {}{}",
+                    agent.agent,
+                    agent.session,
+                    whose.unwrap_or_default()
+                )
+            });
+            format!(
+                "{user:>8}  {}{through}",
+                [server, tool, method].map(String::as_str).join(" ")
+            )
+        }
         "exit" | "retry" => {
             let error = record.fields.error_code.as_deref().unwrap_or_default();
             let attempt = record.fields.attempt_number;
@@ -536,6 +568,7 @@ mod tests {
                 traceparent: None,
                 tracestate: None,
                 validated: false,
+                through: None,
             };
             let enter = trail.append([Record::Enter(enter)]).unwrap().first;
             let attempt = Attempt {
@@ -654,6 +687,28 @@ mod tests {
     }
 
     #[test]
+    fn a_call_of_an_agent_says_whose() {
+        let dir = tempfile::tempdir().unwrap();
+        let rec = r#"{"n":0,"kind":"enter","timestamp":"t","uid":4000000001,"method":"tools/call","server":"git","tool":"push","agent":"co\u001bder","session":"0123456789abcdef","for":4000000002}"#;
+        let segments = directory(dir.path());
+        std::fs::create_dir_all(&segments).unwrap();
+        let segment = segments.join("0000000000-20261121.jsonl");
+        let zeros = "0".repeat(64);
+        std::fs::write(
+            segment,
+            format!("{{\"hash\":\"{zeros}\",\"prev\":\"{zeros}\",\"rec\":{rec}}}\n"),
+        )
+        .unwrap();
+        let lines = text(|out| {
+            print_show(&segments, &Filter::default(), None, None, false, out).unwrap();
+        });
+        assert!(
+            lines.contains("git push tools/call  by agent co\\u{1b}der 0123456789abcdef for 4000000002"),
+            "{lines}"
+        );
+    }
+
+    #[test]
     fn show_follows_until_it_is_told_to_stop() {
         let dir = trail();
         let stop = AtomicBool::new(true);
@@ -715,6 +770,16 @@ mod tests {
         let last = String::from_utf8(out).unwrap();
         assert_eq!((last.lines().count(), left_out), (3, all.lines().count() as u64 - 3));
         assert!(all.ends_with(&last), "{all}{last}");
+    }
+
+    #[test]
+    fn what_is_no_text_is_neither_proof_nor_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, b"\xff").unwrap();
+        let proof = print_check_proof(&file, Some(&"0".repeat(64)), None, &mut Vec::new()).unwrap_err();
+        let key = verifier(dir.path(), Some(&file)).unwrap_err();
+        assert_eq!((proof.exit_code(), key.exit_code()), (65, 65));
     }
 
     #[test]

@@ -1,30 +1,69 @@
 //! Whether an agent runs this program in a sandbox of its own, which keeps commands from Unix sockets. Nothing is
 //! loosened here: the agent's setting is named, and so is what works without it.
 
+use std::io;
+
+/// An agent with a sandbox.
+struct Agent {
+    /// The variable that it sets there.
+    sets: &'static str,
+    /// The socket is not even seen there.
+    hides: bool,
+    /// What to say there.
+    said: &'static str,
+}
+
 /// What an agent sets for the commands that it confines, and what to say there. Codex: codex-rs/core, `spawn.rs`;
-/// Claude Code: its sandbox runtime.
-const AGENTS: &[(&str, &str)] = &[
-    (
-        "CODEX_SANDBOX_NETWORK_DISABLED",
-        "Codex runs this command in its sandbox without network, which keeps it from Unix sockets too; \
+/// Claude Code: its sandbox runtime; Gemini CLI, which confines itself, with the MCP servers that it starts:
+/// docs/cli/sandbox.md, and `sandbox.ts` of packages/cli. OpenCode has no sandbox.
+const AGENTS: &[Agent] = &[
+    Agent {
+        sets: "CODEX_SANDBOX_NETWORK_DISABLED",
+        hides: false,
+        said: "Codex runs this command in its sandbox without network, which keeps it from Unix sockets too; \
          sandbox_workspace_write.network_access = true in ~/.codex/config.toml would change that for every command. \
          Colibri's tools do not need it: Codex starts the bridge outside the sandbox (colibri-mcp connect codex)",
-    ),
-    (
-        "SANDBOX_RUNTIME",
-        "Claude Code runs this command in its sandbox, which keeps it from Unix sockets; sandbox.network.allowUnixSockets \
+    },
+    Agent {
+        sets: "SANDBOX_RUNTIME",
+        hides: false,
+        said: "Claude Code runs this command in its sandbox, which keeps it from Unix sockets; sandbox.network.allowUnixSockets \
          (macOS) or allowAllUnixSockets (Linux) in ~/.claude/settings.json would change that for every command. Colibri's \
          tools do not need it: Claude Code starts the bridge outside the sandbox (colibri-mcp connect claude-code)",
-    ),
+    },
+    Agent {
+        sets: "SANDBOX",
+        hides: true,
+        said: "SANDBOX is set, as Gemini CLI does in the container in which it runs itself and all that it starts: \
+         SANDBOX_MOUNTS=/var/run/colibri:/var/run/colibri:ro in Gemini CLI's environment shows the directory of the socket \
+         there, and its image needs colibri-mcp. Without --sandbox (tools.sandbox in ~/.gemini/settings.json) nothing of \
+         this is needed",
+    },
 ];
 
 /// What to say in the sandbox that this program runs in, if it does.
 pub(crate) fn around_this() -> Option<&'static str> {
-    around(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
+    around(is_set).map(|agent| agent.said)
 }
 
-fn around(is_set: impl Fn(&str) -> bool) -> Option<&'static str> {
-    AGENTS.iter().find(|(name, _)| is_set(name)).map(|(_, text)| *text)
+/// The same, where the sandbox is why the daemon's socket cannot be reached.
+pub(crate) fn explains(kind: io::ErrorKind) -> Option<&'static str> {
+    explained(kind, is_set)
+}
+
+fn explained(kind: io::ErrorKind, is_set: impl Fn(&str) -> bool) -> Option<&'static str> {
+    use io::ErrorKind::{NotFound, Other, PermissionDenied, ReadOnlyFilesystem};
+    let agent = around(is_set)?;
+    let is_why = matches!(kind, PermissionDenied | ReadOnlyFilesystem | Other) || agent.hides && kind == NotFound;
+    is_why.then_some(agent.said)
+}
+
+fn is_set(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| !value.is_empty())
+}
+
+fn around(is_set: impl Fn(&str) -> bool) -> Option<&'static Agent> {
+    AGENTS.iter().find(|agent| is_set(agent.sets))
 }
 
 #[cfg(test)]
@@ -33,9 +72,20 @@ mod tests {
 
     #[test]
     fn an_agents_sandbox_is_known_by_what_it_sets() {
-        let text = |set: &str| around(|name| name == set).unwrap_or_default();
+        let text = |set: &str| around(|name| name == set).map_or("", |agent| agent.said);
         assert!(text("CODEX_SANDBOX_NETWORK_DISABLED").contains("network_access = true"));
         assert!(text("SANDBOX_RUNTIME").contains("allowAllUnixSockets"));
-        assert_eq!(around(|_| false), None);
+        assert!(text("SANDBOX").contains("SANDBOX_MOUNTS=/var/run/colibri"));
+        assert!(around(|_| false).is_none());
+    }
+
+    #[test]
+    fn a_socket_that_is_not_there_is_a_sandboxs_doing_only_where_it_hides_files() {
+        let said = |kind, set: &str| explained(kind, |name| name == set).is_some();
+        assert!(said(io::ErrorKind::NotFound, "SANDBOX"));
+        assert!(!said(io::ErrorKind::NotFound, "CODEX_SANDBOX_NETWORK_DISABLED"));
+        assert!(said(io::ErrorKind::PermissionDenied, "SANDBOX_RUNTIME"));
+        assert!(!said(io::ErrorKind::ConnectionRefused, "SANDBOX"));
+        assert!(!said(io::ErrorKind::PermissionDenied, "NOTHING"));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, UNIX_EPOCH};
 
 use comfy_table::{Cell, Color, ContentArrangement};
 use nix::unistd::User;
@@ -143,6 +144,19 @@ pub(crate) fn duration(seconds: u64) -> String {
         7200..=172_799 => format!("{} h", seconds / 3600),
         _ => format!("{} days", seconds / 86_400),
     }
+}
+
+/// The time of day in UTC, to the millisecond, as the trail has it.
+pub(crate) fn clock(ms: u64) -> String {
+    let day = ms % 86_400_000;
+    let (hours, minutes) = (day / 3_600_000, day / 60_000 % 60);
+    format!("{hours:02}:{minutes:02}:{:02}.{:03}Z", day / 1000 % 60, day % 1000)
+}
+
+/// For how long it is so since that many milliseconds since the epoch, by this machine's clock.
+pub(crate) fn since(ms: u64) -> String {
+    let then = UNIX_EPOCH + Duration::from_millis(ms);
+    duration(then.elapsed().map_or(0, |elapsed| elapsed.as_secs()))
 }
 
 /// Bytes as people say them.

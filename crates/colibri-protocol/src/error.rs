@@ -1,6 +1,7 @@
 //! The errors we answer with: JSON-RPC's, MCP's, and our own codes. `docs/errors.md` lists every one of them.
 
 use super::answer::{Answer, META_SERVER_INFO, server_info};
+use super::deferred::Deferred;
 use super::method::Method;
 use super::rpc_error::RpcError;
 use super::version::Version;
@@ -57,12 +58,20 @@ pub enum Code {
     ApprovalDenied,
     /// A server asks the person for something, and that comes to nothing.
     AskFailed,
-    /// A result over the server's limit.
+    /// An agent's instance has had as many bytes as it may.
+    BudgetSpent,
+    /// A result over the limit of the server's entry or of the cost mode.
     ResultTooLarge,
+    /// A result that the operator's contract does not allow.
+    ResultRefused,
     /// An argument names a server or tool that is not there.
     NoSuchTool,
+    /// Nothing is kept for the caller under a handle.
+    NoSuchResult,
     /// The server declares nothing of what is asked for.
     NotOffered,
+    /// A task is not in the state, or not in the hands, that the call needs.
+    TaskRefused,
     /// The server does not run and cannot be started now.
     IntegrationUnavailable,
     /// It cannot be started at all until somebody changes something.
@@ -177,15 +186,28 @@ rows! {
     AskFailed "ASK_FAILED" 207 Result
         "a server asks the person for something, and the client cannot be asked for it, or did not answer"
         "use a client that can be asked; may_ask of the server's entry says what the server may ask for"
+    BudgetSpent "BUDGET_SPENT" 208 Result
+        "an agent has had as many bytes of answers as its entry (session_bytes) or its cost mode allows, or a person as many today"
+        "end your task with what you have: colibri_finish_task, or colibri_fail_task with what is missing"
     ResultTooLarge "RESULT_TOO_LARGE" 210 Result
-        "the result is longer than the server's entry allows"
+        "the result is longer than the server's entry, or the cost mode, lets through at once; where the message has a handle, \
+         all of it is kept for a day"
         "ask for less: a filter, a page, a range"
+    ResultRefused "RESULT_REFUSED" 211 Result
+        "the tool did run, and its result is not as the operator's contract for it says: what it has done is not known"
+        "look at what the call would have changed before calling again; the message says what of the result was wrong"
     NoSuchTool "NO_SUCH_TOOL" 220 Result
         "an argument names a server or a tool that is not there"
         "call colibri_external_mcp_list_tools for the servers and tools there are"
     NotOffered "NOT_OFFERED" 221 Error
         "the server does not declare the capability that the request needs, so it is not asked"
         "do not ask this server for it"
+    NoSuchResult "NO_SUCH_RESULT" 222 Result
+        "nothing is kept under this handle for who asks: it never was, its day is over, or it made room for newer results"
+        "call the tool again whose result it was"
+    TaskRefused "TASK_REFUSED" 230 Result
+        "the task is not there, has ended, or is in other hands: the claim is over, or somebody else's"
+        "read it with colibri_get_task; what is under an old claim is not taken: claim the task again, or another"
     IntegrationUnavailable "INTEGRATION_UNAVAILABLE" 300 Result
         "the server does not run and cannot be started now"
         "try again later; colibri-mcp servers shows its state and why"
@@ -233,6 +255,29 @@ pub struct Failure {
     pub rule: Option<String>,
     /// What to do; `None` for the advice of the code's row.
     pub advice: Option<String>,
+    /// What there is instead.
+    pub instead: Option<Box<Instead>>,
+}
+
+/// What there is instead of what was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Instead {
+    /// A result that is kept instead of being sent: its handle, and how many bytes it has.
+    Kept(String, u64),
+    /// A task.
+    Deferred(Deferred),
+}
+
+impl Instead {
+    /// As a member of an object, if it is one that has a name.
+    fn member(&self) -> Option<String> {
+        match self {
+            Instead::Kept(handle, bytes) => {
+                Some(format!("\"kept\":{{\"handle\":{},\"bytes\":{bytes}}}", string(handle)))
+            }
+            Instead::Deferred(deferred) => deferred.member(),
+        }
+    }
 }
 
 impl Failure {
@@ -244,6 +289,23 @@ impl Failure {
             server: None,
             rule: None,
             advice: None,
+            instead: None,
+        }
+    }
+
+    /// Names the result that is kept instead of being sent.
+    pub fn keeping(self, handle: String, bytes: u64) -> Failure {
+        Failure {
+            instead: Some(Box::new(Instead::Kept(handle, bytes))),
+            ..self
+        }
+    }
+
+    /// Says what became of what the call was for.
+    pub fn deferring(self, deferred: Deferred) -> Failure {
+        Failure {
+            instead: Some(Box::new(Instead::Deferred(deferred))),
+            ..self
         }
     }
 
@@ -275,7 +337,7 @@ impl Failure {
         self.advice.as_deref().unwrap_or(self.code.row().advice)
     }
 
-    /// `{code, server, rule, do}`, without the keys that have no value.
+    /// `{code, server, rule, do, kept, deferred}`, without the keys that have no value.
     pub fn data(&self) -> String {
         let mut data = format!("{{\"code\":{}", string(self.code.name()));
         for (key, value) in [("server", &self.server), ("rule", &self.rule)] {
@@ -283,7 +345,11 @@ impl Failure {
                 data.push_str(&format!(",\"{key}\":{}", string(value)));
             }
         }
-        data.push_str(&format!(",\"do\":{}}}", string(self.advice())));
+        data.push_str(&format!(",\"do\":{}", string(self.advice())));
+        if let Some(member) = self.instead.as_ref().and_then(|instead| instead.member()) {
+            data.push_str(&format!(",{member}"));
+        }
+        data.push('}');
         data
     }
 
@@ -296,7 +362,11 @@ impl Failure {
                 data: Some(self.data()),
             });
         }
-        let text = string(&format!("{self}\nWhat to do: {}", self.advice()));
+        let deferred = match self.instead.as_deref() {
+            Some(Instead::Deferred(deferred)) => format!("\n{}", deferred.told),
+            _ => String::new(),
+        };
+        let text = string(&format!("{self}{deferred}\nWhat to do: {}", self.advice()));
         let (kind, info) = if version.is_modern() {
             (
                 "\"resultType\":\"complete\",",

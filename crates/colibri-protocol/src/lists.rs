@@ -1,5 +1,7 @@
 //! Definitions of tools, prompts, resources and templates as a client sees them, and the pages of their lists.
 
+use std::ops::Range;
+
 use super::answer::{META_SERVER, META_SERVER_INFO, TTL_MS, server_info};
 use super::feature::Feature;
 use super::links::Links;
@@ -196,14 +198,14 @@ impl Cursor {
 
 /// The result of a list: a page of `entries`, which are names, URIs or templates as clients see them with definitions
 /// as clients of this version see them, **in ascending order of their names**, each name once. That order is the order
-/// of the list, and what makes a cursor stay good.
+/// of the list, and what makes a cursor stay good. With it, which of the entries it has.
 pub fn page<'a>(
     feature: Feature,
     client: Version,
     ttl_ms: u64,
     cursor: Option<&Cursor>,
     entries: impl IntoIterator<Item = (&'a str, &'a [u8])>,
-) -> Vec<u8> {
+) -> (Vec<u8>, Range<usize>) {
     let after = cursor.map(|cursor| cursor.after.as_str());
     let mut page = Vec::new();
     let kind = if client.is_modern() {
@@ -214,9 +216,9 @@ pub fn page<'a>(
     page.extend_from_slice(format!("{{{kind}\"{}\":[", feature.member()).as_bytes());
     let start = page.len();
     let mut last: Option<&str> = None;
-    let mut listed = 0;
+    let mut listed = 0..0;
     let mut more = false;
-    for (name, definition) in entries {
+    for (at, (name, definition)) in entries.into_iter().enumerate() {
         debug_assert!(
             last.is_none_or(|last| last < name),
             "entries are in ascending order of their names"
@@ -224,15 +226,18 @@ pub fn page<'a>(
         if after.is_some_and(|after| name <= after) {
             continue;
         }
-        if listed == PAGE_ENTRIES || listed > 0 && page.len() - start + 1 + definition.len() > PAGE_BYTES {
+        if listed.len() == PAGE_ENTRIES || !listed.is_empty() && page.len() - start + 1 + definition.len() > PAGE_BYTES
+        {
             more = true;
             break;
         }
-        if listed > 0 {
+        if listed.is_empty() {
+            listed.start = at;
+        } else {
             page.push(b',');
         }
         page.extend_from_slice(definition);
-        listed += 1;
+        listed.end = at + 1;
         last = Some(name);
     }
     page.push(b']');
@@ -250,7 +255,7 @@ pub fn page<'a>(
         );
     }
     page.push(b'}');
-    page
+    (page, listed)
 }
 
 #[cfg(test)]
@@ -455,7 +460,7 @@ mod tests {
         let tools = tools
             .iter()
             .map(|(name, definition)| (name.as_str(), definition.as_slice()));
-        serde_json::from_slice(&page(Feature::Tool, client, 5, cursor, tools)).unwrap()
+        serde_json::from_slice(&page(Feature::Tool, client, 5, cursor, tools).0).unwrap()
     }
 
     fn next(page: &Value) -> Option<Cursor> {

@@ -79,6 +79,25 @@ pub fn params_edits(params: Json<'_>, towards: &Towards) -> Edits {
     edits
 }
 
+/// The edits to the `params` of a modern request on its way to a modern server, where nobody is there to be asked
+/// anything: of what its client declares, extensions alone are passed on.
+pub fn mute_edits(params: Json<'_>) -> Edits {
+    let mut edits = Edits::new();
+    rewrite(&mut edits, params, "", |member, edits| {
+        if member.key.is_string("_meta") && member.value.is_object() {
+            rewrite(edits, member.value, "", |member, _| {
+                if !member.key.is_string(META_CLIENT_CAPABILITIES) {
+                    return Change::Keep;
+                }
+                let extensions = member.value.get("extensions").map(|it| it.text());
+                Change::Replace(extensions.map_or("{}".to_owned(), |it| format!("{{\"extensions\":{it}}}")))
+            });
+        }
+        Change::Keep
+    });
+    edits
+}
+
 /// The `params` of a request without any to a server of this modern version, which wants `_meta` in each.
 pub fn required_params(server: Version, may_ask: Askable) -> String {
     format!("{{\"_meta\":{{{}}}}}", modern_meta(server, may_ask))
@@ -200,6 +219,26 @@ mod tests {
             let text = format!(r#"{{"_meta":{{"a":1,"progressToken":{token}}},"progressToken":"not this one"}}"#);
             let edits = params_edits(json(&text), &towards(V2025_11_25, V2025_11_25));
             assert_eq!(apply(&text, &edits), text.replace(token, "42"));
+        }
+    }
+
+    #[test]
+    fn one_who_cannot_be_asked_declares_extensions_alone() {
+        let with = |capabilities: &str| {
+            format!(
+                r#"{{"_meta":{{"t":1,"io.modelcontextprotocol/clientCapabilities":{capabilities},"progressToken":7}},"name":"x"}}"#
+            )
+        };
+        for (declared, passed) in [
+            (r#"{"elicitation":{"form":{}},"sampling":{},"roots":{}}"#, "{}"),
+            (r#"{"Elicitation":{},"new":{}}"#, "{}"),
+            (
+                r#"{"roots":{}, "extensions": {"a/b":{"x":1e400}}}"#,
+                r#"{"extensions":{"a/b":{"x":1e400}}}"#,
+            ),
+        ] {
+            let text = with(declared);
+            assert_eq!(apply(&text, &mute_edits(json(&text))), with(passed));
         }
     }
 

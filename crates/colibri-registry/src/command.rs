@@ -8,7 +8,7 @@ use colibri_json::{Cursor, Error, Object};
 use crate::jail::{Jail, jail};
 use crate::value::{is_secret_name, path, path_or_root};
 
-/// The process of a stdio server.
+/// The process of a stdio server, or of an agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Command {
     /// Absolute path of the program; inside the jail's root for a jailed server.

@@ -1,5 +1,5 @@
-//! The registry of external MCP servers, `external-mcp.json`, as far as it decides what runs where: a server's command
-//! and its jail. Of all other keys the names alone are known here; what stands at them the daemon reads, on top of this
+//! The registry, `external-mcp.json`, as far as it decides what runs where: the command and the jail of a server or an
+//! agent. Of all other keys the names alone are known here; what stands at them the daemon reads, on top of this
 //! ([`Registry::parse_with`]).
 //!
 //! One reader serves the daemon (every entry) and the set-user-ID helper (jailed entries), so that an entry can never
@@ -11,10 +11,12 @@ use std::collections::BTreeMap;
 use colibri_json::{Cursor, Document, Error, Object};
 use sha2::{Digest, Sha256};
 
+mod agent;
 mod command;
 mod jail;
 pub mod value;
 
+pub use agent::{AGENT_KEYS, Agent, Stdin};
 pub use command::{Command, Value, value as secret_or_text};
 pub use jail::{JAIL_KEYS, Jail, Limits, Mount, Network, allow, is_jail_name, jail_name, jail_path, limits};
 pub use value::{is_secret_name, is_server_id, is_user_name};
@@ -23,20 +25,23 @@ pub use value::{is_secret_name, is_server_id, is_user_name};
 /// choose what root trusts.
 pub const PATH: &str = "/usr/local/etc/colibri/external-mcp.json";
 
-/// Every server of one registry file, by id.
+/// Every server and agent of one registry file, by id (`[a-z][a-z0-9-]{0,31}`), which no two of them share.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Registry<E = Entry> {
-    /// The entries, by server id (`[a-z][a-z0-9-]{0,31}`).
+pub struct Registry<E = Entry, A = Agent> {
+    /// The servers.
     pub servers: BTreeMap<String, E>,
+    /// The agents.
+    pub agents: BTreeMap<String, A>,
     /// Entries that cannot be used, and why: what is wrong with them says nothing of a jail. Here an id may be one that
     /// no server can have.
     pub refused: BTreeMap<String, Error>,
 }
 
-impl<E> Default for Registry<E> {
+impl<E, A> Default for Registry<E, A> {
     fn default() -> Self {
         Self {
             servers: BTreeMap::new(),
+            agents: BTreeMap::new(),
             refused: BTreeMap::new(),
         }
     }
@@ -89,6 +94,7 @@ pub const ENTRY_KEYS: &[&str] = &[
     "may_ask",
     "contract",
     "result_limit",
+    "whole",
     "attempts",
     "validate",
     "record",
@@ -101,26 +107,27 @@ impl Registry {
     /// # Errors
     /// As [`Registry::parse_with`].
     pub fn parse(bytes: &[u8], file: &str) -> Result<Self, Error> {
-        Self::parse_with(bytes, file, |_, entry| Ok(entry))
+        Self::parse_with(bytes, file, |_, entry| Ok(entry), |_, agent| Ok(agent))
     }
 }
 
-impl<E> Registry<E> {
-    /// Reads a registry; `file` is the name that errors give. `more` makes each entry of its keys and of what was read
-    /// of them here.
+impl<E, A> Registry<E, A> {
+    /// Reads a registry; `file` is the name that errors give. `server` and `agent` make each entry of its keys and of
+    /// what was read of them here.
     ///
     /// # Errors
     /// The first thing that is wrong, with its place: whatever [`Document::parse`] refuses, an unknown key, a
-    /// value of the wrong kind or out of range, an id in both `servers` and `mcpServers`, a key that does not go with
-    /// another. One bad entry refuses the whole file, since a mistake may be in what was to be its jail; but one
+    /// value of the wrong kind or out of range, an id that stands twice in `servers`, `mcpServers` and `agents`, a key
+    /// that does not go with another. One bad entry refuses the whole file, since a mistake may be in what was to be its jail; but one
     /// without a jail, as it is pasted from an editor, is refused alone, and so is one with a url.
     pub fn parse_with(
         bytes: &[u8],
         file: &str,
-        more: impl Fn(&Object<'_>, Entry) -> Result<E, Error>,
+        server: impl Fn(&Object<'_>, Entry) -> Result<E, Error>,
+        agent: impl Fn(&Object<'_>, Agent) -> Result<A, Error>,
     ) -> Result<Self, Error> {
         let document = Document::parse(bytes, file)?;
-        let root = document.root().object(&["servers", "mcpServers"])?;
+        let root = document.root().object(&["servers", "mcpServers", "agents"])?;
         let mut registry = Self::default();
         for list in [root.get("servers"), root.get("mcpServers")].into_iter().flatten() {
             for member in list.members()? {
@@ -129,7 +136,7 @@ impl<E> Registry<E> {
                     return Err(member.key_error("this server stands in both servers and mcpServers; remove one"));
                 }
                 let read = match is_server_id(&id) {
-                    true => entry(&member.value, &more),
+                    true => entry(&member.value, &server),
                     false => Err(member.key_error(
                         "a server's id must be 1 to 32 characters of a-z, 0-9 and -, and begin with a letter: rename it",
                     )),
@@ -142,6 +149,21 @@ impl<E> Registry<E> {
                     Err(error) => return Err(error),
                 }
             }
+        }
+        for member in root.read("agents", Cursor::members)?.unwrap_or_default() {
+            let id = member.key;
+            if !is_server_id(id) {
+                return Err(member.key_error(
+                    "an agent's id must be 1 to 32 characters of a-z, 0-9 and -, and begin with a letter: rename it",
+                ));
+            }
+            if registry.servers.contains_key(id) || registry.refused.contains_key(id) {
+                return Err(member.key_error("a server has this id: the helper knows both by their ids; rename one"));
+            }
+            let keys = member.value.object(AGENT_KEYS)?;
+            let digest = sha256_hex(member.value.raw());
+            let read = agent(&keys, agent::agent(&member.value, &keys, digest)?)?;
+            registry.agents.insert(id.to_owned(), read);
         }
         Ok(registry)
     }

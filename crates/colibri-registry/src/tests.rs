@@ -384,3 +384,34 @@ proptest! {
         let _ = Registry::parse(&bytes, "f");
     }
 }
+
+#[test]
+fn agents_stand_beside_servers_under_ids_of_their_own() {
+    let registry = Registry::parse(
+        br#"{"servers":{"s":{"command":"/bin/s"}},
+            "agents":{"a":{"command":"/bin/a","jail":{"path":"/r/a"},"model":{},"users":["op"]},
+                      "b":{"command":"/bin/b","stdin":"pipe","disabled":true}}}"#,
+        "r",
+    )
+    .unwrap();
+    let (a, b) = (&registry.agents["a"], &registry.agents["b"]);
+    assert_eq!((a.stdin, a.loopback, a.disabled), (Stdin::Null, true, false));
+    assert_eq!((b.stdin, b.loopback, b.disabled), (Stdin::Pipe, false, true));
+    for (agents, wanted) in [
+        (r#""s":{"command":"/bin/a"}"#, "a server has this id"),
+        (r#""A":{"command":"/bin/a"}"#, "an agent's id"),
+        (r#""a":{}"#, "command"),
+        (r#""a":{"url":"https://a.example"}"#, "url"),
+        (r#""a":{"command":"a"}"#, "absolute path"),
+        (r#""a":{"command":"/bin/a","stdin":"tty"}"#, "null, pipe"),
+        (r#""a":{"command":"/bin/a","isolation":"user"}"#, "isolation"),
+        (
+            r#""a":{"command":"/bin/a","model":{},"jail":{"path":"/r/a","ip4":"inherit"}}"#,
+            "leave out ip4",
+        ),
+    ] {
+        let text = format!(r#"{{"servers":{{"s":{{"command":"/bin/s"}}}},"agents":{{{agents}}}}}"#);
+        let error = Registry::parse(text.as_bytes(), "r").unwrap_err().to_string();
+        assert!(error.contains(wanted), "{agents}: {error}");
+    }
+}

@@ -57,6 +57,7 @@ fn enter(time: SystemTime, args: Digest) -> Record<'static> {
         traceparent: None,
         tracestate: None,
         validated: true,
+        through: None,
     })
 }
 

@@ -60,6 +60,10 @@ pub struct Status {
     pub segment: Option<PathBuf>,
     /// Why the last append failed, if it did.
     pub failing: Option<String>,
+    /// Records until the last seal that was written since the trail was opened.
+    pub sealed: Option<u64>,
+    /// Whether who wrote it before ended without sealing it.
+    pub recovered: bool,
 }
 
 /// The trail of this daemon, open for appending. Shared by all tasks.
@@ -82,6 +86,7 @@ struct Inner {
     /// What status tells, so that asking waits for no write.
     records: AtomicU64,
     shown: Mutex<Shown>,
+    recovered: bool,
     /// Set by an append, cleared by the thread that syncs: spares the lock below on all but the first append.
     dirty: AtomicBool,
     wake: Mutex<Wake>,
@@ -106,6 +111,7 @@ impl std::fmt::Debug for Inner {
 struct Shown {
     segment: Option<(SegmentName, PathBuf)>,
     failing: Option<String>,
+    sealed: Option<u64>,
 }
 
 /// What the trail's thread waits for.
@@ -170,6 +176,7 @@ impl Trail {
             notify: options.notify,
             records: AtomicU64::new(synced),
             shown: Mutex::default(),
+            recovered: writer.is_recovering(),
             writer: Mutex::new(writer),
             dirty: AtomicBool::new(false),
             wake: Mutex::default(),
@@ -270,6 +277,8 @@ impl Trail {
             witnessed,
             segment: shown.segment.as_ref().map(|(_, path)| path.clone()),
             failing: shown.failing.clone(),
+            sealed: shown.sealed,
+            recovered: self.inner.recovered,
         }
     }
 
@@ -312,6 +321,7 @@ impl Inner {
             }
             shown.failing = error.map(ToString::to_string);
         }
+        shown.sealed = writer.sealed();
         let segment = writer.segment();
         if shown.segment.as_ref().map(|(name, _)| *name) != segment.map(|(name, _)| name) {
             shown.segment = segment.map(|(name, path)| (name, path.to_owned()));

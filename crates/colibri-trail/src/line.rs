@@ -47,6 +47,13 @@ pub(crate) fn push_line(out: &mut Vec<u8>, head: &mut HexHash, rec: impl FnOnce(
     hash
 }
 
+/// A number as the trail writes them: decimal digits in their shortest form.
+pub(crate) fn decimal(digits: &str) -> Option<u64> {
+    let shortest =
+        digits.bytes().all(|digit| digit.is_ascii_digit()) && (digits.len() == 1 || !digits.starts_with('0'));
+    shortest.then(|| digits.parse().ok())?
+}
+
 /// One line of a segment, split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line<'a> {
@@ -74,7 +81,7 @@ impl<'a> Line<'a> {
         from_hex(prev)?;
         let after = rec.strip_prefix(b"{\"n\":")?;
         let digits = after.iter().position(|b| !b.is_ascii_digit())?;
-        let n = std::str::from_utf8(&after[..digits]).ok()?.parse().ok()?;
+        let n = decimal(std::str::from_utf8(&after[..digits]).ok()?)?;
         let kind = after[digits..].strip_prefix(b",\"kind\":\"")?;
         let kind = std::str::from_utf8(&kind[..kind.iter().position(|b| *b == b'"')?]).ok()?;
         rec.ends_with(b"}").then_some(Self {
@@ -166,6 +173,8 @@ mod tests {
             ("0000", "000A"),
             ("\"n\":0", "\"n\":-1"),
             ("\"n\":0", "\"n\":"),
+            ("\"n\":0", "\"n\":00"),
+            ("\"n\":0", "\"n\":18446744073709551616"),
             ("kind", "Kind"),
         ] {
             assert_eq!(Line::parse(text.replacen(from, to, 1).as_bytes()), None, "{to}");

@@ -88,7 +88,8 @@ impl Frontier {
             level >>= 1;
         }
         self.peaks.push(hash);
-        self.size += 1;
+        // A forged state can name as many leaves as a number can.
+        self.size = self.size.saturating_add(1);
     }
 
     /// The root of the tree: MTH(D\[n\]) of RFC 6962 §2.1; of an empty tree the hash of the empty string.

@@ -59,7 +59,8 @@ impl Listing {
             *last = Some(*name);
             let Some(line) = Line::parse(&buffer) else { continue };
             line.check_format(&name.to_string())?;
-            let Some(first) = line.leaf().and_then(|_| StateRecord::parse(&line)) else {
+            let first = line.leaf().and_then(|_| StateRecord::parse(&line));
+            let Some(first) = first.filter(|first| first.tree().is_some()) else {
                 continue;
             };
             for entry in first.torn {

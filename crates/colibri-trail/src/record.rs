@@ -82,6 +82,19 @@ pub struct Enter<'a> {
     pub tracestate: Option<&'a str>,
     /// Whether the arguments were checked against the tool's schema.
     pub validated: bool,
+    /// The agent through whose door it came; `None` for a call on the socket.
+    pub through: Option<Through<'a>>,
+}
+
+/// The door of an agent.
+#[derive(Clone, Copy, Debug)]
+pub struct Through<'a> {
+    /// The agent's id in the registry.
+    pub agent: &'a str,
+    /// The instance.
+    pub session: &'a str,
+    /// The user id of the person for whom it runs.
+    pub for_uid: u32,
 }
 
 /// One attempt at a call, as far as `Exit` and `Retry` share it.
@@ -187,6 +200,11 @@ impl Enter<'_> {
         raw(out, b",\"args_full\":", self.args_full);
         optional(out, b",\"traceparent\":", self.traceparent);
         optional(out, b",\"tracestate\":", self.tracestate);
+        if let Some(through) = &self.through {
+            text(out, b",\"agent\":", through.agent);
+            text(out, b",\"session\":", through.session);
+            number(out, b",\"for\":", through.for_uid.into());
+        }
         out.extend_from_slice(if self.validated {
             b",\"validated\":true}"
         } else {
@@ -353,6 +371,7 @@ mod tests {
             traceparent: None,
             tracestate: None,
             validated: true,
+            through: None,
         }
     }
 
@@ -442,6 +461,23 @@ mod tests {
             out.contains(r#"{"who":"a\u202eb\u001b[2J\udb40\udc41\"\\é","on":true}"#),
             "{out}"
         );
+    }
+
+    #[test]
+    fn a_call_through_an_agents_door_says_whose() {
+        let through = Through {
+            agent: "coder",
+            session: "0123456789abcdef",
+            for_uid: 1005,
+        };
+        let record = json(Record::Enter(Enter {
+            through: Some(through),
+            ..enter()
+        }));
+        assert_eq!(record["agent"], "coder");
+        assert_eq!(record["session"], "0123456789abcdef");
+        assert_eq!((&record["uid"], &record["for"]), (&1001.into(), &1005.into()));
+        assert!(json(Record::Enter(enter())).get("agent").is_none());
     }
 
     #[test]

@@ -40,7 +40,8 @@ impl SegmentName {
             return None;
         }
         let parsed = Self {
-            ordinal: ordinal.parse().ok()?,
+            // There is always one after it.
+            ordinal: ordinal.parse().ok().filter(|n| *n < u64::MAX)?,
             day: day.parse().ok()?,
         };
         (parsed.to_string() == stem).then_some(parsed)
@@ -85,6 +86,7 @@ mod tests {
             "0000000042-2026-1121.jsonl",
             "+000000042-20261121.jsonl",
             "00000000042-20261121.jsonl",
+            "18446744073709551615-20261121.jsonl",
         ] {
             assert_eq!(SegmentName::parse(bad, "jsonl"), None, "{bad}");
         }

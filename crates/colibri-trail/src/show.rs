@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -30,8 +31,10 @@ pub struct Filter {
     pub since: Option<String>,
     /// Before this time, in the same form.
     pub until: Option<String>,
-    /// By this user. Matches a call's enter, retry and exit records.
+    /// By this user, or by an agent that runs for this user. Matches a call's enter, retry and exit records.
     pub uid: Option<u32>,
+    /// By this agent, or by this instance of one: a call's records, and events that name it.
+    pub agent: Option<String>,
     /// For this server.
     pub server: Option<String>,
     /// For this tool or operation.
@@ -54,6 +57,13 @@ pub struct Fields {
     pub server: String,
     /// Of an enter record: the tool.
     pub tool: String,
+    /// Of an enter record: the agent through whose door the call came.
+    pub agent: Option<String>,
+    /// Of an enter record: that agent's instance.
+    pub session: Option<String>,
+    /// Of an enter record: for whom that instance runs.
+    #[serde(rename = "for")]
+    pub for_uid: Option<u32>,
     /// Of an exit or retry record: the number of the enter record.
     pub enter: Option<u64>,
     /// Of an exit or retry record: the server.
@@ -91,6 +101,26 @@ pub struct Shown<'a> {
     pub fields: Fields,
     /// The user of the call it belongs to, where known.
     pub uid: Option<u32>,
+    /// The agent that made the call it belongs to, if one did.
+    pub through: Option<Rc<Agent>>,
+}
+
+/// The agent that made a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agent {
+    /// Its id in the registry.
+    pub agent: String,
+    /// Its instance.
+    pub session: String,
+    /// For whom it runs.
+    pub for_uid: Option<u32>,
+}
+
+/// Whose a call is.
+#[derive(Clone, Debug, Default)]
+struct Who {
+    uid: Option<u32>,
+    through: Option<Rc<Agent>>,
 }
 
 impl Filter {
@@ -115,7 +145,13 @@ impl Filter {
             .is_some_and(|since| *day < *since.get(..10).unwrap_or(since))
     }
 
-    fn passes(&self, fields: &Fields, uid: Option<u32>) -> bool {
+    fn passes(&self, shown: &Shown<'_>) -> bool {
+        let (fields, through) = (&shown.fields, shown.through.as_deref());
+        let is_user = |wanted| shown.uid == Some(wanted) || through.is_some_and(|agent| agent.for_uid == Some(wanted));
+        let is_agent = |wanted: &String| {
+            let told = ["agent", "session"].map(|key| fields.details.get(key).and_then(|told| told.as_str()));
+            through.is_some_and(|of| of.agent == *wanted || of.session == *wanted) || told.contains(&Some(wanted))
+        };
         let bound = |bound: &Option<String>, reached: fn(&str, &str) -> bool| {
             bound
                 .as_deref()
@@ -124,7 +160,8 @@ impl Filter {
         let either = |wanted: &Option<String>, a: &str, b: &str| wanted.as_deref().is_none_or(|w| w == a || w == b);
         bound(&self.since, |time, since| time >= since)
             && bound(&self.until, |time, until| time < until)
-            && self.uid.is_none_or(|wanted| uid == Some(wanted))
+            && self.uid.is_none_or(is_user)
+            && self.agent.as_ref().is_none_or(is_agent)
             && either(&self.server, &fields.server, &fields.integration_id)
             && either(&self.tool, &fields.tool, &fields.operation)
             && self.result.as_deref().is_none_or(|wanted| wanted == fields.result)
@@ -175,9 +212,9 @@ pub fn show_last(
         pieces.push(last.lines);
         next = Some(*name);
     }
-    for (line, uid) in pieces.iter().rev().flatten() {
+    for (line, who) in pieces.iter().rev().flatten() {
         if let Some(shown) = read(line, &mut BTreeMap::new())
-            && each(Shown { uid: *uid, ..shown }).is_break()
+            && each(shown.by(who)).is_break()
         {
             return Ok(());
         }
@@ -217,7 +254,7 @@ fn read_on(
             while reader.next(&mut buffer)? == Read::Line && reader.offset() <= limit {
                 at = reader.offset();
                 if let Some(shown) = read(&buffer, &mut users)
-                    && filter.passes(&shown.fields, shown.uid)
+                    && filter.passes(&shown)
                     && each(shown).is_break()
                 {
                     return Ok(());
@@ -238,9 +275,9 @@ fn read_on(
 /// Where the segment cannot be read.
 pub fn tail(segment: &Path, count: usize, each: &mut dyn FnMut(Shown<'_>)) -> io::Result<()> {
     let last = last_in(segment, None, u64::MAX, count, &Filter::default(), LAST_PIECE)?;
-    for (line, uid) in &last.lines {
+    for (line, who) in &last.lines {
         if let Some(shown) = read(line, &mut BTreeMap::new()) {
-            each(Shown { uid: *uid, ..shown });
+            each(shown.by(who));
         }
     }
     Ok(())
@@ -248,8 +285,8 @@ pub fn tail(segment: &Path, count: usize, each: &mut dyn FnMut(Shown<'_>)) -> io
 
 /// The last records of a segment.
 struct Last {
-    /// Their lines, oldest first, each with its user where that is known.
-    lines: Vec<(Vec<u8>, Option<u32>)>,
+    /// Their lines, oldest first, each with whose call it is of where that is known.
+    lines: Vec<(Vec<u8>, Who)>,
     /// Where the last whole line of the segment ends, bytes.
     end: u64,
 }
@@ -286,9 +323,13 @@ fn last_in(
         let (from, piece) = read_piece(&mut file, start, length)?;
         for line in whole_lines(&piece) {
             if let Some(shown) = read(line, &mut users)
-                && filter.passes(&shown.fields, shown.uid)
+                && filter.passes(&shown)
             {
-                found.push_back((at..at + line.len(), shown.uid));
+                let who = Who {
+                    uid: shown.uid,
+                    through: shown.through,
+                };
+                found.push_back((at..at + line.len(), who));
                 if found.len() > count {
                     found.pop_front();
                 }
@@ -296,7 +337,7 @@ fn last_in(
             at += line.len() + 1;
         }
         if found.len() == count || start == 0 || window >= most {
-            let lines = found.into_iter().map(|(line, uid)| (piece[line].to_vec(), uid));
+            let lines = found.into_iter().map(|(line, who)| (piece[line].to_vec(), who));
             return Ok(Last {
                 lines: lines.collect(),
                 end: from + at as u64,
@@ -306,27 +347,51 @@ fn last_in(
     }
 }
 
+impl Shown<'_> {
+    fn by(self, who: &Who) -> Self {
+        Shown {
+            uid: who.uid,
+            through: who.through.clone(),
+            ..self
+        }
+    }
+}
+
 /// Reads a line. `users` are those of the calls before it that have not ended.
-fn read<'a>(line: &'a [u8], users: &mut BTreeMap<u64, u32>) -> Option<Shown<'a>> {
+fn read<'a>(line: &'a [u8], users: &mut BTreeMap<u64, Who>) -> Option<Shown<'a>> {
     let line = Line::parse(line)?;
     let rec = std::str::from_utf8(line.rec).ok()?;
     let fields: Fields = serde_json::from_str(rec).ok()?;
-    let uid = match (line.kind, fields.enter) {
-        ("exit", Some(enter)) => users.remove(&enter),
-        (_, Some(enter)) => users.get(&enter).copied(),
-        _ => fields.uid,
+    let who = match (line.kind, fields.enter) {
+        ("exit", Some(enter)) => users.remove(&enter).unwrap_or_default(),
+        (_, Some(enter)) => users.get(&enter).cloned().unwrap_or_default(),
+        _ => Who {
+            uid: fields.uid,
+            through: fields
+                .agent
+                .clone()
+                .zip(fields.session.clone())
+                .map(|(agent, session)| {
+                    Rc::new(Agent {
+                        agent,
+                        session,
+                        for_uid: fields.for_uid,
+                    })
+                }),
+        },
     };
-    if let ("enter", Some(uid)) = (line.kind, fields.uid) {
+    if line.kind == "enter" && who.uid.is_some() {
         if users.len() == MAX_REMEMBERED {
             users.pop_first();
         }
-        users.insert(line.n, uid);
+        users.insert(line.n, who.clone());
     }
     Some(Shown {
         n: line.n,
         kind: line.kind.to_owned(),
         rec,
         fields,
-        uid,
+        uid: who.uid,
+        through: who.through,
     })
 }

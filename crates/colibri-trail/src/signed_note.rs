@@ -15,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 use crate::file::{open_regular, replace};
+use crate::line::decimal;
 use crate::merkle::Hash;
 
 /// Signature type 0x01 of c2sp.org/signed-note: ed25519.
@@ -275,12 +276,7 @@ impl<'a> Checkpoint<'a> {
             .filter(|o| !o.is_empty())
             .ok_or(NoteError::Form("no origin line"))?;
         let size = lines.next().ok_or(NoteError::Form("no tree size"))?;
-        let number: u64 = size
-            .parse()
-            .map_err(|_| NoteError::Form("the tree size is not a number"))?;
-        if number.to_string() != size {
-            return Err(NoteError::Form("the tree size is not in its shortest form"));
-        }
+        let size = decimal(size).ok_or(NoteError::Form("the tree size is not a number in its shortest form"))?;
         let root = lines
             .next()
             .and_then(|r| BASE64.decode(r).ok())
@@ -293,7 +289,7 @@ impl<'a> Checkpoint<'a> {
             text,
             signatures,
             origin,
-            size: number,
+            size,
             root,
         })
     }

@@ -77,11 +77,9 @@ pub(crate) struct StateRecord {
 impl StateRecord {
     /// Reads one of these records from its bytes. `None` where it is another kind of record.
     pub(crate) fn parse(line: &Line<'_>) -> Option<Self> {
-        if carries_state(line.kind) {
-            serde_json::from_slice(line.rec).ok()
-        } else {
-            None
-        }
+        // serde_json looks only at the text that it keeps: JSON is UTF-8 throughout.
+        let rec = carries_state(line.kind).then(|| std::str::from_utf8(line.rec).ok())??;
+        serde_json::from_str(rec).ok()
     }
 
     /// The tree it carries, if its root is the one it names.
@@ -170,4 +168,45 @@ pub(crate) fn push_seal(
         &signer.checkpoint(state.records(), &state.tree.root()),
     );
     out.push(b'}');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::line::push_line;
+
+    #[test]
+    fn a_state_is_json_of_its_fields_once_each() {
+        let mut sound = Vec::new();
+        push_opening(
+            &mut sound,
+            &mut Clock::default(),
+            SystemTime::UNIX_EPOCH,
+            &State::default(),
+            None,
+            &[],
+        );
+        let tells = |rec: &[u8]| {
+            let mut line = Vec::new();
+            push_line(&mut line, &mut GENESIS.clone(), |out| out.extend_from_slice(rec));
+            let line = Line::parse(line.strip_suffix(b"\n").unwrap()).unwrap();
+            StateRecord::parse(&line).and_then(|record| record.tree()).is_some()
+        };
+        assert!(tells(&sound));
+        let text = std::str::from_utf8(&sound).unwrap();
+        assert!(tells(text.replace("\"format\":2,", "").as_bytes()));
+        for (from, to) in [
+            ("00:00:00", "00:00:\\x"),
+            ("\"peaks\":[]", "\"peaks\":[],\"peaks\":[]"),
+            ("\"tree_size\":0", "\"tree_size\":0.0"),
+            ("\"tree_size\":0", "\"tree_size\":1"),
+            ("\"format\":2", "\"format\":\"2\""),
+            ("\"head\":", "\"Head\":"),
+        ] {
+            assert!(!tells(text.replacen(from, to, 1).as_bytes()), "{to}");
+        }
+        let at = text.find("00:00:00").unwrap();
+        sound[at] = 0xff;
+        assert!(!tells(&sound), "not UTF-8");
+    }
 }

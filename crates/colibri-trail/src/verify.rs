@@ -14,7 +14,7 @@ use crate::report::{Extent, Fault, FaultKind, MAX_LISTED, Report, Vouched, Vouch
 use crate::segment::SegmentName;
 use crate::signed_note::{Checkpoint, Verifier};
 use crate::state::{StateRecord, carries_state, opens_segment};
-use crate::witness::WitnessedHeads;
+use crate::witness::{Head, WitnessedHeads};
 
 /// Verifies the trail in `dir`. With a key, checkpoints are checked against it; the heads are what witnesses saw.
 ///
@@ -32,6 +32,7 @@ pub fn verify(dir: &Path, extent: Extent, verifier: Option<&Verifier>, heads: &W
         top: 0,
         tree: Some(Frontier::default()),
         adopt: false,
+        after_dropped: false,
         unlinked: false,
         sealed: true,
         previous: None,
@@ -67,6 +68,9 @@ struct Walk<'a> {
     tree: Option<Frontier>,
     /// The next line is taken as it is: what was before it is not there.
     adopt: bool,
+    /// The next line is the first after segments of which only a state is left. Where that segment was not ended, there
+    /// were records behind its last seal: the `recovered` record that follows knows how many.
+    after_dropped: bool,
     /// The line before was no good: do not say of the next one that it does not follow.
     unlinked: bool,
     /// Whether the last record was a seal.
@@ -137,8 +141,9 @@ impl Walk<'_> {
             }
             ordinal = name.ordinal;
             let mut buffer = Vec::new();
-            let read = LineReader::open(&name.seal_path(dir), None)?.next(&mut buffer)?;
-            let line = if read == Read::Line { Line::parse(&buffer) } else { None };
+            let mut reader = LineReader::open(&name.seal_path(dir), None)?;
+            let whole = reader.next(&mut buffer)? == Read::Line && reader.next(&mut Vec::new())? == Read::End;
+            let line = if whole { Line::parse(&buffer) } else { None };
             let seal = line.and_then(|line| {
                 let (leaf, record) = (line.leaf()?, StateRecord::parse(&line)?);
                 let tree = record.tree()?;
@@ -158,12 +163,12 @@ impl Walk<'_> {
             self.head = *line.hash;
             self.sealed = line.kind == "seal";
             self.previous = Some(*name);
-            self.next = line.n + 1;
+            self.next = line.n.saturating_add(1);
             tree.push(leaf);
             self.tree = Some(tree);
         }
         if ordinal > 0 {
-            self.adopt = !self.sealed;
+            self.after_dropped = true;
             self.top = self.next;
             let what = format!(
                 "{ordinal} segments were dropped and left their seals (retention); their records cannot be checked"
@@ -177,7 +182,7 @@ impl Walk<'_> {
         let torn = listing.torn.get(&name);
         let mut reader = LineReader::open(&name.path(dir), torn.map(|t| t.offset))?;
         let mut buffer = Vec::new();
-        let mut number = 0;
+        let (mut number, mut whole) = (0, true);
         self.report.segments += 1;
         loop {
             let read = reader.next(&mut buffer)?;
@@ -204,10 +209,7 @@ impl Walk<'_> {
                 self.unlinked = true;
                 self.tree = None;
             } else {
-                self.fault(
-                    FaultKind::Truncated,
-                    "the segment is shorter than the record after it says".into(),
-                );
+                whole = false;
             }
         }
         let Some(torn) = torn else {
@@ -220,10 +222,10 @@ impl Walk<'_> {
             }
             return Ok(());
         };
-        if reader.offset() < torn.offset {
+        if !whole || reader.offset() < torn.offset {
             self.fault(
                 FaultKind::Truncated,
-                "the segment is shorter than the record after it says".into(),
+                "the segment is shorter than the record after it says, or has no line end there".into(),
             );
             return Ok(());
         }
@@ -241,7 +243,7 @@ impl Walk<'_> {
                 Read::Line => {
                     let line = Line::parse(&buffer).filter(|line| line.leaf().is_some());
                     match line.filter(|line| *line.prev == head && line.n == next) {
-                        Some(line) => (head, next) = (*line.hash, line.n + 1),
+                        Some(line) => (head, next) = (*line.hash, line.n.saturating_add(1)),
                         None => {
                             self.place.1 = Some(number);
                             let what = "what follows the last counted record is not the rest of an interrupted write: \
@@ -268,7 +270,7 @@ impl Walk<'_> {
             self.fault(FaultKind::MalformedLine, "not a line of a trail".into());
             self.unlinked = true;
             self.tree = None;
-            self.next += 1;
+            self.next = self.next.saturating_add(1);
             self.top = self.top.max(self.next);
             return;
         };
@@ -281,7 +283,8 @@ impl Walk<'_> {
             );
             self.tree = None;
         }
-        if self.adopt {
+        let recovered = std::mem::take(&mut self.after_dropped) && line.kind == "recovered" && line.n >= self.next;
+        if self.adopt || recovered {
             self.top = self.top.max(line.n);
             self.tree = None;
         } else if line.n != self.next {
@@ -444,10 +447,12 @@ impl Walk<'_> {
 
     /// Compares a record with what others know of it.
     fn witnessed(&mut self, line: &Line<'_>) {
+        let root = self.tree.as_ref().map(Frontier::root);
+        let agrees = |head: &Head| to_hex(&head.hash) == *line.hash && root.is_none_or(|root| root == head.root);
         if let Some(noted) = &self.heads.noted
             && line.n.checked_add(1) == Some(noted.records)
         {
-            if to_hex(&noted.hash) == *line.hash {
+            if agrees(noted) {
                 self.noted = true;
             } else {
                 let what = format!("the daemon noted another head after record {}", line.n);
@@ -457,9 +462,8 @@ impl Walk<'_> {
         let Some(heads) = self.heads.heads.get(&(line.n.saturating_add(1))) else {
             return;
         };
-        let root = self.tree.as_ref().map(Frontier::root);
         for head in heads {
-            if to_hex(&head.hash) == *line.hash && root.is_none_or(|root| root == head.root) {
+            if agrees(head) {
                 self.report.witnessed_heads += 1;
                 if self.rewritten == 0 {
                     self.report.promised_records = head.records;

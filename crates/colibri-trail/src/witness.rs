@@ -11,6 +11,7 @@ use std::path::Path;
 use colibri_text::hex;
 
 use crate::file::open_regular;
+use crate::line::decimal;
 use crate::merkle::{Hash, from_hex};
 use crate::signed_note::{Signer, Verifier};
 
@@ -68,13 +69,13 @@ impl Head {
     /// # Errors
     /// Where the note cannot be read.
     pub fn noted(path: &Path) -> io::Result<Option<Self>> {
-        let mut text = String::new();
+        let mut text = Vec::new();
         match open_regular(path) {
-            Ok(file) => file.take(4096).read_to_string(&mut text)?,
+            Ok(file) => file.take(4096).read_to_end(&mut text)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        Ok(Self::find(&text))
+        Ok(Self::find(&String::from_utf8_lossy(&text)))
     }
 
     /// Finds a head in a line of a log, wherever in the line it stands.
@@ -83,7 +84,7 @@ impl Head {
         let mut fields = line[line.find(MARK)? + MARK.len()..].split_ascii_whitespace();
         let mut field = |name: &str| fields.next()?.strip_prefix(name)?.strip_prefix('=');
         Some(Self {
-            records: field("records")?.parse().ok()?,
+            records: decimal(field("records")?)?,
             hash: from_hex(field("hash")?.as_bytes())?,
             root: from_hex(field("root")?.as_bytes())?,
             origin: field("origin")?.to_owned(),
@@ -191,6 +192,7 @@ mod tests {
              host: {head}\n\u{fffd}\n",
             Head::sign(&other, 5, [0; 32], [0; 32])
         );
+        let log = format!("{log}{}\n", head.to_string().replace("=4096", "=04096"));
         let mut log = log.into_bytes();
         log.extend_from_slice(b"\xff\xfe trail-head\n");
         let found = WitnessedHeads::read(&log[..], Some(signer.verifier())).unwrap();

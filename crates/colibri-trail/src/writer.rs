@@ -122,6 +122,8 @@ pub(crate) struct Writer {
     disturbed: Option<TrailError>,
     closed: bool,
     since_seal: u64,
+    /// Records until the last seal that this writer wrote.
+    sealed: Option<u64>,
     last_head: u64,
     /// Heads for the witness, oldest first.
     heads: VecDeque<Reached>,
@@ -163,6 +165,7 @@ impl Writer {
             disturbed: None,
             closed: false,
             since_seal: 0,
+            sealed: None,
             last_head: 0,
             heads: VecDeque::new(),
             unsynced: Vec::new(),
@@ -211,7 +214,11 @@ impl Writer {
                 return Ok(writer);
             }
         }
-        if names.first().map_or(writer.ordinal, |first| first.ordinal - 1) > 0 {
+        if names
+            .first()
+            .map_or(writer.ordinal, |first| first.ordinal.saturating_sub(1))
+            > 0
+        {
             let what = "no segment has a whole record, but older ones were dropped";
             return Err(TrailError::Damaged {
                 path: dir.to_owned(),
@@ -393,6 +400,7 @@ impl Writer {
         batch.push(|out| push_seal(out, clock, SystemTime::now(), state, reason, signer));
         self.commit()?;
         self.since_seal = 0;
+        self.sealed = Some(self.state.records());
         self.queue_head();
         Ok(())
     }
@@ -485,6 +493,16 @@ impl Writer {
         }
         self.heads.push_back(self.reached());
         self.last_head = records;
+    }
+
+    /// Records until the last seal that this writer wrote.
+    pub(crate) fn sealed(&self) -> Option<u64> {
+        self.sealed
+    }
+
+    /// Whether the next segment tells of one that was not sealed.
+    pub(crate) fn is_recovering(&self) -> bool {
+        !self.torn.is_empty()
     }
 
     /// The oldest head that waits for the witness, if its records are on disk.

@@ -6,7 +6,7 @@
 //!
 //! `DIR/NAME.json` is an object, read anew for each request: `capabilities`; a member for each method, whose value is
 //! the result; for a method that names something, `METHOD NAME` (`resources/read file:///a`); `error METHOD NAME` for
-//! an error. What it has no answer to is -32601. Each line that it reads goes to `DIR/NAME.record` as it came. It
+//! an error; `silent METHOD NAME` for no answer at all. What it has no answer to is -32601. Each line that it reads goes to `DIR/NAME.record` as it came. It
 //! shares no code with the daemon, and changes no byte of a result.
 
 use std::collections::BTreeMap;
@@ -53,7 +53,9 @@ fn main() {
             .unwrap_or_default();
         let said = std::fs::read_to_string(file("json")).unwrap_or_default();
         let said: BTreeMap<String, &RawValue> = serde_json::from_str(&said).unwrap_or_default();
-        let outcome = answer(&said, &method, &params, &version);
+        let Some(outcome) = answer(&said, &method, &params, &version) else {
+            continue;
+        };
         let mut out = io::stdout().lock();
         let written = writeln!(out, "{{\"jsonrpc\":\"2.0\",\"id\":{},{outcome}}}", id.get());
         if written.and_then(|()| out.flush()).is_err() {
@@ -62,21 +64,22 @@ fn main() {
     }
 }
 
-fn answer(said: &BTreeMap<String, &RawValue>, method: &str, params: &Value, version: &str) -> String {
+/// The outcome; `None`: it does not answer.
+fn answer(said: &BTreeMap<String, &RawValue>, method: &str, params: &Value, version: &str) -> Option<String> {
     let capabilities = said.get("capabilities").map_or("{\"tools\":{}}", |raw| raw.get());
     let modern = version == MODERN;
     match method {
         "initialize" if !modern => {
-            return format!(
+            return Some(format!(
                 "\"result\":{{\"protocolVersion\":\"{version}\",\"capabilities\":{capabilities},\
                  \"serverInfo\":{{\"name\":\"library\",\"version\":\"1\"}}}}"
-            );
+            ));
         }
         "server/discover" if modern => {
-            return format!(
+            return Some(format!(
                 "\"result\":{{\"resultType\":\"complete\",\"supportedVersions\":[\"{MODERN}\"],\
                  \"capabilities\":{capabilities},\"ttlMs\":1000,\"cacheScope\":\"private\"}}"
-            );
+            ));
         }
         _ => {}
     }
@@ -88,11 +91,14 @@ fn answer(said: &BTreeMap<String, &RawValue>, method: &str, params: &Value, vers
     ];
     let of = of.into_iter().find_map(Value::as_str).unwrap_or_default();
     let named = format!("{method} {of}");
-    if let Some(error) = said.get(&format!("error {named}")) {
-        return format!("\"error\":{}", error.get());
+    if said.contains_key(&format!("silent {named}")) {
+        return None;
     }
-    match said.get(&named).or_else(|| said.get(method)) {
+    if let Some(error) = said.get(&format!("error {named}")) {
+        return Some(format!("\"error\":{}", error.get()));
+    }
+    Some(match said.get(&named).or_else(|| said.get(method)) {
         Some(result) => format!("\"result\":{}", result.get()),
         None => "\"error\":{\"code\":-32601,\"message\":\"no such method\"}".to_owned(),
-    }
+    })
 }

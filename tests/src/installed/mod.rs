@@ -14,7 +14,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown, symlink};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -28,6 +28,8 @@ pub const HELPER: &str = "/usr/local/libexec/colibri-jail-helper";
 pub const CONFIG: &str = "/usr/local/etc/colibri";
 pub const STATE: &str = "/run/colibri-jail";
 pub const ROOTS: &str = "/usr/local/colibri-test-roots";
+/// The directory of the daemon's socket, where doors are; `/var/run` leads there.
+pub const RUN: &str = "/run/colibri";
 pub const SERVER_UID: u32 = 7871;
 pub const OTHER_UID: u32 = 7872;
 
@@ -53,6 +55,12 @@ pub struct Installed {
 pub struct Call {
     pub command: Command,
     stdin: Option<Vec<u8>>,
+}
+
+/// An agent's door.
+pub struct Door {
+    pub directory: PathBuf,
+    pub listener: UnixListener,
 }
 
 /// What came of a call.
@@ -88,10 +96,9 @@ impl Installed {
             .unwrap();
         let lock = Flock::lock(lock, FlockArg::LockExclusive).unwrap();
         let group = group("colibri");
-        self::group("mcpusers");
         let caller = user("colibri", group);
         let mut moved = Vec::new();
-        for path in [CONFIG, HELPER, "/dev/log"] {
+        for path in [CONFIG, HELPER, "/dev/log", RUN] {
             let aside = PathBuf::from(format!("{path}.before-test"));
             if !aside.exists() && fs::symlink_metadata(path).is_ok() {
                 fs::rename(path, &aside).unwrap();
@@ -105,6 +112,8 @@ impl Installed {
         fs::DirBuilder::new().mode(0o755).create(CONFIG).unwrap();
         let secrets = format!("{CONFIG}/secrets");
         fs::DirBuilder::new().mode(0o700).create(secrets).unwrap();
+        fs::DirBuilder::new().mode(0o750).create(RUN).unwrap();
+        chown(RUN, Some(caller), Some(self::group("mcpusers"))).unwrap();
         let syslog = PathBuf::from("/dev/log");
         let socket = UnixDatagram::bind(&syslog).unwrap();
         fs::set_permissions(&syslog, fs::Permissions::from_mode(0o666)).unwrap();
@@ -131,7 +140,7 @@ impl Installed {
     /// A root directory with the inmate, its libraries, and the mount points.
     pub fn make_root(&self, name: &str) -> PathBuf {
         let root = Path::new(ROOTS).join(name);
-        for directory in ["bin", "dev", "tmp", "work"] {
+        for directory in ["bin", "dev", "tmp", "work", "var/run/colibri"] {
             fs::create_dir_all(root.join(directory)).unwrap();
         }
         put_program(&program("inmate"), &root, "bin/inmate");
@@ -143,7 +152,7 @@ impl Installed {
             r#"{{"caller":"colibri","audit":"require","servers":["one","two"],"max":60,"max_per_server":55,
               "starts_per_minute":10000,"ephemeral":["{ROOTS}/one","{ROOTS}/two"],"persistent":["build0"],
               "users":{{"one":{{"uid":{SERVER_UID},"gid":{SERVER_UID}}},"two":{{"uid":{OTHER_UID},"gid":{OTHER_UID}}}}},
-              "network":["192.0.2.7"],
+              "network":["192.0.2.7","loopback"],
               "mounts":[{{"path":"/usr/local/colibri-test-shared","owner":{SERVER_UID},"at":"/work","write":true}}],
               "allow":[],
               "limits":{{"memory":"1G","processes":40,"open_files":64,"file_size":"8M","tmp":"2M"}}}}"#
@@ -220,8 +229,42 @@ impl Installed {
         let registry = colibri_registry::Registry::parse(&text, "r");
         registry
             .ok()
-            .and_then(|r| r.servers.get(server).map(|e| e.digest.clone()))
+            .and_then(|r| {
+                let of_server = r.servers.get(server).map(|e| e.digest.clone());
+                of_server.or_else(|| r.agents.get(server).map(|a| a.digest.clone()))
+            })
             .unwrap_or("0".repeat(64))
+    }
+
+    /// The door of a session as the daemon makes it, with one socket, on which the test listens.
+    pub fn door(&self, session: &str) -> Door {
+        let directory = Path::new(RUN).join("doors").join(session);
+        let make = |path: &Path, mode| {
+            if !path.exists() {
+                fs::DirBuilder::new().mode(mode).create(path).unwrap();
+                chown(path, Some(self.caller), Some(self.group)).unwrap();
+            }
+        };
+        make(directory.parent().unwrap(), 0o700);
+        make(&directory, 0o755);
+        let listener = self.listen_in(&directory, "colibri.sock");
+        Door { directory, listener }
+    }
+
+    /// A socket that everybody may connect to, the caller's.
+    pub fn listen_in(&self, directory: &Path, name: &str) -> UnixListener {
+        let path = directory.join(name);
+        let listener = UnixListener::bind(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        chown(&path, Some(self.caller), Some(self.group)).unwrap();
+        listener
+    }
+
+    /// `run` of an agent in a new session, with its door.
+    pub fn run_agent(&self, agent: &str) -> (Call, String, Door) {
+        let (call, session) = self.run(agent);
+        let door = self.door(&session);
+        (call, session, door)
     }
 
     /// The audit lines that came since the last look. A marker goes through the same socket, so that all are here. What
@@ -445,6 +488,14 @@ pub fn default_registry(args: &str) -> String {
           "two":{{"command":"/bin/inmate","args":["echo"],"jail":{{"path":"{ROOTS}/two"}}}} }}}}"#
     )
 }
+
+/// A registry with the agent `one` alone: the inmate with these arguments, and these more keys in its entry.
+pub fn agent_of(args: &str, keys: &str) -> String {
+    format!(r#"{{"agents":{{"one":{{"command":"/bin/inmate","args":{args},"jail":{{"path":"{ROOTS}/one"}}{keys}}}}}}}"#)
+}
+
+/// The key of an agent that has a model, and so a loopback interface.
+pub const MODEL: &str = r#","model":{"url":"https://api.example","api":"anthropic"}"#;
 
 /// A registry with `one` alone, whose entry is this.
 pub fn registry_of(entry: &str) -> String {

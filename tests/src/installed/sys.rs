@@ -171,3 +171,37 @@ pub fn add_acl(path: &std::ffi::CStr, uid: u32) -> bool {
     };
     done == 0
 }
+
+/// Begins a session of keys (keyctl(2)) with one in it, of this name.
+pub fn keep_key(name: &std::ffi::CStr) {
+    const JOIN: c_int = 1;
+    const SESSION: c_int = -3;
+    // SAFETY: C strings, one byte with its length, and numbers.
+    unsafe {
+        libc::syscall(libc::SYS_keyctl, JOIN, 0);
+        libc::syscall(
+            libc::SYS_add_key,
+            c"user".as_ptr(),
+            name.as_ptr(),
+            c"x".as_ptr(),
+            1,
+            SESSION,
+        );
+    }
+}
+
+/// A segment of System V shared memory, which goes when it is dropped.
+pub struct Segment(c_int);
+
+/// Makes a segment under this key that everybody may use.
+pub fn share_memory(key: i32) -> Segment {
+    // SAFETY: takes numbers.
+    Segment(unsafe { libc::shmget(key, 4096, libc::IPC_CREAT | 0o666) })
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: takes numbers, and no structure for this command.
+        unsafe { libc::shmctl(self.0, libc::IPC_RMID, std::ptr::null_mut()) };
+    }
+}

@@ -47,9 +47,12 @@ fn what_is_no_socket_is_never_removed() {
 fn the_socket_is_for_owner_and_group_alone() {
     let place = Place::new();
     let _daemon = place.start(&[]);
-    let facts = fs::symlink_metadata(place.socket()).unwrap();
-    assert!(facts.file_type().is_socket());
-    assert_eq!(facts.permissions().mode() & 0o7777, 0o660);
+    let facts = || fs::symlink_metadata(place.socket()).unwrap();
+    assert!(facts().file_type().is_socket());
+    // It is there before it is opened to its group.
+    wait_for("the socket's mode", || {
+        (facts().permissions().mode() & 0o7777 == 0o660).then_some(())
+    });
 }
 
 #[test]

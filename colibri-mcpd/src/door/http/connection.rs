@@ -130,6 +130,12 @@ pub(in crate::door) async fn turn_away(stream: UnixStream, why: String) {
     finish(stream, Some(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why))).await;
 }
 
+/// Answers the one who speaks HTTP at an agent's door.
+pub(in crate::door) async fn refuse_at_door(stream: UnixStream) {
+    let why = "an agent's door takes JSON-RPC, one message a line, and no HTTP: connect as colibri-mcp does";
+    finish(stream, Some(Refusal::new(StatusCode::FORBIDDEN, why))).await;
+}
+
 /// Says why what came is not served, and reads on for a while: a client that still writes when we close would not come
 /// to read it.
 async fn finish(mut stream: UnixStream, refusal: Option<Refusal>) {

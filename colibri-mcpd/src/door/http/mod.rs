@@ -11,5 +11,5 @@ mod session;
 mod stream;
 mod wire;
 
-pub(super) use connection::{serve, turn_away};
+pub(super) use connection::{refuse_at_door, serve, turn_away};
 pub(super) use front::Front;

@@ -1,6 +1,6 @@
 //! How definitions stand to their pins.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use colibri_api::PinState;
 use colibri_protocol::{Code, Failure, Feature};
@@ -31,6 +31,8 @@ pub struct Judgement {
     /// What it offers of each feature, by [`Feature::index`] and its own names. Definitions of the same name that
     /// differ stand as the worse of them.
     pub definitions: [BTreeMap<String, Standing>; Feature::COUNT],
+    /// The tools whose definition a person accepted, or who made the image: not those that were trusted on first use.
+    pub by_hand: BTreeSet<String>,
 }
 
 impl Judgement {
@@ -38,6 +40,7 @@ impl Judgement {
     pub const NOTHING: Judgement = Judgement {
         instructions: Standing::Approved,
         definitions: [const { BTreeMap::new() }; Feature::COUNT],
+        by_hand: BTreeSet::new(),
     };
 
     /// How a definition stands; [`Standing::Approved`] for one that is not listed, which cannot mislead.

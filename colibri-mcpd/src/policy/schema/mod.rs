@@ -164,7 +164,7 @@ impl Schema {
                 .err()
                 .map(|error| told(&error))
         };
-        Fit::Unfit(why.unwrap_or_else(|| "the arguments are too large to say where".to_owned()))
+        Fit::Unfit(why.unwrap_or_else(|| "it is too large to say where".to_owned()))
     }
 }
 

@@ -87,8 +87,9 @@ pub fn looks_secret(value: &str) -> bool {
         return true;
     }
     if let Some((_, rest)) = value.split_once("://") {
-        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        let password = authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'));
+        let password = colibri_api::authority(value)
+            .rsplit_once('@')
+            .is_some_and(|(user, _)| user.contains(':'));
         let query = rest.split_once('?').map_or("", |(_, query)| query);
         let told = |pair: &str| {
             pair.split_once('=')

@@ -36,7 +36,15 @@ fn show(waiting: &Approvals, width: usize) -> String {
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
     let one = |call: &Approval| {
-        let user = terminal::user(call.uid);
+        let user = match (&call.agent, &call.session) {
+            (Some(agent), Some(session)) => format!(
+                "agent {} {} for {}",
+                visible(agent),
+                visible(session),
+                terminal::user(call.uid)
+            ),
+            _ => terminal::user(call.uid),
+        };
         format!(
             "{}  {} {} by {user}, {} s left\n  rule: {}{}",
             visible(&call.id),
@@ -109,6 +117,8 @@ mod tests {
             approvals: vec![Approval {
                 id: "0badcafe".to_owned(),
                 uid: 0,
+                agent: Some("coder".to_owned()),
+                session: Some("0123456789abcdef".to_owned()),
                 server: "fs".to_owned(),
                 tool: "write".to_owned(),
                 rule: "confirm".to_owned(),
@@ -123,5 +133,6 @@ mod tests {
         assert!(path.is_some() && path < content, "{text}");
         assert_eq!(text.matches('x').count(), 3001, "{text}");
         assert!(!text.contains('\u{1b}'));
+        assert!(text.contains("by agent coder 0123456789abcdef for "), "{text}");
     }
 }

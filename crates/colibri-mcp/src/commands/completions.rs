@@ -66,11 +66,11 @@ mod tests {
         let ask = "COMP_WORDS=(colibri-mcp trail ver); COMP_CWORD=2; _colibri__mcp colibri-mcp ver trail; echo ${COMPREPLY[@]}";
         let function = script.lines().next().unwrap().trim_end_matches("() {").to_owned();
         let ask = ask.replace("_colibri__mcp ", &format!("{function} "));
-        match process::Command::new("bash")
-            .arg("-c")
-            .arg(format!("{script}\n{ask}"))
-            .output()
-        {
+        // Longer than a word of a command line may be.
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("ask");
+        std::fs::write(&file, format!("{script}\n{ask}")).unwrap();
+        match process::Command::new("bash").arg(&file).output() {
             Ok(said) => assert_eq!(String::from_utf8_lossy(&said.stdout).trim(), "verify", "{said:?}"),
             // FreeBSD's base system has no bash; the names above are what went wrong.
             Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),

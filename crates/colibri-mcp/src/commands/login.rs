@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::context::Context;
 use crate::failure::Failure;
 use crate::terminal;
-use colibri_api::{LoggedIn, LoggedOut, LoginAsked, LoginFinishAsked, LoginStep, LogoutAsked};
+use colibri_api::{LoggedIn, LoggedOut, LoginAsked, LoginFinishAsked, LoginStep, LogoutAsked, authority};
 use colibri_text::visible;
 
 /// The most bytes of an address that is pasted, or that a browser brings.
@@ -104,10 +104,6 @@ fn said(done: &LoggedIn) -> String {
 
 /// What a person is asked to do, and what for: who issues tokens, for what, and who is asked, if that is somebody else.
 fn invitation(server: &str, url: &str, redirect: &str, issuer: &str, scopes: &[String], listens: bool) -> String {
-    let host = |url: &str| {
-        let rest = url.split("://").nth(1).unwrap_or_default();
-        rest.split(['/', '?', '#']).next().unwrap_or_default().to_owned()
-    };
     let mut shown = format!(
         "{} gets tokens of {}, for {}.\n",
         visible(server),
@@ -117,10 +113,10 @@ fn invitation(server: &str, url: &str, redirect: &str, issuer: &str, scopes: &[S
             false => visible(&scopes.join(" ")).into_owned(),
         }
     );
-    if host(url) != host(issuer) {
+    if authority(url) != authority(issuer) {
         shown.push_str(&format!(
             "The page is at {}, which is another host: go on only if they belong together.\n",
-            visible(&host(url))
+            visible(authority(url))
         ));
     }
     let redirect = visible(redirect);

@@ -1,21 +1,27 @@
 //! The operator's commands, a file each: its arguments, what it asks the daemon, how it shows the answer.
 
 pub(crate) mod add;
+pub(crate) mod agent;
 pub(crate) mod approvals;
 pub(crate) mod call;
 pub(crate) mod completions;
 pub(crate) mod connect;
 pub(crate) mod context;
+pub(crate) mod costs;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod door;
 pub(crate) mod enable;
+pub(crate) mod glasspane;
 pub(crate) mod import;
 pub(crate) mod login;
 pub(crate) mod metrics;
 pub(crate) mod missing;
+pub(crate) mod notices;
 pub(crate) mod offered;
 pub(crate) mod pin;
 pub(crate) mod remove;
+mod screen;
 pub(crate) mod servers;
 pub(crate) mod signals;
 pub(crate) mod snapshot;
@@ -33,6 +39,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 use crate::failure::Failure;
+use crate::integration::Integration;
 use crate::{private, terminal};
 use context::Context;
 
@@ -51,20 +58,29 @@ pub(crate) enum Command {
     Prompts(offered::Prompts),
     /// Lists servers' resources, or reads one
     Resources(offered::Resources),
-    /// Lists the tasks
+    /// Lists, creates, claims, ends and watches tasks
     Tasks(tasks::Arguments),
+    /// Runs agents, shows what they do, and ends them
+    #[command(subcommand)]
+    Agent(agent::Command),
     /// Shows all that an assistant is told of the daemon in one call
     Snapshot,
     /// Shows, verifies and keeps the trail: the record of every call
     Trail(trail::Arguments),
+    /// Shows what calls, lists of tools and agents' models cost
+    Costs(costs::Arguments),
     /// Shows the daemon's metrics, as Prometheus reads them
     Metrics(metrics::Arguments),
     /// Shows, as they pass, the messages between the daemon and a server (operators)
     Tap(tap::Arguments),
     /// Shows servers, calls, waiting approvals and the trail, and goes on doing so (operators)
-    Top(top::Arguments),
+    Top(screen::Arguments),
+    /// Shows agents, the calls they make, the servers and jails behind them, and goes on doing so
+    Glasspane(glasspane::Arguments),
     /// Shows the calls that wait for a person (operators)
     Approvals,
+    /// Shows, as it happens, what somebody may want to know: ended tasks, waiting calls, errors (operators)
+    Notices,
     /// Lets a waiting call be made (operators)
     Approve(approvals::Decide),
     /// Refuses a waiting call (operators)
@@ -110,10 +126,22 @@ pub(crate) enum Command {
     /// `ssh-gate --socket PATH` chooses the daemon; the other side can choose neither.
     #[command(verbatim_doc_comment)]
     SshGate,
-    /// Starts a private daemon, shows it at work, and cleans up
-    Demo,
+    /// Starts a private daemon, shows it at work, and cleans up; `demo agent` runs an agent
+    Demo(demo::Arguments),
     /// Checks what must hold for jailed servers to run, and says what to do
     Doctor(doctor::Arguments),
+    /// Runs a program in an agent's jail, with its model behind the relay
+    ///
+    /// Listens on loopback, tells the program by ANTHROPIC_BASE_URL, OPENAI_BASE_URL and GOOGLE_GEMINI_BASE_URL (unless
+    /// they are set), and passes bytes to the model relay's socket: COLIBRI_MODEL_SOCKET, else model.sock beside
+    /// COLIBRI_MCP_SOCKET, else /var/run/colibri/model.sock. Signals are passed on, and the program's exit status is
+    /// the command's.
+    Door(door::Arguments),
+    /// Is an MCP server of our own, on stdio, that reaches something outside
+    ///
+    /// The daemon starts it by an entry of the registry, with its contract: see docs/integrations.md.
+    #[command(subcommand)]
+    Integration(Integration),
     /// Prints a completion script for a shell
     Completions(completions::Arguments),
     /// Starts the user's own daemon: what a bridge or a command starts for it
@@ -125,6 +153,9 @@ pub(crate) enum Command {
     /// The demo's MCP server, on stdio
     #[command(hide = true)]
     DemoServer(demo::server::Arguments),
+    /// The demo's agent
+    #[command(hide = true)]
+    DemoAgent,
 }
 
 impl Command {
@@ -142,12 +173,16 @@ impl Command {
             Command::Prompts(arguments) => offered::prompts(&arguments, context)?,
             Command::Resources(arguments) => offered::resources(&arguments, context)?,
             Command::Tasks(arguments) => tasks::run(&arguments, context)?,
+            Command::Agent(command) => return agent::run(&command, context),
             Command::Snapshot => snapshot::run(context)?,
             Command::Trail(arguments) => return trail::run(&arguments, context),
+            Command::Costs(arguments) => costs::run(&arguments, context)?,
             Command::Metrics(arguments) => metrics::run(&arguments, context)?,
             Command::Tap(arguments) => tap::run(&arguments, context)?,
             Command::Top(arguments) => return top::run(&arguments, context),
+            Command::Glasspane(arguments) => return glasspane::run(&arguments, context),
             Command::Approvals => approvals::list(context)?,
+            Command::Notices => notices::run(context)?,
             Command::Approve(decide) => approvals::decide(&decide, true, context)?,
             Command::Deny(decide) => approvals::decide(&decide, false, context)?,
             Command::Pin(arguments) => return pin::run(&arguments, context),
@@ -162,8 +197,10 @@ impl Command {
             Command::Logout(logout) => logout.run(context)?,
             Command::Connect(arguments) => connect::run(&arguments, context)?,
             Command::SshGate => return ssh_gate::run(context),
-            Command::Demo => demo::run()?,
+            Command::Demo(arguments) => demo::run(&arguments)?,
             Command::Doctor(arguments) => return doctor::run(&arguments, context),
+            Command::Door(arguments) => return door::run(&arguments),
+            Command::Integration(integration) => return integration.run(),
             Command::Completions(arguments) => completions::run(&arguments, &command_line())?,
             Command::PrivateDaemon => {
                 if let Err(why) = private::launch() {
@@ -173,6 +210,7 @@ impl Command {
             }
             Command::DemoDaemon(arguments) => return demo::daemon::run(arguments),
             Command::DemoServer(arguments) => demo::server::run(&arguments)?,
+            Command::DemoAgent => return demo::agent::program::run(context),
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -1,12 +1,10 @@
 //! `colibri-mcp servers`: the hosted servers, their states and processes.
 
-use std::time::{Duration, UNIX_EPOCH};
-
 use serde_json::json;
 
 use super::context::Context;
 use crate::failure::Failure;
-use crate::terminal::{Style, Table, duration};
+use crate::terminal::{Style, Table, since};
 use colibri_api::{ServerProcess, ServerState, ServerTransport, Servers};
 use colibri_text::{counted, visible};
 
@@ -85,12 +83,6 @@ fn show(answer: &Servers) -> String {
     } else {
         format!("{}\n{reasons}", table.text())
     }
-}
-
-/// For how long, by this machine's clock.
-fn since(ms: u64) -> String {
-    let then = UNIX_EPOCH + Duration::from_millis(ms);
-    duration(then.elapsed().map_or(0, |elapsed| elapsed.as_secs()))
 }
 
 fn process_text(process: &ServerProcess) -> String {

@@ -36,6 +36,13 @@ fn show(status: &Status) -> String {
         bytes(daemon.budgets.session_bytes),
         daemon.budgets.uncompacted_turns,
     );
+    let spending = &daemon.spending;
+    let left = match spending.left_bytes {
+        Some(0) => (", nothing left: further calls are refused".to_owned(), Style::Bad),
+        Some(left) => (format!(", {} left", bytes(left)), Style::Plain),
+        None => (", nothing is held back".to_owned(), Style::Plain),
+    };
+    let spent = format!("{} today (UTC){}", bytes(spending.spent_bytes), left.0);
     let mut table = Table::new(&["colibri-mcpd", &daemon.version]);
     table.row(&[("up", Style::Plain), (&duration(daemon.uptime_s), Style::Plain)]);
     table.row(&[("socket", Style::Plain), (&daemon.socket, Style::Plain)]);
@@ -56,7 +63,13 @@ fn show(status: &Status) -> String {
     };
     table.row(&[("jails", Style::Plain), (jail, Style::Plain)]);
     table.row(&[("servers", Style::Plain), (&servers, Style::Plain)]);
+    let agents = daemon.agents_by_state.iter().map(|(state, n)| format!("{n} {state}"));
+    let agents: Vec<_> = agents.collect();
+    if !agents.is_empty() {
+        table.row(&[("agents", Style::Plain), (&agents.join(", "), Style::Plain)]);
+    }
     table.row(&[("cost mode", Style::Plain), (&budgets, Style::Plain)]);
+    table.row(&[("answers", Style::Plain), (&spent, left.1)]);
     table.row(&[("registry", Style::Plain), (&daemon.registry.path, Style::Plain)]);
     if let Some(error) = &daemon.registry.error {
         table.row(&[("registry error", Style::Bad), (error, Style::Bad)]);
@@ -97,8 +110,11 @@ mod tests {
     fn shows_what_is_wrong_as_well() {
         let status: Status = serde_json::from_value(json!({
             "version": "0.1.0", "uptime_s": 240, "socket": "/s", "gates": {"write": false, "external_call": true},
-            "require_jail": false, "clients": 2, "clients_http": 1, "http_sessions": 3, "cost_mode": "max", "future": {"field": 1},
+            "require_jail": false, "clients": 2, "clients_http": 1, "http_sessions": 3, "cost_mode": "max",
+            "agents_by_state": {"working": 2, "blocked": 1}, "future": {"field": 1},
             "budgets": {"session_bytes": 8_000_000, "uncompacted_turns": 100, "tool_result_bytes": null},
+            "spending": {"acts": true, "set_by": "policy", "set": "fast", "escalates": true, "spent_bytes": 2_000_001,
+                         "left_bytes": 5_999_999, "until": 1},
             "servers": {"total": 3, "by_state": {"ready": 2, "failed": 1, "stopped": 0}, "tools_blocked": 4,
                         "instructions_blocked": 0},
             "look_alikes": ["servers docs and d0cs"],
@@ -113,7 +129,9 @@ mod tests {
             "open",
             "2 (1 by lines, 1 by HTTP with 3 sessions)",
             "3 (1 failed, 2 ready)",
+            "2 working, 1 blocked",
             "unlimited",
+            "2,000,001 bytes today (UTC), 5,999,999 bytes left",
             "\\u{1b}",
             "a__b",
             "tools 4, instructions 0",

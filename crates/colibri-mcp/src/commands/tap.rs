@@ -117,7 +117,7 @@ fn text(frame: &TapFrame) -> String {
         Direction::ToServer => "-->",
         Direction::FromServer => "<--",
     };
-    let mut head = format!("{} {arrow} process {}", clock(frame.time), frame.process);
+    let mut head = format!("{} {arrow} process {}", terminal::clock(frame.time), frame.process);
     if let Some(id) = &frame.id {
         head.push_str(&format!("  id {}", visible(id.get())));
     }
@@ -139,13 +139,6 @@ fn text(frame: &TapFrame) -> String {
     let length = terminal::bytes(frame.length);
     let length = if frame.cut { format!("{length}, cut") } else { length };
     format!("{head}  ({length})\n    {}", visible(&frame.frame))
-}
-
-/// The time of day in UTC, to the millisecond, as the trail has it.
-fn clock(ms: u64) -> String {
-    let day = ms % 86_400_000;
-    let (hours, minutes) = (day / 3_600_000, day / 60_000 % 60);
-    format!("{hours:02}:{minutes:02}:{:02}.{:03}Z", day / 1000 % 60, day % 1000)
 }
 
 #[cfg(test)]

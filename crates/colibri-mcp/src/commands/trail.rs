@@ -101,9 +101,12 @@ struct FilterArguments {
     /// Before this time
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
-    /// Calls of this user, by name or number
+    /// Calls of this user, by name or number, and of agents that run for them
     #[arg(long, value_name = "USER")]
     user: Option<String>,
+    /// Calls of this agent and what became of it: its id, or the session of one instance
+    #[arg(long, value_name = "ID|SESSION")]
+    agent: Option<String>,
     /// Calls to this server
     #[arg(long)]
     server: Option<String>,
@@ -121,6 +124,7 @@ impl FilterArguments {
             since: self.since.clone(),
             until: self.until.clone(),
             uid: self.user.as_deref().map(uid).transpose()?,
+            agent: self.agent.clone(),
             server: self.server.clone(),
             tool: self.tool.clone(),
             result: self.result.as_ref().map(|result| result.to_ascii_uppercase()),

@@ -4,8 +4,6 @@ use std::fs;
 use std::process::Command;
 use std::rc::Rc;
 
-use sha2::{Digest as _, Sha256};
-
 use super::tools::{find, run};
 use colibri_mcp::bring::{self, MAX_ARCHIVE, Proposal, Published};
 
@@ -55,7 +53,7 @@ pub(crate) fn fetch(published: &Published) -> Result<(Rc<[u8]>, Proposal), Strin
         return Err(at("it has more than 256 MiB".to_owned()));
     }
     let bytes = fs::read(&file).map_err(|error| at(error.to_string()))?;
-    let hash = colibri_text::hex(&Sha256::digest(&bytes));
+    let hash = colibri_registry::sha256_hex(&bytes);
     if hash != *sha256 {
         return Err(at(format!("its SHA-256 is {hash}, and must be {sha256}")));
     }

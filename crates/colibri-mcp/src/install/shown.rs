@@ -2,6 +2,7 @@
 
 use super::plan::{Installs, Plan, told};
 use super::scope::Scope;
+use colibri_api::authority;
 use colibri_mcp::bring::{Registry, looks_secret, name_says_secret, shown_url};
 use colibri_mcp::edit::Value;
 use colibri_text::{brief, counted, visible};
@@ -120,9 +121,8 @@ pub(crate) fn show_entry(id: &str, entry: &serde_json::Value) -> String {
 
 /// Of an address that holds a secret, to whom it leads: that is for the person to judge, whatever is secret.
 fn origin(url: &str) -> String {
-    let (scheme, rest) = url.split_once("://").unwrap_or_default();
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let host = authority.rsplit('@').next().unwrap_or_default();
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    let host = authority(url).rsplit('@').next().unwrap_or_default();
     format!("{scheme}://{host}/")
 }
 

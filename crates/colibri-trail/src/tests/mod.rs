@@ -106,6 +106,7 @@ fn enter(seconds: u64, uid: u32, tool: &str) -> Record<'_> {
         traceparent: None,
         tracestate: None,
         validated: true,
+        through: None,
     })
 }
 

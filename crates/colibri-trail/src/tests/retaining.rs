@@ -115,3 +115,47 @@ fn a_clock_that_was_set_back_lets_no_segment_go_early() {
     let dropped = drop_segments(&directory(dir.path()), week, super::time(86_400)).unwrap();
     assert!(dropped.segments.is_empty(), "{dropped:?}");
 }
+
+/// A daemon that was killed leaves records behind the last seal of a segment. When that segment goes, so do they.
+#[test]
+fn retention_drops_a_segment_that_goes_on_behind_its_last_seal() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, _) = open(
+        dir.path(),
+        Limits {
+            segment_bytes: 64 << 20,
+            ..small()
+        },
+    );
+    calls(&trail, 7);
+    let (killed, path) = (segments(dir.path()).pop().unwrap(), directory(dir.path()));
+    let left = fs::read(&killed).unwrap();
+    assert!(String::from_utf8_lossy(&left).contains("\"reason\":\"count\""));
+    drop(trail);
+    fs::write(&killed, left).unwrap();
+    fs::remove_file(note_path(dir.path())).unwrap();
+    for day in 1..3 {
+        let (trail, _) = open(dir.path(), small());
+        trail.append([enter(day * 86_400, 1, "a")]).unwrap();
+    }
+    let before = sound(dir.path(), &WitnessedHeads::default());
+    let dropped = drop_segments(&path, std::time::Duration::from_secs(86_400), super::time(3 * 86_400)).unwrap();
+    assert_eq!(dropped.segments.len(), 1);
+    let after = sound(dir.path(), &WitnessedHeads::default());
+    assert_eq!((&after.head, after.records), (&before.head, before.records));
+
+    // What is left of it is one line.
+    let seal = path.join(format!("{}.seal", dropped.segments[0]));
+    let kept = fs::read(&seal).unwrap();
+    for bytes in [
+        [&kept[..], b"x"].concat(),
+        kept.repeat(2),
+        kept[..kept.len() - 1].to_vec(),
+    ] {
+        fs::write(&seal, bytes).unwrap();
+        assert_eq!(
+            kinds(&check(dir.path(), &WitnessedHeads::default()))[0],
+            FaultKind::BadSeal
+        );
+    }
+}

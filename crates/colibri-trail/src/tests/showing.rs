@@ -257,3 +257,72 @@ fn segments_before_the_day_that_is_asked_for_are_not_read() {
         assert_eq!((count, last), (wanted, wanted), "{since}");
     }
 }
+
+#[test]
+fn calls_of_agents_are_found_by_agent_instance_and_person() {
+    use std::ops::ControlFlow;
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, _) = open(dir.path(), Limits::default());
+    let (one, other) = ("0123456789abcdef", "fedcba9876543210");
+    for (seconds, session, for_uid) in [(0, one, 1001), (10, other, 1002)] {
+        let Record::Enter(by_person) = enter(seconds, 871, "tool") else {
+            unreachable!();
+        };
+        let through = Some(Through {
+            agent: "coder",
+            session,
+            for_uid,
+        });
+        let number = trail
+            .append([Record::Enter(Enter { through, ..by_person })])
+            .unwrap()
+            .first;
+        trail.append([exit(seconds, number, "tool", true, 1)]).unwrap();
+        let details = [("agent", Detail::Text("coder")), ("session", Detail::Text(session))];
+        let ended = Event {
+            time: time(seconds),
+            event: "agent-ended",
+            details: &details,
+        };
+        trail.append([Record::Event(ended)]).unwrap();
+    }
+    calls(&trail, 4);
+    drop(trail);
+    let found = |filter: Filter| {
+        let mut found = Vec::new();
+        let mut each = |record: Shown<'_>| {
+            let session = record.through.map(|agent| agent.session.clone());
+            found.push((record.kind, session));
+            ControlFlow::Continue(())
+        };
+        show(&directory(dir.path()), &filter, None, &mut each).unwrap();
+        let all = std::mem::take(&mut found);
+        let mut each = |record: Shown<'_>| {
+            let session = record.through.map(|agent| agent.session.clone());
+            found.push((record.kind, session));
+            ControlFlow::Continue(())
+        };
+        show_last(&directory(dir.path()), &filter, 100, None, &mut each).unwrap();
+        assert_eq!(all, found, "from its end it is the same");
+        all
+    };
+    let agent = |wanted: &str| Filter {
+        agent: Some(wanted.to_owned()),
+        ..Filter::default()
+    };
+    let call = |session: &str| ["enter", "exit"].map(|kind| (kind.to_owned(), Some(session.to_owned())));
+    let ended = || ("event".to_owned(), None);
+    let both = [&call(one)[..], &[ended()], &call(other), &[ended()]].concat();
+    assert_eq!(found(agent("coder")), both);
+    assert_eq!(found(agent(other)), [&call(other)[..], &[ended()]].concat());
+    assert_eq!(found(agent("0123")), []);
+    // Its person finds them too, whoever it runs as.
+    let user = |uid| Filter {
+        uid: Some(uid),
+        server: Some("demo".to_owned()),
+        ..Filter::default()
+    };
+    assert_eq!(found(user(1002)), call(other));
+    assert_eq!(found(user(871)).len(), 4);
+    assert_eq!(found(user(1001)).len(), 2 + 4, "with the calls of the person");
+}

@@ -251,7 +251,11 @@ fn removed_segments_are_missed_without_a_witness_too() {
     assert!(error.to_string().contains("has another record"), "{error}");
 
     // A note that is not this installation's, an empty one and none vouch for nothing.
-    for text in ["trail-head records=1 hash=0 root=0 origin=x sig=x\n", ""] {
+    for text in [
+        &b"trail-head records=1 hash=0 root=0 origin=x sig=x\n"[..],
+        b"\xff",
+        b"",
+    ] {
         fs::write(note_path(state_dir), text).unwrap();
         let report = noted(state_dir);
         assert!(report.is_sound() && report.vouched_by.is_empty(), "{report:#?}");
@@ -259,4 +263,87 @@ fn removed_segments_are_missed_without_a_witness_too() {
     fs::remove_file(note_path(state_dir)).unwrap();
     let report = noted(state_dir);
     assert!(report.is_sound() && report.vouched_by.is_empty(), "{report:#?}");
+}
+
+#[test]
+fn a_note_with_the_root_of_another_trail_vouches_for_nothing() {
+    use crate::signed_note::Signer;
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, _) = open(dir.path(), small());
+    calls(&trail, 3);
+    drop(trail);
+    let note = Head::noted(&note_path(dir.path())).unwrap().unwrap();
+    let signer = Signer::load_or_create(&key_path(dir.path())).unwrap();
+    let other = Head::sign(&signer, note.records, note.hash, [1; 32]);
+    fs::write(note_path(dir.path()), format!("{other}\n")).unwrap();
+    let report = noted(dir.path());
+    assert_eq!(kinds(&report), [FaultKind::Rewritten]);
+    assert!(report.vouched_by.is_empty());
+}
+
+#[test]
+fn the_highest_number_stops_no_verifier() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, _) = open(dir.path(), small());
+    calls(&trail, 20);
+    drop(trail);
+    let first = segments(dir.path()).remove(0);
+    let most = |line: &str| {
+        let from = line.find("\"n\":").unwrap() + 4;
+        let to = from + line[from..].find(',').unwrap();
+        format!("{}{}{}", &line[..from], u64::MAX, &line[to..])
+    };
+    // A record with it, a line that is none behind it, and a seal with it that is left of a segment.
+    edit(&first, |mut lines| {
+        lines[1] = most(&lines[1]);
+        lines[2] = "none".into();
+        lines
+    });
+    assert!(!check(dir.path(), &WitnessedHeads::default()).is_sound());
+    let mut seal = fs::read_to_string(&first).unwrap();
+    seal = seal.lines().next().unwrap().to_owned() + "\n";
+    seal = most(&seal).replace("\"tree_size\":0", &format!("\"tree_size\":{}", u64::MAX));
+    seal = seal.replace(
+        "\"peaks\":[]",
+        &format!("\"peaks\":[{}]", vec![format!("\"{}\"", "0".repeat(64)); 64].join(",")),
+    );
+    let root = crate::merkle::Frontier::resume(u64::MAX, &[[0; 32]; 64])
+        .unwrap()
+        .root();
+    let empty = crate::merkle::Frontier::default().root();
+    seal = seal.replace(&colibri_text::hex(&empty), &colibri_text::hex(&root));
+    let rec = seal
+        .trim_end()
+        .strip_suffix('}')
+        .unwrap()
+        .split_once("\"rec\":")
+        .unwrap()
+        .1
+        .to_owned();
+    let mut line = Vec::new();
+    crate::line::push_line(&mut line, &mut crate::line::GENESIS.clone(), |out| {
+        out.extend_from_slice(rec.as_bytes())
+    });
+    fs::write(first.with_extension("seal"), line).unwrap();
+    fs::remove_file(&first).unwrap();
+    assert!(!check(dir.path(), &WitnessedHeads::default()).is_sound());
+}
+
+#[test]
+fn a_segment_cut_before_its_counted_end_is_named_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, _) = open(dir.path(), Limits::default());
+    calls(&trail, 2);
+    let path = segments(dir.path()).remove(0);
+    let left = fs::read(&path).unwrap();
+    drop(trail);
+    fs::write(&path, &left).unwrap();
+    fs::remove_file(note_path(dir.path())).unwrap();
+    let (trail, _) = open(dir.path(), Limits::default());
+    calls(&trail, 2);
+    drop(trail);
+    sound(dir.path(), &WitnessedHeads::default());
+    fs::write(&path, &left[..left.len() - 5]).unwrap();
+    let found = kinds(&check(dir.path(), &WitnessedHeads::default()));
+    assert_eq!(found, [FaultKind::Truncated, FaultKind::MissingRecord]);
 }

@@ -6,6 +6,7 @@
 
 mod mcp;
 mod sys;
+mod ways;
 
 use std::io::{BufRead, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -80,6 +81,14 @@ fn main() {
             facts();
             wait_for_end();
         }
+        "agent" => agent(),
+        "ways" => ways::try_all(&rest),
+        "listen" => ways::listen_everywhere(),
+        "euid" => say(&sys::effective_uid().to_string()),
+        "list" => {
+            say(&format!("list {}", names_in(rest[0]).join(" ")));
+            say("end");
+        }
         "attack" => attack(&rest),
         "flood" => {
             let line = vec![b'x'; 1 << 16];
@@ -149,6 +158,40 @@ fn try_start(word: &str) -> bool {
         }
         Err(_) => false,
     }
+}
+
+/// A small agent: says what its standard input gives, asks for its task at its door, says what it was told, and talks to
+/// itself over the loopback interface, if there is one.
+fn agent() {
+    let mut input = String::new();
+    if !sys::is_pipe(0) {
+        std::io::stdin().read_to_string(&mut input).unwrap();
+        say(&format!("input {:?}", input));
+    }
+    let socket = std::env::var("COLIBRI_MCP_SOCKET").unwrap();
+    match UnixStream::connect(&socket) {
+        Ok(mut door) => {
+            door.write_all(b"what shall I do?\n").unwrap();
+            let mut told = String::new();
+            std::io::BufReader::new(door).read_line(&mut told).unwrap();
+            say(&format!("told {}", told.trim()));
+        }
+        Err(error) => say(&format!("no door: {error}")),
+    }
+    say(&format!("loopback {}", talks_to_itself()));
+    wait_for_end();
+}
+
+fn talks_to_itself() -> bool {
+    let Ok(listener) = std::net::TcpListener::bind("127.0.0.1:0") else {
+        return false;
+    };
+    let Ok(mut there) = TcpStream::connect(listener.local_addr().unwrap()) else {
+        return false;
+    };
+    let (mut here, _) = listener.accept().unwrap();
+    let mut byte = [0];
+    there.write_all(b"x").is_ok() && here.read_exact(&mut byte).is_ok()
 }
 
 /// Swaps a directory against a link to /etc and back, at least 2,000 times and until the file `enough` is there: what
@@ -232,14 +275,16 @@ fn facts() {
     }
     say(&format!("cwd {}", std::env::current_dir().unwrap().display()));
     for directory in ["/", "/dev", "/tmp"] {
-        let mut names: Vec<String> = std::fs::read_dir(directory)
-            .unwrap()
-            .map(|e| e.unwrap().file_name().into_string().unwrap())
-            .collect();
-        names.sort();
-        say(&format!("ls {directory} {}", names.join(" ")));
+        say(&format!("ls {directory} {}", names_in(directory).join(" ")));
     }
     say("end");
+}
+
+fn names_in(directory: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
 }
 
 /// Tries what a hostile server would; says of each whether it worked.

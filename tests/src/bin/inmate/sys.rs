@@ -5,6 +5,8 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
+pub(crate) mod ways;
+
 /// Ends this process by the signal of this number.
 pub(crate) fn raise(number: i32) {
     // SAFETY: touches no memory.
@@ -45,6 +47,21 @@ pub(crate) fn kill(pid: i32) -> bool {
 pub(crate) fn trace(pid: i32) -> bool {
     // SAFETY: this request takes neither an address nor data.
     unsafe { libc::ptrace(libc::PTRACE_ATTACH, pid, 0, 0) == 0 }
+}
+
+/// Whether a descriptor is a pipe.
+pub(crate) fn is_pipe(fd: i32) -> bool {
+    // SAFETY: an all-zero stat is valid, and the call writes no more than one.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        libc::fstat(fd, &mut stat) == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFIFO
+    }
+}
+
+/// The user whose rights this process has.
+pub(crate) fn effective_uid() -> u32 {
+    // SAFETY: touches no memory.
+    unsafe { libc::geteuid() }
 }
 
 /// Begins a session.

@@ -27,8 +27,12 @@ pub(super) fn registry(host: &Host) -> Outcome {
     if host.registry.exists() {
         is_roots_alone(&host.registry)?;
     }
-    let servers = counted(read_registry(host)?.servers.len() as u64, "server");
-    Ok(format!("{}: {servers}", host.registry.display()))
+    let registry = read_registry(host)?;
+    let mut seen = counted(registry.servers.len() as u64, "server");
+    if !registry.agents.is_empty() {
+        seen.push_str(&format!(", {}", counted(registry.agents.len() as u64, "agent")));
+    }
+    Ok(format!("{}: {seen}", host.registry.display()))
 }
 
 pub(super) fn policy(host: &Host) -> Outcome {
@@ -99,16 +103,14 @@ pub(super) fn helper_check(host: &Host) -> Result<String, String> {
     }
 }
 
-/// The entries with a jail that are not disabled.
+/// The entries with a jail that are not disabled: of servers, and of agents.
 fn jails(registry: &Registry) -> impl Iterator<Item = (&String, &Command, &Jail)> {
-    registry
-        .servers
-        .iter()
-        .filter(|(_, entry)| !entry.disabled)
-        .filter_map(|(id, entry)| {
-            let command = entry.command.as_deref()?;
-            Some((id, command, command.jail.as_ref()?))
-        })
+    let servers = registry.servers.iter().filter(|(_, entry)| !entry.disabled);
+    let servers = servers.filter_map(|(id, entry)| Some((id, entry.command.as_deref()?)));
+    let agents = registry.agents.iter().filter(|(_, agent)| !agent.disabled);
+    servers
+        .chain(agents.map(|(id, agent)| (id, &*agent.command)))
+        .filter_map(|(id, command)| Some((id, command, command.jail.as_ref()?)))
 }
 
 /// Applies a check to every entry in a jail, which says what is good or wrong with it; `None` where it is not about
@@ -169,6 +171,31 @@ pub(super) fn root_is_complete(_command: &Command, root: &Path) -> Result<(), St
         )),
         None => Ok(()),
     }
+}
+
+/// Where the helper mounts an agent's door.
+const DOOR: &str = "var/run/colibri";
+
+/// Whether the roots of agents have a place for their doors.
+pub(super) fn agent_roots(host: &Host) -> Outcome {
+    let registry = read_registry(host)?;
+    each_jail(host, "an agent's", |id, _, jail| {
+        let root = jail.path.as_deref().filter(|_| registry.agents.contains_key(id))?;
+        Some(has_place_for_a_door(root).map(|()| id.to_owned()))
+    })
+}
+
+fn has_place_for_a_door(root: &Path) -> Result<(), String> {
+    let mut point = root.to_owned();
+    for name in Path::new(DOOR) {
+        point.push(name);
+        match point.symlink_metadata() {
+            Ok(facts) if facts.is_dir() => {}
+            Ok(_) => return Err(format!("{} is no directory", point.display())),
+            Err(error) => return Err(format!("{}: {error}", point.display())),
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn persistent_jails(host: &Host) -> Outcome {
@@ -281,6 +308,33 @@ mod tests {
     }
 
     #[test]
+    fn an_agents_root_without_a_place_for_its_door_is_found() {
+        let (etc, host) = Etc::with("");
+        let root = etc.path("root");
+        std::fs::create_dir_all(root.join("var")).unwrap();
+        let registry = format!(
+            r#"{{"servers":{{"s":{{"command":"/bin/s","jail":{{"path":"{0}"}}}}}},
+                "agents":{{"a":{{"command":"/bin/a","jail":{{"path":"{0}"}}}}}}}}"#,
+            root.display()
+        );
+        std::fs::write(&host.registry, registry).unwrap();
+        let wrong = || match agent_roots(&host) {
+            Err(Amiss::Bad(wrong)) => wrong,
+            other => panic!("{other:?}"),
+        };
+        assert!(
+            wrong().starts_with("a: ") && wrong().contains("var/run: No such file"),
+            "{}",
+            wrong()
+        );
+        std::os::unix::fs::symlink("/run", root.join("var/run")).unwrap();
+        assert!(wrong().contains("var/run is no directory"), "{}", wrong());
+        std::fs::remove_file(root.join("var/run")).unwrap();
+        std::fs::create_dir_all(root.join(DOOR)).unwrap();
+        assert_eq!(agent_roots(&host), Ok("a".to_owned()));
+    }
+
+    #[test]
     fn the_samples_that_ship_are_right() {
         let policy = include_str!("../../../../../etc/jail-policy.json.sample");
         let policy = Policy::parse(policy.as_bytes(), "jail-policy.json.sample").unwrap();
@@ -302,5 +356,48 @@ mod tests {
                 ),
             }
         }
+    }
+
+    #[test]
+    fn the_samples_of_agents_that_ship_are_right() {
+        type Parts = std::collections::BTreeMap<String, Box<serde_json::value::RawValue>>;
+        for (id, text) in [
+            ("claude", include_str!("../../../../../etc/agents/claude.json")),
+            ("codex", include_str!("../../../../../etc/agents/codex.json")),
+            ("gemini", include_str!("../../../../../etc/agents/gemini.json")),
+            ("opencode", include_str!("../../../../../etc/agents/opencode.json")),
+        ] {
+            let parts: Parts = serde_json::from_str(text).unwrap();
+            let registry = Registry::parse(parts["registry"].get().as_bytes(), id).unwrap();
+            let policy = Policy::parse(parts["policy"].get().as_bytes(), id).unwrap();
+            let agent = &registry.agents[id];
+            assert!(agent.disabled, "{id}: nothing in a sample may run by itself");
+            assert_eq!(
+                (
+                    agent.command.program.to_str(),
+                    agent.command.args[..2].join(" ").as_str()
+                ),
+                (Some("/usr/local/bin/colibri-mcp"), "door --"),
+                "{id}: its model is behind the forwarder"
+            );
+            let jail = agent.command.jail.as_ref().unwrap();
+            assert!(policy.lists_server(id) && policy.users.contains_key(id), "{id}");
+            assert!(
+                policy.ephemeral.iter().any(|root| Some(root) == jail.path.as_ref()),
+                "{id}"
+            );
+            assert!(agent.loopback && policy.network.loopback, "{id}");
+            // Its bridge is told the door: what is not installed in the root would be a daemon of its own.
+            assert!(
+                text.contains("/var/run/colibri/colibri.sock") || id == "gemini",
+                "{id}: {text}"
+            );
+        }
+        let settings = include_str!("../../../../../etc/agents/gemini-settings.json");
+        let settings: serde_json::Value = serde_json::from_str(settings).unwrap();
+        assert_eq!(
+            settings["mcpServers"]["colibri"]["args"][1],
+            "/var/run/colibri/colibri.sock"
+        );
     }
 }

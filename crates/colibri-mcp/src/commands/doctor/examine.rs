@@ -2,7 +2,8 @@
 
 use super::accounts::{daemon_group, daemon_user, people};
 use super::entries::{
-    each_root, helper_check, persistent_jails, policy, registry, resource_accounting, root_is_complete, secrets,
+    agent_roots, each_root, helper_check, persistent_jails, policy, registry, resource_accounting, root_is_complete,
+    secrets,
 };
 use super::fact::{Fact, Found, Host, Sight, found};
 use super::machine::{SANDBOX, SYSTEM, audit, can_make_jails, leftovers, modules};
@@ -188,6 +189,12 @@ const TABLE: &[Fact] = &[
         ),
     },
     Fact {
+        name: "roots of agents have a directory for their doors",
+        sight: Sight::Root,
+        check: agent_roots,
+        remedy: "mkdir -p ROOT/var/run/colibri, all of it directories and no links; make-root.sh -a makes it",
+    },
+    Fact {
         name: "persistent jails run, at the path the entry says, without mdo rules of the host",
         sight: Sight::FreeBsd,
         check: persistent_jails,
@@ -230,7 +237,7 @@ const TABLE: &[Fact] = &[
 
 /// Checks every fact of the service, or of a user's own daemon, in the order of the table.
 pub(super) fn examine(host: &Host) -> Vec<Found> {
-    let table = if host.private { own::TABLE } else { TABLE };
+    let table = if host.private.is_some() { own::TABLE } else { TABLE };
     table.iter().map(|fact| found(fact, host)).collect()
 }
 
@@ -273,7 +280,7 @@ mod tests {
     fn a_machine_without_anything_is_examined_to_the_end() {
         let nowhere = std::path::Path::new("/nonexistent/colibri");
         let host = Host {
-            private: false,
+            private: None,
             helper: nowhere.join("helper"),
             registry: nowhere.join("external-mcp.json"),
             socket: nowhere.join("socket"),

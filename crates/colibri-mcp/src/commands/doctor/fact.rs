@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::connection::Place;
-use colibri_api::{HELPER, PrivMode, paths};
+use colibri_api::paths::{self, Private};
+use colibri_api::{HELPER, PrivMode};
 use colibri_registry::PATH as REGISTRY;
 
 /// What is examined: the paths of the service, or of a user's own daemon; tests have their own.
 #[derive(Debug, Clone)]
 pub(super) struct Host {
-    /// There is no service: what is examined belongs to one user.
-    pub private: bool,
+    /// There is no service: what is examined belongs to one user, and these are that user's paths.
+    pub private: Option<Private>,
     /// The helper.
     pub helper: PathBuf,
     /// The registry that daemon and helper share.
@@ -30,19 +31,25 @@ pub(super) struct Host {
 impl Host {
     /// This machine.
     pub(super) fn here(place: &Place, state_dir: PathBuf, priv_mode: PrivMode, as_root: bool) -> Host {
-        let private = place.private && !as_root;
+        let private = (place.private && !as_root).then(paths::private);
         Host {
-            private,
             helper: HELPER.into(),
-            registry: match private {
-                true => paths::private().registry,
-                false => REGISTRY.into(),
+            registry: match &private {
+                Some(own) => own.registry.clone(),
+                None => REGISTRY.into(),
             },
+            private,
             socket: place.socket.clone(),
             state_dir,
             priv_mode,
             as_root,
         }
+    }
+
+    /// The paths of a user's own daemon.
+    pub(super) fn own(&self) -> Result<&Private, Amiss> {
+        let skipped = || Amiss::Skipped("there is a service".to_owned());
+        self.private.as_ref().ok_or_else(skipped)
     }
 }
 

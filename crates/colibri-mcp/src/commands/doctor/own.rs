@@ -44,10 +44,7 @@ pub(super) const TABLE: &[Fact] = &[
     Fact {
         name: "the state directory is yours, and outlives a boot",
         sight: Sight::Everywhere,
-        check: |host| match host.state_dir.exists() {
-            true => state_directory(host),
-            false => Ok(format!("{} is made when it is needed", host.state_dir.display())),
-        },
+        check: state,
         remedy: "chown it to yourself and chmod 700; set XDG_STATE_HOME to a directory on a disk",
     },
     Fact {
@@ -61,6 +58,15 @@ pub(super) const TABLE: &[Fact] = &[
                  directory",
     },
 ];
+
+fn state(host: &Host) -> Outcome {
+    // As a daemon that others could stand in for is refused.
+    host.own()?.check()?;
+    match host.state_dir.exists() {
+        true => state_directory(host),
+        false => Ok(format!("{} is made when it is needed", host.state_dir.display())),
+    }
+}
 
 fn registry(host: &Host) -> Outcome {
     let servers = counted(read_registry(host)?.servers.len() as u64, "server");
@@ -115,8 +121,8 @@ struct Consent {
 }
 
 fn agreed(host: &Host) -> Outcome {
-    let path = host.state_dir.join("consent.json");
-    let consent: Consent = match std::fs::read(&path) {
+    let path = &host.own()?.consent;
+    let consent: Consent = match std::fs::read(path) {
         Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", path.display()))?,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Consent::default(),
         Err(error) => return Err(Amiss::Bad(format!("{}: {error}", path.display()))),
@@ -133,17 +139,31 @@ mod tests {
     use super::super::examine::examine;
     use super::*;
     use colibri_api::PrivMode;
-    use std::fs;
+    use colibri_api::paths::Private;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
 
     #[test]
     fn what_would_keep_a_server_from_a_person_is_named() {
         let home = tempfile::tempdir().unwrap();
-        let host = Host {
-            private: true,
-            helper: "/nonexistent".into(),
-            registry: home.path().join("external-mcp.json"),
-            socket: home.path().join("socket"),
+        let own = Private {
+            registry: home.path().join("config/external-mcp.json"),
+            clients: home.path().join("config/clients.json"),
+            skills: home.path().join("config/skills"),
             state_dir: home.path().to_owned(),
+            log: home.path().join("log"),
+            consent: home.path().join("consent.json"),
+            socket: home.path().join("socket"),
+            servers: home.path().join("servers"),
+        };
+        fs::create_dir(home.path().join("config")).unwrap();
+        let host = Host {
+            helper: "/nonexistent".into(),
+            registry: own.registry.clone(),
+            socket: own.socket.clone(),
+            state_dir: own.state_dir.clone(),
+            private: Some(own),
             priv_mode: PrivMode::Helper,
             as_root: false,
         };
@@ -180,5 +200,15 @@ mod tests {
         assert_eq!(of("the daemon answers").0, "good");
         fs::write(&host.socket, "").unwrap();
         assert_eq!(of("the daemon answers").0, "bad");
+        let allow = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        allow(&host.state_dir, 0o700);
+        let (outcome, seen) = of("the state directory");
+        assert_ne!(outcome, "bad", "{seen}");
+        allow(host.registry.parent().unwrap(), 0o777);
+        let (outcome, seen) = of("the state directory");
+        assert!(
+            outcome == "bad" && seen.contains("others could put other files there"),
+            "{seen}"
+        );
     }
 }

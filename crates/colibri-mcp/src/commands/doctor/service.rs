@@ -36,10 +36,10 @@ pub(super) fn state_directory(host: &Host) -> Outcome {
         Ok(facts) => facts,
         Err(error) => return Err(Amiss::Bad(format!("{}: {error}", path.display()))),
     };
-    if host.private || cfg!(target_os = "freebsd") {
+    if host.private.is_some() || cfg!(target_os = "freebsd") {
         let uid = match host.private {
-            true => geteuid(),
-            false => user(DAEMON)?.uid,
+            Some(_) => geteuid(),
+            None => user(DAEMON)?.uid,
         };
         if facts.uid() != uid.as_raw() || facts.mode() & 0o027 != 0 {
             return Err(Amiss::Bad(format!(

@@ -96,16 +96,15 @@ impl Model {
         }
         let known: Vec<u32> = overview.approvals.iter().map(|approval| approval.uid).collect();
         let tail = overview.trail.iter().flat_map(|trail| &trail.tail);
-        for uid in known.into_iter().chain(tail.filter_map(|record| record.uid)) {
+        let spenders = overview.spenders.iter().map(|spender| spender.uid);
+        for uid in known
+            .into_iter()
+            .chain(spenders)
+            .chain(tail.filter_map(|record| record.uid))
+        {
             self.users.entry(uid).or_insert_with(|| terminal::user(uid));
         }
-        self.trouble = None;
         self.now = Some(overview);
-    }
-
-    /// There is no news, for this reason.
-    pub(super) fn trouble(&mut self, why: String) {
-        self.trouble = Some(why);
     }
 
     pub(super) fn user(&self, uid: Option<u32>) -> &str {

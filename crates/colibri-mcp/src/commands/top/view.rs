@@ -3,38 +3,34 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
-use ratatui::text::Span;
 
-use super::drawn::{Drawn, indented, text};
+use super::super::screen::{BOLD, Chosen, Drawn, Palette, Rows, as_text, indented, said, text, to_the_right};
 use super::model::{Latency, Line, Model, Sort};
-use crate::terminal::{details, duration, mark};
-use colibri_api::{ServerState, TrailRow, others};
+use crate::terminal::{bytes, duration};
+use colibri_api::{ServerState, others};
 use colibri_text::counted;
 
 /// The most approvals that are drawn where there is little space.
 const FEW_APPROVALS: usize = 4;
+/// The most that are drawn of those who had answers, where there is little space.
+const FEW_SPENDERS: usize = 3;
+/// Lines of servers above which others may have room.
+const ENOUGH: u16 = 10;
 /// Lines of the trail that are drawn where there is little space.
 const LITTLE: u16 = 4;
 /// The most lines of one reason, where it is told in full.
 const MAX_TOLD: usize = 4;
-/// How headings are set.
-const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 
 /// What is chosen, by the person or by the terminal.
 #[derive(Debug, Clone)]
 pub(super) struct View {
     /// How servers are ordered.
     pub sort: Sort,
-    /// Whether there is colour.
-    pub colour: bool,
     /// Whether a person can press keys.
     pub keys: bool,
-    /// What stands for text that was cut off.
-    mark: &'static str,
     /// The chosen server.
-    selected: Option<String>,
-    /// The servers in the order in which they were drawn last.
-    order: Vec<String>,
+    pub chosen: Chosen,
+    palette: Palette,
 }
 
 impl View {
@@ -42,40 +38,17 @@ impl View {
     pub(super) fn new(colour: bool, keys: bool) -> View {
         View {
             sort: Sort::Name,
-            colour,
             keys,
-            mark: mark(),
-            selected: None,
-            order: Vec::new(),
+            chosen: Chosen::default(),
+            palette: Palette::new(colour),
         }
-    }
-
-    /// Chooses a server further down (or up, if negative).
-    pub(super) fn choose(&mut self, step: isize) {
-        let last = self.order.len().saturating_sub(1);
-        let at = self.order.iter().position(|id| Some(id) == self.selected.as_ref());
-        let at = match at {
-            Some(at) => at.saturating_add_signed(step).min(last),
-            None if step > 0 => 0,
-            None => last,
-        };
-        self.selected = self.order.get(at).cloned();
-    }
-
-    fn style(&self, colour: Color, modifier: Modifier) -> Style {
-        let style = Style::new().add_modifier(modifier);
-        if self.colour { style.fg(colour) } else { style }
-    }
-
-    fn bad(&self) -> Style {
-        self.style(Color::Red, Modifier::BOLD)
     }
 
     fn of_state(&self, state: Option<ServerState>) -> Style {
         match state {
-            Some(ServerState::Ready) => self.style(Color::Green, Modifier::empty()),
-            Some(ServerState::Starting | ServerState::BackingOff) => self.style(Color::Yellow, Modifier::empty()),
-            Some(ServerState::Blocked | ServerState::Failed) => self.bad(),
+            Some(ServerState::Ready) => self.palette.good(),
+            Some(ServerState::Starting | ServerState::BackingOff) => self.palette.odd(),
+            Some(ServerState::Blocked | ServerState::Failed) => self.palette.bad(),
             Some(ServerState::Stopped) | None => Style::new(),
         }
     }
@@ -91,6 +64,7 @@ pub(super) fn draw(model: &Model, view: &mut View, area: Rect, buffer: &mut Buff
         area.width,
         if view.keys { FEW_APPROVALS } else { usize::MAX },
     );
+    let spenders = spenders(model, view, if view.keys { FEW_SPENDERS } else { usize::MAX });
     let detail = detail(model, view, area.width);
     let footer = u16::from(view.keys);
     let height = area.height.saturating_sub(footer);
@@ -100,27 +74,32 @@ pub(super) fn draw(model: &Model, view: &mut View, area: Rect, buffer: &mut Buff
         line.draw(area, y, buffer);
         y += 1;
     }
-    // Servers get what they need, as long as approvals and a little of the trail have room below.
-    let below = approvals.len() as u16 + detail.len() as u16 + 1 + LITTLE;
-    let room = height
-        .saturating_sub(y + below)
-        .max(3)
-        .min(servers.lines.len() as u16 + 1);
-    servers.head.draw(area, y, buffer);
-    let (first, shown, more) = servers.part(usize::from(room.saturating_sub(1)), view);
-    for line in servers.lines.iter().skip(first).take(shown).chain(&more) {
-        y += 1;
-        if y < height {
-            line.draw(area, y, buffer);
-        }
-    }
-    y += 1;
-    let rest = detail.len() + approvals.len();
+    // Servers get what they need, as long as approvals and a little of the trail have room below; who has spent what is
+    // left out where servers would have too little.
+    let room_above = |below: usize| {
+        let room = height.saturating_sub(y + below as u16 + 1 + LITTLE);
+        room.max(3).min(servers.lines.len() as u16 + 1)
+    };
+    let below = approvals.len() + detail.len();
+    let (without, with) = (room_above(below), room_above(below + spenders.len()));
+    let spenders = if with == without || with >= ENOUGH {
+        spenders
+    } else {
+        Vec::new()
+    };
+    let room = room_above(below + spenders.len());
+    let above = Rect { height, ..area };
+    y = servers.draw(above, y, room, view.palette, buffer);
+    let rest = detail.len() + approvals.len() + spenders.len();
     let fitting = usize::from(height.saturating_sub(y));
-    for (at, line) in detail.iter().chain(&approvals).enumerate() {
+    for (at, line) in detail.iter().chain(&approvals).chain(&spenders).enumerate() {
         if at + 1 == fitting && rest > fitting {
-            let more = format!("  {} {} more lines need a taller terminal", view.mark, rest - at);
-            Drawn::new(more, view.bad()).draw(area, y, buffer);
+            let more = format!(
+                "  {} {} more lines need a taller terminal",
+                view.palette.mark,
+                rest - at
+            );
+            Drawn::new(more, view.palette.bad()).draw(area, y, buffer);
         } else if y < height {
             line.draw(area, y, buffer);
         }
@@ -147,31 +126,19 @@ pub(super) fn plain(model: &Model, width: u16) -> String {
     let height = head(model, &view, width).len()
         + servers(model, &mut view, width).lines.len()
         + approvals(model, &view, width, usize::MAX).len()
+        + spenders(model, &view, usize::MAX).len()
         + records
         + 8;
     let area = Rect::new(0, 0, width, u16::try_from(height).unwrap_or(u16::MAX));
     let mut buffer = Buffer::empty(area);
     draw(model, &mut view, area, &mut buffer);
-    let lines: Vec<String> = (0..area.height).map(|y| row(&buffer, area, y)).collect();
-    lines.join("\n").trim_end().to_owned()
-}
-
-/// One row of a buffer as text.
-pub(super) fn row(buffer: &Buffer, area: Rect, y: u16) -> String {
-    let mut row = String::new();
-    let mut x = area.x;
-    while x < area.right() {
-        let symbol = buffer[(x, y)].symbol();
-        row.push_str(symbol);
-        // What is wide covers the cells behind it.
-        x += Span::raw(symbol).width().max(1) as u16;
-    }
-    row.trim_end().to_owned()
+    as_text(&buffer, area)
 }
 
 fn head(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
     let mut lines = Vec::new();
-    let bad = |lines: &mut Vec<Drawn>, what: String| lines.extend(indented(&what, 0, view.bad(), width, MAX_TOLD));
+    let bad =
+        |lines: &mut Vec<Drawn>, what: String| lines.extend(indented(&what, 0, view.palette.bad(), width, MAX_TOLD));
     if let Some(now) = &model.now {
         let memory = now
             .resident
@@ -210,39 +177,6 @@ fn head(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
     lines
 }
 
-/// The table of servers.
-struct Servers {
-    head: Drawn,
-    lines: Vec<Drawn>,
-    /// The last line of the chosen server.
-    selected: Option<usize>,
-    /// Servers to look at, each with its first line.
-    unwell: Vec<(usize, String)>,
-}
-
-impl Servers {
-    /// Which lines are shown in so much room, and what is said of the others: which line is the first, how many there
-    /// are, and the mark.
-    fn part(&self, room: usize, view: &View) -> (usize, usize, Option<Drawn>) {
-        if self.lines.len() <= room {
-            return (0, room, None);
-        }
-        let shown = room.saturating_sub(1);
-        let first = self.selected.map_or(0, |at| (at + 1).saturating_sub(shown));
-        let mut more = format!("  {} {} more lines: up/down", view.mark, self.lines.len() - shown);
-        let mut hidden = self
-            .unwell
-            .iter()
-            .filter(|(at, _)| !(first..first + shown).contains(at))
-            .peekable();
-        if hidden.peek().is_some() {
-            let ids: Vec<&str> = hidden.map(|(_, id)| id.as_str()).collect();
-            more.push_str(&format!("; not well: {}", ids.join(", ")));
-        }
-        (first, shown, Some(Drawn::new(more, view.bad())))
-    }
-}
-
 /// The columns' names and widths; all but the first two are set to the right.
 const COLUMNS: [(&str, usize); 7] = [
     ("CALLS/S", 8),
@@ -255,32 +189,23 @@ const COLUMNS: [(&str, usize); 7] = [
 ];
 const STATE: usize = 12;
 
-fn servers(model: &Model, view: &mut View, width: u16) -> Servers {
+fn servers(model: &Model, view: &mut View, width: u16) -> Rows {
     let numbers: usize = COLUMNS.iter().map(|(_, width)| width).sum();
     let name = usize::from(width).saturating_sub(numbers + STATE + 3).clamp(8, 36);
     let state_at = name + 3;
-    let columns = |texts: [String; 7], style: Style, mut line: Drawn| {
-        let mut at = state_at + STATE;
-        for ((_, width), text) in COLUMNS.iter().zip(texts) {
-            let pad = width.saturating_sub(text.chars().count());
-            line = line.and(at + pad, text, style);
-            at += width;
-        }
-        line
+    let columns = |texts: [String; 7], style: Style, line: Drawn| {
+        let widths = COLUMNS.map(|(_, width)| width);
+        to_the_right(line, state_at + STATE, widths, texts, style)
     };
     let head = Drawn::new("  SERVER", BOLD).and(state_at, "STATE", BOLD);
-    let mut servers = Servers {
-        head: columns(COLUMNS.map(|(name, _)| name.to_owned()), BOLD, head),
-        lines: Vec::new(),
-        selected: None,
-        unwell: Vec::new(),
-    };
+    let head = columns(COLUMNS.map(|(name, _)| name.to_owned()), BOLD, head);
+    let mut servers = Rows::new(head, "not well");
     let Some(now) = &model.now else { return servers };
     let lines = model.lines(now, view.sort);
-    view.order = lines.iter().map(|line| line.server.id.clone()).collect();
+    view.chosen.rows(lines.iter().map(|line| line.server.id.clone()));
     for line in &lines {
         let Line { server, .. } = line;
-        let selected = view.selected.as_ref() == Some(&server.id);
+        let selected = view.chosen.is(&server.id);
         let style = Style::new().add_modifier(if selected { Modifier::BOLD } else { Modifier::empty() });
         let mark = if selected { ">" } else { " " };
         let state = server.state.map_or("-", ServerState::name);
@@ -376,10 +301,7 @@ fn latency(latency: Option<Latency>) -> String {
 /// More about the chosen server; without a choice, what the numbers mean.
 fn detail(model: &Model, view: &View, width: u16) -> Vec<Drawn> {
     let Some(now) = &model.now else { return Vec::new() };
-    let server = now
-        .servers
-        .iter()
-        .find(|server| Some(&server.id) == view.selected.as_ref());
+    let server = now.servers.iter().find(|server| view.chosen.is(&server.id));
     let said = match server {
         None if model.before.is_empty() => {
             "  calls/s and latency since the start of the daemon, or of the entry".to_owned()
@@ -427,7 +349,7 @@ fn approvals(model: &Model, view: &View, width: u16, most: usize) -> Vec<Drawn> 
     if now.approvals.is_empty() {
         return vec![Drawn::new("APPROVALS WAITING: none", BOLD)];
     }
-    let style = view.style(Color::Yellow, Modifier::BOLD);
+    let style = view.palette.style(Color::Yellow, Modifier::BOLD);
     let mut lines = vec![Drawn::new(
         format!("APPROVALS WAITING: {} (colibri-mcp approvals)", now.approvals.len()),
         style,
@@ -450,9 +372,43 @@ fn approvals(model: &Model, view: &View, width: u16, most: usize) -> Vec<Drawn> 
     }
     if now.approvals.len() > most {
         lines.push(Drawn::new(
-            format!("  {} {} more", view.mark, now.approvals.len() - most),
+            format!("  {} {} more", view.palette.mark, now.approvals.len() - most),
             Style::new(),
         ));
+    }
+    lines
+}
+
+/// Who has had how much of what may be spent, those who had most first.
+fn spenders(model: &Model, view: &View, most: usize) -> Vec<Drawn> {
+    let spenders = model.now.as_ref().map_or(&[][..], |now| &now.spenders);
+    if spenders.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = vec![Drawn::new("SPENT (people today, UTC; agents since their start)", BOLD)];
+    for spender in spenders.iter().take(most) {
+        let person = text(model.user(Some(spender.uid)));
+        let who = match (&spender.agent, &spender.session) {
+            (Some(agent), Some(session)) => format!("{} {} for {person}", text(agent), text(session)),
+            _ => person,
+        };
+        let left = match (spender.mode, spender.left_bytes) {
+            (Some(mode), Some(0)) => format!("NOTHING left of cost mode {mode}"),
+            (Some(mode), Some(left)) => format!("{} left of cost mode {mode}", bytes(left)),
+            _ => "no limit".to_owned(),
+        };
+        let style = match spender.left_bytes {
+            Some(0) => view.palette.bad(),
+            _ => Style::new(),
+        };
+        lines.push(Drawn::new(
+            format!("  {who}: {}, {left}", bytes(spender.spent_bytes)),
+            style,
+        ));
+    }
+    if spenders.len() > most {
+        let more = format!("  {} {} more", view.palette.mark, spenders.len() - most);
+        lines.push(Drawn::new(more, Style::new()));
     }
     lines
 }
@@ -469,39 +425,12 @@ fn trail(model: &Model, view: &View, room: usize) -> Vec<Drawn> {
     let skip = trail.tail.len().saturating_sub(room - 1);
     lines.extend(trail.tail.iter().skip(skip).map(|record| {
         let style = match record.result.as_deref() {
-            Some("FAIL") => view.style(Color::Red, Modifier::empty()),
+            Some("FAIL") => view.palette.style(Color::Red, Modifier::empty()),
             _ => Style::new(),
         };
-        Drawn::new(said(model, record), style)
+        Drawn::new(said(record, model.user(record.uid)), style)
     }));
     lines
-}
-
-fn said(model: &Model, record: &TrailRow) -> String {
-    let clock = record.timestamp.get(11..19).unwrap_or_default();
-    let join = |parts: &[&Option<String>]| {
-        let parts: Vec<&str> = parts.iter().filter_map(|part| part.as_deref()).collect();
-        parts.join(" ")
-    };
-    let what = match record.kind.as_str() {
-        "enter" => join(&[
-            &record.server,
-            if record.tool.is_some() {
-                &record.tool
-            } else {
-                &record.method
-            },
-        ]),
-        "exit" | "retry" => format!(
-            "{}  {:.1} ms",
-            join(&[&record.server, &record.tool, &record.result, &record.error_code]),
-            record.latency_ms
-        ),
-        "event" => join(&[&record.event]) + &details(&record.details),
-        _ => String::new(),
-    };
-    let user = model.user(record.uid);
-    text(format!("  {clock} {:>7} {:<6} {user:<9} {what}", record.n, record.kind).trim_end())
 }
 
 fn keys(view: &View) -> Drawn {
@@ -517,6 +446,7 @@ mod tests {
     use colibri_api::Overview;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+    use ratatui::text::Span;
     use serde_json::{Value, json};
 
     fn overview(servers: usize, approvals: usize) -> Overview {
@@ -557,6 +487,13 @@ mod tests {
             "version": "0.1.0", "time": 1_000_000, "uptime_s": 7300, "write_gate": false, "external_gate": true,
             "clients": 3, "in_flight": 2, "resident": 15_000_000, "registry_error": null, "servers": list,
             "approvals": approvals,
+            "spenders": [
+                { "uid": 0, "mode": "fast", "spent_bytes": 500_001, "left_bytes": 0 },
+                { "uid": 0, "agent": "cod\u{1b}[2Jer", "session": "0123456789abcdef", "mode": "smart",
+                  "spent_bytes": 12_345, "left_bytes": 1_987_655 },
+                { "uid": 0, "mode": null, "spent_bytes": 7, "left_bytes": null },
+                { "uid": 0, "mode": null, "spent_bytes": 6, "left_bytes": null },
+            ],
             "trail": { "records": 1234, "witnessed": 1230, "failing": null, "tail": tail },
         }))
         .unwrap()
@@ -574,7 +511,7 @@ mod tests {
             .draw(|frame| draw(model, view, frame.area(), frame.buffer_mut()))
             .unwrap();
         let buffer = terminal.backend().buffer();
-        (0..height).map(|y| row(buffer, buffer.area, y)).collect()
+        as_text(buffer, buffer.area).lines().map(str::to_owned).collect()
     }
 
     #[test]
@@ -630,7 +567,7 @@ mod tests {
                 let mut view = View::new(false, true);
                 let model = model(servers, approvals);
                 screen(&model, &mut view, width, height);
-                view.choose(-1);
+                view.chosen.step(-1);
                 let rows = screen(&model, &mut view, width, height);
                 if servers > 0 && width >= 80 {
                     let all = rows.join("\n");
@@ -666,15 +603,15 @@ mod tests {
         let model = model(3, 0);
         let mut view = View::new(false, true);
         screen(&model, &mut view, 80, 24);
-        view.choose(1);
-        view.choose(1);
+        view.chosen.step(1);
+        view.chosen.step(1);
         let all = screen(&model, &mut view, 80, 24).join("\n");
         assert!(
             all.contains("> server-0") && all.contains("server-0: ready for"),
             "{all}"
         );
         assert!(all.contains("; asked 4 times; TOOL_ERROR 2, CANCELLED 1"), "{all}");
-        view.choose(isize::MAX);
+        view.chosen.step(isize::MAX);
         view.sort = view.sort.next();
         let all = screen(&model, &mut view, 80, 24).join("\n");
         assert!(
@@ -702,7 +639,7 @@ mod tests {
     #[test]
     fn trouble_is_told_first() {
         let mut model = model(1, 0);
-        model.trouble("the daemon closed the connection\u{1b}".to_owned());
+        model.trouble = Some("the daemon closed the connection\u{1b}".to_owned());
         let mut bad = overview(1, 0);
         bad.registry_error = Some("line 3".to_owned());
         let all = screen(&model, &mut View::new(false, true), 80, 24).join("\n");
@@ -711,6 +648,7 @@ mod tests {
             "{all}"
         );
         model.update(bad);
+        model.trouble = None;
         let all = screen(&model, &mut View::new(false, true), 80, 24).join("\n");
         assert!(
             !all.contains("NO NEWS") && all.contains("REGISTRY NOT RELOADED: line 3"),

@@ -1,0 +1,64 @@
+//! Agents that are started by themselves, when a task fits them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::warn;
+
+use super::roster::{Agents, is_user};
+use super::start::{Order, Work};
+use crate::board::{Candidate, Spawns};
+use crate::policy::{Caller, Gate};
+
+/// For how long no start is tried where one failed, unless the registry is read again.
+const AGAIN: Duration = Duration::from_secs(25);
+
+impl Spawns for Arc<Agents> {
+    fn candidates(&self, person: u32) -> Vec<Candidate> {
+        self.candidates_for(person)
+    }
+
+    fn spawn(&self, agent: &str, person: u32, task: u64) -> Result<(), String> {
+        let caller = Caller::of_account(person)?;
+        let order = Order {
+            person: caller,
+            operator: false,
+            by: None,
+        };
+        let begun = self.begin(agent, order, Work::Task(task))?;
+        let (agents, agent) = (self.clone(), agent.to_owned());
+        tokio::spawn(async move {
+            if let Err(why) = agents.start(begun).await {
+                warn!(agent, task, "an agent was not started for a task: {why}");
+            }
+        });
+        Ok(())
+    }
+}
+
+impl Agents {
+    /// The agents that may have this person's tasks.
+    fn candidates_for(&self, person: u32) -> Vec<Candidate> {
+        let write = self.parts.chain.rules.gates.load().is_open(Gate::Write);
+        let entries = self.entries();
+        let mut sessions = self.sessions();
+        let known = entries.iter().filter(|(_, agent)| self.refusal(agent).is_none());
+        let candidates = known.filter_map(|(id, agent)| {
+            let sessions = sessions.remove(id).unwrap_or_default();
+            let named = is_user(&agent.entry, person);
+            if !named && !sessions.iter().any(|(_, uid)| *uid == person) {
+                return None;
+            }
+            let failed = self.failed_starts().get(id).is_some_and(|at| at.elapsed() < AGAIN);
+            let may = !failed && self.parts.autospawn && write && named && agent.entry.autospawn;
+            let free = agent.entry.max.saturating_sub(sessions.len() as u32);
+            Some(Candidate {
+                agent: id.clone(),
+                capabilities: agent.entry.capabilities.clone(),
+                sessions: sessions.into_iter().map(|(session, _)| session).collect(),
+                starts: if may { free } else { 0 },
+            })
+        });
+        candidates.collect()
+    }
+}

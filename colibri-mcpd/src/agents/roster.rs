@@ -1,0 +1,412 @@
+//! All agents of the registry, and their instances.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use colibri_api::{AgentFacts, AgentInstance, AgentState};
+use colibri_trail::Detail;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio::time::timeout;
+use tracing::{error, warn};
+
+use super::instance::{Ending, Instance};
+use super::kept::{EventReader, Shelf};
+use super::ways::{Doors, Models};
+use crate::board::Board;
+use crate::confine::Spawner;
+use crate::policy::{Accounts as _, SystemAccounts};
+use crate::registry::secrets::Secrets;
+use crate::registry::{Agent, AgentEntry, Loaded};
+use crate::relay::Chain;
+
+/// Where the helper looks for the door of an instance.
+const JAILS_SOCKETS: &str = "/var/run/colibri";
+/// The most instances that have ended and are still shown.
+const MAX_ENDED: usize = 256;
+
+/// What agents need from the daemon.
+pub struct Parts {
+    /// How processes are started.
+    pub spawner: Arc<dyn Spawner>,
+    /// What records and policy are asked.
+    pub chain: Arc<Chain>,
+    /// The secrets of host agents.
+    pub secrets: Arc<Secrets>,
+    /// The daemon's own socket.
+    pub socket: PathBuf,
+    /// Where the daemon keeps its state.
+    pub state_dir: PathBuf,
+    /// Who has which task.
+    pub board: Arc<Board>,
+    /// Agents are started by themselves where their entries say so.
+    pub autospawn: bool,
+}
+
+/// All agents.
+pub struct Agents {
+    pub(super) parts: Parts,
+    pub(super) shelf: Shelf,
+    pub(super) doors: OnceLock<Arc<dyn Doors>>,
+    pub(super) models: OnceLock<Arc<dyn Models>>,
+    entries: ArcSwap<BTreeMap<String, Agent>>,
+    instances: Mutex<Instances>,
+    /// The agents whose last start failed, and when that was.
+    failed_starts: Mutex<BTreeMap<String, Instant>>,
+    /// How many run or are being started.
+    count: watch::Sender<usize>,
+}
+
+#[derive(Default)]
+struct Instances {
+    /// Those that run or are being started, by session.
+    running: BTreeMap<String, Slot>,
+    /// Those that have ended, the oldest first.
+    ended: Vec<AgentInstance>,
+    /// No more are started.
+    closed: bool,
+}
+
+/// One that runs, or is being started.
+struct Slot {
+    agent: Arc<str>,
+    /// For whom.
+    uid: u32,
+    /// `None`: it is being started.
+    instance: Option<Arc<Instance>>,
+}
+
+/// The place of an instance among those that run, until it is dropped.
+pub(super) struct Place {
+    agents: Arc<Agents>,
+    session: String,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut instances = self.agents.instances();
+        let instance = instances.running.remove(&self.session).and_then(|slot| slot.instance);
+        if let Some(instance) = instance {
+            let ended = instance.view(None);
+            instances.ended.push(ended);
+            let over = instances.ended.len().saturating_sub(MAX_ENDED);
+            instances.ended.drain(..over);
+        }
+        let running = instances.running.len();
+        drop(instances);
+        self.agents.count.send_replace(running);
+    }
+}
+
+impl Agents {
+    /// None yet, but for the instances of earlier daemons; [`Agents::load`] gives it agents,
+    /// [`Agents::open_doors`] and [`Agents::open_models`] ways out.
+    ///
+    /// # Errors
+    /// The directory for events cannot be made.
+    pub fn new(parts: Parts) -> std::io::Result<Arc<Agents>> {
+        let shelf = Shelf::open(&parts.state_dir)?;
+        let mut ended = shelf.recall();
+        for instance in ended.iter_mut().filter(|instance| instance.ended_at.is_none()) {
+            left(instance, &parts.chain, &shelf);
+        }
+        let over = ended.len().saturating_sub(MAX_ENDED);
+        ended.drain(..over);
+        shelf.tidy(|_| false);
+        let instances = Instances {
+            ended,
+            ..Instances::default()
+        };
+        Ok(Arc::new(Agents {
+            parts,
+            shelf,
+            doors: OnceLock::new(),
+            models: OnceLock::new(),
+            entries: ArcSwap::default(),
+            instances: Mutex::new(instances),
+            failed_starts: Mutex::default(),
+            count: watch::Sender::new(0),
+        }))
+    }
+
+    /// From now on instances have doors.
+    pub fn open_doors(&self, doors: Arc<dyn Doors>) {
+        let _ = self.doors.set(doors);
+    }
+
+    /// From now on instances have their models.
+    pub fn open_models(&self, models: Arc<dyn Models>) {
+        let _ = self.models.set(models);
+    }
+
+    /// Takes over a registry. Instances that run go on as they were started.
+    pub fn load(&self, loaded: &Loaded) {
+        for (id, agent) in &loaded.agents {
+            if let Some(why) = &agent.refusal {
+                warn!(agent = id, "blocked: {why}");
+            }
+        }
+        self.entries.store(Arc::new(loaded.agents.clone()));
+        self.failed_starts().clear();
+    }
+
+    pub(super) fn failed_starts(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
+        self.failed_starts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The agents of the registry.
+    pub(super) fn entries(&self) -> Arc<BTreeMap<String, Agent>> {
+        self.entries.load_full()
+    }
+
+    /// The sessions of the instances that run or are being started, and for whom, by agent.
+    pub(super) fn sessions(&self) -> BTreeMap<String, Vec<(String, u32)>> {
+        let mut sessions: BTreeMap<String, Vec<(String, u32)>> = BTreeMap::new();
+        for (session, slot) in &self.instances().running {
+            let of = sessions.entry(slot.agent.to_string()).or_default();
+            of.push((session.clone(), slot.uid));
+        }
+        sessions
+    }
+
+    fn instances(&self) -> MutexGuard<'_, Instances> {
+        self.instances.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An instance that was being started runs. `false`: the daemon ends.
+    pub(super) fn runs(&self, instance: &Arc<Instance>) -> bool {
+        let mut instances = self.instances();
+        if let Some(slot) = instances.running.get_mut(&**instance.session()) {
+            slot.instance = Some(instance.clone());
+        }
+        !instances.closed
+    }
+
+    /// Who has which task.
+    pub fn board(&self) -> &Arc<Board> {
+        &self.parts.board
+    }
+
+    /// The instances that run.
+    pub fn running(&self) -> Vec<Arc<Instance>> {
+        let instances = self.instances();
+        let running = instances.running.values().filter_map(|slot| slot.instance.clone());
+        running.collect()
+    }
+
+    /// The instance of this session, if it runs.
+    pub fn instance(&self, session: &str) -> Option<Arc<Instance>> {
+        self.instances().running.get(session)?.instance.clone()
+    }
+
+    /// Waits until all that follows an instance's end is done: its task is another's, its end is recorded, and its place
+    /// is free.
+    pub async fn over(&self, session: &str) {
+        let mut count = self.count.subscribe();
+        let _ = count.wait_for(|_| self.instance(session).is_none()).await;
+    }
+
+    /// The agents that this caller may have run.
+    pub fn facts(&self, uid: u32, operator: bool) -> Vec<AgentFacts> {
+        let entries = self.entries.load();
+        let running = self.sessions();
+        let seen = entries
+            .iter()
+            .filter(|(_, agent)| operator || is_user(&agent.entry, uid));
+        let facts = seen.map(|(id, agent)| AgentFacts {
+            agent: id.clone(),
+            capabilities: agent.entry.capabilities.clone(),
+            max: agent.entry.max,
+            running: running.get(id).map_or(0, |sessions| sessions.len() as u32),
+            jailed: agent.entry.command.jail.is_some(),
+            model: agent.entry.model.is_some(),
+            autospawn: agent.entry.autospawn,
+            refusal: self.refusal(agent),
+        });
+        facts.collect()
+    }
+
+    /// The instances that this caller may see: those that run first, the newest first.
+    pub fn list(&self, uid: u32, operator: bool) -> Vec<AgentInstance> {
+        let instances = self.instances();
+        let running = instances.running.values().filter_map(|slot| slot.instance.as_ref());
+        let mut list: Vec<_> = running.map(|instance| self.view(instance)).collect();
+        list.sort_by_key(|instance| std::cmp::Reverse(instance.started_at));
+        list.extend(instances.ended.iter().rev().cloned());
+        drop(instances);
+        list.retain(|instance| operator || instance.uid == uid);
+        list
+    }
+
+    /// The instance of this session as it is now, running or ended, if this caller may see it.
+    pub fn one(&self, session: &str, uid: u32, operator: bool) -> Option<AgentInstance> {
+        let found = match self.instance(session) {
+            Some(instance) => self.view(&instance),
+            None => {
+                let instances = self.instances();
+                instances.ended.iter().find(|ended| ended.id == session)?.clone()
+            }
+        };
+        (operator || found.uid == uid).then_some(found)
+    }
+
+    /// An instance as it is now.
+    pub fn view(&self, instance: &Instance) -> AgentInstance {
+        let entries = self.entries.load();
+        instance.view(entries.get(&*instance.door.agent).map(|agent| &*agent.entry))
+    }
+
+    /// The events of an instance as they are kept.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn events_of(&self, session: &str) -> std::io::Result<EventReader> {
+        EventReader::open(&self.shelf.events(session))
+    }
+
+    /// Why no instance of an agent is started, whoever asks.
+    pub(super) fn refusal(&self, agent: &Agent) -> Option<String> {
+        if let Some(why) = &agent.refusal {
+            return Some(why.clone());
+        }
+        if agent.entry.disabled {
+            return Some("it is disabled in the registry (\"disabled\": true)".to_owned());
+        }
+        let jailed = agent.entry.command.jail.is_some();
+        (jailed && !is_where_jails_look(&self.parts.socket)).then(|| {
+            format!(
+                "an agent in a jail needs the daemon's socket in {JAILS_SOCKETS}, where the helper looks for its door; it \
+                 is {}",
+                self.parts.socket.display()
+            )
+        })
+    }
+
+    /// A place among those that run, if there is one.
+    pub(super) fn take_place(
+        self: &Arc<Self>,
+        id: &str,
+        session: &str,
+        (entry, uid): (&AgentEntry, u32),
+    ) -> Result<Place, String> {
+        let mut instances = self.instances();
+        if instances.closed {
+            return Err("the daemon is ending and starts no agents".to_owned());
+        }
+        let running = instances.running.values().filter(|slot| *slot.agent == *id).count();
+        if running >= entry.max as usize {
+            return Err(format!(
+                "{id} is not started: {} of it run already, and its entry allows {} (max): stop one, or wait until one ends",
+                running, entry.max
+            ));
+        }
+        let slot = Slot {
+            agent: id.into(),
+            uid,
+            instance: None,
+        };
+        instances.running.insert(session.to_owned(), slot);
+        let count = instances.running.len();
+        drop(instances);
+        self.count.send_replace(count);
+        Ok(Place {
+            agents: self.clone(),
+            session: session.to_owned(),
+        })
+    }
+
+    /// Has an instance ended. It is on its way when this returns.
+    ///
+    /// # Errors
+    /// There is none that this caller may stop.
+    pub fn stop(&self, session: &str, by: u32, operator: bool) -> Result<AgentInstance, String> {
+        let unknown = || {
+            let session = colibri_text::brief(session, 40);
+            format!("there is no instance {session} of yours: colibri-mcp agent list shows those there are")
+        };
+        let seen = self.one(session, by, operator).ok_or_else(unknown)?;
+        let Some(instance) = self.instance(session).filter(|instance| !instance.has_ended()) else {
+            return Ok(seen);
+        };
+        let details = [
+            ("agent", Detail::Text(&seen.agent)),
+            ("session", Detail::Text(&seen.id)),
+            ("for", Detail::Number(seen.uid.into())),
+            ("by", Detail::Number(by.into())),
+        ];
+        if let Err(error) = self.parts.chain.recorder.event("agent-stopped", &details) {
+            error!("a stop was not recorded: {error}");
+        }
+        instance.end(Ending::Stopped(by));
+        Ok(self.view(&instance))
+    }
+
+    /// Ends all instances, and starts no more. `false`: some have not ended in time.
+    pub async fn end(&self, within: Duration) -> bool {
+        self.instances().closed = true;
+        for instance in self.running() {
+            instance.end(Ending::Daemon);
+        }
+        let mut count = self.count.subscribe();
+        timeout(within, count.wait_for(|count| *count == 0)).await.is_ok()
+    }
+
+    /// How many run or are being started.
+    pub fn count(&self) -> usize {
+        *self.count.borrow()
+    }
+
+    /// How many instances that run are in each state: of all, or of those that run for this user.
+    pub fn by_state(&self, uid: Option<u32>) -> BTreeMap<AgentState, u64> {
+        let mut counts = BTreeMap::new();
+        let counted = |instance: &Arc<Instance>| uid.is_none_or(|uid| instance.uid == uid);
+        for instance in self.running().into_iter().filter(counted) {
+            *counts.entry(self.view(&instance).state).or_default() += 1;
+        }
+        counts
+    }
+}
+
+/// An instance that an earlier daemon left running when it was killed, and that went with it: it is recorded, and noted.
+fn left(instance: &mut AgentInstance, chain: &Chain, shelf: &Shelf) {
+    let reason = "the daemon ended while it ran, and ended it";
+    instance.ended_at = Some(instance.last_event_at.unwrap_or(instance.started_at));
+    instance.state = AgentState::Error;
+    instance.attention = true;
+    instance.reason = Some(reason.to_owned());
+    // What it took was in the memory of that daemon.
+    let details = [
+        ("agent", Detail::Text(&instance.agent)),
+        ("session", Detail::Text(&instance.id)),
+        ("for", Detail::Number(instance.uid.into())),
+        ("state", Detail::Text(instance.state.name())),
+        ("reason", Detail::Text(reason)),
+        ("exit", Detail::Text("not seen")),
+    ];
+    if let Err(error) = chain.recorder.event("agent-ended", &details) {
+        // Not noted either: the next start records it.
+        return error!("the end of an agent was not recorded: {error}");
+    }
+    if let Err(error) = shelf.note(instance) {
+        warn!(
+            session = instance.id,
+            "what became of an instance could not be noted: {error}"
+        );
+    }
+}
+
+/// Whether an entry names this user.
+pub(super) fn is_user(entry: &AgentEntry, uid: u32) -> bool {
+    entry.users.iter().any(|user| match user.parse::<u32>() {
+        Ok(number) => number == uid,
+        Err(_) => SystemAccounts.uid(user) == Some(uid),
+    })
+}
+
+fn is_where_jails_look(socket: &Path) -> bool {
+    let directory = socket.parent().and_then(|directory| directory.canonicalize().ok());
+    directory.is_some() && directory == Path::new(JAILS_SOCKETS).canonicalize().ok()
+}

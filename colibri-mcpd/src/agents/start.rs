@@ -1,0 +1,351 @@
+//! The start of an instance: its task, its ways out, its process; and what follows its end.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use colibri_api::Task;
+use colibri_registry::{Command, Stdin};
+use colibri_trail::Detail;
+use secrecy::SecretString;
+use tokio::time::{Instant, timeout};
+use tracing::{error, info, warn};
+
+use super::instance::{Ending, Instance};
+use super::kept::Writer;
+use super::life::Life;
+use super::prompt::{prompt_line, task_of};
+use super::roster::{Agents, Place, is_user};
+use super::ways::Open;
+use crate::board::Doer;
+use crate::confine::{JailConfig, LaunchSpec, Spawned, session_id};
+use crate::policy::Caller;
+use crate::registry::AgentEntry;
+use crate::relay::{AgentDoor, Spent};
+use crate::results::Owner;
+use crate::servers::{Allowance, FirstWords, Stderr};
+
+/// How long an instance's process may take to be started.
+const START: Duration = Duration::from_secs(60);
+
+/// For whom an instance is to be started, and by whose order.
+#[derive(Debug, Clone, Copy)]
+pub struct Order {
+    /// For whom.
+    pub person: Caller,
+    /// Whether that is an operator.
+    pub operator: bool,
+    /// Whose order it is; `None`: the daemon's, because a task fits it.
+    pub by: Option<u32>,
+}
+
+/// The directory of an instance's ways out, and what is open there.
+type WaysOut = (Box<Path>, Vec<Box<dyn Open>>);
+
+/// What an instance is started for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Work {
+    /// Whatever is next.
+    Next,
+    /// A queued task of the person's.
+    Task(u64),
+    /// What is to be done, which becomes a task.
+    Prompt(String),
+}
+
+/// An instance that is about to be started.
+pub(super) struct Begun {
+    agent: Arc<str>,
+    session: Arc<str>,
+    entry: Arc<AgentEntry>,
+    order: Order,
+    /// Its task was made of a prompt, for it alone.
+    prompted: bool,
+    task: Option<Task>,
+    place: Place,
+}
+
+impl Agents {
+    /// Starts an instance, and returns it once its program runs.
+    ///
+    /// # Errors
+    /// Why there is none, for the one who asked.
+    pub async fn spawn(self: &Arc<Self>, id: &str, order: Order, work: Work) -> Result<Arc<Instance>, String> {
+        let (agents, id) = (self.clone(), id.to_owned());
+        // The board waits for the disk: not on a thread that serves clients.
+        let begun = tokio::task::spawn_blocking(move || agents.begin(&id, order, work)).await;
+        let begun = begun.map_err(|error| format!("the start broke off: {error}"))??;
+        self.clone().start(begun).await
+    }
+
+    /// What comes before a start: whether it may be, a place, a session and its task.
+    pub(super) fn begin(self: &Arc<Self>, id: &str, order: Order, work: Work) -> Result<Begun, String> {
+        let person = order.person;
+        let entries = self.entries();
+        let agent = entries
+            .get(id)
+            .filter(|agent| order.operator || is_user(&agent.entry, person.uid))
+            .ok_or_else(|| {
+                let id = colibri_text::brief(id, 64);
+                format!("there is no agent \"{id}\" that you may run: colibri-mcp agent list shows those there are")
+            })?;
+        if let Some(why) = self.refusal(agent) {
+            return Err(format!("{id} is not started: {why}"));
+        }
+        let new = match &work {
+            Work::Prompt(prompt) => Some(task_of(prompt, person.uid)?),
+            _ => None,
+        };
+        let session = session_id().map_err(|error| format!("no session id: {error}"))?;
+        let place = self.take_place(id, &session, (&agent.entry, person.uid))?;
+        let board = &self.parts.board;
+        let task = match (&work, new) {
+            (Work::Task(task), _) => board.reserve(*task, person.uid, &session).map(Some),
+            (_, Some(new)) => board.create(doer(order), new, Some(&session)).map(Some),
+            (_, None) => Ok(None),
+        };
+        let task = task.map_err(|error| format!("{id} is not started: {error}"))?;
+        Ok(Begun {
+            agent: id.into(),
+            session: session.into(),
+            entry: agent.entry.clone(),
+            order,
+            prompted: matches!(work, Work::Prompt(_)),
+            task,
+            place,
+        })
+    }
+
+    /// Starts what was begun. Where that fails, what it was to do is as it was before.
+    pub(super) async fn start(self: Arc<Self>, begun: Begun) -> Result<Arc<Instance>, String> {
+        let (session, order) = (begun.session.clone(), begun.order);
+        let made = begun.task.as_ref().filter(|_| begun.prompted).map(|task| task.id);
+        let agent = begun.agent.to_string();
+        let started = self.clone().start_process(begun).await;
+        if started.is_ok() {
+            self.failed_starts().remove(&agent);
+        }
+        if let Err(why) = &started {
+            self.failed_starts().insert(agent, Instant::now());
+            let (agents, why) = (self.clone(), why.clone());
+            let undone = tokio::task::spawn_blocking(move || {
+                let board = &agents.parts.board;
+                if let Err(error) = board.start_failed(&session) {
+                    warn!("a task stays reserved for an agent that did not start: {error}");
+                }
+                let cancelled = made.map(|task| board.cancel(doer(order), task, &why));
+                if let Some(Err(error)) = cancelled {
+                    warn!("the task of an agent that did not start stays on the board: {error}");
+                }
+            });
+            let _ = undone.await;
+        }
+        started
+    }
+
+    async fn start_process(self: Arc<Self>, begun: Begun) -> Result<Arc<Instance>, String> {
+        let Begun {
+            agent: id,
+            session,
+            entry,
+            order,
+            task,
+            place,
+            ..
+        } = begun;
+        let uid = order.person.uid;
+        let door = Arc::new(AgentDoor {
+            agent: id.clone(),
+            session: session.clone(),
+            tools: entry.tools.clone(),
+            max_bytes: entry.budget.session_bytes,
+            max_tokens: entry.budget.tokens,
+            spent: Spent::default(),
+        });
+        let (directory, opened) = self.open_ways(&door, &entry, order.person)?;
+        let spec = self.launch_spec(&door, &entry, &directory)?;
+        let jail = entry.command.jail.as_ref();
+        let jail = jail.map(|jail| jail.name.clone().unwrap_or_else(|| format!("colibri-{session}")));
+        let prompt = (entry.stdin == Stdin::Pipe).then(|| prompt_line(&session, task.as_ref()));
+        let instance = Instance::new(door, entry, uid, task.map(|task| task.id), jail);
+        let instance = Arc::new(instance);
+        let writer = Writer::create(&self.shelf.events(&session));
+        let writer = writer.map_err(|error| format!("{id} is not started: its events cannot be kept: {error}"))?;
+        self.record_start(&instance, order)
+            .inspect_err(|_| self.shelf.forget(&session))?;
+        // Before it runs: whatever becomes of this daemon, the next one knows of it.
+        if let Err(error) = self.shelf.note(&self.view(&instance)) {
+            warn!(agent = &*id, "the start of an instance could not be noted: {error}");
+        }
+        let started = timeout(START, self.parts.spawner.spawn(spec)).await;
+        let spawned = match started {
+            Ok(Ok(spawned)) => spawned,
+            other => {
+                let why = match other {
+                    Ok(Err(error)) => error.to_string(),
+                    _ => format!("its process was not there after {} s", START.as_secs()),
+                };
+                let why = self.parts.secrets.redactor().redact(&why).into_owned();
+                self.record_end(&instance, &why, "");
+                self.shelf.forget(&session);
+                return Err(format!("{id} is not started: {why}"));
+            }
+        };
+        let pid = spawned.process.pid();
+        info!(agent = &*id, session = &*session, uid, pid, "agent started");
+        let words = Arc::<FirstWords>::default();
+        let life = Life {
+            instance: instance.clone(),
+            stderr: Stderr {
+                server: id.clone(),
+                pid,
+                secrets: self.parts.secrets.clone(),
+                allowance: Arc::<Allowance>::default(),
+                words: words.clone(),
+            },
+            words,
+            writer,
+            prompt,
+        };
+        if !self.runs(&instance) {
+            instance.end(Ending::Daemon);
+        }
+        tokio::spawn(self.clone().live(life, spawned, opened, place));
+        Ok(instance)
+    }
+
+    /// An instance's life and what follows it.
+    async fn live(self: Arc<Self>, life: Life, spawned: Spawned, opened: Vec<Box<dyn Open>>, place: Place) {
+        let instance = life.instance.clone();
+        let sha256 = life.run(spawned).await;
+        drop(opened);
+        let seen = instance.view(None);
+        let reason = seen.reason.clone().unwrap_or_default();
+        let reason = self.parts.secrets.redactor().redact(&reason).into_owned();
+        let (agents, ended) = (self.clone(), instance.clone());
+        let finished = tokio::task::spawn_blocking(move || {
+            let why = if reason.is_empty() {
+                "its agent ended without finishing it"
+            } else {
+                &reason
+            };
+            // First: no step of it is recorded after its end.
+            agents.parts.board.instance_ended(&seen.id, why);
+            agents.record_end(&ended, &reason, &sha256);
+            if let Err(error) = agents.shelf.note(&seen) {
+                warn!(session = seen.id, "the end of an instance could not be noted: {error}");
+            }
+            agents.shelf.tidy(|session| agents.instance(session).is_some());
+            info!(
+                agent = seen.agent,
+                session = seen.id,
+                state = seen.state.name(),
+                reason,
+                "agent ended"
+            );
+        });
+        let _ = finished.await;
+        drop(place);
+    }
+
+    /// Opens the ways out of an instance: its door, and the relay to its model if it has one.
+    fn open_ways(&self, door: &Arc<AgentDoor>, entry: &Arc<AgentEntry>, person: Caller) -> Result<WaysOut, String> {
+        let (id, starting) = (&door.agent, "the daemon is still starting: try again");
+        let doors = self.doors.get().ok_or(starting)?;
+        let made = doors.open(door.clone(), person);
+        let (directory, open) =
+            made.map_err(|error| format!("{id} is not started: its door cannot be made: {error}"))?;
+        let mut opened = vec![open];
+        if entry.model.is_some() {
+            let models = self.models.get().ok_or(starting)?;
+            let relay = models.open(&directory.join("model.sock"), entry, door.clone(), person);
+            opened.push(relay.map_err(|error| format!("{id} is not started: its model cannot be reached: {error}"))?);
+        }
+        Ok((directory, opened))
+    }
+
+    /// What is started.
+    fn launch_spec(&self, door: &AgentDoor, entry: &AgentEntry, directory: &Path) -> Result<LaunchSpec, String> {
+        let command: &Command = &entry.command;
+        if command.jail.is_some() {
+            return Ok(LaunchSpec::Jailed(JailConfig {
+                session: door.session.to_string(),
+                server: door.agent.to_string(),
+                digest: entry.digest.clone(),
+            }));
+        }
+        let resolved = self.parts.secrets.resolve(&command.env);
+        let mut environment = resolved.map_err(|error| format!("{} is not started: {error}", door.agent))?;
+        let directory = std::path::absolute(directory).map_err(|error| error.to_string())?;
+        let mut name = |variable: &str, socket: &str| {
+            let path = directory.join(socket).display().to_string();
+            environment
+                .entry(variable.to_owned())
+                .or_insert_with(|| SecretString::from(path));
+        };
+        name("COLIBRI_MCP_SOCKET", "colibri.sock");
+        if entry.model.is_some() {
+            name("COLIBRI_MODEL_SOCKET", "model.sock");
+        }
+        Ok(LaunchSpec::Host {
+            server: door.agent.to_string(),
+            program: command.program.clone(),
+            arguments: command.args.clone(),
+            environment,
+            directory: command.cwd.clone(),
+            stdin: entry.stdin,
+        })
+    }
+
+    fn record_start(&self, instance: &Instance, order: Order) -> Result<(), String> {
+        let (agent, session) = (&instance.door.agent, instance.session());
+        let mut details = vec![
+            ("agent", Detail::Text(agent)),
+            ("session", Detail::Text(session)),
+            ("for", Detail::Number(instance.uid.into())),
+            (
+                "by",
+                order.by.map_or(Detail::Text("daemon"), |by| Detail::Number(by.into())),
+            ),
+        ];
+        details.extend(instance.task.map(|task| ("task", Detail::Number(task))));
+        details.extend(instance.jail.as_deref().map(|jail| ("jail", Detail::Text(jail))));
+        let recorded = self.parts.chain.recorder.event("agent-started", &details);
+        recorded.map_err(|error| format!("{agent} is not started: its start cannot be recorded: {error}"))
+    }
+
+    fn record_end(&self, instance: &Instance, reason: &str, sha256: &str) {
+        let seen = instance.view(None);
+        let details = [
+            ("agent", Detail::Text(&seen.agent)),
+            ("session", Detail::Text(&seen.id)),
+            ("for", Detail::Number(seen.uid.into())),
+            ("state", Detail::Text(seen.state.name())),
+            ("reason", Detail::Text(reason)),
+            ("exit", Detail::Text(seen.exit.as_deref().unwrap_or("never ran"))),
+            ("events", Detail::Number(seen.events)),
+            ("sha256", Detail::Text(sha256)),
+            ("calls", Detail::Number(seen.calls)),
+            ("tokens_in", Detail::Number(seen.tokens_in)),
+            ("tokens_out", Detail::Number(seen.tokens_out)),
+        ];
+        if let Err(error) = self.parts.chain.recorder.event("agent-ended", &details) {
+            error!("the end of an agent was not recorded: {error}");
+        }
+        // Nobody else can read what was kept for it. Files are removed: not on a thread that serves clients.
+        let results = self.parts.chain.results.clone();
+        let owner = Owner {
+            uid: instance.uid,
+            session: Some(instance.door.session.clone()),
+        };
+        drop(tokio::task::spawn_blocking(move || results.forget(&owner)));
+    }
+}
+
+fn doer(order: Order) -> Doer<'static> {
+    Doer {
+        uid: order.person.uid,
+        agent: None,
+        operator: order.operator,
+    }
+}

@@ -1,0 +1,52 @@
+//! What calls did not do: it becomes a task of the person behind them.
+
+use colibri_api::{NewTask, TaskStatus};
+use colibri_text::brief;
+
+use super::orders::{Board, Doer};
+use crate::relay::{Client, Defers, Undone};
+use crate::store::{DEFERRED, PRIORITY_DEFAULT};
+
+/// The most characters of a tool's name.
+const MAX_NAME: usize = 200;
+
+impl Defers for Board {
+    /// The gate for writing does not count: what becomes a task, and what it says, the operator's contract says and no
+    /// caller, and they are few.
+    fn defer(&self, client: &Client, call: &Undone<'_>) -> Result<u64, String> {
+        let door = client.door.as_deref();
+        let who = Doer {
+            uid: client.caller.uid,
+            agent: door.map(|door| (&*door.agent, &*door.session)),
+            operator: false,
+        };
+        let new = NewTask {
+            title: call.left.title.clone(),
+            description: described(call),
+            source: format!("{DEFERRED}{}", call.server),
+            status: TaskStatus::Queued,
+            required_capabilities: call.left.capabilities.clone(),
+            priority: PRIORITY_DEFAULT,
+            created_by: who.uid,
+        };
+        let task = self.change(who.by(), |tell| self.store.add_deferred(new, self.now(), tell));
+        task.map(|task| task.id).map_err(|error| error.to_string())
+    }
+}
+
+/// What somebody needs to know to do it: who reads the board may not be the one who called.
+fn described(call: &Undone<'_>) -> String {
+    let tool = brief(call.tool, MAX_NAME);
+    let mut text = format!(
+        "A call of {tool} of the server {} ended with {}.\n",
+        call.server, call.code
+    );
+    match call.call {
+        0 => text.push_str("It is not recorded: there is no trail.\n"),
+        number => text.push_str(&format!("It is record {number} of the trail.\n")),
+    }
+    for (name, value) in &call.left.fields {
+        text.push_str(&format!("{name}: {value}\n"));
+    }
+    text
+}

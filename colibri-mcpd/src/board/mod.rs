@@ -1,0 +1,19 @@
+//! The board: who takes which task, for how long, and which agent is to have it.
+//!
+//! Claims and their numbers are the store's; the board adds time (a person's claim lapses, an agent's lasts as long as
+//! its instance), the record of each change, those who watch, and the scheduler.
+
+mod changes;
+mod choice;
+mod deferred;
+mod orders;
+mod scheduled;
+mod scheduler;
+mod timing;
+
+pub use changes::TaskChange;
+pub use choice::{Candidate, Spawns};
+pub use orders::{Board, Calls, Doer, LEASE};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,483 @@
+//! What people, agents and the daemon do with tasks.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use colibri_api::{NewTask, Task, TaskStatus, Tasks};
+use tokio::sync::{Notify, broadcast};
+use tracing::{info, warn};
+
+use super::changes::{By, DAEMON, TaskChange, record};
+use super::choice::{self, Candidate, Spawns};
+use crate::relay::{Chain, Recorder, Rules};
+use crate::store::{Actor, Error, Order, Seeks, Store, TaskFilter, TaskRefusal, Tell, now_ms};
+
+/// How long a person's claim lasts without a call of theirs on the task.
+pub const LEASE: Duration = Duration::from_secs(15 * 60);
+/// Changes that are kept for who watches slowly.
+const KEPT_CHANGES: usize = 256;
+/// Instances that have ended that are known as such: far more than can have a call on its way.
+const KEPT_OVER: usize = 1024;
+
+/// Who asks: a person, or an agent's instance for one.
+#[derive(Debug, Clone, Copy)]
+pub struct Doer<'a> {
+    /// The person.
+    pub uid: u32,
+    /// The agent and its instance.
+    pub agent: Option<(&'a str, &'a str)>,
+    /// Whether the person is an operator.
+    pub operator: bool,
+}
+
+impl<'a> Doer<'a> {
+    fn session(self) -> Option<&'a str> {
+        self.agent.map(|(_, session)| session)
+    }
+
+    fn actor(self) -> Actor<'a> {
+        Actor {
+            uid: self.uid,
+            session: self.session(),
+            operator: self.operator,
+        }
+    }
+
+    pub(super) fn by(self) -> By<'a> {
+        By {
+            uid: Some(self.uid),
+            session: self.session(),
+        }
+    }
+}
+
+/// Calls tools for people who are not there.
+pub trait Calls: Send + Sync {
+    /// Calls a tool as this person, through all that stands in front of it, and says what came of it.
+    fn call(&self, person: u32, tool: &str, arguments: &str, done: Box<dyn FnOnce(&str) + Send>);
+}
+
+/// An instance that asked for a task when there was none.
+pub(super) struct Asker {
+    pub agent: String,
+    pub uid: u32,
+    pub at: u64,
+}
+
+/// The board.
+pub struct Board {
+    pub(super) store: Arc<Store>,
+    chain: Arc<Chain>,
+    clock: fn() -> u64,
+    spawns: OnceLock<Arc<dyn Spawns>>,
+    calls: OnceLock<Arc<dyn Calls>>,
+    /// The schedules whose call is not answered.
+    calling: Mutex<HashSet<u64>>,
+    askers: Mutex<HashMap<String, Asker>>,
+    /// Instances that ended lately: a call of theirs may still be on its way.
+    over: Mutex<VecDeque<String>>,
+    /// Instances that are gone, and why, whose tasks are not taken back yet.
+    gone: Mutex<Vec<(String, String)>>,
+    changes: broadcast::Sender<Arc<TaskChange>>,
+    /// Something has changed: the scheduler is to look.
+    pub(super) changed: Notify,
+    claims: AtomicU64,
+    requeues: AtomicU64,
+}
+
+impl Board {
+    /// The board over this store.
+    pub fn new(store: Arc<Store>, chain: Arc<Chain>) -> Arc<Board> {
+        Board::with_clock(store, chain, now_ms)
+    }
+
+    pub(super) fn with_clock(store: Arc<Store>, chain: Arc<Chain>, clock: fn() -> u64) -> Arc<Board> {
+        let board = Arc::new(Board {
+            store,
+            chain,
+            clock,
+            spawns: OnceLock::new(),
+            calls: OnceLock::new(),
+            calling: Mutex::default(),
+            askers: Mutex::default(),
+            over: Mutex::default(),
+            gone: Mutex::default(),
+            changes: broadcast::Sender::new(KEPT_CHANGES),
+            changed: Notify::new(),
+            claims: AtomicU64::new(0),
+            requeues: AtomicU64::new(0),
+        });
+        let taker: Weak<Board> = Arc::downgrade(&board);
+        board.chain.leave_to(taker);
+        board
+    }
+
+    /// From now on agents are run by this.
+    pub fn set_spawns(&self, spawns: Arc<dyn Spawns>) {
+        if self.spawns.set(spawns).is_err() {
+            warn!("who runs agents is known already");
+        }
+        self.changed.notify_one();
+    }
+
+    /// From now on scheduled calls are made by this.
+    pub fn set_calls(&self, calls: Arc<dyn Calls>) {
+        if self.calls.set(calls).is_err() {
+            warn!("who makes calls is known already");
+        }
+        self.changed.notify_one();
+    }
+
+    pub(super) fn recorder(&self) -> &Recorder {
+        &self.chain.recorder
+    }
+
+    pub(super) fn rules(&self) -> &Rules {
+        &self.chain.rules
+    }
+
+    fn calling(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.calling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_calling(&self, schedule: u64) -> bool {
+        self.calling().contains(&schedule)
+    }
+
+    /// Calls a tool for a schedule, and gives the outcome to `noted`.
+    pub(super) fn call(
+        self: &Arc<Self>,
+        schedule: u64,
+        (person, tool, arguments): (u32, &str, &str),
+        noted: impl FnOnce(&Board, &str) + Send + 'static,
+    ) {
+        let Some(calls) = self.calls.get() else {
+            return noted(self, "nobody makes calls");
+        };
+        self.calling().insert(schedule);
+        let board = self.clone();
+        let done = move |outcome: &str| {
+            board.calling().remove(&schedule);
+            noted(&board, outcome);
+        };
+        calls.call(person, tool, arguments, Box::new(done));
+    }
+
+    pub(super) fn spawns(&self) -> Option<&dyn Spawns> {
+        self.spawns.get().map(|spawns| &**spawns)
+    }
+
+    /// The changes from now on.
+    pub fn watch(&self) -> broadcast::Receiver<Arc<TaskChange>> {
+        self.changes.subscribe()
+    }
+
+    /// How many claims there were since the start, and how often something came back to the queue.
+    pub fn counts(&self) -> (u64, u64) {
+        (
+            self.claims.load(Ordering::Relaxed),
+            self.requeues.load(Ordering::Relaxed),
+        )
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        (self.clock)()
+    }
+
+    fn lease(&self, who: Doer<'_>) -> Option<u64> {
+        let until = self.now().saturating_add(LEASE.as_millis() as u64);
+        who.agent.is_none().then_some(until)
+    }
+
+    pub(super) fn askers(&self) -> MutexGuard<'_, HashMap<String, Asker>> {
+        self.askers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes changes, each recorded before it is made and told after it.
+    pub(super) fn change<T>(&self, by: By<'_>, work: impl FnOnce(Tell<'_>) -> Result<T, Error>) -> Result<T, Error> {
+        let made = RefCell::new(Vec::new());
+        let done = work(&|task, from| {
+            let change = TaskChange {
+                task: task.clone(),
+                from,
+            };
+            record(&self.chain.recorder, &change, by)?;
+            made.borrow_mut().push(change);
+            Ok(())
+        })?;
+        for change in made.into_inner() {
+            let (from, to) = (change.from, change.task.said.status);
+            if to == TaskStatus::Claimed {
+                self.claims.fetch_add(1, Ordering::Relaxed);
+            }
+            if from.is_some_and(|from| from != TaskStatus::Intake) && to == TaskStatus::Queued {
+                self.requeues.fetch_add(1, Ordering::Relaxed);
+            }
+            // Nobody has to watch.
+            let _ = self.changes.send(Arc::new(change));
+            self.changed.notify_one();
+        }
+        Ok(done)
+    }
+
+    /// Adds a task for somebody; where a session is named, it is kept for that instance.
+    ///
+    /// # Errors
+    /// [`Error::Full`], [`Error::Sqlite`], [`Error::Unrecorded`].
+    pub fn create(&self, who: Doer<'_>, new: NewTask, for_session: Option<&str>) -> Result<Task, Error> {
+        let added = |tell: Tell<'_>| self.store.add_task(new, for_session, self.now(), tell);
+        let mut task = self.change(who.by(), added)?;
+        self.explain(std::slice::from_mut(&mut task));
+        Ok(task)
+    }
+
+    /// Keeps a queued task of this person's for an instance that is about to start.
+    ///
+    /// # Errors
+    /// [`Error::Task`] where it is not queued, kept for another, or another person's; [`Error::Sqlite`].
+    pub fn reserve(&self, task: u64, person: u32, session: &str) -> Result<Task, Error> {
+        self.store.reserve(task, (person, session), None, self.now())
+    }
+
+    /// Claims a task: this one, or the next for somebody with these capabilities. An instance that has one already is
+    /// told that one again; what it can do is what its entry says.
+    ///
+    /// # Errors
+    /// [`Error::Task`] for a task that cannot be had; [`Error::Sqlite`], [`Error::Unrecorded`].
+    pub fn next(
+        &self,
+        who: Doer<'_>,
+        task: Option<u64>,
+        capabilities: Option<&[String]>,
+    ) -> Result<Option<Task>, Error> {
+        self.requeue_lapsed()?;
+        let now = self.now();
+        let lease_until = self.lease(who);
+        let Some((agent, session)) = who.agent else {
+            return match task {
+                Some(id) => self.order(id, who, Order::Claim(lease_until)).map(Some),
+                None => {
+                    let seeks = Seeks {
+                        capabilities,
+                        lease_until,
+                    };
+                    self.change(who.by(), |tell| self.store.claim_next(who.actor(), seeks, now, tell))
+                }
+            };
+        };
+        let known = self.candidates(who.uid);
+        let known = known.iter().find(|candidate| candidate.agent == agent);
+        let seeks = Seeks {
+            capabilities: Some(known.map_or(&[], |candidate| &candidate.capabilities)),
+            lease_until,
+        };
+        let claimed = self.change(who.by(), |tell| {
+            let tell = |task: &Task, from| {
+                // Asked within the claim: one that is there when the instance has ended is taken back.
+                if self.over().iter().any(|over| over == session) {
+                    return Err(format!("instance {session} has ended, and gets no task"));
+                }
+                tell(task, from)
+            };
+            self.store.claim_next(who.actor(), seeks, now, &tell)
+        })?;
+        let claimed = match claimed {
+            Some(claimed) => Some(claimed),
+            None => self.store.held_by(session)?,
+        };
+        let mut askers = self.askers();
+        askers.remove(session);
+        if claimed.is_none() {
+            let agent = agent.to_owned();
+            let uid = who.uid;
+            askers.insert(session.to_owned(), Asker { agent, uid, at: now });
+        }
+        Ok(claimed)
+    }
+
+    /// Says that work on a task begins, or goes on, under a claim.
+    ///
+    /// # Errors
+    /// [`Error::Task`] where the claim is not in force; [`Error::Sqlite`], [`Error::Unrecorded`].
+    pub fn start(&self, who: Doer<'_>, task: u64, claim: u64) -> Result<Task, Error> {
+        self.order(task, who, Order::Start(claim, self.lease(who)))
+    }
+
+    /// Records a task's result, which is JSON, under a claim. There is never a second one.
+    ///
+    /// # Errors
+    /// As [`Board::start`].
+    pub fn finish(&self, who: Doer<'_>, task: u64, claim: u64, result: &str) -> Result<Task, Error> {
+        self.order(task, who, Order::Finish(claim, result))
+    }
+
+    /// Gives a task up for good under a claim.
+    ///
+    /// # Errors
+    /// As [`Board::start`].
+    pub fn fail(&self, who: Doer<'_>, task: u64, claim: u64, reason: &str) -> Result<Task, Error> {
+        self.order(task, who, Order::Fail(claim, reason))
+    }
+
+    /// Gives a task back to the queue under a claim; without one, puts a request that was taken in there.
+    ///
+    /// # Errors
+    /// As [`Board::start`].
+    pub fn release(&self, who: Doer<'_>, task: u64, claim: Option<u64>, reason: &str) -> Result<Task, Error> {
+        self.order(
+            task,
+            who,
+            claim.map_or(Order::Queue, |claim| Order::Release(claim, reason)),
+        )
+    }
+
+    /// Ends a task that is not to be done any more.
+    ///
+    /// # Errors
+    /// [`Error::Task`] where it has ended, or another person created it; [`Error::Sqlite`], [`Error::Unrecorded`].
+    pub fn cancel(&self, who: Doer<'_>, task: u64, reason: &str) -> Result<Task, Error> {
+        self.order(task, who, Order::Cancel(reason))
+    }
+
+    fn order(&self, task: u64, who: Doer<'_>, order: Order<'_>) -> Result<Task, Error> {
+        self.change(who.by(), |tell| {
+            self.store.order(task, who.actor(), order, self.now(), tell)
+        })
+    }
+
+    /// A task, and its result as JSON. Who has claimed it has so much longer.
+    ///
+    /// # Errors
+    /// [`Error::Task`] where there is none that this caller may see; [`Error::Sqlite`].
+    pub fn task(&self, who: Doer<'_>, id: u64) -> Result<(Task, Option<String>), Error> {
+        let (mut task, result) = self.store.task(id)?;
+        if who.agent.is_some() && task.said.created_by != who.uid {
+            return Err(TaskRefusal::Missing(id).into());
+        }
+        let is_held = matches!(task.said.status, TaskStatus::Claimed | TaskStatus::Started);
+        if is_held && who.agent.is_none() && task.claimed_session.is_none() && task.claimed_by == Some(who.uid) {
+            task.lease_until = self.lease(who);
+            self.store.renew(&task)?;
+        }
+        self.explain(std::slice::from_mut(&mut task));
+        Ok((task, result))
+    }
+
+    /// A page of tasks; see [`Store::tasks`].
+    ///
+    /// # Errors
+    /// [`Error::Cursor`], [`Error::Sqlite`].
+    pub fn tasks(&self, filter: &TaskFilter, limit: u32, cursor: Option<&str>) -> Result<Tasks, Error> {
+        let mut page = self.store.tasks(filter, limit, cursor)?;
+        self.explain(&mut page.tasks);
+        Ok(page)
+    }
+
+    /// How many tasks stand where: all, or those that this person created.
+    ///
+    /// # Errors
+    /// [`Error::Sqlite`].
+    pub fn task_counts(&self, created_by: Option<u32>) -> Result<[(TaskStatus, u64); 7], Error> {
+        self.store.task_counts(created_by)
+    }
+
+    /// Says of queued tasks why they wait.
+    fn explain(&self, tasks: &mut [Task]) {
+        let mut known = HashMap::new();
+        for task in tasks {
+            if task.said.status == TaskStatus::Queued && task.for_session.is_none() {
+                let creator = task.said.created_by;
+                let candidates = known.entry(creator).or_insert_with(|| self.candidates(creator));
+                task.waiting = Some(choice::waiting(task, candidates));
+            }
+        }
+    }
+
+    pub(super) fn candidates(&self, person: u32) -> Vec<Candidate> {
+        self.spawns()
+            .map(|spawns| spawns.candidates(person))
+            .unwrap_or_default()
+    }
+
+    /// The task that an instance has, if it has one.
+    ///
+    /// # Errors
+    /// [`Error::Sqlite`].
+    pub fn held_by(&self, session: &str) -> Result<Option<Task>, Error> {
+        self.store.held_by(session)
+    }
+
+    /// An instance is gone: what it had, or was to have, goes back to the queue, and it gets no other.
+    pub fn instance_ended(&self, session: &str, why: &str) {
+        self.ends(session);
+        self.askers().remove(session);
+        self.gone().push((session.to_owned(), why.to_owned()));
+        self.take_back();
+        // A place for another instance is free, whether this one had a task or not.
+        self.changed.notify_one();
+    }
+
+    /// An instance has not come to run: what it was to have never left the queue, and has lost no attempt.
+    ///
+    /// # Errors
+    /// [`Error::Sqlite`]; what it was to have is free when the daemon starts again.
+    pub fn start_failed(&self, session: &str) -> Result<(), Error> {
+        self.ends(session);
+        self.store.free_of(session, self.now())?;
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// From now on an instance claims nothing.
+    fn ends(&self, session: &str) {
+        let mut over = self.over();
+        over.push_back(session.to_owned());
+        while over.len() > KEPT_OVER {
+            over.pop_front();
+        }
+    }
+
+    /// Takes back what instances had that are gone; what cannot be taken back now is tried again at the next look.
+    pub(super) fn take_back(&self) {
+        let gone = std::mem::take(&mut *self.gone());
+        for (session, why) in gone {
+            let back = self.change(DAEMON, |tell| self.store.requeue_of(&session, &why, self.now(), tell));
+            if let Err(error) = back {
+                warn!("what instance {session} had is not taken back yet: {error}");
+                self.gone().push((session, why));
+            }
+        }
+    }
+
+    fn over(&self) -> MutexGuard<'_, VecDeque<String>> {
+        self.over.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn gone(&self) -> MutexGuard<'_, Vec<(String, String)>> {
+        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The daemon has started: no instance of before is there any more.
+    ///
+    /// # Errors
+    /// [`Error::Sqlite`], [`Error::Unrecorded`].
+    pub fn begin(&self) -> Result<(), Error> {
+        let why = "its agent ended with the daemon";
+        let back = self.change(DAEMON, |tell| self.store.requeue_all_instances(why, self.now(), tell))?;
+        if !back.is_empty() {
+            info!(
+                tasks = back.len(),
+                "taken back from agents that ended with the daemon before"
+            );
+        }
+        Ok(())
+    }
+
+    pub(super) fn requeue_lapsed(&self) -> Result<(), Error> {
+        self.change(DAEMON, |tell| self.store.requeue_lapsed(self.now(), tell))
+            .map(drop)
+    }
+}

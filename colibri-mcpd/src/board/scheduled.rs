@@ -1,0 +1,158 @@
+//! Schedules: created, shown and deleted by people, and run when they are due.
+
+use std::sync::Arc;
+
+use colibri_api::{Schedule, ScheduledCall, ScheduledWork, TaskStatus, Timing};
+use colibri_trail::Detail;
+use tracing::{info, warn};
+
+use super::changes::By;
+use super::orders::{Board, Doer};
+use super::timing;
+use crate::policy::{Caller, Gate};
+use crate::store::Error;
+
+/// The most characters of an outcome that are kept.
+const MAX_OUTCOME: usize = 400;
+
+impl Board {
+    /// Creates a schedule.
+    ///
+    /// # Errors
+    /// [`Error::Timing`] for a timing that is none or never comes; [`Error::Schedules`], [`Error::Sqlite`],
+    /// [`Error::Unrecorded`].
+    pub fn schedule_work(&self, who: Doer<'_>, timing: Timing, work: ScheduledWork) -> Result<Schedule, Error> {
+        let now = self.now();
+        let next_at = timing::next(&timing, now).map_err(Error::Timing)?;
+        if next_at.is_none() {
+            return Err(Error::Timing("that time never comes, or is over".to_owned()));
+        }
+        let new = Schedule {
+            id: 0,
+            timing,
+            work,
+            created_by: who.uid,
+            created_at: now,
+            next_at,
+            last_at: None,
+            last_task: None,
+            last_outcome: None,
+            runs: 0,
+        };
+        let schedule = self.store.add_schedule(&new)?;
+        self.changed.notify_one();
+        Ok(schedule)
+    }
+
+    /// The schedules of this person; for an operator, all.
+    ///
+    /// # Errors
+    /// [`Error::Sqlite`].
+    pub fn schedules(&self, who: Doer<'_>) -> Result<Vec<Schedule>, Error> {
+        self.store.schedules((!who.operator).then_some(who.uid), None)
+    }
+
+    /// Deletes a schedule.
+    ///
+    /// # Errors
+    /// [`Error::Task`] where it is not this person's; [`Error::Sqlite`].
+    pub fn unschedule(&self, who: Doer<'_>, id: u64) -> Result<Schedule, Error> {
+        self.store.delete_schedule(id, who.uid, who.operator)
+    }
+
+    /// Runs what is due: once, however often it was due while nobody looked.
+    pub(super) fn run_due(self: &Arc<Self>) -> Result<(), Error> {
+        let now = self.now();
+        for schedule in self.store.schedules(None, Some(now))? {
+            let id = schedule.id;
+            if let Err(error) = self.run(&schedule, now) {
+                warn!(schedule = id, "not run yet: {error}");
+            }
+        }
+        Ok(())
+    }
+
+    fn run(self: &Arc<Self>, schedule: &Schedule, now: u64) -> Result<(), Error> {
+        let (id, person) = (schedule.id, schedule.created_by);
+        let next_at = match schedule.timing.at {
+            Some(_) => None,
+            None => timing::next(&schedule.timing, now).unwrap_or_default(),
+        };
+        let by = By {
+            uid: Some(person),
+            session: None,
+        };
+        let pass_over = |why: &str| {
+            let noted = |tell: &dyn Fn(&_, _) -> _| self.store.run_schedule(schedule, next_at, (why, None), now, tell);
+            self.change(by, noted).map(drop)
+        };
+        if let Some(why) = self.hinders(schedule)? {
+            return pass_over(&format!("passed over: {why}"));
+        }
+        self.recorder()
+            .event(
+                "schedule-run",
+                &[("id", Detail::Number(id)), ("for", Detail::Number(person.into()))],
+            )
+            .map_err(|error| Error::Unrecorded(error.to_string()))?;
+        match &schedule.work {
+            ScheduledWork { task: Some(task), .. } => {
+                let task = Some(task.clone());
+                self.change(by, |tell| {
+                    self.store
+                        .run_schedule(schedule, next_at, ("created a task", task), now, tell)
+                })?;
+                info!(schedule = id, "run");
+            }
+            ScheduledWork {
+                call: Some(ScheduledCall { tool, arguments }),
+                ..
+            } => {
+                // Noted before it is called: a call is made once at the most.
+                let noted = self.change(by, |tell| {
+                    self.store
+                        .run_schedule(schedule, next_at, ("is running", None), now, tell)
+                })?;
+                if noted.is_some() {
+                    let noted = move |board: &Board, outcome: &str| board.called(id, outcome);
+                    self.call(id, (person, tool, arguments.get()), noted);
+                }
+            }
+            ScheduledWork { .. } => pass_over("there is nothing to do")?,
+        }
+        Ok(())
+    }
+
+    /// Why a schedule is not run now.
+    fn hinders(&self, schedule: &Schedule) -> Result<Option<String>, Error> {
+        if self.is_calling(schedule.id) {
+            return Ok(Some("its last call is not answered yet".to_owned()));
+        }
+        if let Some(last) = schedule.last_task
+            && let Ok((task, _)) = self.store.task(last)
+            && !task.said.status.has_ended()
+            && task.said.status != TaskStatus::Intake
+        {
+            return Ok(Some(format!("task {last} has not ended yet")));
+        }
+        if schedule.work.task.is_none() {
+            // The chain says what else stands against a call.
+            return Ok(None);
+        }
+        let caller = match Caller::of_account(schedule.created_by) {
+            Ok(caller) => caller,
+            Err(why) => return Ok(Some(why)),
+        };
+        let rules = self.rules();
+        let closed = !rules.gates.load().is_open(Gate::Write)
+            || rules.clients.load().rights(&caller).closes(Gate::Write).is_some();
+        Ok(closed.then(|| "the write gate is closed for who created it".to_owned()))
+    }
+
+    /// Notes what came of a call.
+    fn called(&self, id: u64, outcome: &str) {
+        if let Err(error) = self.store.note_outcome(id, &colibri_text::brief(outcome, MAX_OUTCOME)) {
+            warn!(schedule = id, "what came of a run was not noted: {error}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The scheduler: looks at the board every 30 s and at each change, and gives queued tasks to the agents that fit them
+//! best: to an instance that asked for one when there was none, or to one that is started for it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+use super::choice::{Candidate, best};
+use super::orders::Board;
+use crate::store::Error;
+
+/// How often the scheduler looks if nothing changes.
+const EVERY: Duration = Duration::from_secs(30);
+/// The least time between two looks, so that many changes at once are one.
+const PAUSE: Duration = Duration::from_millis(20);
+/// The least time until something that is due is looked for again.
+const LEAST: Duration = Duration::from_millis(200);
+/// How long an instance that asked in vain counts as one that would take a task, and how long one is kept for it.
+const ASKED_MS: u64 = 60_000;
+const KEPT_MS: u64 = 30_000;
+
+impl Board {
+    /// Looks, for as long as the daemon runs.
+    pub async fn schedule(self: &Arc<Self>) {
+        loop {
+            let board = self.clone();
+            // The store waits for the disk: not on a thread that serves clients.
+            let looked = tokio::task::spawn_blocking(move || {
+                board.look()?;
+                board.store.next_due()
+            });
+            let due = match looked.await {
+                Ok(Ok(due)) => due,
+                Ok(Err(error)) => {
+                    warn!("the scheduler cannot look at the board: {error}");
+                    None
+                }
+                Err(error) => {
+                    warn!("the scheduler broke off: {error}");
+                    None
+                }
+            };
+            sleep(PAUSE).await;
+            let until = due.map_or(EVERY, |due| Duration::from_millis(due.saturating_sub(self.now())));
+            // Time that is over is a reason to look, too; what is overdue could not be run just now.
+            let _ = timeout(until.clamp(LEAST, EVERY), self.changed.notified()).await;
+        }
+    }
+
+    /// One look.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(super) fn look(self: &Arc<Self>) -> Result<(), Error> {
+        self.take_back();
+        self.requeue_lapsed()?;
+        self.run_due()?;
+        self.assign()
+    }
+
+    fn assign(&self) -> Result<(), Error> {
+        let Some(spawns) = self.spawns() else { return Ok(()) };
+        let now = self.now();
+        self.askers().retain(|_, asker| now.saturating_sub(asker.at) < ASKED_MS);
+        let busy: HashSet<String> = self.store.busy_sessions(now)?.into_iter().collect();
+        for person in self.store.waiting_creators(now)? {
+            let mut candidates = spawns.candidates(person);
+            let mut idle = self.idle(person, &candidates, &busy);
+            let mut load: HashMap<String, usize> = HashMap::new();
+            for candidate in &candidates {
+                let tasks = candidate
+                    .sessions
+                    .iter()
+                    .filter(|session| busy.contains(*session))
+                    .count();
+                load.insert(candidate.agent.clone(), tasks);
+            }
+            let mut after = None;
+            // A task at a time: each changes who has how many.
+            loop {
+                let free: Vec<Candidate> = candidates
+                    .iter()
+                    .filter(|one| one.starts > 0 || idle.get(&one.agent).is_some_and(|idle| !idle.is_empty()))
+                    .cloned()
+                    .collect();
+                let can: Vec<String> = free.iter().flat_map(|one| one.capabilities.iter().cloned()).collect();
+                if free.is_empty() {
+                    break;
+                }
+                let Some(task) = self.store.next_waiting(person, &can, after, now)? else {
+                    break;
+                };
+                after = Some((task.said.priority, task.id));
+                let counts = load.iter().map(|(agent, count)| (agent.as_str(), *count)).collect();
+                let Some(chosen) = best(&task.said.required_capabilities, free.iter(), &counts) else {
+                    continue;
+                };
+                let agent = chosen.agent.clone();
+                let given = match idle.get_mut(&agent).and_then(Vec::pop) {
+                    Some(session) => {
+                        let kept = self
+                            .store
+                            .reserve(task.id, (person, &session), Some(now + KEPT_MS), now);
+                        kept.map(drop).map_err(|error| error.to_string())
+                    }
+                    None => {
+                        let one = candidates.iter_mut().find(|one| one.agent == agent);
+                        let started = spawns.spawn(&agent, person, task.id);
+                        if let Some(one) = one {
+                            // Where one start fails the next would, too.
+                            one.starts = if started.is_ok() {
+                                one.starts.saturating_sub(1)
+                            } else {
+                                0
+                            };
+                        }
+                        started
+                    }
+                };
+                match given {
+                    Ok(()) => {
+                        info!(task = task.id, agent, uid = person, "chosen for the task");
+                        *load.entry(agent).or_default() += 1;
+                    }
+                    Err(why) => warn!(task = task.id, agent, uid = person, "not given to the agent: {why}"),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The instances of this person that asked in vain and have nothing, by agent.
+    fn idle(&self, person: u32, candidates: &[Candidate], busy: &HashSet<String>) -> HashMap<String, Vec<String>> {
+        let mut idle: HashMap<String, Vec<String>> = HashMap::new();
+        for (session, asker) in self.askers().iter().filter(|(_, asker)| asker.uid == person) {
+            let runs = |one: &Candidate| one.agent == asker.agent && one.sessions.contains(session);
+            if !busy.contains(session) && candidates.iter().any(runs) {
+                idle.entry(asker.agent.clone()).or_default().push(session.clone());
+            }
+        }
+        idle
+    }
+}

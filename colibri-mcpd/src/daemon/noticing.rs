@@ -1,0 +1,196 @@
+//! What is told without being asked: looked for here, so that nothing on a call's way has to tell it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::Daemon;
+use crate::board::TaskChange;
+use crate::notices::name;
+use crate::relay::Recorder;
+use colibri_api::{Approval, NoticeEvent, TaskStatus};
+use colibri_text::brief;
+
+/// How often it is looked.
+const EVERY: Duration = Duration::from_secs(1);
+/// How often it is looked how full the disk is.
+const DISK_EVERY: Duration = Duration::from_secs(30);
+/// Bytes left on the disk of the state directory from which on that is critical, and no longer is: a segment of the
+/// trail, and two.
+const DISK_LOW: u64 = 64 << 20;
+const DISK_ENOUGH: u64 = 128 << 20;
+/// Characters of the reason of an error.
+const MAX_REASON: usize = 300;
+
+/// What was told already.
+struct Seen {
+    approvals: BTreeSet<String>,
+    agents: BTreeSet<String>,
+    sealed: Option<u64>,
+    trail_fails: bool,
+    store_fails: bool,
+    disk_is_low: bool,
+}
+
+impl Daemon {
+    /// Tells what happens, for as long as it is waited for.
+    pub async fn notice_always(self: &Arc<Daemon>) {
+        let mut tasks = self.board.watch();
+        let mut ticks = interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut seen = self.seen_at_first();
+        let mut disk = Instant::now();
+        loop {
+            tokio::select! {
+                change = tasks.recv() => match change {
+                    Ok(change) => self.notice_task(&change),
+                    // Which they were the trail says.
+                    Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return,
+                },
+                now = ticks.tick() => {
+                    self.look(&mut seen);
+                    if now >= disk {
+                        disk = now + DISK_EVERY;
+                        self.look_at_disk(&mut seen).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is told of is what is new; that an earlier daemon ended without sealing the trail is.
+    fn seen_at_first(&self) -> Seen {
+        let mut sealed = None;
+        if let Recorder::Trail(trail) = &self.chain.recorder {
+            let status = trail.status();
+            sealed = status.sealed;
+            if status.recovered {
+                let why = "the daemon before this one did not end in order: it was killed, it panicked, or the system went down";
+                self.critical("crash", why);
+            }
+        }
+        let ended = self
+            .agents
+            .list(0, true)
+            .into_iter()
+            .filter(|agent| agent.ended_at.is_some());
+        Seen {
+            approvals: BTreeSet::new(),
+            agents: ended.map(|agent| agent.id).collect(),
+            sealed,
+            trail_fails: false,
+            store_fails: false,
+            disk_is_low: false,
+        }
+    }
+
+    fn critical(&self, what: &'static str, why: &str) {
+        let facts = [("what", what.into()), ("why", brief(why, MAX_REASON).into())];
+        self.notices.tell(NoticeEvent::ErrorCritical, facts);
+    }
+
+    fn notice_task(&self, change: &TaskChange) {
+        let task = &change.task;
+        let status = task.said.status;
+        if !matches!(status, TaskStatus::Done | TaskStatus::Failed) || change.from == Some(status) {
+            return;
+        }
+        let mut facts: Vec<(&'static str, Value)> = vec![
+            ("task", task.id.into()),
+            ("status", status.name().into()),
+            ("created_by", task.said.created_by.into()),
+        ];
+        if let Some(session) = &task.claimed_session {
+            facts.push(("session", name(session)));
+        }
+        self.notices.tell(NoticeEvent::TaskCompleted, facts);
+    }
+
+    fn look(&self, seen: &mut Seen) {
+        let approvals = self.chain.approvals.list();
+        for approval in approvals
+            .iter()
+            .filter(|approval| !seen.approvals.contains(&approval.id))
+        {
+            self.notices.tell(NoticeEvent::ApprovalWaiting, of_approval(approval));
+        }
+        seen.approvals = approvals.into_iter().map(|approval| approval.id).collect();
+
+        let agents = self.agents.list(0, true).into_iter().filter(|agent| agent.attention);
+        let mut attention = BTreeSet::new();
+        for agent in agents {
+            if !seen.agents.contains(&agent.id) {
+                let mut facts: Vec<(&'static str, Value)> = vec![
+                    ("agent", name(&agent.agent)),
+                    ("session", agent.id.clone().into()),
+                    ("for", agent.uid.into()),
+                    ("state", agent.state.name().into()),
+                    ("stalled", agent.stalled.into()),
+                ];
+                if let Some(task) = agent.task {
+                    facts.push(("task", task.into()));
+                }
+                self.notices.tell(NoticeEvent::AgentAttention, facts);
+            }
+            attention.insert(agent.id);
+        }
+        seen.agents = attention;
+
+        if let Recorder::Trail(trail) = &self.chain.recorder {
+            let status = trail.status();
+            if let Some(records) = status.sealed.filter(|_| status.sealed != seen.sealed) {
+                self.notices
+                    .tell(NoticeEvent::TrailSealed, [("records", records.into())]);
+            }
+            seen.sealed = status.sealed;
+            if let Some(why) = status.failing.as_ref().filter(|_| !seen.trail_fails) {
+                self.critical("trail", why);
+            }
+            seen.trail_fails = status.failing.is_some();
+        }
+        let failing = self.store.failing();
+        if let Some(why) = failing.as_ref().filter(|_| !seen.store_fails) {
+            self.critical("store", why);
+        }
+        seen.store_fails = failing.is_some();
+    }
+
+    async fn look_at_disk(&self, seen: &mut Seen) {
+        let directory = self.config.state_dir.clone();
+        // A file system that hangs must not hang a thread that serves clients.
+        let left = tokio::task::spawn_blocking(move || nix::sys::statvfs::statvfs(&directory)).await;
+        let Ok(Ok(left)) = left else { return };
+        let left = left.blocks_available().saturating_mul(left.fragment_size());
+        if left < DISK_LOW && !seen.disk_is_low {
+            seen.disk_is_low = true;
+            let why = format!(
+                "{} MiB are left on the file system of {}: free space there; calls are refused once nothing can be recorded",
+                left >> 20,
+                self.config.state_dir.display()
+            );
+            self.critical("disk", &why);
+        } else if left >= DISK_ENOUGH {
+            seen.disk_is_low = false;
+        }
+    }
+}
+
+/// Never its arguments.
+fn of_approval(approval: &Approval) -> Vec<(&'static str, Value)> {
+    let mut facts = vec![
+        ("approval", approval.id.clone().into()),
+        ("uid", approval.uid.into()),
+        ("server", name(&approval.server)),
+        ("tool", name(&approval.tool)),
+        ("expires", approval.expires.into()),
+    ];
+    if let (Some(agent), Some(session)) = (&approval.agent, &approval.session) {
+        facts.extend([("agent", name(agent)), ("session", name(session))]);
+    }
+    facts
+}

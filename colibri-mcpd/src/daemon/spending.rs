@@ -1,0 +1,64 @@
+//! What people have had of answers, and the cost modes that they chose: taken from the store at the start, kept there
+//! while the daemon runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::warn;
+
+use super::Daemon;
+use crate::policy::{Shares, Spent};
+use crate::store::{Cost, Error, Store};
+
+/// How often it is kept. A daemon that is killed forgets what was spent since.
+const OFTEN: Duration = Duration::from_secs(5);
+
+/// Takes over what was kept.
+///
+/// # Errors
+/// [`Error::Sqlite`].
+pub fn recall(store: &Store, shares: &Shares) -> Result<(), Error> {
+    let spent = |cost: &Cost| Spent {
+        day: cost.day,
+        bytes: cost.bytes,
+        own: cost.mode,
+    };
+    let costs = store.costs()?;
+    shares.recall(costs.iter().map(|cost| (cost.uid, spent(cost))));
+    Ok(())
+}
+
+impl Daemon {
+    /// Keeps what is spent, for as long as the daemon runs.
+    pub async fn keep_spending_always(self: &Arc<Daemon>) {
+        loop {
+            tokio::time::sleep(OFTEN).await;
+            let daemon = self.clone();
+            // The store waits for the disk: not on a thread that serves clients.
+            let kept = tokio::task::spawn_blocking(move || daemon.keep_spending()).await;
+            if let Ok(Err(error)) = kept {
+                warn!("what users have spent could not be kept, and is tried again: {error}");
+            }
+        }
+    }
+
+    /// Keeps what is spent by now.
+    ///
+    /// # Errors
+    /// [`Error::Sqlite`].
+    pub fn keep_spending(&self) -> Result<(), Error> {
+        self.host.shares().keep(|unkept| {
+            let costs: Vec<_> = unkept.iter().map(|(uid, spent)| cost(*uid, *spent)).collect();
+            self.store.keep_costs(&costs)
+        })
+    }
+}
+
+fn cost(uid: u32, spent: Spent) -> Cost {
+    Cost {
+        uid,
+        mode: spent.own,
+        day: spent.day,
+        bytes: spent.bytes,
+    }
+}

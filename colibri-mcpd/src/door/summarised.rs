@@ -1,0 +1,28 @@
+//! Calls that are made for summaries of tools: as the daemon's own user.
+
+use std::sync::Arc;
+
+use super::inside;
+use crate::daemon::Daemon;
+use crate::policy::Caller;
+use crate::summaries::{Called, Calls};
+
+/// Makes calls for summaries.
+pub struct SummaryCalls(Arc<Daemon>);
+
+impl SummaryCalls {
+    /// In this daemon.
+    pub fn new(daemon: &Arc<Daemon>) -> Arc<SummaryCalls> {
+        Arc::new(SummaryCalls(daemon.clone()))
+    }
+}
+
+impl Calls for SummaryCalls {
+    fn call(&self, tool: &str, arguments: &str) -> Called<'_> {
+        let (tool, arguments) = (tool.to_owned(), arguments.to_owned());
+        Box::pin(async move {
+            let call = (&*tool, &*arguments);
+            inside::call(self.0.clone(), Caller::of_daemon(), "colibri-summaries", call).await
+        })
+    }
+}

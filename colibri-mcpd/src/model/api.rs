@@ -1,0 +1,149 @@
+//! What each interface is, as data: the requests that pass, what their bodies may hold, and how an error of it looks.
+
+use hyper::{Method, StatusCode};
+use serde_json::json;
+
+use crate::registry::ModelAllow as Allow;
+use crate::registry::ModelApi as Api;
+
+/// What a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asks {
+    /// An answer of the model, which costs tokens.
+    Generate,
+    /// How many tokens a request has.
+    Count,
+    /// Which models there are.
+    List,
+    /// Answers that come later.
+    Batch,
+}
+
+/// A request that passes: method, path and what it asks for. `{}` is one name.
+pub(super) type Route = (Method, &'static str, Asks);
+
+/// The requests that pass.
+pub(super) fn routes(api: Api) -> &'static [Route] {
+    use Asks::{Batch, Count, Generate, List};
+    match api {
+        Api::Anthropic => &[
+            (Method::POST, "/v1/messages", Generate),
+            (Method::POST, "/v1/messages/count_tokens", Count),
+            (Method::POST, "/v1/messages/batches", Batch),
+            (Method::GET, "/v1/messages/batches/{}", Batch),
+            (Method::GET, "/v1/messages/batches/{}/results", Batch),
+            (Method::GET, "/v1/models", List),
+            (Method::GET, "/v1/models/{}", List),
+        ],
+        Api::OpenAiResponses => &[
+            (Method::POST, "/v1/responses", Generate),
+            (Method::GET, "/v1/models", List),
+            (Method::GET, "/v1/models/{}", List),
+        ],
+        Api::OpenAiChat => &[
+            (Method::POST, "/v1/chat/completions", Generate),
+            (Method::GET, "/v1/models", List),
+            (Method::GET, "/v1/models/{}", List),
+        ],
+        Api::Gemini => &[
+            (Method::POST, "/v1beta/models/{}:generateContent", Generate),
+            (Method::POST, "/v1beta/models/{}:streamGenerateContent", Generate),
+            (Method::POST, "/v1beta/models/{}:countTokens", Count),
+            (Method::GET, "/v1beta/models", List),
+            (Method::GET, "/v1beta/models/{}", List),
+        ],
+    }
+}
+
+/// What a parameter of the query may be.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Parameter {
+    /// One of these.
+    OneOf(&'static [&'static str]),
+    /// A word: letters, digits and what tokens of pages are made of.
+    Word,
+    /// A key from inside, which is left out.
+    LeftOut,
+}
+
+/// The parameters that a query may have.
+pub(super) fn parameters(api: Api) -> &'static [(&'static str, Parameter)] {
+    use Parameter::{LeftOut, OneOf, Word};
+    match api {
+        Api::Anthropic => &[
+            ("beta", OneOf(&["true"])),
+            ("limit", Word),
+            ("after_id", Word),
+            ("before_id", Word),
+        ],
+        Api::OpenAiResponses | Api::OpenAiChat => &[("client_version", Word)],
+        Api::Gemini => &[
+            ("alt", OneOf(&["sse", "json"])),
+            ("key", LeftOut),
+            ("pageSize", Word),
+            ("pageToken", Word),
+        ],
+    }
+}
+
+/// Header fields of requests that pass; every other is dropped.
+pub(super) const REQUEST_FIELDS: [&str; 6] = [
+    "accept",
+    "anthropic-beta",
+    "anthropic-version",
+    "content-type",
+    "openai-beta",
+    "user-agent",
+];
+
+/// Header fields of answers that pass; every other is dropped. A `*` stands for the rest of a name.
+pub(super) const ANSWER_FIELDS: [&str; 8] = [
+    "content-type",
+    "retry-after",
+    "retry-after-ms",
+    "x-should-retry",
+    "request-id",
+    "x-request-id",
+    "anthropic-ratelimit-*",
+    "x-ratelimit-*",
+];
+
+/// Betas that only something with a name in `allow` needs.
+pub(super) const BETAS: [(&str, Allow); 8] = [
+    ("files-api-*", Allow::Files),
+    ("mcp-client-*", Allow::RemoteMcp),
+    ("code-execution-*", Allow::CodeExecution),
+    ("skills-*", Allow::CodeExecution),
+    ("web-fetch-*", Allow::WebFetch),
+    ("web-search-*", Allow::WebSearch),
+    ("message-batches-*", Allow::Batches),
+    ("responses_websockets*", Allow::Stored),
+];
+
+/// Whether a name is the pattern, which may end in a `*`.
+pub(super) fn fits(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => name == pattern,
+    }
+}
+
+/// An error as the interface has it.
+pub(super) fn error_body(api: Api, status: StatusCode, message: &str) -> String {
+    let (anthropic, gemini) = match status.as_u16() {
+        403 => ("permission_error", "PERMISSION_DENIED"),
+        404 => ("not_found_error", "NOT_FOUND"),
+        413 => ("request_too_large", "INVALID_ARGUMENT"),
+        429 => ("rate_limit_error", "RESOURCE_EXHAUSTED"),
+        500.. => ("api_error", "UNAVAILABLE"),
+        _ => ("invalid_request_error", "INVALID_ARGUMENT"),
+    };
+    let body = match api {
+        Api::Anthropic => json!({ "type": "error", "error": { "type": anthropic, "message": message } }),
+        Api::OpenAiResponses | Api::OpenAiChat => {
+            json!({ "error": { "message": message, "type": anthropic, "param": null, "code": "colibri_relay" } })
+        }
+        Api::Gemini => json!({ "error": { "code": status.as_u16(), "message": message, "status": gemini } }),
+    };
+    body.to_string()
+}

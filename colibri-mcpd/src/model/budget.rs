@@ -1,0 +1,84 @@
+//! What an agent's model may cost: reserved before a request goes out, so that requests at a time cannot overrun it, and
+//! settled when the answer is over.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::refusal::Refusal;
+use super::usage::Tokens;
+use crate::relay::AgentDoor;
+use hyper::StatusCode;
+
+/// The tokens of one instance of an agent.
+pub(super) struct Budget {
+    door: Arc<AgentDoor>,
+    /// What requests that are on their way may cost.
+    reserved: Mutex<u64>,
+}
+
+impl Budget {
+    pub(super) fn new(door: Arc<AgentDoor>) -> Budget {
+        Budget {
+            door,
+            reserved: Mutex::new(0),
+        }
+    }
+
+    /// Takes what a request may cost out of what is left.
+    ///
+    /// # Errors
+    /// So much is not left.
+    pub(super) fn reserve(self: &Arc<Self>, tokens: Tokens) -> Result<Reserved, Refusal> {
+        let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        let sum = reserved.saturating_add(tokens.sum());
+        if let Some(most) = self.door.max_tokens
+            && tokens.sum() > 0
+        {
+            let spent = &self.door.spent;
+            let spent = spent
+                .tokens_in
+                .load(Ordering::Relaxed)
+                .saturating_add(spent.tokens_out.load(Ordering::Relaxed));
+            let left = most.saturating_sub(spent).saturating_sub(*reserved);
+            if tokens.sum() > left {
+                let why = match spent >= most {
+                    true => format!("the {most} tokens of this agent are spent"),
+                    false => format!(
+                        "this request may cost {} tokens, and of the {most} of this agent {left} are left: ask for \
+                         a smaller maximum",
+                        tokens.sum()
+                    ),
+                };
+                return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, why));
+            }
+        }
+        *reserved = sum;
+        Ok(Reserved {
+            budget: self.clone(),
+            tokens,
+        })
+    }
+}
+
+/// What a request may cost. It is given back when this is dropped.
+pub(super) struct Reserved {
+    budget: Arc<Budget>,
+    /// How much.
+    pub(super) tokens: Tokens,
+}
+
+impl Reserved {
+    /// What it did cost.
+    pub(super) fn settle(&self, cost: Tokens) {
+        let spent = &self.budget.door.spent;
+        spent.tokens_in.fetch_add(cost.read, Ordering::Relaxed);
+        spent.tokens_out.fetch_add(cost.written, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let mut reserved = self.budget.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        *reserved = reserved.saturating_sub(self.tokens.sum());
+    }
+}

@@ -1,0 +1,451 @@
+//! One request and its answer: judged, reserved, recorded, sent, counted.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::net::UnixStream;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::spawn_blocking;
+use tracing::{error, info, warn};
+
+use super::api::{ANSWER_FIELDS, Asks, fits};
+use super::budget::{Budget, Reserved};
+use super::mask::{Mask, values_of};
+use super::refusal::Refusal;
+use super::request::{Passed, address, pass};
+use super::usage::{Meter, Tokens};
+use super::wire::{Head, Request, Wire};
+use crate::ledger::{Ledger, Line, Payer};
+use crate::registry::{Model, ModelApi};
+use crate::relay::AgentDoor;
+use colibri_api::{Cost, Day};
+use colibri_http::{Client, Error, Limits, Response};
+use colibri_text::{brief, hex};
+use colibri_trail::{Detail, Digest};
+
+/// How long the model may say nothing: models think.
+const SILENCE: Duration = Duration::from_secs(600);
+/// How often a request is sent that met the end of a kept connection, before a byte of it was sent.
+const MAX_UNSENT: u32 = 3;
+/// The most bytes of an answer.
+const MAX_ANSWER: u64 = 128 << 20;
+/// The most long bodies of one agent that are in memory at a time, until the model answers.
+const MAX_OWN_LARGE: usize = 4;
+/// Longer bodies are judged where they keep nobody waiting.
+const JUDGED_ASIDE: usize = 64 * 1024;
+/// The most refusals of one agent that are recorded and logged: whoever asks over and over fills no disk.
+const MAX_REFUSALS: u64 = 1000;
+
+/// Where events are recorded; an error says why one was not.
+pub type Record = dyn Fn(&str, &[(&str, Detail<'_>)]) -> Result<(), String> + Send + Sync;
+
+/// What all relays share.
+pub(super) struct Shared {
+    pub(super) record: Box<Record>,
+    pub(super) ledger: Arc<Ledger>,
+    /// Room for long bodies.
+    pub(super) large: Semaphore,
+}
+
+/// The relay of one instance of an agent.
+pub(super) struct Relay {
+    pub(super) door: Arc<AgentDoor>,
+    model: Arc<Model>,
+    /// The entry's headers, sensitive.
+    headers: HeaderMap,
+    /// What no answer may show.
+    hidden: Vec<SecretString>,
+    client: Client,
+    budget: Arc<Budget>,
+    uid: u32,
+    shared: Arc<Shared>,
+    large: Semaphore,
+    requests: AtomicU64,
+    refusals: AtomicU64,
+}
+
+impl Relay {
+    /// A relay to this model, with these headers.
+    ///
+    /// # Errors
+    /// A header cannot be sent.
+    pub(super) fn new(
+        model: &Model,
+        headers: &BTreeMap<String, SecretString>,
+        door: Arc<AgentDoor>,
+        uid: u32,
+        shared: Arc<Shared>,
+    ) -> Result<Relay, String> {
+        let mut fields = HeaderMap::new();
+        for (name, value) in headers {
+            let field: HeaderName = name
+                .parse()
+                .map_err(|_| format!("the header {name} has no legal name"))?;
+            let mut value = HeaderValue::from_str(value.expose_secret().trim_end_matches(['\r', '\n']))
+                .map_err(|_| format!("the value of the header {name} cannot be sent: it is to be printable ASCII"))?;
+            value.set_sensitive(true);
+            fields.insert(field, value);
+        }
+        Ok(Relay {
+            hidden: headers
+                .iter()
+                .filter(|(name, _)| model.is_hidden(name))
+                .flat_map(|(_, value)| values_of(value))
+                .collect(),
+            client: Client::new(model.rules.clone()),
+            model: Arc::new(model.clone()),
+            headers: fields,
+            budget: Arc::new(Budget::new(door.clone())),
+            door,
+            uid,
+            shared,
+            large: Semaphore::new(MAX_OWN_LARGE),
+            requests: AtomicU64::new(0),
+            refusals: AtomicU64::new(0),
+        })
+    }
+
+    fn api(&self) -> ModelApi {
+        self.model.api
+    }
+
+    fn record(&self, event: &str, more: &[(&str, Detail<'_>)]) -> Result<(), String> {
+        let mut details = vec![
+            ("agent", Detail::Text(&self.door.agent)),
+            ("session", Detail::Text(&self.door.session)),
+            ("for", Detail::Number(self.uid.into())),
+        ];
+        details.extend_from_slice(more);
+        (self.shared.record)(event, &details)
+    }
+
+    fn note_refusal(&self, refusal: &Refusal) {
+        if self.refusals.fetch_add(1, Ordering::Relaxed) < MAX_REFUSALS {
+            let why = brief(&refusal.message, 300);
+            info!(agent = %self.door.agent, session = %self.door.session, "a request to the model is refused: {why}");
+            let status = Detail::Number(refusal.status.as_u16().into());
+            let recorded = self.record("model-refused", &[("status", status), ("why", Detail::Text(&why))]);
+            if let Err(error) = recorded {
+                error!("a refusal was not recorded: {error}");
+            }
+        }
+    }
+}
+
+/// Serves a connection until it is over.
+pub(super) async fn serve(relay: Arc<Relay>, stream: UnixStream) {
+    let mut wire = Wire::new(stream, relay.api());
+    loop {
+        let (request, held) = match wire.request(&relay.large, &relay.shared.large).await {
+            Ok(Some(next)) => next,
+            Ok(None) => return,
+            Err(refusal) => {
+                relay.note_refusal(&refusal);
+                if wire.refuse(&refusal, false).await.is_ok() {
+                    wire.linger().await;
+                }
+                return;
+            }
+        };
+        let closes = request
+            .field("connection")
+            .is_some_and(|value| value.to_ascii_lowercase().contains("close"));
+        match answer(&relay, &mut wire, request, held).await {
+            Ok(true) if !closes => {}
+            _ => return,
+        }
+    }
+}
+
+/// The place of a long body among those in memory.
+type Held<'s> = Option<SemaphorePermit<'s>>;
+
+/// Answers a request; `false`: nothing more can be said on this connection.
+async fn answer(relay: &Arc<Relay>, wire: &mut Wire, request: Request, held: Held<'_>) -> io::Result<bool> {
+    let refused = match judged(relay, request).await {
+        Ok(passed) => match sent(relay, wire, passed, held).await? {
+            Ok(whole) => return Ok(whole),
+            Err(refusal) => refusal,
+        },
+        Err(refusal) => {
+            relay.note_refusal(&refusal);
+            refusal
+        }
+    };
+    wire.refuse(&refused, true).await?;
+    Ok(true)
+}
+
+async fn judged(relay: &Relay, request: Request) -> Result<Passed, Refusal> {
+    if request.body.len() <= JUDGED_ASIDE {
+        return pass(&relay.model, request);
+    }
+    let model = relay.model.clone();
+    let judged = spawn_blocking(move || pass(&model, request)).await;
+    judged.unwrap_or_else(|_| Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon is ending")))
+}
+
+/// Sends a request and passes its answer on.
+async fn sent(
+    relay: &Arc<Relay>,
+    wire: &mut Wire,
+    passed: Passed,
+    held: Held<'_>,
+) -> io::Result<Result<bool, Refusal>> {
+    let url = match address(&relay.model, &passed.target) {
+        Ok(url) => url,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let reserved = match relay.budget.reserve(passed.cost) {
+        Ok(reserved) => reserved,
+        Err(refusal) => {
+            relay.note_refusal(&refusal);
+            return Ok(Err(refusal));
+        }
+    };
+    let mut exchange = match Exchange::begin(relay, &passed, reserved) {
+        Ok(exchange) => exchange,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let mut headers = passed.headers;
+    for (name, value) in &relay.headers {
+        headers.insert(name, value.clone());
+    }
+    let asked = async {
+        let limits = Limits::all(SILENCE);
+        let mut tries = 1;
+        loop {
+            let mut request = hyper::Request::new(passed.body.clone());
+            *request.method_mut() = passed.method.clone();
+            *request.uri_mut() = url.clone();
+            *request.headers_mut() = headers.clone();
+            match relay.client.ask(request, limits).await {
+                Err(Error::Unsent { .. }) if tries < MAX_UNSENT => tries += 1,
+                asked => return asked,
+            }
+        }
+    };
+    let asked = tokio::select! {
+        asked = asked => asked,
+        // What it began costs as much as was reserved.
+        () = wire.gone() => return Ok(Ok(false)),
+    };
+    // An answer may take long: the request is not kept for it.
+    drop((passed.body, held));
+    let mut response = match asked {
+        Ok(response) => response,
+        Err(error) => {
+            if !error.was_sent() {
+                exchange.free();
+            }
+            let status = match error {
+                Error::Silent { .. } => StatusCode::GATEWAY_TIMEOUT,
+                _ => StatusCode::BAD_GATEWAY,
+            };
+            warn!(agent = %relay.door.agent, "the model was not reached: {error}");
+            return Ok(Err(Refusal::new(status, error.to_string())));
+        }
+    };
+    exchange.status = response.status.as_u16();
+    if response.status.is_redirection() || response.status.is_informational() {
+        exchange.free();
+        let why = format!(
+            "the model's server redirects or changes the protocol ({}), which is not followed",
+            response.status.as_u16()
+        );
+        warn!(agent = %relay.door.agent, "{why}");
+        return Ok(Err(Refusal::new(StatusCode::BAD_GATEWAY, why)));
+    }
+    if !response.status.is_success() {
+        // Providers charge nothing for an error.
+        exchange.free();
+    }
+    relayed(relay, wire, &mut response, &mut exchange).await.map(Ok)
+}
+
+/// Passes an answer on as it comes; `false`: it did not come to its end.
+async fn relayed(relay: &Relay, wire: &mut Wire, response: &mut Response, exchange: &mut Exchange) -> io::Result<bool> {
+    let has_events = response
+        .header("content-type")
+        .is_some_and(|kind| kind.trim().to_ascii_lowercase().starts_with("text/event-stream"));
+    exchange.meter = Some(Meter::new(relay.api(), has_events));
+    let mut mask = Mask::new(&relay.hidden);
+    let head = Head {
+        status: response.status,
+        fields: passed_fields(&response.headers, &relay.hidden),
+        length: response
+            .header(CONTENT_LENGTH.as_str())
+            .and_then(|length| length.parse().ok()),
+    };
+    let in_chunks = head.length.is_none();
+    wire.begin(&head).await?;
+    loop {
+        let part = tokio::select! {
+            part = response.chunk() => part,
+            () = wire.gone() => return Ok(false),
+        };
+        match part {
+            Ok(Some(part)) => {
+                exchange.length += part.len() as u64;
+                if let Some(meter) = &mut exchange.meter {
+                    meter.feed(&part);
+                }
+                wire.part(&mask.feed(part), in_chunks).await?;
+                if exchange.length > MAX_ANSWER {
+                    warn!(agent = %relay.door.agent, "an answer of the model over {} MiB is cut off", MAX_ANSWER >> 20);
+                    return Ok(false);
+                }
+            }
+            Ok(None) => {
+                exchange.ended = true;
+                exchange.settle();
+                wire.part(&mask.end(), in_chunks).await?;
+                wire.end(in_chunks).await?;
+                return Ok(true);
+            }
+            Err(error) => {
+                warn!(agent = %relay.door.agent, "an answer of the model was broken off: {error}");
+                wire.part(&mask.end(), in_chunks).await?;
+                return Ok(false);
+            }
+        }
+    }
+}
+
+fn passed_fields<'h>(headers: &'h HeaderMap, hidden: &[SecretString]) -> Vec<(&'h str, Bytes)> {
+    let passes = |name: &HeaderName| ANSWER_FIELDS.iter().any(|pattern| fits(pattern, name.as_str()));
+    let fields = headers.iter().filter(|(name, _)| passes(name));
+    let masked = |value: &HeaderValue| {
+        let mut mask = Mask::new(hidden);
+        let mut masked = Vec::from(mask.feed(Bytes::copy_from_slice(value.as_bytes())));
+        masked.extend_from_slice(&mask.end());
+        Bytes::from(masked)
+    };
+    fields.map(|(name, value)| (name.as_str(), masked(value))).collect()
+}
+
+/// A request that went out. When it is over, however, it is settled and recorded.
+struct Exchange {
+    relay: Arc<Relay>,
+    reserved: Reserved,
+    asks: Asks,
+    number: u64,
+    /// The status of its answer; 0: there was none.
+    status: u16,
+    /// Bytes of its answer.
+    length: u64,
+    meter: Option<Meter>,
+    ended: bool,
+    /// It costs nothing.
+    free: bool,
+    settled: bool,
+}
+
+impl Exchange {
+    /// Records that a request goes out.
+    ///
+    /// # Errors
+    /// That cannot be recorded, and so it does not.
+    fn begin(relay: &Arc<Relay>, passed: &Passed, reserved: Reserved) -> Result<Exchange, Refusal> {
+        let number = relay.requests.fetch_add(1, Ordering::Relaxed) + 1;
+        let digest = Digest::of(&passed.body);
+        let path = passed.target.split('?').next().unwrap_or_default();
+        let recorded = relay.record(
+            "model-request",
+            &[
+                ("n", Detail::Number(number)),
+                ("api", Detail::Text(relay.api().name())),
+                ("method", Detail::Text(passed.method.as_str())),
+                ("path", Detail::Text(path)),
+                ("sha256", Detail::Text(&hex(&digest.sha256))),
+                ("length", Detail::Number(digest.length)),
+                ("reserved", Detail::Number(reserved.tokens.sum())),
+            ],
+        );
+        recorded.map_err(|error| {
+            error!("a request to the model was not recorded, and so not sent: {error}");
+            let why = "it cannot be recorded, so nothing was sent: the operator has to see to the trail";
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
+        })?;
+        Ok(Exchange {
+            relay: relay.clone(),
+            reserved,
+            asks: passed.asks,
+            number,
+            status: 0,
+            length: 0,
+            meter: None,
+            ended: false,
+            free: false,
+            settled: false,
+        })
+    }
+
+    fn free(&mut self) {
+        self.free = true;
+    }
+
+    /// What it cost, and whether that was counted.
+    fn cost(&mut self) -> (Tokens, bool) {
+        let reserved = self.reserved.tokens;
+        if self.free || reserved == Tokens::default() {
+            return (Tokens::default(), true);
+        }
+        let counted = match self.asks {
+            Asks::Generate => self.meter.take().and_then(|meter| meter.end(self.ended)),
+            _ => None,
+        };
+        counted.map_or((reserved, false), |counted| (counted, true))
+    }
+
+    fn settle(&mut self) {
+        if std::mem::replace(&mut self.settled, true) {
+            return;
+        }
+        let (cost, is_counted) = self.cost();
+        self.reserved.settle(cost);
+        let recorded = self.relay.record(
+            "model-answer",
+            &[
+                ("n", Detail::Number(self.number)),
+                ("status", Detail::Number(self.status.into())),
+                ("length", Detail::Number(self.length)),
+                ("tokens_in", Detail::Number(cost.read)),
+                ("tokens_out", Detail::Number(cost.written)),
+                ("count", Detail::Text(if is_counted { "counted" } else { "reserved" })),
+            ],
+        );
+        if let Err(error) = recorded {
+            error!("the answer of a model was not recorded: {error}");
+        }
+        if cost == Tokens::default() {
+            return;
+        }
+        let door = &self.relay.door;
+        let payer = Payer {
+            day: Day::of(SystemTime::now()),
+            uid: self.relay.uid,
+            agent: Some(&door.agent),
+        };
+        let cost = Cost {
+            model_requests: 1,
+            tokens_in: cost.read,
+            tokens_out: cost.written,
+            ..Cost::default()
+        };
+        self.relay.shared.ledger.count(&payer, Line::MODEL, &cost);
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.settle();
+    }
+}

@@ -1,0 +1,107 @@
+//! Relays made and listened on, one for each instance of an agent that has a model.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::UnixListener;
+use tokio::sync::Semaphore;
+use tokio::task::{JoinHandle, JoinSet};
+use tracing::warn;
+
+use super::exchange::{self, Record, Relay, Shared};
+use crate::agents::{Models, Open};
+use crate::ledger::Ledger;
+use crate::policy::Caller;
+use crate::registry::AgentEntry;
+use crate::registry::secrets::Secrets;
+use crate::relay::AgentDoor;
+
+/// The most connections of one agent at a time.
+const MAX_CONNECTIONS: usize = 16;
+/// The most long bodies that are held for all agents at a time.
+const MAX_LARGE: usize = 8;
+
+/// Makes the relays of agents.
+pub struct ModelRelays {
+    shared: Arc<Shared>,
+    secrets: Arc<Secrets>,
+}
+
+impl ModelRelays {
+    /// `record` writes an event into the trail.
+    pub fn new(record: Box<Record>, ledger: Arc<Ledger>, secrets: Arc<Secrets>) -> ModelRelays {
+        let shared = Shared {
+            record,
+            ledger,
+            large: Semaphore::new(MAX_LARGE),
+        };
+        ModelRelays {
+            shared: Arc::new(shared),
+            secrets,
+        }
+    }
+}
+
+impl Models for ModelRelays {
+    fn open(
+        &self,
+        socket: &Path,
+        entry: &Arc<AgentEntry>,
+        door: Arc<AgentDoor>,
+        person: Caller,
+    ) -> io::Result<Box<dyn Open>> {
+        let model = entry
+            .model
+            .as_deref()
+            .ok_or_else(|| io::Error::other("the agent has no model"))?;
+        let headers = self.secrets.resolve(&model.headers).map_err(io::Error::other)?;
+        let relay = Relay::new(model, &headers, door, person.uid, self.shared.clone()).map_err(io::Error::other)?;
+        let listener = UnixListener::bind(socket)?;
+        // Its directory says who comes to it.
+        std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o666))?;
+        Ok(Box::new(Opened {
+            accepting: tokio::spawn(accept(listener, Arc::new(relay))),
+            socket: socket.to_owned(),
+        }))
+    }
+}
+
+/// A relay that is listened on.
+struct Opened {
+    accepting: JoinHandle<()>,
+    socket: PathBuf,
+}
+
+impl Open for Opened {}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        // Its directory may be gone already.
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+async fn accept(listener: UnixListener, relay: Arc<Relay>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                // Over the limit it is closed: there is no room to say why.
+                Ok((stream, _)) if connections.len() < MAX_CONNECTIONS => {
+                    connections.spawn(exchange::serve(relay.clone(), stream));
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    // Out of descriptors, most likely: it goes by.
+                    warn!(agent = %relay.door.agent, "accepting a connection to the model failed: {error}");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! A request from inside, judged: what of it goes on.
+
+use bytes::Bytes;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, StatusCode, Uri};
+
+use super::api::{Asks, BETAS, Parameter, REQUEST_FIELDS, fits, parameters, routes};
+use super::body::{Facts, judge};
+use super::refusal::Refusal;
+use super::usage::Tokens;
+use super::wire::Request;
+use crate::registry::{Model, ModelAllow, ModelApi};
+
+/// How many bytes of a request are taken for a token, before anything was counted.
+const BYTES_A_TOKEN: u64 = 3;
+/// The most bytes of a name in a path, or of a parameter.
+const MAX_NAME: usize = 256;
+
+/// A request that may go out.
+#[derive(Debug)]
+pub(super) struct Passed {
+    pub(super) method: Method,
+    pub(super) asks: Asks,
+    /// Path and query.
+    pub(super) target: String,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+    /// What it may cost.
+    pub(super) cost: Tokens,
+}
+
+/// Reads a body of a request for an answer, as the relay does.
+///
+/// # Errors
+/// Why it is refused.
+pub fn read_body(api: ModelApi, allow: &[ModelAllow], body: &[u8]) -> Result<Facts, Refusal> {
+    judge(api, Asks::Generate, allow, body)
+}
+
+/// Judges a request.
+///
+/// # Errors
+/// Why it is refused.
+pub(super) fn pass(model: &Model, request: Request) -> Result<Passed, Refusal> {
+    let host = request.field("host").unwrap_or_default();
+    if !is_here(host) {
+        return Err(forbidden(
+            "the Host must be localhost or 127.0.0.1: this relay leads to one model and to nothing else",
+        ));
+    }
+    let (path, query) = match request.target.split_once('?') {
+        Some((path, query)) => (path, query),
+        None => (request.target.as_str(), ""),
+    };
+    if !path.starts_with('/') {
+        return Err(forbidden(
+            "the target must be a path: this relay leads to one model and to no other host",
+        ));
+    }
+    let (method, asks) = route(model, &request.method, path)?;
+    let query = passed_query(model.api, query)?;
+    let mut body = request.body.clone();
+    let mut cost = Tokens::default();
+    if method == Method::POST {
+        let kind = request.field("content-type").unwrap_or_default();
+        let kind = kind.split(';').next().unwrap_or_default().trim();
+        if !kind.eq_ignore_ascii_case("application/json") {
+            let why = "the body must be JSON: say Content-Type: application/json";
+            return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
+        }
+        let facts = judge(model.api, asks, &model.allow, &body)?;
+        if matches!(asks, Asks::Generate | Asks::Batch) {
+            cost = Tokens {
+                read: (body.len() as u64).div_ceil(BYTES_A_TOKEN),
+                written: facts
+                    .maximum
+                    .unwrap_or(model.max_tokens_default)
+                    .saturating_mul(facts.copies.max(1)),
+            };
+        }
+        body = spliced(&body, facts);
+    } else if !body.is_empty() {
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, "a GET has no body"));
+    }
+    let headers = passed_headers(model, &request);
+    Ok(Passed {
+        method,
+        asks,
+        target: format!("{path}{query}"),
+        headers,
+        body,
+        cost,
+    })
+}
+
+/// Whether a `Host` names this machine: what the forwarder inside listens on.
+fn is_here(host: &str) -> bool {
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if !port.contains(']') => (name, port),
+        _ => (host, "1"),
+    };
+    let is_name = ["localhost", "127.0.0.1", "[::1]"]
+        .iter()
+        .any(|here| here.eq_ignore_ascii_case(name));
+    is_name && !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit())
+}
+
+/// What a request asks for.
+fn route(model: &Model, method: &str, path: &str) -> Result<(Method, Asks), Refusal> {
+    let routes = routes(model.api);
+    let mut same_path = routes
+        .iter()
+        .filter(|(_, pattern, _)| is_path(pattern, path))
+        .peekable();
+    let api = model.api.name();
+    if same_path.peek().is_none() {
+        let why = format!("this path is none of those of {api} that are passed on");
+        return Err(Refusal::new(StatusCode::NOT_FOUND, why));
+    }
+    let Some((method, _, asks)) = same_path.find(|(is, _, _)| is.as_str() == method) else {
+        let why = format!("this method is none of those of {api} that are passed on for this path");
+        return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, why));
+    };
+    if *asks == Asks::Batch && !model.allow.contains(&ModelAllow::Batches) {
+        return Err(forbidden(
+            "answers that come later are not counted: the agent's entry does not allow them (\"allow\" of its \
+             \"model\": batches)",
+        ));
+    }
+    Ok((method.clone(), *asks))
+}
+
+/// Whether a path is the pattern, in which `{}` is one name.
+fn is_path(pattern: &str, path: &str) -> bool {
+    let Some((before, after)) = pattern.split_once("{}") else {
+        return pattern == path;
+    };
+    let name = path.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+    name.is_some_and(|name| is_word(name, b"-._@") && !name.starts_with('.'))
+}
+
+fn is_word(text: &str, more: &[u8]) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || more.contains(&byte);
+    (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(is_part)
+}
+
+/// The query as it goes on, with its question mark.
+fn passed_query(api: ModelApi, query: &str) -> Result<String, Refusal> {
+    let known = parameters(api);
+    let (mut passed, mut seen) = (String::new(), Vec::new());
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let Some((known, takes)) = known.iter().find(|(known, _)| *known == name) else {
+            let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+            let why = format!("the query has a parameter other than {}", names.join(", "));
+            return Err(forbidden(&why));
+        };
+        let is_right = match takes {
+            Parameter::LeftOut => continue,
+            Parameter::OneOf(values) => values.contains(&value),
+            Parameter::Word => is_word(value, b"-._~=%"),
+        };
+        if !is_right || seen.contains(known) {
+            let why = format!("the parameter {known} has a value that is not passed on, or is there twice");
+            return Err(forbidden(&why));
+        }
+        seen.push(*known);
+        passed.push(if passed.is_empty() { '?' } else { '&' });
+        passed.push_str(pair);
+    }
+    Ok(passed)
+}
+
+/// The header fields that go on.
+fn passed_headers(model: &Model, request: &Request) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in &request.fields {
+        let value = match name.as_str() {
+            "anthropic-beta" | "openai-beta" => allowed_betas(value, &model.allow),
+            _ => value.clone(),
+        };
+        if value.is_empty() || !REQUEST_FIELDS.contains(&name.as_str()) {
+            continue;
+        }
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            headers.append(name, value);
+        }
+    }
+    headers
+}
+
+fn allowed_betas(value: &str, allow: &[ModelAllow]) -> String {
+    let is_allowed = |beta: &&str| {
+        let needed = BETAS.iter().find(|(pattern, _)| fits(pattern, beta));
+        needed.is_none_or(|(_, needed)| allow.contains(needed))
+    };
+    let betas: Vec<&str> = value.split(',').map(str::trim).filter(is_allowed).collect();
+    betas.join(",")
+}
+
+fn spliced(body: &Bytes, facts: Facts) -> Bytes {
+    if facts.splices.is_empty() {
+        return body.clone();
+    }
+    let mut splices = facts.splices;
+    splices.sort_by_key(|(range, _)| range.start);
+    let (mut out, mut done) = (Vec::with_capacity(body.len() + 64), 0);
+    for (range, text) in splices {
+        out.extend_from_slice(&body[done..range.start]);
+        out.extend_from_slice(text.as_bytes());
+        done = range.end;
+    }
+    out.extend_from_slice(&body[done..]);
+    out.into()
+}
+
+/// The address that a request goes to.
+pub(super) fn address(model: &Model, target: &str) -> Result<Uri, Refusal> {
+    let base = model.url.to_string();
+    let url = format!("{}{target}", base.trim_end_matches('/'));
+    url.parse()
+        .map_err(|_| Refusal::new(StatusCode::BAD_REQUEST, "the path cannot be part of a URL"))
+}
+
+fn forbidden(why: &str) -> Refusal {
+    Refusal::new(StatusCode::FORBIDDEN, why)
+}

@@ -1,0 +1,328 @@
+//! A connection from inside: one request at a time is read whole, and an answer written as it comes.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use hyper::StatusCode;
+use nix::sys::socket::{MsgFlags, recv};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::net::UnixStream;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
+
+use super::api::error_body;
+use super::refusal::Refusal;
+use crate::door::http::head::{self, Length, MAX_HEAD};
+use crate::registry::ModelApi;
+
+/// The most bytes of a body.
+pub const MAX_BODY: usize = 32 << 20;
+/// How long a connection may stay without a request.
+const IDLE: Duration = Duration::from_secs(300);
+/// How long the head of a request may take, once it has begun.
+const HEAD: Duration = Duration::from_secs(10);
+/// How long its body may take.
+const BODY: Duration = Duration::from_secs(60);
+/// How long a part of an answer may take to be taken.
+const TAKEN: Duration = Duration::from_secs(120);
+/// How long and how far one who was refused is read, so that he comes to read why.
+const LINGER: Duration = Duration::from_secs(2);
+const MAX_LINGERING: usize = 64 << 20;
+/// Of longer bodies few are read, and held, at a time.
+const LARGE: usize = 1 << 20;
+/// Room for what is read.
+const ROOM: usize = 16 * 1024;
+
+/// A request that was read whole.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) method: String,
+    pub(super) target: String,
+    /// Header fields, names in lower case.
+    pub(super) fields: Vec<(String, String)>,
+    pub(super) body: Bytes,
+}
+
+impl Request {
+    pub(super) fn field(&self, name: &str) -> Option<&str> {
+        let found = self.fields.iter().find(|(field, _)| field == name);
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+/// A connection from inside.
+pub(super) struct Wire {
+    stream: UnixStream,
+    buffer: BytesMut,
+    api: ModelApi,
+}
+
+/// What stands before the body of an answer.
+pub(super) struct Head<'a> {
+    pub(super) status: StatusCode,
+    pub(super) fields: Vec<(&'a str, Bytes)>,
+    /// `None`: it comes in chunks.
+    pub(super) length: Option<u64>,
+}
+
+impl Wire {
+    pub(super) fn new(stream: UnixStream, api: ModelApi) -> Wire {
+        Wire {
+            stream,
+            buffer: BytesMut::new(),
+            api,
+        }
+    }
+
+    /// The next request; `None`: there is none. With one that is long comes its place among those that one agent may
+    /// have in memory, for as long as it is held; the next one waits for it.
+    ///
+    /// # Errors
+    /// What came is no request that is read. Nothing more can be read then.
+    pub(super) async fn request<'s>(
+        &mut self,
+        own: &'s Semaphore,
+        all: &Semaphore,
+    ) -> Result<Option<(Request, Option<SemaphorePermit<'s>>)>, Refusal> {
+        if self.buffer.is_empty() && !matches!(timeout(IDLE, self.more()).await, Ok(Ok(true))) {
+            return Ok(None);
+        }
+        let Some(end) = self.head().await? else { return Ok(None) };
+        let text = self.buffer.split_to(end);
+        let length = head::read(&text).map_err(|refusal| Refusal::new(refusal.status, refusal.error.message))?;
+        let (method, target, version, fields) = parts(&text);
+        if version != "HTTP/1.1" {
+            return Err(bad("the only version of HTTP here is 1.1"));
+        }
+        let has = |name: &str| fields.iter().any(|(field, _)| field == name);
+        if has("upgrade") {
+            return Err(bad("this relay changes to no other protocol (Upgrade)"));
+        }
+        if has("content-encoding") {
+            let why = "a body with a Content-Encoding is not read";
+            return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
+        }
+        let length = match length {
+            Length::Known(length) => length,
+            Length::Chunked => {
+                let why = "a body in chunks is not read: send a Content-Length";
+                return Err(Refusal::new(StatusCode::LENGTH_REQUIRED, why));
+            }
+        };
+        let length = usize::try_from(length)
+            .ok()
+            .filter(|length| *length <= MAX_BODY)
+            .ok_or_else(|| {
+                let why = format!("the body is over {} MiB", MAX_BODY >> 20);
+                Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, why)
+            })?;
+        if has("expect") && self.buffer.len() < length {
+            let go_on = self.write(&b"HTTP/1.1 100 Continue\r\n\r\n"[..]).await;
+            if go_on.is_err() {
+                return Ok(None);
+            }
+        }
+        let is_large = length > LARGE;
+        let held = if is_large { own.acquire().await.ok() } else { None };
+        let whole = async {
+            // Of long ones few are read at a time, whoever sends them.
+            let _room = if is_large { Some(all.acquire().await) } else { None };
+            self.fill(length).await
+        };
+        if !matches!(timeout(BODY, whole).await, Ok(Ok(true))) {
+            let why = format!("the body has not come within {} s", BODY.as_secs());
+            return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, why));
+        }
+        let body = self.buffer.split_to(length).freeze();
+        if !self.buffer.is_empty() {
+            return Err(bad(
+                "more follows the request than its Content-Length says: one request at a time is answered",
+            ));
+        }
+        self.buffer = BytesMut::new();
+        let request = Request {
+            method,
+            target,
+            fields,
+            body,
+        };
+        Ok(Some((request, held)))
+    }
+
+    /// Where the head ends, once it is there.
+    async fn head(&mut self) -> Result<Option<usize>, Refusal> {
+        let read = async {
+            let mut searched = 0;
+            loop {
+                // Empty lines before a request are passed over (RFC 9112, section 2.2).
+                while searched == 0 && self.buffer.starts_with(b"\r\n") {
+                    self.buffer.advance(2);
+                }
+                if let Some(end) = head::end(&self.buffer, searched).filter(|end| *end <= MAX_HEAD) {
+                    return Ok(Some(end));
+                }
+                if self
+                    .buffer
+                    .first()
+                    .is_some_and(|first| !first.is_ascii_alphabetic() && *first != b'\r')
+                {
+                    return Err(bad("what came is no request"));
+                }
+                if self.buffer.len() > MAX_HEAD {
+                    let why = format!("the head of the request has over {MAX_HEAD} bytes");
+                    return Err(Refusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, why));
+                }
+                searched = self.buffer.len();
+                if !matches!(self.more().await, Ok(true)) {
+                    return Ok(None);
+                }
+            }
+        };
+        timeout(HEAD, read).await.unwrap_or_else(|_| {
+            let why = format!("the head of the request has not ended within {} s", HEAD.as_secs());
+            Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, why))
+        })
+    }
+
+    async fn more(&mut self) -> io::Result<bool> {
+        self.buffer.reserve(ROOM);
+        Ok(self.stream.read_buf(&mut self.buffer).await? > 0)
+    }
+
+    async fn fill(&mut self, length: usize) -> io::Result<bool> {
+        while self.buffer.len() < length {
+            if !self.more().await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Ends when the other side is gone; if it writes instead, that it did is noted and this waits on.
+    pub(super) async fn gone(&self) {
+        loop {
+            if self.stream.readable().await.is_err() {
+                return;
+            }
+            let peeked = self.stream.try_io(Interest::READABLE, || {
+                let peeked = recv(self.stream.as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK);
+                peeked.map_err(io::Error::from)
+            });
+            match peeked {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(1..) => return std::future::pending().await,
+                Ok(0) | Err(_) => return,
+            }
+        }
+    }
+
+    async fn write(&mut self, mut bytes: impl Buf) -> io::Result<()> {
+        let late = || io::Error::from(io::ErrorKind::TimedOut);
+        timeout(TAKEN, self.stream.write_all_buf(&mut bytes))
+            .await
+            .unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Begins an answer.
+    pub(super) async fn begin(&mut self, head: &Head<'_>) -> io::Result<()> {
+        let status = head.status;
+        let reason = status.canonical_reason().unwrap_or("Answer");
+        let mut text = format!("HTTP/1.1 {} {reason}\r\n", status.as_u16()).into_bytes();
+        for (name, value) in &head.fields {
+            text.extend_from_slice(name.as_bytes());
+            text.extend_from_slice(b": ");
+            text.extend_from_slice(value);
+            text.extend_from_slice(b"\r\n");
+        }
+        text.extend_from_slice(
+            match head.length {
+                Some(length) => format!("content-length: {length}\r\n\r\n").into_bytes(),
+                None => b"transfer-encoding: chunked\r\n\r\n".to_vec(),
+            }
+            .as_slice(),
+        );
+        self.write(&text[..]).await
+    }
+
+    /// Writes a part of the answer's body.
+    pub(super) async fn part(&mut self, part: &[u8], in_chunks: bool) -> io::Result<()> {
+        if part.is_empty() {
+            return Ok(());
+        }
+        if !in_chunks {
+            return self.write(part).await;
+        }
+        let size = format!("{:x}\r\n", part.len());
+        // In one writev(2).
+        self.write(Buf::chain(size.as_bytes(), part).chain(&b"\r\n"[..])).await
+    }
+
+    /// Ends an answer.
+    pub(super) async fn end(&mut self, in_chunks: bool) -> io::Result<()> {
+        match in_chunks {
+            true => self.write(&b"0\r\n\r\n"[..]).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Says why a request is not passed on; `again`: another may follow on this connection.
+    pub(super) async fn refuse(&mut self, refusal: &Refusal, again: bool) -> io::Result<()> {
+        let body = error_body(
+            self.api,
+            refusal.status,
+            &format!("Colibri's model relay: {}", refusal.message),
+        );
+        // The libraries of providers try again what is refused for now, unless they are told.
+        let mut fields = vec![
+            ("content-type", Bytes::from_static(b"application/json")),
+            ("x-should-retry", Bytes::from_static(b"false")),
+        ];
+        if !again {
+            fields.push(("connection", Bytes::from_static(b"close")));
+        }
+        let head = Head {
+            status: refusal.status,
+            fields,
+            length: Some(body.len() as u64),
+        };
+        self.begin(&head).await?;
+        self.write(body.as_bytes()).await
+    }
+
+    /// Closes the connection after a refusal, and reads on for a while: one who still writes would not come to read it.
+    pub(super) async fn linger(mut self) {
+        let read = async {
+            self.stream.shutdown().await?;
+            let (mut buffer, mut read) = (vec![0; ROOM], 0);
+            while read < MAX_LINGERING {
+                match self.stream.read(&mut buffer).await? {
+                    0 => break,
+                    more => read += more,
+                }
+            }
+            io::Result::Ok(())
+        };
+        // It is gone, or does not read: there is nobody to be told.
+        let _ = timeout(LINGER, read).await;
+    }
+}
+
+fn bad(why: &str) -> Refusal {
+    Refusal::new(StatusCode::BAD_REQUEST, why)
+}
+
+/// Method, target, version and fields of a head that was found right.
+fn parts(head: &[u8]) -> (String, String, String, Vec<(String, String)>) {
+    let text = String::from_utf8_lossy(head);
+    let mut lines = text.trim_end_matches("\r\n").split("\r\n");
+    let mut words = lines.next().unwrap_or_default().split(' ').map(str::to_owned);
+    let mut word = || words.next().unwrap_or_default();
+    let (method, target, version) = (word(), word(), word());
+    let fields = lines.filter_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        Some((name.to_ascii_lowercase(), value.trim().to_owned()))
+    });
+    (method, target, version, fields.collect())
+}

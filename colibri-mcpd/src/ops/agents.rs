@@ -1,0 +1,304 @@
+//! `colibri/agents`, `colibri/spawn-agent`, `colibri/stop-agent`, `colibri/agent-events`: agents are run by operators and
+//! by those whom their entries name, each for himself; what an instance does is for the one it runs for, and operators.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use colibri_api::{AgentEventsAsked, Agents, OneAgent, SpawnAsked, StopAsked};
+use colibri_protocol::{Answer, RpcError};
+use colibri_text::brief;
+use colibri_wire::{Json, json::string};
+use serde::Serialize;
+use tokio::time::sleep;
+
+use super::operator;
+use super::stream::Stream;
+use crate::agents::{EventReader, Instance, Order, Work};
+use crate::daemon::Daemon;
+use crate::policy::Gate;
+use crate::relay::{Call, Chain, Client, Outcome};
+
+/// How soon it is looked again whether a call of an instance waits for a person, or it is stalled: no line says so.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// What is asked for about agents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum AgentRequest {
+    /// `colibri/agents`.
+    List,
+    /// `colibri/spawn-agent`.
+    Spawn(SpawnAsked),
+    /// `colibri/stop-agent`.
+    Stop(StopAsked),
+    /// `colibri/agent-events`.
+    Events(AgentEventsAsked),
+}
+
+impl AgentRequest {
+    /// Reads a request. `None`: it is another method.
+    ///
+    /// # Errors
+    /// -32602 for parameters that are not as they must be.
+    pub(crate) fn read(method: &str, params: Option<Json<'_>>) -> Option<Result<AgentRequest, RpcError>> {
+        match method {
+            "colibri/agents" => Some(Ok(AgentRequest::List)),
+            "colibri/spawn-agent" => Some(operator::strict(params).and_then(|asked: SpawnAsked| {
+                if asked.task.is_some() && asked.prompt.is_some() {
+                    return Err(RpcError::invalid_params("params: either task or prompt, not both"));
+                }
+                Ok(AgentRequest::Spawn(asked))
+            })),
+            "colibri/stop-agent" => Some(operator::strict(params).map(AgentRequest::Stop)),
+            "colibri/agent-events" => Some(operator::strict(params).map(AgentRequest::Events)),
+            _ => None,
+        }
+    }
+
+    /// What stands before it: an agent works, as tools that change something do.
+    pub(crate) fn gate(&self) -> Gate {
+        match self {
+            AgentRequest::Spawn(_) => Gate::Write,
+            _ => Gate::None,
+        }
+    }
+}
+
+/// Answers a request.
+pub(crate) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, request: &AgentRequest) {
+    let (request, daemon, chain) = (request.clone(), daemon.clone(), chain.clone());
+    tokio::spawn(async move {
+        let caller = Asker::of(&daemon, &call.client);
+        let outcome = match request {
+            AgentRequest::Events(asked) => match open(&daemon, &caller, &asked.id).await {
+                Ok((instance, reader)) => {
+                    let stream = Stream::begin(&daemon, &chain, call);
+                    return events(stream, caller, instance, reader, asked).await;
+                }
+                Err(why) => wrong(why),
+            },
+            AgentRequest::List => told(&Agents {
+                agents: daemon.agents.facts(caller.uid, caller.operator),
+                instances: daemon.agents.list(caller.uid, caller.operator),
+            }),
+            AgentRequest::Spawn(asked) => spawn(&daemon, &call, &caller, asked).await,
+            AgentRequest::Stop(StopAsked { id }) => match daemon.agents.stop(&id, caller.uid, caller.operator) {
+                Ok(instance) => told(&OneAgent { instance }),
+                Err(why) => wrong(why),
+            },
+        };
+        chain.finish(vec![(call, outcome)]);
+    });
+}
+
+/// Who asks.
+#[derive(Clone, Copy)]
+struct Asker {
+    uid: u32,
+    operator: bool,
+}
+
+impl Asker {
+    fn of(daemon: &Daemon, client: &Client) -> Asker {
+        Asker {
+            uid: client.caller.uid,
+            operator: daemon.chain.rules.rights(client).operator,
+        }
+    }
+}
+
+fn told(answer: &impl Serialize) -> Outcome {
+    match serde_json::to_vec(answer) {
+        Ok(result) => Outcome::result(result),
+        Err(error) => wrong(format!("the answer cannot be written: {error}")),
+    }
+}
+
+fn wrong(why: String) -> Outcome {
+    Outcome::error(RpcError::invalid_params(why))
+}
+
+async fn spawn(daemon: &Daemon, call: &Call, caller: &Asker, asked: SpawnAsked) -> Outcome {
+    let order = Order {
+        person: call.client.caller,
+        operator: caller.operator,
+        by: Some(caller.uid),
+    };
+    let work = match (asked.task, asked.prompt) {
+        (Some(task), _) => Work::Task(task),
+        (None, Some(prompt)) => Work::Prompt(prompt),
+        (None, None) => Work::Next,
+    };
+    match daemon.agents.spawn(&asked.agent, order, work).await {
+        Ok(instance) => told(&OneAgent {
+            instance: daemon.agents.view(&instance),
+        }),
+        Err(why) => wrong(why),
+    }
+}
+
+/// The instance, if it runs, and its events.
+async fn open(
+    daemon: &Arc<Daemon>,
+    caller: &Asker,
+    session: &str,
+) -> Result<(Option<Arc<Instance>>, EventReader), String> {
+    if daemon.agents.one(session, caller.uid, caller.operator).is_none() {
+        let session = brief(session, 40);
+        return Err(format!(
+            "there is no instance {session} of yours: colibri-mcp agent list shows those there are"
+        ));
+    }
+    let (agents, session) = (daemon.agents.clone(), session.to_owned());
+    let opened = tokio::task::spawn_blocking(move || {
+        let instance = agents.instance(&session);
+        agents.events_of(&session).map(|reader| (instance, reader))
+    });
+    let opened = opened.await.map_err(|error| error.to_string())?;
+    opened.map_err(|error| format!("its events are not kept any more: {error}"))
+}
+
+/// Tells the events of an instance: those that are kept, and with `follow` those that come, until it has ended.
+async fn events(
+    stream: Stream,
+    caller: Asker,
+    instance: Option<Arc<Instance>>,
+    mut reader: EventReader,
+    asked: AgentEventsAsked,
+) {
+    let agents = stream.daemon.agents.clone();
+    let mut news = instance.as_ref().map(|instance| instance.news());
+    let mut state = None;
+    loop {
+        let now = Asker::of(&stream.daemon, &stream.client);
+        if caller.operator && !now.operator && agents.one(&asked.id, caller.uid, false).is_none() {
+            return stream.end("you are no operator any more");
+        }
+        // Looked at before the events are: after its last word there is none.
+        let seen = agents.one(&asked.id, caller.uid, now.operator);
+        let ended = seen.as_ref().is_none_or(|seen| seen.ended_at.is_some());
+        if let Some(news) = &mut news {
+            news.mark_unchanged();
+        }
+        if let Some(seen) = seen {
+            let looks = Some((seen.state, seen.stalled, seen.reason.clone(), seen.ended_at));
+            if state != looks && !ended {
+                state = looks;
+                if !stream.send("colibri/agent-state", &OneAgent { instance: seen }) {
+                    return;
+                }
+            }
+        }
+        loop {
+            let read = tokio::task::spawn_blocking(move || {
+                let lines = reader.more();
+                (reader, lines)
+            });
+            let Ok((back, lines)) = read.await else {
+                return stream.end("its events could not be read");
+            };
+            reader = back;
+            let lines = match lines {
+                Ok(lines) if lines.is_empty() => break,
+                Ok(lines) => lines,
+                Err(error) => return stream.end(&format!("its events could not be read: {error}")),
+            };
+            for line in lines {
+                if number(&line) < asked.from {
+                    continue;
+                }
+                if !stream.has_room().await || !stream.push(&as_notification(&asked.id, &line)) {
+                    return;
+                }
+            }
+        }
+        if ended || !asked.follow {
+            break;
+        }
+        let Some(news) = &mut news else { break };
+        tokio::select! {
+            biased;
+            () = stream.held.over() => return,
+            _ = news.changed() => {}
+            () = sleep(LOOK) => {}
+        }
+    }
+    if asked.follow {
+        tokio::select! {
+            biased;
+            () = stream.held.over() => return,
+            () = agents.over(&asked.id) => {}
+        }
+    }
+    match agents.one(&asked.id, caller.uid, caller.operator) {
+        Some(instance) => match serde_json::to_vec(&OneAgent { instance }) {
+            Ok(result) => stream.answer(Answer::Result(result)),
+            Err(error) => stream.end(&error.to_string()),
+        },
+        None => stream.end("the instance is not known any more"),
+    }
+}
+
+/// The number of an event as it is kept.
+fn number(line: &[u8]) -> u64 {
+    let digits = line.strip_prefix(b"{\"n\":").unwrap_or_default();
+    let end = digits
+        .iter()
+        .position(|byte| !byte.is_ascii_digit())
+        .unwrap_or_default();
+    let digits = std::str::from_utf8(&digits[..end]);
+    digits.ok().and_then(|digits| digits.parse().ok()).unwrap_or_default()
+}
+
+/// An event as it is kept, as the notification that tells it: the agent's own line stays as it was written.
+fn as_notification(session: &str, line: &[u8]) -> Vec<u8> {
+    let head = format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"colibri/agent-event\",\"params\":{{\"id\":{},",
+        string(session)
+    );
+    let mut message = head.into_bytes();
+    message.extend_from_slice(line.get(1..).unwrap_or_default());
+    message.push(b'}');
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_read_strictly() {
+        let read = |method: &str, params: &str| AgentRequest::read(method, Json::parse(params.as_bytes()).ok());
+        let spawn = |params| read("colibri/spawn-agent", params).unwrap();
+        assert_eq!(spawn(r#"{"agent":"a","task":3}"#).unwrap().gate(), Gate::Write);
+        for wrong in [
+            "{}",
+            r#"{"agent":"a","task":3,"prompt":"p"}"#,
+            r#"{"agent":"a","uid":0}"#,
+        ] {
+            assert!(spawn(wrong).is_err(), "{wrong}");
+        }
+        assert!(read("colibri/stop-agent", "{}").unwrap().is_err());
+        let with_meta = r#"{"id":"x","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#;
+        assert!(read("colibri/stop-agent", with_meta).unwrap().is_ok());
+        assert!(
+            read("colibri/agent-events", r#"{"id":"x","from":-1}"#)
+                .unwrap()
+                .is_err()
+        );
+        assert!(read("colibri/agent", "{}").is_none());
+    }
+
+    #[test]
+    fn a_kept_line_is_told_as_it_was_written() {
+        let line = br#"{"n":12,"at":5,"state":"working","event":{"a":1e400,"a": "\ud800"}}"#;
+        assert_eq!(number(line), 12);
+        let told = as_notification("0123", line);
+        let text = String::from_utf8(told).unwrap();
+        assert!(
+            text.ends_with(
+                r#""params":{"id":"0123","n":12,"at":5,"state":"working","event":{"a":1e400,"a": "\ud800"}}}"#
+            )
+        );
+        assert_eq!(number(b"{}"), 0);
+    }
+}

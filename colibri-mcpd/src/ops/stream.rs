@@ -1,0 +1,86 @@
+//! An answer that is a stream: notifications until its client cancels the request, goes away, or the daemon ends it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tokio::time::sleep;
+
+use super::frames::{notification, raw};
+use crate::daemon::Daemon;
+use crate::daemon::connections::stream_ended;
+use crate::relay::{Call, Chain, Client, HeldCall, Outcome};
+use colibri_protocol::Answer;
+
+/// Bytes queued for a client from which on it gets no more until it has read.
+const AHEAD: usize = 1024 * 1024;
+/// How soon a client that is behind is looked at again.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A streaming answer.
+pub(super) struct Stream {
+    /// Whose it is.
+    pub(super) daemon: Arc<Daemon>,
+    chain: Arc<Chain>,
+    /// Who is told.
+    pub(super) client: Arc<Client>,
+    /// The call that it answers.
+    pub(super) held: Arc<HeldCall>,
+    id: Box<str>,
+}
+
+impl Stream {
+    /// Begins to answer a call so.
+    pub(super) fn begin(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>) -> Stream {
+        let (client, id) = (call.client.clone(), Box::<str>::from(call.id_text()));
+        let held = HeldCall::hold(chain, call);
+        daemon.connections.hold(&client, &held);
+        Stream {
+            daemon: daemon.clone(),
+            chain: chain.clone(),
+            client,
+            held,
+            id,
+        }
+    }
+
+    /// Waits until the client has read most of what it was sent. `false`: the stream is over.
+    pub(super) async fn has_room(&self) -> bool {
+        while self.client.outbox.queued() > AHEAD {
+            tokio::select! {
+                biased;
+                () = self.held.over() => return false,
+                () = sleep(LOOK) => {}
+            }
+        }
+        true
+    }
+
+    /// Queues a notification. `false`: the client is gone.
+    pub(super) fn send(&self, method: &str, params: &impl Serialize) -> bool {
+        self.push(&notification(method, params))
+    }
+
+    /// Queues a message that is written already. `false`: the client is gone.
+    pub(super) fn push(&self, message: &[u8]) -> bool {
+        self.client.outbox.push(message)
+    }
+
+    /// Ends the stream and says why.
+    pub(super) fn end(&self, why: &str) {
+        self.answer(stream_ended(why));
+    }
+
+    /// Ends the stream with this answer.
+    pub(super) fn answer(&self, answer: Answer) {
+        if let Some(call) = self.held.take() {
+            self.chain.finish(vec![(call, Outcome::Own { answer, failed: false })]);
+        }
+    }
+
+    /// The id of the request, as JSON.
+    pub(super) fn id(&self) -> Box<RawValue> {
+        raw(&self.id)
+    }
+}

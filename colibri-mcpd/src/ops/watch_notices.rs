@@ -1,0 +1,44 @@
+//! `colibri/watch-notices`: what happens, told to operators as it does.
+
+use std::sync::Arc;
+
+use colibri_api::{Notice, NoticeTold, NoticesDropped, WatchingNotices};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+
+use super::operator;
+use super::stream::Stream;
+
+/// Tells, until somebody ends it.
+pub(super) async fn tell(stream: Stream, mut notices: Receiver<Arc<Notice>>) {
+    if !stream.send("colibri/watching-notices", &WatchingNotices { watch: stream.id() }) {
+        return;
+    }
+    loop {
+        let told = tokio::select! {
+            biased;
+            () = stream.held.over() => return,
+            told = notices.recv() => told,
+        };
+        if operator::check(&stream.daemon, &stream.client).is_err() {
+            return stream.end("you are no operator any more");
+        }
+        if !stream.has_room().await {
+            return;
+        }
+        let watch = stream.id();
+        let goes_on = match told {
+            Err(RecvError::Closed) => return stream.end("the daemon is ending"),
+            Err(RecvError::Lagged(notices)) => {
+                stream.send("colibri/notices-dropped", &NoticesDropped { watch, notices })
+            }
+            Ok(notice) => {
+                let notice = Notice::clone(&notice);
+                stream.send("colibri/notice", &NoticeTold { watch, notice })
+            }
+        };
+        if !goes_on {
+            return;
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! `colibri/watch-tasks`: changes of tasks as they are made, for everybody of their own, for operators of all.
+
+use std::sync::Arc;
+
+use colibri_api::{Task, TaskChanged, TasksDropped, WatchTasksAsked, WatchingTasks};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+
+use super::doer::doer;
+use super::stream::Stream;
+use crate::board::TaskChange;
+use crate::daemon::Daemon;
+use crate::relay::{Call, Chain, Outcome};
+use colibri_protocol::{Code, Failure};
+
+/// Begins to tell.
+pub(super) fn start(daemon: &Arc<Daemon>, chain: &Arc<Chain>, call: Box<Call>, asked: &WatchTasksAsked) {
+    let (daemon, chain, wanted) = (daemon.clone(), chain.clone(), asked.task);
+    tokio::spawn(async move {
+        // From here on, so that nothing is missed between what is read and what is told.
+        let changes = daemon.board.watch();
+        let (board, client) = (daemon.clone(), call.client.clone());
+        // The store is read: not on a thread that serves clients.
+        let read = tokio::task::spawn_blocking(move || {
+            let one = |id| board.board.task(doer(&board, &client), id).map(|(task, _)| task);
+            wanted.map(one).transpose()
+        });
+        let refused = match read.await {
+            Ok(Ok(task)) => {
+                let stream = Stream::begin(&daemon, &chain, call);
+                let watch = stream.id();
+                if stream.send("colibri/watching-tasks", &WatchingTasks { watch, task }) {
+                    tell(stream, changes, wanted).await;
+                }
+                return;
+            }
+            Ok(Err(error)) => Failure::from(error),
+            Err(error) => Failure::new(Code::Internal, error.to_string()),
+        };
+        chain.finish(vec![(call, Outcome::Failed(refused))]);
+    });
+}
+
+async fn tell(stream: Stream, mut changes: Receiver<Arc<TaskChange>>, wanted: Option<u64>) {
+    loop {
+        let change = tokio::select! {
+            biased;
+            () = stream.held.over() => return,
+            change = changes.recv() => change,
+        };
+        if !stream.has_room().await {
+            return;
+        }
+        let watch = stream.id();
+        let goes_on = match change {
+            Err(RecvError::Closed) => return stream.end("the daemon is ending"),
+            Err(RecvError::Lagged(changes)) => stream.send("colibri/tasks-dropped", &TasksDropped { watch, changes }),
+            Ok(change) => {
+                let TaskChange { task, from } = &*change;
+                if wanted.is_some_and(|wanted| wanted != task.id) || !may_see(&stream, task) {
+                    continue;
+                }
+                let (from, task) = (*from, task.clone());
+                stream.send("colibri/task", &TaskChanged { watch, from, task })
+            }
+        };
+        if !goes_on {
+            return;
+        }
+    }
+}
+
+fn may_see(stream: &Stream, task: &Task) -> bool {
+    let who = doer(&stream.daemon, &stream.client);
+    who.operator || task.said.created_by == who.uid || task.claimed_by == Some(who.uid)
+}

@@ -1,0 +1,247 @@
+//! What a contract says of a tool's answers: what they must be, what is recorded of them and of calls that it refused,
+//! which calls are made again, and which are left to the board.
+//!
+//! It speaks of the structured result of our own integrations: a success has its facts in it, a failure
+//! `{"ok": false, "error": {"code", "message", "transient", "retry_after_s"}}`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use colibri_json::{Cursor, Error, Object};
+use colibri_protocol::{Code, Failure};
+use colibri_text::brief;
+use colibri_wire::Json;
+
+use super::deferral::{Left, TaskTerm};
+use super::result_term::ResultTerm;
+use super::strict_json::Exact;
+use super::terms::{self, Pointer};
+
+/// The most attempts after the first, and the longest wait before one, in milliseconds.
+const MAX_RETRIES: usize = 10;
+const MAX_WAIT_MS: u64 = 600_000;
+/// The most fields of a record, and characters of a text.
+const MAX_FIELDS: usize = 16;
+const MAX_TEXT: usize = 200;
+
+/// Takes the values of secrets out of text.
+pub type Redact<'a> = &'a dyn Fn(&str) -> String;
+
+/// What a contract says of the answers of one tool.
+#[derive(Debug)]
+pub struct Answers {
+    /// Where it stands.
+    place: String,
+    result: Option<ResultTerm>,
+    record: Option<Recorded>,
+    refused: Option<Recorded>,
+    /// The waits before further attempts, by the code of the failure.
+    retries: BTreeMap<String, Vec<Duration>>,
+    task: Option<TaskTerm>,
+}
+
+#[derive(Debug)]
+struct Recorded {
+    event: String,
+    /// Names, and where they stand.
+    fields: Vec<(String, Pointer)>,
+}
+
+/// A call is to be made again.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Again<'a> {
+    /// Why the last attempt failed.
+    pub code: &'a str,
+    /// After how long.
+    pub wait: Duration,
+}
+
+/// What is recorded of a result.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Facts<'a> {
+    /// What kind of record it is.
+    pub event: &'a str,
+    /// Its fields, those that the result has.
+    pub fields: Vec<(&'a str, Fact)>,
+}
+
+/// The value of a field.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// Text, escaped and cut.
+    Text(String),
+    /// A whole number.
+    Number(u64),
+    /// Yes or no.
+    Flag(bool),
+}
+
+impl Answers {
+    /// The keys of a tool's term that are read here.
+    pub(super) const KEYS: [&'static str; 5] = ["record", "refused", "result", "retries", "task"];
+    /// Those that say something of what the tool answers.
+    const OF_RESULTS: [&'static str; 3] = ["record", "result", "retries"];
+
+    /// Reads them. `place` is where the term of the tool stands.
+    pub(super) fn read(keys: &Object<'_>, is_denied: bool, place: String) -> Result<Answers, Error> {
+        let denied = Answers::OF_RESULTS
+            .iter()
+            .find_map(|key| keys.get(key))
+            .filter(|_| is_denied);
+        if let Some(key) = denied {
+            return Err(key.error("a tool that is denied answers nothing: beside deny there are refused and task"));
+        }
+        Ok(Answers {
+            place,
+            result: keys.read("result", ResultTerm::read)?,
+            record: keys.read("record", |record| recorded(record, "the structured result"))?,
+            refused: keys.read("refused", |refused| recorded(refused, "the arguments"))?,
+            retries: keys.read("retries", retries)?.unwrap_or_default(),
+            task: keys.read("task", |task| TaskTerm::read(task, is_denied))?,
+        })
+    }
+
+    /// Whether results are checked.
+    pub fn checks_results(&self) -> bool {
+        self.result.is_some()
+    }
+
+    /// Checks a tool's result, of which the relay takes that it is an error or not.
+    ///
+    /// # Errors
+    /// [`Code::ResultRefused`] with the contract's reason, what of the result is not as it must be, and the place in
+    /// the file.
+    pub fn check(&self, result: Json<'_>, says_error: bool, arguments: &[u8]) -> Result<(), Failure> {
+        let Some(term) = &self.result else { return Ok(()) };
+        term.check(result, says_error, arguments).map_err(|why| {
+            self.refuse(&format!(
+                "the tool did run, but its result is not as the contract says: {why}"
+            ))
+        })
+    }
+
+    /// What stands against a tool that answers with a task: nobody would check the result of that.
+    pub fn refuse_task(&self) -> Failure {
+        self.refuse(
+            "the server answered with a task, whose result the contract could not check; it was told to cancel it",
+        )
+    }
+
+    fn refuse(&self, why: &str) -> Failure {
+        Failure::new(Code::ResultRefused, why).by_rule(format!("{}.result", self.place))
+    }
+
+    /// The code of a failure that it speaks of, with the waits before further attempts.
+    fn failure(&self, result: Json<'_>) -> Option<(&str, &[Duration])> {
+        if self.retries.is_empty() {
+            return None;
+        }
+        let code = result.get("structuredContent")?.get("error")?.get("code")?.as_str()?;
+        let (code, waits) = self.retries.get_key_value(&*code)?;
+        Some((code, waits))
+    }
+
+    /// The code of a failure that is tried again, if this is the result of such a one.
+    pub fn code(&self, result: Json<'_>) -> Option<&str> {
+        self.failure(result).map(|(code, _)| code)
+    }
+
+    /// Whether a failed call is made again, of which this is the result of the attempt of this number (from 1). A
+    /// provider that says when to come back is obeyed, unless that is too long to wait.
+    pub fn again(&self, result: Json<'_>, attempt: u32) -> Option<Again<'_>> {
+        let (code, waits) = self.failure(result)?;
+        let wait = *waits.get(attempt.checked_sub(1)? as usize)?;
+        let error = result.get("structuredContent")?.get("error")?;
+        let wait = match error.get("retry_after_s").and_then(|after| after.as_u64()) {
+            Some(after) => Duration::from_secs(after.max(1)),
+            None => wait,
+        };
+        (wait <= Duration::from_millis(MAX_WAIT_MS)).then_some(Again { code, wait })
+    }
+
+    /// What is recorded of a result that says of itself that it is none of failure. `redact` takes secrets out of text.
+    pub fn facts(&self, result: Json<'_>, redact: Redact<'_>) -> Option<Facts<'_>> {
+        let recorded = self.record.as_ref()?;
+        Some(recorded.facts(Some(result.get("structuredContent")?), redact))
+    }
+
+    /// What is recorded of a call that the contract refused. Arguments that two readers could see differently say
+    /// nothing.
+    pub fn refused(&self, arguments: &[u8], redact: Redact<'_>) -> Option<Facts<'_>> {
+        let recorded = self.refused.as_ref()?;
+        Some(recorded.facts(unambiguous(arguments), redact))
+    }
+
+    /// What a call that ended with this code leaves to the board.
+    pub fn left(&self, code: &str, arguments: &[u8], redact: Redact<'_>) -> Option<Left> {
+        let task = self.task.as_ref().filter(|task| task.takes(code))?;
+        let arguments = unambiguous(arguments);
+        Some(task.left(|place| match fact(place.of(arguments?)?, redact)? {
+            Fact::Text(text) => Some(text),
+            Fact::Number(number) => Some(number.to_string()),
+            Fact::Flag(flag) => Some(flag.to_string()),
+        }))
+    }
+}
+
+impl Recorded {
+    fn facts(&self, object: Option<Json<'_>>, redact: Redact<'_>) -> Facts<'_> {
+        let fields = self.fields.iter();
+        Facts {
+            event: &self.event,
+            fields: fields
+                .filter_map(|(name, place)| Some((name.as_str(), fact(place.of(object?)?, redact)?)))
+                .collect(),
+        }
+    }
+}
+
+/// A value as it is recorded, if it is a whole number, yes or no, or text: escaped and cut, without secrets.
+fn fact(value: Json<'_>, redact: Redact<'_>) -> Option<Fact> {
+    let text = || Some(Fact::Text(brief(&redact(&value.as_str()?), MAX_TEXT)));
+    let number = value.as_u64().map(Fact::Number);
+    number.or_else(|| value.as_bool().map(Fact::Flag)).or_else(text)
+}
+
+/// Arguments that every reader sees alike.
+fn unambiguous(arguments: &[u8]) -> Option<Json<'_>> {
+    let exact = Exact::read(arguments).ok()?;
+    exact
+        .ambiguous()
+        .is_none()
+        .then(|| Json::part(arguments, 0..arguments.len()))?
+}
+
+/// Reads what is recorded, of fields in `whose` object.
+fn recorded(cursor: &Cursor<'_>, whose: &str) -> Result<Recorded, Error> {
+    let keys = cursor.object(&["event", "fields"])?;
+    let event = keys.need("event")?;
+    let name = event.text()?;
+    // The daemon's own events have no such name.
+    if !terms::is_name(name) || !name.contains('_') {
+        return Err(event.error("must be two words or more of a-z and 0-9, joined by _, like model_call"));
+    }
+    Ok(Recorded {
+        event: name.to_owned(),
+        fields: terms::fields(keys.need("fields")?, whose, MAX_FIELDS)?,
+    })
+}
+
+fn retries(cursor: &Cursor<'_>) -> Result<BTreeMap<String, Vec<Duration>>, Error> {
+    let mut retries = BTreeMap::new();
+    for member in cursor.members()? {
+        if !terms::is_code(member.key) {
+            return Err(member.key_error("a failure's code is of A-Z, 0-9 and _, like MODEL_FAILED"));
+        }
+        let waits = member.value.array()?;
+        if !(1..=MAX_RETRIES).contains(&waits.len()) {
+            let why = format!("must have 1 to {MAX_RETRIES} waits in milliseconds, one for each further attempt");
+            return Err(member.value.error(why));
+        }
+        let waits = waits
+            .iter()
+            .map(|wait| wait.integer(1..=MAX_WAIT_MS).map(Duration::from_millis));
+        retries.insert(member.key.to_owned(), waits.collect::<Result<_, _>>()?);
+    }
+    Ok(retries)
+}

@@ -1,0 +1,320 @@
+//! Spending: the bytes of answers that people and agents have, and the cost mode that says how many they may have.
+//!
+//! A mode that goes up at its budget is not kept anywhere: it follows from what was set and what is spent, so that it
+//! stands after a restart as it stood before, and goes no way but up until the day is over.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use colibri_api::{CostMode, CostSetBy, Day};
+use colibri_json::Cursor;
+
+/// What the client policy says of a caller's cost: `cost` of `clients.json`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CostRule {
+    /// The mode; `None`: it says nothing of it.
+    pub mode: Option<CostMode>,
+    /// Whether the mode goes up where its budget is spent.
+    pub escalates: bool,
+}
+
+impl CostRule {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// An unknown key, an unknown mode, nothing at all.
+    pub(super) fn read(cursor: &Cursor<'_>) -> Result<CostRule, colibri_json::Error> {
+        let keys = cursor.object(&["mode", "escalate"])?;
+        let mode = keys.read("mode", |mode| {
+            let known = mode.text()?.parse::<CostMode>();
+            known.map_err(|_| mode.error("must be fast, smart or max"))
+        })?;
+        let escalate = keys.read("escalate", Cursor::boolean)?;
+        if mode.is_none() && escalate.is_none() {
+            return Err(cursor.error("an empty object says nothing; leave the key out"));
+        }
+        Ok(CostRule {
+            mode,
+            escalates: escalate.unwrap_or_default(),
+        })
+    }
+
+    /// What two entries that speak for one caller say together: the more generous of both.
+    #[must_use]
+    pub(super) fn or(self, other: CostRule) -> CostRule {
+        CostRule {
+            mode: self.mode.max(other.mode),
+            escalates: self.escalates || other.escalates,
+        }
+    }
+
+    /// Whether a caller may choose this mode: none above what policy gives, unless that goes up by itself anyway.
+    pub fn lets(&self, wanted: CostMode) -> bool {
+        self.escalates || self.mode.is_none_or(|given| wanted <= given)
+    }
+}
+
+/// The mode that is set for a caller, and whether it goes up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// The mode; `None`: none is set, and nothing is held back.
+    pub mode: Option<CostMode>,
+    /// Who set it.
+    pub set_by: CostSetBy,
+    /// Whether it goes up where its budget is spent.
+    pub escalates: bool,
+}
+
+impl Terms {
+    fn of(rule: CostRule, own: Option<CostMode>, default: Option<CostMode>) -> Terms {
+        let own = own.filter(|own| rule.lets(*own));
+        let (mode, set_by) = match (own, rule.mode, default) {
+            (Some(own), ..) => (Some(own), CostSetBy::User),
+            (None, Some(given), _) => (Some(given), CostSetBy::Policy),
+            (None, None, Some(default)) => (Some(default), CostSetBy::Daemon),
+            (None, None, None) => (None, CostSetBy::Nobody),
+        };
+        Terms {
+            mode,
+            set_by,
+            escalates: rule.escalates,
+        }
+    }
+
+    /// The same for an agent of theirs: for it some mode always acts.
+    #[must_use]
+    pub(super) fn of_agent(self) -> Terms {
+        Terms {
+            mode: Some(self.mode.unwrap_or_default()),
+            ..self
+        }
+    }
+
+    /// The mode in force where so many bytes are spent; `None`: nothing is held back.
+    pub fn in_force(&self, spent: u64) -> Option<CostMode> {
+        let mut mode = self.mode?;
+        while self.escalates && spent >= mode.budgets().session_bytes {
+            match mode {
+                CostMode::Fast => mode = CostMode::Smart,
+                CostMode::Smart => mode = CostMode::Max,
+                CostMode::Max => break,
+            }
+        }
+        Some(mode)
+    }
+
+    /// The most bytes that may be spent in all; `None`: any number.
+    pub fn most(&self) -> Option<u64> {
+        let last = if self.escalates { CostMode::Max } else { self.mode? };
+        self.mode.map(|_| last.budgets().session_bytes)
+    }
+}
+
+/// What one person has had today, and the mode that they chose.
+#[derive(Debug)]
+pub(super) struct Spending {
+    /// The daemon's mode for all.
+    default: Option<CostMode>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    now: Spent,
+    /// As it is kept on the disk.
+    kept: Spent,
+    /// Bytes of lists that count, and on which day.
+    lists: (Day, u64),
+}
+
+/// What a person has had on a day, and the mode that they chose.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// The day.
+    pub day: Day,
+    /// Bytes of answers on that day.
+    pub bytes: u64,
+    /// The mode that they chose, until they choose again.
+    pub own: Option<CostMode>,
+}
+
+impl Spent {
+    /// On another day nothing is spent. Who looked at the clock just before midnight brings no day back, and neither does
+    /// a clock that is set right by less than a day.
+    fn on(&mut self, day: Day) {
+        if day > self.day || day.0.saturating_add(1) < self.day.0 {
+            *self = Spent { day, bytes: 0, ..*self };
+        }
+    }
+}
+
+impl Spending {
+    /// Nothing spent, nothing chosen.
+    pub(super) fn new(default: Option<CostMode>) -> Spending {
+        Spending {
+            default,
+            inner: Mutex::default(),
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn terms(&self, rule: CostRule) -> Terms {
+        Terms::of(rule, self.inner().now.own, self.default)
+    }
+
+    /// How it stands on a day.
+    pub(super) fn on(&self, day: Day) -> Spent {
+        let mut inner = self.inner();
+        inner.now.on(day);
+        inner.now
+    }
+
+    /// Adds an answer, and returns what was spent before it.
+    pub(super) fn add(&self, day: Day, bytes: u64) -> u64 {
+        let mut inner = self.inner();
+        inner.now.on(day);
+        let before = inner.now.bytes;
+        inner.now.bytes = before.saturating_add(bytes);
+        before
+    }
+
+    /// How many bytes of a list count on a day, on which all lists count for so many at most.
+    pub(super) fn of_list(&self, day: Day, bytes: u64, most: u64) -> u64 {
+        let lists = &mut self.inner().lists;
+        if lists.0 != day {
+            *lists = (day, 0);
+        }
+        let counts = bytes.min(most.saturating_sub(lists.1));
+        lists.1 += counts;
+        counts
+    }
+
+    pub(super) fn choose(&self, own: Option<CostMode>) {
+        self.inner().now.own = own;
+    }
+
+    pub(super) fn recall(&self, kept: Spent) {
+        let mut inner = self.inner();
+        (inner.now, inner.kept) = (kept, kept);
+    }
+
+    /// What is to be kept, if it is not.
+    pub(super) fn unkept(&self) -> Option<Spent> {
+        let inner = self.inner();
+        (inner.now != inner.kept).then_some(inner.now)
+    }
+
+    pub(super) fn is_kept(&self, kept: Spent) {
+        self.inner().kept = kept;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use CostMode::{Fast, Max, Smart};
+
+    const SAYS_NOTHING: CostRule = CostRule {
+        mode: None,
+        escalates: false,
+    };
+
+    fn rule(mode: Option<CostMode>, escalates: bool) -> CostRule {
+        CostRule { mode, escalates }
+    }
+
+    #[test]
+    fn the_nearest_word_counts_and_none_goes_above_what_policy_gives() {
+        use CostSetBy::{Daemon, Nobody, Policy, User};
+        let set = |rule, own, default| {
+            let terms = Terms::of(rule, own, default);
+            (terms.mode, terms.set_by)
+        };
+        assert_eq!(set(SAYS_NOTHING, None, None), (None, Nobody));
+        assert_eq!(set(SAYS_NOTHING, None, Some(Max)), (Some(Max), Daemon));
+        assert_eq!(set(rule(Some(Smart), false), None, Some(Max)), (Some(Smart), Policy));
+        assert_eq!(set(rule(Some(Smart), false), Some(Fast), None), (Some(Fast), User));
+        assert_eq!(set(rule(Some(Smart), false), Some(Max), None), (Some(Smart), Policy));
+        assert_eq!(set(rule(Some(Smart), true), Some(Max), None), (Some(Max), User));
+        assert_eq!(set(SAYS_NOTHING, Some(Max), Some(Fast)), (Some(Max), User));
+        assert!(!rule(Some(Fast), false).lets(Smart) && rule(Some(Fast), true).lets(Max) && SAYS_NOTHING.lets(Max));
+        assert_eq!(
+            Terms::default().of_agent().mode,
+            Some(Smart),
+            "an agent is never without"
+        );
+        assert_eq!(
+            rule(Some(Fast), true).or(rule(Some(Max), false)).or(SAYS_NOTHING),
+            rule(Some(Max), true)
+        );
+    }
+
+    #[test]
+    fn a_mode_goes_up_at_its_budget_only_where_it_may() {
+        let up = Terms::of(rule(Some(Fast), true), None, None);
+        let stays = Terms::of(rule(Some(Fast), false), None, None);
+        for (spent, risen) in [
+            (0, Fast),
+            (499_999, Fast),
+            (500_000, Smart),
+            (1_999_999, Smart),
+            (2_000_000, Max),
+            (u64::MAX, Max),
+        ] {
+            assert_eq!(up.in_force(spent), Some(risen), "{spent}");
+            assert_eq!(stays.in_force(spent), Some(Fast), "{spent}");
+        }
+        assert_eq!((up.most(), stays.most()), (Some(8_000_000), Some(500_000)));
+        let free = Terms::of(rule(None, true), None, None);
+        assert_eq!((free.in_force(u64::MAX), free.most()), (None, None));
+    }
+
+    #[test]
+    fn a_day_begins_with_nothing_spent_and_none_comes_back() {
+        let spending = Spending::new(None);
+        spending.choose(Some(Fast));
+        assert_eq!((spending.add(Day(20_000), 7), spending.add(Day(20_000), 1)), (0, 7));
+        assert_eq!(spending.add(Day(20_001), 5), 0, "another day");
+        assert_eq!(
+            spending.add(Day(20_000), 2),
+            5,
+            "who looked at the clock before midnight"
+        );
+        assert_eq!(spending.on(Day(20_001)).bytes, 7);
+        assert_eq!(spending.on(Day(20_001)).own, Some(Fast), "the mode stays");
+        // A clock that ran far ahead and was set right does not lock anybody out for ever.
+        spending.add(Day(90_000), 9);
+        assert_eq!(
+            spending.on(Day(20_001)),
+            Spent {
+                day: Day(20_001),
+                bytes: 0,
+                own: Some(Fast)
+            }
+        );
+    }
+
+    #[test]
+    fn lists_count_up_to_a_bound_each_day() {
+        let spending = Spending::new(None);
+        let counts = [(1, 70), (1, 70), (1, 70), (2, 10), (2, u64::MAX)]
+            .map(|(day, bytes)| spending.of_list(Day(day), bytes, 100));
+        assert_eq!(counts, [70, 30, 0, 10, 90]);
+    }
+
+    #[test]
+    fn what_changed_is_kept_once() {
+        let spending = Spending::new(None);
+        assert_eq!(spending.unkept(), None);
+        spending.add(Day(3), 10);
+        let first = spending.unkept().unwrap();
+        spending.add(Day(3), 1);
+        spending.is_kept(first);
+        let second = spending.unkept().unwrap();
+        assert_eq!((first.bytes, second.bytes), (10, 11), "what came meanwhile is not lost");
+        spending.is_kept(second);
+        assert_eq!(spending.unkept(), None);
+    }
+}

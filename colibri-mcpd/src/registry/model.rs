@@ -1,0 +1,231 @@
+//! The key `model` of an agent: where its model is asked, with which key, and what a request may have the provider do.
+
+use std::collections::BTreeMap;
+
+use hyper::Uri;
+
+use colibri_json::{Cursor, Error};
+use colibri_registry::Value;
+use colibri_registry::value::{one_of, unique};
+
+use super::http_keys;
+use colibri_http::Rules;
+
+/// An agent's model, as the relay asks it. No header of it is ever seen by the agent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Model {
+    /// What stands before the interface's own paths: `https://api.anthropic.com`.
+    pub url: Uri,
+    /// What it speaks.
+    pub api: ModelApi,
+    /// Headers of every request, by name: the key among them.
+    pub headers: BTreeMap<String, Value>,
+    /// What its connections keep to.
+    pub rules: Rules,
+    /// What requests may ask for beyond text.
+    pub allow: Vec<ModelAllow>,
+    /// What an answer is taken to cost at most where its request names no maximum, in tokens.
+    pub max_tokens_default: u64,
+}
+
+impl Model {
+    /// Whether the value of a header must not be seen by who asks: a secret, or what stands where keys stand.
+    pub fn is_hidden(&self, header: &str) -> bool {
+        let name = header.to_ascii_lowercase();
+        let is_keys = ["authorization", "key", "token", "cookie"]
+            .iter()
+            .any(|part| name.contains(part));
+        is_keys || matches!(self.headers.get(header), Some(Value::Secret(_)))
+    }
+}
+
+/// An interface of models.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModelApi {
+    /// Anthropic's messages.
+    Anthropic,
+    /// OpenAI's responses.
+    OpenAiResponses,
+    /// OpenAI's chat completions, which many others speak too.
+    OpenAiChat,
+    /// Google's generateContent.
+    Gemini,
+}
+
+impl ModelApi {
+    /// All of them.
+    pub const ALL: [ModelApi; 4] = [
+        ModelApi::Anthropic,
+        ModelApi::OpenAiResponses,
+        ModelApi::OpenAiChat,
+        ModelApi::Gemini,
+    ];
+
+    /// As an entry names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ModelApi::Anthropic => "anthropic",
+            ModelApi::OpenAiResponses => "openai-responses",
+            ModelApi::OpenAiChat => "openai-chat",
+            ModelApi::Gemini => "gemini",
+        }
+    }
+}
+
+/// Something that a request has the provider do or look up: a way out of the jail, unless the entry allows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModelAllow {
+    /// The provider searches the web.
+    WebSearch,
+    /// The provider fetches addresses that the model or the request names.
+    WebFetch,
+    /// The provider runs code, in containers of its own.
+    CodeExecution,
+    /// The provider calls other MCP servers and connectors.
+    RemoteMcp,
+    /// The request names images or documents by their address.
+    Urls,
+    /// The request names files that the provider keeps.
+    Files,
+    /// The request has the provider keep it, or continues what it kept.
+    Stored,
+    /// Requests that are answered later.
+    Batches,
+}
+
+impl ModelAllow {
+    /// All of them.
+    pub const ALL: [ModelAllow; 8] = [
+        ModelAllow::WebSearch,
+        ModelAllow::WebFetch,
+        ModelAllow::CodeExecution,
+        ModelAllow::RemoteMcp,
+        ModelAllow::Urls,
+        ModelAllow::Files,
+        ModelAllow::Stored,
+        ModelAllow::Batches,
+    ];
+
+    /// As an entry names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ModelAllow::WebSearch => "web-search",
+            ModelAllow::WebFetch => "web-fetch",
+            ModelAllow::CodeExecution => "code-execution",
+            ModelAllow::RemoteMcp => "remote-mcp",
+            ModelAllow::Urls => "urls",
+            ModelAllow::Files => "files",
+            ModelAllow::Stored => "stored",
+            ModelAllow::Batches => "batches",
+        }
+    }
+}
+
+const KEYS: &[&str] = &[
+    "url",
+    "api",
+    "headers",
+    "allow",
+    "allow_addresses",
+    "ca",
+    "proxy",
+    "max_tokens_default",
+];
+
+/// As much as the models of today write at most in one answer, where nobody says less.
+const MAX_TOKENS_DEFAULT: u64 = 32_000;
+/// More than any model writes in one answer.
+const MOST_TOKENS: u64 = 10_000_000;
+
+/// Reads the key `model` of an agent.
+///
+/// # Errors
+/// The first thing that is wrong, with its place.
+pub(super) fn read(cursor: &Cursor<'_>) -> Result<Model, Error> {
+    let keys = cursor.object(KEYS)?;
+    let at = keys.need("url")?;
+    let unusable = "must be the address that the interface's own paths are added to, without a query";
+    let url: Uri = http_keys::url(at)?.parse().map_err(|_| at.error(unusable))?;
+    let is_odd = |part: &str| matches!(part, "." | "..") || part.contains('%');
+    if url.query().is_some() || url.path().split('/').any(is_odd) {
+        return Err(at.error(unusable));
+    }
+    let apis = ModelApi::ALL.map(|api| (api.name(), api));
+    let allows = ModelAllow::ALL.map(|allow| (allow.name(), allow));
+    Ok(Model {
+        url,
+        api: one_of(keys.need("api")?, &apis)?,
+        headers: keys.read("headers", http_keys::headers)?.unwrap_or_default(),
+        rules: http_keys::rules(&keys)?,
+        allow: keys
+            .read("allow", |list| unique(list, |item| one_of(item, &allows)))?
+            .unwrap_or_default(),
+        max_tokens_default: keys
+            .read("max_tokens_default", |v| v.integer(1..=MOST_TOKENS))?
+            .unwrap_or(MAX_TOKENS_DEFAULT),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::parse;
+
+    fn one(model: &str) -> Result<Model, String> {
+        let text = format!(r#"{{"agents":{{"a":{{"command":"/bin/a","model":{model}}}}}}}"#);
+        let mut registry = parse(text.as_bytes(), "r").map_err(|error| error.to_string())?;
+        Ok(*registry.agents.remove("a").unwrap().model.unwrap())
+    }
+
+    #[test]
+    fn a_model_is_read_whole() {
+        let model = one(
+            r#"{"url":"https://x.example/api","api":"openai-chat","headers":{"authorization":{"secret":"key"}},
+                "allow":["web-search","urls"],"allow_addresses":["loopback"],"proxy":"http://p:1","ca":"/c",
+                "max_tokens_default":500}"#,
+        )
+        .unwrap();
+        assert_eq!((model.url.path(), model.api), ("/api", ModelApi::OpenAiChat));
+        assert_eq!(model.headers["authorization"], Value::Secret("key".to_owned()));
+        assert_eq!(model.allow, [ModelAllow::WebSearch, ModelAllow::Urls]);
+        assert_eq!((model.rules.allowed.len(), model.max_tokens_default), (1, 500));
+        assert!(model.rules.proxy.is_some() && model.rules.authorities.is_some());
+    }
+
+    #[test]
+    fn a_model_that_says_little_allows_nothing() {
+        for api in ModelApi::ALL {
+            let model = one(&format!(r#"{{"url":"https://x.example","api":"{}"}}"#, api.name())).unwrap();
+            assert_eq!((model.api, model.max_tokens_default), (api, MAX_TOKENS_DEFAULT));
+            assert!(model.allow.is_empty() && model.headers.is_empty() && model.rules.allowed.is_empty());
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (model, wanted) in [
+            (r#"{"api":"gemini"}"#, "\"url\" is missing"),
+            (r#"{"url":"https://x.example"}"#, "\"api\" is missing"),
+            (r#"{"url":"https://x.example","api":"openai"}"#, "api"),
+            (r#"{"url":"https://x.example?key=1","api":"gemini"}"#, "without a query"),
+            (
+                r#"{"url":"https://x.example/a/../b","api":"gemini"}"#,
+                "without a query",
+            ),
+            (r#"{"url":"https://u:p@x.example","api":"gemini"}"#, "user"),
+            (r#"{"url":"https://x.example","api":"gemini","allow":["all"]}"#, "allow"),
+            (r#"{"url":"https://x.example","api":"gemini","header":{}}"#, "headers"),
+            (
+                r#"{"url":"https://x.example","api":"gemini","headers":{"Host":"x"}}"#,
+                "Host",
+            ),
+            (
+                r#"{"url":"https://x.example","api":"gemini","max_tokens_default":0}"#,
+                "max_tokens_default",
+            ),
+        ] {
+            let error = one(model).unwrap_err();
+            assert!(error.contains(wanted), "{model}: {error}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The door of an agent, as far as the calls that come through it have to know it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::policy::AgentTools;
+
+/// One instance of an agent. Which socket a connection came in on says which: it needs no secret, and forges nothing.
+#[derive(Debug)]
+pub struct AgentDoor {
+    /// The agent's id in the registry.
+    pub agent: Arc<str>,
+    /// The instance: sixteen lower-case hex digits.
+    pub session: Arc<str>,
+    /// What its entry lets it use; the person for whom it runs may be allowed less.
+    pub tools: AgentTools,
+    /// The most bytes of answers; `None`: any number.
+    pub max_bytes: Option<u64>,
+    /// The most tokens of its model, in and out; `None`: any number.
+    pub max_tokens: Option<u64>,
+    /// What it has taken.
+    pub spent: Spent,
+}
+
+/// What an instance of an agent has taken so far.
+#[derive(Debug, Default)]
+pub struct Spent {
+    /// Calls through its door.
+    pub calls: AtomicU64,
+    /// Calls of it that wait for a person now.
+    pub waiting: AtomicU64,
+    /// Bytes of answers through its door.
+    pub bytes: AtomicU64,
+    /// Tokens that its model read.
+    pub tokens_in: AtomicU64,
+    /// Tokens that its model wrote.
+    pub tokens_out: AtomicU64,
+}
+
+/// A call of an agent that waits for a person; it is counted for as long as this is there.
+pub struct WaitsForPerson(Arc<AgentDoor>);
+
+impl AgentDoor {
+    /// Counts a call that waits for a person.
+    pub fn waits(self: &Arc<Self>) -> WaitsForPerson {
+        self.spent.waiting.fetch_add(1, Ordering::Relaxed);
+        WaitsForPerson(self.clone())
+    }
+}
+
+impl Drop for WaitsForPerson {
+    fn drop(&mut self) {
+        self.0.spent.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}

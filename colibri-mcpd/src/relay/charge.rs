@@ -1,0 +1,76 @@
+//! What a call costs, and whom: counted once, as it leaves.
+
+use std::time::Duration;
+
+use super::call::Call;
+use super::exit::{Answer, Message};
+use crate::ledger::{Ledger, Line, Payer};
+use crate::policy::{Fact, Facts};
+use colibri_api::{Cost, Day};
+use colibri_protocol::Method;
+
+/// The record by which a tool's contract says that a call of it is one of a model.
+const MODEL_CALL: &str = "model_call";
+
+/// Counts a call that took so long, and of whose answer so many bytes were queued for its client.
+pub fn charge(ledger: &Ledger, call: &Call, answer: &Answer, took: Duration, queued: usize) {
+    let payer = payer(call);
+    let cost = Cost {
+        calls: 1,
+        errors: (!answer.success).into(),
+        bytes_in: call.frame.len() as u64,
+        bytes_out: queued as u64,
+        microseconds: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+        ..Cost::default()
+    };
+    ledger.count(&payer, line(call), &cost);
+    if let Message::Page(_, page) = &answer.message
+        && queued > 0
+    {
+        ledger.count_list(&payer, page.listed());
+    }
+}
+
+/// Counts what a model was asked in a call, by what the contract of its server has recorded of the result: as soon as
+/// that is here, whatever its client gets of it.
+pub fn model(ledger: &Ledger, call: &Call, facts: &Facts<'_>) {
+    if facts.event != MODEL_CALL {
+        return;
+    }
+    let mut cost = Cost {
+        model_requests: 1,
+        ..Cost::default()
+    };
+    for (name, fact) in &facts.fields {
+        match (*name, fact) {
+            ("tokens_in", Fact::Number(tokens)) => cost.tokens_in = *tokens,
+            ("tokens_out", Fact::Number(tokens)) => cost.tokens_out = *tokens,
+            _ => {}
+        }
+    }
+    ledger.count(&payer(call), line(call), &cost);
+}
+
+fn payer(call: &Call) -> Payer<'_> {
+    Payer {
+        day: Day::of(call.time),
+        uid: call.client.caller.uid,
+        agent: call.client.door.as_ref().map(|door| &door.agent),
+    }
+}
+
+/// What a call is counted as.
+fn line(call: &Call) -> Line<'_> {
+    let described = call.target.describe();
+    let operation = Some(described.operation).filter(|_| call.target.is_named());
+    let (method, tool) = match call.method {
+        Some(method @ Method::ToolsCall) => (method.as_str(), operation.unwrap_or_default()),
+        Some(method) => (method.as_str(), ""),
+        None => (operation.unwrap_or("other"), ""),
+    };
+    Line {
+        server: described.server,
+        method,
+        tool,
+    }
+}

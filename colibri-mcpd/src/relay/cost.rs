@@ -1,0 +1,225 @@
+//! What answers may cost who reads them: looked at as calls enter, counted as they leave. A person has a budget for each
+//! day (UTC), an agent's instance one for its life.
+
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
+
+use super::call::{Call, Outcome, Upstream};
+use super::client::Client;
+use crate::policy::{Rights, Terms};
+use colibri_api::{CostMode, CostSetBy, Day};
+use colibri_protocol::{Code, Failure, Method};
+
+/// What can still be called where a budget is spent: a task can be ended.
+const ENDS_A_TASK: [&str; 3] = ["colibri_finish_task", "colibri_fail_task", "colibri_release_task"];
+/// What a person can call then besides: to see what is the matter, and to change it.
+const SAYS_WHY: [&str; 3] = ["colibri_status", "colibri_snapshot", "colibri_set_cost_mode"];
+/// Results up to so many bytes are relayed whole however little is left. It bounds what calls that are on their way
+/// when a budget ends can spend beyond it.
+const SMALL: u64 = 4_000;
+/// What part of a budget lists may take: servers make them as long as they like, and have them read again whenever they
+/// say that they have changed.
+const OF_LISTS: u64 = 10;
+/// The most bytes, if the limit is not more, of what is no result and cannot be kept: four times what a question's
+/// `requestState` may have, for forms and prompts, and no way around the limit.
+const UNKEPT: u64 = 1 << 20;
+
+/// How a client stands with its budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// The cost mode that is set.
+    pub terms: Terms,
+    /// Bytes of answers: of a person on one day, of an agent's instance since its start.
+    pub spent: u64,
+    /// The most; `None`: any number.
+    pub most: Option<u64>,
+}
+
+impl Standing {
+    /// How a client stands now whose cost mode is this.
+    pub fn of(client: &Client, terms: Terms) -> Standing {
+        let (spent, of_entry) = match (&client.door, client.share()) {
+            (Some(door), _) => (door.spent.bytes.load(Ordering::Relaxed), door.max_bytes),
+            (None, Some(share)) => (share.spent_on(today()).bytes, None),
+            (None, None) => (0, None),
+        };
+        Standing {
+            terms,
+            spent,
+            most: least([of_entry, terms.most()]),
+        }
+    }
+
+    /// The mode in force; `None`: none acts.
+    pub fn mode(&self) -> Option<CostMode> {
+        self.terms.in_force(self.spent)
+    }
+
+    /// The bytes that are left; `None`: any number.
+    pub fn left(&self) -> Option<u64> {
+        self.most.map(|most| most.saturating_sub(self.spent))
+    }
+}
+
+/// By the clock, and not by when a call came in: one that lasts for days is no way back into a day that is over.
+fn today() -> Day {
+    Day::of(SystemTime::now())
+}
+
+fn least<const N: usize>(limits: [Option<u64>; N]) -> Option<u64> {
+    limits.into_iter().flatten().min()
+}
+
+/// The cost mode that is set for a client that policy lets do this.
+pub fn terms(rights: &Rights, client: &Client) -> Terms {
+    client.share().map(|share| share.terms(rights.cost)).unwrap_or_default()
+}
+
+/// Whether a call still fits what its client may spend.
+///
+/// # Errors
+/// [`Code::BudgetSpent`].
+pub fn affords(rights: &Rights, call: &Call) -> Result<(), Failure> {
+    let standing = Standing::of(&call.client, call.terms);
+    if standing.left() != Some(0) || !is_counted(call) {
+        return Ok(());
+    }
+    let (described, spent) = (call.target.describe(), standing.spent);
+    let door = call.client.door.as_ref();
+    let passes = |tools: [&str; 3]| described.is_ours() && tools.contains(&described.operation);
+    if passes(ENDS_A_TASK) || door.is_none() && passes(SAYS_WHY) {
+        return Ok(());
+    }
+    if let Some(door) = door
+        && door.max_bytes == standing.most
+    {
+        let most = standing.most.unwrap_or_default();
+        let message = format!("this agent has had {spent} bytes of answers of the {most} that its entry allows");
+        let rule = format!("agents.{}.budget.session_bytes", door.agent);
+        return Err(Failure::new(Code::BudgetSpent, message).by_rule(rule));
+    }
+    let mode = standing.mode().unwrap_or_default();
+    let budget = mode.budgets().session_bytes;
+    let rule = match call.terms.set_by {
+        CostSetBy::User => "colibri_set_cost_mode".to_owned(),
+        CostSetBy::Policy => rights.cost_place(),
+        CostSetBy::Daemon => "--cost-mode (COLIBRI_COST_MODE)".to_owned(),
+        CostSetBy::Nobody => "the cost mode of agents for which none is set".to_owned(),
+    };
+    let whose = if door.is_some() {
+        "this agent has"
+    } else {
+        "this user has today (UTC)"
+    };
+    let message = format!("{whose} had {spent} bytes of answers of the {budget} of cost mode {mode}, by {rule}");
+    let failure = Failure::new(Code::BudgetSpent, message).by_rule(rule);
+    if door.is_some() {
+        return Err(failure);
+    }
+    let more = match mode {
+        CostMode::Max => "ask for less from then on",
+        _ if rights.cost.lets(CostMode::Max) => "or set a larger mode now with colibri_set_cost_mode (write gate)",
+        _ => "or ask the operator for a larger mode: cost in clients.json",
+    };
+    Err(failure.advising(format!("go on after 00:00 UTC, {more}")))
+}
+
+/// What the answer of a server to a call may have, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    /// The most of a result that is relayed whole.
+    pub result: u64,
+    /// Who says so.
+    pub of: &'static str,
+    /// The most of what is no result and cannot be kept: an error, a question, the name of a task.
+    pub unkept: u64,
+}
+
+/// The limit by a server's entry, by the client's cost mode, and by what is left of the client's budget; `None`: there is
+/// none.
+pub fn limit(call: &Call) -> Option<Limit> {
+    let upstream = call.target.upstream();
+    if upstream.is_some_and(Upstream::relays_whole) {
+        return None;
+    }
+    let of_entry = upstream.and_then(Upstream::result_limit);
+    let (of_mode, left) = match has_budget(call) {
+        false => (None, None),
+        true => {
+            let standing = Standing::of(&call.client, call.terms);
+            let of_mode = standing.mode().and_then(|mode| mode.budgets().tool_result_bytes);
+            (of_mode, standing.left().map(|left| left.max(SMALL)))
+        }
+    };
+    let limits = [
+        (of_entry, "result_limit of the entry"),
+        (of_mode, "of the cost mode"),
+        (left, "what is left of the budget"),
+    ];
+    let limits = limits.into_iter().filter_map(|(most, of)| Some((most?, of)));
+    let (result, of) = limits.min_by_key(|(most, _)| *most)?;
+    let set = least([of_entry, of_mode]).map(|set| set.max(UNKEPT));
+    let unkept = least([set, left])?;
+    Some(Limit { result, of, unkept })
+}
+
+fn has_budget(call: &Call) -> bool {
+    call.terms.mode.is_some() || call.client.door.is_some()
+}
+
+/// Held while an answer is measured and counted that could go beyond its client's budget: of answers that come at the
+/// same time each finds what those before it have left.
+pub fn alone<'a>(call: &'a Call, outcome: &Outcome) -> Option<MutexGuard<'a, ()>> {
+    let Outcome::Relayed(relayed) = outcome else {
+        return None;
+    };
+    let (Ok(span) | Err(span)) = &relayed.outcome;
+    let could = has_budget(call) && span.len() as u64 > SMALL;
+    could.then(|| call.client.share()).flatten().map(|share| share.alone())
+}
+
+/// A cost mode that has gone up because its budget is spent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Raised {
+    /// What it was.
+    pub from: CostMode,
+    /// What it is.
+    pub to: CostMode,
+    /// Bytes of answers by now.
+    pub spent: u64,
+}
+
+/// Counts a list that was answered in so many bytes, as far as lists count.
+pub fn listed(call: &Call, bytes: usize) -> Option<Raised> {
+    let share = call.client.share()?;
+    let of_mode = call.terms.mode.unwrap_or_default().budgets().session_bytes;
+    let of_entry = call.client.door.as_ref().and_then(|door| door.max_bytes);
+    let most = least([of_entry, Some(of_mode)]).unwrap_or(of_mode) / OF_LISTS;
+    let counts = share.of_list(today(), bytes as u64, most);
+    answered(call, usize::try_from(counts).unwrap_or(usize::MAX))
+}
+
+/// Counts a call that was answered in so many bytes. Of calls that end at the same time one sees the mode go up.
+pub fn answered(call: &Call, bytes: usize) -> Option<Raised> {
+    let bytes = bytes as u64;
+    let before = match (&call.client.door, call.client.share()) {
+        (Some(door), _) => {
+            door.spent.calls.fetch_add(is_counted(call).into(), Ordering::Relaxed);
+            door.spent.bytes.fetch_add(bytes, Ordering::Relaxed)
+        }
+        // Operators' methods are no model's.
+        (None, Some(share)) if call.method.is_some() || !call.target.describe().is_ours() => {
+            share.spend(today(), bytes)
+        }
+        (None, _) => return None,
+    };
+    let spent = before.saturating_add(bytes);
+    let (from, to) = (call.terms.in_force(before)?, call.terms.in_force(spent)?);
+    (from != to).then_some(Raised { from, to, spent })
+}
+
+/// Whether a request is a call: of a tool, or of what a server has. Shaking hands and listing are none.
+fn is_counted(call: &Call) -> bool {
+    call.method == Some(Method::ToolsCall) || !call.target.describe().is_ours()
+}

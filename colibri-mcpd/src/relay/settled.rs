@@ -1,0 +1,165 @@
+//! What a contract says of how a call ended: results that are not as it says are not relayed, and what was refused or
+//! failed for good may be left to the board.
+
+use std::borrow::Cow;
+use std::sync::{Arc, Weak};
+
+use super::call::{Call, Chain, Outcome, Relayed};
+use super::exit;
+use super::undone::{Defers, Undone};
+use crate::policy::Left;
+use colibri_protocol::{Code, Deferred};
+use colibri_wire::{Edits, Json};
+
+/// What a call ends with: a result that is not as its contract says is replaced whole.
+pub(super) fn checked(call: &Call, outcome: Outcome) -> Outcome {
+    let Outcome::Relayed(Relayed {
+        frame,
+        outcome: Ok(span),
+        says_error,
+        is_interim: false,
+        ..
+    }) = &outcome
+    else {
+        return outcome;
+    };
+    let (Some(answers), Some(result)) = (call.target.answers(), Json::part(frame, span.clone())) else {
+        return outcome;
+    };
+    match answers.check(result, *says_error, call.arguments()) {
+        Ok(()) => outcome,
+        Err(failure) => Outcome::Failed(failure.of_server(call.target.describe().server)),
+    }
+}
+
+/// What a call leaves to the board, and the code with which it ended.
+pub(super) fn left(call: &Call, outcome: &Outcome) -> Option<(String, Left)> {
+    if call.deferred.is_some() {
+        return None;
+    }
+    let answers = call.target.answers()?;
+    let code = code(outcome)?;
+    let left = answers.left(&code, call.arguments(), &|text| redacted(call, text))?;
+    Some((code.into_owned(), left))
+}
+
+/// Text without the values of secrets.
+pub(super) fn redacted(call: &Call, text: &str) -> String {
+    call.target
+        .upstream()
+        .map_or_else(|| text.to_owned(), |server| server.redact(text))
+}
+
+/// The code with which a call ended that its contract let pass, or refused.
+fn code(outcome: &Outcome) -> Option<Cow<'_, str>> {
+    match outcome {
+        Outcome::Failed(failure) => Some(failure.code.name().into()),
+        Outcome::Refused(failure) if failure.code == Code::ContractDenied => Some(failure.code.name().into()),
+        Outcome::Relayed(relayed) if relayed.says_error && !relayed.is_interim => {
+            let result = Json::part(&relayed.frame, relayed.outcome.clone().ok()?)?;
+            result
+                .get("structuredContent")?
+                .get("error")?
+                .get("code")?
+                .as_str()
+                .map(|code| code.into_owned().into())
+        }
+        _ => None,
+    }
+}
+
+impl Chain {
+    /// From now on what calls do not do is left to this.
+    pub fn leave_to(&self, board: Weak<dyn Defers>) {
+        if self.board.set(board).is_err() {
+            tracing::warn!("what calls are left to is known already");
+        }
+    }
+
+    /// Leaves a call to the board, away from the threads that serve clients, and ends it when that is done.
+    pub(super) fn defer(self: &Arc<Chain>, mut call: Box<Call>, outcome: Outcome, (code, left): (String, Left)) {
+        // As long as it waits for the disk, it is its client's like all that is queued.
+        let length = match &outcome {
+            Outcome::Relayed(relayed) => relayed.frame.len(),
+            _ => 0,
+        };
+        if !call.client.outbox.hold(length) {
+            call.deferred = Some(Box::new(not("the daemon has no room for it now")));
+            return self.finish(vec![(call, outcome)]);
+        }
+        call.held += length;
+        let chain = self.clone();
+        tokio::task::spawn_blocking(move || {
+            let deferred = chain.deferred(&call, &code, &left);
+            let outcome = match outcome {
+                Outcome::Relayed(relayed) => Outcome::Relayed(telling(relayed, &deferred)),
+                Outcome::Failed(failure) => Outcome::Failed(failure.deferring(deferred.clone())),
+                Outcome::Refused(failure) => Outcome::Refused(failure.deferring(deferred.clone())),
+                outcome => outcome,
+            };
+            call.deferred = Some(Box::new(deferred));
+            chain.finish(vec![(call, outcome)]);
+        });
+    }
+
+    fn deferred(&self, call: &Call, code: &str, left: &Left) -> Deferred {
+        let described = call.target.describe();
+        let undone = Undone {
+            server: described.server,
+            tool: described.operation,
+            call: call.number,
+            code,
+            left,
+        };
+        let board = self.board.get().and_then(Weak::upgrade);
+        let task = board.map_or_else(
+            || Err("there is no board".to_owned()),
+            |board| board.defer(&call.client, &undone),
+        );
+        match task {
+            Ok(task) => Deferred {
+                task: Some(task),
+                told: format!(
+                    "Deferred: this is task {task} of the board now, for somebody with {}. It needs no other call.",
+                    left.capabilities.join(", ")
+                ),
+            },
+            Err(why) => {
+                let (server, tool, call) = (undone.server, undone.tool, undone.call);
+                tracing::warn!(server, tool, call, code, "a call was not left to the board: {why}");
+                not(&why)
+            }
+        }
+    }
+}
+
+fn not(why: &str) -> Deferred {
+    Deferred {
+        task: None,
+        told: format!("Not deferred to the board: {why}."),
+    }
+}
+
+/// A failed result that says which task its call became.
+fn telling(relayed: Relayed, deferred: &Deferred) -> Relayed {
+    let Ok(span) = relayed.outcome.clone() else {
+        return relayed;
+    };
+    let Some(result) = Json::part(&relayed.frame, span.clone()) else {
+        return relayed;
+    };
+    let mut edits = Edits::new();
+    edits.append_at(span.start, deferred.edits(result));
+    let result = exit::edited_result(&relayed, &span, edits);
+    // A message of its own: edits for its client's version are made of it as of any other.
+    let (head, end) = (&br#"{"jsonrpc":"2.0","id":0,"result":"#[..], b"}");
+    let id = head.len() - br#"0,"result":"#.len();
+    let span = head.len()..head.len() + result.len();
+    Relayed {
+        frame: [head, &result, end].concat().into(),
+        id: id..id + 1,
+        outcome: Ok(span),
+        edits: None,
+        ..relayed
+    }
+}

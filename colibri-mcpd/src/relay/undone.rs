@@ -1,0 +1,27 @@
+//! What calls did not do, and who takes it.
+
+use super::client::Client;
+use crate::policy::Left;
+
+/// Takes what calls did not do.
+pub trait Defers: Send + Sync {
+    /// Makes a task of it for the person behind a client, unless there is such a task already. Waits for the disk.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn defer(&self, client: &Client, call: &Undone<'_>) -> Result<u64, String>;
+}
+
+/// What a call did not do.
+pub struct Undone<'a> {
+    /// The server.
+    pub server: &'a str,
+    /// Its own name of the tool.
+    pub tool: &'a str,
+    /// The number of the call's `enter` record; 0: there is none.
+    pub call: u64,
+    /// The code with which it ended.
+    pub code: &'a str,
+    /// What the contract makes of it.
+    pub left: &'a Left,
+}

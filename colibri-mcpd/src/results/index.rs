@@ -1,0 +1,339 @@
+//! What is kept of whom, and what goes for something new: who has most gives up what is oldest.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::SystemTime;
+
+use super::files::Found;
+use super::kept::{Handle, KEPT_FOR, Limits, NotKept, Owner};
+
+/// What a result counts for at least: a block of the disk. It bounds how many there can be.
+const BLOCK: u64 = 4096;
+
+/// All that is kept, without the files.
+#[derive(Debug)]
+pub(super) struct Index {
+    limits: Limits,
+    /// By owner first: what is another's is not found, and for nobody is it found out why.
+    kept: HashMap<(Owner, Handle), Entry>,
+    owners: HashMap<Owner, Owned>,
+    /// Bytes of each user, those that are being written included.
+    users: HashMap<u32, u64>,
+    total: u64,
+    next: u64,
+}
+
+#[derive(Debug, Default)]
+struct Owned {
+    bytes: u64,
+    /// The oldest first.
+    order: BTreeMap<u64, Handle>,
+}
+
+/// One of them.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) length: u64,
+    /// Whether it is known to be as it was written.
+    pub(super) verified: bool,
+    created: SystemTime,
+    number: u64,
+}
+
+impl Entry {
+    fn is_over(&self, now: SystemTime) -> bool {
+        // A clock that was set back makes nobody younger than new.
+        now.duration_since(self.created).is_ok_and(|age| age >= KEPT_FOR)
+    }
+}
+
+fn counts(length: u64) -> u64 {
+    length.max(BLOCK)
+}
+
+impl Index {
+    pub(super) fn new(limits: Limits) -> Index {
+        Index {
+            limits,
+            kept: HashMap::new(),
+            owners: HashMap::new(),
+            users: HashMap::new(),
+            total: 0,
+            next: 0,
+        }
+    }
+
+    /// Takes bytes for a result that is to be written. What goes for it is not found any more; its files are the
+    /// caller's to remove, whatever comes of this.
+    ///
+    /// # Errors
+    /// There cannot be room for it.
+    pub(super) fn reserve(&mut self, owner: &Owner, length: u64, gone: &mut Vec<Handle>) -> Result<(), NotKept> {
+        let (more, limits) = (counts(length), self.limits);
+        let most = limits.per_user.min(limits.total);
+        if more > most {
+            return Err(NotKept::TooLong(length, most));
+        }
+        while self
+            .users
+            .get(&owner.uid)
+            .is_some_and(|bytes| bytes + more > limits.per_user)
+        {
+            gone.push(self.give_up((owner, more), true).ok_or(NotKept::Busy)?);
+        }
+        while self.total + more > limits.total {
+            gone.push(self.give_up((owner, more), false).ok_or(NotKept::Busy)?);
+        }
+        *self.users.entry(owner.uid).or_default() += more;
+        self.total += more;
+        Ok(())
+    }
+
+    /// What was reserved for a result is used, since it is written, or free again.
+    pub(super) fn settle(&mut self, owner: &Owner, handle: Handle, length: u64, written: Option<SystemTime>) {
+        match written {
+            Some(created) => self.insert(owner.clone(), handle, length, created, true),
+            None => self.give_back(owner.uid, counts(length)),
+        }
+    }
+
+    /// Takes over a result that an earlier daemon kept. What goes for it is given back.
+    pub(super) fn adopt(&mut self, found: Found) -> Vec<Handle> {
+        let (owner, mut gone) = (Owner::person(found.uid), Vec::new());
+        match self.reserve(&owner, found.length, &mut gone) {
+            Ok(()) => self.insert(owner, found.handle, found.length, found.created, false),
+            Err(_) => gone.push(found.handle),
+        }
+        gone
+    }
+
+    fn insert(&mut self, owner: Owner, handle: Handle, length: u64, created: SystemTime, verified: bool) {
+        let number = self.next;
+        self.next += 1;
+        let owned = self.owners.entry(owner.clone()).or_default();
+        owned.bytes += counts(length);
+        owned.order.insert(number, handle);
+        let entry = Entry {
+            length,
+            verified,
+            created,
+            number,
+        };
+        self.kept.insert((owner, handle), entry);
+    }
+
+    fn give_back(&mut self, uid: u32, bytes: u64) {
+        self.total -= bytes;
+        if let Some(of_user) = self.users.get_mut(&uid) {
+            *of_user -= bytes;
+            if *of_user == 0 {
+                self.users.remove(&uid);
+            }
+        }
+    }
+
+    /// Gives up the oldest of who has most, among the owners of one user or of the user who has most; `owner` has what it
+    /// asks for already.
+    fn give_up(&mut self, (owner, more): (&Owner, u64), of_user: bool) -> Option<Handle> {
+        let mut users: HashMap<u32, u64> = HashMap::new();
+        let has = |of: &Owner, owned: &Owned| owned.bytes + if of == owner { more } else { 0 };
+        for (of, owned) in &self.owners {
+            *users.entry(of.uid).or_default() += has(of, owned);
+        }
+        let most = || users.iter().max_by_key(|(_, bytes)| **bytes).map(|(uid, _)| *uid);
+        let uid = if of_user { owner.uid } else { most()? };
+        let owners = self.owners.iter().filter(|(of, _)| of.uid == uid);
+        let (of, owned) = owners.max_by_key(|(of, owned)| has(of, owned))?;
+        let (of, handle) = (of.clone(), *owned.order.first_key_value()?.1);
+        self.remove(&of, handle);
+        Some(handle)
+    }
+
+    /// Gives one up.
+    pub(super) fn remove(&mut self, owner: &Owner, handle: Handle) {
+        let Some(entry) = self.kept.remove(&(owner.clone(), handle)) else {
+            return;
+        };
+        if let Some(owned) = self.owners.get_mut(owner) {
+            owned.bytes -= counts(entry.length);
+            owned.order.remove(&entry.number);
+            if owned.order.is_empty() {
+                self.owners.remove(owner);
+            }
+        }
+        self.give_back(owner.uid, counts(entry.length));
+    }
+
+    /// The result that this owner has under a handle, if its time is not over.
+    pub(super) fn find(&self, owner: &Owner, handle: Handle, now: SystemTime) -> Option<Entry> {
+        let entry = self.kept.get(&(owner.clone(), handle));
+        entry.filter(|entry| !entry.is_over(now)).cloned()
+    }
+
+    /// It was seen to be as it was written.
+    pub(super) fn verified(&mut self, owner: &Owner, handle: Handle) {
+        if let Some(entry) = self.kept.get_mut(&(owner.clone(), handle)) {
+            entry.verified = true;
+        }
+    }
+
+    /// Gives up those whose time is over.
+    pub(super) fn expire(&mut self, now: SystemTime) -> Vec<Handle> {
+        let over = self.kept.iter().filter(|(_, entry)| entry.is_over(now));
+        let over: Vec<_> = over.map(|(key, _)| key.clone()).collect();
+        let gone = over.iter().map(|(_, handle)| *handle).collect();
+        for (owner, handle) in over {
+            self.remove(&owner, handle);
+        }
+        gone
+    }
+
+    /// Gives up all that an owner has.
+    pub(super) fn forget(&mut self, owner: &Owner) -> Vec<Handle> {
+        let owned = self.owners.get(owner);
+        let gone: Vec<_> = owned
+            .into_iter()
+            .flat_map(|owned| owned.order.values().copied())
+            .collect();
+        for handle in &gone {
+            self.remove(owner, *handle);
+        }
+        gone
+    }
+
+    /// Bytes that are kept in all, and results.
+    #[cfg(test)]
+    pub(super) fn counted(&self) -> (u64, usize) {
+        (self.total, self.kept.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn handle(number: u32) -> Handle {
+        let mut bytes = [0; 16];
+        bytes[..4].copy_from_slice(&number.to_be_bytes());
+        Handle(bytes)
+    }
+
+    fn agent(uid: u32, session: &str) -> Owner {
+        Owner {
+            uid,
+            session: Some(session.into()),
+        }
+    }
+
+    /// Keeps so many blocks under a number; what went for it.
+    fn keep(index: &mut Index, owner: &Owner, number: u32, blocks: u64) -> Vec<Handle> {
+        let mut gone = Vec::new();
+        index.reserve(owner, blocks * BLOCK, &mut gone).unwrap();
+        index.settle(owner, handle(number), blocks * BLOCK, Some(SystemTime::UNIX_EPOCH));
+        gone
+    }
+
+    fn index(per_user: u64, total: u64) -> Index {
+        Index::new(Limits {
+            per_user: per_user * BLOCK,
+            total: total * BLOCK,
+        })
+    }
+
+    #[test]
+    fn the_oldest_of_who_has_most_goes_first() {
+        let mut index = index(10, 15);
+        let (one, two) = (Owner::person(1), Owner::person(2));
+        assert_eq!(keep(&mut index, &one, 1, 4), []);
+        assert_eq!(keep(&mut index, &one, 2, 4), []);
+        assert_eq!(keep(&mut index, &one, 3, 4), [handle(1)]);
+        assert_eq!(keep(&mut index, &one, 4, 1), [], "8 and 1 are within 10");
+        assert_eq!(keep(&mut index, &two, 5, 6), [], "9 and 6 are within 15");
+        assert_eq!(keep(&mut index, &two, 6, 1), [handle(2)], "the first has most");
+        assert_eq!(keep(&mut index, &two, 7, 3), [], "5 and 10 are within both");
+        assert_eq!(keep(&mut index, &two, 8, 1), [handle(5)]);
+        assert_eq!(index.counted(), (10 * BLOCK, 5));
+        assert!(index.find(&two, handle(5), SystemTime::UNIX_EPOCH).is_none());
+        assert!(index.find(&two, handle(7), SystemTime::UNIX_EPOCH).is_some());
+    }
+
+    #[test]
+    fn an_agent_takes_no_more_than_half_of_what_its_person_has() {
+        let mut index = index(10, 100);
+        let (person, agent) = (Owner::person(1), agent(1, "a"));
+        for number in 0..5 {
+            keep(&mut index, &person, number, 1);
+        }
+        for number in 100..200 {
+            keep(&mut index, &agent, number, 1);
+        }
+        let is_there = |number| index.find(&person, handle(number), SystemTime::UNIX_EPOCH).is_some();
+        assert!((0..5).all(is_there));
+        assert_eq!(index.counted(), (10 * BLOCK, 10));
+    }
+
+    #[test]
+    fn small_ones_count_for_a_block_so_that_there_are_not_too_many() {
+        let mut index = index(3, 100);
+        let (owner, mut gone) = (Owner::person(1), Vec::new());
+        for number in 0..10 {
+            index.reserve(&owner, 1, &mut gone).unwrap();
+            index.settle(&owner, handle(number), 1, Some(SystemTime::UNIX_EPOCH));
+        }
+        assert_eq!(index.counted(), (3 * BLOCK, 3));
+        assert_eq!(gone, (0..7).map(handle).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_is_being_written_counts_and_makes_no_room_for_others() {
+        let mut index = index(10, 12);
+        let (owner, mut gone) = (Owner::person(1), Vec::new());
+        index.reserve(&owner, 8 * BLOCK, &mut gone).unwrap();
+        assert!(matches!(
+            index.reserve(&owner, 3 * BLOCK, &mut gone),
+            Err(NotKept::Busy)
+        ));
+        let other = Owner::person(2);
+        assert!(matches!(
+            index.reserve(&other, 5 * BLOCK, &mut gone),
+            Err(NotKept::Busy)
+        ));
+        index.settle(&owner, handle(1), 8 * BLOCK, None);
+        assert_eq!((index.counted(), index.users.len()), ((0, 0), 0));
+        assert!(matches!(
+            index.reserve(&owner, 11 * BLOCK, &mut gone),
+            Err(NotKept::TooLong(..))
+        ));
+        assert_eq!(gone, []);
+    }
+
+    #[test]
+    fn a_day_is_over_for_each_in_its_turn() {
+        let (mut index, owner, start) = (index(10, 10), Owner::person(1), SystemTime::UNIX_EPOCH);
+        for (number, after) in [(1, 0), (2, 10), (3, 20)] {
+            index.reserve(&owner, 1, &mut Vec::new()).unwrap();
+            index.settle(&owner, handle(number), 1, Some(start + Duration::from_secs(after)));
+        }
+        let at = |seconds| start + KEPT_FOR + Duration::from_secs(seconds);
+        assert!(index.find(&owner, handle(2), at(9)).is_some());
+        assert!(
+            index.find(&owner, handle(2), at(10)).is_none(),
+            "not found before it is removed"
+        );
+        let mut gone = index.expire(at(10));
+        gone.sort_by_key(|handle| handle.0);
+        assert_eq!(gone, [handle(1), handle(2)]);
+        assert_eq!((index.expire(at(11)), index.counted().1), (vec![], 1));
+        assert_eq!(index.expire(start), [], "a clock that is set back");
+    }
+
+    #[test]
+    fn who_is_gone_has_nothing_any_more() {
+        let (mut index, one, two) = (index(10, 10), agent(1, "a"), agent(1, "b"));
+        for number in 1..=3 {
+            keep(&mut index, if number == 2 { &two } else { &one }, number, 1);
+        }
+        assert_eq!(index.forget(&one), [handle(1), handle(3)]);
+        assert_eq!((index.forget(&one), index.counted().1), (vec![], 1));
+    }
+}

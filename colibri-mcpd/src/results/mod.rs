@@ -1,0 +1,17 @@
+//! Results over a limit, kept on the disk for who called, and read in pieces.
+//!
+//! [`Results::keep`] writes one and gives its handle; [`Results::read`] reads on under it, for the same [`Owner`]
+//! alone. Who owns a result is a part of the key by which it is found: for anybody else there is nothing to be found, as
+//! for a handle that was never given. Both wait for the disk, so they are for threads that may; [`Results::turn`] sees
+//! to it that no user has more than one of those.
+
+mod files;
+mod index;
+mod kept;
+mod pieces;
+mod shelf;
+mod text;
+
+pub use kept::{Kept, Limits, NotKept, NotRead, Owner};
+pub use pieces::{Piece, Request, What};
+pub use shelf::Results;

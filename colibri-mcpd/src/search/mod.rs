@@ -1,0 +1,143 @@
+//! Tools found by what is to be done: which of all that servers offer fits a few words best.
+//!
+//! The index is brought up to the table of tools by whoever searches it next: nobody pays for it who does not search,
+//! and a search never sees an older table than lists show. Who may see what is not known here.
+
+mod document;
+mod words;
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::catalog::{Item, Table};
+use crate::store::{Error, ToolIndex};
+use crate::summaries::Summaries;
+use colibri_protocol::Feature;
+
+/// What a word is worth that stands for one of the query.
+const INSTEAD: f64 = 0.6;
+
+/// What each further word of the query that a tool has adds to what all of them are worth.
+const SEVERAL: f64 = 0.2;
+
+/// What a tool that only looks gains where the query asks, and loses where it neither asks nor says to look.
+const LOOKS: f64 = 0.2;
+
+/// The tools that can be found.
+#[derive(Default)]
+pub struct Search {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    index: Option<ToolIndex>,
+    /// What the index is of.
+    table: Weak<Table>,
+    /// Which summaries are in it: the number that [`Summaries::come`] had.
+    summaries: u64,
+    /// Its tools by their numbers, with the summaries that they have there.
+    tools: BTreeMap<i64, (Weak<Item>, Option<Arc<str>>)>,
+    /// The number that the next one gets.
+    next: i64,
+}
+
+/// What was found.
+#[derive(Default)]
+pub struct Found {
+    /// The tools that fit at all, the best first.
+    pub tools: Vec<Arc<Item>>,
+    /// Words of the query that were not looked for, because there were too many.
+    pub left_out: usize,
+}
+
+impl Search {
+    /// The tools of this table that fit a query, whatever bytes it has. Takes milliseconds, and longer where many tools
+    /// are new: not to be called on a thread that serves clients.
+    ///
+    /// # Errors
+    /// What SQLite says.
+    pub fn find(&self, table: &Arc<Table>, summaries: &Summaries, query: &str) -> Result<Found, Error> {
+        let (words, left_out) = words::asked(query);
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = inner.current(table, summaries)?;
+        // What each tool is worth, and how many words of the query it has.
+        let mut scores: BTreeMap<i64, (f64, f64)> = BTreeMap::new();
+        for word in &words {
+            let mut worth = index.matching([word.as_str()])?;
+            let instead = words::instead(word);
+            for (number, score) in index.matching(instead.iter().map(String::as_str))? {
+                let known = worth.entry(number).or_default();
+                *known = known.max(INSTEAD * score);
+            }
+            for (number, score) in worth {
+                let (sum, words) = scores.entry(number).or_default();
+                *sum += score;
+                *words += 1.0;
+            }
+        }
+        let looks = match (words::asks(query), words::looks(query)) {
+            (true, _) => 1.0 + LOOKS,
+            (false, true) => 1.0,
+            (false, false) => 1.0 - LOOKS,
+        };
+        let mut found: Vec<(f64, Arc<Item>)> = scores
+            .into_iter()
+            .filter_map(|(number, (sum, words))| {
+                let item = inner.tools.get(&number)?.0.upgrade()?;
+                let fits = if words::looks(&item.own) { looks } else { 1.0 };
+                Some((sum * (1.0 + SEVERAL * (words - 1.0)) * fits, item))
+            })
+            .collect();
+        // What is worth the same stands in the order of lists.
+        found.sort_by(|(one, a), (other, b)| other.total_cmp(one).then_with(|| a.exposed.cmp(&b.exposed)));
+        Ok(Found {
+            tools: found.into_iter().map(|(_, item)| item).collect(),
+            left_out,
+        })
+    }
+}
+
+impl Inner {
+    /// The index of this table with these summaries: what has changed since it was last looked at is changed in it.
+    fn current(&mut self, table: &Arc<Table>, summaries: &Summaries) -> Result<&ToolIndex, Error> {
+        let index = match &mut self.index {
+            Some(index) => index,
+            none => none.insert(ToolIndex::new()?),
+        };
+        let come = *summaries.come().borrow();
+        let are_same = self.summaries == come;
+        if are_same && self.table.as_ptr() == Arc::as_ptr(table) {
+            return Ok(index);
+        }
+        let offered: HashSet<*const Item> = table.offered(Feature::Tool).map(Arc::as_ptr).collect();
+        let stays = |(item, summary): &(Weak<Item>, Option<Arc<str>>)| {
+            offered.contains(&item.as_ptr())
+                && (are_same || item.upgrade().is_some_and(|item| summaries.of(&item) == *summary))
+        };
+        let (stay, gone): (Vec<_>, Vec<_>) = self.tools.iter().partition(|(_, tool)| stays(tool));
+        let stay: HashSet<*const Item> = stay.into_iter().map(|(_, (item, _))| item.as_ptr()).collect();
+        let gone: Vec<i64> = gone.into_iter().map(|(number, _)| *number).collect();
+        let new = table
+            .offered(Feature::Tool)
+            .filter(|item| !stay.contains(&Arc::as_ptr(item)));
+        let new: Vec<_> = (self.next..)
+            .zip(new)
+            .map(|(number, item)| (number, item, summaries.of(item)))
+            .collect();
+        let fields: Vec<_> = new
+            .iter()
+            .map(|(number, item, summary)| (*number, document::fields(item, summary.as_deref())))
+            .collect();
+        index.change(&gone, &fields)?;
+        for number in gone {
+            self.tools.remove(&number);
+        }
+        self.next += new.len() as i64;
+        let new = new.into_iter();
+        self.tools
+            .extend(new.map(|(number, item, summary)| (number, (Arc::downgrade(item), summary))));
+        (self.table, self.summaries) = (Arc::downgrade(table), come);
+        Ok(index)
+    }
+}

@@ -1,0 +1,518 @@
+//! Claims: who has a task, and what becomes of it. A claim has a number; whatever is done with a task names the claim
+//! under which it is done, and one that is over does nothing.
+//!
+//! Each change is one statement that names the status and the claim that it found, so that it holds where statements
+//! of others come between, as in PostgreSQL. What it says stays within what PostgreSQL takes too.
+
+use super::database::{Aborted, Store};
+use super::error::{Error, TaskRefusal};
+use super::step::{Step, Tell};
+use super::task::{COLUMNS, read};
+use colibri_api::{Task, TaskStatus};
+use rusqlite::types::Value;
+use rusqlite::{OptionalExtension, Transaction, named_params, params_from_iter};
+
+/// How often a task comes back to the queue before it fails.
+pub const MAX_ATTEMPTS: u32 = 3;
+
+/// Who does something with a task: a person, or an agent's instance for one.
+#[derive(Debug, Clone, Copy)]
+pub struct Actor<'a> {
+    /// The person.
+    pub uid: u32,
+    /// The agent's instance.
+    pub session: Option<&'a str>,
+    /// Whether the person may cancel what others created.
+    pub operator: bool,
+}
+
+/// What is to be done with a task.
+#[derive(Debug, Clone, Copy)]
+pub enum Order<'a> {
+    /// Take it; a person's claim lapses at this time.
+    Claim(Option<u64>),
+    /// Work on it begins, or goes on, under this claim; a person's then lapses at this time.
+    Start(u64, Option<u64>),
+    /// It is done under this claim, with this JSON.
+    Finish(u64, &'a str),
+    /// It cannot be done, says who has this claim.
+    Fail(u64, &'a str),
+    /// Who has this claim gives it back.
+    Release(u64, &'a str),
+    /// What was taken in is to be done.
+    Queue,
+    /// It is not to be done any more.
+    Cancel(&'a str),
+}
+
+/// Which task somebody takes next.
+#[derive(Debug, Clone, Copy)]
+pub struct Seeks<'a> {
+    /// Only tasks that need one of these, or nothing; `None`: any.
+    pub capabilities: Option<&'a [String]>,
+    /// When the claim lapses; `None`: it lasts as long as the instance.
+    pub lease_until: Option<u64>,
+}
+
+/// The condition that a task needs one of some capabilities, each as JSON, or nothing.
+fn fits(capabilities: &[String], values: &mut Vec<Value>) -> String {
+    let mut sql = "(required_capabilities = '[]'".to_owned();
+    for capability in capabilities {
+        values.push(serde_json::Value::from(capability.as_str()).to_string().into());
+        let needle = values.len();
+        sql.push_str(&format!(
+            " OR replace(required_capabilities, ?{needle}, '') <> required_capabilities"
+        ));
+    }
+    sql.push(')');
+    sql
+}
+
+impl Store {
+    /// Claims the next task for somebody: the oldest of the highest priority. What is reserved for an instance comes
+    /// first there; and an instance takes tasks of its own person alone, one at a time.
+    ///
+    /// # Errors
+    /// [`Error::Sqlite`], [`Error::Unrecorded`].
+    pub(crate) fn claim_next(
+        &self,
+        who: Actor<'_>,
+        seeks: Seeks<'_>,
+        now: u64,
+        tell: Tell<'_>,
+    ) -> Result<Option<Task>, Error> {
+        let session = who.session.map_or(Value::Null, |session| session.to_owned().into());
+        let lease = seeks
+            .lease_until
+            .map_or(Value::Null, |until| until.cast_signed().into());
+        let mut values = vec![
+            Value::from(i64::from(who.uid)),
+            session,
+            lease,
+            now.cast_signed().into(),
+        ];
+        let free = "(for_session IS NULL OR lease_until <= ?4)";
+        let fitting = seeks.capabilities.map(|capabilities| fits(capabilities, &mut values));
+        let free = fitting.map_or(free.to_owned(), |fitting| format!("{free} AND {fitting}"));
+        let whose = match who.session {
+            Some(_) => format!(
+                "created_by = ?1 AND (for_session = ?2 OR ({free})) AND NOT EXISTS (SELECT 1 FROM tasks
+                     WHERE status IN ('claimed', 'started') AND claimed_session = ?2)"
+            ),
+            None => free,
+        };
+        let sql = format!(
+            "UPDATE tasks SET status = 'claimed', claim = claim + 1, claimed_by = ?1, claimed_session = ?2,
+                 lease_until = ?3, for_session = NULL, updated_at = ?4
+             WHERE status = 'queued' AND id = (SELECT id FROM tasks WHERE status = 'queued' AND {whose}
+                 ORDER BY CASE WHEN for_session = ?2 THEN 0 ELSE 1 END, priority DESC, id LIMIT 1)
+             RETURNING {COLUMNS}"
+        );
+        self.transact(|transaction| {
+            let mut claim = transaction.prepare_cached(&sql)?;
+            let claimed = claim.query_row(params_from_iter(values), read).optional()?;
+            drop(claim);
+            if let Some(task) = &claimed {
+                tell(task, Some(TaskStatus::Queued)).map_err(Error::Unrecorded)?;
+            }
+            Ok(claimed)
+        })
+    }
+
+    /// The task that an instance has, if it has one.
+    ///
+    /// # Errors
+    /// [`Error::Sqlite`].
+    pub(crate) fn held_by(&self, session: &str) -> Result<Option<Task>, Error> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM tasks WHERE status IN ('claimed', 'started') AND claimed_session = ?1 LIMIT 1"
+        );
+        self.with(|connection| connection.prepare_cached(&sql)?.query_row([session], read).optional())
+    }
+
+    /// Carries out an order.
+    ///
+    /// # Errors
+    /// [`Error::Task`] for what the order cannot be carried out on; [`Error::Sqlite`], [`Error::Unrecorded`].
+    pub(crate) fn order(
+        &self,
+        id: u64,
+        who: Actor<'_>,
+        order: Order<'_>,
+        now: u64,
+        tell: Tell<'_>,
+    ) -> Result<Task, Error> {
+        self.transact(|transaction| {
+            let old = one(transaction, id)?;
+            if who.session.is_some() && old.said.created_by != who.uid {
+                return Err(TaskRefusal::Missing(id).into());
+            }
+            let step = order.step(&old);
+            order.check(step, &old, who, now)?;
+            let (new, result) = order.applied(step, &old, who, now);
+            write(transaction, &old, &new, result)?;
+            tell(&new, Some(old.said.status)).map_err(Error::Unrecorded)?;
+            Ok(new)
+        })
+    }
+
+    /// Keeps a queued task for an instance; with a time, until then.
+    ///
+    /// # Errors
+    /// [`Error::Task`] where it is not queued, kept for another, or another person's; [`Error::Sqlite`].
+    pub(crate) fn reserve(
+        &self,
+        id: u64,
+        (uid, session): (u32, &str),
+        until: Option<u64>,
+        now: u64,
+    ) -> Result<Task, Error> {
+        self.transact(|transaction| {
+            let old = one(transaction, id)?;
+            if old.said.created_by != uid {
+                return Err(TaskRefusal::NotCreator(id).into());
+            }
+            if old.said.status != TaskStatus::Queued {
+                return Err(status(&old, "reserving", &[TaskStatus::Queued]).into());
+            }
+            reserved(&old, Some(session), now)?;
+            let new = Task {
+                for_session: Some(session.to_owned()),
+                lease_until: until,
+                updated_at: now,
+                ..old.clone()
+            };
+            write(transaction, &old, &new, None)?;
+            Ok(new)
+        })
+    }
+
+    /// Writes when a person's claim lapses now, if it is still theirs.
+    ///
+    /// # Errors
+    /// [`Error::Sqlite`].
+    pub(crate) fn renew(&self, task: &Task) -> Result<(), Error> {
+        let until = task.lease_until.map(u64::cast_signed);
+        self.with(|connection| {
+            connection
+                .prepare_cached(
+                    "UPDATE tasks SET lease_until = ?1
+                     WHERE id = ?2 AND claim = ?3 AND status IN ('claimed', 'started')",
+                )?
+                .execute((until, task.id.cast_signed(), task.claim.cast_signed()))
+                .map(drop)
+        })
+    }
+
+    /// The instances that have a task, or for which one is kept.
+    ///
+    /// # Errors
+    /// [`Error::Sqlite`].
+    pub(crate) fn busy_sessions(&self, now: u64) -> Result<Vec<String>, Error> {
+        let sql = "SELECT claimed_session FROM tasks
+                   WHERE status IN ('claimed', 'started') AND claimed_session IS NOT NULL
+                   UNION SELECT for_session FROM tasks WHERE status = 'queued' AND for_session IS NOT NULL
+                       AND (lease_until IS NULL OR lease_until > ?1)";
+        self.with(|connection| {
+            let mut select = connection.prepare_cached(sql)?;
+            select.query_map([now.cast_signed()], |row| row.get(0))?.collect()
+        })
+    }
+
+    /// Those who created tasks that nobody has or is to have.
+    ///
+    /// # Errors
+    /// [`Error::Sqlite`].
+    pub(crate) fn waiting_creators(&self, now: u64) -> Result<Vec<u32>, Error> {
+        let sql = "SELECT DISTINCT created_by FROM tasks
+                   WHERE status = 'queued' AND (for_session IS NULL OR lease_until <= ?1) ORDER BY created_by";
+        self.with(|connection| {
+            let mut select = connection.prepare_cached(sql)?;
+            select.query_map([now.cast_signed()], |row| row.get(0))?.collect()
+        })
+    }
+
+    /// The next task of this person that nobody has or is to have, for which one of these capabilities is some use;
+    /// `after` this priority and number.
+    ///
+    /// # Errors
+    /// [`Error::Sqlite`].
+    pub(crate) fn next_waiting(
+        &self,
+        person: u32,
+        capabilities: &[String],
+        after: Option<(u8, u64)>,
+        now: u64,
+    ) -> Result<Option<Task>, Error> {
+        let (priority, id) = after.map_or((i64::MAX, 0), |(priority, id)| (priority.into(), id.cast_signed()));
+        let mut values: Vec<Value> = vec![
+            i64::from(person).into(),
+            now.cast_signed().into(),
+            priority.into(),
+            id.into(),
+        ];
+        let fitting = fits(capabilities, &mut values);
+        let sql = format!(
+            "SELECT {COLUMNS} FROM tasks
+             WHERE status = 'queued' AND created_by = ?1 AND (for_session IS NULL OR lease_until <= ?2)
+                 AND (priority < ?3 OR (priority = ?3 AND id > ?4)) AND {fitting}
+             ORDER BY priority DESC, id LIMIT 1"
+        );
+        self.with(|connection| {
+            let mut select = connection.prepare_cached(&sql)?;
+            select.query_row(params_from_iter(values), read).optional()
+        })
+    }
+
+    /// Takes back the claims whose time is over.
+    ///
+    /// # Errors
+    /// [`Error::Sqlite`], [`Error::Unrecorded`].
+    pub(crate) fn requeue_lapsed(&self, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, Error> {
+        let condition = "status IN ('claimed', 'started') AND lease_until <= ?1";
+        self.requeue_all(
+            condition,
+            now.cast_signed().into(),
+            "its claim lapsed: nobody renewed it",
+            now,
+            tell,
+        )
+    }
+
+    /// Takes back what an instance had, or was to have.
+    ///
+    /// # Errors
+    /// [`Error::Sqlite`], [`Error::Unrecorded`].
+    pub(crate) fn requeue_of(&self, session: &str, why: &str, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, Error> {
+        let condition = "((status IN ('claimed', 'started') AND claimed_session = ?1)
+            OR (status = 'queued' AND for_session = ?1))";
+        self.requeue_all(condition, session.to_owned().into(), why, now, tell)
+    }
+
+    /// Keeps nothing for an instance any more.
+    ///
+    /// # Errors
+    /// [`Error::Sqlite`].
+    pub(crate) fn free_of(&self, session: &str, now: u64) -> Result<(), Error> {
+        let sql = "UPDATE tasks SET for_session = NULL, lease_until = NULL, updated_at = ?2
+                   WHERE status = 'queued' AND for_session = ?1";
+        self.with(|connection| {
+            let mut free = connection.prepare_cached(sql)?;
+            free.execute((session, now.cast_signed())).map(drop)
+        })
+    }
+
+    /// Takes back what instances had: none of them is there any more. What was only kept for one is free again.
+    ///
+    /// # Errors
+    /// [`Error::Sqlite`], [`Error::Unrecorded`].
+    pub(crate) fn requeue_all_instances(&self, why: &str, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, Error> {
+        let condition = "status IN ('claimed', 'started') AND claimed_session <> ?1";
+        let requeued = self.requeue_all(condition, String::new().into(), why, now, tell)?;
+        self.with(|connection| {
+            connection
+                .prepare_cached(
+                    "UPDATE tasks SET for_session = NULL, lease_until = NULL
+                     WHERE status = 'queued' AND for_session IS NOT NULL",
+                )?
+                .execute([])
+        })?;
+        Ok(requeued)
+    }
+
+    fn requeue_all(
+        &self,
+        condition: &str,
+        value: Value,
+        why: &str,
+        now: u64,
+        tell: Tell<'_>,
+    ) -> Result<Vec<Task>, Error> {
+        let sql = format!("SELECT {COLUMNS} FROM tasks WHERE {condition} ORDER BY id");
+        self.transact(|transaction| {
+            let mut select = transaction.prepare_cached(&sql)?;
+            let found = select
+                .query_map([value], read)?
+                .collect::<rusqlite::Result<Vec<Task>>>()?;
+            let mut requeued = Vec::with_capacity(found.len());
+            for old in found {
+                let new = back(&old, why, now);
+                write(transaction, &old, &new, None)?;
+                tell(&new, Some(old.said.status)).map_err(Error::Unrecorded)?;
+                requeued.push(new);
+            }
+            Ok(requeued)
+        })
+    }
+}
+
+impl Order<'_> {
+    fn step(&self, task: &Task) -> Step {
+        match self {
+            Order::Claim(_) => Step::Claim,
+            Order::Start(..) => Step::Start,
+            Order::Finish(..) => Step::Finish,
+            Order::Fail(..) => Step::Fail,
+            Order::Release(..) if task.attempts + 1 >= MAX_ATTEMPTS => Step::GiveUp,
+            Order::Release(..) => Step::Requeue,
+            Order::Queue => Step::Queue,
+            Order::Cancel(_) => Step::Cancel,
+        }
+    }
+
+    fn check(&self, step: Step, task: &Task, who: Actor<'_>, now: u64) -> Result<(), TaskRefusal> {
+        let id = task.id;
+        match *self {
+            Order::Start(claim, _) | Order::Finish(claim, _) | Order::Fail(claim, _) | Order::Release(claim, _) => {
+                if claim != task.claim {
+                    let current = task.claim;
+                    let given = claim;
+                    return Err(TaskRefusal::OldClaim { id, given, current });
+                }
+                let held = [TaskStatus::Claimed, TaskStatus::Started];
+                if !held.contains(&task.said.status) {
+                    return Err(status(task, step.name(), &held));
+                }
+                if task.claimed_by != Some(who.uid) || task.claimed_session.as_deref() != who.session {
+                    let holder = match (&task.claimed_session, task.claimed_by) {
+                        (Some(session), _) => format!("the agent's instance {session}"),
+                        (None, Some(uid)) => format!("uid {uid}"),
+                        (None, None) => "nobody".to_owned(),
+                    };
+                    return Err(TaskRefusal::NotYours { id, holder });
+                }
+            }
+            Order::Claim(_) => reserved(task, who.session, now)?,
+            Order::Queue => {}
+            Order::Cancel(_) if task.said.created_by != who.uid && !who.operator => {
+                return Err(TaskRefusal::NotCreator(id));
+            }
+            Order::Cancel(_) => {}
+        }
+        if step.from().contains(&task.said.status) {
+            return Ok(());
+        }
+        Err(status(task, step.name(), step.from()))
+    }
+
+    /// The task after it, and the result that it is given.
+    fn applied(&self, step: Step, old: &Task, who: Actor<'_>, now: u64) -> (Task, Option<&str>) {
+        let mut new = old.clone();
+        new.said.status = step.to();
+        new.updated_at = now;
+        new.for_session = None;
+        new.lease_until = None;
+        if step.to().has_ended() {
+            new.ended_at = Some(now);
+        }
+        match *self {
+            Order::Claim(until) => {
+                new.claim += 1;
+                new.claimed_by = Some(who.uid);
+                new.claimed_session = who.session.map(str::to_owned);
+                new.lease_until = until;
+            }
+            Order::Start(_, until) => {
+                new.started_at = old.started_at.or(Some(now));
+                new.lease_until = until;
+            }
+            Order::Finish(_, result) => {
+                new.reason = None;
+                return (new, Some(result));
+            }
+            Order::Fail(_, why) | Order::Cancel(why) => new.reason = Some(why.to_owned()).filter(|why| !why.is_empty()),
+            Order::Release(_, why) => return (back(old, why, now), None),
+            Order::Queue => {}
+        }
+        (new, None)
+    }
+}
+
+/// A task that came back to the queue, or failed because it came back too often.
+fn back(old: &Task, why: &str, now: u64) -> Task {
+    let mut new = old.clone();
+    new.attempts += 1;
+    new.updated_at = now;
+    new.claimed_by = None;
+    new.claimed_session = None;
+    new.lease_until = None;
+    new.for_session = None;
+    new.started_at = None;
+    if new.attempts >= MAX_ATTEMPTS {
+        new.said.status = Step::GiveUp.to();
+        new.ended_at = Some(now);
+        new.reason = Some(format!(
+            "came back to the queue {MAX_ATTEMPTS} times, at last because {why}"
+        ));
+    } else {
+        new.said.status = Step::Requeue.to();
+        new.reason = Some(why.to_owned());
+    }
+    new
+}
+
+fn reserved(task: &Task, session: Option<&str>, now: u64) -> Result<(), TaskRefusal> {
+    let over = task.lease_until.is_some_and(|until| until <= now);
+    match &task.for_session {
+        Some(kept) if Some(kept.as_str()) != session && !over => Err(TaskRefusal::Reserved {
+            id: task.id,
+            session: kept.clone(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn status(task: &Task, step: &'static str, wanted: &[TaskStatus]) -> TaskRefusal {
+    let wanted: Vec<_> = wanted.iter().map(|status| status.name()).collect();
+    TaskRefusal::Status {
+        id: task.id,
+        status: task.said.status.name(),
+        step,
+        wanted: wanted.join(" or "),
+    }
+}
+
+fn one(transaction: &Transaction<'_>, id: u64) -> Result<Task, Aborted> {
+    let sql = format!("SELECT {COLUMNS} FROM tasks WHERE id = ?1");
+    let found = match i64::try_from(id) {
+        Ok(id) => transaction.prepare_cached(&sql)?.query_row([id], read).optional()?,
+        Err(_) => None,
+    };
+    found.ok_or_else(|| TaskRefusal::Missing(id).into())
+}
+
+/// Writes what has changed of a task, if it still is where it was found.
+fn write(transaction: &Transaction<'_>, old: &Task, new: &Task, result: Option<&str>) -> Result<(), Aborted> {
+    let time = |time: Option<u64>| time.map(u64::cast_signed);
+    let changed = transaction
+        .prepare_cached(
+            "UPDATE tasks SET status = :to, claim = :claim, claimed_by = :by, claimed_session = :session,
+                 lease_until = :lease, for_session = :kept, attempts = :attempts, reason = :reason,
+                 result = COALESCE(result, :result), started_at = :started, ended_at = :ended, updated_at = :now
+             WHERE id = :id AND status = :from AND claim = :old",
+        )?
+        .execute(named_params! {
+            ":id": new.id.cast_signed(),
+            ":from": old.said.status.name(),
+            ":old": old.claim.cast_signed(),
+            ":to": new.said.status.name(),
+            ":claim": new.claim.cast_signed(),
+            ":by": new.claimed_by,
+            ":session": new.claimed_session,
+            ":lease": time(new.lease_until),
+            ":kept": new.for_session,
+            ":attempts": new.attempts,
+            ":reason": new.reason,
+            ":result": result,
+            ":started": time(new.started_at),
+            ":ended": time(new.ended_at),
+            ":now": new.updated_at.cast_signed(),
+        })?;
+    if changed == 1 {
+        return Ok(());
+    }
+    Err(TaskRefusal::Raced(new.id).into())
+}
+
+#[cfg(test)]
+mod tests;

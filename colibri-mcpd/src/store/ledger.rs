@@ -1,0 +1,388 @@
+//! What calls, lists and models cost, by day, person, agent, server, method and tool.
+
+use std::collections::BTreeSet;
+
+use colibri_api::{Cost, CostRow, CostsBy, Day};
+use rusqlite::{Connection, OpenFlags, Row};
+
+use super::database::Store;
+use super::error::Error;
+
+/// What a cost is counted under.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CostKey {
+    /// The day on which the request was read.
+    pub day: Day,
+    /// The person.
+    pub uid: u32,
+    /// The agent's id; empty: the person themselves.
+    pub agent: String,
+    /// The server's id; empty: the model that the agent asked.
+    pub server: String,
+    /// The method.
+    pub method: String,
+    /// The server's own name of the tool; empty: no tool, or one that there is not.
+    pub tool: String,
+}
+
+/// What is asked of the ledger.
+#[derive(Debug, Clone, Copy)]
+pub struct CostQuery<'a> {
+    /// The first day.
+    pub since: Day,
+    /// The person; `None`: everybody.
+    pub uid: Option<u32>,
+    /// What costs are added up by.
+    pub by: &'a [CostsBy],
+    /// Only what was listed and not called.
+    pub unused: bool,
+    /// The most rows.
+    pub limit: usize,
+}
+
+/// What the ledger tells.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CostAnswer {
+    /// Days in order, else what cost most bytes first.
+    pub rows: Vec<CostRow>,
+    /// Rows over the limit.
+    pub left_out: u64,
+    /// All of it.
+    pub sum: Cost,
+    /// The first day of which anything is counted.
+    pub since: Option<Day>,
+}
+
+/// What is counted, as the columns of the table.
+const COUNTS: [&str; 10] = [
+    "calls",
+    "errors",
+    "bytes_in",
+    "bytes_out",
+    "microseconds",
+    "lists",
+    "listed_bytes",
+    "model_requests",
+    "tokens_in",
+    "tokens_out",
+];
+
+/// The most that a sum of one row comes to.
+const MOST: i64 = 1 << 62;
+
+impl Store {
+    /// Adds costs: all of them, or none.
+    ///
+    /// # Errors
+    /// [`Error::Sqlite`].
+    pub fn add_to_ledger(&self, costs: &[(CostKey, Cost)]) -> Result<(), Error> {
+        // A sum beyond the integers would become a REAL, which the table refuses.
+        let sums = COUNTS.map(|count| format!("{count} = min(ledger.{count} + excluded.{count}, {MOST})"));
+        let insert = format!(
+            "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, {}) ON CONFLICT DO UPDATE SET {}",
+            ["?"; COUNTS.len()].join(", "),
+            sums.join(", ")
+        );
+        self.transact(|transaction| {
+            let mut insert = transaction.prepare_cached(&insert)?;
+            for (key, cost) in costs {
+                let counts = counts(cost);
+                let mut values: Vec<&dyn rusqlite::ToSql> =
+                    vec![&key.day.0, &key.uid, &key.agent, &key.server, &key.method, &key.tool];
+                values.extend(counts.iter().map(|count| count as &dyn rusqlite::ToSql));
+                insert.execute(&values[..])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Forgets the oldest days before this one, so many at most.
+    ///
+    /// # Errors
+    /// [`Error::Sqlite`].
+    pub fn drop_from_ledger(&self, before: Day, most: u32) -> Result<(), Error> {
+        self.with(|connection| {
+            connection
+                .prepare_cached(
+                    "DELETE FROM ledger WHERE day IN
+                        (SELECT DISTINCT day FROM ledger WHERE day < ?1 ORDER BY day LIMIT ?2)",
+                )?
+                .execute((before.0, most))
+                .map(drop)
+        })
+    }
+
+    /// Adds up what was counted. It may take long, and holds up nobody else.
+    ///
+    /// # Errors
+    /// [`Error::Sqlite`].
+    pub fn ledger(&self, query: &CostQuery<'_>) -> Result<CostAnswer, Error> {
+        let flags =
+            OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+        let answer = Connection::open_with_flags(self.path(), flags).and_then(|mut connection| {
+            // What is added meanwhile is in all of the answer, or in none of it.
+            let connection = connection.transaction()?;
+            answer(&connection, query)
+        });
+        answer.map_err(|source| Error::Sqlite {
+            path: self.path().to_owned(),
+            source,
+        })
+    }
+}
+
+fn answer(connection: &Connection, query: &CostQuery<'_>) -> rusqlite::Result<CostAnswer> {
+    let by: BTreeSet<CostsBy> = query.by.iter().copied().collect();
+    let groups: Vec<&str> = by.iter().flat_map(|by| columns(*by)).copied().collect();
+    let shown = ["server", "method", "tool", "agent", "uid", "day"]
+        .map(|column| if groups.contains(&column) { column } else { "NULL" });
+    let totals = COUNTS.map(|count| format!("total({count}) AS {count}"));
+    let from = "FROM ledger WHERE day >= ?1 AND (?2 IS NULL OR uid = ?2)";
+    let sums = format!("SELECT min(day), {} {from}", totals.join(", "));
+    let (since, sum) = connection.query_row(&sums, (query.since.0, query.uid), |row| {
+        Ok((row.get::<_, Option<u32>>(0)?, cost(row, 1)?))
+    })?;
+    if groups.is_empty() {
+        return Ok(CostAnswer {
+            sum,
+            since: since.map(Day),
+            ..CostAnswer::default()
+        });
+    }
+    let having = match query.unused {
+        true => "HAVING total(lists) > 0 AND total(calls) = 0",
+        false => "",
+    };
+    let grouped = format!("{from} GROUP BY {} {having}", groups.join(", "));
+    let day = if by.contains(&CostsBy::Day) { "day, " } else { "" };
+    let rows = format!(
+        "SELECT {}, {} {grouped}
+         ORDER BY {day}total(bytes_in + bytes_out + listed_bytes) DESC, total(tokens_in + tokens_out) DESC, {}
+         LIMIT ?3",
+        shown.join(", "),
+        totals.join(", "),
+        groups.join(", ")
+    );
+    let limit = i64::try_from(query.limit).unwrap_or(i64::MAX);
+    let rows: Vec<CostRow> = connection
+        .prepare(&rows)?
+        .query_map((query.since.0, query.uid, limit), |row| {
+            // An empty text is what a row has none of.
+            let text = |at| {
+                row.get(at)
+                    .map(|text: Option<String>| text.filter(|text| !text.is_empty()))
+            };
+            Ok(CostRow {
+                server: text(0)?,
+                method: text(1)?,
+                tool: text(2)?,
+                agent: text(3)?,
+                uid: row.get(4)?,
+                day: row.get::<_, Option<u32>>(5)?.map(Day),
+                cost: cost(row, 6)?,
+            })
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    let mut left_out = 0;
+    if rows.len() == query.limit {
+        let all = format!("SELECT count(*) FROM (SELECT 1 {grouped})");
+        let all = connection.query_row(&all, (query.since.0, query.uid), |row| row.get::<_, i64>(0))?;
+        left_out = all.unsigned_abs().saturating_sub(rows.len() as u64);
+    }
+    Ok(CostAnswer {
+        rows,
+        left_out,
+        sum,
+        since: since.map(Day),
+    })
+}
+
+fn columns(by: CostsBy) -> &'static [&'static str] {
+    match by {
+        CostsBy::Tool => &["server", "method", "tool"],
+        CostsBy::Server => &["server"],
+        CostsBy::Agent => &["agent"],
+        CostsBy::User => &["uid"],
+        CostsBy::Day => &["day"],
+    }
+}
+
+/// In the order of [`COUNTS`].
+fn counts(cost: &Cost) -> [i64; COUNTS.len()] {
+    [
+        cost.calls,
+        cost.errors,
+        cost.bytes_in,
+        cost.bytes_out,
+        cost.microseconds,
+        cost.lists,
+        cost.listed_bytes,
+        cost.model_requests,
+        cost.tokens_in,
+        cost.tokens_out,
+    ]
+    // So large that no count comes near.
+    .map(|count| i64::try_from(count).unwrap_or(i64::MAX).min(1 << 48))
+}
+
+/// The sums from this column on.
+fn cost(row: &Row<'_>, from: usize) -> rusqlite::Result<Cost> {
+    // total() never overflows, and is exact up to 2^53.
+    let count = |at: usize| row.get::<_, f64>(from + at).map(|sum| sum as u64);
+    let mut sum = Cost::default();
+    sum.add(&Cost {
+        calls: count(0)?,
+        errors: count(1)?,
+        bytes_in: count(2)?,
+        bytes_out: count(3)?,
+        microseconds: count(4)?,
+        lists: count(5)?,
+        listed_bytes: count(6)?,
+        model_requests: count(7)?,
+        tokens_in: count(8)?,
+        tokens_out: count(9)?,
+        ..Cost::default()
+    });
+    Ok(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(day: u32, uid: u32, (agent, server, tool): (&str, &str, &str)) -> CostKey {
+        CostKey {
+            day: Day(day),
+            uid,
+            agent: agent.to_owned(),
+            server: server.to_owned(),
+            method: "tools/call".to_owned(),
+            tool: tool.to_owned(),
+        }
+    }
+
+    fn called(calls: u64, bytes_out: u64) -> Cost {
+        Cost {
+            calls,
+            bytes_out,
+            ..Cost::default()
+        }
+    }
+
+    fn ask(store: &Store, since: u32, uid: Option<u32>, by: &[CostsBy]) -> CostAnswer {
+        let query = CostQuery {
+            since: Day(since),
+            uid,
+            by,
+            unused: false,
+            limit: 100,
+        };
+        store.ledger(&query).unwrap()
+    }
+
+    fn filled() -> (tempfile::TempDir, Store) {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::open(state.path()).unwrap();
+        for _ in 0..2 {
+            store
+                .add_to_ledger(&[
+                    (key(1, 7, ("", "s", "a")), called(1, 100)),
+                    (key(2, 7, ("", "s", "b")), called(2, 10)),
+                    (key(2, 8, ("coder", "s", "a")), called(3, 1)),
+                ])
+                .unwrap();
+        }
+        let mut model = key(2, 8, ("coder", "", ""));
+        model.method = "model".to_owned();
+        let tokens = Cost {
+            model_requests: 1,
+            tokens_in: 50,
+            tokens_out: 5,
+            ..Cost::default()
+        };
+        store.add_to_ledger(&[(model, tokens)]).unwrap();
+        (state, store)
+    }
+
+    #[test]
+    fn costs_add_up_by_whatever_is_asked() {
+        let (_state, store) = filled();
+        let all = ask(&store, 0, None, &[CostsBy::Tool]);
+        let rows = all
+            .rows
+            .iter()
+            .map(|row| (row.tool.as_deref(), row.cost.calls, row.cost.bytes_out));
+        let wanted = [(Some("a"), 8, 202), (Some("b"), 4, 20), (None, 0, 0)];
+        assert_eq!(rows.collect::<Vec<_>>(), wanted);
+        assert_eq!((all.sum.calls, all.sum.tokens_in, all.since), (12, 50, Some(Day(1))));
+        let model = &all.rows[2];
+        assert_eq!(
+            (model.server.as_deref(), model.method.as_deref()),
+            (None, Some("model"))
+        );
+        assert_eq!((model.cost.model_requests, model.cost.tokens_out), (1, 5));
+        let by_agent = ask(&store, 2, None, &[CostsBy::Agent]);
+        let rows = by_agent
+            .rows
+            .iter()
+            .map(|row| (row.agent.as_deref(), row.cost.calls, row.cost.tokens_in));
+        assert_eq!(rows.collect::<Vec<_>>(), [(None, 4, 0), (Some("coder"), 6, 50)]);
+        let by_day = ask(&store, 0, None, &[CostsBy::User, CostsBy::Day]);
+        let rows = by_day.rows.iter().map(|row| (row.day, row.uid, row.cost.calls));
+        let wanted = [(1, 7, 2), (2, 7, 4), (2, 8, 6)].map(|(day, uid, calls)| (Some(Day(day)), Some(uid), calls));
+        assert_eq!(rows.collect::<Vec<_>>(), wanted);
+        assert_eq!(ask(&store, 3, None, &[CostsBy::Day]), CostAnswer::default());
+    }
+
+    #[test]
+    fn one_person_is_told_of_that_person_alone() {
+        let (_state, store) = filled();
+        for by in CostsBy::ALL {
+            let own = ask(&store, 0, Some(7), &[by, CostsBy::User]);
+            assert!(own.rows.iter().all(|row| row.uid == Some(7)), "{own:?}");
+            assert_eq!((own.sum.calls, own.sum.tokens_in), (6, 0));
+        }
+        assert_eq!(ask(&store, 0, Some(9), &[CostsBy::Tool]), CostAnswer::default());
+    }
+
+    #[test]
+    fn what_an_answer_has_no_room_for_is_counted() {
+        let (_state, store) = filled();
+        let query = CostQuery {
+            since: Day(0),
+            uid: None,
+            by: &[CostsBy::Tool],
+            unused: false,
+            limit: 1,
+        };
+        let answer = store.ledger(&query).unwrap();
+        assert_eq!((answer.rows.len(), answer.left_out, answer.sum.calls), (1, 2, 12));
+    }
+
+    #[test]
+    fn the_oldest_days_go_and_only_so_many_at_a_time() {
+        let (_state, store) = filled();
+        store.drop_from_ledger(Day(1), 9).unwrap();
+        assert_eq!(ask(&store, 0, None, &[]).since, Some(Day(1)));
+        store.drop_from_ledger(Day(u32::MAX), 1).unwrap();
+        assert_eq!(ask(&store, 0, None, &[]).since, Some(Day(2)));
+        store.drop_from_ledger(Day(u32::MAX), 1).unwrap();
+        assert_eq!(ask(&store, 0, None, &[]), CostAnswer::default());
+    }
+
+    #[test]
+    fn no_count_breaks_the_sums() {
+        let (_state, store) = filled();
+        for _ in 0..3 {
+            store
+                .add_to_ledger(&[(key(1, 7, ("", "s", "a")), called(u64::MAX, u64::MAX))])
+                .unwrap();
+        }
+        assert_eq!(ask(&store, 0, None, &[CostsBy::Tool]).rows[0].cost.calls, 8 + (3 << 48));
+        // What a hostile server says all day comes to more than an integer holds.
+        let all_day = vec![(key(1, 7, ("", "s", "a")), called(u64::MAX, u64::MAX)); 1 << 15];
+        store.add_to_ledger(&all_day).unwrap();
+        store.add_to_ledger(&all_day[..1]).unwrap();
+        assert_eq!(ask(&store, 0, None, &[CostsBy::Tool]).rows[0].cost.calls, 1 << 62);
+    }
+}

@@ -1,0 +1,77 @@
+//! What can be done with a task, from where to where: the one table of it.
+
+use colibri_api::Task;
+use colibri_api::TaskStatus::{self, Cancelled, Claimed, Done, Failed, Intake, Queued, Started};
+
+/// What can be done with a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Somebody takes it.
+    Claim,
+    /// Who has it begins to work, or says that work goes on.
+    Start,
+    /// Who has it gives its result.
+    Finish,
+    /// Who has it gives up for good.
+    Fail,
+    /// Who has it gives it back, or is gone.
+    Requeue,
+    /// It came back for the last time.
+    GiveUp,
+    /// A request that was taken in becomes work to be done.
+    Queue,
+    /// It is not to be done any more.
+    Cancel,
+}
+
+/// Is told of a change before it is committed, with the status before; an error undoes it.
+pub(crate) type Tell<'a> = &'a dyn Fn(&Task, Option<TaskStatus>) -> Result<(), String>;
+
+/// Each step: its name, where a task must stand for it, and where it stands then.
+const TABLE: [(Step, &str, &[TaskStatus], TaskStatus); 8] = [
+    (Step::Claim, "next", &[Queued, Intake], Claimed),
+    (Step::Start, "start", &[Claimed, Started], Started),
+    (Step::Finish, "finish", &[Claimed, Started], Done),
+    (Step::Fail, "fail", &[Claimed, Started], Failed),
+    (Step::Requeue, "release", &[Claimed, Started, Queued], Queued),
+    (Step::GiveUp, "release", &[Claimed, Started, Queued], Failed),
+    (Step::Queue, "release", &[Intake], Queued),
+    (Step::Cancel, "cancel", &[Intake, Queued, Claimed, Started], Cancelled),
+];
+
+impl Step {
+    fn row(self) -> (&'static str, &'static [TaskStatus], TaskStatus) {
+        let found = TABLE.iter().find(|(step, ..)| *step == self);
+        found.map_or(("nothing", &[], Intake), |(_, name, from, to)| (*name, *from, *to))
+    }
+
+    /// What callers call it.
+    pub fn name(self) -> &'static str {
+        self.row().0
+    }
+
+    /// Where a task must stand for it.
+    pub fn from(self) -> &'static [TaskStatus] {
+        self.row().1
+    }
+
+    /// Where a task stands after it.
+    pub fn to(self) -> TaskStatus {
+        self.row().2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_is_reached_and_what_has_ended_stays_ended() {
+        for status in TaskStatus::ALL {
+            let reached = TABLE.iter().any(|(.., to)| *to == status);
+            assert!(reached || status == Intake, "{status:?}");
+            let left = TABLE.iter().any(|(_, _, from, _)| from.contains(&status));
+            assert_eq!(left, !matches!(status, Done | Failed | Cancelled), "{status:?}");
+        }
+    }
+}

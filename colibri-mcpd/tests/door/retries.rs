@@ -1,0 +1,125 @@
+//! What an integration's contract has tried again, by a clock that is ours.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::world::World;
+
+/// A world whose server `api` has the contract that ships, and answers `complete` as the call says.
+pub(crate) async fn world(more: Value) -> World {
+    let contract =
+        std::fs::canonicalize(concat!(env!("CARGO_MANIFEST_DIR"), "/../etc/contracts/model-api.json")).unwrap();
+    let directory = tempfile::Builder::new().prefix("cd-").tempdir().unwrap();
+    // Of a checkout that others may write the daemon would take none.
+    let own = directory.path().join("model-api.json");
+    let mut contract: Value = serde_json::from_slice(&std::fs::read(contract).unwrap()).unwrap();
+    // What is given up is no task here, so that a call's records are of its attempts alone.
+    contract["tools"]["complete"].as_object_mut().unwrap().remove("task");
+    std::fs::write(&own, contract.to_string()).unwrap();
+    let mut entry = json!({ "command": "/x", "contract": own });
+    entry.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let registry = json!({ "servers": { "api": entry } });
+    World::within(directory, &registry.to_string(), super::OPEN).await
+}
+
+pub(crate) fn arguments(says: Value) -> Value {
+    json!({ "task_id": says.to_string(), "context": "x", "max_tokens": 10, "temperature": 0,
+            "model": "ratatoskr:free/text-generation" })
+}
+
+/// The records of the last call: their kinds with result, attempt and code, and the typed ones.
+fn records(world: &World) -> Vec<String> {
+    let records = world.trail();
+    let begin = records.iter().rposition(|record| record["kind"] == "enter").unwrap();
+    let told = |record: &Value| match record["kind"].as_str().unwrap() {
+        "event" => format!(
+            "{} {}",
+            record["event"].as_str().unwrap(),
+            record["details"]["tokens_in"]
+        ),
+        kind => format!(
+            "{kind} {} {} {}",
+            record["result"], record["attempt_number"], record["error_code"]
+        ),
+    };
+    records[begin + 1..].iter().map(told).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_further_attempt_waits_as_the_contract_says_and_is_recorded() {
+    let world = world(json!({})).await;
+    let mut peer = world.operator().await;
+    assert_eq!(
+        peer.names("tools/list", "tools", "name")
+            .await
+            .iter()
+            .filter(|name| *name == "api__complete")
+            .count(),
+        1
+    );
+    for (code, after, failures, waits) in [
+        ("MODEL_FAILED", None, 0, &[][..]),
+        ("MODEL_FAILED", None, 2, &[1, 4]),
+        ("MODEL_FAILED", None, 9, &[1, 4, 15, 60]),
+        ("MODEL_BUSY", None, 9, &[30, 30, 30, 30]),
+        ("MODEL_BUSY", Some(7), 3, &[7, 7, 7]),
+        ("MODEL_BUSY", Some(3600), 3, &[]),
+        ("MODEL_REFUSED", None, 3, &[]),
+        ("INTEGRATION_UNAVAILABLE", None, 3, &[]),
+    ] {
+        let says = json!({ "code": code, "after": after, "failures": failures });
+        let begun = Instant::now();
+        let answer = peer.call("api__complete", arguments(says)).await;
+        let waited: u64 = waits.iter().sum();
+        let took = begun.elapsed();
+        assert!(
+            took >= Duration::from_secs(waited) && took < Duration::from_secs(waited + 1),
+            "{code} {after:?}: {took:?}"
+        );
+        let has_succeeded = failures <= waits.len();
+        assert_eq!(answer["result"]["isError"] != true, has_succeeded, "{answer}");
+        let attempts = waits.len() + 1;
+        let mut expected: Vec<String> = (1..attempts)
+            .map(|at| format!("retry \"RETRY\" {at} \"{code}\""))
+            .collect();
+        match has_succeeded {
+            true => expected.extend([format!("exit \"SUCCESS\" {attempts} null"), "model_call 3".to_owned()]),
+            false => {
+                // One that the contract has not tried again is an error of the tool's as any.
+                let is_named = matches!(code, "MODEL_FAILED" | "MODEL_BUSY");
+                let end = if is_named { code } else { "TOOL_ERROR" };
+                expected.push(format!("exit \"FAIL\" {attempts} \"{end}\""));
+            }
+        }
+        assert_eq!(records(&world), expected);
+    }
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_for_its_next_attempt_can_be_cancelled() {
+    let world = world(json!({})).await;
+    let mut peer = world.operator().await;
+    peer.names("tools/list", "tools", "name").await;
+    let says = json!({ "code": "MODEL_BUSY", "after": 500, "failures": 9 });
+    let begun = Instant::now();
+    let id = peer
+        .begin(
+            "tools/call",
+            json!({ "name": "api__complete", "arguments": arguments(says) }),
+        )
+        .await;
+    while !records(&world).iter().any(|record| record.starts_with("retry")) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let cancelled = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } });
+    peer.send(&cancelled.to_string()).await;
+    while !records(&world).iter().any(|record| record.starts_with("exit \"FAIL\"")) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    assert_eq!(records(&world).last().unwrap(), "exit \"FAIL\" 2 \"CANCELLED\"");
+    world.end().await;
+}

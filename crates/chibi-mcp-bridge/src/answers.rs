@@ -1,0 +1,196 @@
+//! What a request is answered with: one JSON object for one JSON object.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use colibri_client::{Members, members};
+use serde_json::json;
+
+use crate::config::Config;
+use crate::say::say;
+use crate::sources::{Sources, Tool};
+use crate::summaries::Summaries;
+
+/// How long the first list may take.
+const BEGIN_LIMIT: Duration = Duration::from_secs(60);
+
+/// All that answers are made from.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    sources: Arc<Sources>,
+    /// `None`: descriptions stay as servers wrote them.
+    summaries: Option<Summaries>,
+}
+
+/// A request, as it was read.
+#[derive(Debug)]
+enum Request {
+    List,
+    Call { server: String, tool: String, args: String },
+    Schema { server: String, tool: String },
+}
+
+impl Answers {
+    /// Those of a home.
+    pub(crate) fn new(home: &Path, config: Config) -> Answers {
+        let sources = Arc::new(Sources::new(home, config.servers));
+        let summaries = config
+            .summaries
+            .then(|| Summaries::new(home, config.model, sources.clone()));
+        Answers { sources, summaries }
+    }
+
+    /// Has daemons and servers started before the first request.
+    pub(crate) fn begin(self: &Arc<Self>) {
+        let own = self.clone();
+        std::thread::spawn(move || {
+            if let Ok(tools) = own.sources.tools(Instant::now() + BEGIN_LIMIT) {
+                say(&format!(
+                    "{} offered",
+                    colibri_text::counted(tools.len() as u64, "tool")
+                ));
+                own.describe(&tools);
+            }
+        });
+    }
+
+    /// The answer to a request, made by `until`.
+    pub(crate) fn answer(&self, request: &str, until: Instant) -> String {
+        match self.result(request, until) {
+            Ok(answer) => answer,
+            Err(why) => failure(&why),
+        }
+    }
+
+    fn result(&self, request: &str, until: Instant) -> Result<String, String> {
+        match Request::read(request)? {
+            Request::List => {
+                let tools = self.sources.tools(until)?;
+                let descriptions = self.describe(&tools);
+                let listed: Vec<String> = tools
+                    .iter()
+                    .zip(descriptions)
+                    .map(|(tool, text)| listed(tool, &text))
+                    .collect();
+                Ok(format!("{{\"ok\":true,\"tools\":[{}]}}", listed.join(",")))
+            }
+            Request::Call { server, tool, args } => {
+                let result = self.sources.call(&server, &tool, &args, until)?;
+                match result.is_error {
+                    true => Err(format!("tool error: {}", result.text)),
+                    false => Ok(json!({ "ok": true, "result": result.text }).to_string()),
+                }
+            }
+            Request::Schema { server, tool } => {
+                let tool = self.sources.tool(&server, &tool, until)?;
+                // As the server wrote it.
+                Ok(format!("{{\"ok\":true,\"schema\":{}}}", tool.listed.input_schema.get()))
+            }
+        }
+    }
+
+    fn describe(&self, tools: &[Tool]) -> Vec<String> {
+        match &self.summaries {
+            Some(summaries) => summaries.describe(tools),
+            None => tools.iter().map(|tool| tool.listed.description.clone()).collect(),
+        }
+    }
+}
+
+/// An answer that something failed.
+pub(crate) fn failure(why: &str) -> String {
+    json!({ "ok": false, "error": why }).to_string()
+}
+
+fn listed(tool: &Tool, description: &str) -> String {
+    format!(
+        "{{\"server\":{},\"name\":{},\"description\":{},\"parameters\":{}}}",
+        json!(tool.server),
+        json!(tool.listed.tool),
+        json!(description),
+        tool.listed.input_schema.get()
+    )
+}
+
+impl Request {
+    fn read(text: &str) -> Result<Request, String> {
+        let members = members(text).map_err(|error| format!("the request is not a JSON object: {error}"))?;
+        let string = |key: &str| {
+            let value = members
+                .get(key)
+                .and_then(|value| serde_json::from_str::<String>(value.get()).ok());
+            value.ok_or_else(|| format!("the request has no string {key:?}"))
+        };
+        match string("op")?.as_str() {
+            "list_tools" => Ok(Request::List),
+            "call_tool" => {
+                let (server, tool) = (string("server")?, string("tool")?);
+                let args = args(&members)?;
+                Ok(Request::Call { server, tool, args })
+            }
+            "get_schema" => {
+                let (server, tool) = (string("server")?, string("tool")?);
+                Ok(Request::Schema { server, tool })
+            }
+            op => Err(format!("unknown op: {}", colibri_text::brief(op, 80))),
+        }
+    }
+}
+
+/// The arguments of a call, as they were written.
+fn args(members: &Members) -> Result<String, String> {
+    match members.get("args").map(|args| args.get()) {
+        None | Some("null") => Ok("{}".to_owned()),
+        Some(args) if args.starts_with('{') => Ok(args.to_owned()),
+        Some(_) => Err("args must be a JSON object".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn said(text: &str) -> String {
+        Request::read(text).map_or_else(|why| why, |request| format!("{request:?}"))
+    }
+
+    #[test]
+    fn requests_are_read_as_clients_write_them() {
+        assert_eq!(said(r#"{"op":"list_tools"}"#), "List");
+        assert_eq!(said(" {\"op\" : \"list_tools\", \"more\": 1}\r"), "List");
+        let call = said(r#"{"op":"call_tool","server":"s","tool":"t","args":{"n":1e400,"a":[1]}}"#);
+        assert_eq!(
+            call,
+            r#"Call { server: "s", tool: "t", args: "{\"n\":1e400,\"a\":[1]}" }"#
+        );
+        assert_eq!(
+            said(r#"{"op":"get_schema","server":"s","tool":"t"}"#),
+            r#"Schema { server: "s", tool: "t" }"#
+        );
+    }
+
+    #[test]
+    fn anything_else_is_an_error_that_says_what() {
+        for (text, wanted) in [
+            ("", "not a JSON object"),
+            ("hello", "not a JSON object"),
+            ("[]", "not a JSON object"),
+            ("{\"op\":\"list_tools\"", "not a JSON object"),
+            ("{}", "no string \"op\""),
+            ("{\"op\":1}", "no string \"op\""),
+            ("{\"op\":\"x\"}", "unknown op: x"),
+            ("{\"op\":\"call_tool\",\"tool\":\"t\"}", "no string \"server\""),
+            ("{\"op\":\"get_schema\",\"server\":\"s\"}", "no string \"tool\""),
+            (
+                "{\"op\":\"call_tool\",\"server\":\"s\",\"tool\":\"t\",\"args\":[]}",
+                "args must be",
+            ),
+        ] {
+            assert!(said(text).contains(wanted), "{text}: {}", said(text));
+        }
+        let answer: Value = serde_json::from_str(&failure("a \"b\"\n")).unwrap();
+        assert_eq!(answer, json!({ "ok": false, "error": "a \"b\"\n" }));
+    }
+}

@@ -1,0 +1,219 @@
+//! The lock of this bridge: made, renewed, removed. Every look that a change follows from is made under flock(2) of a
+//! second file, so that no two bridges take the same lock to be stale.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write as _};
+use std::net::SocketAddrV4;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use colibri_client::lock::{self, Lock};
+
+/// `O_NOFOLLOW`: what stands in place of one of these files is not followed.
+const NO_FOLLOW: i32 = nix::libc::O_NOFOLLOW;
+/// The second file, in the home.
+const GUARD: &str = "mcp-bridge.lock.guard";
+/// The lock before it is renamed, in the home.
+const NEXT: &str = "mcp-bridge.lock.next";
+/// How long the second file may be another's.
+const LIMIT: Duration = Duration::from_secs(5);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Why the lock is not ours.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClaimError {
+    /// Another bridge runs.
+    #[error("another bridge runs for this home: process {}, listening on {}", .0.pid, .0.address)]
+    Another(Lock),
+    /// It was ours, and is not any more.
+    #[error("{}: the lock is no longer this bridge's, so it ends", .0.display())]
+    Lost(PathBuf),
+    /// The system refuses.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// The lock, as long as the bridge runs.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    home: PathBuf,
+    lock: Mutex<Lock>,
+}
+
+impl Claim {
+    /// Makes the lock of a home. One of a bridge that is gone is replaced.
+    pub(crate) fn take(home: &Path, address: SocketAddrV4) -> Result<Claim, ClaimError> {
+        let _alone = guard(home)?;
+        let (path, now) = (home.join(lock::FILE), lock::now());
+        let own = Lock {
+            pid: std::process::id(),
+            address,
+            started: now,
+            timestamp: now,
+        };
+        loop {
+            let mut options = OpenOptions::new();
+            match options.write(true).create_new(true).mode(0o600).open(&path) {
+                Ok(mut file) => {
+                    file.write_all(own.text().as_bytes()).map_err(failed(&path))?;
+                    let (home, lock) = (home.to_owned(), Mutex::new(own));
+                    return Ok(Claim { home, lock });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match Lock::read(home) {
+                    Ok(other) if other.is_alive(now) => return Err(ClaimError::Another(other)),
+                    Ok(_) | Err(_) => removed(&path)?,
+                },
+                Err(error) => return Err(failed(&path)(error)),
+            }
+        }
+    }
+
+    /// Says that this bridge is still there.
+    pub(crate) fn renew(&self) -> Result<(), ClaimError> {
+        let mut own = self.own();
+        let _alone = guard(&self.home)?;
+        let path = self.home.join(lock::FILE);
+        if !self.is_ours(&own) {
+            return Err(ClaimError::Lost(path));
+        }
+        own.timestamp = lock::now();
+        let next = self.home.join(NEXT);
+        removed(&next)?;
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600).open(&next);
+        file.and_then(|mut file| file.write_all(own.text().as_bytes()))
+            .map_err(failed(&next))?;
+        fs::rename(&next, &path).map_err(failed(&path))
+    }
+
+    /// Removes the lock if it is ours. As long as what comes back is held, it is not made again.
+    pub(crate) fn give_up(&self) -> MutexGuard<'_, Lock> {
+        let own = self.own();
+        // Left behind, it is stale as soon as this process is gone.
+        if let Ok(_alone) = guard(&self.home)
+            && self.is_ours(&own)
+        {
+            let _ = removed(&self.home.join(lock::FILE));
+        }
+        own
+    }
+
+    fn own(&self) -> MutexGuard<'_, Lock> {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A process of another container may have our number, and not our address.
+    fn is_ours(&self, own: &Lock) -> bool {
+        Lock::read(&self.home).is_ok_and(|lock| (lock.pid, lock.address) == (own.pid, own.address))
+    }
+}
+
+/// The second file, ours until it is dropped.
+fn guard(home: &Path) -> Result<File, ClaimError> {
+    let path = home.join(GUARD);
+    let mut options = OpenOptions::new();
+    options
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(NO_FOLLOW);
+    let file = options.open(&path).map_err(failed(&path))?;
+    let until = Instant::now() + LIMIT;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(PAUSE),
+            Err(TryLockError::WouldBlock) => return Err(failed(&path)(io::ErrorKind::TimedOut.into())),
+            Err(TryLockError::Error(error)) => return Err(failed(&path)(error)),
+        }
+    }
+}
+
+fn removed(path: &Path) -> Result<(), ClaimError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(path)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> ClaimError {
+    let path = path.to_owned();
+    move |source| ClaimError::File { path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(port: u16) -> SocketAddrV4 {
+        SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, port)
+    }
+
+    #[test]
+    fn a_lock_is_taken_once_and_given_up_by_who_has_it() {
+        let home = tempfile::tempdir().unwrap();
+        let claim = Claim::take(home.path(), address(1)).unwrap();
+        match Claim::take(home.path(), address(2)).unwrap_err() {
+            ClaimError::Another(lock) => assert_eq!((lock.pid, lock.address), (std::process::id(), address(1))),
+            other => panic!("{other}"),
+        }
+        claim.renew().unwrap();
+        assert_eq!(Lock::read(home.path()).unwrap().address, address(1));
+        drop(claim.give_up());
+        assert!(!home.path().join(lock::FILE).exists());
+        Claim::take(home.path(), address(2)).unwrap();
+    }
+
+    #[test]
+    fn what_a_bridge_left_is_replaced() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join(lock::FILE);
+        let old = Lock {
+            pid: std::process::id(),
+            address: address(1),
+            started: 1,
+            timestamp: 1,
+        }
+        .text();
+        for left in ["", "not json", "{}", &old] {
+            fs::write(&path, left).unwrap();
+            drop(Claim::take(home.path(), address(2)).unwrap().give_up());
+        }
+        // What stands in its place is not what it leads to.
+        let precious = home.path().join("precious");
+        fs::write(&precious, "kept").unwrap();
+        std::os::unix::fs::symlink(&precious, &path).unwrap();
+        let claim = Claim::take(home.path(), address(2)).unwrap();
+        std::os::unix::fs::symlink(&precious, home.path().join(NEXT)).unwrap();
+        claim.renew().unwrap();
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "kept");
+        assert!(!path.is_symlink());
+    }
+
+    #[test]
+    fn who_has_lost_the_lock_neither_renews_nor_removes_it() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join(lock::FILE);
+        let claim = Claim::take(home.path(), address(1)).unwrap();
+        let other = Lock {
+            address: address(9),
+            ..Lock::read(home.path()).unwrap()
+        };
+        fs::write(&path, other.text()).unwrap();
+        assert!(matches!(claim.renew(), Err(ClaimError::Lost(_))));
+        drop(claim.give_up());
+        assert_eq!(Lock::read(home.path()).unwrap(), other);
+        fs::remove_file(&path).unwrap();
+        assert!(matches!(claim.renew(), Err(ClaimError::Lost(_))));
+        assert!(!path.exists());
+    }
+}

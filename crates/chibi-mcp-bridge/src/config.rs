@@ -1,0 +1,426 @@
+//! `mcp-bridge.toml`: which servers the user has for the bridge, and how it behaves.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::net::IpAddr;
+use std::ops::Range;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use colibri_api::paths;
+use colibri_mcp::bring::map_names;
+use serde_json::{Map, Value, json};
+use toml_edit::{Document, Item, TableLike};
+
+use crate::say::say;
+
+/// The file, in the home.
+const FILE: &str = "mcp-bridge.toml";
+/// No such file is longer, in bytes.
+const MAX_BYTES: u64 = 1 << 20;
+/// How long the bridge waits for another connection, if the file does not say.
+const IDLE: Duration = Duration::from_secs(5 * 60);
+/// The most that a file may say: a year.
+const MAX_MINUTES: f64 = 525_600.0;
+
+/// What the file says, or would say.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Config {
+    /// How long the bridge waits for another connection.
+    pub idle: Duration,
+    /// Descriptions are sentences: a model's, or the first of what the server says.
+    pub summaries: bool,
+    /// The model that writes them.
+    pub model: String,
+    /// The servers, in the order of their names.
+    pub servers: Vec<Server>,
+}
+
+/// A server of the file.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Server {
+    /// As the file has it.
+    pub name: String,
+    /// As Colibri has it: `[a-z][a-z0-9-]{0,31}`.
+    pub id: String,
+    /// Its entry of a registry; or why it cannot be one.
+    pub entry: Result<Value, String>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            idle: IDLE,
+            summaries: true,
+            model: "ratatoskr:free/text-generation".to_owned(),
+            servers: Vec::new(),
+        }
+    }
+}
+
+/// What is wrong with the file, and where.
+#[derive(Debug)]
+struct Wrong {
+    at: Option<Range<usize>>,
+    why: String,
+}
+
+impl Config {
+    /// Reads the file of a home. Without one, or with one that cannot be read, these are the defaults; in the latter
+    /// case it says why on standard error.
+    pub(crate) fn load(home: &Path) -> Config {
+        let path = home.join(FILE);
+        let text = match text(&path) {
+            Ok(Some(text)) => text,
+            Ok(None) => return Config::default(),
+            Err(why) => {
+                say(&format!("config parse error: {why}"));
+                return Config::default();
+            }
+        };
+        match read(&text, &absolute_path()) {
+            Ok((config, notes)) => {
+                notes.iter().for_each(|note| say(note));
+                config
+            }
+            Err(wrong) => {
+                say(&format!(
+                    "config parse error: {}: {}",
+                    path.display(),
+                    wrong.in_text(&text)
+                ));
+                Config::default()
+            }
+        }
+    }
+}
+
+/// What stands in the file; `None`: it is not there.
+fn text(path: &Path) -> Result<Option<String>, String> {
+    let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+    let mut options = File::options();
+    let file = match options.read(true).custom_flags(nix::libc::O_NONBLOCK).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(&error)),
+    };
+    // It names programs that run as this user.
+    paths::check_place(path)?;
+    if !file.metadata().map_err(|error| failed(&error))?.is_file() {
+        return Err(failed(&"it is no regular file"));
+    }
+    let mut text = String::new();
+    let read = file
+        .take(MAX_BYTES + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| failed(&error))?;
+    match read as u64 > MAX_BYTES {
+        true => Err(failed(&"it is over 1 MiB")),
+        false => Ok(Some(text)),
+    }
+}
+
+impl Wrong {
+    fn at(item: &Item, why: impl Into<String>) -> Wrong {
+        Wrong {
+            at: item.span(),
+            why: why.into(),
+        }
+    }
+
+    fn in_text(&self, text: &str) -> String {
+        let Some(at) = &self.at else { return self.why.clone() };
+        let before = text.get(..at.start).unwrap_or(text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        format!("line {line}, column {column}: {}", self.why)
+    }
+}
+
+fn read(text: &str, path: &[PathBuf]) -> Result<(Config, Vec<String>), Wrong> {
+    let document = Document::parse(text).map_err(|error| {
+        let why = error.message().lines().collect::<Vec<_>>().join(", ");
+        Wrong { at: error.span(), why }
+    })?;
+    let (mut config, mut notes) = (Config::default(), Vec::new());
+    for (key, item) in document.iter() {
+        match key {
+            "idle_timeout_minutes" => config.idle = idle(item)?,
+            "summary" => {
+                for (key, item) in table(item, key)?.iter() {
+                    match key {
+                        "enabled" => {
+                            config.summaries = item
+                                .as_bool()
+                                .ok_or_else(|| Wrong::at(item, "enabled must be true or false"))?
+                        }
+                        "model" => config.model = string(item, key)?,
+                        _ => notes.push(format!("summary: {key} is not known, and left out")),
+                    }
+                }
+            }
+            "servers" => config.servers = servers(table(item, key)?, path, &mut notes)?,
+            _ => notes.push(format!("{key} is not known, and left out")),
+        }
+    }
+    Ok((config, notes))
+}
+
+fn idle(item: &Item) -> Result<Duration, Wrong> {
+    let minutes = item
+        .as_float()
+        .or_else(|| item.as_integer().map(|minutes| minutes as f64));
+    let minutes = minutes.filter(|minutes| *minutes > 0.0 && *minutes <= MAX_MINUTES);
+    let minutes =
+        minutes.ok_or_else(|| Wrong::at(item, "idle_timeout_minutes must be a number of minutes, up to a year"))?;
+    Ok(Duration::from_secs_f64(minutes * 60.0))
+}
+
+fn table<'i>(item: &'i Item, key: &str) -> Result<&'i dyn TableLike, Wrong> {
+    item.as_table_like()
+        .ok_or_else(|| Wrong::at(item, format!("{key} must be a table")))
+}
+
+fn string(item: &Item, key: &str) -> Result<String, Wrong> {
+    let text = item
+        .as_str()
+        .ok_or_else(|| Wrong::at(item, format!("{key} must be a string")))?;
+    match text.contains('\0') {
+        true => Err(Wrong::at(item, format!("{key} holds a NUL"))),
+        false => Ok(text.to_owned()),
+    }
+}
+
+fn strings(item: &Item, key: &str) -> Result<Map<String, Value>, Wrong> {
+    let members = table(item, key)?.iter();
+    members
+        .map(|(name, item)| Ok((name.to_owned(), Value::String(string(item, name)?))))
+        .collect()
+}
+
+fn servers(all: &dyn TableLike, path: &[PathBuf], notes: &mut Vec<String>) -> Result<Vec<Server>, Wrong> {
+    let mut named: Vec<(&str, &Item)> = all.iter().collect();
+    named.sort_by_key(|(name, _)| *name);
+    let mapped = map_names(named.iter().map(|(name, _)| *name));
+    let mut servers = Vec::new();
+    for (mapped, (_, item)) in mapped.into_iter().zip(named) {
+        let entry = entry(&mapped.name, item, path, notes)?;
+        if let Err(why) = &entry {
+            notes.push(format!("the server {:?} is left out: {why}", mapped.name));
+        }
+        servers.push(Server {
+            name: mapped.name,
+            id: mapped.id,
+            entry,
+        });
+    }
+    Ok(servers)
+}
+
+/// The entry of a server. What is not as the file must be is wrong with all of it; a program that is not there is wrong
+/// with this server.
+fn entry(name: &str, item: &Item, path: &[PathBuf], notes: &mut Vec<String>) -> Result<Result<Value, String>, Wrong> {
+    let (mut command, mut url) = (None, None);
+    let (mut args, mut env, mut headers) = (Vec::new(), Map::new(), Map::new());
+    for (key, item) in table(item, name)?.iter() {
+        match key {
+            "command" => command = Some(string(item, key)?),
+            "url" => url = Some(string(item, key)?),
+            "args" => {
+                let list = item
+                    .as_array()
+                    .ok_or_else(|| Wrong::at(item, "args must be a list of strings"))?;
+                let text =
+                    |value: &toml_edit::Value| value.as_str().filter(|text| !text.contains('\0')).map(str::to_owned);
+                let list: Option<Vec<String>> = list.iter().map(text).collect();
+                args = list.ok_or_else(|| Wrong::at(item, "args must be a list of strings"))?;
+            }
+            "env" => env = strings(item, key)?,
+            "headers" => headers = strings(item, key)?,
+            _ => notes.push(format!("servers.{name}: {key} is not known, and left out")),
+        }
+    }
+    match (command, url) {
+        (Some(command), None) => Ok(program(&command, path).map(|command| {
+            // What a script's first line names is found as the person finds it.
+            let path: Vec<&str> = path.iter().filter_map(|part| part.to_str()).collect();
+            env.entry("PATH").or_insert_with(|| Value::String(path.join(":")));
+            json!({ "command": command, "args": args, "env": env })
+        })),
+        (None, Some(url)) => Ok(colibri_api::check_url(&url)
+            .map_err(|why| format!("its url {why}"))
+            .map(|()| {
+                let mut entry = json!({ "url": url, "headers": headers });
+                if let Some(allowed) = allowed(&url) {
+                    entry["allow_addresses"] = json!([allowed]);
+                }
+                entry
+            })),
+        (Some(_), Some(_)) => Err(Wrong::at(
+            item,
+            format!("{name} has both a command and a url: leave one out"),
+        )),
+        (None, None) => Err(Wrong::at(item, format!("{name} has neither a command nor a url"))),
+    }
+}
+
+/// What may be connected to for an address that the person wrote down as such: this machine by its name, or that
+/// address.
+fn allowed(url: &str) -> Option<String> {
+    let authority = colibri_api::authority(url);
+    let host = match authority.strip_prefix('[') {
+        Some(address) => address.split(']').next().unwrap_or_default(),
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    match host.parse::<IpAddr>() {
+        Ok(address) => Some(address.to_string()),
+        Err(_) => host.eq_ignore_ascii_case("localhost").then(|| "loopback".to_owned()),
+    }
+}
+
+/// The absolute path of a program.
+fn program(command: &str, path: &[PathBuf]) -> Result<String, String> {
+    if command.contains('/') {
+        return match command.starts_with('/') {
+            true => Ok(command.to_owned()),
+            false => Err(format!(
+                "{command} is a relative path: where it is meant from is not known"
+            )),
+        };
+    }
+    let is_program = |path: &PathBuf| {
+        path.metadata()
+            .is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0)
+    };
+    let found = path.iter().map(|place| place.join(command)).find(is_program);
+    let found = found.as_deref().and_then(Path::to_str).map(str::to_owned);
+    found.ok_or_else(|| format!("{command} is not on PATH"))
+}
+
+/// The parts of `PATH` that are not relative: such a part is whatever project is open.
+fn absolute_path() -> Vec<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).filter(|part| part.is_absolute()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+
+    fn good(text: &str) -> (Config, Vec<String>) {
+        read(text, &[]).unwrap_or_else(|wrong| panic!("{}", wrong.in_text(text)))
+    }
+
+    #[test]
+    fn a_file_says_what_clients_of_it_wrote() {
+        assert_eq!(good("").0, Config::default());
+        let (config, notes) = good(
+            "idle_timeout_minutes = 10\n[summary]\nenabled = false\nmodel = \"m\"\n\
+             [servers.serena]\ncommand = \"/bin/serena\"\nargs = [\"--stdio\"]\nenv = { KEY = \"v\" }\n\
+             [servers.Remote_One]\nurl = \"https://example.org/mcp\"\n[servers.Remote_One.headers]\nX-Custom = \"value\"\n",
+        );
+        assert_eq!(
+            (config.idle, config.summaries, config.model.as_str()),
+            (Duration::from_secs(600), false, "m")
+        );
+        let ids: Vec<_> = config
+            .servers
+            .iter()
+            .map(|server| (server.name.as_str(), server.id.as_str()))
+            .collect();
+        assert_eq!(ids, [("Remote_One", "remote-one"), ("serena", "serena")]);
+        let entries: Vec<_> = config
+            .servers
+            .iter()
+            .map(|server| server.entry.clone().unwrap())
+            .collect();
+        assert_eq!(
+            entries[0],
+            json!({ "url": "https://example.org/mcp", "headers": { "X-Custom": "value" } })
+        );
+        let env = json!({ "KEY": "v", "PATH": "" });
+        assert_eq!(
+            entries[1],
+            json!({ "command": "/bin/serena", "args": ["--stdio"], "env": env })
+        );
+        assert!(notes.is_empty(), "{notes:?}");
+        assert_eq!(good("idle_timeout_minutes = 0.5").0.idle, Duration::from_secs(30));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        for (text, wanted) in [
+            ("a = \n", "line 1, column 5"),
+            ("idle_timeout_minutes = 0\n", "line 1, column 24: idle_timeout_minutes"),
+            (
+                "idle_timeout_minutes = nan\n",
+                "line 1, column 24: idle_timeout_minutes",
+            ),
+            (
+                "idle_timeout_minutes = \"5\"\n",
+                "line 1, column 24: idle_timeout_minutes",
+            ),
+            ("summary = 1\n", "line 1, column 11: summary must be a table"),
+            ("[summary]\nenabled = 1\n", "line 2, column 11: enabled"),
+            (
+                "[servers.a]\ncommand = 1\n",
+                "line 2, column 11: command must be a string",
+            ),
+            (
+                "[servers.a]\ncommand = \"/x\\u0000\"\n",
+                "line 2, column 11: command holds a NUL",
+            ),
+            ("[servers.a]\ncommand = \"/x\"\nargs = [1]\n", "line 3, column 8: args"),
+            (
+                "[servers.a]\ncommand = \"/x\"\nurl = \"https://x\"\n",
+                "both a command and a url",
+            ),
+            ("[servers]\na = 1\n", "line 2, column 5: a must be a table"),
+        ] {
+            let wrong = read(text, &[]).unwrap_err().in_text(text);
+            assert!(wrong.contains(wanted), "{text}: {wrong}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_cannot_run_is_left_out_and_hinders_no_other() {
+        let place = tempfile::tempdir().unwrap();
+        let program = place.path().join("program");
+        fs::write(&program, "").unwrap();
+        let text = "[servers.a]\ncommand = \"program\"\n[servers.b]\ncommand = \"./program\"\n[servers.c]\nurl = \"ftp://x\"\n";
+        let entries = |path: &[PathBuf]| {
+            let (config, notes) = read(text, path).unwrap_or_else(|wrong| panic!("{}", wrong.in_text(text)));
+            let entries: Vec<_> = config.servers.into_iter().map(|server| server.entry).collect();
+            (entries, notes)
+        };
+        let path = [place.path().to_owned()];
+        let (found, notes) = entries(&path);
+        // What cannot be executed is no program.
+        assert!(found.iter().all(Result::is_err) && notes.len() == 3, "{found:?}");
+        fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        let (found, _) = entries(&path);
+        assert_eq!(found[0].as_ref().unwrap()["command"], program.to_str().unwrap());
+        assert_eq!(
+            found[0].as_ref().unwrap()["env"]["PATH"],
+            place.path().to_str().unwrap()
+        );
+        assert!(found[1].as_ref().unwrap_err().contains("relative path"), "{found:?}");
+        assert!(found[2].is_err());
+    }
+
+    #[test]
+    fn an_address_that_stands_in_the_file_may_be_connected_to() {
+        for (url, wanted) in [
+            ("http://localhost:9/mcp", Some("loopback")),
+            ("http://127.0.0.1:9/mcp", Some("127.0.0.1")),
+            ("http://[::1]:9/mcp", Some("::1")),
+            ("https://example.org/localhost", None),
+            ("https://localhost.example.org/", None),
+            ("http://192.168.1.5/", Some("192.168.1.5")),
+        ] {
+            assert_eq!(allowed(url).as_deref(), wanted, "{url}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Connections: one request, one answer. Whose the other end is, is looked up before a byte is read and again before
+//! anything is done; what is not this user's is closed without a word.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use colibri_client::{lock, peer};
+
+use crate::answers::{Answers, failure};
+use crate::claim::Claim;
+use crate::say::say;
+
+/// The most connections at once.
+const MAX_CONNECTIONS: usize = 256;
+/// No request is longer, in bytes.
+const MAX_REQUEST: usize = 4 << 20;
+/// How long a request may take to come.
+const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+/// When there is an answer at the latest: clients wait 30 s.
+const ANSWER_LIMIT: Duration = Duration::from_secs(27);
+/// How long a client may take to read it.
+const WRITE_LIMIT: Duration = Duration::from_secs(30);
+/// How much, and for how long, of what a client goes on sending is read, so that it gets the answer all the same.
+const DRAINED: usize = 64 << 20;
+const DRAIN_LIMIT: Duration = Duration::from_secs(2);
+/// Between two words about strangers.
+const SAID: Duration = Duration::from_secs(60);
+/// After an accept(2) that failed, as where there are no descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The bridge, as its connections share it.
+#[derive(Debug)]
+pub(crate) struct Bridge {
+    answers: Arc<Answers>,
+    claim: Arc<Claim>,
+    own: SocketAddrV4,
+    began: Instant,
+    /// When the last connection came or ended, in milliseconds since the beginning.
+    last: AtomicU64,
+    open: AtomicUsize,
+}
+
+/// A connection that is counted.
+struct Counted(Arc<Bridge>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.touch();
+        self.0.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Bridge {
+    /// A bridge that listens at this address.
+    pub(crate) fn new(answers: Arc<Answers>, claim: Arc<Claim>, own: SocketAddrV4) -> Arc<Bridge> {
+        Arc::new(Bridge {
+            answers,
+            claim,
+            own,
+            began: Instant::now(),
+            last: AtomicU64::new(0),
+            open: AtomicUsize::new(0),
+        })
+    }
+
+    fn touch(&self) {
+        self.last
+            .store(self.began.elapsed().as_millis() as u64, Ordering::SeqCst);
+    }
+
+    /// Serves until nobody has connected for `idle`, and ends the process.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub(crate) fn serve(self: Arc<Self>, listener: &TcpListener, idle: Duration) -> Result<(), String> {
+        let watched = self.clone();
+        let watch = std::thread::Builder::new().spawn(move || watched.watch(idle));
+        watch.map_err(|error| format!("no thread can be started: {error}"))?;
+        let mut said: Option<Instant> = None;
+        loop {
+            let (stream, from) = match listener.accept() {
+                Ok((stream, SocketAddr::V4(from))) => (stream, from),
+                Ok((_, SocketAddr::V6(_))) => continue,
+                Err(error) => {
+                    if error.kind() != io::ErrorKind::Interrupted {
+                        say(&format!("a connection cannot be accepted: {error}"));
+                        std::thread::sleep(PAUSE);
+                    }
+                    continue;
+                }
+            };
+            // Before it is counted: a stranger takes no place and keeps no bridge awake.
+            if let Err(why) = peer::check_caller(self.own, from) {
+                if said.is_none_or(|said| said.elapsed() > SAID) {
+                    said = Some(Instant::now());
+                    say(&format!("a connection from {from} was refused: {why}"));
+                }
+                continue;
+            }
+            self.touch();
+            let until = Instant::now() + ANSWER_LIMIT;
+            let counted = Counted(self.clone());
+            if self.open.fetch_add(1, Ordering::SeqCst) >= MAX_CONNECTIONS {
+                let why = format!("too many connections at once: {MAX_CONNECTIONS} are open");
+                // It is sent without waiting, or not at all.
+                let _ = stream
+                    .set_nonblocking(true)
+                    .and_then(|()| finish(&stream, &failure(&why), false));
+                continue;
+            }
+            let served = std::thread::Builder::new().spawn(move || counted.serve(stream, from, until));
+            if let Err(error) = served {
+                say(&format!("no thread can be started: {error}"));
+            }
+        }
+    }
+
+    /// Renews the lock, and ends the process when it is no longer ours or nobody comes any more.
+    fn watch(&self, idle: Duration) {
+        let heartbeat = Duration::from_secs(lock::HEARTBEAT_SECS);
+        let mut renewed = Instant::now();
+        loop {
+            let last = Duration::from_millis(self.last.load(Ordering::SeqCst));
+            let quiet = self.began.elapsed().saturating_sub(last);
+            let is_idle = self.open.load(Ordering::SeqCst) == 0;
+            if is_idle && quiet >= idle {
+                let _nobody_renews_it = self.claim.give_up();
+                say("nobody has connected for a while: this is the end");
+                std::process::exit(0);
+            }
+            if renewed.elapsed() >= heartbeat {
+                renewed = Instant::now();
+                if let Err(error) = self.claim.renew() {
+                    let _nobody_renews_it = self.claim.give_up();
+                    say(&error.to_string());
+                    std::process::exit(1);
+                }
+            }
+            let to_renew = heartbeat.saturating_sub(renewed.elapsed());
+            let to_end = if is_idle { idle.saturating_sub(quiet) } else { heartbeat };
+            // A connection that ends meanwhile is seen a second later.
+            let pause = to_renew
+                .min(to_end)
+                .clamp(Duration::from_millis(20), Duration::from_secs(1));
+            std::thread::sleep(pause);
+        }
+    }
+}
+
+impl Counted {
+    fn serve(self, mut stream: TcpStream, from: SocketAddrV4, until: Instant) {
+        let bridge = self.0.clone();
+        let request = match read_request(&mut stream, until) {
+            Ok(Some(request)) => request,
+            Ok(None) => {
+                let why = format!("the request is over {MAX_REQUEST} bytes");
+                let _ = finish(&stream, &failure(&why), true);
+                return;
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                let why = format!(
+                    "no request came within {} s: it ends with a line end",
+                    REQUEST_LIMIT.as_secs()
+                );
+                let _ = finish(&stream, &failure(&why), true);
+                return;
+            }
+            // Whoever it was is gone.
+            Err(_) => return,
+        };
+        if peer::check_caller(bridge.own, from).is_err() {
+            return;
+        }
+        let (give, take) = mpsc::channel();
+        let worker = std::thread::Builder::new().spawn(move || {
+            // The place is taken until the work is done, whether or not somebody still waits for it.
+            let counted = self;
+            let answer = match String::from_utf8(request) {
+                Ok(request) => counted.0.answers.answer(&request, until),
+                Err(_) => failure("the request is not UTF-8"),
+            };
+            let _ = give.send(answer);
+        });
+        let answer = match worker {
+            Ok(_) => take.recv_timeout(until.saturating_duration_since(Instant::now())),
+            Err(_) => Ok(failure("no thread can be started: try again")),
+        };
+        let answer =
+            answer.unwrap_or_else(|_| failure(&format!("there is no answer yet after {} s", ANSWER_LIMIT.as_secs())));
+        // A client that is gone misses nothing.
+        let _ = finish(&stream, &answer, true);
+    }
+}
+
+/// The bytes of a request, up to a line end or the end of what the client sends; `None`: they are too many.
+fn read_request(stream: &mut TcpStream, until: Instant) -> io::Result<Option<Vec<u8>>> {
+    let until = until.min(Instant::now() + REQUEST_LIMIT);
+    let mut request = Vec::new();
+    let mut piece = vec![0; 16 << 10];
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        let length = match stream.read(&mut piece) {
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let read = piece.get(..length).unwrap_or_default();
+        let end = read.iter().position(|byte| *byte == b'\n');
+        request.extend_from_slice(read.get(..end.unwrap_or(length)).unwrap_or_default());
+        if request.len() > MAX_REQUEST {
+            return Ok(None);
+        }
+        if length == 0 || end.is_some() {
+            return Ok(Some(request));
+        }
+    }
+}
+
+/// Sends the answer. Closing what still holds unread bytes would take it back, so they are read first.
+fn finish(mut stream: &TcpStream, answer: &str, drain: bool) -> io::Result<()> {
+    stream.set_write_timeout(Some(WRITE_LIMIT))?;
+    stream.write_all(format!("{answer}\n").as_bytes())?;
+    stream.shutdown(Shutdown::Write)?;
+    let until = Instant::now() + DRAIN_LIMIT;
+    let (mut drained, mut piece) = (0, vec![0; 64 << 10]);
+    while drain && drained < DRAINED {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut piece)? {
+            0 => break,
+            length => drained += length,
+        }
+    }
+    Ok(())
+}

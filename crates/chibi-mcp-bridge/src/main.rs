@@ -1,0 +1,90 @@
+//! `chibi-mcp-bridge`: Colibri's tools for programs that speak to a bridge over loopback TCP. A process of the user's
+//! own and never part of the daemon, which opens no port and knows who calls.
+#![forbid(unsafe_code)]
+
+mod answers;
+mod claim;
+mod config;
+mod connection;
+mod ending;
+mod own_servers;
+mod say;
+mod sources;
+mod summaries;
+
+use std::fs::DirBuilder;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser;
+use colibri_api::paths;
+
+use answers::Answers;
+use claim::Claim;
+use config::Config;
+use connection::Bridge;
+use say::say;
+
+/// Offers Colibri's tools to programs that speak to the chibi bridge, over loopback, to its own user alone.
+///
+/// The home is CHIBI_HOME, else ~/.chibi. Servers are those of mcp-bridge.toml there, and those of this machine's
+/// service. It ends by itself when nobody has connected for a while.
+#[derive(Debug, Parser)]
+#[command(name = "chibi-mcp-bridge", version, verbatim_doc_comment)]
+struct Flags {}
+
+fn main() -> ExitCode {
+    Flags::parse();
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            say(&why);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), String> {
+    // Before there is another thread, so that none has one of them end the process.
+    let signals = ending::block().map_err(|error| format!("signals cannot be blocked: {error}"))?;
+    let home = home()?;
+    let config = Config::load(&home);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|error| format!("127.0.0.1: {error}"))?;
+    let address = match listener.local_addr() {
+        Ok(SocketAddr::V4(address)) => address,
+        Ok(SocketAddr::V6(address)) => return Err(format!("127.0.0.1 became {address}")),
+        Err(error) => return Err(format!("127.0.0.1: {error}")),
+    };
+    let claim = Arc::new(Claim::take(&home, address).map_err(|error| error.to_string())?);
+    ending::on_signals(signals, claim.clone());
+    say(&format!("listening on {address}"));
+    for server in config.servers.iter().filter(|server| server.name != server.id) {
+        say(&format!("the server {:?} is called {} here", server.name, server.id));
+    }
+    let idle = config.idle;
+    let answers = Arc::new(Answers::new(&home, config));
+    answers.begin();
+    Bridge::new(answers, claim, address).serve(&listener, idle)
+}
+
+/// The home, which is made where it is not there.
+fn home() -> Result<PathBuf, String> {
+    let named = std::env::var_os("CHIBI_HOME").filter(|home| !home.is_empty());
+    let home = named.map_or_else(|| paths::home().join(".chibi"), PathBuf::from);
+    let at = |why: &dyn std::fmt::Display| format!("{}: {why}", home.display());
+    if !home.is_absolute() {
+        // It would be another in each directory, and a project could bring one along.
+        return Err(at(&"CHIBI_HOME must be an absolute path"));
+    }
+    paths::check_place(&home)?;
+    let mut make = DirBuilder::new();
+    make.recursive(true)
+        .mode(0o700)
+        .create(&home)
+        .map_err(|error| at(&error))?;
+    paths::check_place(&home)?;
+    Ok(home)
+}

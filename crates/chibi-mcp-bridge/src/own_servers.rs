@@ -1,0 +1,169 @@
+//! The servers of `mcp-bridge.toml`, run by a private daemon of the bridge's own: the same program, the same chain,
+//! with registry, trail, pins and socket below `<home>/mcp-bridge/colibri`.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use colibri_client::{Daemon, Error};
+use colibri_registry::Registry;
+use serde_json::{Map, Value, json};
+
+use crate::config::Server;
+
+/// The program that starts a private daemon.
+const STARTER: &str = "colibri-mcp";
+/// Where it is looked for when it is not beside this one.
+const USUAL: &[&str] = &["/usr/local/bin", "/usr/bin"];
+
+/// These servers, and the daemon that runs them.
+#[derive(Debug)]
+pub(crate) struct OwnServers {
+    /// What the XDG variables of the daemon say.
+    place: PathBuf,
+    servers: Vec<Server>,
+    /// The files are as they are to be, and the daemon knows.
+    is_ready: Mutex<bool>,
+}
+
+impl OwnServers {
+    /// Those of a home.
+    pub(crate) fn new(home: &Path, servers: Vec<Server>) -> OwnServers {
+        OwnServers {
+            place: home.join("mcp-bridge"),
+            servers,
+            is_ready: Mutex::new(false),
+        }
+    }
+
+    /// The id of a server, by it or by the name that the file has.
+    pub(crate) fn id<'s>(&'s self, name: &str) -> Option<&'s str> {
+        let by = |is: fn(&Server) -> &str| self.servers.iter().find(|server| is(server) == name);
+        by(|server| &server.id)
+            .or_else(|| by(|server| &server.name))
+            .map(|server| server.id.as_str())
+    }
+
+    /// Why a server of the file does not run.
+    pub(crate) fn is_out(&self, id: &str) -> Option<&str> {
+        let server = self.servers.iter().find(|server| server.id == id)?;
+        server.entry.as_ref().err().map(String::as_str)
+    }
+
+    /// Whether any of them can run.
+    pub(crate) fn run(&self) -> bool {
+        self.servers.iter().any(|server| server.entry.is_ok())
+    }
+
+    /// A connection to their daemon, which is started where it does not run.
+    pub(crate) fn connect(&self, until: Instant) -> Result<Daemon, String> {
+        // One starts it, and the others wait.
+        let mut is_ready = self.is_ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let directory = self.place.join("colibri");
+        let is_new = !*is_ready && self.write(&directory)?;
+        let socket = directory.join("colibri.sock");
+        let mut daemon = match Daemon::connect(&socket, until) {
+            Err(Error::Io { source, .. }) if is_absent(&source) => {
+                self.start()?;
+                *is_ready = true;
+                return Daemon::connect(&socket, until).map_err(|error| error.to_string());
+            }
+            other => other.map_err(|error| error.to_string())?,
+        };
+        if is_new {
+            // It runs since another bridge, and knows an older file.
+            daemon
+                .request("colibri/reload", "{}")
+                .map_err(|error| error.to_string())?;
+        }
+        *is_ready = true;
+        Ok(daemon)
+    }
+
+    /// Writes the registry and that its user agrees to it: the file is the user's, and its servers are meant to run.
+    /// Whether anything is new.
+    fn write(&self, directory: &Path) -> Result<bool, String> {
+        let mut make = DirBuilder::new();
+        let made = make.recursive(true).mode(0o700).create(directory);
+        made.map_err(|error| format!("{}: {error}", directory.display()))?;
+        let path = directory.join("external-mcp.json");
+        let entries: Map<String, Value> = self
+            .servers
+            .iter()
+            .filter_map(|server| Some((server.id.clone(), server.entry.clone().ok()?)))
+            .collect();
+        let text = json!({ "servers": entries }).to_string();
+        let registry = Registry::<colibri_registry::Entry, colibri_registry::Agent>::parse(
+            text.as_bytes(),
+            &path.display().to_string(),
+        )
+        .map_err(|error| error.to_string())?;
+        let agreed: Map<String, Value> = registry
+            .servers
+            .iter()
+            .map(|(id, entry)| (id.clone(), Value::String(entry.digest.clone())))
+            .collect();
+        let consent = json!({ "servers": agreed }).to_string();
+        let is_new = replaced(&path, &text)?;
+        Ok(replaced(&directory.join("consent.json"), &consent)? || is_new)
+    }
+
+    fn start(&self) -> Result<(), String> {
+        let own = std::env::current_exe().map_err(|error| error.to_string())?;
+        let beside = own.parent().map(Path::to_owned);
+        let places = beside.into_iter().chain(USUAL.iter().map(PathBuf::from));
+        let program = places.map(|place| place.join(STARTER)).find(|path| path.is_file());
+        let program = program.ok_or_else(|| {
+            format!(
+                "there is no {STARTER} beside {} nor in {}",
+                own.display(),
+                USUAL.join(", ")
+            )
+        })?;
+        let mut command = Command::new(&program);
+        for variable in ["XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"] {
+            command.env(variable, &self.place);
+        }
+        command
+            .arg("private-daemon")
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit());
+        let started = command
+            .output()
+            .map_err(|error| format!("{}: {error}", program.display()))?;
+        match started.status.success() {
+            true => Ok(()),
+            false => Err(String::from_utf8_lossy(&started.stdout).trim_end().to_owned()),
+        }
+    }
+}
+
+/// Whether an error of connect(2) means that nobody listens.
+fn is_absent(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, ConnectionReset, NotFound};
+    matches!(error.kind(), NotFound | ConnectionRefused | ConnectionReset)
+}
+
+/// Has a file say this, in one step and for its user alone. Whether it did not yet.
+pub(crate) fn replaced(path: &Path, text: &str) -> Result<bool, String> {
+    if fs::read_to_string(path).is_ok_and(|old| old == text) {
+        return Ok(false);
+    }
+    let next = path.with_extension("next");
+    let failed = |error: io::Error| format!("{}: {error}", next.display());
+    match fs::remove_file(&next) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(&next);
+    file.and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(failed)?;
+    fs::rename(&next, path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(true)
+}

@@ -1,0 +1,160 @@
+//! Agents: what `colibri/agents`, `colibri/spawn-agent`, `colibri/stop-agent` and `colibri/agent-events` ask and answer.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::named::named;
+
+named! {
+    /// What an agent does, as its events and calls tell.
+    pub enum AgentState {
+        /// It has started, or waits for something to do.
+        Idle = "idle",
+        /// It works.
+        Working = "working",
+        /// A call of it waits for a person.
+        Blocked = "blocked",
+        /// It says that it is done, or has ended well.
+        Done = "done",
+        /// It says that it failed, or has ended badly.
+        Error = "error",
+    }
+}
+
+/// An instance of an agent, running or ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AgentInstance {
+    /// Its session: sixteen lower-case hex digits.
+    pub id: String,
+    /// The agent's id in the registry.
+    pub agent: String,
+    /// For whom it runs.
+    pub uid: u32,
+    /// The task that it works on.
+    pub task: Option<u64>,
+    /// What it does.
+    pub state: AgentState,
+    /// No event for longer than its entry's `stall_after_s`.
+    pub stalled: bool,
+    /// A person should look: it failed, waits for somebody, or is stalled.
+    pub attention: bool,
+    /// Why it is in this state, where there is more to say.
+    pub reason: Option<String>,
+    /// What its own events call its session.
+    pub session_id: Option<String>,
+    /// Milliseconds since the epoch.
+    pub started_at: u64,
+    /// Milliseconds since the epoch; `None`: it runs.
+    pub ended_at: Option<u64>,
+    /// How its process ended.
+    pub exit: Option<String>,
+    /// Milliseconds since the epoch.
+    pub last_event_at: Option<u64>,
+    /// Events that it wrote.
+    pub events: u64,
+    /// Lines that it wrote and that are no events.
+    pub skipped_lines: u64,
+    /// Calls through its door.
+    pub calls: u64,
+    /// Calls of it that wait for a person.
+    pub approvals: u64,
+    /// Bytes of answers through its door.
+    pub bytes: u64,
+    /// Tokens that its model read.
+    pub tokens_in: u64,
+    /// Tokens that its model wrote.
+    pub tokens_out: u64,
+    /// The jail's name; `None`: it runs on the host.
+    pub jail: Option<String>,
+    /// Its working directory, in the jail.
+    pub cwd: String,
+}
+
+/// An agent of the registry.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AgentFacts {
+    /// Its id.
+    pub agent: String,
+    /// What it can do.
+    pub capabilities: Vec<String>,
+    /// The most instances at a time.
+    pub max: u32,
+    /// How many run.
+    pub running: u32,
+    /// Whether it runs in a jail.
+    pub jailed: bool,
+    /// Whether it has a model behind the daemon's relay.
+    pub model: bool,
+    /// Whether it is started by itself when a task fits it.
+    pub autospawn: bool,
+    /// Why no instance is started.
+    pub refusal: Option<String>,
+}
+
+/// The answer to `colibri/agents`: what the caller may see of them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Agents {
+    /// The agents that the caller may have run.
+    pub agents: Vec<AgentFacts>,
+    /// Their instances, those that run first, the newest first.
+    pub instances: Vec<AgentInstance>,
+}
+
+/// What `colibri/spawn-agent` is asked: an instance for the caller, for a task of the caller's, a prompt that becomes
+/// one, or whatever is next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpawnAsked {
+    /// The agent's id.
+    pub agent: String,
+    /// A queued task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<u64>,
+    /// What is to be done; becomes a task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+}
+
+/// What `colibri/stop-agent` is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StopAsked {
+    /// The instance.
+    pub id: String,
+}
+
+/// The answer to `colibri/spawn-agent` and `colibri/stop-agent`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OneAgent {
+    /// The instance as it is now.
+    pub instance: AgentInstance,
+}
+
+/// What `colibri/agent-events` is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentEventsAsked {
+    /// The instance.
+    pub id: String,
+    /// The first event that is wanted; they are numbered from 1.
+    #[serde(default)]
+    pub from: u64,
+    /// Go on until it has ended, not only until the last event so far.
+    #[serde(default)]
+    pub follow: bool,
+}
+
+/// One event of an agent: a notification `colibri/agent-event`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AgentEvent {
+    /// The instance.
+    pub id: String,
+    /// Its number, from 1.
+    pub n: u64,
+    /// When it was read. Milliseconds since the epoch.
+    pub at: u64,
+    /// The agent's state after it.
+    pub state: AgentState,
+    /// The line as the agent wrote it: one JSON object.
+    pub event: Box<RawValue>,
+}

@@ -1,0 +1,320 @@
+//! What calls, lists and agents' models cost: `colibri/costs`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::named::named;
+
+/// Days in a cycle of 400 years of the Gregorian calendar.
+const CYCLE: u64 = 146_097;
+/// Days from 1 March of year 0 to 1970-01-01.
+const TO_1970: u64 = 719_468;
+/// Seconds of a day.
+const SECONDS: u64 = 86_400;
+
+/// A day in UTC, as days since 1970-01-01; written `2026-11-23`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Day(pub u32);
+
+impl Day {
+    /// The day of a time; 1970-01-01 where the clock stands before it.
+    #[must_use]
+    pub fn of(time: SystemTime) -> Day {
+        let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        Day(u32::try_from(seconds / SECONDS).unwrap_or(u32::MAX))
+    }
+
+    /// When it is over: milliseconds since 1970.
+    #[must_use]
+    pub fn end_ms(self) -> u64 {
+        (u64::from(self.0) + 1) * SECONDS * 1000
+    }
+}
+
+impl fmt::Display for Day {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let days = u64::from(self.0) + TO_1970;
+        let (cycle, of_cycle) = (days / CYCLE, days % CYCLE);
+        let year = (of_cycle - of_cycle / 1460 + of_cycle / 36_524 - of_cycle / 146_096) / 365;
+        let of_year = of_cycle - (365 * year + year / 4 - year / 100);
+        let from_march = (5 * of_year + 2) / 153;
+        let month = if from_march < 10 {
+            from_march + 3
+        } else {
+            from_march - 9
+        };
+        let year = cycle * 400 + year + u64::from(month <= 2);
+        write!(
+            f,
+            "{year:04}-{month:02}-{:02}",
+            of_year - (153 * from_march + 2) / 5 + 1
+        )
+    }
+}
+
+/// What is no day.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a day is written YYYY-MM-DD, in UTC, from 1970-01-01 on, as 2026-11-23")]
+pub struct NoDay;
+
+impl FromStr for Day {
+    type Err = NoDay;
+
+    fn from_str(text: &str) -> Result<Day, NoDay> {
+        let mut parts = text.splitn(3, '-').map(|part| part.parse::<u64>().map_err(|_| NoDay));
+        let mut next = || parts.next().unwrap_or(Err(NoDay));
+        let (year, month, day) = (next()?, next()?, next()?);
+        if !(1970..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+            return Err(NoDay);
+        }
+        let (year, from_march) = if month > 2 {
+            (year, month - 3)
+        } else {
+            (year - 1, month + 9)
+        };
+        let of_cycle = year % 400;
+        let days =
+            year / 400 * CYCLE + of_cycle * 365 + of_cycle / 4 - of_cycle / 100 + (153 * from_march + 2) / 5 + day - 1;
+        let read = Day(u32::try_from(days - TO_1970).map_err(|_| NoDay)?);
+        // 30 February is a day of March, and `2026-1-2` may be a slip.
+        if read.to_string() == text { Ok(read) } else { Err(NoDay) }
+    }
+}
+
+impl TryFrom<String> for Day {
+    type Error = NoDay;
+
+    fn try_from(text: String) -> Result<Day, NoDay> {
+        text.parse()
+    }
+}
+
+impl From<Day> for String {
+    fn from(day: Day) -> String {
+        day.to_string()
+    }
+}
+
+named! {
+    /// What costs are added up by.
+    pub enum CostsBy {
+        /// By server, method and tool.
+        Tool = "tool",
+        /// By server.
+        Server = "server",
+        /// By agent; what people called themselves is one row without an agent.
+        Agent = "agent",
+        /// By person; an agent's cost is that of the person for whom it runs.
+        User = "user",
+        /// By day, in UTC.
+        Day = "day",
+    }
+}
+
+/// What is asked of `colibri/costs`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CostsAsked {
+    /// The first day; none: all that are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Day>,
+    /// What costs are added up by, one or several; none: by tool.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by: Vec<CostsBy>,
+    /// Only what was listed and not called.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unused: bool,
+}
+
+/// The answer of `colibri/costs`: an operator is told of everybody, anybody else of themselves.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Costs {
+    /// Whether it is about everybody, or only about who asked.
+    pub everybody: bool,
+    /// The first day of which anything is counted here; none: nothing is.
+    pub since: Option<Day>,
+    /// What costs are added up by.
+    pub by: Vec<CostsBy>,
+    /// Days in order, else what cost most bytes first.
+    pub rows: Vec<CostRow>,
+    /// Further rows, those that cost least, that the answer has no room for. The sum has them too.
+    #[serde(default)]
+    pub left_out: u64,
+    /// All of it together.
+    pub sum: Cost,
+    /// Why the newest counts, which cannot be written now, are not in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unwritten: Option<String>,
+}
+
+/// What one thing cost; it has those of the names by which costs are added up.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CostRow {
+    /// The server; `colibri` for what the daemon answered itself; none: the model that an agent asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// The method: `tools/call`, `resources/read`, and so on; `model` for the model that an agent asked; `other` for one
+    /// that nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// The server's own name of the tool that was called or listed; with `tools/call` none: tools that there are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// The agent's id; none: people themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// The person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// The day.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub day: Option<Day>,
+    /// What it cost.
+    #[serde(flatten)]
+    pub cost: Cost,
+}
+
+/// What something cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Requests.
+    pub calls: u64,
+    /// Those of them that failed.
+    pub errors: u64,
+    /// Bytes of the requests as clients sent them, without line ends.
+    pub bytes_in: u64,
+    /// Bytes of the answers as they were queued for clients, without line ends.
+    pub bytes_out: u64,
+    /// An estimate of the tokens that requests and answers are to a model.
+    pub estimated_tokens: u64,
+    /// Time that the requests took together, microseconds.
+    pub microseconds: u64,
+    /// How often it was listed.
+    #[serde(default)]
+    pub lists: u64,
+    /// Bytes of it in those lists: part of the answers to `tools/list`.
+    #[serde(default)]
+    pub listed_bytes: u64,
+    /// An estimate of the tokens that those are to a model.
+    #[serde(default)]
+    pub estimated_listed_tokens: u64,
+    /// Requests to a model whose tokens the model told.
+    #[serde(default)]
+    pub model_requests: u64,
+    /// Tokens that the model read, as it told them.
+    #[serde(default)]
+    pub tokens_in: u64,
+    /// Tokens that the model wrote, as it told them.
+    #[serde(default)]
+    pub tokens_out: u64,
+}
+
+/// Bytes that a token stands for, as an estimate: tokenizers differ, and JSON and English text are near this.
+const BYTES_OF_TOKEN: u64 = 4;
+
+impl Cost {
+    /// Adds another cost.
+    pub fn add(&mut self, other: &Cost) {
+        for (sum, more) in [
+            (&mut self.calls, other.calls),
+            (&mut self.errors, other.errors),
+            (&mut self.bytes_in, other.bytes_in),
+            (&mut self.bytes_out, other.bytes_out),
+            (&mut self.microseconds, other.microseconds),
+            (&mut self.lists, other.lists),
+            (&mut self.listed_bytes, other.listed_bytes),
+            (&mut self.model_requests, other.model_requests),
+            (&mut self.tokens_in, other.tokens_in),
+            (&mut self.tokens_out, other.tokens_out),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+        self.estimated_tokens = self.bytes() / BYTES_OF_TOKEN;
+        self.estimated_listed_tokens = self.listed_bytes / BYTES_OF_TOKEN;
+    }
+
+    /// Bytes of requests and answers.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes_in.saturating_add(self.bytes_out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn days_are_utcs() {
+        let at = |seconds| Day::of(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!([at(0), at(86_399), at(86_400)], [Day(0), Day(0), Day(1)]);
+        assert_eq!(Day::of(UNIX_EPOCH - Duration::from_secs(1)), Day(0));
+        assert_eq!(Day(0).end_ms(), 86_400_000);
+    }
+
+    #[test]
+    fn days_are_read_as_they_are_written() {
+        let mut last = String::new();
+        for day in (0..60_000).chain([2_932_896]) {
+            let text = Day(day).to_string();
+            assert!(text > last, "{text}");
+            assert_eq!(text.parse(), Ok(Day(day)));
+            last = text;
+        }
+        assert_eq!(
+            (Day(0).to_string(), Day(11_016).to_string()),
+            ("1970-01-01".into(), "2000-02-29".into())
+        );
+        assert_eq!(last, "9999-12-31");
+        for wrong in [
+            "",
+            "2026",
+            "2026-02-30",
+            "2026-1-02",
+            "2026-01-02T",
+            "1969-12-31",
+            "+026-01-02",
+            "2026-13-01",
+            "10000-01-01",
+        ] {
+            assert_eq!(wrong.parse::<Day>(), Err(NoDay), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_asked_is_read_strictly() {
+        let read = |text: &str| serde_json::from_str::<CostsAsked>(text);
+        let asked = read(r#"{"since":"2026-11-01","by":["day","user"]}"#).unwrap();
+        assert_eq!(asked.by, [CostsBy::Day, CostsBy::User]);
+        for wrong in [
+            r#"{"since":"yesterday"}"#,
+            r#"{"by":["week"]}"#,
+            r#"{"uid":0}"#,
+            r#"{"by":"tool"}"#,
+        ] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sums_stop_at_the_largest_number() {
+        let mut cost = Cost {
+            bytes_in: u64::MAX,
+            bytes_out: 40,
+            listed_bytes: 9,
+            ..Cost::default()
+        };
+        cost.add(&Cost {
+            bytes_in: 1,
+            calls: 2,
+            ..Cost::default()
+        });
+        assert_eq!((cost.bytes_in, cost.calls, cost.bytes()), (u64::MAX, 2, u64::MAX));
+        assert_eq!((cost.estimated_tokens, cost.estimated_listed_tokens), (u64::MAX / 4, 2));
+    }
+}

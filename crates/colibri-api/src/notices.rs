@@ -1,0 +1,65 @@
+//! Notices: what somebody may want to know although nobody asked, told once and never waited for.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::named::named;
+
+named! {
+    /// What a notice is about.
+    pub enum NoticeEvent {
+        /// A task is done, or has failed.
+        TaskCompleted = "task.completed",
+        /// A call waits for a person's word.
+        ApprovalWaiting = "approval.waiting",
+        /// The trail was sealed.
+        TrailSealed = "trail.sealed",
+        /// An agent failed, waits for somebody, or is stalled.
+        AgentAttention = "agent.attention",
+        /// Something without which the daemon cannot do its work.
+        ErrorCritical = "error.critical",
+    }
+}
+
+/// A notice, as it is told to who watches and sent to a webhook.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Notice {
+    /// Sixteen random hex digits: who gets it twice can tell.
+    pub id: String,
+    /// What it is about.
+    pub event: NoticeEvent,
+    /// When, milliseconds since the epoch.
+    pub time: u64,
+    /// The name of the host.
+    pub host: String,
+    /// Ids, names (escaped and cut) and numbers. Never arguments, results or secrets.
+    pub facts: BTreeMap<String, Value>,
+}
+
+/// `colibri/watching-notices`, the first notification of `colibri/watch-notices`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct WatchingNotices {
+    /// The id of the request, as it stands in every notification of it.
+    pub watch: Box<RawValue>,
+}
+
+/// `colibri/notice`: something happened.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct NoticeTold {
+    /// The id of the request.
+    pub watch: Box<RawValue>,
+    /// What.
+    pub notice: Notice,
+}
+
+/// `colibri/notices-dropped`: more happened than was read.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct NoticesDropped {
+    /// The id of the request.
+    pub watch: Box<RawValue>,
+    /// How many were left out.
+    pub notices: u64,
+}

@@ -1,0 +1,449 @@
+//! The chibi bridge, from a client's side: found, started where it does not run, asked.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::error::Error;
+use crate::lock::{self, Lock};
+use crate::peer;
+use crate::sys;
+use crate::tool::{McpTool, mcp_tool_from_info, parse_mcp_path};
+
+/// The bridge's program.
+const PROGRAM: &str = "chibi-mcp-bridge";
+/// The bridge's configuration, in the home.
+const CONFIGURATION: &str = "mcp-bridge.toml";
+/// Who starts the bridge just now, in the home.
+const STARTING: &str = "mcp-bridge-spawning.lock";
+/// How old that file gets before whoever made it is taken to be gone.
+const ORPHAN: Duration = Duration::from_secs(60);
+/// What a bridge that was started here says, in the home.
+const LOG: &str = "mcp-bridge.log";
+/// How long a bridge may take to start.
+const START_LIMIT: Duration = Duration::from_secs(10);
+/// Between two looks whether it did.
+const PAUSE: Duration = Duration::from_millis(20);
+/// How long an answer is waited for.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+/// No answer is longer, in bytes.
+const MAX_ANSWER: u64 = 64 << 20;
+
+/// The address of the bridge that runs for a home, as its lock file has it: of a process that is there, renewed within
+/// the last 45 s. Who listens there, [`send_request`] looks up.
+///
+/// # Errors
+/// [`Error::NotRunning`].
+pub fn read_bridge_address(home: &Path) -> Result<SocketAddr, Error> {
+    let path = home.join(lock::FILE);
+    let not = |why: &str| Err(Error::NotRunning(format!("{}: {why}", path.display())));
+    match Lock::read(home) {
+        Ok(lock) if lock.is_alive(lock::now()) => Ok(lock.address.into()),
+        Ok(_) => not("it is left of a bridge that is gone"),
+        Err(error) => not(&error.to_string()),
+    }
+}
+
+/// The address of the bridge for a home, which is started where none runs: `chibi-mcp-bridge` beside this program, or
+/// on `PATH`, in a session of its own. Waits up to 10 s for it; of many callers one starts it.
+///
+/// # Errors
+/// [`Error::NotStarted`], with what the bridge said; [`Error::Io`].
+pub fn ensure_bridge_running(home: &Path) -> Result<SocketAddr, Error> {
+    if let Ok(address) = read_bridge_address(home) {
+        return Ok(address);
+    }
+    let home = std::path::absolute(home).map_err(Error::io(home.display().to_string()))?;
+    let mut make = DirBuilder::new();
+    let made = make.recursive(true).mode(0o700).create(&home);
+    made.map_err(Error::io(home.display().to_string()))?;
+    let until = Instant::now() + START_LIMIT;
+    let mut own: Option<(Starting, Child)> = None;
+    loop {
+        if let Ok(address) = read_bridge_address(&home) {
+            if let Some((_, mut bridge)) = own {
+                // Whoever embeds this need not know of the process: it is waited for when it ends.
+                std::thread::spawn(move || bridge.wait());
+            }
+            return Ok(address);
+        }
+        match &mut own {
+            None => {
+                if let Some(turn) = Starting::begin(&home)? {
+                    own = Some((turn, start(&home)?));
+                }
+            }
+            Some((_, bridge)) => {
+                // Where another was faster, it ends, and the other's address is there.
+                if let Ok(Some(status)) = bridge.try_wait()
+                    && read_bridge_address(&home).is_err()
+                {
+                    return Err(Error::NotStarted(format!(
+                        "it ended with {status}{}",
+                        last_words(&home)
+                    )));
+                }
+            }
+        }
+        if Instant::now() >= until {
+            let why = match own {
+                Some(_) => format!(
+                    "it did not listen within {} s{}",
+                    START_LIMIT.as_secs(),
+                    last_words(&home)
+                ),
+                None => format!(
+                    "{} says that another program is starting it",
+                    home.join(STARTING).display()
+                ),
+            };
+            return Err(Error::NotStarted(why));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// The turn to start the bridge: while it is there, nobody else starts one.
+struct Starting(PathBuf);
+
+impl Starting {
+    /// `None`: somebody else has it.
+    fn begin(home: &Path) -> Result<Option<Starting>, Error> {
+        let path = home.join(STARTING);
+        let failed = |source| Error::io(path.display().to_string())(source);
+        let is_orphan = |path: &Path| match fs::symlink_metadata(path).and_then(|facts| facts.modified()) {
+            Ok(made) => made.elapsed().unwrap_or_else(|ahead| ahead.duration()) > ORPHAN,
+            Err(_) => false,
+        };
+        if is_orphan(&path) {
+            fs::remove_file(&path).or_else(absent).map_err(failed)?;
+        }
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+            Ok(_) => Ok(Some(Starting(path))),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+            Err(error) => Err(failed(error)),
+        }
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        // Left behind, it is an orphan a minute later.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn absent(error: io::Error) -> io::Result<()> {
+    match error.kind() {
+        io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    }
+}
+
+/// Starts the bridge; what it says goes to a file.
+fn start(home: &Path) -> Result<Child, Error> {
+    let program =
+        program().ok_or_else(|| Error::NotStarted(format!("there is no {PROGRAM} beside this program nor on PATH")))?;
+    let path = home.join(LOG);
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let log = options.custom_flags(libc::O_NOFOLLOW).open(&path);
+    let log = log.map_err(Error::io(path.display().to_string()))?;
+    let mut command = Command::new(&program);
+    command.env("CHIBI_HOME", home).current_dir(home);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    sys::detach(&mut command);
+    command.spawn().map_err(Error::io(program.display().to_string()))
+}
+
+/// The bridge's program. A relative part of `PATH` is somebody's project.
+fn program() -> Option<PathBuf> {
+    let beside = std::env::current_exe()
+        .ok()
+        .and_then(|own| own.parent().map(Path::to_owned));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places: Vec<PathBuf> = beside.into_iter().chain(std::env::split_paths(&path)).collect();
+    let absolute = places.into_iter().filter(|place| place.is_absolute());
+    absolute.map(|place| place.join(PROGRAM)).find(|path| path.is_file())
+}
+
+/// What the bridge said last, for an error.
+fn last_words(home: &Path) -> String {
+    let mut text = String::new();
+    // What cannot be read is not shown.
+    let _ = File::open(home.join(LOG)).and_then(|file| file.take(64 << 10).read_to_string(&mut text));
+    text.lines().last().map(|line| format!(": {line}")).unwrap_or_default()
+}
+
+/// Sends one request, a JSON object in one line, and waits up to 30 s for the answer. Before the first byte it looks up
+/// in the system's table whose the listener is.
+///
+/// # Errors
+/// [`Error::NotOurs`]: it is not this user's, and nothing was sent. [`Error::TimedOut`], [`Error::Io`],
+/// [`Error::Unreadable`].
+pub fn send_request(addr: SocketAddr, text: &str) -> Result<String, Error> {
+    let until = Instant::now() + ANSWER_LIMIT;
+    let doing = |what: &str| format!("{what} the bridge at {addr}");
+    let SocketAddr::V4(address) = addr else {
+        let source = peer::PeerError::Unseen;
+        return Err(Error::NotOurs { address: addr, source });
+    };
+    let mut stream = TcpStream::connect_timeout(&addr, ANSWER_LIMIT).map_err(Error::io(doing("connecting to")))?;
+    let own = match stream.local_addr().map_err(Error::io(doing("connecting to")))? {
+        SocketAddr::V4(own) => own,
+        SocketAddr::V6(_) => {
+            return Err(Error::NotOurs {
+                address: addr,
+                source: peer::PeerError::Unseen,
+            });
+        }
+    };
+    peer::check_listener(address, own).map_err(|source| Error::NotOurs { address: addr, source })?;
+    let limited = stream.set_write_timeout(Some(ANSWER_LIMIT));
+    limited.map_err(Error::io(doing("asking")))?;
+    let sent = stream
+        .write_all(text.as_bytes())
+        .and_then(|()| stream.shutdown(Shutdown::Write));
+    let answer = read_answer(&mut stream, until).map_err(Error::io(doing("waiting for the answer of")))?;
+    // A bridge that refuses a request need not read all of it.
+    match sent {
+        Err(source) if answer.is_empty() => Err(Error::io(doing("asking"))(source)),
+        _ => Ok(answer),
+    }
+}
+
+fn read_answer(stream: &mut TcpStream, until: Instant) -> io::Result<String> {
+    let mut answer = Vec::new();
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut piece) {
+            Ok(0) => break,
+            Ok(length) if (answer.len() + length) as u64 > MAX_ANSWER => {
+                return Err(io::Error::other("it is over 64 MiB"));
+            }
+            Ok(length) => answer.extend_from_slice(piece.get(..length).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // An answer that is whole is one, however its connection ends.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset && !answer.is_empty() => break,
+            Err(error) => return Err(error),
+        }
+    }
+    String::from_utf8(answer).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+}
+
+/// Sends a request to the bridge of a home; the answer, if it is no failure.
+fn ask(home: &Path, request: &Value) -> Result<Value, Error> {
+    let address = ensure_bridge_running(home)?;
+    let text = send_request(address, &request.to_string())?;
+    let answer: Value =
+        serde_json::from_str(&text).map_err(|error| Error::Unreadable(format!("the bridge's: {error}")))?;
+    match (answer["ok"].as_bool(), answer["error"].as_str()) {
+        (Some(true), _) => Ok(answer),
+        (Some(false), Some(said)) => Err(Error::Refused(said.to_owned())),
+        _ => Err(Error::Unreadable("the bridge's says neither ok nor error".to_owned())),
+    }
+}
+
+/// The tools of a home's bridge, which is started where it does not run. Without an `mcp-bridge.toml` there are none,
+/// and nothing is started.
+///
+/// One line on standard error says how many there are, `[MCP: N tools loaded]`, or why there are none,
+/// `[MCP: bridge unavailable: …]`: no reason for a program to end, so an error may be dropped.
+///
+/// # Errors
+/// Those of [`ensure_bridge_running`] and [`send_request`]; [`Error::Refused`].
+pub fn load_mcp_tools(home: &Path) -> Result<Vec<McpTool>, Error> {
+    if !home.join(CONFIGURATION).exists() {
+        return Ok(Vec::new());
+    }
+    let loaded = ask(home, &json!({ "op": "list_tools" })).and_then(|answer| read_tools(&answer));
+    match &loaded {
+        Ok(tools) => eprintln!("[MCP: {} tools loaded]", tools.len()),
+        Err(error) => eprintln!("[MCP: bridge unavailable: {error}]"),
+    }
+    loaded
+}
+
+fn read_tools(answer: &Value) -> Result<Vec<McpTool>, Error> {
+    let unreadable = || Error::Unreadable("the bridge's list is none of tools".to_owned());
+    let tools = answer["tools"].as_array().ok_or_else(unreadable)?;
+    let tool = |tool: &Value| {
+        let text = |key: &str| tool[key].as_str();
+        let parameters = tool["parameters"].clone();
+        Some(mcp_tool_from_info(
+            text("server")?,
+            text("name")?,
+            text("description")?,
+            parameters,
+        ))
+    };
+    tools.iter().map(tool).collect::<Option<_>>().ok_or_else(unreadable)
+}
+
+/// Calls a tool through the bridge of a home, which is started where it does not run. What the tool said, as text.
+///
+/// # Errors
+/// [`Error::NotATool`]; [`Error::Refused`]: the tool or the bridge says that it failed; those of
+/// [`ensure_bridge_running`] and [`send_request`].
+pub fn execute_mcp_tool(tool: &McpTool, args: &Value, home: &Path) -> Result<String, Error> {
+    let (server, name) = parse_mcp_path(&tool.path).ok_or_else(|| Error::NotATool(tool.path.clone()))?;
+    let answer = ask(
+        home,
+        &json!({ "op": "call_tool", "server": server, "tool": name, "args": args }),
+    )?;
+    let result = answer["result"].as_str().map(str::to_owned);
+    result.ok_or_else(|| Error::Unreadable("the bridge's has no result".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn home() -> tempfile::TempDir {
+        tempfile::tempdir().unwrap()
+    }
+
+    /// A bridge that answers one request, and tells what it was.
+    fn bridge(home: &Path, answer: Value) -> std::thread::JoinHandle<Value> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let SocketAddr::V4(address) = listener.local_addr().unwrap() else {
+            panic!()
+        };
+        let (pid, now) = (std::process::id(), lock::now());
+        let lock = Lock {
+            pid,
+            address,
+            started: now,
+            timestamp: now,
+        };
+        fs::write(home.join(lock::FILE), lock.text()).unwrap();
+        fs::write(home.join(CONFIGURATION), "").unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = String::new();
+            stream.read_to_string(&mut request).unwrap();
+            stream.write_all(answer.to_string().as_bytes()).unwrap();
+            serde_json::from_str(&request).unwrap()
+        })
+    }
+
+    #[test]
+    fn without_a_configuration_there_are_no_tools_and_nothing_is_started() {
+        let home = home();
+        assert!(load_mcp_tools(home.path()).unwrap().is_empty());
+        assert!(fs::read_dir(home.path()).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn tools_are_loaded_and_called() {
+        let home = home();
+        let info =
+            json!({ "server": "s", "name": "greet", "description": "Greets.", "parameters": { "type": "object" } });
+        let asked = bridge(home.path(), json!({ "ok": true, "tools": [info] }));
+        let tools = load_mcp_tools(home.path()).unwrap();
+        assert_eq!(asked.join().unwrap(), json!({ "op": "list_tools" }));
+        assert_eq!((tools.len(), tools[0].name.as_str()), (1, "s_greet"));
+
+        let asked = bridge(home.path(), json!({ "ok": true, "result": "hello" }));
+        let args = json!({ "name": "world" });
+        assert_eq!(execute_mcp_tool(&tools[0], &args, home.path()).unwrap(), "hello");
+        let wanted = json!({ "op": "call_tool", "server": "s", "tool": "greet", "args": args });
+        assert_eq!(asked.join().unwrap(), wanted);
+
+        let asked = bridge(home.path(), json!({ "ok": false, "error": "tool error: no" }));
+        let error = execute_mcp_tool(&tools[0], &args, home.path()).unwrap_err();
+        asked.join().unwrap();
+        assert!(
+            matches!(&error, Error::Refused(said) if said == "tool error: no"),
+            "{error}"
+        );
+        for strange in [
+            json!({ "ok": true }),
+            json!([]),
+            json!({ "ok": true, "tools": [{ "name": 1 }] }),
+        ] {
+            let asked = bridge(home.path(), strange);
+            assert!(matches!(load_mcp_tools(home.path()), Err(Error::Unreadable(_))));
+            asked.join().unwrap();
+        }
+        let elsewhere = McpTool {
+            path: "/bin/true".to_owned(),
+            ..tools[0].clone()
+        };
+        assert!(matches!(
+            execute_mcp_tool(&elsewhere, &args, home.path()),
+            Err(Error::NotATool(_))
+        ));
+    }
+
+    #[test]
+    fn a_listener_that_may_be_anybodys_is_sent_nothing() {
+        // Whoever listens at every address has what nobody has at this one.
+        let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let error = send_request(SocketAddr::from(([127, 0, 0, 1], port)), "secret").unwrap_err();
+        assert!(matches!(error, Error::NotOurs { .. }), "{error}");
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut got = String::new();
+        stream.read_to_string(&mut got).unwrap();
+        assert_eq!(got, "");
+        let v6 = send_request("[::1]:1".parse().unwrap(), "secret").unwrap_err();
+        assert!(matches!(v6, Error::NotOurs { .. }), "{v6}");
+    }
+
+    #[test]
+    fn a_lock_without_a_bridge_is_no_address() {
+        let home = home();
+        let said = |home: &Path| read_bridge_address(home).unwrap_err().to_string();
+        assert!(said(home.path()).contains("mcp-bridge.lock"), "{}", said(home.path()));
+        let address = "127.0.0.1:9".parse().unwrap();
+        let old = Lock {
+            pid: std::process::id(),
+            address,
+            started: 1,
+            timestamp: 1,
+        };
+        fs::write(home.path().join(lock::FILE), old.text()).unwrap();
+        assert!(said(home.path()).contains("gone"));
+        let now = Lock {
+            timestamp: lock::now(),
+            ..old
+        };
+        fs::write(home.path().join(lock::FILE), now.text()).unwrap();
+        assert_eq!(read_bridge_address(home.path()).unwrap(), SocketAddr::from(address));
+        // What somebody linked there is not read.
+        let elsewhere = home.path().join("elsewhere");
+        fs::rename(home.path().join(lock::FILE), &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, home.path().join(lock::FILE)).unwrap();
+        assert!(matches!(read_bridge_address(home.path()), Err(Error::NotRunning(_))));
+    }
+
+    #[test]
+    fn one_starts_the_bridge_and_who_is_gone_starts_none() {
+        let home = home();
+        let turn = Starting::begin(home.path()).unwrap().unwrap();
+        assert!(Starting::begin(home.path()).unwrap().is_none());
+        drop(turn);
+        let turn = Starting::begin(home.path()).unwrap().unwrap();
+        std::mem::forget(turn);
+        let left = File::options().write(true).open(home.path().join(STARTING)).unwrap();
+        left.set_modified(std::time::SystemTime::now() - Duration::from_secs(59))
+            .unwrap();
+        assert!(Starting::begin(home.path()).unwrap().is_none());
+        left.set_modified(std::time::SystemTime::now() - Duration::from_secs(61))
+            .unwrap();
+        assert!(Starting::begin(home.path()).unwrap().is_some());
+    }
+}

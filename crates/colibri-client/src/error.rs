@@ -1,0 +1,76 @@
+//! What can go wrong, for all of the crate.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+use crate::peer::PeerError;
+
+/// Why something was not done. Each text says what was wrong and what to do.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// No bridge runs for this home; the text says what of its lock file shows that.
+    NotRunning(String),
+    /// The bridge could not be started.
+    NotStarted(String),
+    /// Who listens at the bridge's address is not this user's, or cannot be seen. Nothing was sent.
+    NotOurs {
+        /// The address.
+        address: SocketAddr,
+        /// What the system's table says.
+        source: PeerError,
+    },
+    /// There was no answer in time.
+    TimedOut(String),
+    /// The system refused something.
+    Io {
+        /// What was being done.
+        doing: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// An answer is not what the protocol says.
+    Unreadable(String),
+    /// The bridge, the daemon or the tool answered that it failed: its words.
+    Refused(String),
+    /// A path that is not `mcp://server/tool`.
+    NotATool(String),
+}
+
+impl Error {
+    pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+        let doing = doing.into();
+        move |source| match source.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Error::TimedOut(doing),
+            _ => Error::Io { doing, source },
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::NotRunning(why) => write!(f, "no bridge runs: {why}"),
+            Error::NotStarted(why) => write!(f, "the bridge could not be started: {why}"),
+            Error::NotOurs { address, source } => {
+                write!(f, "nothing was sent to {address}: {source}")
+            }
+            Error::TimedOut(doing) => write!(f, "{doing}: it took too long"),
+            Error::Io { doing, source } => write!(f, "{doing}: {source}"),
+            Error::Unreadable(why) => write!(f, "an answer cannot be read: {why}. Do the versions match?"),
+            Error::Refused(said) => f.write_str(said),
+            Error::NotATool(path) => write!(f, "{path:?} is no tool's path: mcp://SERVER/TOOL"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io { source, .. } => Some(source),
+            Error::NotOurs { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! `mcp-bridge.lock`: which bridge runs for a home, and where it listens.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::net::SocketAddrV4;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use crate::sys;
+
+/// The lock's file, in the home.
+pub const FILE: &str = "mcp-bridge.lock";
+/// How often a bridge renews its timestamp, in seconds.
+pub const HEARTBEAT_SECS: u64 = 30;
+/// From which age on, in seconds, a timestamp is one of a bridge that is gone.
+const STALE_SECS: u64 = 45;
+/// No lock is longer.
+const MAX_BYTES: u64 = 4096;
+
+/// What a lock says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lock {
+    /// The bridge's process.
+    pub pid: u32,
+    /// Where it listens: on loopback.
+    pub address: SocketAddrV4,
+    /// When it began, in seconds since 1970-01-01 UTC.
+    pub started: u64,
+    /// When it last said that it is there, in the same.
+    pub timestamp: u64,
+}
+
+/// Seconds since 1970-01-01 UTC.
+pub fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+impl Lock {
+    /// Reads the lock of a home.
+    ///
+    /// # Errors
+    /// It is not there ([`io::ErrorKind::NotFound`]), cannot be read, or says something else
+    /// ([`io::ErrorKind::InvalidData`]).
+    pub fn read(home: &Path) -> io::Result<Lock> {
+        // Whatever stands there, opening it must neither follow it elsewhere nor wait for it.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = File::options().read(true).custom_flags(flags).open(home.join(FILE))?;
+        if !file.metadata()?.is_file() {
+            return Err(invalid("it is no regular file"));
+        }
+        let mut text = String::new();
+        file.take(MAX_BYTES).read_to_string(&mut text)?;
+        Lock::parse(&text)
+    }
+
+    fn parse(text: &str) -> io::Result<Lock> {
+        let value: Value = serde_json::from_str(text).map_err(|error| invalid(&error.to_string()))?;
+        let number = |key: &str| value[key].as_u64().ok_or_else(|| invalid(&format!("it has no {key}")));
+        let address = value["address"].as_str().and_then(|address| address.parse().ok());
+        Ok(Lock {
+            pid: u32::try_from(number("pid")?).map_err(|_| invalid("its pid is none"))?,
+            address: address
+                .filter(|address: &SocketAddrV4| address.ip().is_loopback() && address.port() != 0)
+                .ok_or_else(|| invalid("its address is none of loopback"))?,
+            started: number("started")?,
+            timestamp: number("timestamp")?,
+        })
+    }
+
+    /// As it stands in the file.
+    pub fn text(&self) -> String {
+        json!({
+            "pid": self.pid,
+            "address": self.address.to_string(),
+            "started": self.started,
+            "heartbeat_secs": HEARTBEAT_SECS,
+            "timestamp": self.timestamp,
+        })
+        .to_string()
+    }
+
+    /// Whether its bridge runs: its process is there, and its timestamp under 45 s old. `now` as by [`now`].
+    pub fn is_alive(&self, now: u64) -> bool {
+        now.abs_diff(self.timestamp) < STALE_SECS && sys::is_process(self.pid)
+    }
+}
+
+fn invalid(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own(timestamp: u64) -> Lock {
+        Lock {
+            pid: std::process::id(),
+            address: "127.0.0.1:4711".parse().unwrap(),
+            started: 7,
+            timestamp,
+        }
+    }
+
+    #[test]
+    fn a_lock_says_what_was_written() {
+        let lock = own(12);
+        let text = lock.text();
+        for part in [
+            "\"address\":\"127.0.0.1:4711\"",
+            "\"heartbeat_secs\":30",
+            "\"started\":7",
+            "\"timestamp\":12",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(Lock::parse(&text).unwrap(), lock);
+    }
+
+    #[test]
+    fn only_a_lock_that_is_renewed_by_a_process_that_is_there_is_alive() {
+        let now = now();
+        assert!(own(now).is_alive(now));
+        assert!(own(now - 44).is_alive(now));
+        assert!(!own(now - 45).is_alive(now));
+        // A clock that was set back makes no bridge immortal.
+        assert!(!own(now + 3600).is_alive(now));
+        for pid in [0, u32::MAX, 1 << 31] {
+            assert!(!Lock { pid, ..own(now) }.is_alive(now), "{pid}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_lock_is_an_error() {
+        let good = own(1).text();
+        for (from, to) in [
+            ("127.0.0.1:4711", "192.0.2.1:4711"),
+            ("127.0.0.1:4711", "127.0.0.1:0"),
+            ("127.0.0.1:4711", "[::1]:4711"),
+            ("\"pid\":", "\"pid\":-"),
+            ("\"timestamp\"", "\"time\""),
+            ("}", ""),
+        ] {
+            assert!(Lock::parse(&good.replace(from, to)).is_err(), "{to}");
+        }
+    }
+}

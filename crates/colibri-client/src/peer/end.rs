@@ -1,0 +1,25 @@
+//! An end of a connection, as a system's table shows it.
+
+use std::net::SocketAddrV4;
+
+/// One end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct End {
+    pub local: SocketAddrV4,
+    pub remote: SocketAddrV4,
+    pub state: State,
+    /// Whose socket it is.
+    pub uid: u32,
+    /// A socket still belongs to it.
+    pub is_live: bool,
+}
+
+/// What matters here of the states of TCP (RFC 9293, section 3.3.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Listen,
+    Established,
+    /// It sends nothing more, and still reads: FIN-WAIT-1, FIN-WAIT-2.
+    HalfClosed,
+    Other,
+}

@@ -1,0 +1,237 @@
+//! Who is at the other end of a connection over loopback. TCP has no credentials, but the system's table of connections
+//! says whose socket each end is: `/proc/net/tcp` on Linux (proc_net_tcp in the kernel's documentation), the sysctl
+//! `net.inet.tcp.pcblist` on FreeBSD.
+//!
+//! What cannot be seen there is refused: a connection that is not in the table, one whose socket is closed, one that
+//! came over IPv6.
+
+mod end;
+#[cfg(any(target_os = "freebsd", test))]
+mod pcblist;
+#[cfg(any(target_os = "linux", test))]
+mod proc_net_tcp;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddrV4;
+
+use crate::sys;
+use end::{End, State};
+
+/// How often a connection is looked for: a table that others change while it is read may lack a line.
+const LOOKS: usize = 5;
+
+/// Why the other end is not dealt with.
+#[derive(Debug)]
+pub enum PeerError {
+    /// The system's table cannot be read.
+    Unreadable(io::Error),
+    /// The other end is not in it, or no longer open.
+    Unseen,
+    /// It is another user's.
+    Stranger(u32),
+}
+
+impl fmt::Display for PeerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PeerError::Unreadable(source) => write!(f, "whose the other end is cannot be found out: {source}"),
+            PeerError::Unseen => {
+                f.write_str("whose the other end is cannot be seen: it is not in the system's table, or closed")
+            }
+            PeerError::Stranger(uid) => write!(f, "the other end is uid {uid}'s"),
+        }
+    }
+}
+
+impl std::error::Error for PeerError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            PeerError::Unreadable(source) => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// Holds a connection that was accepted at `own` from `caller` to be this user's: established, or half-closed with a
+/// live socket.
+///
+/// # Errors
+/// It is another user's (root is one, too), or cannot be seen.
+pub fn check_caller(own: SocketAddrV4, caller: SocketAddrV4) -> Result<(), PeerError> {
+    looked_up(|ends| is_caller(ends, own, caller, sys::uid()))
+}
+
+/// Holds who listens at `address` to be this user's, and what accepted the connection of `own` there, where it did.
+///
+/// # Errors
+/// As above.
+pub fn check_listener(address: SocketAddrV4, own: SocketAddrV4) -> Result<(), PeerError> {
+    looked_up(|ends| is_listener(ends, address, own, sys::uid()))
+}
+
+fn looked_up(check: impl Fn(&[End]) -> Result<(), PeerError>) -> Result<(), PeerError> {
+    for _ in 1..LOOKS {
+        match check(&table().map_err(PeerError::Unreadable)?) {
+            Err(PeerError::Unseen) => {}
+            other => return other,
+        }
+    }
+    check(&table().map_err(PeerError::Unreadable)?)
+}
+
+fn is_caller(ends: &[End], own: SocketAddrV4, caller: SocketAddrV4, uid: u32) -> Result<(), PeerError> {
+    let open = |end: &&End| {
+        end.is_live
+            && (end.local, end.remote) == (caller, own)
+            && matches!(end.state, State::Established | State::HalfClosed)
+    };
+    all_of(ends.iter().filter(open), uid)
+}
+
+fn is_listener(ends: &[End], address: SocketAddrV4, own: SocketAddrV4, uid: u32) -> Result<(), PeerError> {
+    // Who listens at this very address comes before who listens at all of them.
+    let listens = |end: &&End| end.is_live && end.local == address && end.state == State::Listen;
+    all_of(ends.iter().filter(listens), uid)?;
+    // The other end has no socket before it is accepted.
+    let accepted = |end: &&End| end.is_live && (end.local, end.remote) == (address, own);
+    match all_of(ends.iter().filter(accepted), uid) {
+        Err(PeerError::Unseen) => Ok(()),
+        other => other,
+    }
+}
+
+/// Holds all of these to be one user's, and at least one to be there.
+fn all_of<'e>(mut ends: impl Iterator<Item = &'e End>, uid: u32) -> Result<(), PeerError> {
+    let first = ends.next().ok_or(PeerError::Unseen)?;
+    match [first].into_iter().chain(ends).find(|end| end.uid != uid) {
+        Some(stranger) => Err(PeerError::Stranger(stranger.uid)),
+        None => Ok(()),
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn table() -> io::Result<Vec<End>> {
+    std::fs::read_to_string("/proc/net/tcp").map(|text| proc_net_tcp::read(&text))
+}
+
+#[cfg(target_os = "freebsd")]
+fn table() -> io::Result<Vec<End>> {
+    /// Some 300,000 connections.
+    const MOST: usize = 256 << 20;
+    pcblist::read(&sys::sysctl(c"net.inet.tcp.pcblist", MOST)?)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "freebsd")))]
+fn table() -> io::Result<Vec<End>> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+
+    const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 4000);
+    const CALLER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 5000);
+    const NOBODY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+
+    fn end(local: SocketAddrV4, remote: SocketAddrV4, state: State, uid: u32, is_live: bool) -> End {
+        End {
+            local,
+            remote,
+            state,
+            uid,
+            is_live,
+        }
+    }
+
+    fn said(result: Result<(), PeerError>) -> String {
+        result.map_or_else(|error| format!("{error:?}"), |()| "ours".to_owned())
+    }
+
+    #[test]
+    fn a_caller_is_one_whose_open_socket_is_this_users() {
+        use State::{Established, HalfClosed, Listen, Other};
+        for (ends, wanted) in [
+            (vec![end(CALLER, SERVER, Established, 7, true)], "ours"),
+            (vec![end(CALLER, SERVER, HalfClosed, 7, true)], "ours"),
+            (vec![end(CALLER, SERVER, HalfClosed, 7, false)], "Unseen"),
+            (vec![end(CALLER, SERVER, Established, 7, false)], "Unseen"),
+            (vec![end(CALLER, SERVER, Other, 7, true)], "Unseen"),
+            (vec![end(CALLER, NOBODY, Listen, 7, true)], "Unseen"),
+            // Our own end is not the other one.
+            (vec![end(SERVER, CALLER, Established, 7, true)], "Unseen"),
+            (vec![], "Unseen"),
+            // Root is another user.
+            (vec![end(CALLER, SERVER, Established, 0, true)], "Stranger(0)"),
+            (
+                vec![
+                    end(CALLER, SERVER, Established, 7, true),
+                    end(CALLER, SERVER, HalfClosed, 8, true),
+                ],
+                "Stranger(8)",
+            ),
+        ] {
+            assert_eq!(said(is_caller(&ends, SERVER, CALLER, 7)), wanted, "{ends:?}");
+        }
+        assert_eq!(
+            said(is_caller(
+                &[end(CALLER, SERVER, Established, 7, true)],
+                SERVER,
+                CALLER,
+                0
+            )),
+            "Stranger(7)"
+        );
+    }
+
+    #[test]
+    fn a_listener_is_one_at_this_very_address() {
+        use State::{Established, Listen};
+        let ours = end(SERVER, NOBODY, Listen, 7, true);
+        let everywhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 4000);
+        for (ends, wanted) in [
+            (vec![ours], "ours"),
+            (vec![ours, end(SERVER, CALLER, Established, 0, false)], "ours"),
+            (vec![ours, end(SERVER, CALLER, Established, 8, true)], "Stranger(8)"),
+            (vec![end(everywhere, NOBODY, Listen, 7, true)], "Unseen"),
+            (vec![end(SERVER, NOBODY, Listen, 8, true)], "Stranger(8)"),
+            (vec![end(SERVER, NOBODY, Listen, 7, false)], "Unseen"),
+            (vec![end(SERVER, CALLER, Established, 7, true)], "Unseen"),
+        ] {
+            assert_eq!(said(is_listener(&ends, SERVER, CALLER, 7)), wanted, "{ends:?}");
+        }
+    }
+
+    fn v4(address: SocketAddr) -> SocketAddrV4 {
+        match address {
+            SocketAddr::V4(address) => address,
+            SocketAddr::V6(_) => panic!("{address}"),
+        }
+    }
+
+    #[test]
+    fn the_systems_table_shows_both_ends_of_ones_own_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = v4(listener.local_addr().unwrap());
+        let mut caller = TcpStream::connect(server).unwrap();
+        let own = v4(caller.local_addr().unwrap());
+        // Before it is accepted, and after.
+        check_listener(server, own).unwrap();
+        let (mut accepted, from) = listener.accept().unwrap();
+        assert_eq!(v4(from), own);
+        check_listener(server, own).unwrap();
+        check_caller(server, own).unwrap();
+        caller.write_all(b"x").unwrap();
+        caller.shutdown(Shutdown::Write).unwrap();
+        accepted.read_to_end(&mut Vec::new()).unwrap();
+        check_caller(server, own).unwrap();
+        // Whoever is gone is nobody's.
+        drop(caller);
+        assert_eq!(said(check_caller(server, own)), "Unseen");
+        drop(listener);
+        assert_eq!(said(check_listener(server, own)), "Unseen");
+    }
+}

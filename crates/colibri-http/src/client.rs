@@ -1,0 +1,457 @@
+//! Requests: over a connection that is kept where there is one, redirects within the origin followed.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::client::conn::http1::{Builder, SendRequest};
+use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HOST, HeaderMap, HeaderValue, LOCATION};
+use hyper::{Method, Request, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout};
+
+use super::dial::{Dial, Dialer, Rules};
+use super::error::Error;
+use super::origin::{Origin, resolve_reference, without_query};
+use colibri_text::brief;
+
+/// The most bytes of the head of an answer.
+const MAX_HEAD: usize = 64 * 1024;
+/// The most header fields of one.
+const MAX_FIELDS: usize = 100;
+/// The most redirects of one request.
+const MAX_REDIRECTS: usize = 5;
+/// How long a connection without a request is kept: less than what usual servers (Node's, uvicorn) keep theirs, since a
+/// request that meets its end may or may not have been read.
+const KEPT: Duration = Duration::from_secs(4);
+/// The most that are kept.
+const MAX_KEPT: usize = 16;
+/// The most connections of one server's session: each is a descriptor, of which the daemon has so many for everybody.
+const MAX_OPEN: usize = 512;
+/// As much of an answer is held without asking for room.
+const SMALL: usize = 64 * 1024;
+/// The most answers of one server, larger than that, that are held at a time: each may have the length of a message, and
+/// as many are waited for as clients have calls in flight.
+const MAX_LARGE: usize = 4;
+
+/// How long a request may take. What a caller's time is over is the caller's to say, by dropping the future.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// From the request to the head of its answer.
+    pub head: Duration,
+    /// Between two parts of the answer's body.
+    pub silence: Duration,
+}
+
+impl Limits {
+    /// The same for both.
+    pub fn all(limit: Duration) -> Limits {
+        Limits {
+            head: limit,
+            silence: limit,
+        }
+    }
+}
+
+/// A client whose connections keep to [`Rules`]. Cheap to clone: clones share the connections.
+///
+/// A request is sent at most once, over HTTP/1.1. Whether it may be sent again, [`Error::was_sent`] tells.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    dial: Box<dyn Dial>,
+    kept: Mutex<Vec<Kept>>,
+    open: Arc<Semaphore>,
+    large: Arc<Semaphore>,
+}
+
+struct Kept {
+    origin: Origin,
+    sender: SendRequest<Whole>,
+    until: Instant,
+}
+
+impl Client {
+    /// A client that keeps to these rules.
+    pub fn new(rules: Rules) -> Client {
+        Client::over(Dialer::new(rules))
+    }
+
+    /// A client over these connections.
+    pub fn over(dial: impl Dial + 'static) -> Client {
+        Client {
+            shared: Arc::new(Shared {
+                dial: Box::new(dial),
+                kept: Mutex::default(),
+                open: Arc::new(Semaphore::new(MAX_OPEN)),
+                large: Arc::new(Semaphore::new(MAX_LARGE)),
+            }),
+        }
+    }
+
+    /// Sends a request, whose URI is absolute, and returns with the head of its answer; the body is read from it.
+    /// `Host`, `Content-Length` and `Accept-Encoding` are ours to set. A redirect is an answer as any other.
+    ///
+    /// # Errors
+    /// Why there is no answer. A status that means failure is none.
+    pub async fn ask(&self, request: Request<Bytes>, limits: Limits) -> Result<Response, Error> {
+        let (head, body) = request.into_parts();
+        let url = head.uri;
+        let origin = Origin::of(&url)?;
+        let mut request = Request::new(Whole(Some(body).filter(|body| !body.is_empty())));
+        *request.method_mut() = head.method;
+        *request.headers_mut() = head.headers;
+        *request.uri_mut() = match url.path_and_query() {
+            Some(path) => Uri::from(path.clone()),
+            None => Uri::from_static("/"),
+        };
+        if let Some(authority) = url.authority()
+            && let Ok(host) = HeaderValue::from_str(authority.as_str())
+        {
+            request.headers_mut().insert(HOST, host);
+        }
+        request
+            .headers_mut()
+            .insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let mut response = self.send(&origin, request, limits).await?;
+        response.url = url;
+        Ok(response)
+    }
+
+    /// Sends a request as [`Client::ask`] does. A redirect is followed within the origin, five times at most, where it
+    /// keeps method and body; any other is an error, so that nothing that is meant for one server comes to another.
+    ///
+    /// # Errors
+    /// Why there is no answer. A status that means failure is none.
+    pub async fn request(&self, request: Request<Bytes>, limits: Limits) -> Result<Response, Error> {
+        let (head, body) = request.into_parts();
+        let mut url = head.uri;
+        for _ in 0..=MAX_REDIRECTS {
+            let mut again = Request::new(body.clone());
+            *again.method_mut() = head.method.clone();
+            *again.headers_mut() = head.headers.clone();
+            *again.uri_mut() = url.clone();
+            let mut response = self.ask(again, limits).await?;
+            let follow = match response.status {
+                StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => true,
+                StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND => {
+                    // Of a POST they would make a GET.
+                    matches!(head.method, Method::GET | Method::HEAD) || return Err(moved(&url, &response))
+                }
+                _ => false,
+            };
+            if !follow {
+                return Ok(response);
+            }
+            let location = location(&response).ok_or_else(|| moved(&url, &response))?;
+            let next = resolve_reference(&url, location)?;
+            if Origin::of(&next)? != Origin::of(&url)? {
+                return Err(moved(&url, &response));
+            }
+            // What is short is read, so that the connection is kept.
+            let _ = response.whole(MAX_HEAD).await;
+            url = next;
+        }
+        Err(Error::Url(format!(
+            "{} redirects over and over ({MAX_REDIRECTS} times)",
+            without_query(&url)
+        )))
+    }
+
+    /// Keeps none of its connections any longer.
+    pub fn let_go(&self) {
+        self.shared.kept().clear();
+    }
+
+    async fn send(&self, origin: &Origin, request: Request<Whole>, limits: Limits) -> Result<Response, Error> {
+        let host = &origin.host;
+        let mut sender = match self.kept(origin).await {
+            Some(sender) => sender,
+            None => self.connect(origin, limits.head).await?,
+        };
+        let sent = match timeout(limits.head, sender.try_send_request(request)).await {
+            Ok(sent) => sent,
+            Err(_) => {
+                return Err(Error::Silent {
+                    host: host.clone(),
+                    waited: limits.head,
+                });
+            }
+        };
+        let response = match sent {
+            Ok(response) => response,
+            Err(mut error) => {
+                return Err(match error.take_message() {
+                    Some(_) => Error::Unsent { host: host.clone() },
+                    None => lost(host, error.error()),
+                });
+            }
+        };
+        let (head, body) = response.into_parts();
+        if head.headers.len() > MAX_FIELDS {
+            return Err(Error::Lost {
+                host: host.clone(),
+                why: format!("its answer has over {MAX_FIELDS} header fields"),
+            });
+        }
+        if let Some(coding) = head
+            .headers
+            .get(CONTENT_ENCODING)
+            .filter(|coding| *coding != "identity")
+        {
+            let coding = brief(&String::from_utf8_lossy(coding.as_bytes()), 40);
+            return Err(Error::Lost {
+                host: host.clone(),
+                why: format!("it encoded its answer ({coding}), which it was not asked for"),
+            });
+        }
+        let keep = keep_for(&head.headers).map(|time| (sender, time));
+        Ok(Response {
+            status: head.status,
+            headers: head.headers,
+            url: Uri::default(),
+            body,
+            keep,
+            silence: limits.silence,
+            origin: origin.clone(),
+            shared: self.shared.clone(),
+            room: None,
+        })
+    }
+
+    /// A connection to this origin that is kept and open.
+    async fn kept(&self, origin: &Origin) -> Option<SendRequest<Whole>> {
+        loop {
+            let mut sender = {
+                let mut kept = self.shared.kept();
+                let now = Instant::now();
+                kept.retain(|kept| kept.until > now && !kept.sender.is_closed());
+                let at = kept.iter().rposition(|kept| kept.origin == *origin)?;
+                kept.remove(at).sender
+            };
+            if sender.ready().await.is_ok() {
+                return Some(sender);
+            }
+        }
+    }
+
+    async fn connect(&self, origin: &Origin, patience: Duration) -> Result<SendRequest<Whole>, Error> {
+        let failed = |why: String| Error::Connect {
+            host: origin.host.clone(),
+            why,
+        };
+        let full = || failed(format!("its {MAX_OPEN} connections are all in use"));
+        let room = timeout(patience, self.shared.open.clone().acquire_owned()).await;
+        let room = room.ok().and_then(Result::ok).ok_or_else(full)?;
+        let io = self.shared.dial.dial(origin).await?;
+        let made = Builder::new()
+            .max_buf_size(MAX_HEAD)
+            .max_headers(MAX_FIELDS)
+            .handshake(TokioIo::new(io))
+            .await;
+        let (sender, connection) = made.map_err(|error| failed(error.to_string()))?;
+        // It ends with the sender and the body of the last answer.
+        tokio::spawn(async move {
+            let _ = connection.await;
+            drop(room);
+        });
+        Ok(sender)
+    }
+}
+
+impl Shared {
+    fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An answer, whose body is still to be read. Dropping it before its end closes the connection.
+pub struct Response {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its header fields.
+    pub headers: HeaderMap,
+    /// The URL that answered, after redirects.
+    pub url: Uri,
+    body: Incoming,
+    keep: Option<(SendRequest<Whole>, Duration)>,
+    silence: Duration,
+    origin: Origin,
+    shared: Arc<Shared>,
+    /// It is one of the large ones.
+    room: Option<OwnedSemaphorePermit>,
+}
+
+impl Response {
+    /// A header field, if it is text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// The next part of the body; `None` at its end.
+    ///
+    /// # Errors
+    /// The body ended too early, or nothing came for too long.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        loop {
+            let next = std::future::poll_fn(|context| Pin::new(&mut self.body).poll_frame(context));
+            match timeout(self.silence, next).await {
+                Err(_) => {
+                    return Err(Error::Silent {
+                        host: self.origin.host.clone(),
+                        waited: self.silence,
+                    });
+                }
+                Ok(None) => {
+                    self.release();
+                    return Ok(None);
+                }
+                Ok(Some(Err(error))) => return Err(lost(&self.origin.host, &error)),
+                Ok(Some(Ok(frame))) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Ok(Some(data));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for room where this many bytes of it are held, before more is read; gives it back where they are few. What was
+    /// read of a body that is there whole keeps it until this is dropped.
+    ///
+    /// # Errors
+    /// There was none for as long as the next part may take.
+    pub async fn hold(&mut self, bytes: usize) -> Result<(), Error> {
+        if bytes <= SMALL {
+            self.room = None;
+        } else if self.room.is_none() {
+            let room = timeout(self.silence, self.shared.large.clone().acquire_owned()).await;
+            let silent = |_| Error::Silent {
+                host: self.origin.host.clone(),
+                waited: self.silence,
+            };
+            self.room = room.map_err(silent)?.ok();
+        }
+        Ok(())
+    }
+
+    /// The whole body, of at most so many bytes.
+    ///
+    /// # Errors
+    /// As [`Response::chunk`], or the body is longer.
+    pub async fn whole(&mut self, most: usize) -> Result<Bytes, Error> {
+        let mut body = match self.chunk().await? {
+            Some(first) if first.len() <= most && self.body.is_end_stream() => {
+                self.release();
+                return Ok(first);
+            }
+            Some(first) => Vec::from(first),
+            None => return Ok(Bytes::new()),
+        };
+        loop {
+            if body.len() > most {
+                return Err(Error::TooLong {
+                    host: self.origin.host.clone(),
+                    limit: most,
+                });
+            }
+            self.hold(body.len()).await?;
+            match self.chunk().await? {
+                Some(more) => body.extend_from_slice(&more),
+                None => return Ok(body.into()),
+            }
+        }
+    }
+
+    /// Keeps the connection for the next request: the body has been read.
+    fn release(&mut self) {
+        let Some((sender, time)) = self.keep.take() else { return };
+        let mut kept = self.shared.kept();
+        if kept.len() < MAX_KEPT {
+            kept.push(Kept {
+                origin: self.origin.clone(),
+                sender,
+                until: Instant::now() + time,
+            });
+        }
+    }
+}
+
+/// How long a connection may be kept after this answer.
+fn keep_for(headers: &HeaderMap) -> Option<Duration> {
+    let says = |name: &str| {
+        headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+    };
+    if says("connection").to_ascii_lowercase().contains("close") {
+        return None;
+    }
+    let keep_alive = says("keep-alive");
+    let told = keep_alive
+        .split(',')
+        .find_map(|part| part.trim().strip_prefix("timeout="));
+    match told.and_then(|seconds| seconds.parse::<u64>().ok()) {
+        // A second for the way there.
+        Some(seconds) => Some(Duration::from_secs(seconds.min(60).saturating_sub(1))).filter(|time| !time.is_zero()),
+        None => Some(KEPT),
+    }
+}
+
+fn location(response: &Response) -> Option<&str> {
+    response.header(LOCATION.as_str())
+}
+
+fn moved(url: &Uri, response: &Response) -> Error {
+    let place = location(response)
+        .unwrap_or("nowhere")
+        .split(['?', '#'])
+        .next()
+        .unwrap_or_default();
+    Error::Url(format!(
+        "{} redirects ({}) to {}, which is not followed: write that into \"url\" if it is meant",
+        without_query(url),
+        response.status.as_u16(),
+        brief(place, 200)
+    ))
+}
+
+fn lost(host: &str, error: &hyper::Error) -> Error {
+    // hyper says what happened, its source why.
+    let why = match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    };
+    Error::Lost {
+        host: host.to_owned(),
+        why: brief(&why, 200),
+    }
+}
+
+/// A body that is there whole.
+struct Whole(Option<Bytes>);
+
+impl Body for Whole {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Poll::Ready(self.0.take().map(|body| Ok(Frame::data(body))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.as_ref().map_or(0, |body| body.len() as u64))
+    }
+}

@@ -1,0 +1,252 @@
+//! Connections: names resolved, addresses held against the rules, through a proxy where there is one, TLS on top.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use hyper::Uri;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::BoxFuture;
+use super::address::{Allowed, Class, may_connect};
+use super::error::Error;
+use super::origin::Origin;
+use super::tls;
+use colibri_text::brief;
+
+/// How long a connection may take in all: name, addresses, proxy, TLS.
+const IN_ALL: Duration = Duration::from_secs(15);
+/// How long one address may take of it.
+const ONE_ADDRESS: Duration = Duration::from_secs(5);
+/// The most addresses of a name that are tried.
+const MAX_ADDRESSES: usize = 8;
+/// The most names that are looked up at a time, for one server's session and for all.
+const MAX_OWN_LOOK_UPS: usize = 2;
+const MAX_LOOK_UPS: usize = 8;
+/// The most bytes of a proxy's answer.
+const MAX_PROXY_HEAD: usize = 8 * 1024;
+
+/// What an entry says of the connections that its server may be reached by.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Rules {
+    /// The addresses beyond public ones that may be connected to.
+    pub allowed: Vec<Allowed>,
+    /// A file of certificate authorities (PEM) that are believed besides the system's.
+    pub authorities: Option<PathBuf>,
+    /// The proxy (`http://host:port`) that is asked for every connection. `None`: none, whatever the environment says.
+    /// It resolves names itself: then the rules hold for addresses that URLs are written with, and for `localhost`, alone.
+    pub proxy: Option<Uri>,
+}
+
+impl Rules {
+    /// The address of a proxy: `http://host:port`, with no user, path and query. `None`: it is none.
+    pub fn proxy(text: &str) -> Option<Uri> {
+        let url: Uri = text.parse().ok()?;
+        let is_plain = Origin::of(&url).is_ok_and(|origin| !origin.is_secure);
+        (is_plain && matches!(url.path(), "" | "/") && url.query().is_none() && !text.contains('#')).then_some(url)
+    }
+}
+
+/// What bytes go through.
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// Makes connections. The client is generic over it, so that tests run it over in-memory pipes.
+pub trait Dial: Send + Sync {
+    /// A connection to an origin, with TLS where it is `https`.
+    fn dial<'a>(&'a self, origin: &'a Origin) -> BoxFuture<'a, Result<Box<dyn Io>, Error>>;
+}
+
+/// The [`Dial`] that makes real connections.
+pub struct Dialer {
+    rules: Rules,
+    tls: OnceLock<Arc<ClientConfig>>,
+    /// How names are resolved.
+    look_up: LookUp,
+    /// Room for this one's.
+    looking_up: Arc<Semaphore>,
+}
+
+/// Resolves a name, and blocks meanwhile.
+type LookUp = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
+
+/// Room for all: a name server that does not answer must not take the threads that others need.
+static LOOKING_UP: Semaphore = Semaphore::const_new(MAX_LOOK_UPS);
+
+impl Dialer {
+    /// One that keeps to these rules.
+    pub fn new(rules: Rules) -> Dialer {
+        Dialer::over(rules, |host, port| Ok((host, port).to_socket_addrs()?.collect()))
+    }
+
+    /// One that resolves names in this way.
+    pub(super) fn over(rules: Rules, look_up: LookUp) -> Dialer {
+        Dialer {
+            rules,
+            tls: OnceLock::new(),
+            look_up,
+            looking_up: Arc::new(Semaphore::new(MAX_OWN_LOOK_UPS)),
+        }
+    }
+
+    async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+        if let Ok(address) = host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(address, port)]);
+        }
+        let own = self.looking_up.clone().acquire_owned().await;
+        let room = LOOKING_UP.acquire().await;
+        let (look_up, host) = (self.look_up, host.to_owned());
+        // It goes on when nobody waits any more, and so keeps its room.
+        let found = spawn_blocking(move || {
+            let _room = (own, room);
+            look_up(&host, port)
+        });
+        match found.await {
+            Ok(found) => found.map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    async fn connect(&self, origin: &Origin) -> Result<Box<dyn Io>, Error> {
+        let stream = match &self.rules.proxy {
+            None => self.reach(&origin.host, origin.port, &self.rules.allowed).await?,
+            Some(proxy) => self.through(proxy, origin).await?,
+        };
+        if !origin.is_secure {
+            return Ok(Box::new(stream));
+        }
+        let config = match self.tls.get() {
+            Some(config) => config.clone(),
+            None => {
+                let config = tls::config(self.rules.authorities.as_deref())?;
+                self.tls.get_or_init(|| config).clone()
+            }
+        };
+        let failed = |why: String| Error::Connect {
+            host: origin.host.clone(),
+            why,
+        };
+        let name = ServerName::try_from(origin.host.clone()).map_err(|error| failed(error.to_string()))?;
+        match TlsConnector::from(config).connect(name, stream).await {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(error) => Err(match tls::disbelieved(&error) {
+                Some(why) => Error::Certificate {
+                    host: origin.host.clone(),
+                    why,
+                },
+                None => failed(tls::told(&error)),
+            }),
+        }
+    }
+
+    /// A connection to a host, at an address that the rules allow: it is the address that is looked at which is connected
+    /// to, so another answer to the same question gains nothing.
+    async fn reach(&self, host: &str, port: u16, allowed: &[Allowed]) -> Result<TcpStream, Error> {
+        let failed = |why: String| Error::Connect {
+            host: host.to_owned(),
+            why,
+        };
+        let addresses = self.resolve(host, port).await.map_err(failed)?;
+        let mut last = None;
+        for address in addresses.into_iter().take(MAX_ADDRESSES) {
+            let ip = address.ip();
+            if !may_connect(ip, allowed) {
+                let class = Class::of(ip);
+                // What is said of an allowed address, if there is one, is more use.
+                last.get_or_insert(Error::Address {
+                    host: host.to_owned(),
+                    address: ip,
+                    class,
+                });
+                continue;
+            }
+            last = Some(failed(match timeout(ONE_ADDRESS, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => {
+                    let _ = stream.set_nodelay(true);
+                    return Ok(stream);
+                }
+                Ok(Err(error)) => format!("{address}: {error}"),
+                Err(_) => format!("{address}: no answer within {} s", ONE_ADDRESS.as_secs()),
+            }));
+        }
+        Err(last.unwrap_or_else(|| failed("the name has no address".to_owned())))
+    }
+
+    /// A connection through the proxy (RFC 9110 §9.3.6), for `http` too: what goes through it is then the same.
+    async fn through(&self, proxy: &Uri, origin: &Origin) -> Result<TcpStream, Error> {
+        if origin.is_odd_address() {
+            return Err(Error::Url(format!(
+                "{origin} has an address in a spelling of its own, which the proxy could read otherwise: write it in full"
+            )));
+        }
+        let name = origin.host.trim_end_matches('.');
+        let address = match origin.host.parse::<IpAddr>() {
+            // RFC 6761 §6.3: whoever resolves it, it is the host itself.
+            Err(_) if name == "localhost" || name.ends_with(".localhost") => Some(Ipv4Addr::LOCALHOST.into()),
+            address => address.ok(),
+        };
+        if let Some(address) = address
+            && !may_connect(address, &self.rules.allowed)
+        {
+            return Err(Error::Address {
+                host: origin.host.clone(),
+                address,
+                class: Class::of(address),
+            });
+        }
+        let at = Origin::of(proxy)?;
+        // The operator names the proxy, wherever it stands.
+        let anywhere = [Allowed::parse("0.0.0.0/0"), Allowed::parse("::/0")];
+        let anywhere: Vec<Allowed> = anywhere.into_iter().flatten().collect();
+        let failed = |why: String| Error::Connect {
+            host: origin.host.clone(),
+            why: format!("the proxy {at}: {why}"),
+        };
+        let reached = self.reach(&at.host, at.port, &anywhere).await;
+        let mut stream = reached.map_err(|error| failed(error.to_string()))?;
+        let authority = origin.authority();
+        let head = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
+        stream
+            .write_all(head.as_bytes())
+            .await
+            .map_err(|error| failed(error.to_string()))?;
+        let mut answer = Vec::new();
+        // By the byte: what follows the head is the server's.
+        while !answer.ends_with(b"\r\n\r\n") {
+            if answer.len() >= MAX_PROXY_HEAD {
+                return Err(failed(format!("its answer is over {MAX_PROXY_HEAD} bytes")));
+            }
+            answer.push(stream.read_u8().await.map_err(|error| failed(error.to_string()))?);
+        }
+        let line = String::from_utf8_lossy(&answer);
+        let line = line.lines().next().unwrap_or_default();
+        match line.split(' ').nth(1) {
+            Some(status) if status.len() == 3 && status.starts_with('2') && line.starts_with("HTTP/1.") => Ok(stream),
+            _ => Err(failed(format!("it answered {}", brief(line, 100)))),
+        }
+    }
+}
+
+impl Dial for Dialer {
+    fn dial<'a>(&'a self, origin: &'a Origin) -> BoxFuture<'a, Result<Box<dyn Io>, Error>> {
+        Box::pin(async move {
+            let late = |_| Error::Connect {
+                host: origin.host.clone(),
+                why: format!("no connection within {} s", IN_ALL.as_secs()),
+            };
+            timeout(IN_ALL, self.connect(origin))
+                .await
+                .unwrap_or_else(|elapsed| Err(late(elapsed)))
+        })
+    }
+}

@@ -1,0 +1,521 @@
+//! `colibri-mcp agent`: agents are run, seen and ended.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use colibri_api::{
+    AgentEvent, AgentEventsAsked, AgentFacts, AgentInstance, AgentState, Agents, OneAgent, SpawnAsked, StopAsked,
+};
+use colibri_text::{brief, counted, visible};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::context::Context;
+use super::signals::on_signals;
+use crate::connection::{Connection, RequestError, read};
+use crate::failure::Failure;
+use crate::terminal::{self, Style, Table, clock, duration, since, user};
+
+/// Columns of an event on a line.
+const MAX_SHOWN: usize = 160;
+/// How long what is being written may take once a signal says to end.
+const LAST_LINES: Duration = Duration::from_secs(2);
+/// The members of an event of which one tells a person most of it, the best first.
+const TELLING: [&str; 12] = [
+    "text",
+    "message",
+    "result",
+    "command",
+    "delta",
+    "tool_name",
+    "name",
+    "tool",
+    "content",
+    "output",
+    "error",
+    "subtype",
+];
+
+/// What is to be done.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Starts an instance of an agent, for you
+    Run(Run),
+    /// Shows the agents that you may run, and their instances
+    List,
+    /// Ends an instance, and waits until it has
+    Stop(Stop),
+    /// Shows what an instance wrote
+    Log(Log),
+}
+
+/// Which agent, and what for.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Run {
+    /// The agent's name in the registry
+    name: String,
+    /// What it is to do: becomes a task, which the agent takes
+    #[arg(conflicts_with = "task")]
+    prompt: Option<String>,
+    /// The queued task of yours that it is to take, by its number
+    #[arg(long, value_name = "N")]
+    task: Option<u64>,
+    /// Shows what it does until it ends; exits with 0 only if it was done
+    #[arg(long)]
+    follow: bool,
+}
+
+/// Which instance.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Stop {
+    /// The instance, as `colibri-mcp agent list` shows it
+    id: String,
+}
+
+/// Which instance, and for how long.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Log {
+    /// The instance, as `colibri-mcp agent list` shows it
+    id: String,
+    /// Goes on until it ends; exits with 0 only if it was done
+    #[arg(long)]
+    follow: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(command: &Command, context: &Context) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Run(arguments) => start(arguments, context),
+        Command::List => {
+            let (agents, raw): (Agents, _) = context.ask("colibri/agents", &serde_json::json!({}))?;
+            context.print(&raw, || list(&agents))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Stop(Stop { id }) => stop(id, context),
+        Command::Log(Log { id, follow }) => {
+            let seen = watch(context.connect()?, id, *follow, context)?;
+            Ok(if *follow { status(&seen) } else { ExitCode::SUCCESS })
+        }
+    }
+}
+
+/// 0 only if it was done.
+fn status(seen: &AgentInstance) -> ExitCode {
+    ExitCode::from(u8::from(seen.state != AgentState::Done))
+}
+
+fn start(arguments: &Run, context: &Context) -> Result<ExitCode, Failure> {
+    let asked = SpawnAsked {
+        agent: arguments.name.clone(),
+        task: arguments.task,
+        prompt: arguments.prompt.clone(),
+    };
+    let mut connection = context.connect()?;
+    let (OneAgent { instance }, raw) = connection.ask::<OneAgent>("colibri/spawn-agent", &asked)?;
+    if !arguments.follow {
+        context.print(&raw, || {
+            let task = instance.task.map(|task| format!(" on task {task}")).unwrap_or_default();
+            format!(
+                "{} runs{task} as {id}; colibri-mcp agent log {id} --follow shows what it does",
+                visible(&instance.agent),
+                id = visible(&instance.id)
+            )
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let seen = watch(connection, &instance.id, true, context)?;
+    Ok(status(&seen))
+}
+
+fn stop(id: &str, context: &Context) -> Result<ExitCode, Failure> {
+    let mut connection = context.connect()?;
+    let stopping: OneAgent = connection
+        .ask("colibri/stop-agent", &StopAsked { id: id.to_owned() })?
+        .0;
+    let had_ended = stopping.instance.ended_at.is_some();
+    let asked = AgentEventsAsked {
+        id: id.to_owned(),
+        from: u64::MAX,
+        follow: true,
+    };
+    let (OneAgent { instance }, raw): (OneAgent, _) = connection.ask("colibri/agent-events", &asked)?;
+    context.print(&raw, || {
+        let what = if had_ended { "had ended already" } else { "has ended" };
+        format!("{} {what}: {}", visible(&instance.id), ending(&instance))
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows what an instance wrote and, with `follow`, writes. Returns it as it was at the end.
+fn watch(mut connection: Connection, id: &str, follow: bool, context: &Context) -> Result<AgentInstance, Failure> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    if follow {
+        let (canceller, told) = (connection.canceller()?, interrupted.clone());
+        on_signals(&[Signal::SIGINT, Signal::SIGTERM], move |_| {
+            told.store(true, Ordering::SeqCst);
+            canceller.hang_up();
+            std::thread::sleep(LAST_LINES);
+            std::process::exit(130);
+        })?;
+    }
+    let asked = AgentEventsAsked {
+        id: id.to_owned(),
+        from: 0,
+        follow,
+    };
+    let mut shown = Shown {
+        json: context.json,
+        follow,
+        state: None,
+        reason: None,
+    };
+    let outcome = connection.listen("colibri/agent-events", &asked, |_, name, params| {
+        shown.tell(name, params).map(ControlFlow::Continue)
+    });
+    let result = match outcome {
+        Err(Failure::Request(RequestError::Lost { .. })) if interrupted.load(Ordering::SeqCst) => {
+            let id = visible(id);
+            return Err(Failure::Left(format!(
+                "{id} goes on: colibri-mcp agent log {id} --follow shows it, colibri-mcp agent stop {id} ends it"
+            )));
+        }
+        other => other?,
+    };
+    let result = result.ok_or_else(|| Failure::Machine("the daemon's answer is missing".to_owned()))?;
+    // Where the stream was ended for another reason, that is said instead.
+    let OneAgent { instance } = read("colibri/agent-events", &result)?;
+    if instance.ended_at.is_some() || !follow {
+        eprintln!(
+            "colibri-mcp: {} {}: {}",
+            visible(&instance.agent),
+            visible(&instance.id),
+            ending(&instance)
+        );
+    }
+    Ok(instance)
+}
+
+/// How an instance is shown.
+struct Shown {
+    json: bool,
+    follow: bool,
+    state: Option<AgentState>,
+    reason: Option<String>,
+}
+
+impl Shown {
+    fn tell(&mut self, name: &str, params: &RawValue) -> Result<(), Failure> {
+        let is_known = matches!(name, "colibri/agent-event" | "colibri/agent-state");
+        match name {
+            _ if is_known && self.json => terminal::print(&colibri_text::json(params.get())),
+            "colibri/agent-event" => {
+                let event: AgentEvent = read(name, params)?;
+                self.state(event.at, event.state, None)?;
+                terminal::print(&line(&event))
+            }
+            "colibri/agent-state" if self.follow => {
+                let OneAgent { instance } = read(name, params)?;
+                let at = instance.last_event_at.unwrap_or(instance.started_at);
+                // What its own lines say comes with them.
+                match instance.attention || instance.reason.is_some() {
+                    true => self.state(at, instance.state, Some(&attention(&instance))),
+                    false => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Says that the state is another one, or another reason for it.
+    fn state(&mut self, at: u64, state: AgentState, reason: Option<&str>) -> Result<(), Failure> {
+        if self.state == Some(state) && (reason.is_none() || self.reason.as_deref() == reason) {
+            return Ok(());
+        }
+        self.state = Some(state);
+        self.reason = reason.map(str::to_owned);
+        let why = reason
+            .map(|reason| format!(": {}", visible(reason)))
+            .unwrap_or_default();
+        terminal::print(&format!("{} -- {state}{why}", clock(at)))
+    }
+}
+
+fn attention(instance: &AgentInstance) -> String {
+    let stalled = instance.stalled.then_some("it is stalled: no event for long");
+    let reasons = [stalled, instance.reason.as_deref()];
+    let reasons: Vec<_> = reasons.into_iter().flatten().collect();
+    reasons.join("; ")
+}
+
+/// An event on one line: its type, and of what it says what a person can read at a glance.
+fn line(event: &AgentEvent) -> String {
+    let value: Value = serde_json::from_str(event.event.get()).unwrap_or_default();
+    // A word, so that it cannot be taken for a line of ours.
+    let is_word = |kind: &&str| {
+        kind.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && kind.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:/-".contains(&b))
+    };
+    let kind = value.get("type").and_then(Value::as_str).filter(is_word);
+    let kind = kind.unwrap_or("event");
+    let said = telling(&value).unwrap_or_else(|| event.event.get().to_owned());
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    format!("{} {}  {}", clock(event.at), brief(kind, 40), brief(&said, MAX_SHOWN))
+}
+
+/// The text of the best of the telling members, wherever it stands; of several the one that stands highest.
+fn telling(value: &Value) -> Option<String> {
+    let mut best: Option<(usize, &str)> = None;
+    let mut waiting = VecDeque::from([value]);
+    while let Some(value) = waiting.pop_front() {
+        match value {
+            Value::Object(members) => {
+                for (key, value) in members {
+                    let rank = TELLING.iter().position(|telling| telling == key);
+                    match (rank, value) {
+                        (Some(rank), Value::String(text))
+                            if !text.trim().is_empty() && best.is_none_or(|(known, _)| rank < known) =>
+                        {
+                            best = Some((rank, text));
+                        }
+                        (_, Value::Object(_) | Value::Array(_)) => waiting.push_back(value),
+                        _ => {}
+                    }
+                }
+            }
+            Value::Array(elements) => waiting.extend(elements),
+            _ => {}
+        }
+    }
+    best.map(|(_, text)| text.to_owned())
+}
+
+/// What became of an instance, or how it is, and what it took.
+fn ending(instance: &AgentInstance) -> String {
+    let mut text = instance.state.to_string();
+    if let Some(exit) = &instance.exit {
+        text.push_str(&format!(" ({})", visible(exit)));
+    }
+    text.push_str(&format!(
+        ", {}, {}",
+        counted(instance.events, "event"),
+        counted(instance.calls, "call")
+    ));
+    if instance.skipped_lines > 0 {
+        text.push_str(&format!(", {} skipped", counted(instance.skipped_lines, "line")));
+    }
+    if instance.tokens_in + instance.tokens_out > 0 {
+        text.push_str(&format!(
+            ", {} tokens in and {} out",
+            instance.tokens_in, instance.tokens_out
+        ));
+    }
+    if let Some(task) = instance.task {
+        text.push_str(&format!(", task {task}"));
+    }
+    if let Some(reason) = &instance.reason {
+        text.push_str(&format!("; {}", visible(reason)));
+    }
+    text
+}
+
+fn list(answer: &Agents) -> String {
+    if answer.agents.is_empty() && answer.instances.is_empty() {
+        return "No agents that you may run: an entry under \"agents\" in the registry names its users; see \
+                external-mcp.json(5)."
+            .to_owned();
+    }
+    let mut text = agents(&answer.agents);
+    if !answer.instances.is_empty() {
+        if !text.is_empty() {
+            text.push_str("\n\n");
+        }
+        text.push_str(&instances(&answer.instances));
+    }
+    text
+}
+
+fn agents(agents: &[AgentFacts]) -> String {
+    if agents.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&["agent", "running", "runs", "model", "can"]);
+    let mut reasons = String::new();
+    for agent in agents {
+        let style = if agent.refusal.is_some() {
+            Style::Bad
+        } else {
+            Style::Plain
+        };
+        let running = format!("{} of {}", agent.running, agent.max);
+        let by_itself = if agent.autospawn { ", by itself too" } else { "" };
+        let place = format!("{}{by_itself}", if agent.jailed { "in a jail" } else { "on the host" });
+        let model = if agent.model { "relayed" } else { "none" };
+        table.row(&[
+            (&agent.agent, style),
+            (&running, Style::Plain),
+            (&place, Style::Plain),
+            (model, Style::Plain),
+            (&agent.capabilities.join(", "), Style::Plain),
+        ]);
+        if let Some(why) = &agent.refusal {
+            reasons.push_str(&format!("\n{}: not started: {}", visible(&agent.agent), visible(why)));
+        }
+    }
+    match reasons.is_empty() {
+        true => table.text(),
+        false => format!("{}\n{reasons}", table.text()),
+    }
+}
+
+fn instances(instances: &[AgentInstance]) -> String {
+    let mut table = Table::new(&["instance", "agent", "state", "for", "task", "events", "calls", "tokens"]);
+    let mut reasons = String::new();
+    for instance in instances {
+        let style = match instance.state {
+            AgentState::Error => Style::Bad,
+            _ if instance.attention => Style::Odd,
+            AgentState::Done => Style::Good,
+            _ => Style::Plain,
+        };
+        let mut state = match instance.ended_at {
+            None => format!(
+                "{} {}",
+                instance.state,
+                since(instance.last_event_at.unwrap_or(instance.started_at))
+            ),
+            Some(at) => format!(
+                "{}, ended {} ago after {}",
+                instance.state,
+                since(at),
+                duration(at.saturating_sub(instance.started_at) / 1000)
+            ),
+        };
+        if instance.stalled {
+            state.push_str(", stalled");
+        }
+        let tokens = instance.tokens_in + instance.tokens_out;
+        table.row(&[
+            (&instance.id, Style::Plain),
+            (&instance.agent, Style::Plain),
+            (&state, style),
+            (&user(instance.uid), Style::Plain),
+            (
+                &instance.task.map_or("-".to_owned(), |task| task.to_string()),
+                Style::Plain,
+            ),
+            (&instance.events.to_string(), Style::Plain),
+            (&instance.calls.to_string(), Style::Plain),
+            (&tokens.to_string(), Style::Plain),
+        ]);
+        if let Some(reason) = &instance.reason {
+            reasons.push_str(&format!("\n{}: {}", visible(&instance.id), visible(reason)));
+        }
+    }
+    match reasons.is_empty() {
+        true => table.text(),
+        false => format!("{}\n{reasons}", table.text()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn event(event: &str) -> AgentEvent {
+        let event = RawValue::from_string(event.to_owned()).unwrap();
+        AgentEvent {
+            id: "0123456789abcdef".to_owned(),
+            n: 1,
+            at: 86_399_999,
+            state: AgentState::Working,
+            event,
+        }
+    }
+
+    #[test]
+    fn an_event_is_one_line_that_no_terminal_acts_on() {
+        for (raw, wanted) in [
+            (
+                r#"{"type":"assistant","message":{"role":"assistant","content":[{"type":"text","text":"I look\nat it"}]}}"#,
+                "23:59:59.999Z assistant  I look at it",
+            ),
+            (
+                r#"{"type":"item.completed","item":{"id":"i","type":"agent_message","text":"\u001b[2Jdone"}}"#,
+                "23:59:59.999Z item.completed  \\u{1b}[2Jdone",
+            ),
+            (
+                r#"{"type":"system","subtype":"init","session_id":"s"}"#,
+                "23:59:59.999Z system  init",
+            ),
+            (
+                r#"{"type":"-- done: all is well","text":"x"}"#,
+                "23:59:59.999Z event  x",
+            ),
+            (r#"{"type":"--","text":"done"}"#, "23:59:59.999Z event  done"),
+            (r#"{"type":"x","n":1}"#, "23:59:59.999Z x  {\"type\":\"x\",\"n\":1}"),
+        ] {
+            assert_eq!(line(&event(raw)), wanted);
+        }
+        let long = line(&event(
+            &json!({"type": "t".repeat(900), "text": "x".repeat(9000)}).to_string(),
+        ));
+        assert!(long.chars().count() < 240, "{long}");
+    }
+
+    fn instance(more: Value) -> AgentInstance {
+        let mut all = json!({
+            "id": "0123456789abcdef", "agent": "coder", "uid": 4_000_000_000_u32, "task": 7, "state": "error",
+            "stalled": false, "attention": true, "reason": "stopped by uid 0\u{1b}", "session_id": null,
+            "started_at": 1000, "ended_at": 61_000, "exit": "exit status 143 (signal 15)", "last_event_at": 2000,
+            "events": 3, "skipped_lines": 1, "calls": 2, "approvals": 0, "bytes": 9, "tokens_in": 5, "tokens_out": 6,
+            "jail": null, "cwd": "/",
+        });
+        for (key, value) in more.as_object().unwrap() {
+            all[key] = value.clone();
+        }
+        serde_json::from_value(all).unwrap()
+    }
+
+    #[test]
+    fn the_end_of_an_instance_says_what_an_operator_needs() {
+        assert_eq!(
+            ending(&instance(json!({}))),
+            "error (exit status 143 (signal 15)), 3 events, 2 calls, 1 line skipped, 5 tokens in and 6 out, \
+             task 7; stopped by uid 0\\u{1b}"
+        );
+    }
+
+    #[test]
+    fn the_list_shows_agents_instances_and_reasons() {
+        let answer: Agents = serde_json::from_value(json!({
+            "agents": [{"agent": "coder", "capabilities": ["rust"], "max": 2, "running": 1, "jailed": true, "model": true,
+                "autospawn": true, "refusal": "it is disabled"}],
+            "instances": [
+                instance(json!({"state": "blocked", "ended_at": null, "exit": null, "reason": "waits"})),
+                instance(json!({"id": "fedcba9876543210"})),
+            ],
+        }))
+        .unwrap();
+        let text = list(&answer).replace('\n', " ");
+        for part in [
+            "1 of 2",
+            "in a jail, by",
+            "relayed",
+            "rust",
+            "coder: not started: it is disabled",
+            "blocked",
+            "ended",
+            "fedcba9876543210: stopped by uid 0\\u{1b}",
+            "4000000000",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(list(&Agents::default()).contains("No agents"));
+    }
+}

@@ -1,0 +1,434 @@
+//! A demo's stage: its directory, its daemon, and what of all that must be gone at the end.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, User, getuid};
+use serde_json::{Value, json};
+
+use super::super::connect::own_path;
+use super::super::context::Context;
+use super::super::signals::on_signals;
+use super::daemon;
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::records;
+use colibri_api::{HELPER, paths};
+use colibri_registry::{PATH as REGISTRY, Registry};
+use colibri_text::{visible, visible_lines};
+
+/// How long the daemon may take to start, and to end.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The id of the demo's server in the demo's registry.
+pub(super) const SERVER: &str = "demo";
+
+/// The key of the demo's model, which its relay adds.
+pub(super) const KEY: &str = "the-demos-own-key-which-no-agent-sees";
+
+/// Prints a line, or ends the function.
+macro_rules! say {
+    ($($text:tt)*) => { crate::terminal::print(&format!($($text)*))? };
+}
+pub(super) use say;
+
+/// What should be so in a demo, and is not.
+pub(super) fn not_as_shown(what: &str) -> Failure {
+    Failure::Machine(what.to_owned())
+}
+
+/// Text under a heading.
+pub(super) fn indented(text: &str) -> String {
+    let lines: Vec<_> = visible_lines(text)
+        .lines()
+        .map(|line| format!("   {line}").trim_end().to_owned())
+        .collect();
+    lines.join("\n")
+}
+
+/// Shows a demo on a stage of its own, and takes everything away again.
+pub(super) fn play(ids: &[&str], show: impl FnOnce(&Mutex<Stage>) -> Result<(), Failure>) -> Result<(), Failure> {
+    let stage = Arc::new(Mutex::new(Stage::new(daemon::program()?, ids)));
+    clean_up_on_signals(stage.clone())?;
+    let outcome = show(&stage);
+    let left = lock(&stage).clear();
+    outcome?;
+    left
+}
+
+/// Ends the daemon, so that its trail is sealed, and verifies that trail.
+pub(super) fn verify(stage: &Mutex<Stage>) -> Result<(), Failure> {
+    let mut stage = lock(stage);
+    if let Some(mut daemon) = stage.daemon.take() {
+        end(&mut daemon).map_err(Failure::Machine)?;
+    }
+    let Some(directory) = &stage.directory else {
+        return Err(not_as_shown("the demo's directory is gone"));
+    };
+    let state_dir = directory.join("state");
+    let key = records::verifier(&state_dir, None)?;
+    let mut report = Vec::new();
+    let status = records::print_verify(&state_dir, None, None, key.as_ref(), false, &mut report)?;
+    say!("   $ colibri-mcp trail verify --state-dir {}", state_dir.display());
+    say!("{}\n", indented(&String::from_utf8_lossy(&report)));
+    match status {
+        0 => Ok(()),
+        _ => Err(not_as_shown("the demo's own trail does not verify")),
+    }
+}
+
+/// What the helper gives a server here.
+pub(super) const JAIL: &str = if cfg!(target_os = "freebsd") {
+    "in a jail"
+} else {
+    "in the helper's development sandbox, which is no jail"
+};
+
+/// Where the demo's server runs.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// Confined by the helper, as the registry's own entry for it says.
+    Jail,
+    /// As a process of this user's.
+    Host {
+        /// What is missing for a jail.
+        why: String,
+    },
+}
+
+impl Place {
+    /// In a jail wherever root has prepared one: the helper does only what registry and policy at their fixed paths
+    /// both say, for the service's user and for root.
+    fn find(ids: &[&str]) -> Place {
+        match confined(ids) {
+            Ok(()) => Place::Jail,
+            Err(why) => Place::Host { why },
+        }
+    }
+}
+
+/// # Errors
+/// What is missing.
+fn confined(ids: &[&str]) -> Result<(), String> {
+    if let Err(error) = fs::symlink_metadata(HELPER)
+        && error.kind() == io::ErrorKind::NotFound
+    {
+        return Err("colibri-jail-helper is not installed".to_owned());
+    }
+    let bytes = fs::read(REGISTRY).map_err(|error| format!("{REGISTRY}: {error}"))?;
+    let registry = Registry::parse(&bytes, REGISTRY).map_err(|error| error.to_string())?;
+    for id in ids {
+        let server = registry.servers.get(*id).filter(|entry| !entry.disabled);
+        let agent = registry.agents.get(*id).filter(|agent| !agent.disabled);
+        let jailed = server.is_some_and(|entry| entry.jail().is_some())
+            || agent.is_some_and(|agent| agent.command.jail.is_some());
+        if !jailed {
+            let kind = if *id == SERVER { "server" } else { "agent" };
+            return Err(format!("{REGISTRY} has no jailed {kind} called {id}"));
+        }
+        let output = Command::new(HELPER)
+            .args(["plan", id])
+            .env_clear()
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| format!("{HELPER} cannot be executed: {error}"))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let first = said.lines().next().unwrap_or("the helper refused without a word");
+            return Err(first.to_owned());
+        }
+    }
+    Ok(())
+}
+
+/// All that the demo has started or made, and must take away again.
+#[derive(Debug)]
+pub(super) struct Stage {
+    pub place: Place,
+    /// The daemon's.
+    program: PathBuf,
+    pub directory: Option<PathBuf>,
+    daemon: Option<Child>,
+    /// Process ids of hosted servers that were seen.
+    pub processes: Vec<i32>,
+    /// A directory of the socket's that was made for it.
+    beside: Option<PathBuf>,
+}
+
+pub(super) fn lock(stage: &Mutex<Stage>) -> MutexGuard<'_, Stage> {
+    stage.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Stage {
+    fn new(program: PathBuf, ids: &[&str]) -> Stage {
+        Stage {
+            place: Place::find(ids),
+            program,
+            directory: None,
+            daemon: None,
+            processes: Vec::new(),
+            beside: None,
+        }
+    }
+
+    /// Makes a private directory and starts the daemon in it. With agents its write gate is open: who has one run
+    /// changes something.
+    pub(super) fn start(&mut self, agents: &Value) -> Result<Context, Failure> {
+        let machine = |what: &str| {
+            let what = what.to_owned();
+            move |error: io::Error| Failure::Machine(format!("{what}: {error}"))
+        };
+        let directory = private_directory().map_err(machine("cannot make a temporary directory"))?;
+        self.directory = Some(directory.clone());
+        for name in ["notes", "state", "skills", "daemon-secrets"] {
+            DirBuilder::new()
+                .mode(0o700)
+                .create(directory.join(name))
+                .map_err(machine("cannot make a directory"))?;
+        }
+        let program = own_path()?;
+        let notes = directory.join("notes");
+        let entry = json!({ "command": program, "args": ["demo-server", "--notes", notes] });
+        // What else stands in the machine's registry is none of the demo's business.
+        let rule = json!({ "gates": ["write", "external-call"], "servers": { SERVER: ["*"] },
+            "operator": matches!(self.place, Place::Host { .. }) });
+        let clients = json!({ "users": { getuid().to_string(): rule } });
+        write_private(&directory.join("clients.json"), &clients.to_string())
+            .map_err(machine("cannot write the demo's rules"))?;
+        let registry = match self.place {
+            Place::Jail => PathBuf::from(REGISTRY),
+            Place::Host { .. } => {
+                let registry = directory.join("external-mcp.json");
+                let both = json!({ "servers": { SERVER: entry }, "agents": agents });
+                write_private(&registry, &both.to_string()).map_err(machine("cannot write the demo's registry"))?;
+                write_private(&directory.join("daemon-secrets").join(SERVER), KEY)
+                    .map_err(machine("cannot write the demo's secret"))?;
+                registry
+            }
+        };
+        let with_agents = agents.as_object().is_some_and(|agents| !agents.is_empty());
+        // An agent's jail is shown its door from where the service has it, and if it is the service's user's.
+        let service = match self.place {
+            Place::Jail if with_agents => Some(service_user()?),
+            _ => None,
+        };
+        let socket = match (&service, Path::new(paths::SERVICE_SOCKET).parent()) {
+            (Some(user), Some(beside)) => {
+                if DirBuilder::new().mode(0o755).create(beside).is_ok() {
+                    self.beside = Some(beside.to_owned());
+                    give(beside, user)?;
+                }
+                beside.join(format!("demo-{}.sock", std::process::id()))
+            }
+            _ => directory.join("colibri.sock"),
+        };
+        let log = File::create(directory.join("log")).map_err(machine("cannot make the daemon's log"))?;
+        let mut arguments: Vec<OsString> = vec![
+            "demo-daemon".into(),
+            "--".into(),
+            self.program.clone().into(),
+            "--external-call".into(),
+        ];
+        for (flag, path) in [
+            ("--socket", &socket),
+            ("--external-config", &registry),
+            ("--clients", &directory.join("clients.json")),
+            ("--state-dir", &directory.join("state")),
+            ("--skills", &directory.join("skills")),
+        ] {
+            arguments.extend([flag.into(), path.into()]);
+        }
+        if matches!(self.place, Place::Jail) {
+            arguments.push("--require-jail".into());
+        }
+        if with_agents {
+            arguments.push("--write".into());
+        }
+        let mut command = Command::new(&program);
+        match &service {
+            Some(user) => {
+                for path in ["", "state", "skills", "daemon-secrets", "clients.json"] {
+                    give(&directory.join(path), user)?;
+                }
+                command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
+            }
+            None if getuid().is_root() => arguments.push("--allow-root".into()),
+            None => {}
+        }
+        let daemon = command
+            .args(arguments)
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("HOME", &directory)
+            .env("XDG_CONFIG_HOME", &directory)
+            .current_dir(&directory)
+            // Its stdin is its lifeline: the daemon ends when this process does, however that ends.
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(log)
+            // A group of its own: Ctrl-C is for the demo, which then ends the daemon in order.
+            .process_group(0)
+            .spawn()
+            .map_err(machine("cannot start the daemon"))?;
+        self.daemon = Some(daemon);
+        Ok(Context {
+            place: socket.into(),
+            chosen: None,
+            read_only: false,
+            json: false,
+        })
+    }
+
+    /// What the daemon said last on stderr.
+    fn log(&self) -> String {
+        let log = self
+            .directory
+            .as_ref()
+            .and_then(|directory| fs::read_to_string(directory.join("log")).ok());
+        let log = log.unwrap_or_default();
+        let last: Vec<_> = log.lines().rev().take(10).collect();
+        last.into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+
+    /// Ends everything, and checks that it has ended.
+    fn clear(&mut self) -> Result<(), Failure> {
+        let mut left = Vec::new();
+        if let Some(mut daemon) = self.daemon.take()
+            && let Err(why) = end(&mut daemon)
+        {
+            left.push(why);
+        }
+        for pid in self.processes.drain(..) {
+            let gone = until(PATIENCE, || kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH));
+            if !gone {
+                left.push(format!("the server process {pid} still runs"));
+            }
+        }
+        if let Some(directory) = self.directory.take() {
+            let removed = fs::remove_dir_all(&directory);
+            if let Err(error) = removed
+                && directory.exists()
+            {
+                left.push(format!("{} cannot be removed: {error}", directory.display()));
+            }
+        }
+        if let Some(beside) = self.beside.take() {
+            // Another daemon may use it by now.
+            let _ = fs::remove_dir(beside.join("doors"));
+            let _ = fs::remove_dir(beside);
+        }
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(Failure::Machine(format!("something is left: {}", left.join("; "))))
+        }
+    }
+}
+
+/// The service's user, whom the helper's policy names as its caller.
+fn service_user() -> Result<User, Failure> {
+    let found = User::from_name("colibri").map_err(|error| Failure::Machine(format!("the user colibri: {error}")))?;
+    found.ok_or_else(|| not_as_shown("there is no user colibri, though the helper is installed"))
+}
+
+/// Gives a file or directory of the demo's to the user as whom its daemon runs.
+fn give(path: &Path, user: &User) -> Result<(), Failure> {
+    chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw()))
+        .map_err(|error| Failure::Machine(format!("{} cannot be given to {}: {error}", path.display(), user.name)))
+}
+
+/// Tells the supervisor to end the daemon, and waits until both have ended.
+fn end(daemon: &mut Child) -> Result<(), String> {
+    drop(daemon.stdin.take());
+    match daemon.wait() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) => Err("the daemon had to be killed, or failed".to_owned()),
+        Err(error) => Err(format!("the daemon cannot be ended: {error}")),
+    }
+}
+
+/// Asks again and again, for a time.
+pub(super) fn until(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + limit;
+    loop {
+        if done() {
+            return true;
+        }
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Connects as soon as the daemon listens. If it ends instead, its log says why.
+pub(super) fn wait_for_daemon(stage: &Mutex<Stage>, context: &Context) -> Result<Connection, Failure> {
+    let mut connection = Err(Failure::Machine(String::new()));
+    let mut ended = false;
+    until(PATIENCE, || {
+        connection = context.connect();
+        ended = match &mut lock(stage).daemon {
+            Some(daemon) => !matches!(daemon.try_wait(), Ok(None)),
+            None => true,
+        };
+        connection.is_ok() || ended
+    });
+    connection.map_err(|error| {
+        let what = if ended {
+            "the daemon did not start".to_owned()
+        } else {
+            error.to_string()
+        };
+        Failure::Machine(format!("{what}\n{}", lock(stage).log()))
+    })
+}
+
+/// A new directory that only this user can enter. The name cannot be taken over: creating what exists fails.
+fn private_directory() -> io::Result<PathBuf> {
+    // The socket's path must fit into sun_path, 104 bytes on FreeBSD, so a long TMPDIR is not used.
+    let parent = Some(std::env::temp_dir())
+        .filter(|path| path.as_os_str().len() < 48)
+        .unwrap_or("/tmp".into());
+    let parent = parent.canonicalize()?;
+    let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
+    for attempt in 0..100 {
+        let path = parent.join(format!("colibri-demo-{}-{attempt}", std::process::id()));
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    io::Write::write_all(&mut file, text.as_bytes())
+}
+
+/// From now on SIGINT, SIGTERM and SIGHUP end the demo in order, with 128 and the signal's number.
+fn clean_up_on_signals(stage: Arc<Mutex<Stage>>) -> Result<(), Failure> {
+    on_signals(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP], move |signal| {
+        // Held until the process ends: the other thread starts nothing any more.
+        let mut stage = lock(&stage);
+        let left = stage.clear();
+        match left {
+            Ok(()) => eprintln!("\ncolibri-mcp: interrupted; everything was taken away again"),
+            Err(failure) => eprintln!("\ncolibri-mcp: interrupted; {}", visible(&failure.to_string())),
+        }
+        std::process::exit(128 + signal as i32);
+    })
+}

@@ -1,0 +1,183 @@
+//! `colibri-mcp door -- COMMAND`: the forwarder in an agent's jail. It listens on loopback and passes bytes to the socket
+//! of the model relay; what may pass is decided there.
+
+use std::env;
+use std::ffi::OsString;
+use std::future::pending;
+use std::io::{self, Read as _, Write as _, copy};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::runtime;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::failure::Failure;
+
+/// The most connections at a time.
+const MAX_CONNECTIONS: usize = 64;
+/// Where the relay's socket is in a jail.
+const SOCKET: &str = "/var/run/colibri/model.sock";
+/// Its name beside the door's.
+const NAME: &str = "model.sock";
+/// How programs are told where their model is, and the path that they expect there.
+const TOLD: [(&str, &str); 3] = [
+    ("ANTHROPIC_BASE_URL", ""),
+    ("GOOGLE_GEMINI_BASE_URL", ""),
+    ("OPENAI_BASE_URL", "/v1"),
+];
+/// The signals that are the command's.
+const PASSED_ON: [Signal; 7] = [
+    Signal::SIGTERM,
+    Signal::SIGINT,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGWINCH,
+];
+/// How long and how far one who is told that there is no relay is read.
+const LINGER: Duration = Duration::from_secs(2);
+const MAX_LINGERING: u64 = 64 << 20;
+/// Exit statuses of a shell: the command is not there, or cannot be run.
+const NOT_FOUND: u8 = 127;
+const NOT_RUN: u8 = 126;
+
+/// Where to listen, and what to run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Where to listen: an address of loopback
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8377")]
+    listen: SocketAddr,
+    /// The program that talks to a model, and its arguments
+    #[arg(required = true, last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Runs the command; its exit status is ours.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    if !arguments.listen.ip().is_loopback() {
+        return Err(Failure::Usage(format!(
+            "--listen {}: must be an address of loopback, such as 127.0.0.1:8377",
+            arguments.listen
+        )));
+    }
+    let machine = |what: String| move |error: io::Error| Failure::Machine(format!("{what}: {error}"));
+    let listener =
+        TcpListener::bind(arguments.listen).map_err(machine(format!("cannot listen on {}", arguments.listen)))?;
+    let address = listener.local_addr().map_err(machine("listening".to_owned()))?;
+    let [program, rest @ ..] = &arguments.command[..] else {
+        return Err(Failure::Usage("the command is missing".to_owned()));
+    };
+    let mut command = Command::new(program);
+    command.args(rest);
+    for (name, path) in TOLD.iter().filter(|(name, _)| env::var_os(name).is_none()) {
+        command.env(name, format!("http://{address}{path}"));
+    }
+    // Before the command is there: a signal that came in between would end this program alone. They are caught and not
+    // blocked, since a mask would be the command's as well.
+    let signals = runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .map_err(machine("signals".to_owned()))?;
+    let caught = {
+        let _inside = signals.enter();
+        PASSED_ON
+            .into_iter()
+            .map(|passed_on| Ok((passed_on, signal(SignalKind::from_raw(passed_on as i32))?)))
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(machine("signals".to_owned()))?
+    };
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            eprintln!("colibri-mcp: cannot run {}: {error}", program.display());
+            let is_there = error.kind() != io::ErrorKind::NotFound;
+            return Ok(ExitCode::from(if is_there { NOT_RUN } else { NOT_FOUND }));
+        }
+    };
+    let socket: Arc<Path> = socket().into();
+    thread::spawn(move || listen(&listener, &socket));
+    let pid = Pid::from_raw(child.id().cast_signed());
+    for (passed_on, mut arrivals) in caught {
+        signals.spawn(async move {
+            while arrivals.recv().await.is_some() {
+                // It may have ended just now.
+                let _ = kill(pid, passed_on);
+            }
+        });
+    }
+    thread::spawn(move || signals.block_on(pending::<()>()));
+    let status = child.wait().map_err(machine("waiting for the command".to_owned()))?;
+    let status = status.code().or(status.signal().map(|signal| 128 + signal));
+    Ok(ExitCode::from(
+        status.and_then(|status| u8::try_from(status).ok()).unwrap_or(1),
+    ))
+}
+
+/// Where the relay listens.
+fn socket() -> PathBuf {
+    if let Some(socket) = env::var_os("COLIBRI_MODEL_SOCKET") {
+        return socket.into();
+    }
+    let door = env::var_os("COLIBRI_MCP_SOCKET").map(PathBuf::from);
+    door.map_or_else(|| SOCKET.into(), |door| door.with_file_name(NAME))
+}
+
+fn listen(listener: &TcpListener, socket: &Arc<Path>) {
+    let open = Arc::new(AtomicUsize::new(0));
+    for inside in listener.incoming().flatten() {
+        if open.fetch_add(1, Ordering::SeqCst) >= MAX_CONNECTIONS {
+            open.fetch_sub(1, Ordering::SeqCst);
+            continue;
+        }
+        let (socket, open) = (socket.clone(), open.clone());
+        thread::spawn(move || {
+            // One that is gone ends it, whichever it is.
+            let _ = pass(inside, &socket);
+            open.fetch_sub(1, Ordering::SeqCst);
+        });
+    }
+}
+
+/// Passes bytes both ways until one side is gone.
+fn pass(mut inside: TcpStream, socket: &Path) -> io::Result<()> {
+    inside.set_nodelay(true)?;
+    let mut relay = match UnixStream::connect(socket) {
+        Ok(relay) => relay,
+        Err(error) => {
+            let why = format!(
+                "colibri-mcp door: cannot reach the model relay at {}: {error}. Has the agent's entry a \"model\", and \
+                 may it open Unix sockets?\n",
+                socket.display()
+            );
+            let length = why.len();
+            write!(
+                inside,
+                "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: \
+                 {length}\r\n\r\n{why}"
+            )?;
+            inside.shutdown(Shutdown::Write)?;
+            // Closed with something unread, the connection would be reset, and the answer lost.
+            inside.set_read_timeout(Some(LINGER))?;
+            return copy(&mut inside.take(MAX_LINGERING), &mut io::sink()).map(drop);
+        }
+    };
+    let (mut from_inside, mut to_relay) = (inside.try_clone()?, relay.try_clone()?);
+    let asking = thread::spawn(move || {
+        let _ = copy(&mut from_inside, &mut to_relay);
+        let _ = to_relay.shutdown(Shutdown::Write);
+    });
+    let _ = copy(&mut relay, &mut inside);
+    let _ = inside.shutdown(Shutdown::Both);
+    let _ = asking.join();
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! The thread that asks the daemon, again and again and when a person wants something.
+
+use std::ops::ControlFlow;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use colibri_api::{
+    AgentEvent, AgentEventsAsked, Agents, OneAgent, Overview, OverviewAsked, Servers, SpawnAsked, StopAsked,
+};
+use colibri_protocol::Code;
+use serde_json::json;
+
+use super::super::screen::News;
+use super::model::{Heard, Seen};
+use crate::connection::{Connection, Place, RequestError, read};
+use crate::failure::Failure;
+
+/// Records of the trail that are asked for, as many as there are to be had: those of agents are few among them.
+const TAIL: u64 = 200;
+/// Events of an instance that are asked for: more than a screen has lines.
+const EVENTS: u64 = 100;
+
+/// What a person wants of the daemon.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// News now.
+    Refresh,
+    /// This instance's events too, from now on.
+    Detail(Option<String>),
+    /// An instance of this agent.
+    Spawn(String),
+    /// The end of this instance.
+    Stop(String),
+}
+
+pub(super) struct Feed {
+    pub place: Place,
+    pub read_only: bool,
+    pub every: Duration,
+    pub orders: Receiver<Order>,
+    /// The instance whose events are wanted.
+    pub detail: Option<String>,
+}
+
+impl Feed {
+    /// Until the connection ends, which is a failure, or nobody wants news any more.
+    pub(super) fn listen(&mut self, news: &Sender<News<Heard>>) -> Result<(), Failure> {
+        let mut connection = Connection::open(&self.place, self.read_only)?;
+        loop {
+            let seen = look(&mut connection, self.detail.as_deref())?;
+            if news.send(News::Heard(Heard::Seen(Box::new(seen)))).is_err() {
+                return Ok(());
+            }
+            let said = match self.orders.recv_timeout(self.every) {
+                Ok(Order::Spawn(agent)) => spawn(&mut connection, agent)?,
+                Ok(Order::Stop(id)) => stop(&mut connection, id)?,
+                Ok(Order::Detail(id)) => {
+                    self.detail = id;
+                    continue;
+                }
+                Ok(Order::Refresh) | Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            };
+            if news.send(News::Heard(Heard::Said(said))).is_err() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Looks at everything once, and at the events of one instance.
+pub(super) fn look(connection: &mut Connection, detail: Option<&str>) -> Result<Seen, Failure> {
+    let (agents, _) = connection.ask::<Agents>("colibri/agents", &json!({}))?;
+    let (servers, _) = connection.own_tool::<Servers>("colibri_external_mcp_servers", &json!({}))?;
+    let asked = OverviewAsked {
+        every_ms: None,
+        tail: TAIL,
+    };
+    let overview = match connection.ask::<Overview>("colibri/overview", &asked) {
+        Ok((overview, _)) => Some(overview),
+        // Who is no operator sees the agents, and not the calls.
+        Err(RequestError::Refused { code, .. }) if code == Code::PolicyDenied.row().number => None,
+        Err(error) => return Err(error.into()),
+    };
+    let instance = agents
+        .instances
+        .iter()
+        .find(|instance| Some(instance.id.as_str()) == detail);
+    let events = match instance {
+        Some(instance) => Some((
+            instance.id.clone(),
+            last_events(connection, &instance.id, instance.events)?,
+        )),
+        None => None,
+    };
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(Seen {
+        time: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+        agents,
+        servers: servers.servers,
+        overview,
+        events,
+    })
+}
+
+fn last_events(connection: &mut Connection, id: &str, count: u64) -> Result<Vec<AgentEvent>, Failure> {
+    let asked = AgentEventsAsked {
+        id: id.to_owned(),
+        from: count.saturating_sub(EVENTS) + 1,
+        follow: false,
+    };
+    let mut events = Vec::new();
+    let answer = connection.listen("colibri/agent-events", &asked, |_, name, params| {
+        if name == "colibri/agent-event" && events.len() < 2 * EVENTS as usize {
+            events.push(read(name, params)?);
+        }
+        Ok::<_, RequestError>(ControlFlow::Continue(()))
+    });
+    match answer {
+        // It, or its log, is gone.
+        Ok(_) | Err(RequestError::Refused { .. }) => Ok(events),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn spawn(connection: &mut Connection, agent: String) -> Result<String, Failure> {
+    let asked = SpawnAsked {
+        agent,
+        task: None,
+        prompt: None,
+    };
+    let answer = connection.ask::<OneAgent>("colibri/spawn-agent", &asked);
+    said(answer.map(|(OneAgent { instance }, _)| format!("started {} {}", instance.agent, instance.id)))
+}
+
+fn stop(connection: &mut Connection, id: String) -> Result<String, Failure> {
+    let answer = connection.ask::<OneAgent>("colibri/stop-agent", &StopAsked { id });
+    said(answer.map(|(OneAgent { instance }, _)| format!("stopped {} {}", instance.agent, instance.id)))
+}
+
+/// A refusal is said; what ends the connection is a failure.
+fn said(answer: Result<String, RequestError>) -> Result<String, Failure> {
+    match answer {
+        Ok(said) => Ok(said),
+        Err(refused @ (RequestError::Refused { .. } | RequestError::Tool(_))) => Ok(format!("refused: {refused}")),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,723 @@
+//! What the trail says of the calls of a time, in bounded form: counted by path and piece of time and by tool, and one
+//! by one only where a call was refused, failed or waited.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::time::{millis, text};
+use crate::terminal;
+use colibri_protocol::Code;
+use colibri_text::brief;
+use colibri_trail::{Fields, Filter, Shown, show};
+
+/// The most characters of a name.
+pub(super) const NAME: usize = 120;
+/// Pieces that the time is cut into, at most.
+const MAX_BINS: u64 = 288;
+/// Ways of calls that are told apart; the others are counted together.
+const MAX_PATHS: usize = 200;
+/// Tools that are told apart, each by path; the others are counted together.
+const MAX_TOOLS: usize = 1000;
+/// Calls of each kind that are told one by one, the newest.
+const MAX_MARKS: usize = 2000;
+/// Reasons that are told apart.
+const MAX_CODES: usize = 60;
+/// Calls that are remembered until they end, and questions until they are answered.
+const MAX_OPEN: usize = 100_000;
+/// What stands for those beyond a bound.
+const OTHERS: &str = "all others";
+/// Lengths of a piece of time that people can read off an axis, in seconds.
+const STEPS: [u64; 19] = [
+    1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 604_800, 31_536_000,
+];
+
+/// From when to when, milliseconds since the epoch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Span {
+    pub since: u64,
+    pub until: u64,
+}
+
+impl Span {
+    /// The length of a piece of it, milliseconds.
+    fn step(self) -> u64 {
+        let length = self.until.saturating_sub(self.since);
+        let fits = |step: &&u64| length.div_ceil(**step * 1000) <= MAX_BINS;
+        STEPS.iter().find(fits).unwrap_or(&STEPS[STEPS.len() - 1]) * 1000
+    }
+}
+
+/// Why a call is told by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    /// Colibri did not let it pass.
+    Refused,
+    /// It went wrong.
+    Failed,
+    /// It waited: for a person, or for its next attempt.
+    Waited,
+}
+
+/// A name: its place among [`Day::names`].
+type Name = usize;
+
+/// What is known of a time. Text in it has been made visible and is bounded.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Day {
+    since: u64,
+    until: u64,
+    /// When the first piece of time begins, and the length of each, milliseconds.
+    first: u64,
+    step: u64,
+    names: Vec<String>,
+    /// Caller, agent or nothing, server, the server's id as it is known elsewhere.
+    paths: Vec<Way>,
+    /// Path, piece of time, and the calls that went well, that failed, that were refused.
+    cells: Vec<[u64; 5]>,
+    tools: Vec<Tool>,
+    /// Reasons of calls that did not go well, most first.
+    codes: Vec<(String, u64)>,
+    /// Oldest first.
+    marks: Vec<Mark>,
+    /// How many of each kind there were: refused, failed, waited.
+    marked: [u64; 3],
+    /// Calls that have no end in this time.
+    open: u64,
+    /// Calls and questions whose end, if it came, found nothing of them any more: there were too many before it.
+    forgotten: u64,
+    /// Whether paths or tools were counted together.
+    together: bool,
+    /// How many calls are told one by one at most, of each kind.
+    most_marks: usize,
+}
+
+/// The way that calls take.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+struct Way {
+    caller: Name,
+    agent: Option<Name>,
+    server: Name,
+}
+
+/// What a tool's calls came to on one path.
+#[derive(Debug, Default, Serialize)]
+struct Tool {
+    path: usize,
+    name: Name,
+    calls: u64,
+    failed: u64,
+    refused: u64,
+    /// Bytes of arguments.
+    asked: u64,
+    /// Bytes of answers.
+    answered: u64,
+    /// Milliseconds of all together.
+    ms: f64,
+}
+
+/// A call that is told by itself.
+#[derive(Debug, Serialize)]
+struct Mark {
+    kind: Kind,
+    /// When it began, and for how long, milliseconds.
+    at: u64,
+    ms: u64,
+    path: usize,
+    tool: Name,
+    why: Name,
+    /// The number of the record that says so.
+    n: u64,
+}
+
+/// The same before its names have their places.
+#[derive(Debug)]
+struct Told {
+    at: u64,
+    ms: u64,
+    path: usize,
+    tool: String,
+    why: String,
+    n: u64,
+}
+
+/// What the records say beyond the fields that people look for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct More {
+    args: Length,
+    output: Option<Length>,
+    continues: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Length {
+    length: u64,
+}
+
+/// A call that has not ended.
+#[derive(Debug)]
+struct Open {
+    path: usize,
+    tool: String,
+    asked: u64,
+    /// When an attempt failed that another follows, and why.
+    retry: Option<(u64, String)>,
+}
+
+/// A question to a person that has no answer yet.
+#[derive(Debug)]
+struct Question {
+    at: u64,
+    path: usize,
+    tool: String,
+    method: String,
+}
+
+#[derive(Default)]
+struct Reading {
+    day: Day,
+    named: HashMap<String, Name>,
+    paths: HashMap<(Option<u32>, Option<String>, String), usize>,
+    users: HashMap<u32, String>,
+    cells: BTreeMap<(usize, u64), [u64; 3]>,
+    tools: HashMap<(usize, String), usize>,
+    codes: BTreeMap<String, u64>,
+    told: [VecDeque<Told>; 3],
+    open: BTreeMap<u64, Open>,
+    questions: BTreeMap<(u64, u64), Question>,
+}
+
+/// Reads the calls of a time from the trail in this directory.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn read(dir: &Path, span: Span) -> io::Result<Day> {
+    let filter = Filter {
+        since: Some(text(span.since)),
+        until: Some(text(span.until)),
+        ..Filter::default()
+    };
+    let step = span.step();
+    let mut reading = Reading {
+        day: Day {
+            since: span.since,
+            until: span.until,
+            // So that the pieces begin when clocks strike.
+            first: span.since - span.since % step,
+            step,
+            most_marks: MAX_MARKS,
+            ..Day::default()
+        },
+        ..Reading::default()
+    };
+    show(dir, &filter, None, &mut |record| {
+        reading.take(&record);
+        ControlFlow::Continue(())
+    })?;
+    Ok(reading.finish())
+}
+
+impl Reading {
+    fn take(&mut self, record: &Shown<'_>) {
+        let Some(at) = millis(&record.fields.timestamp) else {
+            return;
+        };
+        match record.kind.as_str() {
+            "enter" => self.enter(record),
+            "exit" => self.exit(record, at),
+            "retry" => self.retry(record, at),
+            "event" => self.event(record, at),
+            _ => {}
+        }
+    }
+
+    fn enter(&mut self, record: &Shown<'_>) {
+        let more: More = serde_json::from_str(record.rec).unwrap_or_default();
+        if let Some(before) = more.continues {
+            self.open.remove(&before);
+        }
+        let Fields {
+            server, tool, method, ..
+        } = &record.fields;
+        let open = Open {
+            path: self.path(record, server),
+            tool: if tool.is_empty() { method } else { tool }.clone(),
+            asked: more.args.length,
+            retry: None,
+        };
+        if self.open.len() == MAX_OPEN {
+            self.open.pop_first();
+            self.day.forgotten += 1;
+        }
+        self.open.insert(record.n, open);
+    }
+
+    fn exit(&mut self, record: &Shown<'_>, at: u64) {
+        let more: More = serde_json::from_str(record.rec).unwrap_or_default();
+        let fields = &record.fields;
+        let open = fields.enter.and_then(|enter| self.open.remove(&enter));
+        let path = match &open {
+            Some(open) => open.path,
+            None => self.path(record, &fields.integration_id),
+        };
+        let took = if fields.latency_ms.is_finite() {
+            fields.latency_ms.max(0.0)
+        } else {
+            0.0
+        };
+        let begun = at.saturating_sub(took as u64);
+        let code = fields.error_code.as_deref().unwrap_or("");
+        let kind = match fields.result.as_str() {
+            "SUCCESS" => None,
+            _ if is_refusal(code) => Some(Kind::Refused),
+            _ => Some(Kind::Failed),
+        };
+        let bin = begun.saturating_sub(self.day.first) / self.day.step;
+        let cell = self.cells.entry((path, bin)).or_default();
+        cell[kind.map_or(0, |kind| if kind == Kind::Failed { 1 } else { 2 })] += 1;
+        if let Some((since, why)) = open.as_ref().and_then(|open| open.retry.clone()) {
+            let told = self.told(
+                path,
+                &fields.operation,
+                &format!("tried again after {why}"),
+                fields.enter,
+            );
+            self.mark(Kind::Waited, since, at, told);
+        }
+        let row = self.tool(path, &fields.operation);
+        row.calls += 1;
+        row.asked += open.map_or(0, |open| open.asked);
+        row.answered += more.output.map_or(0, |output| output.length);
+        row.ms += took;
+        let Some(kind) = kind else { return };
+        match kind {
+            Kind::Refused => row.refused += 1,
+            _ => row.failed += 1,
+        }
+        let why = if code.is_empty() { "no reason" } else { code };
+        let told = self.told(path, &fields.operation, why, Some(record.n));
+        let why = told.why.clone();
+        self.mark(kind, begun, at, told);
+        let known = self.codes.len() < MAX_CODES || self.codes.contains_key(&why);
+        let why = if known { why } else { OTHERS.to_owned() };
+        *self.codes.entry(why).or_default() += 1;
+    }
+
+    /// An attempt failed: until the call's next record it waits, and is tried again.
+    fn retry(&mut self, record: &Shown<'_>, at: u64) {
+        let fields = &record.fields;
+        let why = brief(fields.error_code.as_deref().unwrap_or("an attempt failed"), NAME);
+        let Some(open) = fields.enter.and_then(|enter| self.open.get_mut(&enter)) else {
+            return;
+        };
+        // Of several attempts the wait is one, from the first that failed.
+        open.retry.get_or_insert((at, why));
+    }
+
+    fn event(&mut self, record: &Shown<'_>, at: u64) {
+        let details = &record.fields.details;
+        let number = |key: &str| details.get(key).and_then(Value::as_u64);
+        let word = |key: &str| details.get(key).and_then(Value::as_str);
+        let request = (number("connection").unwrap_or(0), number("request").unwrap_or(0));
+        match record.fields.event.as_str() {
+            "asked" => {
+                let call = number("call").and_then(|call| self.open.get(&call));
+                let (path, tool) = match call {
+                    Some(call) => (call.path, call.tool.clone()),
+                    None => {
+                        let uid = number("uid").and_then(|uid| u32::try_from(uid).ok());
+                        (self.path_of(uid, None, word("server").unwrap_or("")), String::new())
+                    }
+                };
+                let question = Question {
+                    at,
+                    path,
+                    tool,
+                    method: brief(word("method").unwrap_or(""), NAME),
+                };
+                if self.questions.len() == MAX_OPEN {
+                    self.questions.pop_first();
+                    self.day.forgotten += 1;
+                }
+                self.questions.insert(request, question);
+            }
+            "answered" => {
+                if let Some(question) = self.questions.remove(&request) {
+                    let outcome = word("outcome").unwrap_or("answered");
+                    self.waited(&question, at, outcome, record.n);
+                }
+            }
+            "approval" => {
+                let uid = number("uid").and_then(|uid| u32::try_from(uid).ok());
+                let path = self.path_of(uid, word("agent"), "");
+                let by = number("by").and_then(|by| u32::try_from(by).ok());
+                let said = match details.get("approved") {
+                    Some(Value::Bool(true)) => "approved",
+                    _ => "denied",
+                };
+                let why = format!("{said} by {}", by.map_or("-".to_owned(), terminal::user));
+                let told = self.told(path, "", &why, Some(record.n));
+                self.mark(Kind::Waited, at, at, told);
+            }
+            _ => {}
+        }
+    }
+
+    fn waited(&mut self, question: &Question, until: u64, outcome: &str, n: u64) {
+        let why = format!("{}: {outcome}", question.method);
+        let told = self.told(question.path, &question.tool, &why, Some(n));
+        self.mark(Kind::Waited, question.at, until, told);
+    }
+
+    fn told(&self, path: usize, tool: &str, why: &str, n: Option<u64>) -> Told {
+        Told {
+            at: 0,
+            ms: 0,
+            path,
+            tool: brief(tool, NAME),
+            why: brief(why, NAME),
+            n: n.unwrap_or(0),
+        }
+    }
+
+    fn mark(&mut self, kind: Kind, at: u64, until: u64, told: Told) {
+        let queue = &mut self.told[kind as usize];
+        self.day.marked[kind as usize] += 1;
+        if queue.len() == MAX_MARKS {
+            queue.pop_front();
+        }
+        queue.push_back(Told {
+            at,
+            ms: until.saturating_sub(at),
+            ..told
+        });
+    }
+
+    fn name(&mut self, text: &str) -> Name {
+        let names = &mut self.day.names;
+        let text = brief(text, NAME);
+        *self.named.entry(text).or_insert_with_key(|text| {
+            names.push(text.clone());
+            names.len() - 1
+        })
+    }
+
+    fn path(&mut self, record: &Shown<'_>, server: &str) -> usize {
+        match &record.through {
+            Some(agent) => self.path_of(agent.for_uid.or(record.uid), Some(&agent.agent), server),
+            None => self.path_of(record.uid, None, server),
+        }
+    }
+
+    fn path_of(&mut self, uid: Option<u32>, agent: Option<&str>, server: &str) -> usize {
+        // What Colibri answers itself names no server, or its own.
+        let server = if server.is_empty() { "colibri" } else { server };
+        let mut key = (uid, agent.map(str::to_owned), server.to_owned());
+        if let Some(path) = self.paths.get(&key) {
+            return *path;
+        }
+        let others = self.paths.len() >= MAX_PATHS;
+        if others {
+            self.day.together = true;
+            key = (None, Some(OTHERS.to_owned()), OTHERS.to_owned());
+            if let Some(path) = self.paths.get(&key) {
+                return *path;
+            }
+        }
+        let caller = match uid {
+            _ if others => OTHERS.to_owned(),
+            Some(uid) => self.users.entry(uid).or_insert_with(|| terminal::user(uid)).clone(),
+            None => "not known".to_owned(),
+        };
+        let way = Way {
+            caller: self.name(&caller),
+            agent: key.1.as_deref().map(|agent| self.name(agent)),
+            server: self.name(&key.2),
+        };
+        self.day.paths.push(way);
+        self.paths.insert(key, self.day.paths.len() - 1);
+        self.day.paths.len() - 1
+    }
+
+    fn tool(&mut self, path: usize, tool: &str) -> &mut Tool {
+        let mut key = (path, brief(tool, NAME));
+        if !self.tools.contains_key(&key) && self.tools.len() >= MAX_TOOLS {
+            self.day.together = true;
+            key.1 = OTHERS.to_owned();
+        }
+        let at = match self.tools.get(&key) {
+            Some(at) => *at,
+            None => {
+                let name = self.name(&key.1);
+                self.day.tools.push(Tool {
+                    path,
+                    name,
+                    ..Tool::default()
+                });
+                self.tools.insert(key, self.day.tools.len() - 1);
+                self.day.tools.len() - 1
+            }
+        };
+        &mut self.day.tools[at]
+    }
+
+    fn finish(mut self) -> Day {
+        for question in std::mem::take(&mut self.questions).into_values() {
+            self.waited(&question, self.day.until, "no answer yet", 0);
+        }
+        self.day.cells = (self.cells.iter())
+            .map(|((path, bin), [ok, failed, refused])| [*path as u64, *bin, *ok, *failed, *refused])
+            .collect();
+        let told = std::mem::take(&mut self.told);
+        for (kind, told) in [Kind::Refused, Kind::Failed, Kind::Waited].into_iter().zip(told) {
+            for one in told {
+                let mark = Mark {
+                    kind,
+                    at: one.at,
+                    ms: one.ms,
+                    path: one.path,
+                    tool: self.name(&one.tool),
+                    why: self.name(&one.why),
+                    n: one.n,
+                };
+                self.day.marks.push(mark);
+            }
+        }
+        self.day.marks.sort_by_key(|mark| (mark.at, mark.n));
+        let mut codes: Vec<_> = self.codes.into_iter().collect();
+        codes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        Day {
+            codes,
+            open: self.open.len() as u64,
+            ..self.day
+        }
+    }
+}
+
+/// Whether a call that ended so was not let pass by Colibri: by a rule, a gate, a person, or a limit of who called.
+fn is_refusal(code: &str) -> bool {
+    let known = Code::ALL.iter().find(|known| known.name() == code);
+    known.is_some_and(|code| matches!(code.row().number, 102..=104 | 200..210))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+    use colibri_trail::{
+        Attempt, Detail, Digest, Enter, Event, Exit, Head, Limits, Options, Record, Through, Trail, Witness, directory,
+    };
+
+    const NOON: u64 = 1_795_262_400_000;
+
+    struct Nobody;
+
+    impl Witness for Nobody {
+        fn witness(&self, _: &Head) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    struct Written {
+        dir: tempfile::TempDir,
+        trail: Trail,
+    }
+
+    impl Written {
+        fn new() -> Written {
+            let dir = tempfile::tempdir().unwrap();
+            let trail = Trail::open(Options {
+                state_dir: dir.path().into(),
+                sync: false,
+                witness: Arc::new(Nobody),
+                notify: |_, _| (),
+                limits: Limits::default(),
+            });
+            let trail = trail.unwrap();
+            Written { dir, trail }
+        }
+
+        fn add(&self, record: Record<'_>) -> u64 {
+            self.trail.append([record]).unwrap().first
+        }
+
+        fn enter(&self, at: u64, tool: &str, continues: Option<u64>, through: Option<Through<'_>>) -> u64 {
+            self.add(Record::Enter(enter(at, tool, continues, through)))
+        }
+
+        fn exit(&self, at: u64, took: u64, enter: u64, tool: &str, code: Option<&str>) {
+            self.add(Record::Exit(Exit {
+                attempt: attempt(at, took, enter, tool, code),
+                success: code.is_none(),
+                output: Some(Digest::of(b"1234567")),
+                output_full: None,
+            }));
+        }
+
+        fn read(self) -> Day {
+            self.trail.close().unwrap();
+            let span = Span {
+                since: NOON,
+                until: NOON + 3_600_000,
+            };
+            read(&directory(self.dir.path()), span).unwrap()
+        }
+    }
+
+    fn time(at: u64) -> std::time::SystemTime {
+        UNIX_EPOCH + Duration::from_millis(NOON + at)
+    }
+
+    fn enter<'a>(at: u64, tool: &'a str, continues: Option<u64>, through: Option<Through<'a>>) -> Enter<'a> {
+        Enter {
+            time: time(at),
+            uid: 4_000_000_001,
+            gid: 1,
+            pid: None,
+            connection: 1,
+            continues,
+            method: "tools/call",
+            server: Some("git"),
+            tool: Some(tool),
+            name: None,
+            era: "modern",
+            version: "2026-07-28",
+            args: Digest::of(b"12345"),
+            args_full: None,
+            traceparent: None,
+            tracestate: None,
+            validated: false,
+            through,
+        }
+    }
+
+    fn attempt<'a>(at: u64, took: u64, enter: u64, tool: &'a str, code: Option<&'a str>) -> Attempt<'a> {
+        Attempt {
+            time: time(at),
+            enter,
+            integration_id: "git",
+            operation: tool,
+            attempt_number: 1,
+            error_code: code,
+            latency: Duration::from_millis(took),
+        }
+    }
+
+    #[test]
+    fn calls_are_counted_where_they_began_and_told_where_they_did_not_go_well() {
+        let written = Written::new();
+        let coder = Through {
+            agent: "coder",
+            session: "0123456789abcdef",
+            for_uid: 4_000_000_002,
+        };
+        // Named a server that nobody had looked at: one call, with two records of its beginning.
+        let looked = written.enter(0, "push", None, None);
+        let well = written.enter(10, "push", Some(looked), None);
+        written.exit(20_000, 19_990, well, "push", None);
+        let refused = written.enter(30_000, "push", None, Some(coder));
+        written.exit(30_001, 1, refused, "push", Some("POLICY_DENIED"));
+        let failed = written.enter(60_000, "pull", None, None);
+        written.add(Record::Retry(attempt(
+            61_000,
+            1000,
+            failed,
+            "pull",
+            Some("SERVER_DIED"),
+        )));
+        let question = [
+            ("connection", Detail::Number(1)),
+            ("request", Detail::Number(7)),
+            ("method", Detail::Text("elicitation/create")),
+            ("call", Detail::Number(failed)),
+            ("outcome", Detail::Text("decline")),
+        ];
+        for (at, event) in [(62_000, "asked"), (65_000, "answered")] {
+            let time = time(at);
+            let details = &question;
+            written.add(Record::Event(Event { time, event, details }));
+        }
+        written.exit(70_000, 10_000, failed, "pull", Some("-32603"));
+        written.enter(80_000, "pull", None, None);
+        // Not of this time.
+        let late = written.enter(3_600_000, "pull", None, None);
+        written.exit(3_600_001, 1, late, "pull", None);
+        let day = written.read();
+        assert_eq!((day.first, day.step, day.open), (NOON, 15_000, 1));
+        let way = |path: usize| {
+            let Way { caller, agent, server } = &day.paths[path];
+            let name = |name: usize| day.names[name].as_str();
+            (name(*caller), agent.map(name), name(*server))
+        };
+        assert_eq!(way(0), ("4000000001", None, "git"));
+        assert_eq!(way(1), ("4000000002", Some("coder"), "git"));
+        // The first began in the first piece of time, though it ended in the second.
+        assert_eq!(day.cells, [[0, 0, 1, 0, 0], [0, 4, 0, 1, 0], [1, 2, 0, 0, 1]]);
+        let marks: Vec<_> = (day.marks.iter())
+            .map(|mark| {
+                (
+                    mark.kind,
+                    mark.at - NOON,
+                    mark.ms,
+                    mark.path,
+                    day.names[mark.why].as_str(),
+                )
+            })
+            .collect();
+        assert_eq!(
+            marks,
+            [
+                (Kind::Refused, 30_000, 1, 1, "POLICY_DENIED"),
+                (Kind::Failed, 60_000, 10_000, 0, "-32603"),
+                (Kind::Waited, 61_000, 9000, 0, "tried again after SERVER_DIED"),
+                (Kind::Waited, 62_000, 3000, 0, "elicitation/create: decline"),
+            ]
+        );
+        assert_eq!(day.marked, [1, 1, 2]);
+        let pull = day.tools.iter().find(|tool| day.names[tool.name] == "pull").unwrap();
+        assert_eq!((pull.calls, pull.failed, pull.asked, pull.answered), (1, 1, 5, 7));
+        assert!(!day.together);
+    }
+
+    #[test]
+    fn what_anybody_can_make_many_of_is_bounded() {
+        let written = Written::new();
+        let long = "x".repeat(10_000);
+        for call in 0..2500 {
+            let (agent, tool) = (format!("a{call}\u{202e}"), format!("{call}{long}"));
+            let through = Through {
+                agent: &agent,
+                session: "s",
+                for_uid: 4_000_000_002,
+            };
+            let enter = written.enter(call, &tool, None, Some(through));
+            written.exit(call, 0, enter, &tool, Some(&tool));
+        }
+        let begun = (0..=MAX_OPEN).map(|_| enter(2500, "push", None, None));
+        written.trail.append(begun.map(Record::Enter)).unwrap();
+        let day = written.read();
+        assert_eq!((day.open, day.forgotten), (MAX_OPEN as u64, 1));
+        assert!(day.paths.len() <= MAX_PATHS + 1 && day.tools.len() <= MAX_TOOLS + MAX_PATHS + 1);
+        assert!(day.codes.len() <= MAX_CODES + 1 && day.together);
+        assert_eq!((day.marks.len(), day.marked), (MAX_MARKS, [0, 2500, 0]));
+        assert_eq!(day.marks[0].at, NOON + 500, "the newest are kept");
+        assert_eq!(day.cells.iter().map(|cell| cell[3]).sum::<u64>(), 2500);
+        assert!(
+            day.names
+                .iter()
+                .all(|name| name.chars().count() <= NAME + 10 && !name.contains('\u{202e}'))
+        );
+        let length = |until| Span { since: 0, until }.step();
+        assert_eq!((length(1), length(86_400_000)), (1000, 300_000));
+        assert!(86_400_000 * 365 * 50 / length(86_400_000 * 365 * 50) <= MAX_BINS);
+    }
+}

@@ -1,0 +1,80 @@
+//! What the daemon's ledger says of tools: what listing them cost, and the tokens of which models told.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use colibri_api::{CostRow, Costs, CostsAsked, CostsBy, Day};
+use serde::Serialize;
+
+use super::day::NAME;
+use crate::connection::{Connection, RequestError};
+use colibri_text::brief;
+
+/// The most tools that are shown.
+const MAX_ROWS: usize = 1000;
+
+/// What tools cost since a day. Text in it has been made visible and is bounded.
+#[derive(Debug, Serialize)]
+pub(super) struct Ledger {
+    /// The first day, UTC.
+    since: String,
+    /// Whether it is about everybody, or only about who asked.
+    everybody: bool,
+    rows: Vec<Row>,
+    /// Tools that are not shown.
+    left_out: u64,
+    /// Why the newest counts are not in it.
+    unwritten: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    server: String,
+    tool: String,
+    calls: u64,
+    lists: u64,
+    /// Bytes of its definition in those lists.
+    listed: u64,
+    /// What a model read and wrote, as it told.
+    tokens: u64,
+}
+
+/// Asks for the costs since the day of this time, milliseconds since the epoch. `None`: the daemon tells none.
+///
+/// # Errors
+/// The connection is lost, or the answer cannot be read.
+pub(super) fn read(connection: &mut Connection, since: u64) -> Result<Option<Ledger>, RequestError> {
+    let since = Day::of(UNIX_EPOCH + Duration::from_millis(since));
+    let asked = CostsAsked {
+        since: Some(since),
+        by: vec![CostsBy::Tool],
+        unused: false,
+    };
+    let costs = match connection.ask::<Costs>("colibri/costs", &asked) {
+        Ok((costs, _)) => costs,
+        Err(RequestError::Refused { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut rows: Vec<Row> = costs.rows.iter().map(row).collect();
+    rows.retain(|row| row.listed > 0 || row.tokens > 0);
+    let beyond = rows.len().saturating_sub(MAX_ROWS);
+    rows.truncate(MAX_ROWS);
+    Ok(Some(Ledger {
+        since: since.to_string(),
+        everybody: costs.everybody,
+        rows,
+        left_out: costs.left_out.saturating_add(beyond as u64),
+        unwritten: costs.unwritten.as_deref().map(|why| brief(why, 4 * NAME)),
+    }))
+}
+
+fn row(of: &CostRow) -> Row {
+    let named = |name: &Option<String>, none: &str| brief(name.as_deref().unwrap_or(none), NAME);
+    Row {
+        server: named(&of.server, "model"),
+        tool: named(&of.tool, of.method.as_deref().unwrap_or("")),
+        calls: of.cost.calls,
+        lists: of.cost.lists,
+        listed: of.cost.listed_bytes,
+        tokens: of.cost.tokens_in.saturating_add(of.cost.tokens_out),
+    }
+}

@@ -1,0 +1,600 @@
+// Draws the page from the data in it. Text of others is set as text alone, and is escaped and bounded before it is here.
+(() => {
+  const { fill, el, svg, table, at, name, none, whole, count, bytes, short, time, iso, clock, date, moment, length, round } = kit;
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const day = data.day;
+  const names = day ? day.names : [];
+  const KINDS = [
+    { key: "refused", word: "Refused", sign: "✕", cell: 4, say: "by a rule, a limit or a person" },
+    { key: "failed", word: "Failed", sign: "▲", cell: 3, say: "at the server or the tool" },
+    { key: "waited", word: "Waited", sign: "◷", cell: 0, say: "for a person's answer, or for another attempt" },
+  ];
+  const ROWS = 25;
+  const NODES = 10;
+  const HEIGHT = 210;
+  const TOOLS = 15;
+  const CODES = 12;
+
+  // ---- the calls
+  const servers = new Map((data.now ? data.now.servers : []).map((server) => [server.id, server]));
+  const place = (id) => {
+    if (id === "colibri") return "the daemon";
+    const server = servers.get(id);
+    if (!data.now) return "not known";
+    if (!server) return "no longer there";
+    if (server.transport === "url") return "behind a URL";
+    return server.transport === "jail" ? `jail ${server.jail ?? ""}` : "host, no jail";
+  };
+  const DIRECT = "directly";
+  const COLUMNS = ["Callers", "Agents", "Servers", "Where they run"];
+  const paths = (day ? day.paths : []).map((way) => {
+    const server = names[way.server];
+    return [names[way.caller], way.agent === null ? DIRECT : names[way.agent], server, place(server)];
+  });
+  const totals = paths.map(() => [0, 0, 0, 0, 0]);
+  for (const cell of day ? day.cells : []) for (const at of [2, 3, 4]) totals[cell[0]][at] += cell[at];
+  const calls = (total) => total[2] + total[3] + total[4];
+
+  const state = { chosen: null, bin: null, kinds: new Set(KINDS.map((kind) => kind.key)), rows: ROWS, measure: 0, all: false };
+  const kept = (path) => !state.chosen || state.chosen.names.has(paths[path][state.chosen.column]);
+  const waited = () => (state.chosen ? day.marks.filter((mark) => mark.kind === "waited" && kept(mark.path)).length : day.marked[2]);
+  const drawers = [];
+  const redraw = () => {
+    state.rows = ROWS;
+    for (const draw of drawers) draw();
+  };
+
+  // ---- the head
+  const verdict = () => {
+    const trail = data.verdict;
+    if (!trail) return ["odd", "?", "The trail was not read"];
+    if (!trail.sound) return ["bad", "✕", `The trail does not verify: ${count(trail.fault_count, "fault")}`];
+    if (!trail.vouched_by.length) return ["odd", "?", "The trail is sound, but nobody vouches for it"];
+    return ["good", "✓", "The trail verifies"];
+  };
+  const badge = (tag, attributes) => {
+    const [mood, sign, text] = verdict();
+    return el(tag, { class: `badge ${mood}`, ...attributes }, el("span", { class: "sign", "aria-hidden": "true" }, sign), text);
+  };
+
+  const head = () => {
+    at("host").textContent = `on ${data.host}`;
+    document.title = `Colibri on ${data.host}`;
+    at("when").textContent = day
+      ? `${moment(day.since)} to ${moment(day.until)} UTC`
+      : `as of ${moment(data.made)} UTC`;
+    at("verdict").append(badge("a", { href: "#h-trail" }));
+    const notes = [];
+    if (data.trail_trouble) notes.push(["The trail could not be read, so no call is shown", data.trail_trouble]);
+    if (data.now_trouble) notes.push(["The daemon was not reached, so jails and what happens now are not known", data.now_trouble]);
+    if (day && day.together) notes.push(["There were too many", "callers, servers or tools beyond a bound are counted together, as “all others”"]);
+    if (day && day.forgotten) notes.push(["There were too many at a time", `of ${count(day.forgotten, "call")} or questions to people the beginning was forgotten before the end`]);
+    at("notes").append(...notes.map(([what, why]) => el("p", { class: "note" }, el("strong", {}, `${what}: `), why)));
+  };
+
+  const sums = () => {
+    const sum = [0, 0, 0, 0, 0];
+    const seen = [new Set(), new Set()];
+    totals.forEach((total, path) => {
+      if (!kept(path)) return;
+      for (const at of [2, 3, 4]) sum[at] += total[at];
+      if (calls(total)) [0, 2].forEach((column, at) => seen[at].add(paths[path][column]));
+    });
+    const waits = waited();
+    const tools = day.tools.filter((tool) => kept(tool.path));
+    const all = calls(sum);
+    const ms = tools.reduce((sum, tool) => sum + tool.ms, 0);
+    const rows = [
+      ["Calls", whole.format(all), ""],
+      ["Went well", all ? `${Math.floor((sum[2] / all) * 1000) / 10} %` : "–", ""],
+      ["Refused", whole.format(sum[4]), sum[4] ? "refused" : ""],
+      ["Failed", whole.format(sum[3]), sum[3] ? "failed" : ""],
+      ["Waited", whole.format(waits), waits ? "waited" : ""],
+      ["Mean time", all ? time(ms / all) : "–", ""],
+      ["Answers", bytes(tools.reduce((sum, tool) => sum + tool.answered, 0)), ""],
+      ["Callers", whole.format(seen[0].size), ""],
+      ["Servers", whole.format(seen[1].size), ""],
+    ];
+    at("sums").replaceChildren(
+      ...rows.map(([what, value, mood]) => el("div", { class: mood }, el("dt", {}, what), el("dd", {}, value))),
+    );
+  };
+
+  const chosen = () => {
+    const box = at("chosen");
+    box.hidden = !state.chosen;
+    if (!state.chosen) return;
+    const clear = el("button", { type: "button", onclick: () => choose(null) }, "Show all (Esc)");
+    box.replaceChildren(el("span", {}, "Only ", name(state.chosen.label), ` (${COLUMNS[state.chosen.column].toLowerCase()})`), clear);
+  };
+  const choose = (what) => {
+    state.chosen = what;
+    redraw();
+  };
+
+  // ---- callers, agents, servers, places
+  const ways = () => {
+    const root = at("ways");
+    if (!paths.some((_, path) => calls(totals[path]))) {
+      at("ways-hint").hidden = true;
+      return root.replaceChildren(none("No call in this time."));
+    }
+    const columns = COLUMNS.map((_, column) => {
+      const sums = new Map();
+      paths.forEach((path, at) => {
+        const sum = sums.get(path[column]) ?? [0, 0];
+        sums.set(path[column], [sum[0] + calls(totals[at]), sum[1] + totals[at][3] + totals[at][4]]);
+      });
+      const sorted = [...sums].filter(([, sum]) => sum[0]).sort((a, b) => b[1][0] - a[1][0]);
+      const nodes = sorted.slice(0, NODES).map(([label, [calls, bad]]) => ({ label, calls, bad, names: new Set([label]), column }));
+      const rest = sorted.slice(NODES);
+      if (rest.length) {
+        const sum = (at) => rest.reduce((sum, [, sums]) => sum + sums[at], 0);
+        nodes.push({ label: `${rest.length} more`, calls: sum(0), bad: sum(1), names: new Set(rest.map(([label]) => label)), column });
+      }
+      return nodes;
+    });
+    const all = totals.reduce((sum, total) => sum + calls(total), 0);
+    const button = (node) => {
+      const press = () => choose(node.button.getAttribute("aria-pressed") === "true" ? null : node);
+      const bad = node.bad ? el("span", { class: "bad" }, ` · ${short(node.bad)} not well`) : null;
+      const soft = node.column === 1 && node.label === DIRECT ? " direct" : "";
+      node.button = el(
+        "button",
+        { type: "button", class: `node c${node.column}${soft}`, "aria-pressed": "false", onclick: press },
+        name(node.label),
+        el("span", { class: "calls" }, count(node.calls, "call"), bad),
+      );
+      node.button.style.minHeight = `${Math.max(44, (node.calls / all) * HEIGHT + 8)}px`;
+      return node.button;
+    };
+    const links = svg("svg", { class: "links", "aria-hidden": "true" });
+    root.replaceChildren(
+      el(
+        "div",
+        { class: "ways" },
+        links,
+        columns.map((nodes, at) => el("div", { class: "column" }, el("h3", {}, COLUMNS[at]), nodes.map(button))),
+      ),
+    );
+    // The bands between two columns, of the calls that are kept, or of all.
+    const bands = (column, only) => {
+      const sums = new Map();
+      paths.forEach((path, at) => {
+        const number = only && !kept(at) ? 0 : calls(totals[at]);
+        if (!number) return;
+        const ends = [column, column + 1].map((column) => columns[column].findIndex((node) => node.names.has(path[column])));
+        const key = ends.join(" ");
+        sums.set(key, { ends, number: (sums.get(key)?.number ?? 0) + number });
+      });
+      return [...sums.values()];
+    };
+    const draw = () => {
+      for (const node of columns.flat()) {
+        const is = (path) => node.names.has(path[node.column]);
+        const lit = !state.chosen || paths.some((path, at) => is(path) && kept(at) && calls(totals[at]));
+        node.button.classList.toggle("off", !lit);
+        node.button.setAttribute("aria-pressed", String(state.chosen === node));
+      }
+      const frame = links.getBoundingClientRect();
+      const drawn = [];
+      // One scale for all: so many pixels a call.
+      const tall = HEIGHT / all;
+      for (let column = 0; column < 3 && frame.width; column += 1) {
+        const boxes = [column, column + 1].map((column) => columns[column].map((node) => node.button.getBoundingClientRect()));
+        const used = boxes.map((boxes) => boxes.map(() => 0));
+        const sums = [column, column + 1].map((column) => columns[column].map((node) => node.calls));
+        const lit = new Map(bands(column, true).map((band) => [band.ends.join(" "), band.number]));
+        const sorted = bands(column, false).sort((a, b) => a.ends[0] - b.ends[0] || a.ends[1] - b.ends[1]);
+        for (const { ends, number } of sorted) {
+          const sides = ends.map((end, side) => {
+            const box = boxes[side][end];
+            const y = box.top - frame.top + (box.height - sums[side][end] * tall) / 2 + used[side][end];
+            used[side][end] += number * tall;
+            return { y, width: Math.max(1, number * tall) };
+          });
+          const [x0, x1] = [boxes[0][ends[0]].right - frame.left, boxes[1][ends[1]].left - frame.left];
+          const middle = (x0 + x1) / 2;
+          const [a, b] = sides;
+          const share = (lit.get(ends.join(" ")) ?? 0) / number;
+          const band = (part) =>
+            `M${x0} ${a.y}C${middle} ${a.y} ${middle} ${b.y} ${x1} ${b.y}v${b.width * part}` +
+            `C${middle} ${b.y + b.width * part} ${middle} ${a.y + a.width * part} ${x0} ${a.y + a.width * part}z`;
+          drawn.push(svg("path", { d: band(1), class: "band" }));
+          if (state.chosen && share) drawn.push(svg("path", { d: band(share), class: "band lit" }));
+        }
+      }
+      links.replaceChildren(...drawn);
+    };
+    drawers.push(draw);
+    new ResizeObserver(draw).observe(root);
+  };
+
+  // ---- the time line
+  const bins = day ? Math.max(1, Math.ceil((day.until - day.first) / day.step)) : 0;
+  const from = (bin) => day.first + bin * day.step;
+  const span = (bin) => `${date(from(bin))}, ${clock(from(bin), day.step < 60_000)}–${clock(from(bin + 1), day.step < 60_000)}`;
+
+  const timeline = () => {
+    const root = at("time");
+    if (!day || !day.cells.length) return root.replaceChildren(none("No call in this time."));
+    const said = el("p", { class: "said", role: "status" });
+    const frame = el("div", { class: "plot" });
+    const keys = KINDS.map((kind) => el("li", { class: kind.key }, el("i", { "aria-hidden": "true" }), `${kind.word}: ${kind.say}`));
+    root.replaceChildren(said, frame, el("ul", { class: "keys" }, el("li", { class: "ok" }, el("i"), "Went well"), keys));
+    let sums = [];
+    let waits = [];
+    let geometry = null;
+    const tell = (bin) => {
+      if (bin === null) {
+        said.replaceChildren(`Each bar is ${day.step === 1000 || length(day.step).startsWith("hour") ? "one" : "a"} ${length(day.step)}`.replace(/ (an?|one) (\d)/, " $2"), ". Point at one, or use the arrow keys; a click or Enter lists what was wrong in it.");
+        return;
+      }
+      const [, , ok, failed, refused] = sums[bin];
+      const late = waits.filter((mark) => mark.at < from(bin + 1) && mark.at + mark.ms >= from(bin)).length;
+      const parts = [[failed, "failed"], [refused, "refused"], [late, "waited"]].filter(([number]) => number);
+      const bad = parts.map(([number, word]) => `, ${whole.format(number)} ${word}`).join("");
+      said.replaceChildren(el("strong", {}, `${span(bin)} UTC: `), `${count(ok + failed + refused, "call")}${bad}`);
+    };
+    const draw = () => {
+      const width = Math.max(280, frame.clientWidth);
+      const [left, right, top, height, lane] = [70, 8, 8, width < 500 ? 150 : 200, 20];
+      sums = Array.from({ length: bins }, (_, bin) => [0, bin, 0, 0, 0]);
+      for (const cell of day.cells) {
+        if (!kept(cell[0])) continue;
+        const sum = sums[Math.min(cell[1], bins - 1)];
+        for (const at of [2, 3, 4]) sum[at] += cell[at];
+      }
+      waits = day.marks.filter((mark) => mark.kind === "waited" && kept(mark.path));
+      const [most, steps] = round(Math.max(1, ...sums.map(calls)));
+      const x = (ms) => left + ((ms - day.first) / (bins * day.step)) * (width - left - right);
+      const y = (number) => top + height - (number / most) * height;
+      const bar = (width - left - right) / bins;
+      const thick = Math.max(0.8, bar > 3 ? bar - 1 : bar);
+      const parts = [];
+      for (let step = 0; step <= steps; step += 1) {
+        const number = (most / steps) * step;
+        parts.push(svg("line", { x1: left, x2: width - right, y1: y(number), y2: y(number), class: step ? "grid" : "axis" }));
+        parts.push(svg("text", { x: left - 8, y: y(number) + 4, class: "tick end" }, short(number)));
+      }
+      const stack = [["ok", 2], ["failed", 3], ["refused", 4]];
+      for (const [mood, cell] of stack) {
+        let d = "";
+        sums.forEach((sum, bin) => {
+          if (!sum[cell]) return;
+          const below = stack.slice(0, cell - 2).reduce((below, [, at]) => below + sum[at], 0);
+          d += `M${x(from(bin))} ${y(below)}h${thick}V${y(below + sum[cell])}h${-thick}z`;
+        });
+        if (d) parts.push(svg("path", { d, class: `bar ${mood}` }));
+      }
+      let bottom = top + height + 10;
+      for (const kind of KINDS) {
+        const middle = bottom + lane / 2;
+        let d = "";
+        let number = 0;
+        if (kind.cell) {
+          const peak = Math.max(1, ...sums.map((sum) => sum[kind.cell]));
+          sums.forEach((sum, bin) => {
+            if (!sum[kind.cell]) return;
+            number += sum[kind.cell];
+            const tall = 4 + (lane - 8) * Math.sqrt(sum[kind.cell] / peak);
+            d += `M${x(from(bin))} ${middle - tall / 2}h${Math.max(2, thick)}v${tall}h${-Math.max(2, thick)}z`;
+          });
+        } else {
+          number = waited();
+          for (const mark of waits) {
+            const begin = Math.max(left, x(mark.at));
+            d += `M${begin} ${middle - 3}h${Math.max(2, Math.min(x(mark.at + mark.ms), width - right) - begin)}v6H${begin}z`;
+          }
+        }
+        parts.push(svg("line", { x1: left, x2: width - right, y1: middle, y2: middle, class: "grid" }));
+        parts.push(svg("text", { x: left - 8, y: middle + 4, class: `tick end ${number ? kind.key : ""}` }, kind.key));
+        if (d) parts.push(svg("path", { d, class: `bar ${kind.key}` }));
+        bottom += lane;
+      }
+      const minute = 60_000;
+      const steps_ms = [1000, 5000, 15_000, minute, 5 * minute, 15 * minute, 30 * minute, 60 * minute, 120 * minute, 180 * minute, 360 * minute, 720 * minute, 1440 * minute, 2880 * minute, 10_080 * minute, 43_200 * minute, 525_600 * minute];
+      const room = (width - left - right) / 64;
+      const step = steps_ms.find((step) => (bins * day.step) / step <= room) ?? steps_ms[steps_ms.length - 1];
+      for (let ms = Math.ceil(day.first / step) * step; ms <= from(bins); ms += step) {
+        const midnight = ms % 86_400_000 === 0;
+        parts.push(svg("line", { x1: x(ms), x2: x(ms), y1: bottom, y2: bottom + 5, class: "axis" }));
+        if (x(ms) > width - 20) continue;
+        const label = midnight ? date(ms) : clock(ms, step < minute);
+        parts.push(svg("text", { x: x(ms), y: bottom + 18, class: `tick middle${midnight ? " day" : ""}` }, label));
+      }
+      parts.push(svg("line", { x1: left, x2: width - right, y1: bottom, y2: bottom, class: "axis" }));
+      parts.push(svg("text", { x: left, y: bottom + 36, class: "tick" }, `time (UTC) →`));
+      parts.push(svg("text", { x: 11, y: top + height / 2, class: "tick middle", transform: `rotate(-90 11 ${top + height / 2})` }, `calls in ${length(day.step)}`));
+      const cursor = svg("rect", { class: "cursor", y: top, height: bottom - top, width: Math.max(2, bar), visibility: "hidden" });
+      parts.push(cursor);
+      geometry = { left, right, width, bar };
+      const plot = frame.firstElementChild ?? focusable();
+      fill(plot, { viewBox: `0 0 ${width} ${bottom + 42}`, width, height: bottom + 42 }, []);
+      plot.replaceChildren(...parts);
+      point(state.bin);
+    };
+    const point = (bin) => {
+      const cursor = frame.querySelector(".cursor");
+      if (bin === null) cursor.setAttribute("visibility", "hidden");
+      else fill(cursor, { visibility: "visible", x: geometry.left + bin * geometry.bar }, []);
+      const plot = frame.firstElementChild;
+      tell(bin);
+      fill(plot, { "aria-valuenow": bin ?? 0, "aria-valuetext": bin === null ? "none chosen" : said.textContent }, []);
+      plot.classList.toggle("held", state.bin !== null && state.bin === bin);
+    };
+    let pointed = null;
+    const hold = (bin) => {
+      state.bin = state.bin === bin ? null : bin;
+      pointed = state.bin;
+      point(state.bin);
+      state.rows = ROWS;
+      marks.draw();
+    };
+    const under = (event) => {
+      const box = frame.firstElementChild.getBoundingClientRect();
+      const along = ((event.clientX - box.left) / box.width) * geometry.width;
+      const bin = Math.floor((along - geometry.left) / geometry.bar);
+      return bin >= 0 && bin < bins ? bin : null;
+    };
+    const press = (event) => {
+      const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowDown: -1, ArrowUp: 1, PageUp: 12, PageDown: -12, Home: -bins, End: bins };
+      if (event.key === "Enter" || event.key === " ") {
+        if (pointed !== null) hold(pointed);
+      } else if (event.key in steps) {
+        pointed = Math.max(0, Math.min(bins - 1, (pointed ?? (steps[event.key] > 0 ? -1 : bins)) + steps[event.key]));
+        point(pointed);
+      } else return;
+      event.preventDefault();
+    };
+    const focusable = () => {
+      const plot = svg("svg", {
+        class: "timeline", tabindex: "0", role: "slider", "aria-label": "Calls over time", "aria-valuemin": 0, "aria-valuemax": bins - 1,
+        onkeydown: press,
+        onpointermove: (event) => ((pointed = under(event)), point(pointed)),
+        onpointerleave: () => ((pointed = state.bin), point(state.bin)),
+        onclick: (event) => under(event) !== null && hold(under(event)),
+      });
+      frame.append(plot);
+      return plot;
+    };
+    drawers.push(draw);
+    let drawn = 0;
+    new ResizeObserver(() => {
+      if (frame.clientWidth !== drawn) draw();
+      drawn = frame.clientWidth;
+    }).observe(frame);
+    timeline.clear = () => state.bin !== null && hold(state.bin);
+  };
+
+  // ---- what was refused, failed or waited
+  const marks = () => {
+    const root = at("marks");
+    if (!day) return root.replaceChildren(none("Not known: the trail was not read."));
+    const numbers = KINDS.map(() => el("span", {}));
+    const toggle = (kind, index) => {
+      const box = el("input", { type: "checkbox", checked: true, onchange: () => {
+        if (box.checked) state.kinds.add(kind.key);
+        else state.kinds.delete(kind.key);
+        state.rows = ROWS;
+        marks.draw();
+      } });
+      return el("label", { class: `pick ${kind.key}` }, box, el("span", { "aria-hidden": "true" }, kind.sign), ` ${kind.word} `, numbers[index]);
+    };
+    const bounds = KINDS.filter((_, index) => day.marked[index] > day.most_marks);
+    const bound = bounds.length
+      ? el("p", { class: "soft" }, `Listed are the newest ${whole.format(day.most_marks)} of each kind; there were more that ${bounds.map((kind) => kind.word.toLowerCase()).join(", ")}. The counts above, and the time line but for waits, are of all.`)
+      : null;
+    const codes = day.codes.length
+      ? el("ul", { class: "codes" }, day.codes.slice(0, CODES).map(([code, number]) => el("li", {}, name(code), ` ${whole.format(number)}`)), day.codes.length > CODES ? el("li", {}, `${day.codes.length - CODES} more reasons`) : "")
+      : null;
+    const list = el("div", { class: "plain" });
+    root.replaceChildren(el("div", { class: "picks" }, KINDS.map(toggle)), codes ?? "", bound ?? "", list);
+    const tally = () => {
+      const cells = (cell) => totals.reduce((sum, total, path) => sum + (kept(path) ? total[cell] : 0), 0);
+      KINDS.forEach((kind, index) => (numbers[index].textContent = whole.format(kind.cell ? cells(kind.cell) : waited())));
+      if (codes) codes.hidden = Boolean(state.chosen);
+    };
+    marks.draw = () => {
+      tally();
+      const inside = (mark) => state.bin === null || (mark.at < from(state.bin + 1) && mark.at + mark.ms >= from(state.bin));
+      const found = day.marks.filter((mark) => state.kinds.has(mark.kind) && kept(mark.path) && inside(mark)).reverse();
+      const where = state.bin === null ? null : el("p", { class: "chosen" }, el("span", {}, `Only ${span(state.bin)} UTC`), el("button", { type: "button", onclick: () => timeline.clear() }, "Show all (Esc)"));
+      if (!found.length) {
+        list.replaceChildren(where ?? "", none("Nothing was refused, failed or waited here."));
+        return;
+      }
+      const row = (mark) => {
+        const kind = KINDS.find((kind) => kind.key === mark.kind);
+        const [caller, agent, server] = paths[mark.path];
+        const who = agent === DIRECT ? [name(caller)] : [name(caller), " › ", name(agent)];
+        const tool = names[mark.tool];
+        const dated = day.until - day.since > 86_400_000 ? `${date(mark.at)} ` : "";
+        return el(
+          "tr",
+          { class: mark.kind },
+          el("td", { class: "when", title: iso(mark.at) }, `${dated}${clock(mark.at, true)}`),
+          el("td", { class: "kind" }, el("span", { "aria-hidden": "true" }, `${kind.sign} `), mark.kind),
+          el("td", {}, who),
+          el("td", {}, name(server), tool ? [" › ", name(tool)] : ""),
+          el("td", {}, name(names[mark.why])),
+          el("td", { class: "number" }, mark.ms ? time(mark.ms) : "–"),
+          el("td", { class: "number soft" }, mark.n ? `#${mark.n}` : ""),
+        );
+      };
+      const headings = ["Time (UTC)", "What", "Who", "Server › tool", "Why", "How long", "Record"];
+      const more = found.length - state.rows;
+      list.replaceChildren(
+        where ?? "",
+        table(headings, found.slice(0, state.rows).map(row), [5, 6]),
+        more > 0 ? el("button", { type: "button", class: "more", onclick: () => ((state.rows += 200), marks.draw()) }, `Show ${whole.format(Math.min(more, 200))} more of ${whole.format(more)}`) : "",
+      );
+    };
+    drawers.push(() => marks.draw());
+  };
+
+  // ---- cost
+  const MEASURES = [
+    { word: "Answers", say: "Bytes of answers", of: (tool) => tool.answered, show: bytes },
+    { word: "Arguments", say: "Bytes of arguments", of: (tool) => tool.asked, show: bytes },
+    { word: "Calls", say: "Calls", of: (tool) => tool.calls, show: short },
+    { word: "Time", say: "Time that calls took together, waits included", of: (tool) => tool.ms, show: time },
+  ];
+  const ledger = data.ledger;
+  if (ledger) {
+    const whose = `${ledger.everybody ? "" : ", yours alone"}, since ${ledger.since}, as the ledger has them`;
+    const listing = { word: "Listing", say: `Bytes of definitions in the lists that were answered${whose}`, of: (tool) => tool.listed, show: bytes, ledger, times: (tool) => tool.lists, count: "Lists" };
+    const tokens = { word: "Model", say: `Tokens that models read and wrote, as they told${whose}`, of: (tool) => tool.tokens, show: short, ledger };
+    MEASURES.push(...[listing, tokens].filter((measure) => ledger.rows.some((row) => measure.of(row))));
+  }
+  const cost = () => {
+    const root = at("cost");
+    if (!day || !day.tools.length) return root.replaceChildren(none("No call in this time, so no cost."));
+    const list = el("div");
+    const pick = (measure, index) =>
+      el("label", { class: "pick" }, el("input", { type: "radio", name: "measure", checked: index === state.measure, onchange: () => ((state.measure = index), draw()) }), measure.word);
+    root.replaceChildren(el("div", { class: "picks", role: "radiogroup", "aria-label": "Measure" }, MEASURES.map(pick)), list);
+    const draw = () => {
+      const measure = MEASURES[state.measure];
+      const sums = new Map();
+      // The ledger knows servers and tools; who called is the trail's.
+      const server = state.chosen?.column === 2 ? state.chosen.names : null;
+      const rows = measure.ledger
+        ? ledger.rows.filter((row) => measure.of(row) && (!server || server.has(row.server)))
+        : day.tools.filter((tool) => kept(tool.path)).map((tool) => ({ ...tool, server: paths[tool.path][2], tool: names[tool.name] }));
+      for (const row of rows) {
+        const key = `${row.server}\n${row.tool}`;
+        const sum = sums.get(key) ?? { server: row.server, tool: row.tool, value: 0, calls: 0, unused: measure.count && !row.calls };
+        sum.value += measure.of(row);
+        sum.calls += measure.times ? measure.times(row) : row.calls;
+        sums.set(key, sum);
+      }
+      const sorted = [...sums.values()].sort((a, b) => b.value - a.value || b.calls - a.calls);
+      if (!sorted.length) return list.replaceChildren(none("No call here, so no cost."));
+      const total = sorted.reduce((sum, one) => sum + one.value, 0);
+      const most = Math.max(1, sorted[0].value);
+      const shown = state.all ? sorted : sorted.slice(0, TOOLS);
+      const row = (one) => {
+        const bar = el("span", { class: "fill" });
+        bar.style.width = `${(one.value / most) * 100}%`;
+        const share = total ? Math.round((one.value / total) * 1000) / 10 : 0;
+        return el(
+          "tr",
+          {},
+          el("th", { scope: "row" }, name(one.server), " › ", name(one.tool), one.unused ? el("span", { class: "soft" }, " never called") : ""),
+          el("td", { class: "track" }, bar),
+          el("td", { class: "number" }, measure.show(one.value)),
+          el("td", { class: "number soft" }, `${share} %`),
+          el("td", { class: "number soft" }, whole.format(one.calls)),
+          el("td", { class: "number soft" }, measure.show(one.value / Math.max(1, one.calls))),
+        );
+      };
+      const ticks = el("div", { class: "scale" }, [0, 0.25, 0.5, 0.75, 1].map((part) => el("span", {}, measure.show(Math.round(most * part)))));
+      const headings = [el("th", { scope: "col" }, "Server › tool"), el("th", { scope: "col", class: "track" }, ticks), ...[measure.word, "Share", measure.count ?? "Calls", "Each"].map((word) => el("th", { scope: "col", class: "number" }, word))];
+      const beyond = measure.ledger && ledger.left_out ? `${count(ledger.left_out, "row")} that cost less are left out. ` : "";
+      const unwritten = measure.ledger && ledger.unwritten ? ["The newest counts are not in it: ", name(ledger.unwritten)] : "";
+      const rest = sorted.slice(shown.length).reduce((sum, one) => sum + one.value, 0);
+      const more = sorted.length - TOOLS;
+      list.replaceChildren(
+        el("p", { class: "soft" }, `${measure.say}, by tool: ${measure.show(total)} in all${rest ? `, ${measure.show(rest)} of it by tools not listed` : ""}. `, measure.show === bytes ? `To a model some ${short(Math.round(total / 4))} tokens, estimated at four bytes each. ` : "", beyond, unwritten),
+        el("div", { class: "scroll" }, el("table", { class: "bars" }, el("thead", {}, el("tr", {}, headings)), el("tbody", {}, shown.map(row)))),
+        more > 0 ? el("button", { type: "button", class: "more", onclick: () => ((state.all = !state.all), draw()) }, state.all ? `Show the first ${TOOLS}` : `Show ${whole.format(more)} more`) : "",
+      );
+    };
+    drawers.push(draw);
+  };
+
+  // ---- now
+  const now = () => {
+    const root = at("now");
+    if (!data.now) return root.replaceChildren(none("Not known: the daemon was not reached."));
+    const { daemon, agents, servers, waiting, counts } = data.now;
+    const beyond = (rows, all) => (all > rows.length ? el("p", { class: "soft" }, `${count(all - rows.length, "more")} not listed.`) : "");
+    const open = (is) => (is ? "open" : "closed");
+    const about = daemon
+      ? `Version ${daemon.version}, up for ${time(daemon.uptime_s * 1000)}; ${count(daemon.clients, "client")}, ${count(daemon.in_flight, "call")} in flight; write gate ${open(daemon.write_gate)}, external-call gate ${open(daemon.external_gate)}. `
+      : "Calls that wait and the daemon's own state are for operators. ";
+    const waits = waiting.map((one) =>
+      el("tr", { class: "waited" }, el("td", {}, clock(one.asked, true)), el("td", {}, name(one.user), one.agent ? [" › ", name(one.agent)] : ""), el("td", {}, name(one.server), " › ", name(one.tool)), el("td", {}, name(one.rule))),
+    );
+    const state_of = (is, ...words) => el("td", { class: is ? "bad" : "" }, is ? el("span", { class: "sign" }, "! ") : "", words);
+    const agent = (one) =>
+      el("tr", { class: one.ended ? "soft" : "" }, el("td", {}, name(one.agent), " ", el("span", { class: "soft" }, one.id, one.session ? [", session ", name(one.session)] : "")), el("td", {}, name(one.user)),
+        state_of(one.attention, one.ended ? `ended, ${one.state}` : one.state, one.stalled ? ", stalled" : "", one.approvals ? `, ${count(one.approvals, "call")} waiting` : "", one.reason ? [": ", name(one.reason)] : ""),
+        el("td", { title: one.last_event ? iso(one.last_event) : "" }, one.last_event ? clock(one.last_event, true) : "–"),
+        el("td", {}, one.jail ? ["jail ", name(one.jail)] : "host, no jail", one.cwd ? el("span", { class: "soft" }, " in ", name(one.cwd)) : ""),
+        el("td", { class: "number" }, one.task === null ? "–" : `#${one.task}`), el("td", { class: "number" }, whole.format(one.calls)), el("td", { class: "number" }, bytes(one.bytes)), el("td", { class: "number" }, short(one.tokens_in)), el("td", { class: "number" }, short(one.tokens_out)));
+    const unwell = (one) => ["failed", "blocked", "backing off"].includes(one.state);
+    const server = (one) =>
+      el("tr", {}, el("td", {}, name(one.id)), state_of(unwell(one), one.state, one.reason ? [": ", name(one.reason)] : ""),
+        el("td", {}, name(place(one.id)), one.network ? el("span", { class: "soft" }, ` network ${one.network}`) : ""),
+        el("td", { class: "number" }, whole.format(one.processes)), el("td", { class: "number" }, one.blocked ? `${whole.format(one.tools)}, ${whole.format(one.blocked)} blocked` : whole.format(one.tools)));
+    root.replaceChildren(
+      el("p", { class: "soft" }, about),
+      el("h3", {}, "Calls that wait for a person"),
+      waits.length ? table(["Since (UTC)", "Who", "Server › tool", "Rule"], waits) : none("None."),
+      beyond(waiting, counts[2]),
+      el("h3", {}, "Agents"),
+      agents.length ? table(["Agent", "For", "State", "Last event (UTC)", "Runs in", "Task", "Calls", "Answers", "Tokens in", "Tokens out"], agents.map(agent), [5, 6, 7, 8, 9]) : none("None runs or has run."),
+      beyond(agents, counts[0]),
+      el("h3", {}, "Servers"),
+      servers.length ? table(["Server", "State", "Runs in", "Processes", "Tools"], servers.map(server), [3, 4]) : none("None is in the registry."),
+      beyond(servers, counts[1]),
+    );
+  };
+
+  // ---- the trail
+  const trail = () => {
+    const root = at("trail");
+    const report = data.verdict;
+    if (!report) return root.replaceChildren(none(data.trail_trouble ?? "Not read."));
+    const by = { witness: "the log", note: "the daemon's own note (trail.head), which its user can change" };
+    const vouched = report.vouched_by.map((one) => `${by[one.by]}: ${count(one.records, "record")}`).join("; ");
+    const promise = report.promised
+      ? `to record ${whole.format(report.promised - 1)}, the last that a witness saw; what follows could have been written anew`
+      : report.witnessed ? "none: no head in that log agrees with this trail" : "none without a witness: --syslog FILE compares with the log that has the heads";
+    const rows = [
+      ["Records", `${whole.format(report.records)}, ${whole.format(report.records - report.first_record)} of them in ${count(report.segments, "segment")} here`],
+      ["Signed checkpoints", report.has_key ? whole.format(report.checkpoints) : "not checked: there is no key"],
+      ["Vouched for by", vouched || "nobody: records may have been removed from its end"],
+      ["The promise reaches", promise],
+      ["Head", el("code", {}, report.head)],
+      ["Root", report.root ? el("code", {}, report.root) : "not known"],
+      ["Where", name(data.state_dir)],
+    ];
+    const items = [...report.faults.map((fault) => ["bad", fault]), ...report.notes.map((note) => ["", note])];
+    root.replaceChildren(
+      el("p", {}, badge("span")),
+      items.length ? el("ul", { class: "faults" }, items.map(([mood, text]) => el("li", { class: mood }, mood ? "✕ " : "Note: ", name(text)))) : "",
+      report.fault_count > report.faults.length ? el("p", { class: "soft" }, `And ${count(report.fault_count - report.faults.length, "fault")} more.`) : "",
+      report.note_count > report.notes.length ? el("p", { class: "soft" }, `And ${count(report.note_count - report.notes.length, "note")} more.`) : "",
+      el("dl", { class: "facts" }, rows.map(([what, value]) => [el("dt", {}, what), el("dd", {}, value)])),
+      el("p", { class: "soft" }, "Judged when this page was made. Ask again with ", el("code", {}, "colibri-mcp trail verify"), "."),
+    );
+  };
+
+  // ---- all of it
+  head();
+  if (day) {
+    drawers.push(sums, chosen);
+    ways();
+    timeline();
+    marks();
+    cost();
+  } else {
+    for (const id of ["sums", "ways", "time", "marks", "cost"]) at(id).replaceChildren(none("Not known: the trail was not read."));
+    at("ways-hint").hidden = true;
+  }
+  now();
+  trail();
+  redraw();
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    if (day && state.bin !== null) timeline.clear();
+    else if (state.chosen) choose(null);
+  });
+  const open = day && day.open ? ` ${count(day.open, "call")} had not ended.` : "";
+  at("about").textContent =
+    `Made by colibri-mcp ${data.version} at ${moment(data.made)} UTC. It is a picture of that moment: it loads nothing, sends nothing and does not change.${open} Opened in ${Math.round(performance.now())} ms.`;
+  document.documentElement.dataset.drawn = Math.round(performance.now());
+})();

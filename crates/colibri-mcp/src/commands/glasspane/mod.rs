@@ -1,0 +1,177 @@
+//! `colibri-mcp glasspane`: agents, the calls they make, the servers and jails behind them.
+
+mod feed;
+mod html;
+mod model;
+mod snapshot;
+mod view;
+
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+use std::sync::mpsc::{Sender, channel};
+
+use ratatui::buffer::Buffer;
+use ratatui::crossterm::event::KeyCode;
+use ratatui::layout::Rect;
+use serde_json::value::to_raw_value;
+
+use super::context::Context;
+use super::screen::{self, Screen};
+use crate::failure::Failure;
+use feed::{Feed, Order, look};
+use model::{Heard, Model, Seen};
+use snapshot::Snapshot;
+use view::{Looking, View, draw, plain};
+
+/// How and where it is shown.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    screen: screen::Arguments,
+    #[command(flatten)]
+    html: html::Arguments,
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
+    if let Some(file) = &arguments.html.html {
+        return html::run(&arguments.html, file, context);
+    }
+    let arguments = &arguments.screen;
+    if context.json || arguments.prints_once() {
+        return once(context).map(|()| ExitCode::SUCCESS);
+    }
+    let (orders, ordered) = channel();
+    let mut feed = Feed {
+        place: context.place.clone(),
+        read_only: context.read_only,
+        every: arguments.every(),
+        orders: ordered,
+        detail: None,
+    };
+    let pane = Pane {
+        model: Model::default(),
+        view: View::new(arguments.has_colour(), true),
+        orders,
+    };
+    screen::show(pane, move |news| feed.listen(news))
+}
+
+fn once(context: &Context) -> Result<(), Failure> {
+    let seen = look(&mut context.connect()?, None)?;
+    let snapshot = to_raw_value(&Snapshot::of(&seen.agents, seen.time));
+    let snapshot = snapshot.map_err(|error| Failure::Machine(error.to_string()))?;
+    context.print(&snapshot, || drawn(seen))
+}
+
+/// How it looks now, as plain text.
+pub(crate) fn picture(context: &Context) -> Result<String, Failure> {
+    Ok(drawn(look(&mut context.connect()?, None)?))
+}
+
+fn drawn(seen: Seen) -> String {
+    let mut model = Model::default();
+    model.update(Heard::Seen(Box::new(seen)));
+    plain(&model, screen::width())
+}
+
+/// What is known, how it is looked at, and where to what a person wants goes.
+struct Pane {
+    model: Model,
+    view: View,
+    orders: Sender<Order>,
+}
+
+impl Pane {
+    fn order(&self, order: Order) {
+        // Without its thread there is no news any more, which the screen says.
+        let _ = self.orders.send(order);
+    }
+
+    /// Chooses something else. A closer look goes with it.
+    fn choose(&mut self, choose: impl FnOnce(&mut View, &Model)) {
+        choose(&mut self.view, &self.model);
+        if self.view.looking == Looking::Detail {
+            self.order(Order::Detail(self.view.chosen.id().map(str::to_owned)));
+        }
+    }
+
+    /// Goes back to where all are seen.
+    fn back(&mut self) {
+        if self.view.looking == Looking::Detail {
+            self.order(Order::Detail(None));
+        }
+        self.view.looking = Looking::List;
+    }
+}
+
+impl Screen for Pane {
+    type Heard = Heard;
+
+    fn update(&mut self, heard: Heard) {
+        self.model.update(heard);
+    }
+
+    fn trouble(&mut self, why: Option<String>) {
+        self.model.trouble = why;
+    }
+
+    fn draw(&mut self, area: Rect, buffer: &mut Buffer) {
+        draw(&self.model, &mut self.view, area, buffer);
+    }
+
+    fn press(&mut self, key: KeyCode) -> ControlFlow<()> {
+        self.model.said = None;
+        match (&self.view.looking, key) {
+            (Looking::Stop(id), KeyCode::Char('y')) => {
+                self.order(Order::Stop(id.clone()));
+                self.back();
+            }
+            (Looking::Stop(_), _) => self.back(),
+            (Looking::List, KeyCode::Char('q') | KeyCode::Esc) => return ControlFlow::Break(()),
+            (_, KeyCode::Char('q') | KeyCode::Esc) => self.back(),
+            (Looking::Help, _) => {}
+            (Looking::Spawn, KeyCode::Enter) => {
+                if let Some(agent) = self.view.spawn.id().map(str::to_owned) {
+                    self.order(Order::Spawn(agent));
+                    self.back();
+                }
+            }
+            (Looking::Spawn, KeyCode::Down | KeyCode::Char('j') | KeyCode::Tab) => self.view.spawn.step(1),
+            (Looking::Spawn, KeyCode::Up | KeyCode::Char('k') | KeyCode::BackTab) => self.view.spawn.step(-1),
+            (Looking::Spawn, _) => {}
+            (_, KeyCode::Char('r')) => self.order(Order::Refresh),
+            (Looking::List, KeyCode::Char('s')) => self.view.looking = Looking::Spawn,
+            (_, KeyCode::Char('x')) => {
+                let runs = |id: &&str| self.model.instance(id).is_some_and(|one| one.ended_at.is_none());
+                match self.view.chosen.id().filter(runs).map(str::to_owned) {
+                    Some(id) => self.view.looking = Looking::Stop(id),
+                    None => self.model.said = Some("choose an agent that runs: j, k".to_owned()),
+                }
+            }
+            (Looking::List, KeyCode::Enter) if self.view.chosen.id().is_some() => {
+                self.view.looking = Looking::Detail;
+                self.choose(|_, _| ());
+            }
+            (_, KeyCode::Tab) => self.choose(|view, _| view.chosen.next(true, |_| true)),
+            (_, KeyCode::BackTab) => self.choose(|view, _| view.chosen.next(false, |_| true)),
+            (_, KeyCode::Down | KeyCode::Char('j')) => self.choose(|view, _| view.chosen.step(1)),
+            (_, KeyCode::Up | KeyCode::Char('k')) => self.choose(|view, _| view.chosen.step(-1)),
+            (_, KeyCode::Char(key @ ('n' | 'N'))) => self.choose(|view, model| {
+                let attention = |id: &str| model.instance(id).is_some_and(|one| one.attention);
+                view.chosen.next(key == 'n', attention);
+            }),
+            (_, KeyCode::Char('a')) => self.view.only_attention = !self.view.only_attention,
+            (_, KeyCode::Char('?')) => {
+                self.back();
+                self.view.looking = Looking::Help;
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,354 @@
+//! `colibri-mcp tasks`: the board, as people use it.
+
+mod schedule;
+mod shown;
+mod watch;
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use self::shown::{line, note, put, text_of};
+use super::context::Context;
+use crate::failure::Failure;
+use crate::terminal::{Style, Table};
+use colibri_api::{CreatedTask, NextTask, OneTask, TaskStatus, Tasks};
+use colibri_text::visible;
+
+/// Which tasks to list, or what to do with one.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    order: Option<Order>,
+    #[command(flatten)]
+    list: List,
+}
+
+/// Which tasks to list.
+#[derive(Debug, clap::Args)]
+struct List {
+    /// Only tasks in this state: intake, queued, claimed, started, done, failed, cancelled
+    #[arg(long)]
+    status: Option<String>,
+    /// Only tasks from this source
+    #[arg(long)]
+    source: Option<String>,
+    /// At most this many
+    #[arg(long, default_value_t = 50)]
+    limit: u32,
+    /// Goes on where the list before ended
+    #[arg(long)]
+    cursor: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Order {
+    /// Lists the tasks
+    List(List),
+    /// Creates a task
+    Create(Create),
+    /// Takes a request in free text in, to be looked at later
+    Intake {
+        /// The request; its first line becomes the title; `-` reads it from standard input
+        text: String,
+        #[command(flatten)]
+        needs: Needs,
+    },
+    /// Shows a task and its result
+    Show(Which),
+    /// Claims the next task, or one that is named
+    Next {
+        /// This task
+        task: Option<u64>,
+        /// Only one that needs one of these, or nothing
+        #[arg(long, value_delimiter = ',', value_name = "CAPABILITY", conflicts_with = "task")]
+        capabilities: Option<Vec<String>>,
+    },
+    /// Says that work on a claimed task begins, or goes on
+    Start(Claimed),
+    /// Ends a claimed task with its result
+    Finish {
+        #[command(flatten)]
+        claimed: Claimed,
+        /// What came of it; `-` reads it from standard input
+        result: String,
+        /// The result is JSON, not text
+        #[arg(long)]
+        as_json: bool,
+    },
+    /// Ends a claimed task that cannot be done
+    Fail {
+        #[command(flatten)]
+        claimed: Claimed,
+        /// Why
+        reason: String,
+    },
+    /// Gives a claimed task back, or queues a request that was taken in
+    Release {
+        /// The task's number
+        task: u64,
+        /// The claim's number; none for a request that was taken in
+        claim: Option<u64>,
+        /// Why
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// Ends a task that is not to be done any more
+    Cancel {
+        /// The task's number
+        task: u64,
+        /// Why
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// Creates a task, or calls a tool, at given times
+    Schedule(schedule::Create),
+    /// Shows your schedules, or deletes one; operators see all
+    Schedules(schedule::List),
+    /// Shows changes of your tasks as they are made; operators see all
+    Watch(watch::Arguments),
+}
+
+#[derive(Debug, clap::Args)]
+struct Create {
+    /// What is to be done, in one line
+    title: String,
+    /// All that somebody needs to know to do it; `-` reads it from standard input
+    #[arg(long)]
+    description: Option<String>,
+    /// 0 is the lowest, 9 the highest
+    #[arg(long)]
+    priority: Option<u32>,
+    #[command(flatten)]
+    needs: Needs,
+}
+
+#[derive(Debug, clap::Args)]
+struct Needs {
+    /// What somebody must be able to do to take it, for example rust
+    #[arg(long, value_delimiter = ',', value_name = "CAPABILITY")]
+    capabilities: Option<Vec<String>>,
+    /// Where it comes from, for example a project
+    #[arg(long)]
+    source: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Which {
+    /// The task's number
+    task: u64,
+}
+
+#[derive(Debug, clap::Args)]
+struct Claimed {
+    /// The task's number
+    task: u64,
+    /// The claim's number, as `next` showed it
+    claim: u64,
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
+    let Some(order) = &arguments.order else {
+        return list(&arguments.list, context);
+    };
+    let one = |tool, given: &Value| context.show::<OneTask>(tool, given, show_one);
+    match order {
+        Order::List(which) => list(which, context),
+        Order::Create(create) => context.show::<CreatedTask>("colibri_create_task", &create.arguments()?, |created| {
+            format!("Created task {}.", line(&created.task))
+        }),
+        Order::Intake { text, needs } => {
+            let mut given = json!({ "text": text_of(text)? });
+            put(&mut given, "capabilities", &needs.capabilities);
+            put(&mut given, "source", &needs.source);
+            let taken = |taken: &CreatedTask| format!("Took in task {}.", line(&taken.task));
+            context.show("colibri_intake_task", &given, taken)
+        }
+        Order::Show(Which { task }) => one("colibri_get_task", &json!({ "task": task })),
+        Order::Next { task, capabilities } => {
+            let mut given = json!({});
+            put(&mut given, "task", task);
+            put(&mut given, "capabilities", capabilities);
+            context.show("colibri_next_task", &given, show_next)
+        }
+        Order::Start(claimed) => one("colibri_start_task", &claimed.arguments()),
+        Order::Finish {
+            claimed,
+            result,
+            as_json,
+        } => {
+            let mut given = claimed.arguments();
+            let text = text_of(result)?;
+            given["result"] = match as_json {
+                false => json!(text),
+                true => serde_json::from_str(&text)
+                    .map_err(|error| Failure::Usage(format!("the result is no JSON: {error}")))?,
+            };
+            one("colibri_finish_task", &given)
+        }
+        Order::Fail { claimed, reason } => {
+            let mut given = claimed.arguments();
+            given["reason"] = json!(reason);
+            one("colibri_fail_task", &given)
+        }
+        Order::Release { task, claim, reason } => {
+            let mut given = json!({ "task": task });
+            put(&mut given, "claim", claim);
+            put(&mut given, "reason", reason);
+            one("colibri_release_task", &given)
+        }
+        Order::Cancel { task, reason } => {
+            let mut given = json!({ "task": task });
+            put(&mut given, "reason", reason);
+            one("colibri_cancel_task", &given)
+        }
+        Order::Schedule(create) => schedule::create(create, context),
+        Order::Schedules(which) => schedule::list(which, context),
+        Order::Watch(arguments) => watch::run(arguments, context),
+    }
+}
+
+impl Create {
+    fn arguments(&self) -> Result<Value, Failure> {
+        let mut given = json!({ "title": self.title });
+        if let Some(description) = &self.description {
+            given["description"] = json!(text_of(description)?);
+        }
+        put(&mut given, "priority", &self.priority);
+        put(&mut given, "required_capabilities", &self.needs.capabilities);
+        put(&mut given, "source", &self.needs.source);
+        Ok(given)
+    }
+}
+
+impl Claimed {
+    fn arguments(&self) -> Value {
+        json!({ "task": self.task, "claim": self.claim })
+    }
+}
+
+fn list(which: &List, context: &Context) -> Result<(), Failure> {
+    let mut query = json!({ "limit": which.limit });
+    put(&mut query, "status", &which.status);
+    put(&mut query, "source", &which.source);
+    put(&mut query, "cursor", &which.cursor);
+    context.show("colibri_list_tasks", &query, show)
+}
+
+fn style(status: TaskStatus) -> Style {
+    match status {
+        TaskStatus::Done => Style::Good,
+        TaskStatus::Failed => Style::Bad,
+        _ => Style::Plain,
+    }
+}
+
+fn show(answer: &Tasks) -> String {
+    if answer.tasks.is_empty() {
+        return "No tasks.".to_owned();
+    }
+    let mut table = Table::new(&["id", "status", "priority", "source", "title", "note"]);
+    for task in &answer.tasks {
+        table.row(&[
+            (&task.id.to_string(), Style::Plain),
+            (task.said.status.name(), style(task.said.status)),
+            (&task.said.priority.to_string(), Style::Plain),
+            (&task.said.source, Style::Plain),
+            (&task.said.title, Style::Plain),
+            (&note(task), Style::Plain),
+        ]);
+    }
+    match &answer.next_cursor {
+        Some(cursor) => format!("{}\n\nMore: --cursor {}", table.text(), visible(cursor)),
+        None => table.text(),
+    }
+}
+
+fn show_next(answer: &NextTask) -> String {
+    let Some(task) = &answer.task else {
+        return "There is no task to be had.".to_owned();
+    };
+    let mut text = format!("Claim {} of task {}", task.claim, line(task));
+    if !task.said.description.is_empty() {
+        text.push_str(&format!("\n\n{}", lines(&task.said.description)));
+    }
+    let (id, claim) = (task.id, task.claim);
+    text.push_str(&format!("\n\nEnd it: colibri-mcp tasks finish {id} {claim} RESULT"));
+    text
+}
+
+fn show_one(answer: &OneTask) -> String {
+    let task = &answer.task;
+    let mut text = format!("Task {}", line(task));
+    let note = note(task);
+    if !note.is_empty() {
+        text.push_str(&format!("\n{}", visible(&note)));
+    }
+    if !task.said.description.is_empty() {
+        text.push_str(&format!("\n\n{}", lines(&task.said.description)));
+    }
+    if let Some(result) = &answer.result {
+        let result = match serde_json::from_str::<Value>(result.get()) {
+            Ok(Value::String(said)) => lines(&said),
+            _ => colibri_text::json(result.get()).into_owned(),
+        };
+        text.push_str(&format!("\n\nResult:\n{result}"));
+    }
+    text
+}
+
+/// Text of several lines with nothing in it that a terminal acts on.
+fn lines(text: &str) -> String {
+    let lines = text
+        .lines()
+        .map(|line| visible(line.trim_end_matches('\r')).into_owned());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(more: Value) -> Value {
+        let mut task = json!({"id": 7, "status": "queued", "priority": 3, "title": "Write\nit", "source": "",
+            "description": "", "required_capabilities": [], "created_by": 1001, "created_at": 0, "updated_at": 0});
+        task.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        task
+    }
+
+    #[test]
+    fn shows_tasks_and_how_to_go_on() {
+        let answer: Tasks = serde_json::from_value(json!({
+            "tasks": [task(json!({"waiting": "no agent can do any of cobol"}))], "next_cursor": "abc",
+        }))
+        .unwrap();
+        let text = show(&answer);
+        assert!(
+            text.contains("queued") && text.contains("Write\\nit") && text.ends_with("--cursor abc"),
+            "{text}"
+        );
+        assert!(text.contains("no agent can do any of cobol"), "{text}");
+    }
+
+    #[test]
+    fn shows_a_claim_and_a_result_and_nothing_that_a_terminal_acts_on() {
+        let next = json!({"task": task(json!({"status": "claimed", "claim": 2, "description": "a\n\u{1b}[2Jb"}))});
+        let text = show_next(&serde_json::from_value(next).unwrap());
+        assert!(text.starts_with("Claim 2 of task 7 [claimed] Write\\nit"), "{text}");
+        assert!(text.contains("\n\na\n\\u{1b}[2Jb\n"), "{text}");
+        assert!(text.ends_with("colibri-mcp tasks finish 7 2 RESULT"), "{text}");
+        let shown = |result: &str| {
+            let of = task(json!({"status": "done", "claimed_session": "00000000000000aa"}));
+            let answer = format!("{{\"task\":{of},\"result\":{result}}}");
+            show_one(&serde_json::from_str(&answer).unwrap())
+        };
+        assert!(shown("\"x\\u001b\\ny\"").ends_with("Result:\nx\\u{1b}\ny"));
+        let text = shown("{\"n\":\"\\u001b\"}");
+        assert!(
+            text.ends_with("Result:\n{\"n\":\"\\u001b\"}") && text.contains("instance 00000000000000aa"),
+            "{text}"
+        );
+        assert_eq!(show_next(&NextTask { task: None }), "There is no task to be had.");
+    }
+}

@@ -1,0 +1,96 @@
+//! `colibri-mcp tasks watch`: changes of tasks as they are made.
+
+use std::ops::ControlFlow;
+
+use colibri_api::{StreamEnded, Task, TaskChanged, TaskStatus, TasksDropped, WatchTasksAsked, WatchingTasks};
+use serde_json::value::RawValue;
+
+use super::shown::{line, note};
+use crate::commands::context::Context;
+use crate::connection::read;
+use crate::failure::Failure;
+use crate::terminal;
+use colibri_text::visible;
+
+/// What to watch.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// Only this task, until it has ended
+    task: Option<u64>,
+}
+
+/// Runs the command until it is interrupted, or the one task has ended.
+pub(super) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
+    let mut connection = context.connect()?;
+    let asked = WatchTasksAsked { task: arguments.task };
+    let ended = connection.listen("colibri/watch-tasks", &asked, |_, name, params| {
+        let told = tell(name, params, context.json)?;
+        let is_over = asked.task.is_some() && told.is_some_and(TaskStatus::has_ended);
+        Ok::<_, Failure>(match is_over {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        })
+    })?;
+    if let Some(result) = ended {
+        let why = read::<StreamEnded>("colibri/watch-tasks", &result)?.ended;
+        eprintln!("colibri-mcp: {}", visible(&why));
+    }
+    Ok(())
+}
+
+/// Shows what the daemon tells; where the task stands that it tells of.
+fn tell(name: &str, params: &RawValue, json: bool) -> Result<Option<TaskStatus>, Failure> {
+    let (text, status) = match name {
+        "colibri/watching-tasks" => {
+            let WatchingTasks { task, .. } = read(name, params)?;
+            let Some(task) = task else { return Ok(None) };
+            (shown(None, &task), Some(task.said.status))
+        }
+        "colibri/task" => {
+            let TaskChanged { from, task, .. } = read(name, params)?;
+            (shown(from, &task), Some(task.said.status))
+        }
+        "colibri/tasks-dropped" => {
+            let TasksDropped { changes, .. } = read(name, params)?;
+            (
+                format!("-- {changes} changes were made faster than they could be shown"),
+                None,
+            )
+        }
+        _ => return Ok(None),
+    };
+    match json {
+        true => terminal::print(&colibri_text::json(params.get()))?,
+        false => terminal::print(&text)?,
+    }
+    Ok(status)
+}
+
+/// A line for a change.
+fn shown(from: Option<TaskStatus>, task: &Task) -> String {
+    let from = from.map_or(String::new(), |from| format!("{} -> ", from.name()));
+    let note = note(task);
+    let note = if note.is_empty() {
+        note
+    } else {
+        format!("  ({})", visible(&note))
+    };
+    format!("{from}{}{note}", line(task))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_a_line() {
+        let task = serde_json::from_str(
+            r#"{"id":7,"title":"a\u001b","description":"","source":"","status":"claimed","required_capabilities":[],
+                "priority":5,"created_by":0,"created_at":0,"updated_at":0,"claimed_session":"00000000000000aa"}"#,
+        );
+        assert_eq!(
+            shown(Some(TaskStatus::Queued), &task.unwrap()),
+            "queued -> 7 [claimed] a\\u{1b}  (agent's instance 00000000000000aa)"
+        );
+    }
+}

@@ -1,0 +1,63 @@
+//! How a call of an integration fails, as its result says.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// Why a call has no other result.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) code: &'static str,
+    pub(super) message: String,
+    /// Whether it may go away by itself.
+    pub(super) transient: bool,
+    /// How long the other side wants to be left alone.
+    pub(super) after: Option<Duration>,
+}
+
+impl Failed {
+    pub(super) fn permanent(code: &'static str, message: impl Into<String>) -> Failed {
+        Failed {
+            code,
+            message: message.into(),
+            transient: false,
+            after: None,
+        }
+    }
+
+    pub(super) fn transient(code: &'static str, message: impl Into<String>) -> Failed {
+        Failed {
+            transient: true,
+            ..Failed::permanent(code, message)
+        }
+    }
+
+    /// The result of the call.
+    pub(super) fn result(&self) -> Value {
+        let mut error = json!({ "code": self.code, "message": self.message, "transient": self.transient });
+        if let Some(after) = self.after {
+            error["retry_after_s"] = json!(after.as_secs());
+        }
+        let text = format!("{}: {}", self.code, self.message);
+        json!({ "content": [{ "type": "text", "text": text }], "isError": true,
+                "structuredContent": { "ok": false, "error": error } })
+    }
+}
+
+/// The schema of results that have these properties, the required ones all, or say how the call failed.
+pub(super) fn output_schema(mut properties: Value, required: &[&str]) -> Value {
+    let seconds = json!({ "type": "integer", "minimum": 0, "description": "How long the other side wants to be left alone, in seconds" });
+    properties["ok"] = json!({ "const": false });
+    properties["error"] = json!({
+        "type": "object",
+        "properties": {
+            "code": { "type": "string" },
+            "message": { "type": "string" },
+            "transient": { "type": "boolean", "description": "Whether it may go away by itself" },
+            "retry_after_s": seconds,
+        },
+        "required": ["code", "message", "transient"],
+    });
+    json!({ "type": "object", "properties": properties,
+            "anyOf": [{ "required": required }, { "required": ["ok", "error"] }] })
+}

@@ -1,0 +1,359 @@
+//! What callers may name: a worktree, files in it, a message; and the address that is fetched from.
+
+use std::path::Path;
+
+use colibri_text::first_hidden;
+
+/// The most characters of a slug and of a message, bytes of a path, and paths of a commit.
+pub(super) const MAX_SLUG: usize = 64;
+pub(super) const MAX_MESSAGE: usize = 10_000;
+pub(super) const MAX_PATH: usize = 1_000;
+pub(super) const MAX_PATHS: usize = 500;
+/// What a slug is made of, but for what [`Slug`] refuses besides.
+pub(super) const SLUG_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$";
+
+/// The name of a worktree, and of its branch behind `feature/`. It is one component of a path and of a reference's name,
+/// as git-check-ref-format(1) has it, and no option.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct Slug(String);
+
+impl Slug {
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The branch, as people name it.
+    pub(super) fn branch(&self) -> String {
+        format!("feature/{}", self.0)
+    }
+
+    /// The same, whole.
+    pub(super) fn reference(&self) -> String {
+        format!("refs/heads/feature/{}", self.0)
+    }
+}
+
+impl TryFrom<String> for Slug {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Slug, String> {
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        let is_slug = (1..=MAX_SLUG).contains(&text.len())
+            && text.bytes().all(legal)
+            && text.starts_with(|first: char| first.is_ascii_alphanumeric())
+            && !text.contains("..")
+            && !text.ends_with('.')
+            && !text.to_ascii_lowercase().ends_with(".lock");
+        match is_slug {
+            true => Ok(Slug(text)),
+            false => Err(format!(
+                "slug must be 1 to {MAX_SLUG} letters, digits, '.', '_' and '-', begin with a letter or digit, and have no \
+                 '..', no '.' and no '.lock' at its end"
+            )),
+        }
+    }
+}
+
+/// A file or directory in a worktree, by its path there; `.` is all of it.
+#[derive(Debug, serde::Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct Inside(String);
+
+impl Inside {
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for Inside {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Inside, String> {
+        let is_part =
+            |part: &str| !part.is_empty() && part != "." && part != ".." && !part.eq_ignore_ascii_case(".git");
+        let is_inside = text.len() <= MAX_PATH
+            && !text.contains(|c: char| c.is_control())
+            && (text == "." || text.strip_suffix('/').unwrap_or(&text).split('/').all(is_part));
+        match is_inside {
+            true => Ok(Inside(text)),
+            false => Err(format!(
+                "paths must be inside the worktree, at most {MAX_PATH} bytes, without '..', '.git' and control characters"
+            )),
+        }
+    }
+}
+
+/// What a commit says.
+#[derive(Debug, serde::Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct Message(String);
+
+impl Message {
+    /// The message with the line end that git gives each.
+    pub(super) fn text(&self) -> String {
+        format!("{}\n", self.0.trim_end())
+    }
+}
+
+impl TryFrom<String> for Message {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Message, String> {
+        let is_odd = |c: char| c.is_control() && c != '\n' && c != '\t';
+        if text.trim().is_empty() || text.chars().nth(MAX_MESSAGE).is_some() {
+            return Err(format!("message must be text of 1 to {MAX_MESSAGE} characters"));
+        }
+        match text.contains(is_odd) || first_hidden(&text).is_some() {
+            true => Err("message must have no control characters and none that hide or turn text".to_owned()),
+            false => Ok(Message(text)),
+        }
+    }
+}
+
+/// Where is fetched from.
+#[derive(Debug)]
+pub(super) struct Origin {
+    pub(super) url: String,
+    /// What git calls the way there.
+    pub(super) protocol: &'static str,
+}
+
+impl Origin {
+    /// Reads an address of a command line.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn parse(url: &str) -> Result<Origin, &'static str> {
+        let protocol = match url.split_once("://") {
+            Some(("https", _)) => "https",
+            Some(("http", _)) => "http",
+            Some(("file", path)) => {
+                let is_plain =
+                    path.starts_with('/') && !path.contains(|c: char| c.is_control() || c == '"' || c == '\\');
+                return match is_plain {
+                    true => Ok(Origin {
+                        url: url.to_owned(),
+                        protocol: "file",
+                    }),
+                    false => Err("must lead to an absolute path, like file:///path"),
+                };
+            }
+            _ => return Err("must begin with https://, http:// or file:///"),
+        };
+        colibri_api::check_url(url)?;
+        Ok(Origin {
+            url: url.to_owned(),
+            protocol,
+        })
+    }
+
+    /// The directory, where it is on this machine.
+    pub(super) fn directory(&self) -> Option<&Path> {
+        self.url.strip_prefix("file://").map(Path::new)
+    }
+
+    /// Whether a secret may be sent there: by https, or to this machine.
+    pub(super) fn keeps_secrets(&self) -> bool {
+        let host = colibri_api::authority(&self.url);
+        let host = host.strip_prefix('[').map_or_else(
+            || host.split(':').next().unwrap_or_default(),
+            |rest| rest.split(']').next().unwrap_or_default(),
+        );
+        self.protocol == "https" || (self.protocol == "http" && matches!(host, "127.0.0.1" | "::1" | "localhost"))
+    }
+}
+
+/// `NAME <ADDRESS>` of a command line.
+///
+/// # Errors
+/// What it must be.
+pub(super) fn person(text: &str) -> Result<(String, String), &'static str> {
+    let wrong = "must be 'NAME <ADDRESS>'";
+    let (name, address) = text
+        .strip_suffix('>')
+        .and_then(|text| text.split_once(" <"))
+        .ok_or(wrong)?;
+    let is_word = |word: &str| {
+        !word.trim().is_empty()
+            && !word.contains(|c: char| c.is_control() || c == '<' || c == '>')
+            && first_hidden(word).is_none()
+    };
+    match is_word(name) && is_word(address) {
+        true => Ok((name.to_owned(), address.to_owned())),
+        false => Err(wrong),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slug_is_one_plain_component() {
+        for good in ["p0.3.2", "a", "A-b_c.d", "0", &"x".repeat(64), "lock", "x.locks"] {
+            assert_eq!(
+                Slug::try_from(good.to_owned()).map(|slug| slug.branch()),
+                Ok(format!("feature/{good}"))
+            );
+        }
+        for bad in [
+            "",
+            ".",
+            "..",
+            ".a",
+            "-a",
+            "_a",
+            "a..b",
+            "a.",
+            "a.lock",
+            "a.LOCK",
+            "a/b",
+            "a\\b",
+            "a b",
+            "a\n",
+            "a\0",
+            "@{",
+            "a@{b",
+            "a~1",
+            "a^",
+            "a:b",
+            "a?",
+            "a*",
+            "a[b",
+            "\u{e4}",
+            "a\u{202e}",
+            "--force",
+            &"x".repeat(65),
+        ] {
+            assert!(Slug::try_from(bad.to_owned()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_stays_inside() {
+        for good in [
+            "a",
+            "a/b",
+            "a/",
+            ".",
+            ".gitignore",
+            "-a",
+            ":(top)a",
+            "a b",
+            "a*",
+            "...",
+            "\u{e4}",
+            ".github/x",
+        ] {
+            assert!(Inside::try_from(good.to_owned()).is_ok(), "{good:?}");
+        }
+        for bad in [
+            "",
+            "/",
+            "/etc",
+            "..",
+            "a/..",
+            "../a",
+            "a/../b",
+            "./a",
+            "a//b",
+            "a/./b",
+            ".git",
+            ".git/config",
+            "a/.GIT/hooks",
+            "a\n",
+            "a\0",
+            "./",
+            &"x".repeat(1_001),
+        ] {
+            assert!(Inside::try_from(bad.to_owned()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_is_what_people_see() {
+        let said = |text: &str| Message::try_from(text.to_owned()).map(|message| message.text());
+        assert_eq!(
+            said("Add x\n\n\twhy \u{fc}\n\n"),
+            Ok("Add x\n\n\twhy \u{fc}\n".to_owned())
+        );
+        for bad in [
+            "",
+            " \n",
+            "a\0",
+            "a\rb",
+            "a\u{1b}[2J",
+            "a\u{202e}b",
+            "a\u{e0041}",
+            &"x".repeat(10_001),
+        ] {
+            assert!(said(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn an_origin_is_an_address_and_no_command() {
+        for (good, protocol) in [
+            ("https://h/p.git", "https"),
+            ("http://127.0.0.1:80/p", "http"),
+            ("file:///srv/p.git", "file"),
+        ] {
+            assert_eq!(
+                Origin::parse(good).map(|origin| origin.protocol),
+                Ok(protocol),
+                "{good}"
+            );
+        }
+        for bad in [
+            "",
+            "ext::sh -c id",
+            "file://h/p",
+            "file://",
+            "/srv/p",
+            "h:p",
+            "ssh://h/p",
+            "git://h/p",
+            "https://u:p@h/p",
+            "https://",
+            "--upload-pack=id",
+            "http::ext::id",
+            "file:///a\nb",
+            "https://h/p q",
+        ] {
+            assert!(Origin::parse(bad).is_err(), "{bad:?}");
+        }
+        for (url, keeps) in [
+            ("https://h/p", true),
+            ("http://127.0.0.1:8080/p", true),
+            ("http://[::1]:8080/p", true),
+            ("http://localhost/p", true),
+            ("http://127.0.0.1.example.org/p", false),
+            ("http://h/p", false),
+            ("file:///p", false),
+        ] {
+            assert_eq!(
+                Origin::parse(url).map(|origin| origin.keeps_secrets()),
+                Ok(keeps),
+                "{url}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_author_has_a_name_and_an_address() {
+        assert_eq!(person("A b <a@b>"), Ok(("A b".to_owned(), "a@b".to_owned())));
+        for bad in [
+            "",
+            "A",
+            "A <>",
+            " <a@b>",
+            "A <a@b> x",
+            "A <a<b>",
+            "A\n <a@b>",
+            "A\u{202e} <a@b>",
+        ] {
+            assert!(person(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! What is done with a repository: each a call, with its structured result.
+
+use serde_json::{Value, json};
+
+use super::names::{Inside, Message, Slug};
+use super::session::{Credential, MAX_OUT, Session, input, machine, refused, unconnected};
+use super::worktree::{self, BASE, BASE_NAME, Lock};
+use crate::integration::failed::Failed;
+
+/// The most bytes of a diff, and changes of a status, that are told.
+const MAX_DIFF: usize = 512 * 1024;
+const MAX_CHANGES: usize = 1_000;
+/// A commit of another repository in a tree.
+const SUBMODULE: &str = "160000";
+
+/// What a diff compares with what.
+#[derive(Debug, Clone, Copy, Default, serde::Deserialize)]
+pub(super) enum Against {
+    /// The files of the worktree with the branch.
+    #[default]
+    #[serde(rename = "branch")]
+    Branch,
+    /// The branch with where it left origin/main.
+    #[serde(rename = "origin/main")]
+    Base,
+}
+
+/// Has what origin has.
+pub(super) fn fetch(session: &Session<'_>) -> Result<Value, Failed> {
+    let Some(origin) = &session.repository.origin else {
+        return Err(unconnected("the entry's command names no --origin"));
+    };
+    let mut command = session.git(["fetch", "--quiet", "--no-tags", "--no-prune", "--no-recurse-submodules"]);
+    command.args(["--no-write-fetch-head", "--no-auto-maintenance", "--", &origin.url]);
+    command.arg("+refs/heads/*:refs/remotes/origin/*");
+    if let Some(Credential { pair, .. }) = &session.repository.credential {
+        command
+            .env("GIT_CONFIG_COUNT", "1")
+            .env("GIT_CONFIG_KEY_0", "http.extraHeader");
+        command.env("GIT_CONFIG_VALUE_0", format!("Authorization: Basic {pair}"));
+    }
+    session.say(&mut command)?;
+    match worktree::tip(session, BASE)? {
+        Some(sha) => Ok(json!({ "branch": BASE_NAME, "sha": sha })),
+        None => Err(refused("origin has no branch main")),
+    }
+}
+
+/// Makes a worktree on a branch of its own.
+pub(super) fn worktree_add(session: &Session<'_>, slug: &Slug) -> Result<Value, Failed> {
+    let sha = worktree::add(session, slug)?;
+    let place = worktree::place(slug);
+    Ok(json!({ "slug": slug.as_str(), "branch": slug.branch(), "sha": sha, "worktree": place }))
+}
+
+/// Commits what the worktree has at these paths, and nothing else, on its branch. No command that looks at HEAD or has
+/// hooks is used: the tree is made in an index of our own, and the branch is moved only from where it was found.
+pub(super) fn commit(session: &Session<'_>, slug: &Slug, message: &Message, paths: &[Inside]) -> Result<Value, Failed> {
+    if session.repository.person.is_none() {
+        return Err(unconnected("the entry's command names no --author"));
+    }
+    let worktree = worktree::find(session, slug)?;
+    let mut lock = Lock::take(&worktree)?;
+    let parent = tip_of(session, slug)?;
+    session.say(&mut session.git(["read-tree", &parent]))?;
+    let mut command = session.git([
+        "ls-files",
+        "-z",
+        "--modified",
+        "--deleted",
+        "--others",
+        "--exclude-standard",
+    ]);
+    command
+        .args(["--deduplicate", "--"])
+        .args(paths.iter().map(Inside::as_str));
+    let changed = session.say(worktree.of(&mut command))?;
+    if let Some(nested) = changed.split(|byte| *byte == 0).find(|path| path.ends_with(b"/")) {
+        let nested = colibri_text::brief(&String::from_utf8_lossy(nested), 200);
+        return Err(refused(format!(
+            "{nested} is a repository of its own: name other paths"
+        )));
+    }
+    let (there, gone): (Vec<&[u8]>, Vec<&[u8]>) = changed
+        .split_inclusive(|byte| *byte == 0)
+        .partition(|path| worktree.has_file(&path[..path.len() - 1]));
+    for (list, flag) in [(gone, "--force-remove"), (there, "--add")] {
+        let mut command = session.git(["update-index", "-z", "--replace", flag, "--stdin"]);
+        command.stdin(file(session, flag, &list.concat())?);
+        session.say(worktree.of(&mut command))?;
+    }
+    let tree = session.line(&mut session.git(["write-tree"]))?;
+    let raw = session.say(&mut session.git(["diff-tree", "-r", "-z", "--raw", "--no-renames", &parent, &tree]))?;
+    let changes = changes(&raw);
+    if changes.is_empty() {
+        return Err(refused("there is nothing to commit at these paths"));
+    }
+    if let Some(change) = changes.iter().find(|change| change.is_submodule()) {
+        let path = colibri_text::brief(&String::from_utf8_lossy(change.path), 200);
+        return Err(refused(format!(
+            "{path} is a submodule, which is for people: name other paths"
+        )));
+    }
+    worktree.copy_index(&session.own("theirs"))?;
+    let entries: Vec<u8> = changes.iter().flat_map(Change::entry).collect();
+    let mut command = session.git(["update-index", "-z", "--index-info"]);
+    command.env("GIT_INDEX_FILE", session.own("theirs"));
+    session.say(command.stdin(file(session, "entries", &entries)?))?;
+    lock.write(&session.own("theirs"))?;
+    let mut command = session.git(["commit-tree", &tree, "-p", &parent]);
+    let sha = session.line(command.stdin(file(session, "message", message.text().as_bytes())?))?;
+    session.say(&mut session.git(["update-ref", "--no-deref", &slug.reference(), &sha, &parent]))?;
+    lock.put()?;
+    match worktree::tip(session, &slug.reference())? {
+        Some(at) if at == sha => {}
+        _ => {
+            return Err(refused(format!(
+                "{} has moved since {sha} was committed to it",
+                slug.branch()
+            )));
+        }
+    }
+    let (slug, branch) = (slug.as_str(), slug.branch());
+    Ok(json!({ "slug": slug, "branch": branch, "sha": sha, "parent": parent, "files": changes.len() }))
+}
+
+/// What of a worktree is not committed.
+pub(super) fn status(session: &Session<'_>, slug: &Slug) -> Result<Value, Failed> {
+    let worktree = worktree::find(session, slug)?;
+    worktree.copy_index(&session.own("index"))?;
+    let sha = tip_of(session, slug)?;
+    let mut command = session.git(["status", "--porcelain", "-z", "--untracked-files=all", "--no-renames"]);
+    command.args(["--ignore-submodules=all", "--no-ahead-behind"]);
+    let ended = session.run(worktree.of(&mut command), MAX_OUT)?;
+    if !ended.is_cut && !ended.status.success() {
+        return Err(session.failed(&command, &ended));
+    }
+    // The last of what was cut is not whole.
+    let whole = ended.out.iter().rposition(|byte| *byte == 0).unwrap_or_default();
+    let mut lines = ended.out[..whole]
+        .split(|byte| *byte == 0)
+        .filter(|line| line.len() > 3);
+    let change = |line: &[u8]| {
+        let (state, path) = (String::from_utf8_lossy(&line[..2]), String::from_utf8_lossy(&line[3..]));
+        json!({ "state": state, "path": path })
+    };
+    let changes: Vec<Value> = lines.by_ref().take(MAX_CHANGES).map(change).collect();
+    let is_cut = ended.is_cut || lines.next().is_some();
+    let (slug, branch) = (slug.as_str(), slug.branch());
+    Ok(json!({ "slug": slug, "branch": branch, "sha": sha, "changes": changes, "truncated": is_cut }))
+}
+
+/// A difference, as text.
+pub(super) fn diff(session: &Session<'_>, slug: &Slug, against: Against) -> Result<Value, Failed> {
+    let worktree = worktree::find(session, slug)?;
+    worktree.copy_index(&session.own("index"))?;
+    let sha = tip_of(session, slug)?;
+    let mut command = session.git([
+        "diff",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--ignore-submodules=all",
+        "--no-color",
+    ]);
+    command.arg("--no-renames");
+    match against {
+        Against::Branch => worktree.of(&mut command).args([&*sha, "--"]),
+        Against::Base => command.args([&*format!("{BASE}...{sha}"), "--"]),
+    };
+    let ended = session.run(&mut command, MAX_DIFF)?;
+    if !ended.is_cut && !ended.status.success() {
+        return Err(session.failed(&command, &ended));
+    }
+    let text = String::from_utf8_lossy(&ended.out);
+    let (slug, branch) = (slug.as_str(), slug.branch());
+    Ok(json!({ "slug": slug, "branch": branch, "sha": sha, "diff": text, "truncated": ended.is_cut }))
+}
+
+/// The last commits of a branch, or of origin/main.
+pub(super) fn log(session: &Session<'_>, slug: Option<&Slug>, count: u8) -> Result<Value, Failed> {
+    let (branch, sha) = match slug {
+        Some(slug) => (slug.branch(), Some(tip_of(session, slug)?)),
+        None => (BASE_NAME.to_owned(), worktree::tip(session, BASE)?),
+    };
+    let Some(sha) = sha else {
+        return Err(refused(format!(
+            "{BASE_NAME} is not known here yet: call git_fetch first"
+        )));
+    };
+    let format = "--format=%H%x00%an <%ae>%x00%aI%x00%s";
+    let mut command = session.git(["log", "-z", "--no-color", "--no-show-signature", "--no-notes", format]);
+    let said = session.say(command.args([&*format!("--max-count={count}"), &sha, "--"]))?;
+    let said = String::from_utf8_lossy(&said);
+    let parts: Vec<&str> = said.trim_end_matches('\0').split('\0').collect();
+    let commits = parts.chunks_exact(4).map(|commit| {
+        let [sha, author, date, subject] = [commit[0], commit[1], commit[2], commit[3]];
+        json!({ "sha": sha, "author": author, "date": date, "subject": subject })
+    });
+    Ok(json!({ "branch": branch, "sha": sha, "commits": commits.collect::<Vec<_>>() }))
+}
+
+/// The commit that the branch of a worktree is at.
+fn tip_of(session: &Session<'_>, slug: &Slug) -> Result<String, Failed> {
+    let tip = worktree::tip(session, &slug.reference())?;
+    tip.ok_or_else(|| {
+        refused(format!(
+            "there is no branch {}: make it with git_worktree_add",
+            slug.branch()
+        ))
+    })
+}
+
+fn file(session: &Session<'_>, name: &str, contents: &[u8]) -> Result<std::fs::File, Failed> {
+    input(&session.own(name), contents).map_err(|error| machine("a file of its own", &error))
+}
+
+/// What differs between two trees at a path.
+struct Change<'a> {
+    /// Modes before and after, object before and after, and a letter.
+    facts: Vec<&'a str>,
+    path: &'a [u8],
+}
+
+impl Change<'_> {
+    fn is_submodule(&self) -> bool {
+        self.facts[..2].contains(&SUBMODULE)
+    }
+
+    /// The same as an index is told; a mode of zeros takes it out.
+    fn entry(&self) -> Vec<u8> {
+        let mode = self.facts[1].trim_start_matches('0');
+        let mode = if mode.is_empty() { "0" } else { mode };
+        [format!("{mode} {}\t", self.facts[3]).as_bytes(), self.path, b"\0"].concat()
+    }
+}
+
+/// Reads the output of `git diff-tree --raw -z`.
+fn changes(raw: &[u8]) -> Vec<Change<'_>> {
+    let mut parts = raw.split(|byte| *byte == 0);
+    let mut changes = Vec::new();
+    while let (Some(facts), Some(path)) = (parts.next(), parts.next()) {
+        let facts: Vec<&str> = std::str::from_utf8(facts)
+            .unwrap_or_default()
+            .trim_start_matches(':')
+            .split(' ')
+            .collect();
+        if facts.len() == 5 {
+            changes.push(Change { facts, path });
+        }
+    }
+    changes
+}

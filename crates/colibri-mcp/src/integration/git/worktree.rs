@@ -1,0 +1,293 @@
+//! A worktree of an agent's: where it is, that it is what it should be, and how it is made.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, openat, renameat};
+use nix::sys::stat::{Mode, mkdirat};
+
+use super::names::Slug;
+use super::session::{Session, is_directory, machine, refused};
+use crate::integration::failed::Failed;
+
+/// Where worktrees are, in the repository.
+const PLACE: [&str; 2] = [".worktrees", "claude"];
+/// What new branches begin at, and its name for people.
+pub(super) const BASE: &str = "refs/remotes/origin/main";
+pub(super) const BASE_NAME: &str = "origin/main";
+
+/// A worktree that is there.
+pub(super) struct Worktree {
+    path: PathBuf,
+    index: PathBuf,
+}
+
+impl Worktree {
+    /// Has a command work in it.
+    pub(super) fn of<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command.env("GIT_WORK_TREE", &self.path).current_dir(&self.path)
+    }
+
+    /// Whether a file or a link stands at a path in it, and directories before that.
+    pub(super) fn has_file(&self, path: &[u8]) -> bool {
+        let path = self.path.join(OsStr::from_bytes(path));
+        let before = path.ancestors().skip(1).take_while(|before| *before != self.path);
+        path.symlink_metadata().is_ok_and(|facts| !facts.is_dir()) && before.into_iter().all(is_directory)
+    }
+
+    /// Copies its index, which is then read and written without a lock.
+    ///
+    /// # Errors
+    /// It is no regular file.
+    pub(super) fn copy_index(&self, to: &Path) -> Result<(), Failed> {
+        let copy = || io::copy(&mut open_file(&self.index)?, &mut File::create(to)?);
+        copy()
+            .map(drop)
+            .map_err(|error| machine("the worktree's index", &error))
+    }
+}
+
+/// The lock of a worktree's index, as git itself takes it; nobody else's git changes the index meanwhile.
+pub(super) struct Lock {
+    index: PathBuf,
+    file: File,
+    is_held: bool,
+}
+
+impl Lock {
+    /// # Errors
+    /// Somebody has it, which passes; or it cannot be had.
+    pub(super) fn take(worktree: &Worktree) -> Result<Lock, Failed> {
+        let index = worktree.index.clone();
+        let path = index.with_extension("lock");
+        match OpenOptions::new().write(true).create_new(true).mode(0o644).open(path) {
+            Ok(file) => Ok(Lock {
+                index,
+                file,
+                is_held: true,
+            }),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let why = "another git works in this worktree: its index.lock is there";
+                Err(Failed::transient("GIT_BUSY", why))
+            }
+            Err(error) => Err(machine("the worktree's index.lock", &error)),
+        }
+    }
+
+    /// Writes what the index will be.
+    pub(super) fn write(&mut self, from: &Path) -> Result<(), Failed> {
+        let mut copy = || io::copy(&mut File::open(from)?, &mut self.file);
+        copy()
+            .map(drop)
+            .map_err(|error| machine("the worktree's index.lock", &error))
+    }
+
+    /// Has what was written be the index.
+    pub(super) fn put(mut self) -> Result<(), Failed> {
+        self.is_held = false;
+        fs::rename(self.index.with_extension("lock"), &self.index)
+            .map_err(|error| machine("the worktree's index", &error))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if self.is_held {
+            let _ = fs::remove_file(self.index.with_extension("lock"));
+        }
+    }
+}
+
+/// Where a worktree is, as the repository's own text has it.
+pub(super) fn place(slug: &Slug) -> String {
+    format!("{}/{}", PLACE.join("/"), slug.as_str())
+}
+
+/// Finds a worktree, on whose branch it must be.
+///
+/// # Errors
+/// It is not there, is a link, or is on another branch.
+pub(super) fn find(session: &Session<'_>, slug: &Slug) -> Result<Worktree, Failed> {
+    let mut path = session.repository.path.clone();
+    for part in PLACE.into_iter().chain([slug.as_str()]) {
+        path.push(part);
+        if !is_directory(&path) {
+            return Err(refused(format!(
+                "there is no worktree {}: make it with git_worktree_add",
+                place(slug)
+            )));
+        }
+    }
+    let mut known = session.repository.path.join(".git");
+    for part in ["worktrees", slug.as_str()] {
+        known.push(part);
+        if !is_directory(&known) {
+            return Err(refused(format!("git knows of no worktree {}", place(slug))));
+        }
+    }
+    let head = read_small(&known.join("HEAD")).map_err(|error| machine("the worktree's HEAD", &error))?;
+    if head.trim_end() != format!("ref: {}", slug.reference()) {
+        return Err(refused(format!(
+            "the worktree {} is not on {}: a person has to look at it",
+            place(slug),
+            slug.branch()
+        )));
+    }
+    Ok(Worktree {
+        path,
+        index: known.join("index"),
+    })
+}
+
+/// The commit that a branch is at; `None` if there is no such branch.
+///
+/// # Errors
+/// It is another name for some other branch, which would be written in its place.
+pub(super) fn tip(session: &Session<'_>, reference: &str) -> Result<Option<String>, Failed> {
+    let format = "--format=%(refname)%00%(objectname)%00%(objecttype)%00%(symref)";
+    let said = session.line(&mut session.git(["for-each-ref", format, reference]))?;
+    for line in said.lines() {
+        let parts: Vec<&str> = line.split('\0').collect();
+        match parts[..] {
+            [name, id, "commit", ""] if name == reference => return Ok(Some(id.to_owned())),
+            [name, ..] if name == reference => {
+                return Err(refused(format!(
+                    "{reference} is no branch of its own: a person has to look at it"
+                )));
+            }
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+/// Makes a worktree on a new branch at origin/main, as `git worktree add` would, without ever writing where an agent can:
+/// files are checked out inside `.git`, and the whole is moved to its place at the end. Returns the commit.
+///
+/// # Errors
+/// There is such a branch, or something at the place, or a link on the way to it.
+pub(super) fn add(session: &Session<'_>, slug: &Slug) -> Result<String, Failed> {
+    let Some(base) = tip(session, BASE)? else {
+        return Err(refused(format!(
+            "{BASE_NAME} is not known here yet: call git_fetch first"
+        )));
+    };
+    if tip(session, &slug.reference())?.is_some() {
+        return Err(refused(format!(
+            "the branch {} is there already: take another slug",
+            slug.branch()
+        )));
+    }
+    let root = &session.repository.path;
+    if root.join(place(slug)).symlink_metadata().is_ok() {
+        return Err(refused(format!("there is something at {} already", place(slug))));
+    }
+    let odd = |errno: Errno| refused(format!("{} cannot hold worktrees: {errno}", PLACE.join("/")));
+    let top = open(AT_FDCWD, root).map_err(odd)?;
+    let mut shelf = top;
+    for part in PLACE {
+        shelf = descend(&shelf, part).map_err(odd)?;
+    }
+    let theirs = open(AT_FDCWD, &root.join(".git")).map_err(odd)?;
+    let all = descend(&theirs, "worktrees").map_err(odd)?;
+    let made = mkdirat(&all, slug.as_str(), Mode::from_bits_truncate(0o755));
+    made.map_err(|errno| refused(format!("git cannot know the worktree {}: {errno}", slug.as_str())))?;
+    let known = Known(Some(root.join(".git/worktrees").join(slug.as_str())));
+    known.fill(session, slug, &base)?;
+    let nothing = "0".repeat(base.len());
+    session.say(&mut session.git(["update-ref", "--no-deref", &slug.reference(), &base, &nothing]))?;
+    let own = descend(&all, slug.as_str()).map_err(odd)?;
+    renameat(&own, "tree", &shelf, slug.as_str()).map_err(|errno| {
+        let why = format!(
+            "the branch {} is made, but its worktree cannot stand at {}: {errno}",
+            slug.branch(),
+            place(slug)
+        );
+        refused(why)
+    })?;
+    known.keep();
+    match tip(session, &slug.reference())? {
+        Some(at) if at == base => Ok(base),
+        _ => Err(refused(format!("{} has moved while it was made", slug.branch()))),
+    }
+}
+
+/// git's own directory of a worktree that is being made; it goes again unless it is kept.
+struct Known(Option<PathBuf>);
+
+impl Known {
+    /// Writes what git keeps of a worktree (gitrepository-layout(5)), and the worktree in `tree`.
+    fn fill(&self, session: &Session<'_>, slug: &Slug, base: &str) -> Result<(), Failed> {
+        let Some(known) = &self.0 else { return Ok(()) };
+        let place = session.repository.path.join(place(slug)).join(".git");
+        let tree = known.join("tree");
+        let write = || {
+            // So that nobody's git takes it for one that is gone.
+            fs::write(known.join("locked"), "being made\n")?;
+            fs::write(known.join("HEAD"), format!("ref: {}\n", slug.reference()))?;
+            fs::write(known.join("commondir"), "../..\n")?;
+            fs::write(known.join("gitdir"), format!("{}\n", place.display()))?;
+            fs::create_dir(&tree)?;
+            fs::write(tree.join(".git"), format!("gitdir: {}\n", known.display()))
+        };
+        write().map_err(|error| machine("a new worktree", &error))?;
+        let mut command = session.git(["read-tree", "--reset", "-u", "--no-recurse-submodules", base]);
+        let (path, index) = (tree, known.join("index"));
+        command.env("GIT_INDEX_FILE", &index);
+        session.say(Worktree { path, index }.of(&mut command)).map(drop)
+    }
+
+    fn keep(mut self) {
+        if let Some(known) = self.0.take() {
+            let _ = fs::remove_file(known.join("locked"));
+        }
+    }
+}
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        if let Some(known) = &self.0 {
+            let _ = fs::remove_dir_all(known);
+        }
+    }
+}
+
+const DIRECTORY: OFlag = OFlag::O_RDONLY
+    .union(OFlag::O_DIRECTORY)
+    .union(OFlag::O_NOFOLLOW)
+    .union(OFlag::O_CLOEXEC);
+
+fn open(from: impl std::os::fd::AsFd, path: &Path) -> Result<OwnedFd, Errno> {
+    openat(from, path, DIRECTORY, Mode::empty())
+}
+
+/// Opens a directory in another, made if it is not there; never through a link.
+fn descend(from: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
+    match mkdirat(from, name, Mode::from_bits_truncate(0o755)) {
+        Ok(()) | Err(Errno::EEXIST) => openat(from, name, DIRECTORY, Mode::empty()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Opens a regular file, and no link.
+fn open_file(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("not a regular file")),
+    }
+}
+
+fn read_small(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    open_file(path)?.take(1_024).read_to_string(&mut text)?;
+    Ok(text)
+}

@@ -1,0 +1,433 @@
+//! Making the mirror's directory what the tree says.
+//!
+//! Nothing is waited for to be on the disk: what a power failure takes or damages, the next run finds, since it compares
+//! contents.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{self, ErrorKind, Write as _};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat, renameat};
+use nix::sys::stat::{FileStat, Mode, fchmod, fstat, mkdirat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
+
+use super::entries::{
+    Kind, SWAPPED, UNFINISHED, is_out_of_bounds, is_unfinished, kind, list, look, open_directory, open_file, size,
+};
+use super::fault::{DOCS, Fault, MIRROR};
+use super::tree::{LeftOut, Limits, Tree};
+
+/// Bytes that are read at once.
+const PIECE: usize = 64 * 1024;
+
+/// What becomes of what the mirror has and `docs/` has not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Strategy {
+    /// It stays.
+    Add,
+    /// It is removed.
+    Mirror,
+}
+
+/// A run, and what it has done.
+pub(super) struct Sync<'a> {
+    limits: &'a Limits,
+    strategy: Strategy,
+    /// Whether nothing is written.
+    is_dry: bool,
+    cancelled: &'a AtomicBool,
+    left_out: &'a mut LeftOut,
+    entries: usize,
+    ours: Vec<u8>,
+    theirs: Vec<u8>,
+    /// Files that were written and that were as they should be, and bytes of both.
+    pub(super) written: u64,
+    pub(super) unchanged: u64,
+    pub(super) bytes: u64,
+    /// Files, links, directories and others that were removed.
+    pub(super) removed: u64,
+}
+
+fn failed(what: &'static str) -> impl Fn(Errno) -> Fault {
+    move |errno| Fault::system(what, MIRROR, errno)
+}
+
+/// The mode of a copy: nobody else reads more of it than of the original, and nobody runs it.
+fn mode_of(stat: &FileStat, always: Mode, at_most: Mode) -> Mode {
+    always | Mode::from_bits_truncate(stat.st_mode) & at_most
+}
+
+impl<'a> Sync<'a> {
+    pub(super) fn new(
+        limits: &'a Limits,
+        strategy: Strategy,
+        is_dry: bool,
+        cancelled: &'a AtomicBool,
+        left_out: &'a mut LeftOut,
+    ) -> Sync<'a> {
+        Sync {
+            limits,
+            strategy,
+            is_dry,
+            cancelled,
+            left_out,
+            entries: 0,
+            ours: vec![0; PIECE],
+            theirs: vec![0; PIECE],
+            written: 0,
+            unchanged: 0,
+            bytes: 0,
+            removed: 0,
+        }
+    }
+
+    /// Makes a directory of the mirror what the tree says. What is in the way goes first: it may be the same name to the
+    /// mirror's file system. `None`: it is not there, in a dry run.
+    pub(super) fn directory(
+        &mut self,
+        tree: &Tree,
+        docs: BorrowedFd<'_>,
+        mirror: Option<BorrowedFd<'_>>,
+    ) -> Result<(), Fault> {
+        let mut found = match mirror {
+            Some(mirror) => self.list(mirror)?,
+            None => BTreeMap::new(),
+        };
+        if let Some(mirror) = mirror {
+            self.clear(tree, mirror, &mut found)?;
+        }
+        for name in &tree.files {
+            self.check()?;
+            self.file(name, docs, mirror, found.get(name))
+                .map_err(|fault| fault.below(name))?;
+        }
+        for (name, below) in &tree.directories {
+            self.check()?;
+            let is_there = found.get(name).is_some_and(|stat| kind(stat) == Kind::Directory);
+            self.enter(name, below, docs, mirror, is_there)
+                .map_err(|fault| fault.below(name))?;
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), Fault> {
+        match self.cancelled.load(Ordering::Relaxed) {
+            true => Err(Fault::Cancelled),
+            false => Ok(()),
+        }
+    }
+
+    fn list(&mut self, mirror: BorrowedFd<'_>) -> Result<BTreeMap<CString, FileStat>, Fault> {
+        // What is there may be as much again as what is to be there.
+        let most = 2 * self.limits.entries;
+        let Some(found) = list(mirror, most - self.entries).map_err(failed("cannot read"))? else {
+            return Err(Fault::TooMuch {
+                place: MIRROR,
+                most: most as u64,
+                what: "files, directories and other entries",
+            });
+        };
+        self.entries += found.len();
+        Ok(found.into_iter().collect())
+    }
+
+    /// Removes what stands where something else is to be, and, by the strategy, what is in `docs/` no more.
+    fn clear(
+        &mut self,
+        tree: &Tree,
+        mirror: BorrowedFd<'_>,
+        found: &mut BTreeMap<CString, FileStat>,
+    ) -> Result<(), Fault> {
+        let mut gone = Vec::new();
+        for (name, stat) in &*found {
+            self.check()?;
+            let is_directory = kind(stat) == Kind::Directory;
+            let is_extra = self.strategy == Strategy::Mirror;
+            let goes = match () {
+                () if is_out_of_bounds(name) || tree.kept.contains(name) => false,
+                // What a killed run left is ours, whatever the strategy.
+                () if is_unfinished(name) => true,
+                () if tree.files.contains(name) => is_directory && is_extra,
+                () if tree.directories.contains_key(name) => !is_directory,
+                () => is_extra,
+            };
+            if goes && self.remove(mirror, name, stat, 1).map_err(|fault| fault.below(name))? {
+                gone.push(name.clone());
+            }
+        }
+        for name in gone {
+            found.remove(&name);
+        }
+        Ok(())
+    }
+
+    /// Removes an entry with all that is below it, but for what is out of bounds and what that is in. Whether it is gone.
+    fn remove(&mut self, mirror: BorrowedFd<'_>, name: &CStr, stat: &FileStat, depth: usize) -> Result<bool, Fault> {
+        let flag = if kind(stat) == Kind::Directory {
+            if depth > self.limits.depth {
+                self.left_out.deep += 1;
+                return Ok(false);
+            }
+            let opened = match open_directory(mirror, name) {
+                Ok(opened) => opened,
+                Err(errno) if SWAPPED.contains(&errno) => return Ok(false),
+                Err(errno) => return Err(failed("cannot open")(errno)),
+            };
+            let mut is_empty = true;
+            for (name, stat) in self.list(opened.as_fd())? {
+                self.check()?;
+                is_empty &= !is_out_of_bounds(&name)
+                    && self
+                        .remove(opened.as_fd(), &name, &stat, depth + 1)
+                        .map_err(|fault| fault.below(&name))?;
+            }
+            if !is_empty {
+                return Ok(false);
+            }
+            UnlinkatFlags::RemoveDir
+        } else {
+            UnlinkatFlags::NoRemoveDir
+        };
+        if !self.is_dry {
+            match unlinkat(mirror, name, flag) {
+                Ok(()) => {}
+                Err(errno) if SWAPPED.contains(&errno) => return Ok(false),
+                Err(Errno::ENOTEMPTY | Errno::EEXIST | Errno::EISDIR) => return Ok(false),
+                Err(errno) => return Err(failed("cannot remove")(errno)),
+            }
+        }
+        self.removed += 1;
+        Ok(true)
+    }
+
+    /// Goes on in a directory, which is made if it is not there.
+    fn enter(
+        &mut self,
+        name: &CStr,
+        tree: &Tree,
+        docs: BorrowedFd<'_>,
+        mirror: Option<BorrowedFd<'_>>,
+        is_there: bool,
+    ) -> Result<(), Fault> {
+        let source = match open_directory(docs, name) {
+            Ok(source) => source,
+            Err(errno) if SWAPPED.contains(&errno) => {
+                self.left_out.changed += 1;
+                return Ok(());
+            }
+            Err(errno) => return Err(Fault::system("cannot open", DOCS, errno)),
+        };
+        let mut opened: Option<OwnedFd> = None;
+        if let Some(mirror) = mirror
+            && (is_there || !self.is_dry)
+        {
+            if !is_there {
+                match mkdirat(mirror, name, Mode::S_IRWXU) {
+                    Ok(()) | Err(Errno::EEXIST) => {}
+                    Err(errno) if is_odd_name(errno) => {
+                        self.left_out.names += 1;
+                        return Ok(());
+                    }
+                    Err(errno) => return Err(failed("cannot make")(errno)),
+                }
+            }
+            let made = open_directory(mirror, name).map_err(failed("cannot open"))?;
+            if !is_there {
+                fchmod(
+                    &made,
+                    mode_of(&tree.stat, Mode::S_IRWXU, Mode::from_bits_truncate(0o055)),
+                )
+                .map_err(failed("cannot open to readers"))?;
+            }
+            opened = Some(made);
+        }
+        self.directory(tree, source.as_fd(), opened.as_ref().map(AsFd::as_fd))
+    }
+
+    /// Copies a file, unless the mirror has it as it is.
+    fn file(
+        &mut self,
+        name: &CStr,
+        docs: BorrowedFd<'_>,
+        mirror: Option<BorrowedFd<'_>>,
+        found: Option<&FileStat>,
+    ) -> Result<(), Fault> {
+        let source = match open_file(docs, name) {
+            Ok(source) => File::from(source),
+            Err(Errno::EACCES | Errno::EPERM) => {
+                self.left_out.unreadable += 1;
+                return Ok(());
+            }
+            Err(errno) if SWAPPED.contains(&errno) || matches!(errno, Errno::ENXIO | Errno::EOPNOTSUPP) => {
+                self.left_out.changed += 1;
+                return Ok(());
+            }
+            Err(errno) => return Err(Fault::system("cannot open", DOCS, errno)),
+        };
+        let before = fstat(&source).map_err(|errno| Fault::system("cannot read", DOCS, errno))?;
+        if kind(&before) != Kind::File || before.st_nlink != 1 || size(&before) > self.limits.file {
+            self.left_out.changed += 1;
+            return Ok(());
+        }
+        if self.bytes + size(&before) > self.limits.bytes {
+            return Err(Fault::too_many_bytes(self.limits.bytes));
+        }
+        let mode = mode_of(
+            &before,
+            Mode::from_bits_truncate(0o600),
+            Mode::from_bits_truncate(0o044),
+        );
+        let is_same = match (mirror, found) {
+            (Some(mirror), Some(found)) => {
+                let alike = kind(found) == Kind::File
+                    && found.st_nlink == 1
+                    && size(found) == size(&before)
+                    && found.st_mode & 0o7777 == mode.bits();
+                alike && self.is_same(&source, mirror, name).map_err(|error| unread(&error))?
+            }
+            _ => false,
+        };
+        if is_same {
+            self.unchanged += 1;
+        } else {
+            if found.is_some_and(|found| kind(found) == Kind::Directory) {
+                self.left_out.in_the_way += 1;
+                return Ok(());
+            }
+            if let Some(mirror) = mirror
+                && !self.is_dry
+                && !self.write(&source, &before, mode, mirror, name)?
+            {
+                return Ok(());
+            }
+            self.written += 1;
+        }
+        self.bytes += size(&before);
+        Ok(())
+    }
+
+    /// Whether the file of this name has the same content. One that cannot be read is written anew.
+    fn is_same(&mut self, source: &File, mirror: BorrowedFd<'_>, name: &CStr) -> io::Result<bool> {
+        let Ok(copy) = open_file(mirror, name).map(File::from) else {
+            return Ok(false);
+        };
+        if !copy.metadata().is_ok_and(|about| about.is_file()) {
+            return Ok(false);
+        }
+        let mut at = 0;
+        loop {
+            let count = read_at(source, &mut self.ours, at)?;
+            let Ok(copied) = read_at(&copy, &mut self.theirs, at) else {
+                return Ok(false);
+            };
+            if self.ours[..count] != self.theirs[..copied] {
+                return Ok(false);
+            }
+            if count < PIECE {
+                return Ok(true);
+            }
+            at += count as u64;
+        }
+    }
+
+    /// Writes a file beside its place and renames it. Whether it is there: not if it changed meanwhile, or cannot be.
+    fn write(
+        &mut self,
+        source: &File,
+        before: &FileStat,
+        mode: Mode,
+        mirror: BorrowedFd<'_>,
+        name: &CStr,
+    ) -> Result<bool, Fault> {
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let new = openat(mirror, UNFINISHED, flags, Mode::S_IRUSR | Mode::S_IWUSR).map_err(failed("cannot write"))?;
+        let done = self.fill(source, before, File::from(new), mode).and_then(|is_whole| {
+            if !is_whole {
+                self.left_out.changed += 1;
+                return Ok(false);
+            }
+            match renameat(mirror, UNFINISHED, mirror, name) {
+                Ok(()) => Ok(true),
+                Err(Errno::EISDIR | Errno::ENOTEMPTY | Errno::EEXIST) => {
+                    self.left_out.in_the_way += 1;
+                    Ok(false)
+                }
+                Err(errno) if is_odd_name(errno) => {
+                    self.left_out.names += 1;
+                    Ok(false)
+                }
+                Err(errno) => Err(failed("cannot rename")(errno)),
+            }
+        });
+        if !matches!(done, Ok(true)) {
+            let _ = unlinkat(mirror, UNFINISHED, UnlinkatFlags::NoRemoveDir);
+        }
+        done
+    }
+
+    /// Whether the file was the same all the time that it was copied.
+    fn fill(&mut self, source: &File, before: &FileStat, mut new: File, mode: Mode) -> Result<bool, Fault> {
+        let mut at = 0;
+        while at <= size(before) {
+            let count = read_at(source, &mut self.ours, at).map_err(|error| unread(&error))?;
+            new.write_all(&self.ours[..count])
+                .map_err(|error| failed("cannot write")(errno_of(&error)))?;
+            at += count as u64;
+            if count < PIECE {
+                break;
+            }
+        }
+        let after = fstat(source).map_err(|errno| Fault::system("cannot read", DOCS, errno))?;
+        let time = |stat: &FileStat| (stat.st_size, stat.st_mtime, stat.st_mtime_nsec);
+        if at != size(before) || time(&after) != time(before) {
+            return Ok(false);
+        }
+        fchmod(&new, mode).map_err(failed("cannot open to readers"))?;
+        Ok(true)
+    }
+}
+
+/// How many files of the tree are in this directory, and below it.
+pub(super) fn present(tree: &Tree, mirror: BorrowedFd<'_>) -> u64 {
+    let is_file = |name: &CStr| look(mirror, name).is_ok_and(|stat| stat.is_some_and(|stat| kind(&stat) == Kind::File));
+    let files = tree.files.iter().filter(|name| is_file(name)).count() as u64;
+    let below = tree
+        .directories
+        .iter()
+        .map(|(name, tree)| match open_directory(mirror, name) {
+            Ok(opened) => present(tree, opened.as_fd()),
+            Err(_) => 0,
+        });
+    files + below.sum::<u64>()
+}
+
+/// Whether a file system does not take a name.
+fn is_odd_name(errno: Errno) -> bool {
+    matches!(errno, Errno::EILSEQ | Errno::EINVAL | Errno::ENAMETOOLONG)
+}
+
+fn read_at(file: &File, buffer: &mut [u8], from: u64) -> io::Result<usize> {
+    let mut count = 0;
+    while count < buffer.len() {
+        match file.read_at(&mut buffer[count..], from + count as u64) {
+            Ok(0) => break,
+            Ok(more) => count += more,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(count)
+}
+
+fn errno_of(error: &io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
+fn unread(error: &io::Error) -> Fault {
+    Fault::system("cannot read", DOCS, errno_of(error))
+}

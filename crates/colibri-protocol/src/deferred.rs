@@ -1,0 +1,109 @@
+//! Calls that are left to the task board: what their answers say of it.
+
+use super::members::{Change, rewrite};
+use colibri_wire::json::string;
+use colibri_wire::{Edits, Json};
+
+/// The key under which an answer says which task it is.
+const KEY: &str = "deferred";
+
+/// What became of what a call was for that was refused, or failed for good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deferred {
+    /// The number of the task; `None`: there is none.
+    pub task: Option<u64>,
+    /// The same in words for whoever made the call.
+    pub told: String,
+}
+
+impl Deferred {
+    /// As a member of an object: `"deferred":{"task":7}`, if there is a task.
+    pub(crate) fn member(&self) -> Option<String> {
+        self.task.map(|task| format!("\"{KEY}\":{{\"task\":{task}}}"))
+    }
+
+    /// The edits that say so in a tool's result: as a member of its structured content, where what the server says
+    /// under that key goes, and as a block of text after the others.
+    pub fn edits(&self, result: Json<'_>) -> Edits {
+        let mut edits = Edits::new();
+        let insert = self.member().unwrap_or_default();
+        for member in result.members() {
+            if member.key.is_string("structuredContent") && member.value.is_object() {
+                rewrite(&mut edits, member.value, &insert, |member, _| {
+                    match member.key.is_string(KEY) {
+                        true => Change::Remove,
+                        false => Change::Keep,
+                    }
+                });
+            } else if member.key.is_string("content") && member.value.text().starts_with('[') {
+                let comma = if member.value.elements().next().is_some() {
+                    ","
+                } else {
+                    ""
+                };
+                let block = format!("{comma}{{\"type\":\"text\",\"text\":{}}}", string(&self.told));
+                edits.insert(member.value.span().end - 1, block);
+            }
+        }
+        edits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read_in_tests::{apply, json};
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    fn told(task: Option<u64>) -> Deferred {
+        let told = "It is \"task\" 7.".to_owned();
+        Deferred { task, told }
+    }
+
+    #[test]
+    fn a_failed_result_names_the_task_that_its_call_became() {
+        let block = r#"{"type":"text","text":"It is \"task\" 7."}"#;
+        for (result, said) in [
+            (
+                r#"{"content":[{"type":"text","text":"x"}],"structuredContent":{"ok":false},"isError":true}"#
+                    .to_owned(),
+                format!(
+                    r#"{{"content":[{{"type":"text","text":"x"}},{block}],"structuredContent":{{"deferred":{{"task":7}},"ok":false}},"isError":true}}"#
+                ),
+            ),
+            (
+                r#"{"structuredContent":{"deferred":{"task":1},"a":1e400,"\u0064eferred":2},"content":[ ]}"#.to_owned(),
+                format!(r#"{{"structuredContent":{{"deferred":{{"task":7}},"a":1e400}},"content":[ {block}]}}"#),
+            ),
+            (
+                r#"{"structuredContent":{"deferred":0},"structuredContent":{}}"#.to_owned(),
+                r#"{"structuredContent":{"deferred":{"task":7}},"structuredContent":{"deferred":{"task":7}}}"#
+                    .to_owned(),
+            ),
+            (
+                r#"{"content":"x","structuredContent":[]}"#.to_owned(),
+                r#"{"content":"x","structuredContent":[]}"#.to_owned(),
+            ),
+            ("7".to_owned(), "7".to_owned()),
+        ] {
+            assert_eq!(apply(&result, &told(Some(7)).edits(json(&result))), said);
+        }
+        let none = r#"{"structuredContent":{"deferred":{"task":1}},"content":[]}"#;
+        assert_eq!(
+            apply(none, &told(None).edits(json(none))),
+            format!(r#"{{"structuredContent":{{}},"content":[{block}]}}"#)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn what_it_makes_of_a_result_is_json(text in r#"\{("(content|structuredContent|deferred)":([0-9]|\[[0-9]?\]|\{("deferred":1)?\}),?){0,4}\}"#) {
+            let text = text.replace(",}", "}");
+            if serde_json::from_str::<Value>(&text).is_ok() {
+                let edited = apply(&text, &told(Some(7)).edits(json(&text)));
+                prop_assert!(serde_json::from_str::<Value>(&edited).is_ok(), "{}", edited);
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! An agent: a program that talks to a model, in a jail whose one door is the daemon's.
+
+use colibri_json::{Cursor, Error, Object};
+
+use crate::command::{Command, command};
+use crate::jail::Network;
+use crate::value::one_of;
+
+/// One agent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Agent {
+    /// SHA-256 of the entry's value exactly as it stands in the file, lower-case hex: what the daemon passes to the
+    /// helper as `--digest`.
+    pub digest: String,
+    /// Its process.
+    pub command: Box<Command>,
+    /// What it has as standard input.
+    pub stdin: Stdin,
+    /// It has a model behind the daemon's relay, and so a network of its own with a loopback interface alone, where a
+    /// forwarder listens (`colibri-mcp door`).
+    pub loopback: bool,
+    /// `true`: the entry is read and checked, but no instance is started.
+    pub disabled: bool,
+}
+
+/// An agent's standard input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stdin {
+    /// `/dev/null`. Its supervisor alone keeps the pipe that is the lifeline: some programs wait for the end of an open
+    /// one.
+    #[default]
+    Null,
+    /// The pipe, over which the task comes as one line.
+    Pipe,
+}
+
+/// The keys that an agent may have.
+pub const AGENT_KEYS: &[&str] = &[
+    "command",
+    "args",
+    "env",
+    "cwd",
+    "jail",
+    "stdin",
+    "events",
+    "capabilities",
+    "model",
+    "tools",
+    "budget",
+    "max",
+    "users",
+    "autospawn",
+    "stall_after_s",
+    "disabled",
+];
+
+pub(crate) fn agent(cursor: &Cursor<'_>, keys: &Object<'_>, digest: String) -> Result<Agent, Error> {
+    let command = command(cursor, keys)?.ok_or_else(|| cursor.error("an agent needs a command (absolute path)"))?;
+    let loopback = keys.get("model").is_some();
+    if loopback
+        && let (Some(jail), Some(at)) = (&command.jail, keys.get("jail"))
+        && (jail.ip4 != Network::Disable || jail.ip6 != Network::Disable)
+    {
+        return Err(at.error(
+            "an agent with a model has a network of its own, with a loopback interface alone: leave out ip4 and ip6",
+        ));
+    }
+    Ok(Agent {
+        digest,
+        command,
+        stdin: keys
+            .read("stdin", |v| one_of(v, &[("null", Stdin::Null), ("pipe", Stdin::Pipe)]))?
+            .unwrap_or_default(),
+        loopback,
+        disabled: keys.read("disabled", Cursor::boolean)?.unwrap_or_default(),
+    })
+}
