@@ -574,12 +574,18 @@ fn refusals_of_the_helper_say_what_to_do_and_which_state_follows() {
     assert!(text_of(&answer).contains("end"));
 
     // No more than so many at once: a start waits its turn, which does not come here.
+    let mut short: Value = serde_json::from_str(&registry("mcp")).unwrap();
+    short["servers"]["one"]["start_timeout_ms"] = json!(5000);
+    system.write_registry(&short.to_string());
+    service.reload();
+    run(&mut client, "one", &["facts"]);
     end(&mut client);
     system.write_policy(&policy.replace(r#""max":60"#, r#""max":1"#));
     let text = refused(&mut client, "one", "TIMEOUT_START");
     assert!(text.contains("try later"), "{text}");
     assert_eq!(service.server("one")["state"], "backing off");
     system.write_policy(&policy);
+    system.write_registry(&registry("mcp"));
 
     // What stays until somebody repairs it: a program that is not there, a file that is not root's alone, no helper.
     let program = Path::new(ROOTS).join("one/bin/inmate");
