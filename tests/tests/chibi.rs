@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -525,6 +525,47 @@ fn who_sends_and_closes_at_once_has_nothing_done() {
     assert_eq!(bridge.ask(&call("a", "echo", json!({})))["ok"], true);
     assert_eq!(bridge.ask(&call("a", "count", json!({})))["ok"], true);
     assert_eq!(effects(), 2);
+}
+
+/// Python that sends a request over a connection which it then resets, and another from the same port: of that one it
+/// says when it is there, and what comes back.
+const SAME_PORT: &str = "import socket,struct,sys\nh,p=sys.argv[1].rsplit(':',1)\ndef connected(port):\n \
+    s=socket.socket()\n s.setsockopt(socket.SOL_SOCKET,socket.SO_REUSEADDR,1)\n s.bind((h,port))\n s.settimeout(60)\n \
+    s.connect((h,int(p)))\n return s\n\
+    s=connected(0)\ns.sendall(sys.argv[2].encode()+b'\\n')\nport=s.getsockname()[1]\n\
+    s.setsockopt(socket.SOL_SOCKET,socket.SO_LINGER,struct.pack('ii',1,0))\ns.close()\n\
+    s=connected(port)\nprint('there',flush=True)\ns.sendall(sys.argv[3].encode()+b'\\n')\nprint(s.makefile().read())\n";
+
+#[test]
+fn what_somebody_left_is_not_done_for_who_has_the_port_now() {
+    let home = Home::new("");
+    fs::write(home.path("mcp-bridge.toml"), home.server("a", "a")).unwrap();
+    let bridge = home.bridge();
+    let (left, asked) = (call("a", "count", json!({})), call("a", "echo", json!({})));
+    assert_eq!(bridge.ask(&asked)["ok"], true);
+    // All of that happens before the bridge looks at the first connection.
+    kill(bridge.pid(), Signal::SIGSTOP).unwrap();
+    let mut command = Command::new("python3");
+    command
+        .args(["-c", SAME_PORT, &bridge.listening()])
+        .args([left.to_string(), asked.to_string()])
+        .stdout(Stdio::piped());
+    let mut client = command.spawn().unwrap();
+    let mut said = BufReader::new(client.stdout.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert_eq!(line, "there\n");
+    kill(bridge.pid(), Signal::SIGCONT).unwrap();
+    let mut answer = String::new();
+    said.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("\"ok\":true"), "{answer}");
+    assert!(client.wait().unwrap().success());
+    // What is asked now is done after what was left would have been.
+    for _ in 0..5 {
+        assert_eq!(bridge.ask(&asked)["ok"], true);
+    }
+    let recorded = fs::read_to_string(home.path("a.record")).unwrap();
+    assert_eq!(recorded.matches(" effect ").count(), 0, "{recorded}");
 }
 
 #[test]

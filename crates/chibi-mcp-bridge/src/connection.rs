@@ -2,7 +2,7 @@
 //! anything is done; what is not this user's is closed without a word.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -36,7 +36,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Bridge {
     answers: Arc<Answers>,
     claim: Arc<Claim>,
-    own: SocketAddrV4,
     began: Instant,
     /// When the last connection came or ended, in milliseconds since the beginning.
     last: AtomicU64,
@@ -54,12 +53,11 @@ impl Drop for Counted {
 }
 
 impl Bridge {
-    /// A bridge that listens at this address.
-    pub(crate) fn new(answers: Arc<Answers>, claim: Arc<Claim>, own: SocketAddrV4) -> Arc<Bridge> {
+    /// A bridge that was not asked yet.
+    pub(crate) fn new(answers: Arc<Answers>, claim: Arc<Claim>) -> Arc<Bridge> {
         Arc::new(Bridge {
             answers,
             claim,
-            own,
             began: Instant::now(),
             last: AtomicU64::new(0),
             open: AtomicUsize::new(0),
@@ -82,8 +80,7 @@ impl Bridge {
         let mut said: Option<Instant> = None;
         loop {
             let (stream, from) = match listener.accept() {
-                Ok((stream, SocketAddr::V4(from))) => (stream, from),
-                Ok((_, SocketAddr::V6(_))) => continue,
+                Ok(accepted) => accepted,
                 Err(error) => {
                     if error.kind() != io::ErrorKind::Interrupted {
                         say(&format!("a connection cannot be accepted: {error}"));
@@ -93,7 +90,7 @@ impl Bridge {
                 }
             };
             // Before it is counted: a stranger takes no place and keeps no bridge awake.
-            if let Err(why) = peer::check_caller(self.own, from) {
+            if let Err(why) = peer::check_caller(&stream) {
                 if said.is_none_or(|said| said.elapsed() > SAID) {
                     said = Some(Instant::now());
                     say(&format!("a connection from {from} was refused: {why}"));
@@ -111,7 +108,7 @@ impl Bridge {
                     .and_then(|()| finish(&stream, &failure(&why), false));
                 continue;
             }
-            let served = std::thread::Builder::new().spawn(move || counted.serve(stream, from, until));
+            let served = std::thread::Builder::new().spawn(move || counted.serve(stream, until));
             if let Err(error) = served {
                 say(&format!("no thread can be started: {error}"));
             }
@@ -151,8 +148,7 @@ impl Bridge {
 }
 
 impl Counted {
-    fn serve(self, mut stream: TcpStream, from: SocketAddrV4, until: Instant) {
-        let bridge = self.0.clone();
+    fn serve(self, mut stream: TcpStream, until: Instant) {
         let request = match read_request(&mut stream, until) {
             Ok(Some(request)) => request,
             Ok(None) => {
@@ -171,7 +167,7 @@ impl Counted {
             // Whoever it was is gone.
             Err(_) => return,
         };
-        if peer::check_caller(bridge.own, from).is_err() {
+        if peer::check_caller(&stream).is_err() {
             return;
         }
         let (give, take) = mpsc::channel();

@@ -67,7 +67,7 @@ fn run() -> Result<(), String> {
     let idle = config.idle;
     let answers = Arc::new(Answers::new(&home, config));
     answers.begin();
-    Bridge::new(answers, claim, address).serve(&listener, idle)
+    Bridge::new(answers, claim).serve(&listener, idle)
 }
 
 /// The home, which is made where it is not there.

@@ -13,7 +13,7 @@ mod proc_net_tcp;
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::{SocketAddr, SocketAddrV4, TcpStream};
 
 use crate::sys;
 use end::{End, State};
@@ -53,13 +53,24 @@ impl std::error::Error for PeerError {
     }
 }
 
-/// Holds a connection that was accepted at `own` from `caller` to be this user's: established, or half-closed with a
-/// live socket.
+/// Holds the other end of an accepted connection to be this user's: established, or half-closed with a live socket.
 ///
 /// # Errors
 /// It is another user's (root is one, too), or cannot be seen.
-pub fn check_caller(own: SocketAddrV4, caller: SocketAddrV4) -> Result<(), PeerError> {
-    looked_up(|ends| is_caller(ends, own, caller, sys::uid()))
+pub fn check_caller(accepted: &TcpStream) -> Result<(), PeerError> {
+    let (own, caller) = both_ends(accepted)?;
+    looked_up(|ends| is_caller(ends, own, caller, sys::uid()))?;
+    // Where that connection was gone, another from the same port may have been what the table showed. As long as this
+    // end is connected there is no other.
+    both_ends(accepted).map(drop)
+}
+
+/// The ends of a connection, as long as it is one.
+fn both_ends(stream: &TcpStream) -> Result<(SocketAddrV4, SocketAddrV4), PeerError> {
+    match (stream.local_addr(), stream.peer_addr()) {
+        (Ok(SocketAddr::V4(own)), Ok(SocketAddr::V4(other))) => Ok((own, other)),
+        _ => Err(PeerError::Unseen),
+    }
 }
 
 /// Holds who listens at `address` to be this user's, and what accepted the connection of `own` there, where it did.
@@ -131,7 +142,7 @@ fn table() -> io::Result<Vec<End>> {
 mod tests {
     use super::*;
     use std::io::{Read as _, Write as _};
-    use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+    use std::net::{Ipv4Addr, Shutdown, TcpListener};
 
     const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 4000);
     const CALLER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 5000);
@@ -223,14 +234,14 @@ mod tests {
         let (mut accepted, from) = listener.accept().unwrap();
         assert_eq!(v4(from), own);
         check_listener(server, own).unwrap();
-        check_caller(server, own).unwrap();
+        check_caller(&accepted).unwrap();
         caller.write_all(b"x").unwrap();
         caller.shutdown(Shutdown::Write).unwrap();
         accepted.read_to_end(&mut Vec::new()).unwrap();
-        check_caller(server, own).unwrap();
+        check_caller(&accepted).unwrap();
         // Whoever is gone is nobody's.
         drop(caller);
-        assert_eq!(said(check_caller(server, own)), "Unseen");
+        assert_eq!(said(check_caller(&accepted)), "Unseen");
         drop(listener);
         assert_eq!(said(check_listener(server, own)), "Unseen");
     }
