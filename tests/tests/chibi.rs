@@ -569,6 +569,21 @@ fn what_somebody_left_is_not_done_for_who_has_the_port_now() {
 }
 
 #[test]
+fn it_ends_as_usual_where_nobody_reads_what_it_says() {
+    let home = Home::new("idle_timeout_minutes = 0.01\n");
+    let mut command = home.command("stderr");
+    command.stderr(Stdio::piped());
+    let mut bridge = home.spawn(command, "stderr");
+    let mut line = String::new();
+    let mut said = BufReader::new(bridge.process.stderr.take().unwrap());
+    said.read_line(&mut line).unwrap();
+    assert!(line.contains("listening on"), "{line}");
+    drop(said);
+    assert_eq!(bridge.ended().code(), Some(0));
+    assert!(!bridge.has_lock());
+}
+
+#[test]
 fn of_two_bridges_at_once_one_stays() {
     for round in 0..20 {
         let home = Home::new("");

@@ -268,10 +268,12 @@ pub fn load_mcp_tools(home: &Path) -> Result<Vec<McpTool>, Error> {
         return Ok(Vec::new());
     }
     let loaded = ask(home, &json!({ "op": "list_tools" })).and_then(|answer| read_tools(&answer));
-    match &loaded {
-        Ok(tools) => eprintln!("[MCP: {} tools loaded]", tools.len()),
-        Err(error) => eprintln!("[MCP: bridge unavailable: {error}]"),
-    }
+    let line = match &loaded {
+        Ok(tools) => format!("[MCP: {} tools loaded]\n", tools.len()),
+        Err(error) => format!("[MCP: bridge unavailable: {error}]\n"),
+    };
+    // Where nobody reads it, the tools are there all the same.
+    let _ = io::stderr().write_all(line.as_bytes());
     loaded
 }
 

@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -126,12 +126,14 @@ fn start_at(own: &Private, home: &Path) -> Result<(), String> {
         .spawn()
         .map_err(|error| at(&program, &error))?;
     come_up(&mut daemon, own, &mut errors)?;
-    eprintln!(
+    let told = format!(
         "colibri-mcp: started a daemon of your own ({NAME}, process {}); it ends 10 minutes after its last client, and \
-         its log is {}",
+         its log is {}\n",
         daemon.id(),
         visible(&own.log.display().to_string())
     );
+    // It runs, whether or not somebody reads that.
+    let _ = io::stderr().write_all(told.as_bytes());
     Ok(())
 }
 
