@@ -26,7 +26,7 @@ const WRITE_LIMIT: Duration = Duration::from_secs(30);
 /// How much, and for how long, of what a client goes on sending is read, so that it gets the answer all the same.
 const DRAINED: usize = 64 << 20;
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
-/// Between two words about strangers.
+/// Between two words about strangers, or about what the system refuses.
 const SAID: Duration = Duration::from_secs(60);
 /// After an accept(2) that failed, as where there are no descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -40,6 +40,18 @@ pub(crate) struct Bridge {
     /// When the last connection came or ended, in milliseconds since the beginning.
     last: AtomicU64,
     open: AtomicUsize,
+}
+
+/// What is said at most once a minute, however often others give cause for it; when it last was.
+struct Seldom(Option<Instant>);
+
+impl Seldom {
+    fn say(&mut self, text: impl FnOnce() -> String) {
+        if self.0.is_none_or(|said| said.elapsed() > SAID) {
+            self.0 = Some(Instant::now());
+            say(&text());
+        }
+    }
 }
 
 /// A connection that is counted.
@@ -74,27 +86,25 @@ impl Bridge {
     /// # Errors
     /// No thread can be started.
     pub(crate) fn serve(self: Arc<Self>, listener: &TcpListener, idle: Duration) -> Result<(), String> {
+        use io::ErrorKind::{ConnectionAborted, Interrupted};
         let watched = self.clone();
         let watch = std::thread::Builder::new().spawn(move || watched.watch(idle));
         watch.map_err(|error| format!("no thread can be started: {error}"))?;
-        let mut said: Option<Instant> = None;
+        let (mut strangers, mut faults) = (Seldom(None), Seldom(None));
         loop {
             let (stream, from) = match listener.accept() {
                 Ok(accepted) => accepted,
+                // Nothing, or a caller that is gone already: FreeBSD says so here.
+                Err(error) if matches!(error.kind(), Interrupted | ConnectionAborted) => continue,
                 Err(error) => {
-                    if error.kind() != io::ErrorKind::Interrupted {
-                        say(&format!("a connection cannot be accepted: {error}"));
-                        std::thread::sleep(PAUSE);
-                    }
+                    faults.say(|| format!("a connection cannot be accepted: {error}"));
+                    std::thread::sleep(PAUSE);
                     continue;
                 }
             };
             // Before it is counted: a stranger takes no place and keeps no bridge awake.
             if let Err(why) = peer::check_caller(&stream) {
-                if said.is_none_or(|said| said.elapsed() > SAID) {
-                    said = Some(Instant::now());
-                    say(&format!("a connection from {from} was refused: {why}"));
-                }
+                strangers.say(|| format!("a connection from {from} was refused: {why}"));
                 continue;
             }
             self.touch();
@@ -110,7 +120,7 @@ impl Bridge {
             }
             let served = std::thread::Builder::new().spawn(move || counted.serve(stream, until));
             if let Err(error) = served {
-                say(&format!("no thread can be started: {error}"));
+                faults.say(|| format!("no thread can be started: {error}"));
             }
         }
     }
