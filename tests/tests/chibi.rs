@@ -366,6 +366,25 @@ fn the_services_servers_are_offered_and_a_name_in_both_is_the_files() {
     drop(daemon);
 }
 
+#[test]
+fn what_a_bridge_wrote_and_did_not_live_to_tell_its_daemon_the_next_one_tells() {
+    let home = Home::new("");
+    let written = Home::new("");
+    let (one, two) = (home.server("one", "a"), home.server("two", "a"));
+    for (home, servers, name) in [(&home, &one, "one"), (&written, &two, "two")] {
+        fs::write(home.path("mcp-bridge.toml"), servers).unwrap();
+        assert_eq!(home.bridge().ask(&call(name, "echo", json!({})))["ok"], true);
+    }
+    for name in ["external-mcp.json", "consent.json"] {
+        let name = format!("mcp-bridge/colibri/{name}");
+        fs::copy(written.path(&name), home.path(&name)).unwrap();
+    }
+    fs::write(home.path("mcp-bridge.toml"), two).unwrap();
+    let bridge = home.spawn(home.command("stderr-2"), "stderr-2");
+    let answer = bridge.ask(&call("two", "echo", json!({})));
+    assert_eq!(answer["ok"], true, "{answer}");
+}
+
 /// An MCP server with the model adapter's tool, which answers with a sentence, and counts its calls in a file.
 const MODEL: &str = r#"
 import json, sys

@@ -64,7 +64,9 @@ impl OwnServers {
         // One starts it, and the others wait.
         let mut is_ready = self.is_ready.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = self.place.join("colibri");
-        let is_new = !*is_ready && self.write(&directory)?;
+        if !*is_ready {
+            self.write(&directory)?;
+        }
         let socket = directory.join("colibri.sock");
         let mut daemon = match Daemon::connect(&socket, until) {
             Err(Error::Io { source, .. }) if is_absent(&source) => {
@@ -74,8 +76,8 @@ impl OwnServers {
             }
             other => other.map_err(|error| error.to_string())?,
         };
-        if is_new {
-            // It runs since another bridge, and knows an older file.
+        if !*is_ready {
+            // It runs since another bridge, and may know an older file.
             daemon
                 .request("colibri/reload", "{}")
                 .map_err(|error| error.to_string())?;
@@ -85,8 +87,7 @@ impl OwnServers {
     }
 
     /// Writes the registry and that its user agrees to it: the file is the user's, and its servers are meant to run.
-    /// Whether anything is new.
-    fn write(&self, directory: &Path) -> Result<bool, String> {
+    fn write(&self, directory: &Path) -> Result<(), String> {
         let mut make = DirBuilder::new();
         let made = make.recursive(true).mode(0o700).create(directory);
         made.map_err(|error| format!("{}: {error}", directory.display()))?;
@@ -108,8 +109,8 @@ impl OwnServers {
             .map(|(id, entry)| (id.clone(), Value::String(entry.digest.clone())))
             .collect();
         let consent = json!({ "servers": agreed }).to_string();
-        let is_new = replaced(&path, &text)?;
-        Ok(replaced(&directory.join("consent.json"), &consent)? || is_new)
+        replaced(&path, &text)?;
+        replaced(&directory.join("consent.json"), &consent)
     }
 
     fn start(&self) -> Result<(), String> {
@@ -149,11 +150,8 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), NotFound | ConnectionRefused | ConnectionReset)
 }
 
-/// Has a file say this, in one step and for its user alone. Whether it did not yet.
-pub(crate) fn replaced(path: &Path, text: &str) -> Result<bool, String> {
-    if fs::read_to_string(path).is_ok_and(|old| old == text) {
-        return Ok(false);
-    }
+/// Has a file say this, in one step and for its user alone.
+pub(crate) fn replaced(path: &Path, text: &str) -> Result<(), String> {
     let next = path.with_extension("next");
     let failed = |error: io::Error| format!("{}: {error}", next.display());
     match fs::remove_file(&next) {
@@ -164,6 +162,5 @@ pub(crate) fn replaced(path: &Path, text: &str) -> Result<bool, String> {
     let file = options.write(true).create_new(true).mode(0o600).open(&next);
     file.and_then(|mut file| file.write_all(text.as_bytes()))
         .map_err(failed)?;
-    fs::rename(&next, path).map_err(|error| format!("{}: {error}", path.display()))?;
-    Ok(true)
+    fs::rename(&next, path).map_err(|error| format!("{}: {error}", path.display()))
 }

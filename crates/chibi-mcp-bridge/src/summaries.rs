@@ -170,7 +170,7 @@ impl Cache {
         }
         let directory = self.path.parent().unwrap_or(Path::new("/"));
         fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
-        replaced(&self.path, &lines).map(|_| ())
+        replaced(&self.path, &lines)
     }
 }
 
