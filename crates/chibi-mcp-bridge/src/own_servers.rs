@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use colibri_api::paths;
 use colibri_client::{Daemon, Error};
 use colibri_registry::Registry;
 use serde_json::{Map, Value, json};
@@ -64,6 +65,8 @@ impl OwnServers {
         // One starts it, and the others wait.
         let mut is_ready = self.is_ready.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = self.place.join("colibri");
+        // Who listens there is whoever could make the socket.
+        paths::check_place(&directory)?;
         if !*is_ready {
             self.write(&directory)?;
         }
@@ -163,4 +166,36 @@ pub(crate) fn replaced(path: &Path, text: &str) -> Result<(), String> {
     file.and_then(|mut file| file.write_all(text.as_bytes()))
         .map_err(failed)?;
     fs::rename(&next, path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::net::UnixListener;
+    use std::time::Duration;
+
+    fn own(home: &Path) -> OwnServers {
+        let server = Server {
+            name: "a".to_owned(),
+            id: "a".to_owned(),
+            entry: Ok(json!({ "command": "/bin/true" })),
+        };
+        OwnServers::new(home, vec![server])
+    }
+
+    #[test]
+    fn who_listens_where_others_can_write_is_not_asked() {
+        let home = tempfile::tempdir().unwrap();
+        let others = home.path().join("mcp-bridge");
+        fs::create_dir_all(others.join("colibri")).unwrap();
+        fs::set_permissions(&others, fs::Permissions::from_mode(0o777)).unwrap();
+        let listener = UnixListener::bind(others.join("colibri/colibri.sock")).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let error = own(home.path())
+            .connect(Instant::now() + Duration::from_secs(1))
+            .unwrap_err();
+        assert!(error.contains("others could put other files there"), "{error}");
+        assert!(listener.accept().is_err());
+    }
 }
