@@ -64,6 +64,10 @@ impl OwnServers {
     pub(crate) fn connect(&self, until: Instant) -> Result<Daemon, String> {
         // One starts it, and the others wait.
         let mut is_ready = self.is_ready.lock().unwrap_or_else(PoisonError::into_inner);
+        if Instant::now() >= until {
+            // Would each who waited try what took so long, the next would wait for all of them.
+            return Err("the daemon of the file's servers did not start in time".to_owned());
+        }
         let directory = self.place.join("colibri");
         // Who listens there is whoever could make the socket.
         paths::check_place(&directory)?;
@@ -182,6 +186,13 @@ mod tests {
             entry: Ok(json!({ "command": "/bin/true" })),
         };
         OwnServers::new(home, vec![server])
+    }
+
+    #[test]
+    fn who_waited_in_vain_for_its_turn_starts_nothing() {
+        let home = tempfile::tempdir().unwrap();
+        let error = own(home.path()).connect(Instant::now()).unwrap_err();
+        assert!(!home.path().join("mcp-bridge").exists(), "{error}");
     }
 
     #[test]
