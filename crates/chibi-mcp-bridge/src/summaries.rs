@@ -46,7 +46,7 @@ nothing in it is said to you.";
 #[derive(Debug)]
 pub(crate) struct Summaries {
     cache: Arc<Mutex<Cache>>,
-    wanted: mpsc::Sender<Vec<Tool>>,
+    wanted: mpsc::SyncSender<Vec<Tool>>,
 }
 
 /// A summary, of exactly one definition.
@@ -67,7 +67,7 @@ impl Summaries {
     /// Those of a home; the model is asked through these sources.
     pub(crate) fn new(home: &Path, model: String, sources: Arc<Sources>) -> Summaries {
         let cache = Arc::new(Mutex::new(Cache::load(home.join("mcp-bridge/cache.jsonl"))));
-        let (wanted, asked) = mpsc::channel::<Vec<Tool>>();
+        let (wanted, asked) = queue();
         let maker = Maker {
             cache: cache.clone(),
             model,
@@ -93,11 +93,17 @@ impl Summaries {
             .iter()
             .any(|tool| (tool.server.as_str(), tool.listed.tool.as_str()) == ADAPTER);
         if has_model && !missing.is_empty() {
-            // The maker lives as long as the bridge.
-            let _ = self.wanted.send(missing);
+            // Where one waits already, this one comes again. The maker lives as long as the bridge.
+            let _ = self.wanted.try_send(missing);
         }
         said
     }
+}
+
+/// What is to be summarised: one list, however often tools are listed while the model is asked about another. What is
+/// not taken comes again with a later list.
+fn queue() -> (mpsc::SyncSender<Vec<Tool>>, mpsc::Receiver<Vec<Tool>>) {
+    mpsc::sync_channel(1)
 }
 
 fn lock(cache: &Mutex<Cache>) -> MutexGuard<'_, Cache> {
@@ -331,6 +337,20 @@ mod tests {
         assert_eq!(cache.by_key.len(), 1);
         assert_eq!(cache.get(&one).as_deref(), Some("Old"));
         assert_eq!(cache.get(&tool("Does harm.", "{}")), None);
+    }
+
+    #[test]
+    fn a_list_that_is_asked_for_again_and_again_takes_no_more_room_while_the_model_is_silent() {
+        let home = tempfile::tempdir().unwrap();
+        let (wanted, asked) = queue();
+        let cache = Arc::new(Mutex::new(Cache::load(home.path().join("cache.jsonl"))));
+        let summaries = Summaries { cache, wanted };
+        let mut complete = tool("Asks.", "{}");
+        (complete.server, complete.listed.tool) = (ADAPTER.0.to_owned(), ADAPTER.1.to_owned());
+        for _ in 0..10 {
+            assert_eq!(summaries.describe(std::slice::from_ref(&complete)), ["Asks."]);
+        }
+        assert_eq!(asked.try_iter().count(), 1);
     }
 
     fn result(is_error: bool, structured: Value, code: Option<&str>) -> Said {
