@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use colibri_api::paths;
 use colibri_mcp::bring::map_names;
+use colibri_registry::{Agent, Entry, Registry};
 use serde_json::{Map, Value, json};
 use toml_edit::{Document, Item, TableLike};
 
@@ -205,7 +206,7 @@ fn servers(all: &dyn TableLike, path: &[PathBuf], notes: &mut Vec<String>) -> Re
     let mapped = map_names(named.iter().map(|(name, _)| *name));
     let mut servers = Vec::new();
     for (mapped, (_, item)) in mapped.into_iter().zip(named) {
-        let entry = entry(&mapped.name, item, path, notes)?;
+        let entry = entry(&mapped.name, item, path, notes)?.and_then(|entry| checked(&mapped.id, entry));
         if let Err(why) = &entry {
             notes.push(format!("the server {:?} is left out: {why}", mapped.name));
         }
@@ -262,6 +263,19 @@ fn entry(name: &str, item: &Item, path: &[PathBuf], notes: &mut Vec<String>) -> 
             format!("{name} has both a command and a url: leave one out"),
         )),
         (None, None) => Err(Wrong::at(item, format!("{name} has neither a command nor a url"))),
+    }
+}
+
+/// An entry that the daemon takes: one that it does not would be wrong with the whole registry there.
+fn checked(id: &str, entry: Value) -> Result<Value, String> {
+    let text = json!({ "servers": { id: entry } }).to_string();
+    let refused = match Registry::<Entry, Agent>::parse(text.as_bytes(), FILE) {
+        Ok(mut registry) => registry.refused.remove(id),
+        Err(error) => Some(error),
+    };
+    match refused {
+        Some(error) => Err(format!("{}: {}", error.path, error.message)),
+        None => Ok(entry),
     }
 }
 
@@ -408,6 +422,21 @@ mod tests {
         );
         assert!(found[1].as_ref().unwrap_err().contains("relative path"), "{found:?}");
         assert!(found[2].is_err());
+    }
+
+    #[test]
+    fn what_the_daemon_would_refuse_is_left_out_alone() {
+        let (config, notes) = good(
+            "[servers.a]\ncommand = \"/bin/a\"\n[servers.b]\ncommand = \"/bin/b\"\nenv = { \"A=B\" = \"secret\" }\n\
+             [servers.c]\ncommand = \"/bin/../c\"\n",
+        );
+        let left_out: Vec<_> = config.servers.iter().map(|server| server.entry.is_err()).collect();
+        assert_eq!(left_out, [false, true, true], "{notes:?}");
+        assert!(
+            notes[0].starts_with("the server \"b\" is left out: servers.b.env.A=B: "),
+            "{notes:?}"
+        );
+        assert!(!notes[0].contains("secret"), "{notes:?}");
     }
 
     #[test]
