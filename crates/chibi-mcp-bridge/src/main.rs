@@ -13,7 +13,7 @@ mod sources;
 mod summaries;
 
 use std::fs::DirBuilder;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -53,11 +53,7 @@ fn run() -> Result<(), String> {
     let home = home()?;
     let config = Config::load(&home);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|error| format!("127.0.0.1: {error}"))?;
-    let address = match listener.local_addr() {
-        Ok(SocketAddr::V4(address)) => address,
-        Ok(SocketAddr::V6(address)) => return Err(format!("127.0.0.1 became {address}")),
-        Err(error) => return Err(format!("127.0.0.1: {error}")),
-    };
+    let address = loopback(listener.local_addr().map_err(|error| format!("127.0.0.1: {error}"))?)?;
     let claim = Arc::new(Claim::take(&home, address).map_err(|error| error.to_string())?);
     ending::on_signals(signals, claim.clone());
     say(&format!("listening on {address}"));
@@ -68,6 +64,17 @@ fn run() -> Result<(), String> {
     let answers = Arc::new(Answers::new(&home, config));
     answers.begin();
     Bridge::new(answers, claim).serve(&listener, idle)
+}
+
+/// Where the listener is. In a jail that has addresses but none of loopback, 127.0.0.1 is the first of them (jail(8)).
+fn loopback(address: SocketAddr) -> Result<SocketAddrV4, String> {
+    match address {
+        SocketAddr::V4(address) if address.ip().is_loopback() => Ok(address),
+        other => Err(format!(
+            "127.0.0.1 is {} here, which others reach: this jail needs a loopback address of its own",
+            other.ip()
+        )),
+    }
 }
 
 /// The home, which is made where it is not there.
@@ -87,4 +94,19 @@ fn home() -> Result<PathBuf, String> {
         .map_err(|error| at(&error))?;
     paths::check_place(&home)?;
     Ok(home)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bridge_listens_on_loopback_alone() {
+        for own in ["127.0.0.1:4000", "127.0.1.5:4000"] {
+            assert_eq!(loopback(own.parse().unwrap()).unwrap().to_string(), own);
+        }
+        for others in ["192.0.2.7:4000", "[::1]:4000"] {
+            assert!(loopback(others.parse().unwrap()).is_err(), "{others}");
+        }
+    }
 }
