@@ -198,6 +198,8 @@ impl<'a> Sync<'a> {
                 Ok(()) => {}
                 Err(errno) if SWAPPED.contains(&errno) => return Ok(false),
                 Err(Errno::ENOTEMPTY | Errno::EEXIST | Errno::EISDIR) => return Ok(false),
+                // What FreeBSD says of a directory that took a file's place, and of other things.
+                Err(Errno::EPERM) if is_directory(mirror, name) => return Ok(false),
                 Err(errno) => return Err(failed("cannot remove")(errno)),
             }
         }
@@ -392,6 +394,10 @@ impl<'a> Sync<'a> {
     }
 }
 
+fn is_directory(mirror: BorrowedFd<'_>, name: &CStr) -> bool {
+    matches!(look(mirror, name), Ok(Some(stat)) if kind(&stat) == Kind::Directory)
+}
+
 /// How many files of the tree are in this directory, and below it.
 pub(super) fn present(tree: &Tree, mirror: BorrowedFd<'_>) -> u64 {
     let is_file = |name: &CStr| look(mirror, name).is_ok_and(|stat| stat.is_some_and(|stat| kind(&stat) == Kind::File));
@@ -430,4 +436,26 @@ fn errno_of(error: &io::Error) -> Errno {
 
 fn unread(error: &io::Error) -> Fault {
     Fault::system("cannot read", DOCS, errno_of(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::fcntl::AT_FDCWD;
+    use std::os::unix::ffi::OsStrExt as _;
+
+    #[test]
+    fn a_file_that_became_a_directory_meanwhile_stays() {
+        let top = tempfile::tempdir().unwrap();
+        std::fs::write(top.path().join("a"), "").unwrap();
+        let path = CString::new(top.path().as_os_str().as_bytes()).unwrap();
+        let mirror = open_directory(AT_FDCWD, &path).unwrap();
+        let stat = look(&mirror, c"a").unwrap().unwrap();
+        std::fs::remove_file(top.path().join("a")).unwrap();
+        std::fs::create_dir(top.path().join("a")).unwrap();
+        let (cancelled, mut left_out) = (AtomicBool::new(false), LeftOut::default());
+        let mut sync = Sync::new(&Limits::USUAL, Strategy::Mirror, false, &cancelled, &mut left_out);
+        assert!(!sync.remove(mirror.as_fd(), c"a", &stat, 1).unwrap());
+        assert_eq!(sync.removed, 0);
+    }
 }
