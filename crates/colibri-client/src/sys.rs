@@ -35,7 +35,9 @@ pub(crate) fn detach(command: &mut Command) {
 #[cfg(target_os = "freebsd")]
 pub(crate) fn sysctl(name: &std::ffi::CStr, most: usize) -> io::Result<Vec<u8>> {
     use std::ptr::{null, null_mut};
-    loop {
+    /// How often it may have grown meanwhile.
+    const TRIES: usize = 5;
+    for _ in 0..TRIES {
         let mut length = 0;
         // SAFETY: the name ends with NUL; without a buffer the kernel writes the length alone, where it may.
         if unsafe { libc::sysctlbyname(name.as_ptr(), null_mut(), &mut length, null(), 0) } != 0 {
@@ -58,4 +60,5 @@ pub(crate) fn sysctl(name: &std::ffi::CStr, most: usize) -> io::Result<Vec<u8>> 
             return Err(error);
         }
     }
+    Err(io::Error::other("the system's table grows faster than it is read"))
 }
