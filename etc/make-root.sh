@@ -13,7 +13,7 @@ usage: make-root.sh [-a | -i] [-b base.txz] [-k package]... [-n npm-package | -p
   -a                for an agent: the places for its door, its home and its work, and colibri-mcp, which is the bridge to
                     its door and the forwarder to its model
   -b base.txz       take the base system from this release set instead of base packages (FreeBSD 14)
-  -i                for an integration of Colibri's own: colibri-mcp, and the host's resolv.conf
+  -i                for an integration of Colibri's own: colibri-mcp, and the host's resolv.conf if it has one
   -k package        install this package as well; may be given more than once
   -n npm-package    install Node.js and this server from npm, into /usr/local/mcp of the root
   -p pypi-package   install Python and this server from PyPI, into /usr/local/mcp of the root
@@ -183,7 +183,8 @@ fi
 if [ -n "${integration}" ]; then
 	mkdir -p "${root}/usr/local/bin"
 	install -m 755 "${integration}" "${root}${integration}"
-	cp /etc/resolv.conf "${root}/etc/resolv.conf"
+	# A host without a network has none, and the mirror of notes needs none.
+	[ ! -e /etc/resolv.conf ] || cp /etc/resolv.conf "${root}/etc/resolv.conf"
 fi
 
 name=$(basename "${root}")
