@@ -3,11 +3,12 @@
 #
 # usage: run.sh [--live] BINDIR [SECTION…]
 #
-# BINDIR holds the built binaries: colibri-jail-helper, colibri-mcpd, colibri-mcp, and inmate, the server of the tests.
-# Needs root and the base system alone; changes /usr/local/etc/colibri, the installed
-# binaries, the rc script and its rc.conf.d(5) file, and puts back what was there. Output is TAP 13, each check with what
-# it saw.
-# A SECTION is a number from 1 to 14; all of them run if none is named.
+# BINDIR holds the built binaries: colibri-jail-helper, colibri-mcpd, colibri-mcp, chibi-mcp-bridge, and inmate, the
+# server of the tests; and, if the library is to be tried, too, its example tools.
+# Needs root and the base system alone, and uses /usr/local/bin/git if there is one; changes /usr/local/etc/colibri, the
+# installed binaries, the rc script and its rc.conf.d(5) file, and puts back what was there. Output is TAP 13, each check
+# with what it saw.
+# A SECTION is a number from 1 to 15; all of them run if none is named.
 # --live: the essentials, as a live image has them: all of /usr/local on a read-only nosuid file system, state on tmpfs,
 # mdo mode. With RAISE_SECURELEVEL=yes in the environment at securelevel 3, too, from which only a reboot leads back.
 
@@ -24,7 +25,7 @@ shift
 [ "$(uname -s)" = FreeBSD ] || { echo "Bail out! needs FreeBSD"; exit 1; }
 
 tree=$(cd "$(dirname "$0")/../.." && pwd)
-for program in colibri-jail-helper colibri-mcpd colibri-mcp inmate; do
+for program in colibri-jail-helper colibri-mcpd colibri-mcp chibi-mcp-bridge inmate; do
 	[ -x "$bin/$program" ] || { echo "Bail out! there is no $bin/$program"; exit 1; }
 done
 
@@ -47,6 +48,7 @@ duid=7872
 . "$tree/tests/freebsd/tap.sh"
 . "$tree/tests/freebsd/helper.sh"
 . "$tree/tests/freebsd/agents.sh"
+. "$tree/tests/freebsd/integrations.sh"
 
 # The rc script, as the port makes it.
 install_service() {
@@ -353,6 +355,7 @@ restore() {
 	sleep 1
 	"$helper" sweep >/dev/null 2>&1
 	jail -q -r colibritest >/dev/null 2>&1
+	integrations_restored
 	umount "$roots/persistent/dev" 2>/dev/null
 	umount "$dir/state" 2>/dev/null
 	umount "$dir" 2>/dev/null
@@ -1526,7 +1529,7 @@ clean "cost"
 
 # --- all --------------------------------------------------------------------------------------------------------------
 
-[ $# -gt 0 ] || set -- 1 2 3 4 5 6 7 8 9 10 11 12 13 14
+[ $# -gt 0 ] || set -- 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15
 for section; do
 	"section_$section"
 done
