@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::time::UNIX_EPOCH;
 
+use colibri_tests::wait_for;
 use serde_json::{Value, json};
 
 use crate::stage::{AUTHOR, Stage, text};
@@ -168,6 +170,38 @@ fn each_commit_is_of_the_named_paths_alone_and_leaves_what_others_staged() {
         stage.git("repo", &["log", "--format=%s", "feature/x"]),
         "All\nSwap\nFirst"
     );
+}
+
+#[test]
+fn a_change_in_the_second_of_the_checkout_is_seen() {
+    let stage = Stage::new();
+    let mut adapter = stage.adapter();
+    // The same size, and in whole seconds the same times: git can tell by the age of the index alone.
+    let (slug, second) = (0..)
+        .find_map(|number: u32| {
+            let slug = format!("x{number}");
+            adapter.done("git_worktree_add", json!({ "slug": slug }));
+            let name = format!("{}/a.txt", stage.tree(&slug));
+            stage.write(&name, "two\n");
+            let index = stage.path(&format!("repo/.git/worktrees/{slug}/index"));
+            let second = fs::metadata(index).unwrap().mtime();
+            let is_same = fs::metadata(stage.path(&name)).unwrap().ctime() == second;
+            is_same.then_some((slug, second))
+        })
+        .unwrap();
+    wait_for("the next second", || {
+        let now = UNIX_EPOCH.elapsed().unwrap().as_secs();
+        (now > second.cast_unsigned()).then_some(())
+    });
+    let status = adapter.done("git_status", json!({ "slug": slug }));
+    assert_eq!(status["changes"], json!([{ "state": " M", "path": "a.txt" }]));
+    let diff = adapter.done("git_diff", json!({ "slug": slug }));
+    assert!(diff["diff"].as_str().unwrap().contains("+two"), "{diff}");
+    // Nor does a commit of something else hide it.
+    let tree = stage.tree(&slug);
+    stage.write(&format!("{tree}/new"), "");
+    adapter.done("git_commit", json!({ "slug": slug, "message": "m", "paths": ["new"] }));
+    assert_eq!(stage.git(&tree, &["status", "--porcelain"]), " M a.txt");
 }
 
 #[test]

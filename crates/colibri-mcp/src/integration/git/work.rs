@@ -105,7 +105,7 @@ pub(super) fn commit(session: &Session<'_>, slug: &Slug, message: &Message, path
     let entries: Vec<u8> = changes.iter().flat_map(Change::entry).collect();
     let mut command = session.git(["update-index", "-z", "--index-info"]);
     command.env("GIT_INDEX_FILE", session.own("theirs"));
-    session.say(command.stdin(file(session, "entries", &entries)?))?;
+    session.say(worktree.of(command.stdin(file(session, "entries", &entries)?)))?;
     lock.write(&session.own("theirs"))?;
     let mut command = session.git(["commit-tree", &tree, "-p", &parent]);
     let sha = session.line(command.stdin(file(session, "message", message.text().as_bytes())?))?;

@@ -47,10 +47,8 @@ impl Worktree {
     /// # Errors
     /// It is no regular file.
     pub(super) fn copy_index(&self, to: &Path) -> Result<(), Failed> {
-        let copy = || io::copy(&mut open_file(&self.index)?, &mut File::create(to)?);
-        copy()
-            .map(drop)
-            .map_err(|error| machine("the worktree's index", &error))
+        let copied = open_file(&self.index).and_then(|from| copy(from, &mut File::create(to)?));
+        copied.map_err(|error| machine("the worktree's index", &error))
     }
 }
 
@@ -83,10 +81,8 @@ impl Lock {
 
     /// Writes what the index will be.
     pub(super) fn write(&mut self, from: &Path) -> Result<(), Failed> {
-        let mut copy = || io::copy(&mut File::open(from)?, &mut self.file);
-        copy()
-            .map(drop)
-            .map_err(|error| machine("the worktree's index.lock", &error))
+        let copied = File::open(from).and_then(|from| copy(from, &mut self.file));
+        copied.map_err(|error| machine("the worktree's index.lock", &error))
     }
 
     /// Has what was written be the index.
@@ -274,6 +270,12 @@ fn descend(from: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
         Ok(()) | Err(Errno::EEXIST) => openat(from, name, DIRECTORY, Mode::empty()),
         Err(errno) => Err(errno),
     }
+}
+
+/// Copies an index with its time, by which git knows what may have changed since within the same second.
+fn copy(mut from: File, to: &mut File) -> io::Result<()> {
+    io::copy(&mut from, to)?;
+    to.set_modified(from.metadata()?.modified()?)
 }
 
 /// Opens a regular file, and no link.
