@@ -100,6 +100,16 @@ impl Stage {
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
+    /// Gives it all to a user.
+    pub(crate) fn own(&self, uid: u32) {
+        let mut command = Command::new("chown");
+        command
+            .arg("-Rh")
+            .arg(format!("{uid}:{uid}"))
+            .arg(self.directory.path());
+        assert!(command.status().unwrap().success());
+    }
+
     /// What the adapter's command line says of this stage.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let repository = self.path("repo").display().to_string();
@@ -125,7 +135,16 @@ impl Stage {
 
     /// The same with another command line, and more in its environment.
     pub(crate) fn adapter_of(&self, arguments: &[String], environment: &[(&str, &str)]) -> Adapter {
-        let mut command = Command::new(program("colibri-mcp"));
+        self.adapter_by(Command::new(program("colibri-mcp")), arguments, environment)
+    }
+
+    /// The same, run by a command that is begun.
+    pub(crate) fn adapter_by(
+        &self,
+        mut command: Command,
+        arguments: &[String],
+        environment: &[(&str, &str)],
+    ) -> Adapter {
         command
             .args(arguments)
             .env_clear()

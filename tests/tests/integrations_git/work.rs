@@ -1,10 +1,12 @@
 //! Every operation, allowed and forbidden.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 use std::time::UNIX_EPOCH;
 
-use colibri_tests::wait_for;
+use colibri_tests::{copy_program, wait_for};
 use serde_json::{Value, json};
 
 use crate::stage::{AUTHOR, Stage, text};
@@ -202,6 +204,47 @@ fn a_change_in_the_second_of_the_checkout_is_seen() {
     stage.write(&format!("{tree}/new"), "");
     adapter.done("git_commit", json!({ "slug": slug, "message": "m", "paths": ["new"] }));
     assert_eq!(stage.git(&tree, &["status", "--porcelain"]), " M a.txt");
+}
+
+/// Some tools make directories for their user alone.
+#[test]
+#[cfg_attr(not(root), ignore = "needs root")]
+fn what_cannot_be_read_is_neither_removed_nor_left_out() {
+    const UID: u32 = 54_321;
+    let stage = Stage::new();
+    stage.adapter().done("git_worktree_add", json!({ "slug": "x" }));
+    let tree = stage.tree("x");
+    stage.write(&format!("{tree}/new"), "");
+    stage.write(&format!("{tree}/hidden/file"), "");
+    // Where the programs were built another user may not reach.
+    let program = stage.path("colibri-mcp");
+    copy_program(&colibri_tests::program("colibri-mcp"), &program);
+    stage.own(UID);
+    // One that can be listed and not searched, and one that cannot be listed.
+    for (name, mode) in [("dir", 0o704), ("hidden", 0o700)] {
+        let path = stage.path(&tree).join(name);
+        chown(&path, Some(0), Some(0)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let mut command = Command::new(&program);
+    command.uid(UID).gid(UID);
+    let mut adapter = stage.adapter_by(command, &stage.arguments(), &[]);
+    let commit = |paths: Value| json!({ "slug": "x", "message": "m", "paths": paths });
+    for (paths, place) in [
+        (json!(["dir"]), "dir/b.txt"),
+        (json!(["dir/b.txt"]), "dir/b.txt"),
+        (json!(["hidden"]), "hidden/"),
+        (json!(["."]), ""),
+    ] {
+        let (code, message) = adapter.fails("git_commit", commit(paths));
+        assert_eq!(code, "GIT_REFUSED", "{message}");
+        assert!(
+            message.contains(place) && message.contains("cannot be read"),
+            "{message}"
+        );
+    }
+    let done = adapter.done("git_commit", commit(json!(["new"])));
+    assert_eq!(done["files"], 1);
 }
 
 #[test]

@@ -188,6 +188,11 @@ impl<'a> Session<'a> {
 
     /// What git says, which must be a success and no more than is read whole.
     pub(super) fn say(&self, command: &mut Command) -> Result<Vec<u8>, Failed> {
+        self.succeed(command).map(|ended| ended.out)
+    }
+
+    /// The same, with what git complains of beside.
+    pub(super) fn succeed(&self, command: &mut Command) -> Result<Ended, Failed> {
         let ended = self.run(command, MAX_OUT)?;
         if ended.is_cut {
             return Err(refused(format!(
@@ -196,7 +201,7 @@ impl<'a> Session<'a> {
             )));
         }
         match ended.status.success() {
-            true => Ok(ended.out),
+            true => Ok(ended),
             false => Err(self.failed(command, &ended)),
         }
     }

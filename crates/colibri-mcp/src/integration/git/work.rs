@@ -74,16 +74,26 @@ pub(super) fn commit(session: &Session<'_>, slug: &Slug, message: &Message, path
     command
         .args(["--deduplicate", "--"])
         .args(paths.iter().map(Inside::as_str));
-    let changed = session.say(worktree.of(&mut command))?;
+    let listed = session.succeed(worktree.of(&mut command))?;
+    if let Some(place) = unread(&listed.err) {
+        return Err(unreadable(&place));
+    }
+    let changed = listed.out;
     if let Some(nested) = changed.split(|byte| *byte == 0).find(|path| path.ends_with(b"/")) {
         let nested = colibri_text::brief(&String::from_utf8_lossy(nested), 200);
         return Err(refused(format!(
             "{nested} is a repository of its own: name other paths"
         )));
     }
-    let (there, gone): (Vec<&[u8]>, Vec<&[u8]>) = changed
-        .split_inclusive(|byte| *byte == 0)
-        .partition(|path| worktree.has_file(&path[..path.len() - 1]));
+    let (mut there, mut gone) = (Vec::new(), Vec::new());
+    for path in changed.split_inclusive(|byte| *byte == 0) {
+        let name = &path[..path.len() - 1];
+        let is_there = worktree.has_file(name);
+        match is_there.map_err(|_| unreadable(&String::from_utf8_lossy(name)))? {
+            true => there.push(path),
+            false => gone.push(path),
+        }
+    }
     for (list, flag) in [(gone, "--force-remove"), (there, "--add")] {
         let mut command = session.git(["update-index", "-z", "--replace", flag, "--stdin"]);
         command.stdin(file(session, flag, &list.concat())?);
@@ -208,6 +218,19 @@ fn tip_of(session: &Session<'_>, slug: &Slug) -> Result<String, Failed> {
             slug.branch()
         ))
     })
+}
+
+/// What git could not list, which it says beside a success.
+fn unread(said: &[u8]) -> Option<String> {
+    let said = String::from_utf8_lossy(said);
+    let place = said.split_once("could not open directory '")?.1;
+    Some(place.split('\'').next().unwrap_or_default().to_owned())
+}
+
+/// What is there cannot be told from what is not.
+fn unreadable(place: &str) -> Failed {
+    let place = colibri_text::brief(place, 200);
+    refused(format!("{place} cannot be read: make it readable, or name other paths"))
 }
 
 fn file(session: &Session<'_>, name: &str, contents: &[u8]) -> Result<std::fs::File, Failed> {

@@ -36,10 +36,23 @@ impl Worktree {
     }
 
     /// Whether a file or a link stands at a path in it, and directories before that.
-    pub(super) fn has_file(&self, path: &[u8]) -> bool {
-        let path = self.path.join(OsStr::from_bytes(path));
-        let before = path.ancestors().skip(1).take_while(|before| *before != self.path);
-        path.symlink_metadata().is_ok_and(|facts| !facts.is_dir()) && before.into_iter().all(is_directory)
+    ///
+    /// # Errors
+    /// Nobody can say: a directory on the way cannot be searched.
+    pub(super) fn has_file(&self, path: &[u8]) -> io::Result<bool> {
+        let (mut at, mut is_directory) = (self.path.clone(), true);
+        for part in Path::new(OsStr::from_bytes(path)) {
+            if !is_directory {
+                return Ok(false);
+            }
+            at.push(part);
+            match at.symlink_metadata() {
+                Ok(facts) => is_directory = facts.is_dir(),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(!is_directory)
     }
 
     /// Copies its index, which is then read and written without a lock.
