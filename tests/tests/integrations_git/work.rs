@@ -139,6 +139,9 @@ fn an_agents_way_from_fetch_to_log() {
         (mode(&object), mode("repo/.git/refs/heads/feature/p0.3.2")),
         (0o755, 0o644)
     );
+    for name in ["HEAD", "commondir", "gitdir", "index"] {
+        assert_eq!(mode(&format!("repo/.git/worktrees/p0.3.2/{name}")), 0o644, "{name}");
+    }
     // And a person removes it again as any other.
     stage.git("repo", &["worktree", "remove", "--force", place]);
     adapter.end();

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -239,10 +239,10 @@ impl Known {
         let tree = known.join("tree");
         let write = || {
             // So that nobody's git takes it for one that is gone.
-            fs::write(known.join("locked"), "being made\n")?;
-            fs::write(known.join("HEAD"), format!("ref: {}\n", slug.reference()))?;
-            fs::write(known.join("commondir"), "../..\n")?;
-            fs::write(known.join("gitdir"), format!("{}\n", place.display()))?;
+            note(&known.join("locked"), "being made\n")?;
+            note(&known.join("HEAD"), &format!("ref: {}\n", slug.reference()))?;
+            note(&known.join("commondir"), "../..\n")?;
+            note(&known.join("gitdir"), &format!("{}\n", place.display()))?;
             fs::create_dir(&tree)?;
             fs::write(tree.join(".git"), format!("gitdir: {}\n", known.display()))
         };
@@ -283,6 +283,12 @@ fn descend(from: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
         Ok(()) | Err(Errno::EEXIST) => openat(from, name, DIRECTORY, Mode::empty()),
         Err(errno) => Err(errno),
     }
+}
+
+/// Writes a new file of git's own, which no agent of the group may change.
+fn note(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
+    file.write_all(text.as_bytes())
 }
 
 /// Copies an index with its time, by which git knows what may have changed since within the same second.
