@@ -306,6 +306,7 @@ fn what_is_not_allowed_is_refused() {
         ),
         ("git_commit", commit("message", json!("")), arguments),
         ("git_commit", commit("message", json!(" \n")), arguments),
+        ("git_commit", commit("message", json!("\nfixup! First")), arguments),
         ("git_commit", commit("message", json!("x".repeat(10_001))), arguments),
         ("git_commit", commit("message", json!("a\u{0}b")), arguments),
         ("git_commit", commit("message", json!("a\u{202e}b")), arguments),

@@ -104,6 +104,10 @@ impl TryFrom<String> for Message {
         if text.trim().is_empty() || text.chars().nth(MAX_MESSAGE).is_some() {
             return Err(format!("message must be text of 1 to {MAX_MESSAGE} characters"));
         }
+        // What looks at how it begins looks at what git will show.
+        if text.starts_with(char::is_whitespace) {
+            return Err("message must begin with its subject, without blanks before it".to_owned());
+        }
         match text.contains(is_odd) || first_hidden(&text).is_some() {
             true => Err("message must have no control characters and none that hide or turn text".to_owned()),
             false => Ok(Message(text)),
@@ -281,6 +285,8 @@ mod tests {
         for bad in [
             "",
             " \n",
+            "\nfixup! x",
+            " x",
             "a\0",
             "a\rb",
             "a\u{1b}[2J",
