@@ -612,7 +612,8 @@ fn an_unreadable_place_is_said_and_leaves_nothing() {
     let mut adapter = stage.adapter();
     // A branch `feature` leaves no room for `feature/x`.
     stage.git("repo", &["branch", "feature"]);
-    let (_, message) = adapter.fails("git_worktree_add", json!({ "slug": "x" }));
+    let (code, message) = adapter.fails("git_worktree_add", json!({ "slug": "x" }));
+    assert_eq!(code, "GIT_FAILED", "{message}");
     assert!(message.contains("refs/heads/feature"), "{message}");
     assert!(!stage.path("repo/.git/worktrees/x").exists() && !stage.path(&stage.tree("x")).exists());
     stage.git("repo", &["branch", "-D", "feature"]);

@@ -110,6 +110,19 @@ fn faults_of_origin_have_their_codes() {
     );
 }
 
+#[test]
+fn a_branch_in_the_way_of_another_is_no_lock() {
+    let stage = Stage::new();
+    let mut adapter = stage.adapter();
+    stage.git("origin.git", &["branch", "side", "main"]);
+    adapter.done("git_fetch", json!({}));
+    stage.git("origin.git", &["branch", "-D", "side"]);
+    stage.git("origin.git", &["branch", "side/one", "main"]);
+    let (code, message) = adapter.fails("git_fetch", json!({}));
+    assert_eq!(code, "GIT_FAILED", "{message}");
+    assert!(message.contains("git remote prune"), "{message}");
+}
+
 /// The processes that git has for this stage.
 fn children(stage: &Stage) -> Vec<(i32, String)> {
     let mark = stage.path("silent").display().to_string();

@@ -323,7 +323,12 @@ enum Reason {
 /// What git(1) means, in the words of its source and of curl's. What the other side says stands on lines of its own,
 /// which begin with `remote:`.
 fn reason(said: &str) -> Reason {
-    const BUSY: [&str; 2] = [".lock': File exists", "cannot lock ref"];
+    const BUSY: [&str; 4] = [
+        ".lock': File exists",
+        "but expected",
+        "incorrect old value provided",
+        "reference already exists",
+    ];
     const DENIED: [&str; 5] = [
         "Authentication failed",
         "could not read Username",
@@ -395,6 +400,20 @@ mod tests {
                 "fatal: update_ref failed for ref 'refs/heads/feature/x': cannot lock ref 'refs/heads/feature/x': Unable to \
                  create '/r/.git/refs/heads/feature/x.lock': File exists.",
                 Reason::Busy,
+            ),
+            (
+                "fatal: cannot lock ref 'refs/heads/feature/x': is at 0123 but expected 4567",
+                Reason::Busy,
+            ),
+            (
+                "error: cannot lock ref 'refs/remotes/origin/a/b': 'refs/remotes/origin/a' exists; cannot create \
+                 'refs/remotes/origin/a/b'",
+                Reason::Other,
+            ),
+            (
+                "fatal: cannot lock ref 'refs/heads/feature/x': Unable to create '/r/.git/refs/heads/feature/x.lock': \
+                 Permission denied",
+                Reason::Other,
             ),
             ("fatal: not a tree object", Reason::Other),
             // The other side has no say in it.
