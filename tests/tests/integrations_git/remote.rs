@@ -111,6 +111,20 @@ fn faults_of_origin_have_their_codes() {
 }
 
 #[test]
+fn a_credential_is_not_shown_in_part_either() {
+    let stage = Stage::new();
+    // What is kept of git's words ends in the middle of it.
+    for (length, shown) in [(14, TOKEN), (13, "Z2l0OnQwazNuLTAxMjM0NTY3ODk=")] {
+        let said = format!("{}{shown}", "x".repeat(512 - "remote: ".len() - length));
+        let port = Port::answering(move |_: &Request, stream: &mut TcpStream| {
+            answer(stream, "500 Oops", "Content-Type: text/plain\r\n", &said)
+        });
+        let (_, message) = adapter(&stage, &port.url("/p.git"), TOKEN).fails("git_fetch", json!({}));
+        assert!(message.contains("xxx") && message.ends_with("x[secret]"), "{message}");
+    }
+}
+
+#[test]
 fn a_branch_in_the_way_of_another_is_no_lock() {
     let stage = Stage::new();
     let mut adapter = stage.adapter();

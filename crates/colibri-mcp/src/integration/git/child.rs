@@ -13,7 +13,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
 /// What is kept of stderr, in bytes.
-const MAX_ERR: usize = 512;
+pub(super) const MAX_ERR: usize = 512;
 /// How long a child has to end by itself once it is told to: git(1) takes its locks away meanwhile.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
 /// Between two looks whether a child that says nothing more has ended.

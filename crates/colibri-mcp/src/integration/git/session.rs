@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use colibri_text::brief;
 use tempfile::TempDir;
 
-use super::child::{self, Bounds, Ended, Stopped};
+use super::child::{self, Bounds, Ended, MAX_ERR, Stopped};
 use super::names::Origin;
 use crate::integration::failed::Failed;
 
@@ -220,12 +220,13 @@ impl<'a> Session<'a> {
             .code()
             .map_or_else(|| "a signal".to_owned(), |code| format!("status {code}"));
         let said = said.trim();
-        let hidden = match &self.repository.credential {
-            Some(Credential { secret, pair }) => said
-                .replace(pair.as_str(), "[secret]")
-                .replace(secret.as_str(), "[secret]"),
-            None => said.to_owned(),
-        };
+        let is_cut = ended.err.len() >= MAX_ERR;
+        let mut hidden = said.to_owned();
+        if let Some(Credential { secret, pair }) = &self.repository.credential {
+            for word in [pair, secret] {
+                hidden = without(&hidden, word, is_cut);
+            }
+        }
         let message = format!("{} ended with {status}: {}", told(command), brief(&hidden, 512));
         match reason(said) {
             Reason::Busy => Failed::transient("GIT_BUSY", message),
@@ -310,6 +311,17 @@ fn told(command: &Command) -> String {
     let arguments = command.get_args().filter_map(OsStr::to_str);
     let name = arguments.into_iter().find(|argument| !argument.starts_with('-'));
     format!("git {}", name.unwrap_or_default())
+}
+
+/// A text without a secret, nor the beginning of one that was cut at its end.
+fn without(text: &str, secret: &str, is_cut: bool) -> String {
+    let text = text.replace(secret, "[secret]");
+    let begun = secret.char_indices().rev().map(|(end, _)| &secret[..end]);
+    let rest = begun.filter(|begun| is_cut && !begun.is_empty());
+    match rest.into_iter().find_map(|begun| text.strip_suffix(begun)) {
+        Some(before) => format!("{before}[secret]"),
+        None => text,
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
