@@ -251,6 +251,21 @@ fn what_cannot_be_read_is_neither_removed_nor_left_out() {
 }
 
 #[test]
+fn a_commit_without_a_subject_is_in_the_log() {
+    let stage = Stage::new();
+    let mut adapter = stage.adapter();
+    adapter.done("git_worktree_add", json!({ "slug": "x" }));
+    let none = ["commit", "--quiet", "--allow-empty", "--allow-empty-message", "-m", ""];
+    stage.git(&stage.tree("x"), &none);
+    for (count, subjects) in [(1, vec![""]), (2, vec!["", "First"])] {
+        let log = adapter.done("git_log", json!({ "slug": "x", "count": count }));
+        let commits = log["commits"].as_array().unwrap();
+        let found: Vec<&Value> = commits.iter().map(|commit| &commit["subject"]).collect();
+        assert_eq!(found, subjects);
+    }
+}
+
+#[test]
 fn what_is_not_allowed_is_refused() {
     let stage = Stage::new();
     let mut adapter = stage.adapter();

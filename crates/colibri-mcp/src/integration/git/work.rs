@@ -201,7 +201,7 @@ pub(super) fn log(session: &Session<'_>, slug: Option<&Slug>, count: u8) -> Resu
     let mut command = session.git(["log", "-z", "--no-color", "--no-show-signature", "--no-notes", format]);
     let said = session.say(command.args([&*format!("--max-count={count}"), &sha, "--"]))?;
     let said = String::from_utf8_lossy(&said);
-    let parts: Vec<&str> = said.trim_end_matches('\0').split('\0').collect();
+    let parts: Vec<&str> = said.split('\0').collect();
     let commits = parts.chunks_exact(4).map(|commit| {
         let [sha, author, date, subject] = [commit[0], commit[1], commit[2], commit[3]];
         json!({ "sha": sha, "author": author, "date": date, "subject": subject })
