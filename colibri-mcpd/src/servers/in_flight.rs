@@ -206,8 +206,8 @@ impl Session {
             .for_each(|held| self.end_held(*held, EXPIRED, None));
     }
 
-    /// Answers everything in flight with the process's end.
-    pub(super) fn fail_all(&self, reason: &str, keeper: &dyn Keeper) {
+    /// Answers everything in flight with the process's end; what we asked ourselves, with this code.
+    pub(super) fn fail_all(&self, reason: &str, ours: Code, keeper: &dyn Keeper) {
         let mut state = self.state();
         state.ending.get_or_insert(End::Broken(reason.to_owned()));
         let pending = state.pending.take_all();
@@ -226,7 +226,7 @@ impl Session {
                     let lost = failure(format!("the call was lost while its client was asked: {reason}"));
                     self.end_held(*held, reason, Some(&lost));
                 }
-                Pending::Internal { answer, .. } => drop(answer.send(Err(failure(reason.to_owned())))),
+                Pending::Internal { answer, .. } => drop(answer.send(Err(self.failure(ours, reason)))),
             }
         }
     }

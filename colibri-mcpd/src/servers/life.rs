@@ -13,7 +13,7 @@ use super::instance::{Crash, End, Keeper, Session};
 use super::remote::Faults;
 use super::stderr::Stderr;
 use super::tap::Direction;
-use crate::confine::Spawned;
+use crate::confine::{Exit, Spawned};
 use crate::outbound::Fault;
 use crate::peer::{Frame, FrameReader, aside, together};
 use crate::relay::{Call, Outcome};
@@ -158,7 +158,12 @@ impl Session {
             Some(words) => format!("{reason}; it wrote: {words}"),
             None => reason.clone(),
         };
-        self.fail_all(&told, &*keeper);
+        // A command line that it does not understand (EX_USAGE) is one the next time too.
+        let lost = match status {
+            Some(Exit::Status(64)) => Code::ServerUnstartable,
+            _ => Code::ServerDied,
+        };
+        self.fail_all(&told, lost, &*keeper);
         if status.is_none() {
             tokio::select! {
                 biased;
@@ -413,7 +418,7 @@ mod tests {
     use super::super::open_asks::MayAsk;
     use super::super::retry::Cause;
     use super::*;
-    use crate::confine::{BoxFuture, Exit, Process};
+    use crate::confine::{BoxFuture, Process};
     use crate::peer::{Budget, Outbox};
     use crate::policy::{Again, Approvals, Clients, DEFAULT_EXPIRY, Gates};
     use crate::registry::secrets::Secrets;

@@ -207,3 +207,28 @@ fn what_may_pass_is_tried_four_times_and_then_somebodys_task() {
         .count();
     assert_eq!(retries, 3);
 }
+
+#[test]
+fn a_wrong_command_line_is_the_operators_and_not_tried_again() {
+    let place = Place::new();
+    let args = [
+        "integration",
+        "git",
+        "--repository",
+        "/nowhere",
+        "--origin",
+        "ssh://h/p",
+    ];
+    place.registry(&json!({ "git": { "command": program("colibri-mcp"), "args": args } }));
+    let daemon = place.start(&["--write"]);
+    let mut client = daemon.quiet(LEGACY);
+    let answer = call(&mut client, "git_fetch", json!({}));
+    assert_eq!(code_of(&answer), Some("SERVER_UNSTARTABLE"), "{answer}");
+    let text = answer.to_string();
+    assert!(
+        text.contains("exit status 64") && text.contains("--origin must begin with"),
+        "{text}"
+    );
+    let is_retry = |record: &Value| record["kind"] == "retry";
+    assert!(!place.trail().iter().any(is_retry));
+}
