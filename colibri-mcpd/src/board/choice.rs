@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use colibri_api::Task;
+use colibri_api::{PERSON, Task};
 
 /// An agent that may have a person's tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -62,6 +62,9 @@ pub(super) fn waiting(task: &Task, candidates: &[Candidate]) -> String {
     let required = &task.said.required_capabilities;
     let fits = |candidate: &&Candidate| met(required, &candidate.capabilities) > 0;
     let fitting: Vec<_> = candidates.iter().filter(fits).collect();
+    if fitting.is_empty() && matches!(&required[..], [person] if person == PERSON) {
+        return "it is for a person".to_owned();
+    }
     if candidates.is_empty() {
         return format!("no agent is there for uid {}", task.said.created_by);
     }

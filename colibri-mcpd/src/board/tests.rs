@@ -238,6 +238,7 @@ fn who_starts_is_chosen_and_no_more_than_there_is_room_for() {
         bench.add(ANN, &["ada"]),
         bench.add(ANN, &["cobol"]),
         bench.add(Doer { uid: 1002, ..ANN }, &["rust"]),
+        bench.add(Doer { uid: 1002, ..ANN }, &["person"]),
     ];
     bench.board.look().unwrap();
     assert_eq!(bench.started(), [("b".to_owned(), ids[0]), ("a".to_owned(), ids[1])]);
@@ -247,6 +248,7 @@ fn who_starts_is_chosen_and_no_more_than_there_is_room_for() {
     assert_eq!(bench.now(ids[2]).waiting.unwrap(), "no agent can do any of ada");
     assert_eq!(bench.now(ids[3]).waiting.unwrap(), "c can do it, and has work");
     assert_eq!(bench.now(ids[4]).waiting.unwrap(), "no agent is there for uid 1002");
+    assert_eq!(bench.now(ids[5]).waiting.unwrap(), "it is for a person");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What a contract leaves to the board: calls that it refused, or that failed for good.
 
+use colibri_api::PERSON;
 use colibri_json::{Cursor, Error, Object};
 use colibri_protocol::Code;
 use colibri_text::brief;
@@ -15,8 +16,6 @@ const MAX_TITLE: usize = 80;
 const MAX_IN_TITLE: usize = 100;
 const MAX_FIELD: usize = 200;
 const MAX_CAPABILITY: usize = 64;
-/// What somebody must be able to do where the contract does not say it.
-const PERSON: &str = "person";
 
 /// The task that a call becomes.
 #[derive(Debug)]

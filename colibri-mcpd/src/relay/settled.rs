@@ -8,6 +8,7 @@ use super::call::{Call, Chain, Outcome, Relayed};
 use super::exit;
 use super::undone::{Defers, Undone};
 use crate::policy::Left;
+use colibri_api::PERSON;
 use colibri_protocol::{Code, Deferred};
 use colibri_wire::{Edits, Json};
 
@@ -117,13 +118,18 @@ impl Chain {
             |board| board.defer(&call.client, &undone),
         );
         match task {
-            Ok(task) => Deferred {
-                task: Some(task),
-                told: format!(
-                    "Deferred: this is task {task} of the board now, for somebody with {}. It needs no other call.",
-                    left.capabilities.join(", ")
-                ),
-            },
+            Ok(task) => {
+                let whom = match &left.capabilities[..] {
+                    [person] if person == PERSON => "a person".to_owned(),
+                    needed => format!("somebody who can do {}", needed.join(", ")),
+                };
+                Deferred {
+                    task: Some(task),
+                    told: format!(
+                        "Deferred: this is task {task} of the board now, for {whom}. It needs no other call."
+                    ),
+                }
+            }
             Err(why) => {
                 let (server, tool, call) = (undone.server, undone.tool, undone.call);
                 tracing::warn!(server, tool, call, code, "a call was not left to the board: {why}");

@@ -46,6 +46,6 @@ pub use servers::{
 pub use status::{DaemonFacts, OpenGates, RegistryFacts, ServerCounts, Snapshot, Status};
 pub use tap::{Direction, OverviewAsked, StreamEnded, TapAsked, TapClient, TapDropped, TapFrame, Tapping};
 pub use tasks::{
-    CreatedTask, NewTask, NextTask, OneTask, Schedule, ScheduledCall, ScheduledWork, Schedules, Skill, SkillProblem,
-    Skills, Task, TaskChanged, TaskStatus, Tasks, TasksDropped, Timing, WatchTasksAsked, WatchingTasks,
+    CreatedTask, NewTask, NextTask, OneTask, PERSON, Schedule, ScheduledCall, ScheduledWork, Schedules, Skill,
+    SkillProblem, Skills, Task, TaskChanged, TaskStatus, Tasks, TasksDropped, Timing, WatchTasksAsked, WatchingTasks,
 };

@@ -33,6 +33,9 @@ impl TaskStatus {
     }
 }
 
+/// The capability of what no agent is to do.
+pub const PERSON: &str = "person";
+
 /// What is said of a task when it is created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NewTask {
