@@ -123,7 +123,19 @@ fn all_of<'e>(mut ends: impl Iterator<Item = &'e End>, uid: u32) -> Result<(), P
 
 #[cfg(target_os = "linux")]
 fn table() -> io::Result<Vec<End>> {
+    tells_apart(sys::uid(), &std::fs::read_to_string("/proc/sys/kernel/overflowuid")?)?;
     std::fs::read_to_string("/proc/net/tcp").map(|text| proc_net_tcp::read(&text))
+}
+
+/// In the table one uid stands for all users whom this user namespace does not know (user_namespaces(7)).
+#[cfg(target_os = "linux")]
+fn tells_apart(uid: u32, overflow: &str) -> io::Result<()> {
+    if overflow.trim().parse() == Ok(uid) {
+        return Err(io::Error::other(format!(
+            "uid {uid} stands for every user that this user namespace does not know: run as another user"
+        )));
+    }
+    Ok(())
 }
 
 #[cfg(target_os = "freebsd")]
@@ -214,6 +226,14 @@ mod tests {
         ] {
             assert_eq!(said(is_listener(&ends, SERVER, CALLER, 7)), wanted, "{ends:?}");
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_uid_of_everybody_unknown_is_nobodys_own() {
+        assert!(tells_apart(65534, "65534\n").is_err());
+        assert!(tells_apart(65534, "4294967294\n").is_ok());
+        assert!(tells_apart(1000, "65534\n").is_ok());
     }
 
     fn v4(address: SocketAddr) -> SocketAddrV4 {
