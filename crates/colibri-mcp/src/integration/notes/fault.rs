@@ -29,7 +29,7 @@ pub(super) enum Fault {
         what: &'static str,
     },
     /// The names that lead to the place, from the inside out, are in `path`.
-    #[error("{what}: {} in {place}{}", std::io::Error::from(*.errno), shown(.path))]
+    #[error("{what}: {} in {place}{}", reason(.what, *.errno), shown(.path))]
     System {
         what: &'static str,
         place: &'static str,
@@ -66,6 +66,16 @@ impl Fault {
             path.push(brief(&name.to_string_lossy(), MAX_NAME));
         }
         self
+    }
+}
+
+fn reason(what: &str, errno: Errno) -> String {
+    match errno {
+        // What FreeBSD calls "too many links" when it opens one.
+        Errno::EMLINK | Errno::ELOOP if what == "cannot open" => {
+            format!("a symbolic link is there (os error {})", errno as i32)
+        }
+        errno => std::io::Error::from(errno).to_string(),
     }
 }
 
@@ -113,5 +123,8 @@ mod tests {
         assert!(failed.message.len() <= MAX_TOLD && !failed.message.contains(['\u{1b}', '\n', '\u{202e}']));
         assert_eq!((failed.code, failed.transient), ("NOTES_FAILED", false));
         assert!(Failed::from(Fault::Busy).transient);
+        let said = |what| Fault::system(what, MIRROR, Errno::EMLINK).below(c"sub").to_string();
+        assert!(said("cannot open").starts_with("cannot open: a symbolic link is there (os error "));
+        assert!(said("cannot make").starts_with("cannot make: Too many links"));
     }
 }
