@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::instance::Session;
+use super::launch::NotStarted;
 use super::retry::{self, Cause};
 use super::server::Server;
 use super::state::ProcessKey;
@@ -138,7 +141,8 @@ impl Server {
     }
 
     /// Has a process for a call, started if need be, and does `then` with both, which gives the call back if the
-    /// process takes no more. A start that failed is tried again, as often as the entry says.
+    /// process takes no more. A start that failed is tried again, as often as the entry says; one whose turn did not
+    /// come was tried all the time.
     pub async fn with_process(
         self: Arc<Self>,
         key: ProcessKey,
@@ -150,7 +154,8 @@ impl Server {
             if call.client.is_cancelled(&call.id) {
                 return chain.finish(vec![(call, Outcome::Cancelled)]);
             }
-            let failure = match self.open(key, &call.client).await {
+            let begun = Instant::now();
+            let not_started = match self.open(key, &call.client).await {
                 Ok(session) => match then(&session, call) {
                     Ok(()) => {
                         if matches!(key, ProcessKey::Call(..)) {
@@ -160,12 +165,15 @@ impl Server {
                     }
                     Err(back) => {
                         call = back;
-                        self.unavailable("its process ended as soon as it was there")
+                        self.unavailable("its process ended as soon as it was there").into()
                     }
                 },
-                Err(failure) => failure,
+                Err(not_started) => not_started,
             };
-            if self.is_over() || !retry::goes_on(&call, Cause::Ours(failure.code), self.entry.attempts) {
+            // Who came when others had waited long waits once more.
+            let waited = matches!(not_started, NotStarted::InVain(_)) && begun.elapsed() >= self.limits.start;
+            let failure = not_started.failure();
+            if waited || self.is_over() || !retry::goes_on(&call, Cause::Ours(failure.code), self.entry.attempts) {
                 return chain.finish(vec![(call, Outcome::Failed(failure))]);
             }
             let wait = retry::wait_after(call.attempt, self.context.next_retry());

@@ -30,11 +30,30 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(500);
 const MIN_BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
 /// Why there is no process.
+#[derive(Debug, Clone)]
 pub(super) enum NotStarted {
     /// The server failed. The message is the cause alone.
     Failed(Failure),
     /// It is not now its turn: a limit is reached, or the helper says so. No failure of the server.
     NotNow(Failure),
+    /// The same, for the whole of its start limit: it was tried again and again meanwhile.
+    InVain(Failure),
+}
+
+impl NotStarted {
+    /// The failure.
+    pub(super) fn failure(self) -> Failure {
+        match self {
+            NotStarted::Failed(failure) | NotStarted::NotNow(failure) | NotStarted::InVain(failure) => failure,
+        }
+    }
+
+    /// The same, in other words.
+    pub(super) fn saying(mut self, say: impl FnOnce(&str) -> String) -> NotStarted {
+        let (NotStarted::Failed(failure) | NotStarted::NotNow(failure) | NotStarted::InVain(failure)) = &mut self;
+        failure.message = say(&failure.message);
+        self
+    }
 }
 
 impl From<Failure> for NotStarted {
@@ -151,7 +170,7 @@ impl Launch {
             }
             Ok(result) => result,
             Err(_) => Err(match &*lock(&self.waits_for) {
-                Some(why) => NotStarted::NotNow(late(format!(
+                Some(why) => NotStarted::InVain(late(format!(
                     "its turn did not come within {limit} ms (start_timeout_ms): {why}"
                 ))),
                 None => late(format!("not ready within {limit} ms (start_timeout_ms)")).into(),

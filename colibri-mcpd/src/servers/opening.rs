@@ -26,29 +26,31 @@ impl Server {
     ///
     /// # Errors
     /// Why there is none: the server is blocked, left alone for a while, or could not be started.
-    pub async fn open(self: &Arc<Self>, key: ProcessKey, client: &Arc<Client>) -> Result<Arc<Session>, Failure> {
+    pub(super) async fn open(self: &Arc<Self>, key: ProcessKey, client: &Arc<Client>) -> Opened {
         let (sender, receiver) = oneshot::channel();
         {
             let mut inner = self.inner();
             if let Some(reason) = &inner.blocked {
                 let message = format!("{} is blocked: {reason}", self.id);
-                return Err(Failure::new(Code::ServerUnstartable, message).of_server(&*self.id));
+                return Err(Failure::new(Code::ServerUnstartable, message)
+                    .of_server(&*self.id)
+                    .into());
             }
             if inner.retired {
-                return Err(self.unavailable("it was removed from the registry"));
+                return Err(self.unavailable("it was removed from the registry").into());
             }
             match inner.slots.get_mut(&key) {
                 Some(Slot::Ready(session)) if session.is_open() => return Ok(session.clone()),
                 Some(Slot::Starting { waiting, .. }) => waiting.push(sender),
                 _ => {
                     if let Some(health) = inner.health.get(&key.uid()).filter(|health| health.is_backing_off()) {
-                        return Err(self.unavailable(health.left_alone()));
+                        return Err(self.unavailable(health.left_alone()).into());
                     }
                     self.begin(&mut inner, key, client, vec![sender]);
                 }
             }
         }
-        let given_up = |_| Err(self.unavailable("starting it was given up"));
+        let given_up = |_| Err(self.unavailable("starting it was given up").into());
         receiver.await.unwrap_or_else(given_up)
     }
 
@@ -93,7 +95,7 @@ impl Server {
     async fn start(self: Arc<Self>, key: ProcessKey, client: Arc<Client>) {
         let result = match self.turn(key, &client).await {
             Ok(()) => self.process(key, client).await,
-            Err(failure) => Err(NotStarted::NotNow(failure)),
+            Err(failure) => Err(NotStarted::InVain(failure)),
         };
         let waiting = {
             let mut inner = self.inner();
@@ -111,7 +113,7 @@ impl Server {
                 }
                 // It ended right after its handshake.
                 Ok(_) => {}
-                Err(NotStarted::NotNow(failure)) => {
+                Err(NotStarted::NotNow(failure) | NotStarted::InVain(failure)) => {
                     info!(server = &*self.id, "could not be started now: {}", failure.message);
                 }
                 Err(NotStarted::Failed(failure)) => {
@@ -141,12 +143,7 @@ impl Server {
             }
             Err(_) => self.context.learned(false),
         }
-        let opened = result.map_err(|not_started| match not_started {
-            NotStarted::Failed(failure) | NotStarted::NotNow(failure) => Failure {
-                message: format!("{} was not started: {}", self.id, failure.message),
-                ..failure
-            },
-        });
+        let opened = result.map_err(|error| error.saying(|why| format!("{} was not started: {why}", self.id)));
         for waiting in waiting {
             // Who does not wait any more needs no answer.
             let _ = waiting.send(opened.clone());

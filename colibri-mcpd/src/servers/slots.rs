@@ -8,14 +8,14 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use super::instance::Session;
+use super::launch::NotStarted;
 use super::retry::{Discovery, Health};
 use super::state::{ProcessKey, State, Viewer};
 use super::stderr::Allowance;
 use crate::registry::Isolation;
-use colibri_protocol::Failure;
 
 /// What comes of a start.
-pub(super) type Opened = Result<Arc<Session>, Failure>;
+pub(super) type Opened = Result<Arc<Session>, NotStarted>;
 
 /// A process, or the start of one.
 pub(super) enum Slot {

@@ -119,7 +119,8 @@ impl Server {
         if matches!(key, ProcessKey::Call(..)) {
             return cannot("has a process for each call (isolation), so there is none that could tell of updates");
         }
-        let session = self.open(key, &subscriber.client).await.map_err(Refused::Failed)?;
+        let opened = self.open(key, &subscriber.client).await;
+        let session = opened.map_err(|error| Refused::Failed(error.failure()))?;
         if !session.says().can.subscribe {
             return cannot("does not tell of updates of its resources (resources.subscribe)");
         }

@@ -175,7 +175,7 @@ fn table() -> Vec<Row> {
         row("dies", "ok", &[GONE; 6]).with(json!({ "attempts": 6 })),
         row("later", "ok", &[GONE; 4]),
         row("later later ok", "ok", &[GONE; 2]).then_succeeds(),
-        row("full", "ok", &[SLOW; 2])
+        row("full", "ok", &[SLOW; 1])
             .with(json!({ "start_timeout_ms": 2000 }))
             .taking(2000),
         row("mute", "ok", &[SLOW; 2])
@@ -328,6 +328,41 @@ async fn every_class_of_failure_has_its_attempts_waits_and_records() {
             "{name}: {whole} of {took}"
         );
     }
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_when_others_have_waited_for_a_turn_waits_once_more() {
+    let row = row("full", "ok", &[]).with(json!({ "start_timeout_ms": 2000 }));
+    let servers: BTreeMap<String, Value> = [open("turn", &row)].into();
+    let world = World::new(&json!({ "servers": servers }).to_string(), super::OPEN).await;
+    let mut peer = world.operator().await;
+    let begun = Instant::now();
+    let first = peer.begin("tools/call", json!({ "name": "turn__step" })).await;
+    sleep(Duration::from_millis(1500)).await;
+    let second = peer.begin("tools/call", json!({ "name": "turn__step" })).await;
+    let mut took = Vec::new();
+    for call in [first, second] {
+        let answer = peer.answer(call).await;
+        assert_eq!(code(&answer), SLOW, "{answer}");
+        took.push(begun.elapsed().as_secs_f64() * 1000.0);
+    }
+    assert!(is_about(took[0], 2000, 2000), "{took:?}");
+    assert!(is_about(took[1], 4000 + 150, 4000 + 250), "{took:?}");
+    let said = attempts(&world, "turn");
+    let said: Vec<_> = said
+        .iter()
+        .map(|record| {
+            (
+                record["result"].as_str().unwrap(),
+                record["attempt_number"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(said.iter().filter(|one| **one == ("FAIL", 1)).count(), 1, "{said:?}");
+    assert_eq!(said.iter().filter(|one| **one == ("RETRY", 1)).count(), 1, "{said:?}");
+    assert_eq!(said.last(), Some(&("FAIL", 2)), "{said:?}");
+    assert_eq!(said.len(), 3, "{said:?}");
     world.end().await;
 }
 
