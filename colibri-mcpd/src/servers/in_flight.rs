@@ -325,7 +325,10 @@ impl Session {
                 {
                     let target = call.target.clone();
                     if let Some(again) = target.answers().and_then(|answers| answers.again(result, call.attempt)) {
-                        return keeper.failed(call, again);
+                        match keeper.failed(call, again) {
+                            Ok(()) => return,
+                            Err(back) => call = back,
+                        }
                     }
                 }
                 let outcome = spans(outcome);

@@ -83,7 +83,10 @@ pub(super) trait Keeper: Send + Sync {
     fn again(&self, call: Box<Call>);
 
     /// An integration failed in a way that its contract has tried again.
-    fn failed(&self, call: Box<Call>, again: Again<'_>);
+    ///
+    /// # Errors
+    /// The call, if it is not made again.
+    fn failed(&self, call: Box<Call>, again: Again<'_>) -> Result<(), Box<Call>>;
 
     /// A call was not taken by the server: nothing of it was sent, or it was refused unprocessed. `after`: how long the
     /// server is to be left alone.

@@ -457,7 +457,9 @@ mod tests {
 
         fn again(&self, _: Box<Call>) {}
 
-        fn failed(&self, _: Box<Call>, _: Again<'_>) {}
+        fn failed(&self, call: Box<Call>, _: Again<'_>) -> Result<(), Box<Call>> {
+            Err(call)
+        }
 
         fn unsent(&self, _: Box<Call>, _: Failure, _: Option<Duration>) {}
 

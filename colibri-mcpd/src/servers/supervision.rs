@@ -137,15 +137,19 @@ impl Keeper for Supervision {
         self.server.call(call);
     }
 
-    fn failed(&self, call: Box<Call>, again: Again<'_>) {
+    fn failed(&self, call: Box<Call>, again: Again<'_>) -> Result<(), Box<Call>> {
+        if self.server.is_over() {
+            return Err(call);
+        }
         self.call_later(call, again.code, again.wait);
+        Ok(())
     }
 
     fn unsent(&self, call: Box<Call>, failure: Failure, after: Option<Duration>) {
         let server = &self.server;
         let wait = after.unwrap_or_else(|| retry::wait_after(call.attempt, server.context.next_retry()));
         let left = (call.entered + server.limits.call).saturating_duration_since(Instant::now());
-        if call.attempt >= server.entry.attempts || wait >= left {
+        if call.attempt >= server.entry.attempts || wait >= left || server.is_over() {
             let failure = match after.filter(|after| !after.is_zero()) {
                 Some(after) => failure.advising(format!("call it again in {} s", after.as_secs().max(1))),
                 None => failure,
@@ -158,7 +162,7 @@ impl Keeper for Supervision {
 
     fn mismatched(&self, session: &Arc<Session>, call: Box<Call>, failure: Failure) {
         let server = self.server.clone();
-        if call.attempt > 1 || call.attempt >= server.entry.attempts {
+        if call.attempt > 1 || call.attempt >= server.entry.attempts || server.is_over() {
             let chain = &server.context.parts.chain;
             return chain.finish(vec![(call, Outcome::Failed(failure))]);
         }

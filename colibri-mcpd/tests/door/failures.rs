@@ -436,7 +436,8 @@ async fn a_server_that_was_taken_away_is_not_tried_again() {
     world.end().await;
 }
 
-/// A server behind a URL that answers calls with these heads, the last one again and again. When it was called.
+/// A server behind a URL that answers calls with these heads, after so many ms where they say so, the last one again and
+/// again. When it was called.
 async fn behind_a_url(heads: &'static [&'static str]) -> (String, std::sync::Arc<Mutex<Vec<Instant>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
@@ -484,6 +485,8 @@ async fn answer_http(stream: TcpStream, heads: &'static [&'static str], called: 
                 (heads[(times.len() - 1).min(heads.len() - 1)], json!({"content": []}))
             }
         };
+        let (after, head) = head.split_once('@').unwrap_or(("0", head));
+        sleep(Duration::from_millis(after.parse().unwrap())).await;
         let mut result = result;
         for (key, value) in [
             ("resultType", json!("complete")),
@@ -501,6 +504,24 @@ async fn answer_http(stream: TcpStream, heads: &'static [&'static str], called: 
             return;
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_server_refuses_that_was_taken_away_is_not_tried_again() {
+    let (url, times) = behind_a_url(&["1000@429 Too Many Requests\r\nRetry-After: 7"]).await;
+    let entry = json!({ "url": url, "allow_addresses": ["loopback"] });
+    let world = World::new(&json!({ "servers": { "gone": entry } }).to_string(), super::OPEN).await;
+    let mut peer = world.operator().await;
+    let call = peer.begin("tools/call", json!({ "name": "gone__step" })).await;
+    while times.lock().unwrap().is_empty() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    world.daemon.host.load(&colibri_mcpd::registry::Loaded::default());
+    let answer = peer.answer(call).await;
+    assert_eq!(code(&answer), GONE, "{answer}");
+    let said = attempts(&world, "gone");
+    assert_eq!((said.len(), &said[0]["result"]), (1, &json!("FAIL")), "{said:?}");
+    world.end().await;
 }
 
 #[tokio::test(start_paused = true)]
