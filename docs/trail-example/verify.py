@@ -191,6 +191,8 @@ class Torn:
     @classmethod
     def read(cls, entry):
         torn = cls()
+        if not isinstance(entry, Pairs):
+            raise ValueError("an entry of torn")
         names = [name for name, _ in entry]
         if any(names.count(name) != 1 for name in ("segment", "offset", "length")) or not all(map(is_text, names)):
             raise ValueError("an entry of torn")

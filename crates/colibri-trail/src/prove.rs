@@ -9,7 +9,7 @@ use crate::line::{Line, link};
 use crate::merkle::{Hash, HexHash, Suffix, from_hex, root_from_path};
 use crate::read::{LineReader, Listing, Read};
 use crate::signed_note::{Checkpoint, NoteError, Verifier};
-use crate::state::StateRecord;
+use crate::state::{StateRecord, object};
 
 /// The value of `format` in a proof.
 const FORMAT: &str = "colibri-mcp/trail-proof/2";
@@ -146,7 +146,7 @@ pub fn prove(dir: &Path, n: u64) -> Result<Proof, ProofError> {
 /// # Errors
 /// Where it is no proof, does not hold, or nothing was given to check it against.
 pub fn check_proof(text: &str, root: Option<&str>, verifier: Option<&Verifier>) -> Result<Proof, ProofError> {
-    let proof: Proof = serde_json::from_str(text).map_err(|error| ProofError::Form(error.to_string()))?;
+    let proof: Proof = object(text).map_err(|error| ProofError::Form(error.to_string()))?;
     if proof.format != FORMAT {
         return Err(ProofError::Form(format!("its format is not {FORMAT}")));
     }

@@ -3,7 +3,9 @@
 use std::time::SystemTime;
 
 use colibri_text::push_hex;
-use serde::Deserialize;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
 use crate::line::{FORMAT, GENESIS, Line};
 use crate::merkle::{Frontier, Hash, HexHash, from_hex, to_hex};
@@ -70,8 +72,22 @@ pub(crate) struct StateRecord {
     /// Of the same: the name of the segment before it.
     pub(crate) previous: Option<String>,
     /// Of a `recovered` record: what does not count.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "objects")]
     pub(crate) torn: Vec<Torn>,
+}
+
+/// Reads a JSON object. Serde would take an array of its values, too.
+pub(crate) fn object<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
+    match text.trim_ascii_start().starts_with('{') {
+        true => serde_json::from_str(text),
+        false => Err(serde_json::Error::custom("not a JSON object")),
+    }
+}
+
+fn objects<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    let entries = Vec::<&RawValue>::deserialize(deserializer)?;
+    let read = entries.into_iter().map(|entry| object(entry.get()));
+    read.collect::<Result<_, _>>().map_err(D::Error::custom)
 }
 
 impl StateRecord {
@@ -174,6 +190,23 @@ pub(crate) fn push_seal(
 mod tests {
     use super::*;
     use crate::line::push_line;
+
+    #[test]
+    fn what_is_torn_is_said_in_objects() {
+        let torn = |entry: &str| {
+            let text = format!(r#"{{"tree_size":0,"root":"","head":"","peaks":[],"torn":[{entry}]}}"#);
+            serde_json::from_str::<StateRecord>(&text).is_ok()
+        };
+        assert!(torn("") && torn(r#" {"segment":"a","offset":1,"length":2,"more":[]} "#));
+        for entry in [
+            r#"["a",1,2]"#,
+            r#"[["segment","a"],["offset",1],["length",2]]"#,
+            r#"{"segment":"a","offset":1,"length":2,"length":2}"#,
+            "null",
+        ] {
+            assert!(!torn(entry), "{entry}");
+        }
+    }
 
     #[test]
     fn a_state_is_json_of_its_fields_once_each() {

@@ -138,6 +138,23 @@ fn proofs_hold_elsewhere_and_only_for_what_they_prove() {
             check_proof(&text, Some(&other), None),
             Err(ProofError::Root(_))
         ));
+        // An object of its members, and no array of their values.
+        let Proof {
+            format,
+            prev,
+            record,
+            leaf_index,
+            tree_size,
+            root,
+            path,
+            checkpoint,
+        } = &proof;
+        let values = (format, prev, record, leaf_index, tree_size, root, path, checkpoint);
+        let array = serde_json::to_string(&values).unwrap();
+        assert!(matches!(
+            check_proof(&array, Some(root), None),
+            Err(ProofError::Form(_))
+        ));
         for changed in [
             Proof {
                 record: proof.record.replace("\"n\"", "\"N\""),
