@@ -30,6 +30,7 @@ NAME = re.compile(r"([0-9]{10,20})-([0-9]{8,20})\.(jsonl|seal)")
 HEX = re.compile("[0-9a-f]{64}")
 ZEROS = "0" * 64
 MOST = 2**64 - 1
+MAX_LINE = 2**28  # with its end
 
 
 class Unreadable(Exception):
@@ -145,7 +146,7 @@ class Line:
     @classmethod
     def parse(cls, line):
         """The line, given without its end, or None."""
-        match = LINE.fullmatch(line)
+        match = LINE.fullmatch(line) if len(line) < MAX_LINE else None
         try:
             return cls(match) if match and int(match[4]) <= MOST else None
         except UnicodeDecodeError:

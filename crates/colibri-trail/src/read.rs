@@ -10,9 +10,9 @@ use crate::line::Line;
 use crate::segment::SegmentName;
 use crate::state::{StateRecord, Torn};
 
-/// Longest line that a reader accepts, bytes: a record holds at most arguments or a result, and frames end at 16 MiB
-/// unless configured otherwise.
-const MAX_LINE: u64 = 256 << 20;
+/// Longest line that a reader accepts, bytes with its end: a record holds at most arguments or a result, and frames end
+/// at 16 MiB unless configured otherwise.
+pub(crate) const MAX_LINE: u64 = 256 << 20;
 
 /// What is in a trail's directory.
 #[derive(Debug, Default)]
@@ -76,9 +76,9 @@ impl Listing {
 /// What [`LineReader::next`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
-    /// A whole line, in the buffer without its newline.
+    /// A whole line, in the buffer without its newline. Of one that is longer than [`MAX_LINE`] nothing is in it.
     Line,
-    /// Bytes without a newline at the end, or a line longer than [`MAX_LINE`].
+    /// Bytes without a newline at the end.
     Partial,
     /// The end.
     End,
@@ -113,16 +113,25 @@ impl LineReader {
         self.offset
     }
 
-    /// Reads the next line into `line`. After `Partial`, reading goes on behind what was read.
+    /// Reads the next line into `line`.
     pub(crate) fn next(&mut self, line: &mut Vec<u8>) -> io::Result<Read> {
-        line.clear();
-        let read = (&mut self.input).take(MAX_LINE).read_until(b'\n', line)?;
-        self.offset += read as u64;
-        if line.last() == Some(&b'\n') {
-            line.pop();
-            return Ok(Read::Line);
+        let mut length = 0;
+        loop {
+            line.clear();
+            let read = (&mut self.input).take(MAX_LINE).read_until(b'\n', line)? as u64;
+            self.offset += read;
+            length += read;
+            if line.last() == Some(&b'\n') {
+                line.pop();
+                if length > MAX_LINE {
+                    line.clear();
+                }
+                return Ok(Read::Line);
+            }
+            if read < MAX_LINE {
+                return Ok(if length == 0 { Read::End } else { Read::Partial });
+            }
         }
-        Ok(if read == 0 { Read::End } else { Read::Partial })
     }
 }
 

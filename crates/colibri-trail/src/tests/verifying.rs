@@ -118,6 +118,29 @@ fn another_installations_checkpoints_are_refused() {
 }
 
 #[test]
+fn nothing_hides_before_a_record_however_long_it_is() {
+    use std::io::{Seek as _, SeekFrom, Write as _};
+
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, _) = open(dir.path(), Limits::default());
+    calls(&trail, 2);
+    drop(trail);
+    let path = segments(dir.path()).pop().unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    let at = text.trim_end().rfind('\n').unwrap() + 1;
+    let mut file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(at as u64).unwrap();
+    file.seek(SeekFrom::Start(at as u64 + crate::read::MAX_LINE)).unwrap();
+    file.write_all(&text.as_bytes()[at..]).unwrap();
+    let report = check(dir.path(), &WitnessedHeads::default());
+    assert_eq!(kinds(&report), [FaultKind::MalformedLine], "{report:#?}");
+    assert_eq!(report.faults[0].line, Some(text.lines().count() as u64));
+    // Nor where the write of a line was interrupted, which is no fault.
+    file.set_len(at as u64 + crate::read::MAX_LINE).unwrap();
+    assert_eq!(kinds(&check(dir.path(), &WitnessedHeads::default())), []);
+}
+
+#[test]
 fn proofs_hold_elsewhere_and_only_for_what_they_prove() {
     let dir = tempfile::tempdir().unwrap();
     let (trail, _) = open(dir.path(), small());
