@@ -101,11 +101,11 @@ class Key:
             text = content.decode().strip()
         except UnicodeDecodeError as error:
             raise Unreadable(f"not a key: {error}", 65) from error
-        match = re.fullmatch(r"([^\s+]+)\+([0-9a-fA-F]+)\+(.*)", text, re.DOTALL)
+        match = re.fullmatch(r"([^\s+]+)\+(0*[0-9a-fA-F]{1,8})\+(.*)", text, re.DOTALL)
         key = base64_of(match[3]) if match else None
         if not key or key[0] != 1 or len(key) != 33:
             raise Unreadable("not a key", 65)
-        self.origin, self.id = match[1], int(match[2], 16).to_bytes(64)[-4:]
+        self.origin, self.id = match[1], int(match[2], 16).to_bytes(4)
         if sha256(self.origin.encode() + b"\n" + key)[:4] != self.id:
             raise Unreadable("its id is not that of the key", 65)
         self.key = Ed25519PublicKey.from_public_bytes(key[1:])
@@ -219,8 +219,11 @@ def read_json(data):
     def whole(text):
         return int(text) if text.isdigit() and len(text) <= 20 and int(text) <= MOST else Fraction("nan")
 
-    return json.loads(data.decode(), object_pairs_hook=Pairs, parse_constant=refuse, parse_int=whole,
-                      parse_float=lambda _: Fraction("nan"))
+    try:
+        return json.loads(data.decode(), object_pairs_hook=Pairs, parse_constant=refuse, parse_int=whole,
+                          parse_float=lambda _: Fraction("nan"))
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
 
 
 def is_number(value):
@@ -484,9 +487,9 @@ def list_files(directory):
 
 
 def lines_of(text):
-    """Lines, which may end with a carriage return."""
-    lines = text.split("\n")
-    return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
+    """Lines, which may end with a carriage return and a line feed; the last one need not end."""
+    *lines, last = text.split("\n")
+    return [line.removesuffix("\r") for line in lines] + ([last] if last else [])
 
 
 def open_checkpoint(note, key):

@@ -345,7 +345,7 @@ class Tamperer:
                 size = int(lines[1]) + self.random.choice([0, 0, 1, -1])
                 text = signer.checkpoint(max(size, 0), self.random.choice([base64.b64decode(lines[2]), b"\3" * 32]))
             elif what == 3:
-                text = text.removesuffix("\n")
+                text = text.removesuffix("\n") + self.random.choice(["", "\r"])
             elif what == 4:
                 text += self.random.choice(["\n", f"— {OTHER.origin} {OTHER.sign('x')}\n", "x", "— x y\n", "\0"])
             elif what == 5:
@@ -462,6 +462,7 @@ class Tamperer:
         else:
             self.files["trail.pub"] = self.random.choice([
                 OTHER.public.encode(), b"", b"garbage", public.strip(), public.replace(b"+", b"-"), public + b"\n\n",
+                *(public.replace(b"+", b"+" + more, 1) for more in (b"1", b"1" * 200, b"00")),
                 public.replace(b"\n", b"\r\n"), b" " + public, public + public, public[:-3] + b"\n", public + b"\xff"])
             if self.random.random() < 0.3:
                 self.flip(["trail.pub"])
