@@ -11,12 +11,12 @@ use secrecy::{ExposeSecret as _, SecretString};
 use sha2::Sha256;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tracing::{info, warn};
 
 use crate::registry::secrets::Secrets;
 use colibri_api::Notice;
-use colibri_http::{Allowed, Client, Limits, Rules};
+use colibri_http::{Allowed, Client, Error, Limits, Rules};
 use colibri_registry::Value;
 use colibri_text::hex;
 
@@ -24,7 +24,7 @@ use colibri_text::hex;
 const KEY: &str = "webhook";
 /// The fewest bytes of a key.
 const MIN_KEY: usize = 16;
-/// How long one attempt may take, connection included.
+/// How long an answer may take once there is a connection, which has 15 s of its own.
 const LIMIT: Duration = Duration::from_secs(10);
 /// The waits before further attempts.
 const WAITS: [Duration; 3] = [
@@ -127,13 +127,8 @@ impl Webhook {
         let body: Bytes = serde_json::json!(notice).to_string().into();
         let mut waits = WAITS.iter();
         loop {
-            let failed = match timeout(LIMIT, self.post(&body)).await {
-                Ok(Ok(())) => return Ok(()),
-                Ok(Err(failed)) => failed,
-                Err(_) => Failed {
-                    why: format!("no answer within {} s", LIMIT.as_secs()),
-                    is_permanent: false,
-                },
+            let Err(failed) = self.post(&body).await else {
+                return Ok(());
             };
             match waits.next().filter(|_| !failed.is_permanent) {
                 Some(wait) => sleep(*wait).await,
@@ -172,7 +167,7 @@ impl Webhook {
             Err(error) => {
                 return Err(Failed {
                     is_permanent: error.is_permanent(),
-                    why: error.to_string(),
+                    why: told(&error),
                 });
             }
         };
@@ -185,6 +180,16 @@ impl Webhook {
             why: format!("it answers {status}"),
             is_permanent: !may_pass,
         })
+    }
+}
+
+/// Why there is no answer. The client advises who writes an entry, which a webhook has not.
+fn told(error: &Error) -> String {
+    match error {
+        Error::Address { host, address, class } => {
+            format!("{host} is {address}, {class}: allow it with --webhook-allow if it is meant")
+        }
+        other => other.to_string(),
     }
 }
 
@@ -403,6 +408,7 @@ mod tests {
         };
         let why = strict.deliver(&a_notice()).await.unwrap_err();
         assert!(why.contains("loopback") && !why.contains("t0ken"), "{why}");
+        assert!(why.contains("--webhook-allow") && !why.contains("entry"), "{why}");
         assert!(got.lock().unwrap().is_empty());
     }
 
