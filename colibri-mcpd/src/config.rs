@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
 use hyper::Uri;
 use hyper::http::uri::Authority;
 
@@ -160,7 +161,17 @@ fn http_host(text: &str) -> Result<String, String> {
     name.ok_or_else(|| "it is no host name: leave out the scheme, the port and the path".to_owned())
 }
 
-/// Reads the webhook's URL, and repeats nothing of one that is none: it may hold a token.
+/// A refusal of the command line that repeats nothing of the webhook's URL, in which a token may be.
+pub fn without_url(mut refusal: clap::Error) -> clap::Error {
+    let is_url = matches!(refusal.get(ContextKind::InvalidArg),
+        Some(ContextValue::String(argument)) if argument.starts_with("--webhook "));
+    if is_url {
+        refusal.insert(ContextKind::InvalidValue, ContextValue::String("…".to_owned()));
+    }
+    refusal
+}
+
+/// Reads the webhook's URL.
 fn webhook_url(text: &str) -> Result<Uri, String> {
     let no_url = || "it is no URL that can be connected to".to_owned();
     check_url(text)?;

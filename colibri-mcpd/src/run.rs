@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 use crate::agents::{self, Agents};
 use crate::board::Board;
 use crate::catalog::Host;
-use crate::config::{Config, Flags};
+use crate::config::{Config, Flags, without_url};
 use crate::confine::{Spawner, SystemSpawner, as_user, check_contract, harden, keeper};
 use crate::daemon::idle;
 use crate::daemon::sources::{self, Files, Sources};
@@ -65,7 +65,7 @@ pub fn run_cli(arguments: Vec<OsString>) -> ExitCode {
         Err(error) => {
             let status = if error.use_stderr() { 64 } else { 0 };
             // Output that cannot be printed has nowhere else to go.
-            let _ = error.print();
+            let _ = without_url(error).print();
             return ExitCode::from(status);
         }
     };

@@ -164,5 +164,6 @@ fn a_webhook_without_a_key_is_refused_with_what_to_do() {
     ] {
         let (status, said) = place.refused(flags);
         assert!(status == Some(64) && said.contains(part), "{status:?} {said}");
+        assert!(!said.contains("t0ken"), "{said}");
     }
 }
