@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::Daemon;
 use crate::board::TaskChange;
@@ -33,17 +33,23 @@ struct Seen {
     sealed: Option<u64>,
     trail_fails: bool,
     store_fails: bool,
-    disk_is_low: bool,
 }
 
 impl Daemon {
     /// Tells what happens, for as long as it is waited for.
     pub async fn notice_always(self: &Arc<Daemon>) {
+        // A file system that hangs is no reason to tell nothing else.
+        tokio::select! {
+            () = self.look_always() => {}
+            () = self.look_at_disk_always() => {}
+        }
+    }
+
+    async fn look_always(self: &Arc<Daemon>) {
         let mut tasks = self.board.watch();
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut seen = self.seen_at_first();
-        let mut disk = Instant::now();
         loop {
             tokio::select! {
                 change = tasks.recv() => match change {
@@ -52,13 +58,7 @@ impl Daemon {
                     Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => return,
                 },
-                now = ticks.tick() => {
-                    self.look(&mut seen);
-                    if now >= disk {
-                        disk = now + DISK_EVERY;
-                        self.look_at_disk(&mut seen).await;
-                    }
-                }
+                _ = ticks.tick() => self.look(&mut seen),
             }
         }
     }
@@ -85,7 +85,6 @@ impl Daemon {
             sealed,
             trail_fails: false,
             store_fails: false,
-            disk_is_low: false,
         }
     }
 
@@ -160,23 +159,30 @@ impl Daemon {
         seen.store_fails = failing.is_some();
     }
 
-    async fn look_at_disk(&self, seen: &mut Seen) {
-        let directory = self.config.state_dir.clone();
-        // A file system that hangs must not hang a thread that serves clients.
-        let left = tokio::task::spawn_blocking(move || nix::sys::statvfs::statvfs(&directory)).await;
-        let Ok(Ok(left)) = left else { return };
-        let left = left.blocks_available().saturating_mul(left.fragment_size());
-        if left < DISK_LOW && !seen.disk_is_low {
-            seen.disk_is_low = true;
-            let why = format!(
-                "{} MiB are left on the file system of {}: free space there; calls are refused once nothing can be recorded",
-                left >> 20,
-                self.config.state_dir.display()
-            );
-            self.critical("disk", &why);
-        } else if left >= DISK_ENOUGH {
-            seen.disk_is_low = false;
+    async fn look_at_disk_always(&self) {
+        let mut is_low = false;
+        loop {
+            let directory = self.config.state_dir.clone();
+            // Nor must it hang a thread that serves clients.
+            let left = tokio::task::spawn_blocking(move || nix::sys::statvfs::statvfs(&directory)).await;
+            if let Ok(Ok(left)) = left {
+                let left = left.blocks_available().saturating_mul(left.fragment_size());
+                if left < DISK_LOW && !is_low {
+                    self.disk_is_low(left);
+                }
+                is_low = left < if is_low { DISK_ENOUGH } else { DISK_LOW };
+            }
+            sleep(DISK_EVERY).await;
         }
+    }
+
+    fn disk_is_low(&self, left: u64) {
+        let why = format!(
+            "{} MiB are left on the file system of {}: free space there; calls are refused once nothing can be recorded",
+            left >> 20,
+            self.config.state_dir.display()
+        );
+        self.critical("disk", &why);
     }
 }
 
