@@ -1,6 +1,6 @@
 //! All agents of the registry, and their instances.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -54,6 +54,8 @@ pub struct Agents {
     pub(super) models: OnceLock<Arc<dyn Models>>,
     entries: ArcSwap<BTreeMap<String, Agent>>,
     instances: Mutex<Instances>,
+    /// The sessions that the daemon before this one left running.
+    left: BTreeSet<String>,
     /// The agents whose last start failed, and when that was.
     failed_starts: Mutex<BTreeMap<String, Instant>>,
     /// How many run or are being started.
@@ -110,8 +112,10 @@ impl Agents {
     pub fn new(parts: Parts) -> std::io::Result<Arc<Agents>> {
         let shelf = Shelf::open(&parts.state_dir)?;
         let mut ended = shelf.recall();
+        let mut were_left = BTreeSet::new();
         for instance in ended.iter_mut().filter(|instance| instance.ended_at.is_none()) {
             left(instance, &parts.chain, &shelf);
+            were_left.insert(instance.id.clone());
         }
         let over = ended.len().saturating_sub(MAX_ENDED);
         ended.drain(..over);
@@ -127,6 +131,7 @@ impl Agents {
             models: OnceLock::new(),
             entries: ArcSwap::default(),
             instances: Mutex::new(instances),
+            left: were_left,
             failed_starts: Mutex::default(),
             count: watch::Sender::new(0),
         }))
@@ -251,6 +256,11 @@ impl Agents {
             }
         };
         (operator || found.uid == uid).then_some(found)
+    }
+
+    /// Whether the daemon before this one left the instance of this session running.
+    pub fn was_left(&self, session: &str) -> bool {
+        self.left.contains(session)
     }
 
     /// An instance as it is now.

@@ -12,7 +12,7 @@ use super::Daemon;
 use crate::board::TaskChange;
 use crate::notices::name;
 use crate::relay::Recorder;
-use colibri_api::{Approval, NoticeEvent, TaskStatus};
+use colibri_api::{AgentInstance, Approval, NoticeEvent, TaskStatus};
 use colibri_text::brief;
 
 /// How often it is looked.
@@ -63,7 +63,7 @@ impl Daemon {
         }
     }
 
-    /// What is told of is what is new; that an earlier daemon ended without sealing the trail is.
+    /// What is told of is what is new; that an earlier daemon ended without sealing the trail is, and what went with it.
     fn seen_at_first(&self) -> Seen {
         let mut sealed = None;
         if let Recorder::Trail(trail) = &self.chain.recorder {
@@ -74,11 +74,8 @@ impl Daemon {
                 self.critical("crash", why);
             }
         }
-        let ended = self
-            .agents
-            .list(0, true)
-            .into_iter()
-            .filter(|agent| agent.ended_at.is_some());
+        let is_old = |agent: &AgentInstance| agent.ended_at.is_some() && !self.agents.was_left(&agent.id);
+        let ended = self.agents.list(0, true).into_iter().filter(is_old);
         Seen {
             approvals: BTreeSet::new(),
             agents: ended.map(|agent| agent.id).collect(),
