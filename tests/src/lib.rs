@@ -12,6 +12,7 @@ pub mod http;
 #[cfg(target_os = "linux")]
 pub mod installed;
 pub mod model;
+mod mounted;
 mod processes;
 mod programs;
 pub mod remote;
@@ -20,6 +21,7 @@ mod trail;
 pub use bridge::Bridge;
 pub use client::{Client, Era, LEGACY, MODERN, code_of, modern_meta, text_of};
 pub use daemon::{Daemon, Place};
+pub use mounted::Mounted;
 pub use processes::{is_alive, processes_with};
 pub use programs::{copy_program, program};
 pub use trail::{Record, records_in};

@@ -6,11 +6,9 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use colibri_tests::http::{Http, meta};
-use colibri_tests::{Client, Daemon, LEGACY, MODERN, Place, wait_for};
+use colibri_tests::{Client, Daemon, LEGACY, MODERN, Mounted, Place, wait_for};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -409,25 +407,6 @@ fn a_person_sees_their_own_costs_alone() {
         .collect();
     assert!(uids.contains(&&json!(0)) && uids.contains(&&json!(54_321)), "{all}");
     daemon.stop();
-}
-
-/// A file system on a directory; unmounted when dropped.
-struct Mounted(PathBuf);
-
-impl Mounted {
-    fn on(path: &Path, options: &str) -> Mounted {
-        fs::create_dir_all(path).unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(path);
-        assert!(mount.status().unwrap().success(), "a tmpfs can be mounted");
-        Mounted(path.to_owned())
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
 }
 
 #[test]

@@ -2,11 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-use colibri_tests::{LEGACY, Place, wait_for};
+use colibri_tests::{Daemon, LEGACY, Mounted, Place, Record, code_of, wait_for};
 use serde_json::{Value, json};
 
 const KEY: &str = "0123456789abcdef0123456789abcdef";
@@ -113,6 +114,149 @@ fn what_happens_is_told_to_a_webhook_and_to_who_watches() {
             "{secret}: {log} {bodies}"
         );
     }
+    daemon.stop();
+}
+
+/// A daemon whose notices a receiver gets.
+fn told(place: &Place) -> (Daemon<'_>, Got) {
+    let (url, got) = receiver();
+    if !place.path("daemon-secrets/webhook").exists() {
+        place.secret("webhook", KEY);
+    }
+    let daemon = place.start(&["--write", "--webhook", &url, "--webhook-allow", "loopback"]);
+    (daemon, got)
+}
+
+/// What was said so far to be critical.
+fn critical(got: &Got) -> Vec<Value> {
+    let got = got.lock().unwrap();
+    let errors = got.iter().filter(|body| body["event"] == "error.critical");
+    errors.map(|body| body["facts"].clone()).collect()
+}
+
+/// Waits until this is said to be critical, once; why it is.
+fn becomes_critical(got: &Got, what: &str) -> String {
+    let is_so = |facts: &Value| facts["what"] == what;
+    wait_for(what, || critical(got).into_iter().find(is_so))["why"]
+        .as_str()
+        .unwrap()
+        .to_owned()
+}
+
+#[test]
+fn a_trail_and_a_store_that_fail_are_told_of_once() {
+    let place = Place::of_fixture(&[], json!({}));
+    let (daemon, got) = told(&place);
+    let mut client = daemon.quiet(LEGACY);
+    let mut is_refused = || {
+        let answer = client.ask("tools/call", json!({ "name": "fix__count", "arguments": {} }));
+        code_of(&answer) == Some("TRAIL_UNAVAILABLE")
+    };
+    assert!(!is_refused());
+    fs::remove_dir_all(place.trail_directory()).unwrap();
+    // For a millisecond it is not seen.
+    wait_for("a refusal", || is_refused().then_some(()));
+    let why = becomes_critical(&got, "trail");
+    assert!(why.contains("trail"), "{why}");
+    assert!((0..20).all(|_| is_refused()));
+    fs::create_dir(place.trail_directory()).unwrap();
+    wait_for("an answer", || (!is_refused()).then_some(()));
+
+    for file in fs::read_dir(place.path("state")).unwrap().flatten() {
+        if file.file_name().to_string_lossy().starts_with("colibri.db") {
+            fs::write(file.path(), [b'x'; 65536]).unwrap();
+        }
+    }
+    let call = json!({ "name": "colibri_create_task", "arguments": { "title": "w0rds" } });
+    assert_eq!(code_of(&client.ask("tools/call", call)), Some("STORE_UNAVAILABLE"));
+    let why = becomes_critical(&got, "store");
+    assert!(!why.is_empty() && !why.contains("w0rds"), "{why}");
+    assert_eq!(critical(&got).len(), 2);
+}
+
+#[test]
+fn a_disk_that_is_nearly_full_is_told_of() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let place = Place::of_fixture(&[], json!({}));
+    let _small = Mounted::on(&place.path("state"), "size=32m,mode=0700");
+    let (daemon, got) = told(&place);
+    let why = becomes_critical(&got, "disk");
+    assert!(why.contains("MiB are left"), "{why}");
+    daemon.stop();
+}
+
+#[test]
+fn a_seal_is_told_of() {
+    let place = Place::of_fixture(&[], json!({}));
+    let (daemon, got) = told(&place);
+    let mut client = daemon.quiet(LEGACY);
+    // Two records a call, and 4,096 until a seal.
+    for _ in 0..21 {
+        let calls: Vec<u64> = (0..100).map(|_| client.request_tool("fix__count", json!({}))).collect();
+        for call in calls {
+            assert_eq!(client.answer(call).get("error"), None);
+        }
+    }
+    let told = first(&got, "trail.sealed");
+    let seals: Vec<u64> = place
+        .records()
+        .iter()
+        .filter(|record| record.is("seal"))
+        .map(Record::n)
+        .collect();
+    assert_eq!(told["facts"], json!({ "records": seals[0] + 1 }));
+    daemon.stop();
+}
+
+/// An entry of an agent that is a script; what it runs has the place in its command line.
+fn script(place: &Place, text: &str) -> Value {
+    let args = json!(["-c", format!("{text}; : {}", place.directory().display())]);
+    json!({ "command": "/bin/sh", "args": args, "events": "codex" })
+}
+
+/// Starts an agent, and returns its session.
+fn spawn(place: &Place, agent: &str) -> Value {
+    let run = place.colibri_mcp(&["--json", "agent", "run", agent]).output().unwrap();
+    assert!(run.status.success(), "{run:?}");
+    serde_json::from_slice::<Value>(&run.stdout).unwrap()["instance"]["id"].take()
+}
+
+/// What was told of an agent that wants attention.
+fn attention(got: &Got, session: &Value) -> Vec<Value> {
+    let got = got.lock().unwrap();
+    let told = got.iter().filter(|body| body["event"] == "agent.attention");
+    let facts = told.map(|body| body["facts"].clone());
+    facts.filter(|facts| facts["session"] == *session).collect()
+}
+
+#[test]
+fn an_agent_that_fails_is_told_of_and_one_that_went_with_its_daemon() {
+    let place = Place::new();
+    let hangs = "trap '' TERM HUP INT; echo '{\"type\":\"turn.started\"}'; while :; do sleep 1; done";
+    let agents = json!({ "fails": script(&place, "exit 3"), "hangs": script(&place, hangs) });
+    place.registry_text(&json!({ "servers": {}, "agents": agents }).to_string());
+    let (daemon, got) = told(&place);
+    let own = nix::unistd::geteuid().as_raw();
+    let failed = spawn(&place, "fails");
+    let facts = wait_for("the notice", || attention(&got, &failed).pop());
+    let expected = json!({ "agent": "fails", "session": failed, "for": own, "state": "error", "stalled": false });
+    assert_eq!(facts, expected);
+
+    let left = spawn(&place, "hangs");
+    daemon.kill();
+    let before = attention(&got, &failed).len();
+    let (daemon, got) = told(&place);
+    let facts = wait_for("the notice", || attention(&got, &left).pop());
+    assert_eq!((&facts["state"], &facts["for"]), (&json!("error"), &json!(own)));
+    // What was told is not told again.
+    assert_eq!((before, attention(&got, &failed).len()), (1, 0));
+    daemon.stop();
+    let (daemon, got) = told(&place);
+    let told = spawn(&place, "fails");
+    wait_for("the notice", || attention(&got, &told).pop());
+    assert!(attention(&got, &left).is_empty());
     daemon.stop();
 }
 
