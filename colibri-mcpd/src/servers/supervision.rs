@@ -185,10 +185,10 @@ impl Keeper for Supervision {
 
     fn spoiled(&self, call: Box<Call>, cause: Cause) -> Result<(), Box<Call>> {
         let server = &self.server;
-        // Who only reads is asked again where the process was lost. An answer of the server is an answer: each of its
-        // errors would take seconds, and its progress be told twice.
-        let is_answer = call.method != Some(Method::ToolsCall) && cause != Cause::Ours(Code::ServerDied);
-        if is_answer
+        // Who only reads is asked again where the process was lost. What a server answers is its answer, and a time-out
+        // is said at once: each further attempt would take seconds, and its progress be told twice.
+        let is_said = call.method != Some(Method::ToolsCall) && cause != Cause::Ours(Code::ServerDied);
+        if is_said
             || !call.target.is_idempotent()
             || !retry::goes_on(&call, cause, server.entry.attempts)
             || server.is_over()
