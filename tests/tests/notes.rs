@@ -754,6 +754,17 @@ fn nobody_reads_more_of_a_copy_than_of_the_original() {
     fs::set_permissions(trees.docs("644.md"), fs::Permissions::from_mode(0o600)).unwrap();
     assert_eq!(counts(&adapter.sync("add")), [8, 1, 7, 0]);
     assert_eq!(mode("644.md"), 0o600);
+    // A directory that is closed, and one that a run which was killed had not opened yet.
+    for (at_first, then) in [(0o755, 0o700), (0o700, 0o755)] {
+        let directory = |mode| fs::set_permissions(trees.docs("own"), fs::Permissions::from_mode(mode)).unwrap();
+        directory(at_first);
+        adapter.sync("add");
+        directory(then);
+        let said = adapter.call(&json!({ "strategy": "mirror", "dry_run": true }));
+        assert_eq!((&said["isError"], mode("own")), (&Value::Null, at_first), "a dry run");
+        adapter.sync("add");
+        assert_eq!(mode("own"), then);
+    }
 }
 
 #[test]

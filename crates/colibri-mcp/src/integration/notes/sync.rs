@@ -62,6 +62,15 @@ fn mode_of(stat: &FileStat, always: Mode, at_most: Mode) -> Mode {
     always | Mode::from_bits_truncate(stat.st_mode) & at_most
 }
 
+/// Gives a directory of the mirror the mode of its original, but for what nobody else may do there.
+fn open_to_readers(made: &OwnedFd, original: &OwnedFd) -> Result<(), Errno> {
+    let mode = mode_of(&fstat(original)?, Mode::S_IRWXU, Mode::from_bits_truncate(0o055));
+    match fstat(made)?.st_mode & 0o777 == mode.bits() {
+        true => Ok(()),
+        false => fchmod(made, mode),
+    }
+}
+
 impl<'a> Sync<'a> {
     pub(super) fn new(
         limits: &'a Limits,
@@ -239,12 +248,9 @@ impl<'a> Sync<'a> {
                 }
             }
             let made = open_directory(mirror, name).map_err(failed("cannot open"))?;
-            if !is_there {
-                fchmod(
-                    &made,
-                    mode_of(&tree.stat, Mode::S_IRWXU, Mode::from_bits_truncate(0o055)),
-                )
-                .map_err(failed("cannot open to readers"))?;
+            if !self.is_dry {
+                // Each time: the original may have been closed meanwhile, or a run killed before it was opened to readers.
+                open_to_readers(&made, &source).map_err(failed("cannot open to readers"))?;
             }
             opened = Some(made);
         }

@@ -6,7 +6,6 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
-use nix::sys::stat::{FileStat, fstat};
 use serde::Serialize;
 
 use super::entries::{Entries, Kind, MARK, SWAPPED, is_out_of_bounds, is_unfinished, kind, list, open_directory, size};
@@ -66,8 +65,6 @@ pub(super) struct Tree {
     pub(super) files: BTreeSet<CString>,
     /// What is not copied, and whose earlier copy stays: what is too large, too deep or not readable now.
     pub(super) kept: BTreeSet<CString>,
-    /// The directory's own.
-    pub(super) stat: FileStat,
 }
 
 /// Reads what is to be mirrored.
@@ -121,7 +118,6 @@ impl<'a> Reader<'a> {
             directories: BTreeMap::new(),
             files: BTreeSet::new(),
             kept: BTreeSet::new(),
-            stat: fstat(at).map_err(|errno| Fault::system("cannot read", DOCS, errno))?,
         };
         for (name, stat) in entries {
             if self.cancelled.load(Ordering::Relaxed) {
