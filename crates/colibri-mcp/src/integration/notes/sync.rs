@@ -383,6 +383,10 @@ impl<'a> Sync<'a> {
         let mut at = 0;
         while at <= size(before) {
             let count = read_at(source, &mut self.ours, at).map_err(|error| unread(&error))?;
+            // No byte more than was looked at: a file may have no more than the system allows (SIGXFSZ).
+            if at + count as u64 > size(before) {
+                return Ok(false);
+            }
             new.write_all(&self.ours[..count])
                 .map_err(|error| failed("cannot write")(errno_of(&error)))?;
             at += count as u64;
@@ -391,8 +395,9 @@ impl<'a> Sync<'a> {
             }
         }
         let after = fstat(source).map_err(|errno| Fault::system("cannot read", DOCS, errno))?;
-        let time = |stat: &FileStat| (stat.st_size, stat.st_mtime, stat.st_mtime_nsec);
-        if at != size(before) || time(&after) != time(before) {
+        // The time of the content can be put back, that of the inode cannot.
+        let times = |stat: &FileStat| (stat.st_mtime, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec);
+        if at != size(before) || size(&after) != at || times(&after) != times(before) {
             return Ok(false);
         }
         fchmod(&new, mode).map_err(failed("cannot open to readers"))?;
@@ -446,9 +451,14 @@ fn unread(error: &io::Error) -> Fault {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use nix::fcntl::AT_FDCWD;
+    use std::fs::{self, OpenOptions, Permissions};
     use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
+
+    use nix::fcntl::AT_FDCWD;
+
+    use super::*;
 
     #[test]
     fn a_file_that_became_a_directory_meanwhile_stays() {
@@ -463,5 +473,55 @@ mod tests {
         let mut sync = Sync::new(&Limits::USUAL, Strategy::Mirror, false, &cancelled, &mut left_out);
         assert!(!sync.remove(mirror.as_fd(), c"a", &stat, 1).unwrap());
         assert_eq!(sync.removed, 0);
+    }
+
+    /// Copies a file that `change` changes after it was looked at: whether it was the same all the time, and the bytes
+    /// that were written.
+    fn copy(path: &Path, change: impl Fn(&File)) -> (bool, u64) {
+        fs::write(path, "as it was").unwrap();
+        let source = OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let before = fstat(&source).unwrap();
+        change(&source);
+        let (limits, cancelled, mut left_out) = (Limits::USUAL, AtomicBool::new(false), LeftOut::default());
+        let mut sync = Sync::new(&limits, Strategy::Add, false, &cancelled, &mut left_out);
+        let new = tempfile::tempfile().unwrap();
+        let is_whole = sync.fill(&source, &before, new.try_clone().unwrap(), Mode::S_IRWXU);
+        (is_whole.unwrap(), new.metadata().unwrap().len())
+    }
+
+    #[test]
+    fn a_file_that_changes_while_it_is_copied_is_none_whatever_its_time_says() {
+        let top = tempfile::tempdir().unwrap();
+        let path = top.path().join("a");
+        assert_eq!(copy(&path, |_| {}), (true, 9));
+        // Clocks of file systems are slow: until the change has another time.
+        let until_later = |source: &File, change: &dyn Fn()| {
+            let time = || fstat(source).map(|stat| (stat.st_ctime, stat.st_ctime_nsec)).unwrap();
+            let before = time();
+            while time() == before {
+                change();
+            }
+        };
+        let put_back = |source: &File| {
+            let time = source.metadata().unwrap().modified().unwrap();
+            until_later(source, &|| {
+                source.write_all_at(b"otherwise", 0).unwrap();
+                source.set_modified(time).unwrap();
+            });
+        };
+        assert!(!copy(&path, put_back).0);
+        let close = |source: &File| {
+            until_later(source, &|| {
+                source.set_permissions(Permissions::from_mode(0o600)).unwrap()
+            })
+        };
+        assert!(!copy(&path, close).0);
+        // Of one that grows nothing is written beyond what was looked at.
+        assert_eq!(
+            copy(&path, |source| source.write_all_at(b"more", 9).unwrap()),
+            (false, 0)
+        );
+        assert_eq!(copy(&path, |source| source.set_len(1 << 20).unwrap()), (false, 0));
+        assert!(!copy(&path, |source| source.set_len(3).unwrap()).0);
     }
 }
