@@ -845,6 +845,37 @@ fn a_hostile_vault_leads_nowhere_else() {
     }
 }
 
+#[test]
+fn another_mirror_and_what_is_mounted_in_a_mirror_are_not_emptied() {
+    let trees = Trees::new();
+    put(trees.docs("a.md"), "a");
+    put(trees.mirror(".colibri-mirror"), "");
+    put(trees.mirror("other/.colibri-mirror"), "");
+    put(trees.mirror("other/below/b.md"), "of another repository");
+    put(trees.mirror("deep/other/.colibri-mirror"), "");
+    put(trees.mirror("deep/other/c.md"), "of another repository");
+    put(trees.mirror("deep/mine.md"), "mine");
+    let mut kept = vec!["other/below/b.md", "deep/other/c.md"];
+    fs::create_dir(trees.mirror("disk")).unwrap();
+    let is_mounted = cfg!(target_os = "linux") && nix::unistd::geteuid().is_root();
+    let _disk = is_mounted.then(|| Small::mount(trees.mirror("disk"), "size=64k,mode=0755"));
+    if is_mounted {
+        put(trees.mirror("disk/below/d.md"), "on another disk");
+        kept.push("disk/below/d.md");
+    }
+    let said = trees.adapter().sync("mirror");
+    let removed = 1 + u64::from(!is_mounted);
+    assert_eq!(
+        (counts(&said), left_out(&said)),
+        ([1, 1, 0, removed], BTreeMap::new()),
+        "{said}"
+    );
+    for name in kept {
+        assert!(trees.mirror(name).exists(), "{name}");
+    }
+    assert!(!trees.mirror("deep/mine.md").exists());
+}
+
 /// Puts now a directory, now a link to `target` at this path, until told to stop.
 fn swap(path: &Path, target: &Path, stop: &AtomicBool) -> u64 {
     let (aside, link) = (path.with_extension("aside"), path.with_extension("link"));

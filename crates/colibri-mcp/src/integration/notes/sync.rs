@@ -17,7 +17,7 @@ use nix::sys::stat::{FileStat, Mode, fchmod, fstat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use super::entries::{
-    Kind, SWAPPED, UNFINISHED, is_out_of_bounds, is_unfinished, kind, list, look, open_directory, open_file, size,
+    Kind, MARK, SWAPPED, UNFINISHED, is_out_of_bounds, is_unfinished, kind, list, look, open_directory, open_file, size,
 };
 use super::fault::{DOCS, Fault, MIRROR};
 use super::tree::{LeftOut, Limits, Tree};
@@ -175,7 +175,8 @@ impl<'a> Sync<'a> {
         Ok(())
     }
 
-    /// Removes an entry with all that is below it, but for what is out of bounds and what that is in. Whether it is gone.
+    /// Removes an entry with all that is below it, but for what is out of bounds, another mirror, what is mounted there, and
+    /// what those are in. Whether it is gone.
     fn remove(&mut self, mirror: BorrowedFd<'_>, name: &CStr, stat: &FileStat, depth: usize) -> Result<bool, Fault> {
         let flag = if kind(stat) == Kind::Directory {
             if depth > self.limits.depth {
@@ -187,8 +188,13 @@ impl<'a> Sync<'a> {
                 Err(errno) if SWAPPED.contains(&errno) => return Ok(false),
                 Err(errno) => return Err(failed("cannot open")(errno)),
             };
+            let entries = self.list(opened.as_fd())?;
+            let is_mounted = fstat(mirror).map_err(failed("cannot look"))?.st_dev != stat.st_dev;
+            if is_mounted || entries.contains_key(MARK) {
+                return Ok(false);
+            }
             let mut is_empty = true;
-            for (name, stat) in self.list(opened.as_fd())? {
+            for (name, stat) in entries {
                 self.check()?;
                 is_empty &= !is_out_of_bounds(&name)
                     && self
