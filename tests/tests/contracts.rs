@@ -376,6 +376,24 @@ fn one_that_pushes_without_end_leaves_one_task_and_a_record_each_time() {
 }
 
 #[test]
+fn what_differs_where_no_title_shows_it_is_another_task() {
+    let place = place(LEGACY, json!({}));
+    let daemon = place.start(&[]);
+    let mut client = daemon.quiet(LEGACY);
+    let branch = |end: &str| format!("feature/{}{end}", "x".repeat(300));
+    for (end, task) in [("a", 1), ("b", 2), ("a", 1), ("b", 2)] {
+        assert_eq!(task_of(&push(&mut client, &branch(end))), Some(task), "{end}");
+    }
+    let titles: Vec<Value> = tasks(&daemon).into_iter().map(|task| task["title"].clone()).collect();
+    assert!(
+        titles
+            .iter()
+            .all(|title| title.as_str().unwrap().chars().count() <= 200),
+        "{titles:?}"
+    );
+}
+
+#[test]
 fn what_when_refuses_is_recorded_and_what_fails_for_good_is_deferred() {
     for speak in [LEGACY, MODERN] {
         let place = place(speak, json!({ "attempts": 1 }));

@@ -176,10 +176,14 @@ impl Answers {
     pub fn left(&self, code: &str, arguments: &[u8], redact: Redact<'_>) -> Option<Left> {
         let task = self.task.as_ref().filter(|task| task.takes(code))?;
         let arguments = unambiguous(arguments);
-        Some(task.left(|place| match fact(place.of(arguments?)?, redact)? {
-            Fact::Text(text) => Some(text),
-            Fact::Number(number) => Some(number.to_string()),
-            Fact::Flag(flag) => Some(flag.to_string()),
+        Some(task.left(|place| {
+            let value = place.of(arguments?)?;
+            match fact(value, redact)? {
+                // Whole: it is cut where it is shown.
+                Fact::Text(_) => Some(redact(&value.as_str()?)),
+                Fact::Number(number) => Some(number.to_string()),
+                Fact::Flag(flag) => Some(flag.to_string()),
+            }
         }))
     }
 }

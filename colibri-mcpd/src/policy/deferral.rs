@@ -3,7 +3,8 @@
 use colibri_api::PERSON;
 use colibri_json::{Cursor, Error, Object};
 use colibri_protocol::Code;
-use colibri_text::brief;
+use colibri_text::{brief, hex};
+use sha2::{Digest as _, Sha256};
 
 use super::terms::{self, Pointer};
 
@@ -16,6 +17,8 @@ const MAX_TITLE: usize = 80;
 const MAX_IN_TITLE: usize = 100;
 const MAX_FIELD: usize = 200;
 const MAX_CAPABILITY: usize = 64;
+/// Bytes of the digest of what a title does not show.
+const DIGEST: usize = 6;
 
 /// The task that a call becomes.
 #[derive(Debug)]
@@ -71,12 +74,17 @@ impl TaskTerm {
 
     /// The task of a call; `field` says what the arguments have at a place.
     pub(super) fn left(&self, field: impl Fn(&Pointer) -> Option<String>) -> Left {
-        let field = |(name, place): &(String, Pointer)| Some((name.clone(), brief(&field(place)?, MAX_FIELD)));
-        let fields: Vec<(String, String)> = self.fields.iter().filter_map(field).collect();
-        let values: Vec<&str> = fields.iter().map(|(_, value)| value.as_str()).collect();
-        let title = match values.is_empty() {
+        let of_call = self.fields.iter();
+        let (names, values): (Vec<&String>, Vec<String>) =
+            of_call.filter_map(|(name, place)| Some((name, field(place)?))).unzip();
+        let fields: Vec<(String, String)> = names
+            .into_iter()
+            .zip(&values)
+            .map(|(name, value)| (name.clone(), brief(value, MAX_FIELD)))
+            .collect();
+        let title = match fields.is_empty() {
             true => self.title.clone(),
-            false => format!("{} ({})", self.title, brief(&values.join(", "), MAX_IN_TITLE)),
+            false => format!("{} ({})", self.title, in_title(&fields, &values)),
         };
         Left {
             title,
@@ -84,6 +92,19 @@ impl TaskTerm {
             capabilities: self.capabilities.clone(),
         }
     }
+}
+
+/// Fields as a title shows them. Where it does not show all, a digest of the whole `values` stands for the rest: calls that
+/// differ in that alone are not one task.
+fn in_title(fields: &[(String, String)], values: &[String]) -> String {
+    let all: Vec<&str> = fields.iter().map(|(_, value)| value.as_str()).collect();
+    let all = all.join(", ");
+    let shown = brief(&all, MAX_IN_TITLE);
+    if all.chars().count() <= MAX_IN_TITLE {
+        return shown;
+    }
+    let digest = Sha256::digest(serde_json::Value::from(values).to_string());
+    format!("{shown} {}", hex(&digest[..DIGEST]))
 }
 
 fn capabilities(keys: &Object<'_>) -> Result<Vec<String>, Error> {
@@ -145,7 +166,22 @@ mod tests {
         assert!(pushed.takes("CONTRACT_DENIED"));
         let long = "x".repeat(300);
         let left = pushed.left(|place| (place == &Pointer::parse("/branch").unwrap()).then(|| long.clone()));
-        assert_eq!(left.title, format!("Push it ({}…)", "x".repeat(100)));
+        let shown = format!("Push it ({}… ", "x".repeat(100));
+        assert!(
+            left.title.starts_with(&shown) && left.title.len() == shown.len() + 13,
+            "{}",
+            left.title
+        );
+        // What a title does not show is of the task all the same, be it cut out of a field too.
+        for (one, other) in [(99, 100), (100, 101), (150, 151), (250, 251), (300, 301)] {
+            let title = |end: &str| {
+                let values = [format!("{}{end}", "\u{1}".repeat(one)), "a".repeat(other)];
+                let of = |place: &Pointer| usize::from(place != &Pointer::parse("/branch").unwrap());
+                pushed.left(|place| Some(values[of(place)].clone())).title
+            };
+            assert!(title("a") != title("b") && title("a") == title("a"), "{one}");
+            assert_eq!(title("a").chars().count(), 124, "{}", title("a"));
+        }
         assert_eq!(left.fields, [("branch".to_owned(), format!("{}…", "x".repeat(200)))]);
         assert_eq!(left.capabilities, ["person"]);
         let text = r#"{"title":"Ask again","codes":["MODEL_FAILED","SERVER_DIED"],"capabilities":["net","ops"]}"#;
