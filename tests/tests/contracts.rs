@@ -270,6 +270,32 @@ fn a_result_is_checked_before_it_is_kept() {
 }
 
 #[test]
+fn a_failure_that_is_kept_is_told_with_the_task_that_its_call_became() {
+    for speak in [LEGACY, MODERN] {
+        let place = place(speak, json!({ "result_limit": 300 }));
+        let daemon = place.start(&[]);
+        let message = "m".repeat(500);
+        let error = format!(r#"{{"ok":false,"error":{{"code":"GIT_LOCKED","message":"{message}"}}}}"#);
+        answers(
+            &place,
+            speak,
+            &format!(r#""content":[],"isError":true,"structuredContent":{error}"#),
+        );
+        for mut client in [daemon.quiet(LEGACY), daemon.modern()] {
+            let answer = commit(&mut client);
+            assert_eq!(
+                (code_of(&answer), task_of(&answer)),
+                (Some("RESULT_TOO_LARGE"), Some(1)),
+                "{answer}"
+            );
+            let handle = &answer["result"]["_meta"]["org.colibri/error"]["kept"]["handle"];
+            let whole = client.call("colibri_read_result", json!({ "handle": handle, "offset": 0 }));
+            assert!(whole.to_string().contains("this is task 1 of the board"), "{whole}");
+        }
+    }
+}
+
+#[test]
 fn one_that_pushes_without_end_leaves_one_task_and_a_record_each_time() {
     let place = place(LEGACY, json!({}));
     // The gate for writing is closed.

@@ -75,7 +75,11 @@ impl Over {
             (Some(Method::ToolsCall), true) => "the tool says that it failed",
             _ => "the server answered",
         };
-        told(call, (self.result(), done), self.limit, kept)
+        let failure = told(call, (self.result(), done), self.limit, kept);
+        match &call.deferred {
+            Some(deferred) => failure.deferring((**deferred).clone()),
+            None => failure,
+        }
     }
 }
 

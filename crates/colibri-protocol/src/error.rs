@@ -260,23 +260,26 @@ pub struct Failure {
 }
 
 /// What there is instead of what was asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Instead {
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Instead {
     /// A result that is kept instead of being sent: its handle, and how many bytes it has.
-    Kept(String, u64),
+    pub kept: Option<(String, u64)>,
     /// A task.
-    Deferred(Deferred),
+    pub deferred: Option<Deferred>,
 }
 
 impl Instead {
-    /// As a member of an object, if it is one that has a name.
-    fn member(&self) -> Option<String> {
-        match self {
-            Instead::Kept(handle, bytes) => {
-                Some(format!("\"kept\":{{\"handle\":{},\"bytes\":{bytes}}}", string(handle)))
-            }
-            Instead::Deferred(deferred) => deferred.member(),
-        }
+    /// As members of an object, each with a comma before it.
+    fn members(&self) -> String {
+        let kept = self
+            .kept
+            .as_ref()
+            .map(|(handle, bytes)| format!("\"kept\":{{\"handle\":{},\"bytes\":{bytes}}}", string(handle)));
+        let deferred = self.deferred.as_ref().and_then(Deferred::member);
+        kept.into_iter()
+            .chain(deferred)
+            .map(|member| format!(",{member}"))
+            .collect()
     }
 }
 
@@ -294,19 +297,15 @@ impl Failure {
     }
 
     /// Names the result that is kept instead of being sent.
-    pub fn keeping(self, handle: String, bytes: u64) -> Failure {
-        Failure {
-            instead: Some(Box::new(Instead::Kept(handle, bytes))),
-            ..self
-        }
+    pub fn keeping(mut self, handle: String, bytes: u64) -> Failure {
+        self.instead.get_or_insert_default().kept = Some((handle, bytes));
+        self
     }
 
     /// Says what became of what the call was for.
-    pub fn deferring(self, deferred: Deferred) -> Failure {
-        Failure {
-            instead: Some(Box::new(Instead::Deferred(deferred))),
-            ..self
-        }
+    pub fn deferring(mut self, deferred: Deferred) -> Failure {
+        self.instead.get_or_insert_default().deferred = Some(deferred);
+        self
     }
 
     /// Names the server concerned.
@@ -346,8 +345,8 @@ impl Failure {
             }
         }
         data.push_str(&format!(",\"do\":{}", string(self.advice())));
-        if let Some(member) = self.instead.as_ref().and_then(|instead| instead.member()) {
-            data.push_str(&format!(",{member}"));
+        if let Some(instead) = &self.instead {
+            data.push_str(&instead.members());
         }
         data.push('}');
         data
@@ -362,10 +361,10 @@ impl Failure {
                 data: Some(self.data()),
             });
         }
-        let deferred = match self.instead.as_deref() {
-            Some(Instead::Deferred(deferred)) => format!("\n{}", deferred.told),
-            _ => String::new(),
-        };
+        let deferred = self.instead.as_ref().and_then(|instead| instead.deferred.as_ref());
+        let deferred = deferred
+            .map(|deferred| format!("\n{}", deferred.told))
+            .unwrap_or_default();
         let text = string(&format!("{self}{deferred}\nWhat to do: {}", self.advice()));
         let (kind, info) = if version.is_modern() {
             (
