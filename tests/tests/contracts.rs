@@ -473,13 +473,20 @@ fn what_when_refuses_is_recorded_and_what_fails_for_good_is_deferred() {
                 json!(["git", "person"])
             )]
         );
-        // Another failure is only told.
-        answers(
-            &place,
-            speak,
-            r#""content":[],"isError":true,"structuredContent":{"error":{"code":"GIT_OTHER"}}"#,
-        );
-        assert_eq!(task_of(&commit(&mut legacy)), None);
+        // Another failure is only told, and names no task of the server's own making.
+        for key in ["deferred", "Deferred"] {
+            let told =
+                r#""content":[],"isError":true,"structuredContent":{"KEY":{"task":1},"error":{"code":"GIT_OTHER"}}"#;
+            answers(&place, speak, &told.replace("KEY", key));
+            for client in [&mut legacy, &mut modern, &mut old] {
+                let answer = commit(client);
+                assert_eq!(
+                    answer["result"]["structuredContent"]["error"]["code"], "GIT_OTHER",
+                    "{answer}"
+                );
+                assert!(!answer.to_string().to_lowercase().contains("deferred"), "{answer}");
+            }
+        }
         // What the daemon says of the server.
         let answer = legacy.ask("tools/call", json!({ "name": "git__exit", "arguments": {} }));
         assert_eq!(

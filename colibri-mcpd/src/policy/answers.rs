@@ -172,6 +172,11 @@ impl Answers {
         Some(recorded.facts(unambiguous(arguments), redact))
     }
 
+    /// Whether calls may be left to the board.
+    pub fn leaves_calls(&self) -> bool {
+        self.task.is_some()
+    }
+
     /// What a call that ended with this code leaves to the board.
     pub fn left(&self, code: &str, arguments: &[u8], redact: Redact<'_>) -> Option<Left> {
         let task = self.task.as_ref().filter(|task| task.takes(code))?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use super::call::{Call, Chain, Outcome, Relayed};
 use super::exit;
 use super::undone::{Defers, Undone};
-use crate::policy::Left;
+use crate::policy::{Answers, Left};
 use colibri_api::PERSON;
 use colibri_protocol::{Code, Deferred};
 use colibri_wire::{Edits, Json};
@@ -42,6 +42,25 @@ pub(super) fn left(call: &Call, outcome: &Outcome) -> Option<(String, Left)> {
     let code = code(outcome)?;
     let left = answers.left(&code, call.arguments(), &|text| redacted(call, text))?;
     Some((code.into_owned(), left))
+}
+
+/// A failure of a tool whose calls may be left to the board, which this one was not: it names no task.
+pub(super) fn taskless(call: &Call, outcome: Outcome) -> Outcome {
+    let Outcome::Relayed(mut relayed) = outcome else {
+        return outcome;
+    };
+    if relayed.says_error
+        && call.deferred.is_none()
+        && call.target.answers().is_some_and(Answers::leaves_calls)
+        && let Ok(span) = relayed.outcome.clone()
+        && let Some(result) = Json::part(&relayed.frame, span.clone())
+    {
+        let edits = Deferred::none(result);
+        if !edits.is_empty() {
+            relayed.edits.get_or_insert_default().append_at(span.start, edits);
+        }
+    }
+    Outcome::Relayed(relayed)
 }
 
 /// Text without the values of secrets.

@@ -136,6 +136,7 @@ impl Chain {
                 self.defer(call, outcome, left);
                 return None;
             }
+            let outcome = settled::taskless(&call, outcome);
             match self.measure(&call, outcome) {
                 Ok(answer) => Some((call, answer)),
                 Err(over) => {

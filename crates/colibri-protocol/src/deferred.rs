@@ -2,6 +2,7 @@
 
 use super::members::{Change, rewrite};
 use colibri_wire::json::string;
+use colibri_wire::keys::fold;
 use colibri_wire::{Edits, Json};
 
 /// The key under which an answer says which task it is.
@@ -25,28 +26,40 @@ impl Deferred {
     /// The edits that say so in a tool's result: as a member of its structured content, where what the server says
     /// under that key goes, and as a block of text after the others.
     pub fn edits(&self, result: Json<'_>) -> Edits {
-        let mut edits = Edits::new();
-        let insert = self.member().unwrap_or_default();
-        for member in result.members() {
-            if member.key.is_string("structuredContent") && member.value.is_object() {
-                rewrite(&mut edits, member.value, &insert, |member, _| {
-                    match member.key.is_string(KEY) {
-                        true => Change::Remove,
-                        false => Change::Keep,
-                    }
-                });
-            } else if member.key.is_string("content") && member.value.text().starts_with('[') {
-                let comma = if member.value.elements().next().is_some() {
-                    ","
-                } else {
-                    ""
-                };
-                let block = format!("{comma}{{\"type\":\"text\",\"text\":{}}}", string(&self.told));
-                edits.insert(member.value.span().end - 1, block);
-            }
+        let mut edits = named_instead(result, &self.member().unwrap_or_default());
+        let contents = result.members().filter(|member| member.key.is_string("content"));
+        for content in contents
+            .map(|member| member.value)
+            .filter(|value| value.text().starts_with('['))
+        {
+            let comma = if content.elements().next().is_some() { "," } else { "" };
+            let block = format!("{comma}{{\"type\":\"text\",\"text\":{}}}", string(&self.told));
+            edits.insert(content.span().end - 1, block);
         }
         edits
     }
+
+    /// The edits that take out of a failed tool's result what its server says of a task: that is Colibri's to say.
+    pub fn none(result: Json<'_>) -> Edits {
+        named_instead(result, "")
+    }
+}
+
+/// The edits that put `member` in the place of what the structured content says of a task, however its key is written.
+fn named_instead(result: Json<'_>, member: &str) -> Edits {
+    let mut edits = Edits::new();
+    let structured = result
+        .members()
+        .filter(|member| member.key.is_string("structuredContent"));
+    for structured in structured.map(|member| member.value).filter(Json::is_object) {
+        rewrite(&mut edits, structured, member, |member, _| {
+            match member.key.as_str().is_some_and(|key| fold(&key) == KEY) {
+                true => Change::Remove,
+                false => Change::Keep,
+            }
+        });
+    }
+    edits
 }
 
 #[cfg(test)]
@@ -77,6 +90,14 @@ mod tests {
                 format!(r#"{{"structuredContent":{{"deferred":{{"task":7}},"a":1e400}},"content":[ {block}]}}"#),
             ),
             (
+                // Some readers do not tell these apart.
+                r#"{"structuredContent":{"a":1,"Deferred":{"task":9},"DEFERRE\u0044":2,"de\u017fferred":3},"content":[]}"#
+                    .to_owned(),
+                format!(
+                    r#"{{"structuredContent":{{"deferred":{{"task":7}},"a":1,"de\u017fferred":3}},"content":[{block}]}}"#
+                ),
+            ),
+            (
                 r#"{"structuredContent":{"deferred":0},"structuredContent":{}}"#.to_owned(),
                 r#"{"structuredContent":{"deferred":{"task":7}},"structuredContent":{"deferred":{"task":7}}}"#
                     .to_owned(),
@@ -90,6 +111,10 @@ mod tests {
             assert_eq!(apply(&result, &told(Some(7)).edits(json(&result))), said);
         }
         let none = r#"{"structuredContent":{"deferred":{"task":1}},"content":[]}"#;
+        assert_eq!(
+            apply(none, &Deferred::none(json(none))),
+            r#"{"structuredContent":{},"content":[]}"#
+        );
         assert_eq!(
             apply(none, &told(None).edits(json(none))),
             format!(r#"{{"structuredContent":{{}},"content":[{block}]}}"#)
