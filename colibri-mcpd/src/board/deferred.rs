@@ -9,6 +9,10 @@ use crate::store::{DEFERRED, PRIORITY_DEFAULT};
 
 /// The most characters of a tool's name.
 const MAX_NAME: usize = 200;
+/// The most open tasks of one person that calls left, so that one that calls on and on does not bury the others, and how
+/// many there may be for a call through an agent's door to add one: the rest is the person's own.
+const MAX_OPEN: i64 = 32;
+const MAX_OPEN_AT_DOORS: i64 = 16;
 
 impl Defers for Board {
     /// The gate for writing does not count: what becomes a task, and what it says, the operator's contract says and no
@@ -29,7 +33,8 @@ impl Defers for Board {
             priority: PRIORITY_DEFAULT,
             created_by: who.uid,
         };
-        let task = self.change(who.by(), |tell| self.store.add_deferred(new, self.now(), tell));
+        let most = if door.is_some() { MAX_OPEN_AT_DOORS } else { MAX_OPEN };
+        let task = self.change(who.by(), |tell| self.store.add_deferred(new, most, self.now(), tell));
         task.map(|task| task.id).map_err(|error| error.to_string())
     }
 }

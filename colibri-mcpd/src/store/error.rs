@@ -6,9 +6,6 @@ use std::path::{Path, PathBuf};
 /// The most tasks in the store, so that a runaway caller cannot fill the disk (about 4 GiB at the worst).
 pub const MAX_TASKS: i64 = 100_000;
 
-/// The most open tasks of one person that calls left, so that one that calls on and on does not bury the others.
-pub(super) const MAX_DEFERRED: i64 = 32;
-
 /// What can go wrong with the store.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -62,9 +59,9 @@ pub enum Error {
     /// One user, or all, have as many schedules as they may.
     #[error("there are as many schedules as there may be: 100 of one user, 1,000 in all; delete some")]
     Schedules,
-    /// One person has as many open tasks that calls left as they may.
-    #[error("{MAX_DEFERRED} tasks that calls left are open, which is the most: finish or cancel some")]
-    Deferred,
+    /// One person has this many open tasks that calls left, and may have no more.
+    #[error("{0} tasks that calls left are open, which is the most: finish or cancel some")]
+    Deferred(i64),
     /// The task is not in the state, or not in the hands, that the order needs.
     #[error(transparent)]
     Task(#[from] TaskRefusal),

@@ -1,7 +1,7 @@
 //! Tasks: what people and assistants want done, shared by everyone who can open the socket.
 
 use super::database::{Aborted, Store, unexpected};
-use super::error::{CursorError, Error, MAX_DEFERRED, MAX_TASKS, TaskRefusal};
+use super::error::{CursorError, Error, MAX_TASKS, TaskRefusal};
 use super::step::Tell;
 use colibri_api::{NewTask, Task, TaskStatus, Tasks};
 use rusqlite::types::Value;
@@ -98,8 +98,8 @@ impl Store {
     /// Adds a task that a call left, unless its creator has an open one of this title and source, which is returned then.
     ///
     /// # Errors
-    /// [`Error::Deferred`] where they have [`MAX_DEFERRED`] open ones of such sources; as [`Store::add_task`].
-    pub(crate) fn add_deferred(&self, new: NewTask, now: u64, tell: Tell<'_>) -> Result<Task, Error> {
+    /// [`Error::Deferred`] where they have `most` open ones of such sources; as [`Store::add_task`].
+    pub(crate) fn add_deferred(&self, new: NewTask, most: i64, now: u64, tell: Tell<'_>) -> Result<Task, Error> {
         const OPEN: &str = "status IN ('intake', 'queued', 'claimed', 'started') AND created_by = ?1";
         let same =
             format!("SELECT {COLUMNS} FROM tasks WHERE {OPEN} AND source = ?2 AND title = ?3 ORDER BY id LIMIT 1");
@@ -114,8 +114,8 @@ impl Store {
             let open: i64 = transaction
                 .prepare_cached(&count)?
                 .query_row(values, |row| row.get(0))?;
-            if open >= MAX_DEFERRED {
-                return Err(Error::Deferred.into());
+            if open >= most {
+                return Err(Error::Deferred(most).into());
             }
             insert(transaction, self.path(), new, None, now, tell)
         })

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod cost;
+mod deferred;
 mod failures;
 mod retries;
 mod rights;
