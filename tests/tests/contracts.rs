@@ -226,8 +226,19 @@ fn what_is_no_result_yet_is_no_success() {
         );
     };
     let asks = r#""resultType":"input_required","inputRequests":{},"requestState":"s""#;
-    frame(&format!("{},{asks}", good()));
-    commit(&mut client);
+    frame(asks);
+    assert_eq!(commit(&mut client)["result"]["resultType"], "input_required");
+    // With what a careless client takes for the result.
+    for result in [
+        good(),
+        r#""Content":[]"#.to_owned(),
+        format!(r#""structured\u0043ontent":{{"sha":"{SHA}"}}"#),
+    ] {
+        frame(&format!("{asks},{result}"));
+        let answer = commit(&mut client);
+        assert_eq!(code_of(&answer), Some("RESULT_REFUSED"), "{answer}");
+        assert!(!answer.to_string().contains(SHA), "{answer}");
+    }
     frame(&format!(
         r#"{},"resultType":"task","taskId":"t","status":"working","createdAt":"2026-11-23T00:00:00Z","lastUpdatedAt":"2026-11-23T00:00:00Z","ttlMs":null"#,
         good()

@@ -120,6 +120,17 @@ impl Answers {
         })
     }
 
+    /// Checks what a tool asks before it has a result.
+    ///
+    /// # Errors
+    /// [`Code::ResultRefused`]: some reader could take it for the result, which nobody has checked.
+    pub fn check_question(&self, question: Json<'_>) -> Result<(), Failure> {
+        match self.result {
+            Some(_) => ResultTerm::check_question(question).map_err(|why| self.refuse(&why)),
+            None => Ok(()),
+        }
+    }
+
     /// What stands against a tool that answers with a task: nobody would check the result of that.
     pub fn refuse_task(&self) -> Failure {
         self.refuse(

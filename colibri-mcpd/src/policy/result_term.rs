@@ -1,8 +1,9 @@
 //! What a contract says of a result: what a success must be, whatever its server says.
 
 use colibri_json::{Cursor, Error};
+use colibri_text::brief;
 use colibri_wire::Json;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::schema::{Fit, Schema};
 use super::strict_json::{Exact, look_alike};
@@ -12,6 +13,11 @@ use super::terms::{self, Pointer};
 const MAX_SAME: usize = 16;
 /// What makes a result what it is.
 const MEMBERS: [&str; 5] = ["_meta", "content", "isError", "resultType", "structuredContent"];
+
+/// What a result has and a question has not.
+const OF_RESULT: [&str; 3] = ["content", "isError", "structuredContent"];
+/// The most characters of a key that are told.
+const MAX_KEY: usize = 40;
 
 /// What the structured result of a success must be.
 #[derive(Debug)]
@@ -43,6 +49,23 @@ impl ResultTerm {
                 Some(reason) => format!("{reason} ({why})"),
                 None => why,
             })
+    }
+
+    /// Checks what is no result yet, but asks for something: no reader may take it for a success.
+    ///
+    /// # Errors
+    /// As [`ResultTerm::check`].
+    pub(super) fn check_question(result: Json<'_>) -> Result<(), String> {
+        let whole = exact(result.text().as_bytes(), "what the server asks")?;
+        let keys = whole.value.as_object().into_iter().flat_map(Map::keys);
+        let of_result = |key: &&String| OF_RESULT.iter().any(|member| key == member || look_alike(key, member));
+        match keys.into_iter().find(of_result) {
+            Some(key) => Err(format!(
+                "what the server asks has {}, as results do",
+                brief(key, MAX_KEY)
+            )),
+            None => Ok(()),
+        }
     }
 
     fn fits(&self, result: Json<'_>, says_error: bool, arguments: &[u8]) -> Result<(), String> {

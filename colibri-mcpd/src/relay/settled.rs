@@ -12,13 +12,13 @@ use colibri_api::PERSON;
 use colibri_protocol::{Code, Deferred};
 use colibri_wire::{Edits, Json};
 
-/// What a call ends with: a result that is not as its contract says is replaced whole.
+/// What a call ends with: a result that is not as its contract says, or one within a question, is replaced whole.
 pub(super) fn checked(call: &Call, outcome: Outcome) -> Outcome {
     let Outcome::Relayed(Relayed {
         frame,
         outcome: Ok(span),
         says_error,
-        is_interim: false,
+        is_interim,
         ..
     }) = &outcome
     else {
@@ -27,7 +27,11 @@ pub(super) fn checked(call: &Call, outcome: Outcome) -> Outcome {
     let (Some(answers), Some(result)) = (call.target.answers(), Json::part(frame, span.clone())) else {
         return outcome;
     };
-    match answers.check(result, *says_error, call.arguments()) {
+    let checked = match is_interim {
+        true => answers.check_question(result),
+        false => answers.check(result, *says_error, call.arguments()),
+    };
+    match checked {
         Ok(()) => outcome,
         Err(failure) => Outcome::Failed(failure.of_server(call.target.describe().server)),
     }
