@@ -13,7 +13,7 @@ use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use colibri_tests::{Client, LEGACY, MODERN, Place, code_of, copy_program, program, wait_for};
@@ -876,10 +876,18 @@ fn another_mirror_and_what_is_mounted_in_a_mirror_are_not_emptied() {
     assert!(!trees.mirror("deep/mine.md").exists());
 }
 
+/// Tells threads to stop when it goes, be it in a panic.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Puts now a directory, now a link to `target` at this path, until told to stop.
-fn swap(path: &Path, target: &Path, stop: &AtomicBool) -> u64 {
+fn swap(path: &Path, target: &Path, stop: &AtomicBool, turns: &AtomicU64) {
     let (aside, link) = (path.with_extension("aside"), path.with_extension("link"));
-    let mut count = 0;
     while !stop.load(Ordering::Relaxed) {
         // The other side removes and makes things meanwhile: whatever fails, the next turn goes on.
         let _ = fs::rename(path, &aside);
@@ -893,9 +901,8 @@ fn swap(path: &Path, target: &Path, stop: &AtomicBool) -> u64 {
             let _ = fs::create_dir_all(path);
             let _ = fs::remove_dir_all(&aside);
         }
-        count += 1;
+        turns.fetch_add(1, Ordering::Relaxed);
     }
-    count
 }
 
 #[test]
@@ -910,12 +917,14 @@ fn directories_that_are_swapped_for_links_meanwhile_lead_nowhere_else() {
     }
     put(trees.mirror(".colibri-mirror"), "");
     let outside = contents(&victim);
-    let stop = AtomicBool::new(false);
-    let turns = thread::scope(|scope| {
-        let source = scope.spawn(|| swap(&trees.docs("source"), &secret, &stop));
-        let place = scope.spawn(|| swap(&trees.mirror("place"), &victim, &stop));
+    let (stop, turns) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
+    thread::scope(|scope| {
+        scope.spawn(|| swap(&trees.docs("source"), &secret, &stop, &turns[0]));
+        scope.spawn(|| swap(&trees.mirror("place"), &victim, &stop, &turns[1]));
+        let _stop = Stop(&stop);
         let mut adapter = trees.adapter();
-        for run in 0..300 {
+        let mut run = 0;
+        while run < 300 || turns.iter().any(|turns| turns.load(Ordering::Relaxed) <= 100) {
             // A run may fail, since what it made is taken away; it must not go astray.
             let result = adapter.call(&asked(if run % 2 == 0 { "mirror" } else { "add" }));
             if result["isError"] == true {
@@ -925,11 +934,9 @@ fn directories_that_are_swapped_for_links_meanwhile_lead_nowhere_else() {
                 let files = contents(&trees.mirror("source"));
                 assert!(!files.values().any(|content| content == b"secret"), "run {run}");
             }
+            run += 1;
         }
-        stop.store(true, Ordering::Relaxed);
-        [source.join().unwrap(), place.join().unwrap()]
     });
-    assert!(turns.iter().all(|turns| *turns > 100), "{turns:?}");
     assert_eq!(contents(&victim), outside);
     // Left alone, all is well again.
     for side in [trees.docs("source"), trees.docs("place")] {
