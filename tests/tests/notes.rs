@@ -16,10 +16,12 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use colibri_tests::installed::children_of;
 use colibri_tests::{Client, LEGACY, MODERN, Place, code_of, copy_program, program, wait_for};
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
-use nix::unistd::mkfifo;
+use nix::unistd::{Pid, mkfifo};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -1135,6 +1137,27 @@ fn whole_files(trees: &Trees) -> usize {
     files
         .inspect(|(name, content)| assert_eq!(docs.get(name), Some(content), "{name:?}"))
         .count()
+}
+
+#[test]
+fn a_run_that_dies_is_left_to_a_person() {
+    let trees = Trees::new();
+    ten_thousand(&trees);
+    let place = place_of(&trees, &json!([1]));
+    let daemon = place.start(&[]);
+    let answer = thread::scope(|scope| {
+        let mut client = daemon.quiet(LEGACY);
+        let answer = scope.spawn(move || call(&mut client, asked("mirror")));
+        wait_for("some files", || trees.mirror("part 2").is_dir().then_some(()));
+        let [adapter] = children_of(daemon.pid())[..] else {
+            panic!("one server runs")
+        };
+        kill(Pid::from_raw(adapter), Signal::SIGKILL).unwrap();
+        answer.join().unwrap()
+    });
+    assert_eq!(code_of(&answer["result"]), Some("SERVER_DIED"), "{answer}");
+    let task = &answer["result"]["_meta"]["org.colibri/error"]["deferred"]["task"];
+    assert!(task.is_u64(), "{answer}");
 }
 
 #[test]
