@@ -16,7 +16,6 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use colibri_tests::installed::children_of;
 use colibri_tests::{Client, LEGACY, MODERN, Place, code_of, copy_program, program, wait_for};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
@@ -1149,10 +1148,10 @@ fn a_run_that_dies_is_left_to_a_person() {
         let mut client = daemon.quiet(LEGACY);
         let answer = scope.spawn(move || call(&mut client, asked("mirror")));
         wait_for("some files", || trees.mirror("part 2").is_dir().then_some(()));
-        let [adapter] = children_of(daemon.pid())[..] else {
-            panic!("one server runs")
-        };
-        kill(Pid::from_raw(adapter), Signal::SIGKILL).unwrap();
+        let shown = daemon.quiet(LEGACY).call("colibri_external_mcp_servers", json!({}));
+        let adapter = &shown["structuredContent"]["servers"][0]["processes"][0]["pid"];
+        let adapter = adapter.as_i64().unwrap();
+        kill(Pid::from_raw(adapter as i32), Signal::SIGKILL).unwrap();
         answer.join().unwrap()
     });
     assert_eq!(code_of(&answer["result"]), Some("SERVER_DIED"), "{answer}");
