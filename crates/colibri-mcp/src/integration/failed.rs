@@ -1,4 +1,4 @@
-//! How a call of an integration fails, as its result says.
+//! What a call of an integration came to, or how it failed, as its result says.
 
 use std::time::Duration;
 
@@ -32,8 +32,7 @@ impl Failed {
         }
     }
 
-    /// The result of the call.
-    pub(super) fn result(&self) -> Value {
+    fn result(&self) -> Value {
         let mut error = json!({ "code": self.code, "message": self.message, "transient": self.transient });
         if let Some(after) = self.after {
             error["retry_after_s"] = json!(after.as_secs());
@@ -41,6 +40,14 @@ impl Failed {
         let text = format!("{}: {}", self.code, self.message);
         json!({ "content": [{ "type": "text", "text": text }], "isError": true,
                 "structuredContent": { "ok": false, "error": error } })
+    }
+}
+
+/// The result of a call: what it came to, which is `told` in words as well, or how it failed.
+pub(super) fn result(outcome: Result<Value, Failed>, told: impl FnOnce(&Value) -> String) -> Value {
+    match outcome {
+        Ok(said) => json!({ "content": [{ "type": "text", "text": told(&said) }], "structuredContent": said }),
+        Err(failed) => failed.result(),
     }
 }
 

@@ -10,7 +10,7 @@ use hyper::{Method, Request, StatusCode, Uri};
 use serde_json::{Value, json};
 
 use super::api::{Api, Asked};
-use super::failed::{Failed, output_schema};
+use super::failed::{Failed, output_schema, result};
 use super::serve::Tools;
 use crate::failure::Failure;
 use colibri_text::brief;
@@ -345,13 +345,8 @@ impl Tools for Model {
         if name != "complete" {
             return None;
         }
-        Some(match self.complete(arguments).await {
-            Ok(said) => {
-                let text = said["completion"].clone();
-                json!({ "content": [{ "type": "text", "text": text }], "structuredContent": said })
-            }
-            Err(failed) => failed.result(),
-        })
+        let completion = |said: &Value| said["completion"].as_str().unwrap_or_default().to_owned();
+        Some(result(self.complete(arguments).await, completion))
     }
 }
 

@@ -21,7 +21,7 @@ use self::child::{Bounds, GRACE};
 use self::names::{Inside, MAX_MESSAGE, MAX_PATH, MAX_PATHS, MAX_SLUG, Message, Origin, SLUG_PATTERN, Slug, person};
 use self::session::{Credential, GIT, Repository, Session, unconnected};
 use self::work::Against;
-use super::failed::{Failed, output_schema};
+use super::failed::{Failed, output_schema, result};
 use super::serve::Tools;
 use crate::failure::Failure;
 use colibri_text::brief;
@@ -324,12 +324,7 @@ impl Tools for Git {
 
     async fn call(&self, name: &str, arguments: &Value) -> Option<Value> {
         let asked = Asked::read(name, arguments)?;
-        Some(match self.answer(asked).await {
-            Ok(said) => {
-                let text = said["diff"].as_str().map_or_else(|| said.to_string(), str::to_owned);
-                json!({ "content": [{ "type": "text", "text": text }], "structuredContent": said })
-            }
-            Err(failed) => failed.result(),
-        })
+        let told = |said: &Value| said["diff"].as_str().map_or_else(|| said.to_string(), str::to_owned);
+        Some(result(self.answer(asked).await, told))
     }
 }

@@ -13,7 +13,7 @@ use super::places::Places;
 use super::sync::{Strategy, Sync, present};
 use super::tree::{LeftOut, Limits, Reader};
 use crate::failure::Failure;
-use crate::integration::failed::{Failed, output_schema};
+use crate::integration::failed::{Failed, output_schema, result};
 use crate::integration::serve::Tools;
 
 /// The most characters of an argument's name that are told.
@@ -177,13 +177,7 @@ impl Tools for Notes {
         if name != "notes_sync" {
             return None;
         }
-        Some(match self.sync(arguments).await {
-            Ok(said) => {
-                let text = json!([{ "type": "text", "text": told(&said) }]);
-                json!({ "content": text, "structuredContent": said })
-            }
-            Err(failed) => failed.result(),
-        })
+        Some(result(self.sync(arguments).await, told))
     }
 }
 
