@@ -1,7 +1,8 @@
 #!/bin/sh
 
 # Builds a root for a jailed MCP server, an integration or an agent: FreeBSD's base packages, packages, and a server from
-# PyPI or npm if one is named. Says at the end what to put into external-mcp.json and jail-policy.json.
+# PyPI or npm if one is named. Or makes a place on the host for what a jail is shown of it: a file system of its own.
+# Says at the end what to put into external-mcp.json and jail-policy.json.
 
 set -eu
 
@@ -9,6 +10,7 @@ usage()
 {
 	cat >&2 <<'USAGE'
 usage: make-root.sh [-a | -i] [-b base.txz] [-k package]... [-n npm-package | -p pypi-package] root
+       make-root.sh -w uid:gid [-f directory] [-s size] place
 
   -a                for an agent: the places for its door, its home and its work, and colibri-mcp, which is the bridge to
                     its door and the forwarder to its model
@@ -19,6 +21,12 @@ usage: make-root.sh [-a | -i] [-b base.txz] [-k package]... [-n npm-package | -p
   -p pypi-package   install Python and this server from PyPI, into /usr/local/mcp of the root
   root              absolute path; must not exist yet, or be empty; a good place is
                     /usr/local/libexec/colibri/roots/NAME
+
+  -w uid:gid        make a place to work in instead, of this owner and group: a ZFS dataset where the directory above is
+                    ZFS, else a UFS in a file beside it, mounted now and at each boot
+  -f directory      copy what is in this directory there
+  -s size           its size, as truncate(1) and zfs(8) read it; the default is 4G
+  place             absolute path; must not exist yet; a good one is /usr/local/colibri/work/NAME
 USAGE
 	exit 64
 }
@@ -35,7 +43,10 @@ base=""
 packages=""
 npm=""
 pypi=""
-while getopts ab:ik:n:p: option; do
+owner=""
+from=""
+size=""
+while getopts ab:f:ik:n:p:s:w: option; do
 	case "${option}" in
 	a) agent=/usr/local/bin/colibri-mcp ;;
 	b) base="${OPTARG}" ;;
@@ -43,6 +54,9 @@ while getopts ab:ik:n:p: option; do
 	k) packages="${packages} ${OPTARG}" ;;
 	n) npm="${OPTARG}" ;;
 	p) pypi="${OPTARG}" ;;
+	f) from="${OPTARG}" ;;
+	s) size="${OPTARG}" ;;
+	w) owner="${OPTARG}" ;;
 	*) usage ;;
 	esac
 done
@@ -61,6 +75,14 @@ for name in "${npm}" "${pypi}"; do
 	esac
 done
 if [ -n "${npm}" ] && [ -n "${pypi}" ]; then
+	usage
+fi
+if [ -n "${owner}" ]; then
+	[ -z "${agent}${integration}${base}${packages}${npm}${pypi}" ] || usage
+	expr "${owner}" : '[1-9][0-9]*:[1-9][0-9]*$' >/dev/null || fail "${owner}: give two numbers, uid:gid, neither of them 0"
+	expr "${size:=4G}" : '[1-9][0-9]*[MGT]$' >/dev/null || fail "${size}: give a number and M, G or T"
+	[ -z "${from}" ] || [ -d "${from}" ] || fail "${from}: not a directory"
+elif [ -n "${from}${size}" ]; then
 	usage
 fi
 [ "$(uname -s)" = FreeBSD ] || fail "this builds roots on FreeBSD, for FreeBSD"
@@ -94,17 +116,67 @@ umask 022
 mkdir -p "${root}"
 chmod 755 "${root}"
 
-# The helper refuses a root below a directory that others could swap; better to hear it now.
+# The helper refuses what lies below a directory that others could swap; better to hear it now.
 directory="${root}"
 while :; do
-	owner=$(stat -f %u "${directory}")
+	uid=$(stat -f %u "${directory}")
 	mode=$(stat -f %Lp "${directory}")
-	if [ "${owner}" -ne 0 ] || [ $((0${mode} & 022)) -ne 0 ]; then
+	if [ "${uid}" -ne 0 ] || [ $((0${mode} & 022)) -ne 0 ]; then
 		fail "${directory} must belong to root and be writable by root alone"
 	fi
 	[ "${directory}" != / ] || break
 	directory=$(dirname "${directory}")
 done
+
+# A UFS in a file. rc.d/mdconfig and mdconfig2 attach it at boot, check it, and mount it by its line of fstab(5).
+make_ufs()
+{
+	image="${root}.ufs"
+	[ ! -e "${image}" ] || fail "${image} is there already: remove it, or choose another place"
+	(umask 077 && truncate -s "${size}" "${image}")
+	# A number that no line of rc.conf(5) has: the next boot makes the same devices.
+	unit=0
+	while mdconfig -l -u "md${unit}" >/dev/null 2>&1 || [ -n "$(sysrc -qn "mdconfig_md${unit}")" ]; do
+		unit=$((unit + 1))
+	done
+	mdconfig -a -t vnode -f "${image}" -u "md${unit}"
+	newfs -n -U "/dev/md${unit}" >/dev/null
+	mount -o nosuid "/dev/md${unit}" "${root}"
+	sysrc -q "mdconfig_md${unit}=-t vnode -f ${image}" >/dev/null
+	printf '/dev/md%s\t%s\tufs\trw,nosuid,noauto\t0\t0\n' "${unit}" "${root}" >>/etc/fstab
+	remove="umount ${root} && mdconfig -d -u ${unit} && sysrc -x mdconfig_md${unit} && rm ${image} &&
+  rmdir ${root}, and its line of /etc/fstab"
+}
+
+if [ -n "${owner}" ]; then
+	if dataset=$(zfs list -H -o name "$(dirname "${root}")" 2>/dev/null); then
+		zfs create -o "mountpoint=${root}" -o "quota=${size}" -o setuid=off "${dataset}/$(basename "${root}")"
+		remove="zfs destroy ${dataset}/$(basename "${root}")"
+	else
+		make_ufs
+	fi
+	if [ -n "${from}" ]; then
+		tar -C "${from}" -cf - . | tar -C "${root}" -xf -
+		chmod -R g+rwX "${root}"
+		chown -R -h "${owner}" "${root}"
+	fi
+	chown "${owner}" "${root}"
+	chmod 2770 "${root}"
+	cat <<END
+
+${root} is a file system of its own, of ${owner}: who is in group ${owner#*:} works there, too.
+
+external-mcp.json, in the entry's jail:
+  "mounts": [{ "path": "${root}", "at": "/work", "write": true }]
+
+jail-policy.json:
+  "mounts": [{ "path": "${root}", "owner": ${owner%:*}, "at": "/work", "write": true }]
+
+Then: service colibri_mcp configtest && service colibri_mcp reload
+To remove it: ${remove}
+END
+	exit 0
+fi
 
 # By origin: names carry versions. The MCP SDK for Python depends on modules in Rust, which PyPI has no binaries of for
 # FreeBSD; the package has them.

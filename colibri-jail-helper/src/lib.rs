@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod audit;
+pub mod limits;
 pub mod names;
 pub mod passwd;
 pub mod plan;
@@ -16,7 +17,7 @@ pub mod request;
 
 /// The number of the contract between daemon and helper: command line, exit codes, the `started` line, the digest of
 /// entries. `--version` prints it; a daemon that knows another number must not start servers.
-pub const CONTRACT: u32 = 1;
+pub const CONTRACT: u32 = 2;
 
 /// The directory of registry, policy and secrets. No switch moves it: who could, would choose what root trusts.
 pub const CONFIG_DIR: &str = "/usr/local/etc/colibri";

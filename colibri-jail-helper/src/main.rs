@@ -43,10 +43,9 @@ fn main() {
     let mut asker = Asker::from_kernel();
     // Read before the environment is forgotten; counts for root alone.
     let sudo_uid = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok());
-    let outcome = identity::become_root()
-        .and_then(|()| reset::forget())
-        .and_then(|()| request.clone())
-        .and_then(|request| perform(&mut asker, sudo_uid, request));
+    // A request that is none is said to be none, installed or not.
+    let ready = identity::become_root().and_then(|()| reset::forget());
+    let outcome = (request.clone()).and_then(|request| ready.and_then(|()| perform(&mut asker, sudo_uid, request)));
     let code = match outcome {
         Ok(code) => code,
         Err(refusal) => {

@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use colibri_json::Writer;
-use colibri_registry::{self as registry, Agent, Command, Jail, Network, Registry, Stdin, Value};
+use colibri_registry::{self as registry, Agent, Command, Jail, Limit, Network, Registry, Stdin, Value};
 
+use crate::limits::PlannedLimits;
 use crate::names::{self, Digest, JailName, ServerId, SessionId};
 use crate::passwd::Account;
 use crate::policy::{Policy, Uids};
@@ -118,6 +119,7 @@ impl Ephemeral {
                     out.key("owner").number(mount.owner);
                     out.key("at").string(&mount.at.to_string_lossy());
                     out.key("write").boolean(mount.write);
+                    out.key("bounded").boolean(mount.bounded);
                 });
             }
         });
@@ -182,6 +184,8 @@ pub struct PlannedMount {
     pub at: PathBuf,
     /// Writable inside.
     pub write: bool,
+    /// Must be the root of a file system of its own.
+    pub bounded: bool,
 }
 
 /// A variable of the server's environment.
@@ -224,45 +228,6 @@ impl VariableValue {
     }
 }
 
-/// The limits that are set. `None`: neither entry nor policy has one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlannedLimits {
-    /// Bytes of address space: of each process, and with RACCT of the instance.
-    pub memory: Option<u64>,
-    /// Processes of the uid, and with RACCT of the instance.
-    pub processes: Option<u64>,
-    /// Open files of one process.
-    pub open_files: u64,
-    /// Bytes of one file.
-    pub file_size: Option<u64>,
-    /// The entry itself asks for `memory` or `processes`, which only the kernel's resource accounting can keep for an
-    /// instance as a whole: without it the start is refused.
-    pub needs_racct: bool,
-}
-
-impl PlannedLimits {
-    fn write(&self, out: &mut Writer) {
-        let open_files = Some(self.open_files);
-        for (name, most) in [
-            ("memory", self.memory),
-            ("processes", self.processes),
-            ("open_files", open_files),
-            ("file_size", self.file_size),
-        ] {
-            if let Some(most) = most {
-                out.key(name).number(most);
-            }
-        }
-        out.key("needs_racct").boolean(self.needs_racct);
-    }
-}
-
-/// Open files of one process where neither entry nor policy says a number.
-const DEFAULT_OPEN_FILES: u64 = 1024;
-
-/// Bytes of `/tmp` where neither entry nor policy says a number.
-const DEFAULT_TMP: u64 = 64 << 20;
-
 /// The search path of a server: the base system's and the packages' directories, as in FreeBSD's login.conf(5).
 const PATH: &str = "/sbin:/bin:/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin";
 
@@ -302,9 +267,10 @@ impl Plan {
                 "the entry has no jail: the daemon starts it, not this helper",
             ));
         };
+        let limits = PlannedLimits::new(&jail.limits, &policy.limits);
         let place = match &jail.name {
             Some(name) => persistent(name, jail, policy)?,
-            None => ephemeral(jail, agent, policy)?,
+            None => ephemeral(jail, agent, policy, &limits)?,
         };
         let user_name = user_name(id, jail);
         let user = policy
@@ -337,7 +303,7 @@ impl Plan {
             args: command.args.clone(),
             env: environment(command, agent.is_some(), home),
             cwd: command.cwd.clone().unwrap_or_else(|| PathBuf::from("/")),
-            limits: limits(jail, policy),
+            limits,
             agent: agent.map(|agent| PlannedAgent {
                 stdin: agent.stdin,
                 door_owner: caller.uid,
@@ -467,7 +433,7 @@ fn persistent(name: &str, jail: &Jail, policy: &Policy) -> Result<Place, Refusal
         || jail.ip6 != Network::Disable
         || !jail.mounts.is_empty()
         || !jail.allow.is_empty()
-        || jail.limits.tmp.is_some();
+        || jail.limits.get(Limit::Tmp).is_some();
     if foreign {
         return Err(Refusal::policy(
             "persistent",
@@ -480,7 +446,7 @@ fn persistent(name: &str, jail: &Jail, policy: &Policy) -> Result<Place, Refusal
     })
 }
 
-fn ephemeral(jail: &Jail, agent: Option<&Agent>, policy: &Policy) -> Result<Place, Refusal> {
+fn ephemeral(jail: &Jail, agent: Option<&Agent>, policy: &Policy, limits: &PlannedLimits) -> Result<Place, Refusal> {
     let root = jail
         .path
         .as_ref()
@@ -512,7 +478,7 @@ fn ephemeral(jail: &Jail, agent: Option<&Agent>, policy: &Policy) -> Result<Plac
     Ok(Place::Ephemeral(Ephemeral {
         root: root.clone(),
         network: network(jail, agent, policy)?,
-        tmp: least(jail.limits.tmp, policy.limits.tmp).unwrap_or(DEFAULT_TMP),
+        tmp: limits.get(Limit::Tmp).unwrap_or_default(),
         mounts,
         allow: jail.allow.clone(),
     }))
@@ -531,6 +497,7 @@ fn planned_mount(mount: &registry::Mount, policy: &Policy) -> Result<PlannedMoun
             owner: listed.owner,
             at: mount.at.clone(),
             write: mount.write,
+            bounded: listed.bounded,
         })
         .ok_or_else(|| Refusal::policy("mounts", "the policy does not list a mount that the entry asks for"))
 }
@@ -590,24 +557,6 @@ fn environment(command: &Command, is_agent: bool, home: &str) -> Vec<Variable> {
     own.chain(named).collect()
 }
 
-fn limits(jail: &Jail, policy: &Policy) -> PlannedLimits {
-    let (asked, most) = (&jail.limits, &policy.limits);
-    PlannedLimits {
-        memory: least(asked.memory, most.memory),
-        processes: least(asked.processes, most.processes),
-        open_files: least(asked.open_files, most.open_files).unwrap_or(DEFAULT_OPEN_FILES),
-        file_size: least(asked.file_size, most.file_size),
-        needs_racct: asked.memory.is_some() || asked.processes.is_some(),
-    }
-}
-
-fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -644,9 +593,13 @@ mod tests {
         )
         .unwrap();
         assert_eq!((plan.uids, plan.gid), (Uids::Shared(871), 871));
-        assert_eq!(plan.limits.processes, Some(10), "the policy's is the lesser");
-        assert_eq!(plan.limits.open_files, 20);
-        assert_eq!(plan.limits.memory, Some(1 << 30));
+        assert_eq!(
+            plan.limits.get(Limit::Processes),
+            Some(10),
+            "the policy's is the lesser"
+        );
+        assert_eq!(plan.limits.get(Limit::OpenFiles), Some(20));
+        assert_eq!(plan.limits.get(Limit::Memory), Some(1 << 30));
         assert!(plan.limits.needs_racct);
         let Place::Ephemeral(jail) = &plan.place else { panic!() };
         let ip4 = PlannedFamily::Addresses(vec!["192.0.2.7".parse().unwrap()]);
@@ -872,7 +825,7 @@ mod tests {
                 let Place::Ephemeral(jail) = &plan.place else { panic!() };
                 prop_assert!(path != "/r/x" && !write && ip == 6 && allow == "raw_sockets");
                 prop_assert!([871, 872].map(Uids::Shared).contains(&plan.uids));
-                prop_assert!(plan.limits.processes.unwrap() <= 10 && jail.tmp <= 8 << 20);
+                prop_assert!(plan.limits.get(Limit::Processes).unwrap() <= 10 && jail.tmp <= 8 << 20);
             }
         }
     }

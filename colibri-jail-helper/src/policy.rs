@@ -114,6 +114,8 @@ pub struct Mount {
     pub at: PathBuf,
     /// May be shown writable.
     pub write: bool,
+    /// Must be the root of a file system of its own; `false`: the policy takes the risk of a directory that is not.
+    pub bounded: bool,
 }
 
 /// `nobody` on FreeBSD and Linux: the uid of whatever has no other, and therefore no one server's.
@@ -323,7 +325,7 @@ fn networks(cursor: &Cursor<'_>) -> Result<Networks, Error> {
 }
 
 fn mount(cursor: &Cursor<'_>) -> Result<Mount, Error> {
-    let keys = cursor.object(&["path", "owner", "at", "write"])?;
+    let keys = cursor.object(&["path", "owner", "at", "write", "bounded"])?;
     let source = keys.need("path")?;
     let path = plain_path(source)?;
     if NEVER_SHOWN.iter().any(|never| overlaps(&path, Path::new(never))) {
@@ -339,6 +341,7 @@ fn mount(cursor: &Cursor<'_>) -> Result<Mount, Error> {
         owner: keys.need("owner")?.integer(0..=MAX_ID)? as u32,
         at,
         write: keys.get("write").map_or(Ok(false), Cursor::boolean)?,
+        bounded: keys.get("bounded").map_or(Ok(true), Cursor::boolean)?,
     })
 }
 
@@ -376,9 +379,13 @@ mod tests {
         assert_eq!(policy.caller, "colibri");
         let uids = Uids::Shared(871);
         assert_eq!(policy.users["mcp0"], User { uids, gid: 871 });
-        assert_eq!(policy.limits.memory, Some(2 << 30));
+        assert_eq!(policy.limits.get(registry::Limit::Memory), Some(2 << 30));
         assert!(!policy.network.inherit && !policy.network.loopback);
         assert_eq!(policy.mounts[0].at, Path::new("/work"));
+        assert!(policy.mounts[0].bounded, "a risk is taken by name alone");
+        let unbounded = EXAMPLE.replace("\"write\": false", "\"bounded\": false");
+        let policy = Policy::parse(unbounded.as_bytes(), "jail-policy.json").unwrap();
+        assert!(!policy.mounts[0].bounded);
     }
 
     #[test]

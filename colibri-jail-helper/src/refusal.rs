@@ -8,13 +8,15 @@ use std::fmt;
 pub enum Exit {
     /// 64: the command line is not one of the helper's.
     Usage = 64,
-    /// 71: the system would not (a system call failed, the helper is not root, this is not FreeBSD).
+    /// 69: a limit of the policy is reached, on what runs or on starts; who waits has a turn.
+    Limit = 69,
+    /// 71: the system would not (a system call failed, the helper is not root).
     System = 71,
-    /// 75: not now (limits on instances, a jail that is not running, a registry that changed).
+    /// 75: not now (a jail that is not running, a registry that changed).
     TryLater = 75,
     /// 77: the policy, or the helper's own rules, do not allow it.
     Policy = 77,
-    /// 78: the policy, the registry, a secret or a directory is not as it must be.
+    /// 78: the policy, the registry, a secret or a directory is not as it must be, or asks for what this system does not have.
     File = 78,
 }
 

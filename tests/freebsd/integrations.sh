@@ -413,7 +413,7 @@ shipped() {
 			-e "s|/usr/local/libexec/colibri/roots|$roots|g" -e "s|/home/op/project|$op_home/project|g" \
 			-e "s|/var/db/notes|$roots/vault|g" -e "s|/var/git|$roots/clones|g" -e "s/\"owner\": 1001/\"owner\": $op_uid/" \
 			-e "s|https://git.example.org/project.git|file://$roots/clones/project/origin.git|" -e '/GIT_ORIGIN_TOKEN/d' \
-			-e 's/192.0.2.7/127.0.0.1/' >"$work/shipped.$part"
+			-e 's/192.0.2.7/127.0.0.1/' -e '/"owner": 60822/s/"write": true/&, "bounded": false/' >"$work/shipped.$part"
 	done
 	has_racct || sed -i '' '/"memory"/d' "$work/shipped.policy"
 	pgrep -F /var/run/syslog.pid >/dev/null 2>&1 || sed -i '' 's/"require"/"best-effort"/' "$work/shipped.policy"

@@ -128,10 +128,8 @@ for editor in zed cursor windsurf claude-code; do
 	out=$(alice colibri-mcp connect $editor --remove --yes)
 	report $? "alice: colibri-mcp connect $editor --remove" "$out"
 done
-out=$(alice colibri-mcp doctor)
-report $? "alice: colibri-mcp doctor" "$out"
-out=$(colibri-mcp doctor --root 2>&1)
-report $? "colibri-mcp doctor --root finds nothing bad" "$out"
+is "alice: colibri-mcp doctor finds nothing bad" "" "$(alice colibri-mcp --json doctor 2>&1 | amiss)"
+is "colibri-mcp doctor --root finds nothing bad" "" "$(colibri-mcp --json doctor --root 2>&1 | amiss)"
 
 if [ -z "$base" ]; then
 	skip "getting started 2 to 4" "no base.txz was named"
@@ -180,8 +178,7 @@ else
 	out=$(colibri-mcp demo 2>&1)
 	report $? "colibri-mcp demo, as root" "$out"
 	has "the demo ran its server in a jail" "in a jail, and every" "$(echo "$out" | grep '^2')"
-	out=$(colibri-mcp doctor --root 2>&1)
-	report $? "colibri-mcp doctor --root finds nothing bad" "$out"
+	is "colibri-mcp doctor --root finds nothing bad" "" "$(colibri-mcp --json doctor --root 2>&1 | amiss)"
 fi
 
 echo "# logs"

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use colibri_jail_helper::plan::{DOOR, Ephemeral};
+use colibri_jail_helper::plan::{DOOR, Ephemeral, PlannedMount};
 use colibri_jail_helper::refusal::Refusal;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
@@ -64,6 +64,36 @@ pub(crate) fn open_mount_point(top: &OwnedFd, path: &Path) -> Result<OwnedFd, Re
     Ok(walk.at)
 }
 
+/// Opens the source of a mount by walking to it.
+///
+/// nullfs(4) maps the vnodes beneath it wherever they are moved to. A process that keeps a directory below the mount
+/// open climbs from it by `..` to the root of the file system that holds it, once somebody on the host has moved that
+/// directory out of the source. So a bounded source is itself such a root. Its mode does not matter: a directory that
+/// something is mounted on cannot be renamed, and what lies in the source is the jail's.
+///
+/// # Errors
+/// As [`open_directory`]; or the source is bounded, and not the root of a file system that holds its files itself.
+pub(crate) fn open_source(mount: &PlannedMount) -> Result<OwnedFd, Refusal> {
+    let trust = Trust::Owner(mount.owner);
+    let names: Vec<&OsStr> = components(&mount.path).collect();
+    let Some((last, above)) = names.split_last().filter(|_| mount.bounded) else {
+        return open_directory(&mount.path, trust);
+    };
+    let mut walk = Walk::from_root(trust)?;
+    for name in above {
+        walk.enter(name)?;
+    }
+    let parent = walk.stat()?;
+    let source = walk.step(last)?;
+    let examined = sys::holds_its_files(walk.at.as_fd());
+    let holds_its_files = examined.map_err(|error| walk.refuse(&format!("cannot be examined: {error}")))?;
+    // Only a mount point has another device than the directory in which it stands.
+    if source.st_dev == parent.st_dev || !holds_its_files {
+        return Err(walk.refuse(UNBOUNDED));
+    }
+    walk.finish()
+}
+
 /// Walks to everything that an ephemeral jail needs of the file system, and keeps nothing open: so that a start is
 /// refused before anything is made. Acting walks again.
 ///
@@ -76,7 +106,7 @@ pub(crate) fn check_places(jail: &Ephemeral, has_door: bool) -> Result<(), Refus
     }
     for mount in &jail.mounts {
         open_mount_point(&root, &mount.at)?;
-        open_directory(&mount.path, Trust::Owner(mount.owner))?;
+        open_source(mount)?;
     }
     Ok(())
 }
@@ -154,6 +184,10 @@ pub(crate) fn read_at(
     Ok(bytes)
 }
 
+/// Why a bounded source is refused, and what to do.
+const UNBOUNDED: &str = "is not the root of a file system of its own (ufs, zfs, tmpfs), so whoever renames a directory \
+    in it lets the jail out; make one with make-root.sh -w, or say \"bounded\": false in jail-policy.json";
+
 /// What a mode does not show, a person who reads modes does not see either.
 const ACL: &str = "has an access control list, which can let others write; remove it with setfacl -b";
 
@@ -172,8 +206,7 @@ impl Walk {
             seen: String::new(),
             trust,
         };
-        let stat = fstat(&walk.at).map_err(|error| Refusal::system("files", "examine /", error))?;
-        walk.check(&stat)?;
+        walk.check(&walk.stat()?)?;
         Ok(walk)
     }
 
@@ -192,6 +225,10 @@ impl Walk {
             Errno::ELOOP | Errno::EMLINK | Errno::ENOTDIR => self.refuse("is a symlink, or not a directory"),
             error => self.refuse(&format!("cannot be opened: {error}")),
         })?;
+        self.stat()
+    }
+
+    fn stat(&self) -> Result<FileStat, Refusal> {
         fstat(&self.at).map_err(|error| self.refuse(&format!("cannot be examined: {error}")))
     }
 
@@ -219,8 +256,7 @@ impl Walk {
 
     fn finish(self) -> Result<OwnedFd, Refusal> {
         if let Trust::Owner(uid) = self.trust {
-            let stat = fstat(&self.at).map_err(|error| self.refuse(&format!("cannot be examined: {error}")))?;
-            if stat.st_uid != uid {
+            if self.stat()?.st_uid != uid {
                 return Err(self.refuse("is not owned by the uid that the policy names"));
             }
         }

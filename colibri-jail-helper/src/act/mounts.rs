@@ -58,7 +58,7 @@ pub(crate) fn stage(jail: &Ephemeral, door: Option<&OwnedFd>, record: &mut Recor
     mount("tmpfs", &format!("{top_text}/tmp"), options, record)?;
     for shown in &jail.mounts {
         // The owner of the source may rename what is on its way at any moment. What is mounted is what was walked to.
-        let source = files::open_directory(&shown.path, Trust::Owner(shown.owner))?;
+        let source = files::open_source(shown)?;
         files::open_mount_point(&staged, &shown.at)?;
         let at = format!("{top_text}{}", shown.at.display());
         let options = |p: Parameters| {

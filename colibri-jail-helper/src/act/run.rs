@@ -10,7 +10,7 @@ use colibri_jail_helper::passwd::Account;
 use colibri_jail_helper::plan::{Place, Plan};
 use colibri_jail_helper::policy::{Audit, Policy};
 use colibri_jail_helper::record::Fact;
-use colibri_jail_helper::refusal::Refusal;
+use colibri_jail_helper::refusal::{Exit, Refusal};
 use colibri_json::MAX_BYTES;
 use colibri_registry::{PATH, Registry};
 use nix::unistd::Pid;
@@ -49,7 +49,8 @@ pub(crate) fn read_registry() -> Result<Registry, Refusal> {
 }
 
 impl Run<'_> {
-    /// Starts the server and stays until it has ended.
+    /// Starts the server and stays until it has ended. Returns the server's exit code, or [`Exit::System`] if something
+    /// of the instance could not be undone.
     ///
     /// # Errors
     /// A refusal; then nothing was started, and what was made is undone.
@@ -70,21 +71,26 @@ impl Run<'_> {
         };
         let outcome = self.live(&plan, uid, environment, &mut record);
         let mut left = sandbox::clear(self.session, record.facts());
-        let removed = state.lock().and_then(|locked| locked.remove(&record));
-        left.extend(removed.err().map(|refusal| refusal.detail));
-        if let Ok((end, jid)) = &outcome {
-            let empty = end.empty && left.is_empty();
-            let line = self
-                .line(Event::End)
-                .with("jid", &jid.to_string())
-                .with("status", &end.code.to_string())
-                .with("cause", end.cause.word())
-                .with("left", if empty { "nothing" } else { "something" })
-                .with("what", &left.join("; "));
-            // Nothing can be refused any more; the line is lost if nobody listens.
-            let _ = send_line(if empty { Severity::Info } else { Severity::Warning }, &line);
+        if matches!(&outcome, Ok((end, _)) if !end.empty) {
+            left.push("processes that did not end when they were killed".to_owned());
         }
-        outcome.map(|(end, _)| end.code)
+        // While something is left the record stays, for `stop` and `sweep` to find.
+        if left.is_empty() {
+            let removed = state.lock().and_then(|locked| locked.remove(&record));
+            left.extend(removed.err().map(|refusal| refusal.detail));
+        }
+        let (end, jid) = outcome?;
+        let clean = left.is_empty();
+        let line = self
+            .line(Event::End)
+            .with("jid", &jid.to_string())
+            .with("status", &end.code.to_string())
+            .with("cause", end.cause.word())
+            .with("left", if clean { "nothing" } else { "something" })
+            .with("what", &left.join("; "));
+        // Nothing can be refused any more; the line is lost if nobody listens.
+        let _ = send_line(if clean { Severity::Info } else { Severity::Warning }, &line);
+        Ok(if clean { end.code } else { Exit::System as i32 })
     }
 
     fn plan(&self) -> Result<(Plan, Environment), Refusal> {
@@ -167,6 +173,6 @@ pub(crate) fn relay(inner: Pid) -> Result<i32, Refusal> {
     match sys::wait(Some(inner), true).map_err(|error| Refusal::system("run", "wait", error))? {
         Waited::Child(_, Ended::Exited(status)) => Ok(status),
         Waited::Child(_, Ended::Signaled(number)) => sys::die_by(number),
-        Waited::NoneYet | Waited::NoChildren => Ok(colibri_jail_helper::refusal::Exit::System as i32),
+        Waited::NoneYet | Waited::NoChildren => Ok(Exit::System as i32),
     }
 }

@@ -10,10 +10,12 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use colibri_jail_helper::STATE_DIR;
+use colibri_jail_helper::limits::PlannedLimits;
 use colibri_jail_helper::names::{self, JailName, SessionId};
-use colibri_jail_helper::plan::{Ephemeral, Place, Plan, PlannedFamily, PlannedLimits, PlannedNetwork};
+use colibri_jail_helper::plan::{Ephemeral, Place, Plan, PlannedFamily, PlannedNetwork};
 use colibri_jail_helper::record::Fact;
 use colibri_jail_helper::refusal::{Exit, Refusal};
+use colibri_registry::Limit;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -40,8 +42,8 @@ pub(crate) fn check(plan: &Plan) -> Result<(), Refusal> {
     if plan.limits.needs_racct && !racct() {
         return Err(Refusal::file(
             "racct",
-            "limits.memory and limits.processes of an entry need resource accounting: put kern.racct.enable=1 into \
-             /boot/loader.conf and reboot",
+            "limits.memory, swap, processes and threads of an entry need resource accounting: put kern.racct.enable=1 \
+             into /boot/loader.conf and reboot",
         ));
     }
     match &plan.place {
@@ -419,11 +421,20 @@ fn allow_parameters(jail: &Ephemeral) -> Result<Vec<String>, Refusal> {
     Ok(parameters)
 }
 
+/// What rctl(8) keeps for an instance as a whole. `swapuse` alone counts shared memory that nobody has mapped, as of
+/// shm_open(SHM_ANON); threads are counted by nothing else.
+const RULES: &[(&str, Limit)] = &[
+    ("vmemoryuse", Limit::Memory),
+    ("swapuse", Limit::Swap),
+    ("maxproc", Limit::Processes),
+    ("nthr", Limit::Threads),
+];
+
 /// Rules on the login class, which is the instance's alone, in an ephemeral jail and in a persistent one.
 fn add_rules(session: &SessionId, limits: &PlannedLimits) -> Result<(), Refusal> {
     let class = session.mark();
-    for (resource, most) in [("vmemoryuse", limits.memory), ("maxproc", limits.processes)] {
-        if let Some(most) = most {
+    for (resource, limit) in RULES {
+        if let Some(most) = limits.get(*limit) {
             sys::add_resource_rule(&format!("loginclass:{class}:{resource}:deny={most}"))
                 .map_err(|error| Refusal::system("rctl", "add a resource rule", error))?;
         }
@@ -467,24 +478,26 @@ fn remove_jail(jail: &Live) -> Option<String> {
 /// Kills every process that bears the mark of such a session, again and again until none does: one may fork while it is
 /// looked for.
 fn kill_marked(doomed: &dyn Fn(&SessionId) -> bool) -> Option<String> {
+    let mut alive = Vec::new();
     for _ in 0..100 {
         let processes = match sys::processes() {
             Ok(processes) => processes,
             Err(error) => return Some(format!("processes cannot be listed: {error}")),
         };
-        let mut none = true;
-        for process in processes {
-            if process.session.as_ref().is_some_and(doomed) {
-                none = false;
-                let _ = kill(Pid::from_raw(process.pid), Signal::SIGKILL);
-            }
-        }
-        if none {
+        alive = processes
+            .into_iter()
+            .filter(|process| process.session.as_ref().is_some_and(doomed))
+            .map(|process| process.pid)
+            .collect();
+        if alive.is_empty() {
             return None;
+        }
+        for pid in &alive {
+            let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    Some("marked processes do not die".to_owned())
+    Some(format!("processes that do not end when they are killed: {alive:?}"))
 }
 
 /// Undoes what no record tells of: a record may be lost, the marks are not. `live` are the sessions that somebody owns.

@@ -54,7 +54,7 @@ pub(crate) fn check(plan: &Plan) -> Result<(), Refusal> {
 }
 
 fn freebsd_only(what: &str) -> Refusal {
-    Refusal::new(Exit::System, "platform", format!("{what}: FreeBSD only"))
+    Refusal::file("platform", format!("{what}: FreeBSD only"))
 }
 
 /// A running sandbox.
@@ -349,7 +349,7 @@ impl Init<'_> {
             mount(Some("proc"), path_of(&proc).as_str(), Some("proc"), flags, own).map_err(failed("mount /proc"))?;
         }
         for shown in &self.jail.mounts {
-            let source = files::open_directory(&shown.path, Trust::Owner(shown.owner))?;
+            let source = files::open_source(shown)?;
             // Checked through the staged root, mounted by path below it: all of it is root's, and read-only.
             files::open_mount_point(&staged, &shown.at)?;
             let below = shown.at.strip_prefix("/").unwrap_or(&shown.at);

@@ -5,10 +5,11 @@ use std::ffi::CString;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 
+use colibri_jail_helper::limits::PlannedLimits;
 use colibri_jail_helper::names::SessionId;
-use colibri_jail_helper::plan::{Plan, PlannedLimits};
+use colibri_jail_helper::plan::Plan;
 use colibri_jail_helper::refusal::Refusal;
-use colibri_registry::Stdin;
+use colibri_registry::{Limit, Stdin};
 use nix::poll::PollTimeout;
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, SFlag, stat, umask};
@@ -16,7 +17,7 @@ use nix::unistd::{AccessFlags, access, execve, getppid, setsid};
 
 use crate::act::secrets::Environment;
 use crate::act::{identity, tell};
-use crate::sys;
+use crate::sys::{self, Bound};
 
 /// What a child needs to become the server.
 pub(crate) struct Server<'p> {
@@ -59,7 +60,7 @@ impl Server<'_> {
         if getppid() != parent {
             return Err(Refusal::system("server", "start", "the supervisor is gone"));
         }
-        umask(Mode::S_IWGRP | Mode::S_IWOTH);
+        umask(Mode::S_IWOTH);
         std::env::set_current_dir(&self.plan.cwd)
             .map_err(|_| Refusal::file("cwd", "the entry's cwd is not a directory that the server may enter"))?;
         sys::reset_signals().map_err(failed("reset signals"))?;
@@ -107,25 +108,20 @@ pub(crate) fn detach_input() -> Result<(), Refusal> {
     nix::unistd::dup2_stdin(&null).map_err(|error| Refusal::system("run", "detach stdin", error))
 }
 
+/// Sets every limit that this kernel knows.
 fn set_limits(limits: &PlannedLimits) -> Result<(), Refusal> {
-    let set = |which, most: u64| {
-        sys::set_limit(which, most as libc::rlim_t, most as libc::rlim_t)
-            .map_err(|error| Refusal::system("limits", "set a limit", error))
-    };
-    // A soft limit as every login has it: some programs reserve their whole stack limit for each thread.
-    sys::set_limit(libc::RLIMIT_STACK, 8 << 20, 64 << 20)
-        .map_err(|error| Refusal::system("limits", "set the stack limit", error))?;
-    set(libc::RLIMIT_CORE, 0)?;
-    set(libc::RLIMIT_MEMLOCK, 64 << 10)?;
-    set(libc::RLIMIT_NOFILE, limits.open_files)?;
-    for (which, most) in [
-        (libc::RLIMIT_AS, limits.memory),
-        (libc::RLIMIT_NPROC, limits.processes),
-        (libc::RLIMIT_FSIZE, limits.file_size),
-    ] {
-        if let Some(most) = most {
-            set(which, most)?;
-        }
+    for (which, bound) in sys::RESOURCES {
+        let most = match bound {
+            Bound::Fixed(most) => Some(*most),
+            Bound::Planned(limit) => limits.get(*limit),
+        };
+        let Some(most) = most else { continue };
+        // A soft limit as every login has it: some programs reserve their whole stack limit for each thread.
+        let soft = match bound {
+            Bound::Planned(Limit::Stack) => most.min(8 << 20),
+            _ => most,
+        };
+        sys::lower_limit(*which, soft, most).map_err(|error| Refusal::system("limits", "set a limit", error))?;
     }
     Ok(())
 }

@@ -260,9 +260,9 @@ impl Locked<'_> {
     /// servers some. A start that is admitted counts from now on. Returns the uid for the instance.
     ///
     /// # Errors
-    /// [`Exit::TryLater`], naming the number.
+    /// [`Exit::Limit`], naming the number; [`Exit::TryLater`] where something else is in the way.
     pub(crate) fn admit(&self, plan: &Plan, policy: &Policy) -> Result<u32, Refusal> {
-        let refuse = |rule, what: &str| Err(Refusal::new(Exit::TryLater, rule, what));
+        let refuse = |rule, what: &str| Err(Refusal::new(Exit::Limit, rule, what));
         let server = &plan.server;
         let owned = self.owned()?;
         let all = owned.len() as u64;

@@ -113,9 +113,12 @@ fn sweep_for(asker: Asker, state: &State) -> Result<(), Refusal> {
     report(line, &left)
 }
 
+/// Undoes what a record tells of. While something is left the record stays, for the next sweep.
 fn undo(locked: &Locked<'_>, record: &Record) -> Vec<String> {
     let mut left = sandbox::clear(record.session(), record.facts());
-    left.extend(locked.remove(record).err().map(|refusal| refusal.detail));
+    if left.is_empty() {
+        left.extend(locked.remove(record).err().map(|refusal| refusal.detail));
+    }
     left
 }
 

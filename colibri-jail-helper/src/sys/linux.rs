@@ -1,30 +1,38 @@
 //! Linux: for the development sandbox alone.
 
 use std::ffi::c_int;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use colibri_jail_helper::names::SessionId;
+use colibri_registry::Limit;
 use nix::errno::Errno;
+
+use super::Bound;
 
 /// A resource of setrlimit(2), as libc types it here.
 pub(crate) type Resource = libc::__rlimit_resource_t;
 
-/// Every limit that is inherited.
-pub(crate) const RESOURCES: &[Resource] = &[
-    libc::RLIMIT_CPU,
-    libc::RLIMIT_FSIZE,
-    libc::RLIMIT_DATA,
-    libc::RLIMIT_STACK,
-    libc::RLIMIT_CORE,
-    libc::RLIMIT_RSS,
-    libc::RLIMIT_NPROC,
-    libc::RLIMIT_MEMLOCK,
-    libc::RLIMIT_AS,
-    libc::RLIMIT_LOCKS,
-    libc::RLIMIT_SIGPENDING,
-    libc::RLIMIT_MSGQUEUE,
-    libc::RLIMIT_RTTIME,
-    libc::RLIMIT_NOFILE,
+/// Every limit of getrlimit(2), and what bounds it in a server.
+pub(crate) const RESOURCES: &[(Resource, Bound)] = &[
+    (libc::RLIMIT_CPU, Bound::Planned(Limit::CpuSeconds)),
+    (libc::RLIMIT_FSIZE, Bound::Planned(Limit::FileSize)),
+    // Both are part of the address space.
+    (libc::RLIMIT_DATA, Bound::Planned(Limit::Memory)),
+    (libc::RLIMIT_RSS, Bound::Planned(Limit::Memory)),
+    (libc::RLIMIT_AS, Bound::Planned(Limit::Memory)),
+    (libc::RLIMIT_STACK, Bound::Planned(Limit::Stack)),
+    (libc::RLIMIT_CORE, Bound::Fixed(0)),
+    (libc::RLIMIT_NPROC, Bound::Planned(Limit::Processes)),
+    (libc::RLIMIT_NOFILE, Bound::Planned(Limit::OpenFiles)),
+    (libc::RLIMIT_MEMLOCK, Bound::Planned(Limit::LockedMemory)),
+    // Locks of files have not been counted since Linux 2.4.25.
+    (libc::RLIMIT_LOCKS, Bound::Fixed(1024)),
+    (libc::RLIMIT_SIGPENDING, Bound::Fixed(1024)),
+    (libc::RLIMIT_MSGQUEUE, Bound::Fixed(800 << 10)),
+    // No better priority than the ordinary one, and no real-time class.
+    (libc::RLIMIT_NICE, Bound::Fixed(0)),
+    (libc::RLIMIT_RTPRIO, Bound::Fixed(0)),
+    (libc::RLIMIT_RTTIME, Bound::Fixed(0)),
 ];
 
 /// Every kernel knows the limits above.
@@ -39,7 +47,14 @@ pub(crate) const HARMLESS: &[Resource] = &[
     libc::RLIMIT_MEMLOCK,
     libc::RLIMIT_SIGPENDING,
     libc::RLIMIT_MSGQUEUE,
+    libc::RLIMIT_NICE,
+    libc::RLIMIT_RTPRIO,
 ];
+
+/// Always true: the kernel itself refuses `..` from what was moved out of a bound directory (path_connected).
+pub(crate) fn holds_its_files(_: BorrowedFd<'_>) -> Result<bool, Errno> {
+    Ok(true)
+}
 
 /// Forgets the environment: nothing that a caller put there is ever read.
 pub(crate) fn clear_environment() -> Result<(), Errno> {

@@ -7,6 +7,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use colibri_registry::Limit;
 use nix::errno::Errno;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::unistd::{ForkResult, Pid};
@@ -53,7 +54,7 @@ pub(crate) fn clear_timers() -> Result<(), Errno> {
 /// Root without CAP_SYS_RESOURCE (some Linux containers) cannot raise a hard limit. Then the soft one goes up to it,
 /// and that is enough unless it is one of those that kill or starve.
 pub(crate) fn lift_limits() -> Result<(), Errno> {
-    for which in RESOURCES {
+    for (which, _) in RESOURCES {
         let most = match *which {
             libc::RLIMIT_CORE => 0,
             libc::RLIMIT_NOFILE => OPEN_FILES.max(hard_limit(*which)?),
@@ -89,8 +90,27 @@ fn hard_limit(which: Resource) -> Result<libc::rlim_t, Errno> {
     Ok(limit.rlim_max)
 }
 
+/// What bounds a resource of setrlimit(2) in a server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Bound {
+    /// The plan.
+    Planned(Limit),
+    /// This number, whatever entry and policy say.
+    Fixed(u64),
+}
+
+/// Sets the limits of one resource, or the hard limit that this process has where that is lower. A resource that an
+/// older kernel does not know is left out.
+pub(crate) fn lower_limit(which: Resource, soft: u64, hard: u64) -> Result<(), Errno> {
+    let most = match hard_limit(which) {
+        Err(Errno::EINVAL) if YOUNG.contains(&which) => return Ok(()),
+        most => most?,
+    };
+    set_limit(which, most.min(soft as libc::rlim_t), most.min(hard as libc::rlim_t))
+}
+
 /// Sets one limit (setrlimit(2)); `libc` has no common type for resources on Linux and FreeBSD.
-pub(crate) fn set_limit(which: Resource, soft: libc::rlim_t, hard: libc::rlim_t) -> Result<(), Errno> {
+fn set_limit(which: Resource, soft: libc::rlim_t, hard: libc::rlim_t) -> Result<(), Errno> {
     let limit = libc::rlimit {
         rlim_cur: soft,
         rlim_max: hard,

@@ -23,6 +23,14 @@ pub struct Command {
     pub jail: Option<Jail>,
 }
 
+impl Command {
+    /// True if it runs one of our own integrations: `colibri-mcp integration NAME`.
+    pub fn is_integration(&self) -> bool {
+        self.program.file_name().is_some_and(|name| name == "colibri-mcp")
+            && self.args.first().is_some_and(|word| word == "integration")
+    }
+}
+
 /// A value of an environment variable or header.
 #[derive(Clone, PartialEq)]
 pub enum Value {

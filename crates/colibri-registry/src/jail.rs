@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use colibri_json::{Cursor, Error};
 
-use crate::value::{one_of, path, size, unique, user};
+use crate::limits::{Limits, limits};
+use crate::value::{one_of, path, unique, user};
 
 /// The jail of a server, as the entry asks for it; the policy decides.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -53,21 +54,6 @@ pub struct Mount {
     pub at: PathBuf,
     /// Writable inside.
     pub write: bool,
-}
-
-/// Resource limits; `None`: not said.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Limits {
-    /// Bytes of memory.
-    pub memory: Option<u64>,
-    /// Processes.
-    pub processes: Option<u64>,
-    /// Open files of one process.
-    pub open_files: Option<u64>,
-    /// Bytes of one file.
-    pub file_size: Option<u64>,
-    /// Bytes of `/tmp`.
-    pub tmp: Option<u64>,
 }
 
 /// The keys that a jail may have.
@@ -221,24 +207,6 @@ pub fn allow(cursor: &Cursor<'_>) -> Result<String, Error> {
         return Err(cursor.error("name only what is to be allowed; everything else is denied"));
     }
     Ok(name.to_owned())
-}
-
-/// Resource limits; the policy has the same keys.
-///
-/// # Errors
-/// An unknown key, or a limit out of range.
-pub fn limits(cursor: &Cursor<'_>) -> Result<Limits, Error> {
-    let keys = cursor.object(&["memory", "processes", "open_files", "file_size", "tmp"])?;
-    let count = |key: &str, least| keys.read(key, |v| v.integer(least..=1_000_000));
-    let bytes = |key: &str| keys.read(key, size);
-    Ok(Limits {
-        memory: bytes("memory")?,
-        processes: count("processes", 1)?,
-        // Three are the pipes; with fewer than this no program even finds its libraries.
-        open_files: count("open_files", 8)?,
-        file_size: bytes("file_size")?,
-        tmp: bytes("tmp")?,
-    })
 }
 
 /// A path that becomes part of a jail: without what a jail's parameter lists and rctl(8) rules use as separators.

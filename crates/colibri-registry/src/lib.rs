@@ -14,11 +14,13 @@ use sha2::{Digest, Sha256};
 mod agent;
 mod command;
 mod jail;
+mod limits;
 pub mod value;
 
 pub use agent::{AGENT_KEYS, Agent, Stdin};
 pub use command::{Command, Value, value as secret_or_text};
-pub use jail::{JAIL_KEYS, Jail, Limits, Mount, Network, allow, is_jail_name, jail_name, jail_path, limits};
+pub use jail::{JAIL_KEYS, Jail, Mount, Network, allow, is_jail_name, jail_name, jail_path};
+pub use limits::{Limit, Limits, limits};
 pub use value::{is_secret_name, is_server_id, is_user_name};
 
 /// Where the helper reads the registry: in the directory of policy and secrets. No switch moves it: who could, would

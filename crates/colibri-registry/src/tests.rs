@@ -322,8 +322,10 @@ fn jails_are_read() {
     )
     .unwrap();
     assert_eq!((jail.ip4, jail.only_root_path), (Network::Inherit, false));
-    assert_eq!(jail.limits.memory, Some(2 << 30));
-    assert_eq!((jail.limits.file_size, jail.limits.tmp), (Some(4096), Some(64 << 20)));
+    assert_eq!(jail.limits.get(Limit::Memory), Some(2 << 30));
+    assert_eq!(jail.limits.get(Limit::FileSize), Some(4096));
+    assert_eq!(jail.limits.get(Limit::Tmp), Some(64 << 20));
+    assert_eq!(jail.limits.get(Limit::Swap), None);
     assert!(jail.mounts[0].write);
 
     let old = jailed(r#""root_path":"/r""#).unwrap();

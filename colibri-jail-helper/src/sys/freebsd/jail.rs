@@ -167,6 +167,14 @@ pub(crate) fn mounted_at(fd: BorrowedFd<'_>) -> Result<Mounted, Errno> {
     Ok(Mounted::from_statfs(&found))
 }
 
+/// True if the file system of `fd` holds its files itself, so that `..` leads from each of them to its root at most. A
+/// view of another file system (nullfs, unionfs, what a fuse program shows) does not, and a network's may not: a server
+/// exports directories.
+pub(crate) fn holds_its_files(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let kind = mounted_at(fd)?.kind;
+    Ok(matches!(kind.as_str(), "ufs" | "zfs" | "tmpfs"))
+}
+
 /// Every mounted file system.
 pub(crate) fn all_mounted() -> Result<Vec<Mounted>, Errno> {
     const MNT_NOWAIT: c_int = 2;

@@ -5,8 +5,11 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use colibri_jail_helper::names::SessionId;
+use colibri_registry::Limit;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
+
+use super::Bound;
 
 mod jail;
 mod kernel;
@@ -18,24 +21,25 @@ use kernel::{c_string, sysctl_read};
 /// A resource of setrlimit(2), as libc types it here.
 pub(crate) type Resource = c_int;
 
-/// Every limit that is inherited.
-pub(crate) const RESOURCES: &[Resource] = &[
-    libc::RLIMIT_CPU,
-    libc::RLIMIT_FSIZE,
-    libc::RLIMIT_DATA,
-    libc::RLIMIT_STACK,
-    libc::RLIMIT_CORE,
-    libc::RLIMIT_RSS,
-    libc::RLIMIT_MEMLOCK,
-    libc::RLIMIT_NPROC,
-    libc::RLIMIT_NOFILE,
-    libc::RLIMIT_SBSIZE,
-    libc::RLIMIT_AS,
-    libc::RLIMIT_NPTS,
-    libc::RLIMIT_SWAP,
-    libc::RLIMIT_KQUEUES,
-    libc::RLIMIT_UMTXP,
-    RLIMIT_PIPEBUF,
+/// Every limit of sys/resource.h, and what bounds it in a server. The kernel counts the last seven for a user id.
+pub(crate) const RESOURCES: &[(Resource, Bound)] = &[
+    (libc::RLIMIT_CPU, Bound::Planned(Limit::CpuSeconds)),
+    (libc::RLIMIT_FSIZE, Bound::Planned(Limit::FileSize)),
+    // Both are part of the address space.
+    (libc::RLIMIT_DATA, Bound::Planned(Limit::Memory)),
+    (libc::RLIMIT_RSS, Bound::Planned(Limit::Memory)),
+    (libc::RLIMIT_AS, Bound::Planned(Limit::Memory)),
+    (libc::RLIMIT_STACK, Bound::Planned(Limit::Stack)),
+    (libc::RLIMIT_CORE, Bound::Fixed(0)),
+    (libc::RLIMIT_MEMLOCK, Bound::Planned(Limit::LockedMemory)),
+    (libc::RLIMIT_NOFILE, Bound::Planned(Limit::OpenFiles)),
+    (libc::RLIMIT_NPROC, Bound::Planned(Limit::Processes)),
+    (libc::RLIMIT_SBSIZE, Bound::Planned(Limit::SocketBuffers)),
+    (libc::RLIMIT_NPTS, Bound::Planned(Limit::Terminals)),
+    (libc::RLIMIT_SWAP, Bound::Planned(Limit::Swap)),
+    (libc::RLIMIT_KQUEUES, Bound::Planned(Limit::Kqueues)),
+    (libc::RLIMIT_UMTXP, Bound::Planned(Limit::SharedLocks)),
+    (RLIMIT_PIPEBUF, Bound::Planned(Limit::PipeBuffers)),
 ];
 
 /// sys/resource.h of FreeBSD 15.

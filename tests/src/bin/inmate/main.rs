@@ -95,6 +95,7 @@ fn main() {
             while std::io::stdout().write_all(&line).is_ok() {}
         }
         "swap" => swap(rest[0], rest[1]),
+        "rewrite" => rewrite(rest[0], rest[1]),
         "timer" => {
             sys::set_timer(std::time::Duration::from_secs(rest[0].parse().unwrap()));
             become_program(&rest[1..])
@@ -103,6 +104,20 @@ fn main() {
             sys::burden();
             become_program(&rest)
         }
+        #[cfg(target_os = "freebsd")]
+        "fill-sockets" => {
+            for _ in 0..rest[0].parse::<usize>().unwrap() / 2 {
+                start("fill-streams");
+                start("fill-datagrams");
+            }
+            wait_for_end();
+        }
+        #[cfg(target_os = "freebsd")]
+        "fill-streams" => fill_sockets(libc::SOCK_STREAM, 4096),
+        #[cfg(target_os = "freebsd")]
+        "fill-datagrams" => fill_sockets(libc::SOCK_DGRAM, 1),
+        #[cfg(target_os = "freebsd")]
+        "take" => take(&rest),
         #[cfg(target_os = "freebsd")]
         "mortal" => {
             sys::freebsd::die_with_parent();
@@ -194,6 +209,40 @@ fn talks_to_itself() -> bool {
     there.write_all(b"x").is_ok() && here.read_exact(&mut byte).is_ok()
 }
 
+/// Fills the buffers of Unix sockets of this kind with messages of this length, and keeps them until the end.
+#[cfg(target_os = "freebsd")]
+fn fill_sockets(kind: i32, length: usize) {
+    let (pairs, bytes) = sys::fill::sockets(kind, length);
+    say(&format!("filled {pairs} pairs, {bytes} bytes"));
+    wait_for_end();
+}
+
+/// Takes of each resource that is named as much as there is, and says how much that was.
+#[cfg(target_os = "freebsd")]
+fn take(resources: &[&str]) {
+    for resource in resources {
+        let most = match *resource {
+            "terminals" => sys::fill::terminals(),
+            "kqueues" => sys::fill::kqueues(),
+            "pipes" => sys::fill::pipes(),
+            "shared-locks" => sys::fill::shared_locks(),
+            "threads" => sys::fill::threads(),
+            "shared-memory" => sys::fill::shared_memory(),
+            "large-pages" => match sys::fill::large_pages() {
+                Ok(most) => most,
+                Err(error) => {
+                    say(&format!("{resource} {error}"));
+                    continue;
+                }
+            },
+            other => panic!("no resource {other}"),
+        };
+        say(&format!("{resource} {most}"));
+    }
+    say("end");
+    wait_for_end();
+}
+
 /// Swaps a directory against a link to /etc and back, at least 2,000 times and until the file `enough` is there: what
 /// the owner of a shown directory can do to it. Run on the host, by `tests/freebsd/run.sh`.
 fn swap(directory: &str, enough: &str) {
@@ -208,6 +257,21 @@ fn swap(directory: &str, enough: &str) {
         rounds += 1;
     }
     std::fs::remove_file(&link).unwrap();
+    say(&rounds.to_string());
+}
+
+/// Writes the last byte of a file anew, a blank or the end of a line in turn, until the file `enough` is there. Run on the
+/// host.
+fn rewrite(file: &str, enough: &str) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::OpenOptions::new().write(true).open(file).unwrap();
+    let last = file.metadata().unwrap().len() - 1;
+    let mut rounds = 0u64;
+    while rounds % 100 != 0 || !std::path::Path::new(enough).exists() {
+        file.write_all_at(if rounds % 2 == 0 { b"\n" } else { b" " }, last)
+            .unwrap();
+        rounds += 1;
+    }
     say(&rounds.to_string());
 }
 

@@ -5,6 +5,8 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
+#[cfg(target_os = "freebsd")]
+pub(crate) mod fill;
 pub(crate) mod ways;
 
 /// Ends this process by the signal of this number.
@@ -73,6 +75,32 @@ pub(crate) fn setsid() {
 /// The last signal that is looked at; those of real time on Linux are partly its C library's.
 const LAST_SIGNAL: i32 = if cfg!(target_os = "freebsd") { 126 } else { 31 };
 
+/// The limits of getrlimit(2) in the order of their numbers.
+#[cfg(target_os = "freebsd")]
+const LIMITS: &[&str] = &[
+    "cpu", "fsize", "data", "stack", "core", "rss", "memlock", "nproc", "nofile", "sbsize", "as", "npts", "swap",
+    "kqueues", "umtx", "pipebuf",
+];
+#[cfg(target_os = "linux")]
+const LIMITS: &[&str] = &[
+    "cpu",
+    "fsize",
+    "data",
+    "stack",
+    "core",
+    "rss",
+    "nproc",
+    "nofile",
+    "memlock",
+    "as",
+    "locks",
+    "sigpending",
+    "msgqueue",
+    "nice",
+    "rtprio",
+    "rttime",
+];
+
 /// Ids, descriptors, limits, masks: one fact a line.
 pub(crate) fn facts() -> Vec<String> {
     let mut lines = Vec::new();
@@ -86,18 +114,12 @@ pub(crate) fn facts() -> Vec<String> {
             .map(|fd: i32| fd.to_string())
             .collect();
         lines.push(format!("fds {}", open.join(" ")));
-        for (name, which) in [
-            ("core", libc::RLIMIT_CORE),
-            ("cpu", libc::RLIMIT_CPU),
-            ("fsize", libc::RLIMIT_FSIZE),
-            ("nofile", libc::RLIMIT_NOFILE),
-            ("nproc", libc::RLIMIT_NPROC),
-            ("as", libc::RLIMIT_AS),
-            ("memlock", libc::RLIMIT_MEMLOCK),
-            ("stack", libc::RLIMIT_STACK),
-        ] {
+        // Until the kernel knows no more of them: one that is younger than the list of names is shown by its number.
+        for which in 0.. {
             let mut limit: libc::rlimit = std::mem::zeroed();
-            libc::getrlimit(which, &mut limit);
+            if libc::getrlimit(which as _, &mut limit) != 0 {
+                break;
+            }
             let shown = |n: libc::rlim_t| {
                 if n == libc::RLIM_INFINITY {
                     "infinity".to_owned()
@@ -105,6 +127,9 @@ pub(crate) fn facts() -> Vec<String> {
                     n.to_string()
                 }
             };
+            let name = LIMITS
+                .get(which as usize)
+                .map_or(which.to_string(), |name| (*name).to_owned());
             lines.push(format!(
                 "limit {name} {} {}",
                 shown(limit.rlim_cur),

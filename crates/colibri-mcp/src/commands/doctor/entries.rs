@@ -1,7 +1,7 @@
 //! What registry and policy say, and whether it can be done: roots, commands, persistent jails, limits.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use colibri_jail_helper::POLICY;
 use colibri_jail_helper::policy::Policy;
@@ -35,10 +35,13 @@ pub(super) fn registry(host: &Host) -> Outcome {
     Ok(format!("{}: {seen}", host.registry.display()))
 }
 
+fn policy_path(host: &Host) -> PathBuf {
+    let name = Path::new(POLICY).file_name().unwrap_or_default();
+    host.registry.with_file_name(name)
+}
+
 pub(super) fn policy(host: &Host) -> Outcome {
-    let path = host
-        .registry
-        .with_file_name(Path::new(POLICY).file_name().unwrap_or_default());
+    let path = policy_path(host);
     if !path.exists() {
         let missing = format!("there is no {}", path.display());
         let jailed = read_registry(host).is_ok_and(|registry| jails(&registry).next().is_some());
@@ -49,9 +52,7 @@ pub(super) fn policy(host: &Host) -> Outcome {
         });
     }
     is_roots_alone(&path)?;
-    let shown = path.display().to_string();
-    let bytes = std::fs::read(&path).map_err(|error| format!("{shown}: {error}"))?;
-    let policy = Policy::parse(&bytes, &shown).map_err(|error| error.to_string())?;
+    let policy = read_policy(&path)?;
     if policy.caller != DAEMON {
         let caller = policy.caller;
         return Err(Amiss::Note(format!(
@@ -59,9 +60,36 @@ pub(super) fn policy(host: &Host) -> Outcome {
         )));
     }
     if path.metadata().is_ok_and(|facts| facts.mode() & 0o077 != 0) {
-        return Err(Amiss::Note(format!("{shown} can be read by others than root")));
+        return Err(Amiss::Note(format!(
+            "{} can be read by others than root",
+            path.display()
+        )));
     }
-    Ok(shown)
+    Ok(path.display().to_string())
+}
+
+fn read_policy(path: &Path) -> Result<Policy, String> {
+    let shown = path.display().to_string();
+    let bytes = std::fs::read(path).map_err(|error| format!("{shown}: {error}"))?;
+    Policy::parse(&bytes, &shown).map_err(|error| error.to_string())
+}
+
+/// The mounts whose risk the policy takes by name; the helper refuses all others that are no file systems of their own.
+pub(super) fn unbounded_mounts(host: &Host) -> Outcome {
+    let path = policy_path(host);
+    if !path.exists() {
+        return Ok("no policy".to_owned());
+    }
+    let mounts = read_policy(&path)?.mounts;
+    let unbounded: Vec<String> = mounts
+        .iter()
+        .filter(|mount| !mount.bounded)
+        .map(|mount| mount.path.display().to_string())
+        .collect();
+    if unbounded.is_empty() {
+        return Ok(counted(mounts.len() as u64, "mount"));
+    }
+    Err(Amiss::Note(format!("\"bounded\": false for {}", unbounded.join(", "))))
 }
 
 pub(super) fn secrets(host: &Host) -> Result<String, String> {
@@ -228,7 +256,7 @@ pub(super) fn resource_accounting(host: &Host) -> Outcome {
     let asking: Vec<_> = read_registry(host)
         .map(|registry| {
             jails(&registry)
-                .filter(|(_, _, jail)| jail.limits.memory.is_some() || jail.limits.processes.is_some())
+                .filter(|(_, _, jail)| jail.limits.need_accounting())
                 .map(|(id, ..)| id.clone())
                 .collect()
         })
@@ -246,6 +274,8 @@ pub(super) fn resource_accounting(host: &Host) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use colibri_jail_helper::policy::Uids;
+
     use super::*;
     use crate::commands::doctor::roots;
     use colibri_api::PrivMode;
@@ -335,6 +365,24 @@ mod tests {
     }
 
     #[test]
+    fn mounts_that_may_let_a_jail_out_are_named() {
+        let (etc, host) = Etc::with("");
+        assert_eq!(unbounded_mounts(&host), Ok("no policy".to_owned()));
+        let policy = |bounded: &str| {
+            let policy = format!(
+                r#"{{"caller":"colibri","servers":[],"users":{{}},"mounts":[
+                    {{"path":"/a","owner":7,"at":"/work"}},{{"path":"/b","owner":7,"at":"/work"{bounded}}}]}}"#
+            );
+            std::fs::write(etc.path("jail-policy.json"), policy).unwrap();
+        };
+        policy("");
+        assert_eq!(unbounded_mounts(&host), Ok("2 mounts".to_owned()));
+        policy(r#","bounded":false"#);
+        let named = Amiss::Note("\"bounded\": false for /b".to_owned());
+        assert_eq!(unbounded_mounts(&host), Err(named));
+    }
+
+    #[test]
     fn the_samples_that_ship_are_right() {
         let policy = include_str!("../../../../../etc/jail-policy.json.sample");
         let policy = Policy::parse(policy.as_bytes(), "jail-policy.json.sample").unwrap();
@@ -387,6 +435,18 @@ mod tests {
                 "{id}"
             );
             assert!(agent.loopback && policy.network.loopback, "{id}");
+            let ([asked], [listed]) = (&jail.mounts[..], &policy.mounts[..]) else {
+                panic!("{id}")
+            };
+            assert_eq!(
+                (&asked.path, &asked.at, asked.write),
+                (&listed.path, &listed.at, listed.write),
+                "{id}"
+            );
+            assert!(
+                listed.bounded && policy.users[id].uids == Uids::Shared(listed.owner),
+                "{id}: it can write its work"
+            );
             // Its bridge is told the door: what is not installed in the root would be a daemon of its own.
             assert!(
                 text.contains("/var/run/colibri/colibri.sock") || id == "gemini",

@@ -3,14 +3,14 @@
 use super::accounts::{daemon_group, daemon_user, people};
 use super::entries::{
     agent_roots, each_root, helper_check, persistent_jails, policy, registry, resource_accounting, root_is_complete,
-    secrets,
+    secrets, unbounded_mounts,
 };
 use super::fact::{Fact, Found, Host, Sight, found};
 use super::machine::{SANDBOX, SYSTEM, audit, can_make_jails, leftovers, modules};
 use super::own;
 use super::ownership::is_roots_alone;
 use super::privilege::{contract, helper_mode, helper_mount, mdo_rule, reaches_root};
-use super::release::advisories;
+use super::release::{advisories, today};
 use super::roots;
 use super::service::{daemon_answers, socket, state_directory};
 use super::system::kernel;
@@ -27,10 +27,11 @@ const fn on_freebsd(there: &'static str, elsewhere: &'static str) -> &'static st
 const TABLE: &[Fact] = &[
     SYSTEM,
     Fact {
-        name: "no jail advisory is open for this release",
+        name: "no security advisory about jails is open for this release",
         sight: Sight::FreeBsd,
-        check: |_| advisories(&kernel("kern.osrelease").unwrap_or_default()),
-        remedy: "update the kernel (freebsd-update fetch install, or pkg upgrade -r FreeBSD-base) and reboot",
+        check: |_| advisories(&kernel("kern.osrelease").unwrap_or_default(), today()),
+        remedy: "update the kernel (freebsd-update fetch install, or pkg upgrade -r FreeBSD-base) and reboot; then ask \
+                 freebsd-version -ku and pkg audit",
     },
     Fact {
         name: "the user of the daemon is there",
@@ -87,7 +88,7 @@ const TABLE: &[Fact] = &[
     },
     Fact {
         name: "the helper is installed",
-        sight: Sight::Everywhere,
+        sight: Sight::Helper,
         check: |host| {
             is_roots_alone(&host.helper)?;
             Ok(host.helper.display().to_string())
@@ -99,7 +100,7 @@ const TABLE: &[Fact] = &[
     },
     Fact {
         name: "the helper may be executed by the daemon alone",
-        sight: Sight::Everywhere,
+        sight: Sight::Helper,
         check: helper_mode,
         remedy: on_freebsd(
             "chown root:colibri and chmod 4550 the helper (0550 for priv mode mdo or sudo)",
@@ -108,7 +109,7 @@ const TABLE: &[Fact] = &[
     },
     Fact {
         name: "the helper's file system lets it become root",
-        sight: Sight::Everywhere,
+        sight: Sight::Helper,
         check: helper_mount,
         remedy: on_freebsd(
             "mount it without nosuid; or use priv mode mdo, and read what that grants: colibri(7)",
@@ -117,7 +118,7 @@ const TABLE: &[Fact] = &[
     },
     Fact {
         name: "helper and this version speak of the same things",
-        sight: Sight::Root,
+        sight: Sight::HelperRoot,
         check: |host| Ok(contract(host)?),
         remedy: on_freebsd(
             "install both from one package, then: service colibri_mcp restart",
@@ -195,6 +196,12 @@ const TABLE: &[Fact] = &[
         remedy: "mkdir -p ROOT/var/run/colibri, all of it directories and no links; make-root.sh -a makes it",
     },
     Fact {
+        name: "what jails are shown of the host are file systems of its own",
+        sight: Sight::Root,
+        check: unbounded_mounts,
+        remedy: "whoever renames a directory in such a place lets the jail out of it; make-root.sh -w makes a better one",
+    },
+    Fact {
         name: "persistent jails run, at the path the entry says, without mdo rules of the host",
         sight: Sight::FreeBsd,
         check: persistent_jails,
@@ -263,7 +270,7 @@ mod tests {
 
     #[test]
     fn advice_for_a_service_is_given_where_there_is_one() {
-        let advice = |fact: &&Fact| matches!(fact.sight, Sight::Everywhere | Sight::Root);
+        let advice = |fact: &&Fact| !matches!(fact.sight, Sight::FreeBsd | Sight::FreeBsdRoot);
         for fact in TABLE.iter().filter(advice) {
             for word in ["pw group", "service ", "loader.conf", "chown"] {
                 assert!(
@@ -290,9 +297,18 @@ mod tests {
         };
         let found = examine(&host);
         let of = |name: &str| found.iter().find(|found| found.fact == name).unwrap();
-        assert_eq!(of("the helper is installed").outcome, "bad");
-        // The first directory that is not there is what is named.
-        assert!(of("the helper is installed").seen.contains("/nonexistent"));
+        let helper = of("the helper is installed");
+        if cfg!(target_os = "freebsd") {
+            assert_eq!(helper.outcome, "bad");
+            // The first directory that is not there is what is named.
+            assert!(helper.seen.contains("/nonexistent"));
+        } else {
+            assert_eq!(
+                (helper.outcome, helper.remedy),
+                ("skipped", None),
+                "nobody needs one here"
+            );
+        }
         assert_eq!(of("the daemon answers").outcome, "bad");
         assert_eq!(of("the registry is root's, and right").outcome, "note");
     }

@@ -78,6 +78,10 @@ impl From<String> for Amiss {
 pub(super) enum Sight {
     /// Everybody, on every system.
     Everywhere,
+    /// Everybody, where there is a helper: off FreeBSD its development sandbox alone needs one.
+    Helper,
+    /// Root, where there is a helper.
+    HelperRoot,
     /// Everybody, on FreeBSD.
     FreeBsd,
     /// Root, on every system.
@@ -112,7 +116,11 @@ pub(super) fn found(fact: &Fact, host: &Host) -> Found {
     let freebsd = cfg!(target_os = "freebsd");
     let outcome = match fact.sight {
         Sight::FreeBsd | Sight::FreeBsdRoot if !freebsd => Err(Amiss::Skipped("FreeBSD only".to_owned())),
-        Sight::Root | Sight::FreeBsdRoot if !host.as_root => Err(Amiss::Skipped(
+        Sight::Helper | Sight::HelperRoot if !freebsd && !host.helper.exists() => Err(Amiss::Skipped(
+            "there is no helper, which off FreeBSD its development sandbox alone needs: servers run on the host"
+                .to_owned(),
+        )),
+        Sight::Root | Sight::HelperRoot | Sight::FreeBsdRoot if !host.as_root => Err(Amiss::Skipped(
             "only root can see this: colibri-mcp doctor --root".to_owned(),
         )),
         _ => (fact.check)(host),

@@ -82,7 +82,8 @@ pub(super) fn mdo_rule(host: &Host) -> Outcome {
     if host.priv_mode != PrivMode::Mdo {
         return Err(Amiss::Skipped(format!("priv mode is {}", host.priv_mode)));
     }
-    let uid = user(DAEMON)?.uid.as_raw();
+    let daemon = user(DAEMON)?;
+    let (uid, gid) = (daemon.uid.as_raw(), daemon.gid.as_raw());
     if !Path::new("/usr/bin/mdo").exists() {
         return Err(Amiss::Bad(
             "there is no /usr/bin/mdo: FreeBSD 14.2 or later has it".to_owned(),
@@ -97,36 +98,46 @@ pub(super) fn mdo_rule(host: &Host) -> Outcome {
         (_, rules) => {
             let rules = rules.unwrap_or_default();
             let major = parse_release(&kernel("kern.osrelease").unwrap_or_default()).map_or(15, |release| release.0);
-            match has_rule(&rules, uid, major) {
-                true => Ok(rules),
-                false => Err(Amiss::Bad(format!(
-                    "no rule for uid {uid} in {rules:?}; in this release's grammar it is {}",
-                    if major >= 15 {
-                        format!("uid={uid}>uid=0")
-                    } else {
-                        format!("uid={uid}:0")
-                    }
+            let wanted = match major {
+                15.. => format!("uid={uid}>uid=0,gid=0,gid={gid},+gid=0,+gid={gid}"),
+                _ => format!("uid={uid}:0"),
+            };
+            match find_rule(&rules, uid, major) {
+                Some(rule) if major >= 15 && !names_group(rule) => Err(Amiss::Note(format!(
+                    "{rule:?} names no target group (FreeBSD-SA-26:59.mac_do); write {wanted}"
+                ))),
+                Some(_) => Ok(rules),
+                None => Err(Amiss::Bad(format!(
+                    "no rule for uid {uid} in {rules:?}; in this release's grammar it is {wanted}"
                 ))),
             }
         }
     }
 }
 
-/// Whether mac_do(4) rules let `uid` become root with `mdo -i`: rules are separated by `;` and their halves by `>` from
+/// The mac_do(4) rule that lets `uid` become root with `mdo -i`: rules are separated by `;` and their halves by `>` from
 /// 15 on, by `,` and `:` before.
-fn has_rule(rules: &str, uid: u32, major: u32) -> bool {
+fn find_rule(rules: &str, uid: u32, major: u32) -> Option<&str> {
     let (between, within) = if major >= 15 { (';', '>') } else { (',', ':') };
-    rules.split(between).any(|rule| {
+    rules.split(between).map(str::trim).find(|rule| {
         let Some((from, to)) = rule.split_once(within) else {
             return false;
         };
-        let targets: Vec<_> = to.split(',').map(str::trim).collect();
-        let grants = |target: &&str| match major {
-            15.. => matches!(*target, "any" | "uid=0" | "uid=*" | "uid=any"),
-            _ => matches!(*target, "any" | "*" | "0"),
+        let grants = |target: &str| match major {
+            15.. => matches!(target, "any" | "uid=0" | "uid=*" | "uid=any"),
+            _ => matches!(target, "any" | "*" | "0"),
         };
-        from.trim() == format!("uid={uid}") && targets.iter().any(grants)
+        from.trim() == format!("uid={uid}") && to.split(',').map(str::trim).any(grants)
     })
+}
+
+/// True if a rule in the grammar of FreeBSD 15 says which groups its target may have.
+fn names_group(rule: &str) -> bool {
+    let targets = rule.split_once('>').map_or("", |(_, to)| to);
+    targets
+        .split(',')
+        .map(str::trim)
+        .any(|target| target == "any" || target.trim_start_matches(['+', '-', '!']).starts_with("gid="))
 }
 
 #[cfg(test)]
@@ -148,7 +159,20 @@ mod tests {
             ("uid=748>uid=0", 14, false),
             ("", 15, false),
         ] {
-            assert_eq!(has_rule(rules, 748, major), granted, "{rules} on {major}");
+            assert_eq!(find_rule(rules, 748, major).is_some(), granted, "{rules} on {major}");
+        }
+    }
+
+    #[test]
+    fn a_rule_without_a_target_group_is_told() {
+        for (rule, named) in [
+            ("uid=748>uid=0", false),
+            ("gid=748>uid=0", false),
+            ("uid=748>uid=0,gid=0,+gid=0", true),
+            ("uid=748>uid=0, !gid=.", true),
+            ("uid=748>any", true),
+        ] {
+            assert_eq!(names_group(rule), named, "{rule}");
         }
     }
 }
